@@ -94,4 +94,4 @@ def _show(
     for note in notes[:MOST_NOTES]:
         typer.echo(f"not read: {visible(note)}")
     if len(notes) > MOST_NOTES:
-        typer.echo(f"not read: {len(notes) - MOST_NOTES} more; --json lists all")
+        typer.echo(f"{MOST_NOTES} of {len(notes)} that were not read are shown; --json lists all")

@@ -82,8 +82,9 @@ def _show(outcomes: "Sequence[IngestionOutcome]", *, stored: bool, json: bool) -
     refused = [each.refused for each in outcomes if each.refused]
     for reason in refused[:MOST_SHOWN]:
         typer.echo(f"refused: {visible(reason)}")
-    if len(outcomes) > len(shown) + len(refused[:MOST_SHOWN]):
-        typer.echo(f"of {len(outcomes)} sources the first are shown; --json lists all")
+    told = len(shown) + len(refused[:MOST_SHOWN])
+    if told < len(outcomes):
+        typer.echo(f"{told} of {len(outcomes)} sources shown, as they are named; --json lists all")
     show(_told(taken, sum(not each.refused for each in outcomes)), json=False)
     if not stored:
         typer.echo("nothing was stored: --dry-run")

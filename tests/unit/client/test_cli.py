@@ -10,6 +10,7 @@ import pytest
 import typer
 
 from fedperf_client import cli
+from fedperf_client.commands.ingest import MOST_SHOWN
 from fedperf_client.home.config import Home
 from fedperf_client.home.store import ExecutionStore
 from fedperf_client.release.ledger.ledger import PrivacyLedger
@@ -166,6 +167,14 @@ def test_what_is_taken_in_says_what_each_figure_counts(home: Home, tmp_path: Pat
     assert fedperf(home, "ingest", jobs, "--jobs", -1).complaint() == (
         "error: --jobs is 0 or more, got -1"
     )
+
+
+def test_sources_that_are_too_many_to_show_are_counted(home: Home, tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir()
+    for number in range(MOST_SHOWN + 2):
+        write_jobs(tmp_path / "logs" / f"{number:02}.parquet", 1)
+    out = fedperf(home, "ingest", tmp_path / "logs", "--jobs", 1).out
+    assert f"{MOST_SHOWN} of {MOST_SHOWN + 2} sources shown, as they are named; --json" in out
 
 
 def test_before_a_period_there_is_nothing_to_show(home: Home) -> None:

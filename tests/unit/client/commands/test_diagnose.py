@@ -5,6 +5,7 @@ from pathlib import Path
 import zstandard
 
 from fedperf_client import cli
+from fedperf_client.commands.diagnose import MOST_NOTES
 from fedperf_client.sources.spark.application import ONLY_A_COMMAND
 from fedperf_client.sources.spark.query import CUT
 from tests.fakes.measured_logs import FakeTask, log_of
@@ -111,6 +112,15 @@ def test_a_place_that_holds_nothing_is_one_line_for_every_command(tmp_path: Path
     said = diagnose(tmp_path / "other").complaint()
     assert "driverlog: not a Spark event log; " in said
     assert "new.zstd: empty, so nothing can be read; copy it again" in said
+
+
+def test_what_was_not_read_is_counted_where_it_is_too_much_to_show(tmp_path: Path) -> None:
+    log_of(SKEWED).write(tmp_path / "app-1")
+    for number in range(MOST_NOTES + 3):
+        (tmp_path / f"notes-{number}").write_text("no log")
+    ended = diagnose(tmp_path)
+    assert ended.out.count("not read: ") == MOST_NOTES
+    assert f"{MOST_NOTES} of {MOST_NOTES + 3} that were not read are shown; --json" in ended.out
 
 
 def test_a_log_that_is_cut_is_said_to_be_beside_what_was_read(tmp_path: Path) -> None:

@@ -119,7 +119,8 @@ def test_a_log_that_is_cut_gives_what_was_before_and_says_so(
     with pytest.raises(CutLogError, match=r"log: cut off in the middle of compressed bytes"):
         found += texts(tmp_path / "log")
     assert found == content.split(b"\n")[: len(found)]
-    assert found or share < 0.5  # of little nothing may be whole
+    least = 1000 if codec == "gzip" else 0  # others unpack nothing of a block that is cut
+    assert len(found) >= (least if share < 0.5 else 20_000)
 
 
 @pytest.mark.parametrize("checksum", [True, False])
