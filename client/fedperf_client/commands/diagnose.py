@@ -8,7 +8,7 @@ import typer
 from fedperf_client.commands.home_option import Json
 from fedperf_client.text.progress import progress_bar
 from fedperf_shared.errors import InvalidInputError
-from fedperf_shared.programs.command_line import show, visible
+from fedperf_shared.programs.command_line import require_at_least, show, visible
 
 if TYPE_CHECKING:
     from fedperf_client.diagnosis.diagnosis import Ranking
@@ -24,7 +24,7 @@ def diagnose(
         Path | None,
         typer.Option(help="TOML with your prices of an hour: core, gib, node, \\[node_types]."),
     ] = None,
-    top: Annotated[int, typer.Option(min=1, help="Jobs that are shown, costliest first.")] = 10,
+    top: Annotated[int, typer.Option(help="Jobs that are shown, most at stake first.")] = 10,
     json: Json = False,
 ) -> None:
     """Say what held Spark's jobs up, with the evidence of the log and a setting that mends it.
@@ -37,9 +37,14 @@ def diagnose(
     from fedperf_client.diagnosis.diagnosis import Ranking
     from fedperf_client.diagnosis.log_reader import UnreadPart, event_logs_in, jobs_of
     from fedperf_client.home.prices import load_prices
+    from fedperf_client.sources.kinds import NothingFoundError
 
+    require_at_least(1, "--top", top)
     priced = None if prices is None else load_prices(prices)
-    found, problems = event_logs_in(logs)
+    others = list[str]()
+    found, problems = event_logs_in(logs, others)
+    if not (found or problems):
+        raise NothingFoundError(logs, others)
     ranking, notes = Ranking(top), list[str]()
     with progress_bar("reading logs", json=json) as advance:
         for done, (path, log) in enumerate(found):
@@ -49,8 +54,8 @@ def diagnose(
                     notes.append(f"{path.name}: {each.reason}")
                 else:
                     ranking.add(each, path.name, priced)
-    if found or not problems:
-        _show(ranking, priced, notes, logs=len(found), json=json)
+    if found:
+        _show(ranking, priced, [*notes, *others], logs=len(found), json=json)
     if problems:
         raise InvalidInputError("; ".join(problems))
 
@@ -62,18 +67,31 @@ def _show(
 
     first = ranking.first
     if json:
-        counts = {"logs": logs, "jobs": ranking.jobs, "with_findings": ranking.with_findings}
+        counts = {
+            "logs": logs,
+            "jobs": ranking.jobs,
+            "without_tasks": ranking.without_tasks,
+            "with_findings": ranking.with_findings,
+        }
         rows = [row_of(each, prices) for each in first]
         show({**counts, "not_read": notes, "diagnoses": rows}, json=True)
         return
     for diagnosis in first:
         for line in lines_of(diagnosis, prices):
             typer.echo(line)
+    without = f", {ranking.without_tasks} of them without a task" if ranking.without_tasks else ""
     typer.echo(
-        f"{ranking.jobs} jobs in {logs} logs, {ranking.with_findings} with findings, "
-        f"{len(first)} shown; times at stake are bounds, and those of one job overlap"
+        f"{ranking.jobs} jobs in {logs} logs (queries and jobs without one, that ended{without}), "
+        f"{ranking.with_findings} with findings"
     )
+    if first:
+        more = "" if len(first) == ranking.with_findings else "; --top shows more"
+        what = "core-seconds" if prices is None else "money"
+        typer.echo(
+            f"{len(first)} of {ranking.with_findings} shown, most {what} at stake first{more}; "
+            "times at stake are bounds, and those of one job overlap"
+        )
     for note in notes[:MOST_NOTES]:
         typer.echo(f"not read: {visible(note)}")
     if len(notes) > MOST_NOTES:
-        typer.echo(f"not read: {len(notes) - MOST_NOTES} more; --json lists all")
+        typer.echo(f"{MOST_NOTES} of {len(notes)} that were not read are shown; --json lists all")

@@ -38,34 +38,42 @@ def drift(
         streams = streams_at_home(store)
     if plot is not None:
         draw_drift(plot, streams)
-    rows = [row for each in streams for row in _rows(each, readable=not json)]
+    rows = [row for each in streams for row in ([_row(each)] if json else _lines(each))]
     show_rows(rows, json=json, empty="no executions yet; take some in with: fedperf ingest FILE")
+    if plot is not None and not json:
+        typer.echo(f"drawn into {plot}")
 
 
-def _rows(stream: "Stream", *, readable: bool) -> list[dict[str, object]]:
-    """One row for each drift; one for a stream without."""
-    drifts = stream.drifts
-    if not readable:
-        return [
-            {
-                "platform": stream.platform.name.lower(),
-                "class": stream.operator_class.name.lower(),
-                "executions": len(stream.rows),
-                "drifts": [each.as_row() for each in drifts],
-            }
-        ]
-    return [_line(stream, each) for each in drifts or (None,)]
-
-
-def _line(stream: "Stream", drift: "StreamDrift | None") -> dict[str, object]:
-    from fedperf_client.drift.detection import GUARD
-
-    few = "too few to tell" if len(stream.rows) <= GUARD else "no drift"
+def _row(stream: "Stream") -> dict[str, object]:
+    """A stream with its drifts, the oldest first, for programs; the same facts as `_lines`."""
     return {
         "platform": stream.platform.name.lower(),
         "class": stream.operator_class.name.lower(),
         "executions": len(stream.rows),
-        "drift": few if drift is None else drift.sentence,
+        "verdict": _verdict(stream),
+        "drifts": [each.as_row() for each in stream.drifts],
+    }
+
+
+def _lines(stream: "Stream") -> list[dict[str, object]]:
+    """One line for each drift, the oldest first; one for a stream without."""
+    return [_line(stream, each) for each in stream.drifts or (None,)]
+
+
+def _line(stream: "Stream", drift: "StreamDrift | None") -> dict[str, object]:
+    return {
+        "platform": stream.platform.name.lower(),
+        "class": stream.operator_class.name.lower(),
+        "executions": len(stream.rows),
+        "drift": _verdict(stream) if drift is None else drift.sentence,
         "kind": None if drift is None else " and ".join(drift.kinds),
         "noticed": None if drift is None else f"{drift.noticed_at:%Y-%m-%d}",
     }
+
+
+def _verdict(stream: "Stream") -> str:
+    from fedperf_client.drift.detection import GUARD
+
+    if stream.drifts:
+        return "drift"
+    return "too few to tell" if len(stream.rows) <= GUARD else "no drift"

@@ -10,7 +10,7 @@ import typer
 
 from fedperf_client.commands.home_option import Json, home_of
 from fedperf_shared.errors import InvalidInputError
-from fedperf_shared.programs.command_line import show, show_rows, visible
+from fedperf_shared.programs.command_line import require_at_least, show, show_rows, visible
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,9 +30,7 @@ def ingest(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Read and say what is there; store nothing.")
     ] = False,
-    jobs: Annotated[
-        int, typer.Option(min=0, help="Sources read at the same time; 0: one per core.")
-    ] = 0,
+    jobs: Annotated[int, typer.Option(help="Sources read at the same time; 0: one per core.")] = 0,
     json: Json = False,
 ) -> None:
     """Take executions that already ran into the local store; twice is harmless.
@@ -42,8 +40,9 @@ def ingest(
     """
     from fedperf_client.prediction.answers.home_columns import home_encoder
     from fedperf_client.sources.ingestion import ingest as ingest_all
-    from fedperf_client.sources.kinds import places
+    from fedperf_client.sources.kinds import NothingFoundError, places
 
+    require_at_least(0, "--jobs", jobs)
     home = home_of(context)
     problems: list[str] = []
     found = dict(places(paths, problems))
@@ -61,7 +60,10 @@ def ingest(
     order = {place: position for position, place in enumerate(found)}
     outcomes.sort(key=lambda each: order[each.path])
     problems += [each.refused for each in outcomes if each.refused and found[each.path]]
-    if not problems or any(not each.refused for each in outcomes):
+    refused = [each.refused for each in outcomes if each.refused]
+    if not problems and len(refused) == len(outcomes):
+        raise NothingFoundError(paths, refused)
+    if len(refused) < len(outcomes):
         _show(outcomes, stored=not dry_run, json=json)
     if problems:
         raise InvalidInputError("; ".join(problems))
@@ -76,15 +78,31 @@ def _show(outcomes: "Sequence[IngestionOutcome]", *, stored: bool, json: bool) -
         show({**facts, "stored": stored, "sources": [_row(each) for each in outcomes]}, json=True)
         return
     shown = [_line(each) for each in outcomes if not each.refused][:MOST_SHOWN]
-    show_rows(shown, json=False, empty="nothing there is of a kind that can be read")
+    show_rows(shown, json=False, empty="")
     refused = [each.refused for each in outcomes if each.refused]
     for reason in refused[:MOST_SHOWN]:
         typer.echo(f"refused: {visible(reason)}")
-    if len(outcomes) > len(shown) + len(refused[:MOST_SHOWN]):
-        typer.echo(f"of {len(outcomes)} sources the first are shown; --json lists all")
+    told = len(shown) + len(refused[:MOST_SHOWN])
+    if told < len(outcomes):
+        typer.echo(f"{told} of {len(outcomes)} sources shown, as they are named; --json lists all")
+    show(_told(taken, sum(not each.refused for each in outcomes)), json=False)
+    if not stored:
+        typer.echo("nothing was stored: --dry-run")
+
+
+def _told(taken: "IngestionCounts", sources: int) -> dict[str, object]:
+    """The facts of all sources together, for people: what each figure counts."""
     known = _share(taken)
-    told = {"rows_known": None if known is None else f"{known:.0%}"}
-    show({**facts, **told, "skipped": _reasons(taken.skipped)}, json=False)
+    again, skipped = taken.executions - taken.new, sum(taken.skipped.values())
+    return {
+        "read": f"{taken.executions} executions in {sources} sources",
+        "new": taken.new,
+        "known_already": f"{again}, stored before or in another source" if again else 0,
+        "failed": taken.failed,
+        "operators": taken.operators,
+        "rows_known": None if known is None else f"{known:.0%} of the operators",
+        "skipped": f"{skipped}, no executions: {_reasons(taken.skipped)}" if skipped else 0,
+    }
 
 
 def _facts(taken: "IngestionCounts") -> dict[str, object]:

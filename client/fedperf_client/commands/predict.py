@@ -14,6 +14,7 @@ import typer
 from fedperf_client.commands.home_option import Json, now
 from fedperf_client.commands.home_option import home_of as _home
 from fedperf_client.commands.views.campaign_answers import show_campaign
+from fedperf_client.commands.views.gain_figures import show_curve, show_held_out, ways_told
 from fedperf_client.text.progress import progress_bar
 from fedperf_shared.programs.command_line import NO_ANSWER, show_rows
 
@@ -122,21 +123,24 @@ def predict(
 
 
 def models(context: typer.Context, json: Json = False) -> None:
-    """Show who was mixed for each kind of question, with weights, folds and errors.
+    """Show who was mixed for each kind of question, with weights, errors, and why.
 
-    The error is the typical factor by which a member was off on own executions in folds that
-    mimic the question: 1.10 stands for ten percent.
+    The error is the factor by which a member was typically off, either way, on own executions
+    in folds that mimic the question: 1.10x stands for ten percent. Weights follow from errors.
     """
     from fedperf_client.home.config import write_private
     from fedperf_client.home.store import ExecutionStore
-    from fedperf_client.prediction.answers.explanation import rows_of
+    from fedperf_client.prediction.answers.explanation import lines_of, rows_of, rules_of
 
     home = _home(context)
     with ExecutionStore.open(home.store) as store, opened_kept(home, store, json=json) as kept:
         kept.predictor.outcome()  # for questions inside, asked or not
         kept.keep(write_private)
     say_if_nothing_is_known(kept)
-    show_rows(rows_of(kept.predictor, readable=not json), json=json, empty="")
+    outcomes = kept.predictor.outcomes.values()
+    show_rows(rows_of(outcomes) if json else lines_of(outcomes), json=json, empty="")
+    for each in () if json else rules_of(outcomes):
+        typer.echo(each)
 
 
 def gain(
@@ -150,7 +154,8 @@ def gain(
     """Compare predictions with and without joining: median q-errors, 1.10 is ten percent off.
 
     By default on own workloads, each asked about as if it had never run, over the number of
-    own executions that are known; with --held-out on executions of others.
+    own executions that are known. With --held-out on the executions of a history file, whose
+    workloads must never have run here: what own executions and models say of jobs of others.
     """
     from fedperf_client.home.store import ExecutionStore
     from fedperf_client.pictures.charts import draw_gain, require_chart_file
@@ -160,7 +165,6 @@ def gain(
     from fedperf_client.prediction.evaluation.gain_curve import gain_curve
     from fedperf_client.prediction.learnt_part import learnt_part
     from fedperf_client.sources.history_file import executions_of
-    from fedperf_shared.programs.command_line import show
 
     if chart is not None and held_out is not None:
         raise typer.BadParameter("--chart is about own workloads, without --held-out")
@@ -168,6 +172,7 @@ def gain(
     if chart is not None:
         require_chart_file(chart)
     models = FetchedModels(home.models)
+    has_joined = models.newest is not None
     asked = None if held_out is None else list(executions_of(held_out))
     with ExecutionStore.open(home.store) as store:
         own = columns_at_home(store)
@@ -175,7 +180,8 @@ def gain(
         if asked is not None:
             learnt = history_at_home(store, own.take(learnt_part(own)))
             known = store.workloads()
-            show(gain_on(learnt, known, asked, models).as_row(), json=json)
+            found = gain_on(learnt, known, asked, models)
+            show_held_out(found, has_joined=has_joined, json=json)
             return
         with progress_bar("judging on own workloads", json=json) as advance:
             points = gain_curve(
@@ -187,10 +193,12 @@ def gain(
     if chart is not None:
         lines = {
             name.replace("_", " "): [each.errors[name] for each in points]
-            for name in points[0].errors
+            for name in ways_told(points[0], has_joined=has_joined)
         }
         draw_gain(chart, [each.executions for each in points], lines)
-    show_rows([each.as_row() for each in points], json=json, empty="")
+    show_curve(points, has_joined=has_joined, json=json)
+    if chart is not None and not json:
+        typer.echo(f"drawn into {chart}")
 
 
 def _require_no_campaign(home: "Home", workflow: Path | None) -> None:

@@ -26,7 +26,14 @@ from fedperf_client.commands.views.execution_facts import (
     readable_facts_of,
 )
 from fedperf_shared.errors import InvalidInputError, StorageError
-from fedperf_shared.programs.command_line import ProgramCommands, show, show_rows, visible
+from fedperf_shared.programs.command_line import (
+    ProgramCommands,
+    output_width,
+    require_at_least,
+    show,
+    show_rows,
+    visible,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -38,6 +45,9 @@ ONLY_WHERE_TOLD = ("record", "description", "failure", "remarks")
 
 SPARE = ("ops", "rows known", "source", "remarks")
 """Columns that a narrow terminal leaves out; `runs show` has them."""
+
+_WIDEST = 10_000
+"""Characters, at which no tree of operators is folded."""
 
 _FORMULAS = ("=", "+", "-", "@", "\t", "\r")
 
@@ -53,7 +63,7 @@ def runs(
     platform: OnPlatform = None,
     since: Since = None,
     until: Until = None,
-    last: Annotated[int, typer.Option(min=1, help="How many, the newest first.")] = 20,
+    last: Annotated[int, typer.Option(help="How many, the newest first.")] = 20,
     json: Json = False,
 ) -> None:
     """List the executions that are stored here; `runs show ID` shows one of them."""
@@ -64,8 +74,9 @@ def runs(
     chosen = selection_of(
         workload, search, status=status, platform=platform, since=since, until=until
     )
+    require_at_least(1, "--last", last)
     with ExecutionStore.open(home_of(context).store) as store:
-        found = store.newest(last, chosen)
+        found, count = store.newest(last, chosen), store.count(chosen)
         if json:
             show_rows([facts_of(each) for each in found], json=True, empty="")
             return
@@ -79,6 +90,9 @@ def runs(
         empty=f"no such execution{named}{with_text}; take some in with: fedperf ingest FILE",
         spare=SPARE,
     )
+    if lines:
+        more = f"; --last {count} shows all" if len(lines) < count else ""
+        typer.echo(f"{len(lines)} of {count} shown, what finished last first{more}")
 
 
 @app.command("show")
@@ -102,8 +116,12 @@ def show_one(
     if found.origin.operator_seconds:
         typer.echo("times of operators: summed over tasks or threads, waiting for inputs included")
     tree, depth = operator_tree(found.plan, seconds=found.origin.operator_seconds)
-    width = Console().width
-    Console(width=max(width, 4 * depth + LONGEST_NAME * 2)).print(tree)
+    width = Console(width=output_width()).width
+    if Console(width=_WIDEST).measure(tree).maximum > width:
+        times = found.origin.operator_seconds
+        tree, depth = operator_tree(found.plan, seconds=times, is_flat=True)
+        typer.echo("an operator reads the one below it, or those that branch off below it")
+    Console(width=max(width, 4 * depth + LONGEST_NAME)).print(tree)
 
 
 @app.command("delete")

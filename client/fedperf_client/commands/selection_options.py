@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fedperf_shared.errors import InvalidInputError
+
 if TYPE_CHECKING:
     from fedperf_client.home.selection import Selection
 
@@ -31,7 +33,19 @@ class PlatformName(StrEnum):
     OTHER = "other"
 
 
-_MOMENTS = ["%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S"]
+_MOMENTS = ("%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S")
+
+
+def _moment(text: str) -> datetime:
+    for form in _MOMENTS:
+        try:
+            return datetime.strptime(text, form).replace(tzinfo=UTC)
+        except ValueError:
+            continue
+    raise InvalidInputError(
+        f"{text!r} is no day or time (UTC): write it like 2026-03-01 or 2026-03-01T06:00"
+    )
+
 
 Workload = Annotated[
     str | None,
@@ -54,7 +68,7 @@ OnPlatform = Annotated[
 Since = Annotated[
     datetime | None,
     typer.Option(
-        formats=_MOMENTS,
+        parser=_moment,
         metavar="TIME",
         help="Only those that finished at that time or later (UTC): 2026-03-01, 2026-03-01T06:00.",
     ),
@@ -62,7 +76,7 @@ Since = Annotated[
 Until = Annotated[
     datetime | None,
     typer.Option(
-        formats=_MOMENTS, metavar="TIME", help="Only those that finished before that time (UTC)."
+        parser=_moment, metavar="TIME", help="Only those that finished before that time (UTC)."
     ),
 ]
 
@@ -76,16 +90,25 @@ def selection_of(
     since: datetime | None,
     until: datetime | None,
 ) -> "Selection":
-    """What the options choose."""
+    """What the options choose.
+
+    Raises:
+        InvalidInputError: nothing can finish in the time that they name.
+    """
     from fedperf_client.home.selection import Selection
     from fedperf_shared.execution import ExecutionStatus
     from fedperf_shared.workflow.vocabulary import Platform
 
+    if since is not None and until is not None and since >= until:
+        raise InvalidInputError(
+            f"nothing finishes at {since:%Y-%m-%dT%H:%M} or later and before "
+            f"{until:%Y-%m-%dT%H:%M}: --since must come before --until"
+        )
     return Selection(
         workload=workload,
         text=search,
         status=None if status is None else ExecutionStatus[status.name],
         platform=None if platform is None else Platform[platform.name],
-        since=None if since is None else since.replace(tzinfo=UTC),
-        until=None if until is None else until.replace(tzinfo=UTC),
+        since=since,
+        until=until,
     )

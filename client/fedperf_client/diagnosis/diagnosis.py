@@ -111,12 +111,14 @@ class Ranking:
     Attributes:
         most: that are kept.
         jobs: that were added, with findings or without.
+        without_tasks: of these, that ran no task, such as commands of the catalogue.
         seconds: that all of them took.
         with_findings: how many have some.
     """
 
     most: int
     jobs: int = 0
+    without_tasks: int = 0
     seconds: float = 0.0
     with_findings: int = 0
     _kept: list[tuple[float, int, Diagnosis]] = field(default_factory=list)
@@ -125,6 +127,7 @@ class Ranking:
     def add(self, job: JobFacts, log: str, prices: PriceList | None) -> None:
         """Diagnose a job and keep what was found if it is among the largest."""
         self.jobs += 1
+        self.without_tasks += not (job.stages or job.failed)
         self.seconds += job.seconds
         found = diagnosed(job, log, prices)
         if found is None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from fedperf_client.diagnosis.job_facts import JobFacts
 from fedperf_client.diagnosis.open_jobs import WANTED, OpenJobs
+from fedperf_client.sources import NothingToReadError
 from fedperf_client.sources.kinds import places
 from fedperf_client.sources.spark.event_log import EventLog, open_event_log
 from fedperf_client.sources.spark.events import BadLine, Events
@@ -38,7 +39,7 @@ def jobs_of(log: EventLog) -> Iterator[JobFacts | UnreadPart]:
                 except MalformedEventError:
                     bad += 1
         except (DamagedLogError, OSError) as error:
-            yield UnreadPart(_words(file, error))
+            yield UnreadPart(_words(file, error, is_one_of_many=len(log.files) > 1))
     yield from running.complete()
     for count, reason in (
         (running.unfinished, "jobs without an end: the log stops before it"),
@@ -49,23 +50,34 @@ def jobs_of(log: EventLog) -> Iterator[JobFacts | UnreadPart]:
             yield UnreadPart(f"{count} {reason}")
 
 
-def event_logs_in(paths: Iterable[Path]) -> tuple[list[tuple[Path, EventLog]], list[str]]:
-    """Every Spark log below the paths, and what is wrong with what was named."""
+def event_logs_in(
+    paths: Iterable[Path], others: list[str] | None = None
+) -> tuple[list[tuple[Path, EventLog]], list[str]]:
+    """Every Spark log below the paths, and what is wrong with what was named.
+
+    Args:
+        paths: files and directories.
+        others: gets what lies in directories and is no log, or holds nothing.
+    """
+    passed_by: list[str] = [] if others is None else others
     problems: list[str] = []
     found: list[tuple[Path, EventLog]] = []
     for place, is_named in places(paths, problems):
         try:
             log = open_event_log(place)
+        except NothingToReadError as error:
+            (problems if is_named else passed_by).append(str(error))
+            continue
         except (InvalidInputError, OSError) as error:
             problems.append(str(error))
             continue
         if isinstance(log, EventLog):
             found.append((place, log))
-        elif is_named:
-            problems.append(f"{place}: not a Spark event log")
+        else:
+            (problems if is_named else passed_by).append(f"{place}: not a Spark event log")
     return found, problems
 
 
-def _words(file: Path, error: Exception) -> str:
-    said = error.strerror if isinstance(error, OSError) else str(error)
-    return f"{file.name}: {str(said).removeprefix(f'{file}: ')}"
+def _words(file: Path, error: Exception, *, is_one_of_many: bool) -> str:
+    said = str(error.strerror if isinstance(error, OSError) else error).removeprefix(f"{file}: ")
+    return f"{file.name}: {said}" if is_one_of_many else said

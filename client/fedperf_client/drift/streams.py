@@ -111,12 +111,13 @@ class StreamDrift:
         return _name(self.platform, self.operator_class)
 
     def as_row(self) -> dict[str, object]:
-        """The figures by name."""
+        """The figures by name; the factor is times as long as before, below 1 where faster."""
         return {
             "platform": self.platform.name.lower(),
             "class": self.operator_class.name.lower(),
             "since": self.since,
             "noticed_at": self.noticed_at,
+            "sentence": self.sentence,
             "factor": math.exp(self.log_shift) if self.is_concept else None,
             "kinds": list(self.kinds),
         }

@@ -10,7 +10,7 @@ no domain class accepts; a refused file is left as it was.
 
 import os
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -20,6 +20,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedperf_client.home import segments
+from fedperf_client.home.execution_ids import (
+    MOST_NAMED,
+    SHORTEST_ID,
+    AmbiguousExecutionError,
+    UnknownExecutionError,
+)
 from fedperf_client.home.execution_rows import (
     LARGEST_INTEGER,
     execution_of,
@@ -35,12 +41,10 @@ from fedperf_client.home.sqlite_file import (
     transaction,
 )
 from fedperf_client.home.store_schema import COLUMNS, check_or_create, check_present
-from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import Execution, ExecutionStatus
 from fedperf_shared.programs.resources import Closing
 
 _PAGE_ROWS = 500
-_SHORTEST_ID = 8
 _INSERT = "INSERT INTO execution VALUES (...) ON CONFLICT (execution_id) DO NOTHING".replace(
     "...", ", ".join(["?"] * COLUMNS)
 )
@@ -62,8 +66,13 @@ SELECT execution_id FROM execution WHERE ... ORDER BY finished_at, execution_id
 _SELECT_PREFIX = """
 SELECT * FROM execution
 WHERE execution_id >= :prefix AND substr(execution_id, 1, length(:prefix)) = :prefix
-ORDER BY execution_id LIMIT 2
+ORDER BY execution_id LIMIT :limit
 """
+_COUNT_PREFIX = """
+SELECT count(*) FROM execution
+WHERE execution_id >= :prefix AND substr(execution_id, 1, length(:prefix)) = :prefix
+"""
+_COUNT_CHOSEN = "SELECT count(*) FROM execution WHERE ...".replace("...", CONDITION)
 _SELECT_BESIDE = """
 SELECT (SELECT max(execution_id) FROM execution WHERE execution_id < :id),
        (SELECT min(execution_id) FROM execution WHERE execution_id > :id)
@@ -94,26 +103,6 @@ class StoreCounts:
     executions: int
     workloads: int
     by_status: dict[ExecutionStatus, int]
-
-
-class UnknownExecutionError(InvalidInputError):
-    """The store has no execution of that id."""
-
-    def __init__(self, execution_id: str, stored: int) -> None:
-        super().__init__(
-            f"there is no execution {execution_id!r} among the {stored} in the store; "
-            + ("fedperf runs lists them" if stored else "take some in with: fedperf ingest FILE")
-        )
-        self.execution_id = execution_id
-
-
-class AmbiguousExecutionError(InvalidInputError):
-    """Several executions have ids that begin so."""
-
-    def __init__(self, prefix: str, found: Sequence[str]) -> None:
-        shown = ", ".join(repr(each) for each in found)
-        super().__init__(f"several executions have an id that begins with {prefix!r}: {shown}, ...")
-        self.prefix = prefix
 
 
 class ExecutionStore(Closing):
@@ -259,6 +248,12 @@ class ExecutionStore(Closing):
             ).fetchall()
         return tuple(execution_of(row, self._path) for row in rows)
 
+    def count(self, selection: Selection = EVERYTHING) -> int:
+        """How many executions a selection has."""
+        with clear_errors(self._path):
+            found = self._connection.execute(_COUNT_CHOSEN, selection.parameters).fetchone()
+        return int(found[0])
+
     def ids(self, selection: Selection = EVERYTHING) -> tuple[str, ...]:
         """The ids of a selection, in the order of `finished_at`."""
         with clear_errors(self._path):
@@ -290,12 +285,16 @@ class ExecutionStore(Closing):
             StorageError: the file or the row cannot be read.
         """
         with clear_errors(self._path):
-            rows = self._connection.execute(_SELECT_PREFIX, {"prefix": prefix}).fetchall()
+            rows = self._connection.execute(
+                _SELECT_PREFIX, {"prefix": prefix, "limit": MOST_NAMED}
+            ).fetchall()
         if not rows or not prefix:
             raise UnknownExecutionError(prefix, self.counts().executions)
-        ids = [str(row["execution_id"]) for row in rows]
-        if len(rows) > 1 and ids[0] != prefix:
-            raise AmbiguousExecutionError(prefix, ids)
+        if len(rows) > 1 and str(rows[0]["execution_id"]) != prefix:
+            with clear_errors(self._path):
+                (count,) = self._connection.execute(_COUNT_PREFIX, {"prefix": prefix}).fetchone()
+            first = [(self.short_id(row["execution_id"]), row["workload"]) for row in rows]
+            raise AmbiguousExecutionError(prefix, count, first)
         return execution_of(rows[0], self._path)
 
     def short_id(self, execution_id: str) -> str:
@@ -304,7 +303,7 @@ class ExecutionStore(Closing):
             beside = self._connection.execute(_SELECT_BESIDE, {"id": execution_id}).fetchone()
         pairs = ([execution_id, each or ""] for each in beside)
         shared = max(len(os.path.commonprefix(pair)) for pair in pairs)  # noqa: RUF071 - of letters
-        return execution_id[: max(_SHORTEST_ID, shared + 1)]
+        return execution_id[: max(SHORTEST_ID, shared + 1)]
 
     def digest(self) -> bytes:
         """32 bytes that no other state of this store, and no other store, ever had; local."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import Execution
 
 
@@ -26,6 +27,13 @@ class SkippedRecord:
 
     def __str__(self) -> str:
         return f"{self.record}: {self.reason}"
+
+
+class NothingToReadError(InvalidInputError):
+    """A file holds no record, of whatever kind it is: empty, damaged or cut off before the first.
+
+    It may be that more of it is being written just now.
+    """
 
 
 class Source(Protocol):
@@ -49,6 +57,7 @@ class OpenSource(Protocol):
     def __call__(self, path: Path, /) -> Source | None:
         """The source that lies at `path`, a file or a directory; None if it is of another kind.
 
-        Looks at names and the first bytes only. Raises OSError where these cannot be read.
+        Looks at names and the first bytes only. Raises OSError where these cannot be read, and
+        NothingToReadError where they tell that nothing is there; other kinds are asked then.
         """
         ...

@@ -3,8 +3,8 @@
 A source may change all the time, such as the log of a job that runs for months. It is read again
 only when what its last reading took is a small share of the time since. A source that cannot be
 read hides no other one: it is named after all others were read, once until it changes. What no
-kind of source reads is only named where it was asked for by name. What was read is remembered in
-the store, so that another daemon does not begin from the start.
+kind of source reads, or what holds nothing yet, is only named where it was asked for by name. What
+was read is remembered in the store, so that another daemon does not begin from the start.
 """
 
 import time
@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedperf_client.home.store import ExecutionStore
+from fedperf_client.sources import NothingToReadError
 from fedperf_client.sources.ingestion import IngestionCounts, take_in
 from fedperf_client.sources.kinds import UnknownSourceError, places
 from fedperf_shared.errors import InvalidInputError
@@ -94,7 +95,7 @@ def follow(
         try:
             taken += take_in(path, store)
             store.source_was_read(path, found.modified, found.size)
-        except UnknownSourceError as error:
+        except (UnknownSourceError, NothingToReadError) as error:
             problems += [str(error)] if is_named else []
         except InvalidInputError as error:
             problems.append(str(error))

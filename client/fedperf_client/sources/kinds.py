@@ -8,16 +8,18 @@ reads, is named; it costs what it was asked for, and hides nothing else.
 
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
 
-from fedperf_client.sources import OpenSource, SkippedRecord, Source
+from fedperf_client.sources import NothingToReadError, OpenSource, SkippedRecord, Source
 from fedperf_shared.errors import InvalidInputError, StorageError
 from fedperf_shared.execution import Execution
 
 GROUP = "fedperf.sources"
+
+_REASONS_TOLD = 3
 
 _ADDRESS = re.compile(r"(?:^|/)([a-z][a-z0-9+.-]+):/+(.+)", re.IGNORECASE)
 
@@ -28,6 +30,19 @@ class UnknownSourceError(InvalidInputError):
     def __init__(self, path: Path, kinds: Iterable[str]) -> None:
         super().__init__(f"{path}: not of a kind that can be read ({', '.join(kinds)})")
         self.path = path
+
+
+class NothingFoundError(InvalidInputError):
+    """Below what was named lies nothing that can be read."""
+
+    def __init__(self, paths: Iterable[Path], reasons: Sequence[str]) -> None:
+        told = list(reasons[:_REASONS_TOLD])
+        if len(reasons) > len(told):
+            told.append(f"{len(reasons) - len(told)} more")
+        super().__init__(
+            f"{', '.join(map(str, paths))}: nothing there can be read: "
+            f"{'; '.join(told) or 'there is no file'}"
+        )
 
 
 class RemoteSourceError(InvalidInputError):
@@ -79,6 +94,7 @@ def open_source(path: Path) -> Source:
 
     Raises:
         UnknownSourceError: no kind reads it.
+        NothingToReadError: it is empty, or damaged from its beginning on.
         BrokenKindError: the kind that was asked for fails.
         InvalidInputError: it is not there, or cannot be read.
     """
@@ -180,9 +196,13 @@ def _known(path: Path) -> tuple[str, Source]:
 
 def _opened(path: Path) -> tuple[str, Source] | None:
     """The name of the kind that reads what lies there, and the source; None where none does."""
+    nothing: NothingToReadError | None = None
     for name, open_kind in _kinds():
         try:
             found = open_kind(path)
+        except NothingToReadError as error:
+            nothing = error
+            continue
         except OSError as error:
             raise InvalidInputError(f"{path}: {error.strerror or error}") from error
         except InvalidInputError:
@@ -191,6 +211,8 @@ def _opened(path: Path) -> tuple[str, Source] | None:
             raise BrokenKindError(name, error) from error
         if found is not None:
             return name, found
+    if nothing is not None:
+        raise nothing
     return None
 
 

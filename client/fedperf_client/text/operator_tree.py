@@ -19,8 +19,12 @@ def operator_tree(
     styles: Mapping[Platform, str] = _PLAIN,
     *,
     seconds: Sequence[float | None] = (),
+    is_flat: bool = False,
 ) -> tuple[Tree, int]:
     """The operators as a tree with what nobody reads at the top; and how deep it is.
+
+    A flat one is only deeper where several inputs come together: an only input stands below
+    what reads it, no further to the right.
 
     One that several read is shown below the first of them, later ones refer to its number.
     What runs on a platform of `styles` is shown in its style, and what took `seconds` with them.
@@ -30,18 +34,22 @@ def operator_tree(
     ends = [position for position, readers in enumerate(children) if not readers]
     shown: set[int] = set()
     deepest = 0
-    waiting = [(position, root, 1) for position in reversed(ends)]
+    waiting = [(position, root, 1, False) for position in reversed(ends)]
     while waiting:
-        position, above, depth = waiting.pop()
+        position, above, depth, is_below = waiting.pop()
         deepest = max(deepest, depth)
-        if position in shown:
-            above.add(Text(f"#{position} (above)"))
-            continue
-        shown.add(position)
         took = seconds[position] if seconds else None
-        branch = above.add(_label(position, plan, styles, took=took))
-        inputs = reversed(operators[position].inputs)
-        waiting += [(each, branch, depth + 1) for each in inputs]
+        is_first, inputs = position not in shown, operators[position].inputs
+        shown.add(position)
+        label = _label(position, plan, styles, took=took) if is_first else _again(position)
+        if is_below:
+            above.label, branch = Text("\n").join([_text(above), label]), above
+        else:
+            branch = above.add(label)
+        if is_first:
+            goes_below = is_flat and len(inputs) == 1
+            deeper = depth if goes_below else depth + 1
+            waiting += [(each, branch, deeper, goes_below) for each in reversed(inputs)]
     return root, deepest
 
 
@@ -53,6 +61,14 @@ def words_of(kind: OperatorKind) -> str:
 def size_text(count: float) -> str:
     """A number of bytes for people."""
     return decimal(round(count))
+
+
+def _again(position: int) -> Text:
+    return Text(f"#{position} (above)")
+
+
+def _text(branch: Tree) -> Text:
+    return branch.label if isinstance(branch.label, Text) else Text(str(branch.label))
 
 
 def _label(

@@ -158,6 +158,16 @@ def run(program: Callable[[], object]) -> None:
         sys.exit(INTERRUPTED)
 
 
+def require_at_least(least: int, option: str, value: int) -> None:
+    """Refuse a number that is too small for an option.
+
+    Raises:
+        InvalidInputError: it is below `least`.
+    """
+    if value < least:
+        raise InvalidInputError(f"{option} is {least} or more, got {value}")
+
+
 def show(facts: Mapping[str, object], *, json: bool) -> None:
     """Print facts by name."""
     if json:
@@ -186,7 +196,7 @@ def show_rows(
     from rich.text import Text
 
     names = list(dict.fromkeys(name for row in rows for name in row))
-    console = Console(width=_width())
+    console = Console(width=output_width())
     is_narrow = len(names) * READABLE > console.width
     is_turned = is_narrow and len(rows) < len(names)
     if is_narrow and not is_turned:
@@ -202,8 +212,8 @@ def show_rows(
     console.print(table)
 
 
-def _width() -> int | None:
-    """As wide as the terminal (None), or as `COLUMNS` says; a file or a pipe folds no row."""
+def output_width() -> int | None:
+    """That of the terminal (None), or what `COLUMNS` says; a file or a pipe folds no row."""
     return None if sys.stdout.isatty() or "COLUMNS" in os.environ else UNFOLDED
 
 

@@ -10,6 +10,7 @@ import pytest
 import typer
 
 from fedperf_client import cli
+from fedperf_client.commands.ingest import MOST_SHOWN
 from fedperf_client.home.config import Home
 from fedperf_client.home.store import ExecutionStore
 from fedperf_client.release.ledger.ledger import PrivacyLedger
@@ -18,6 +19,7 @@ from fedperf_client.release.ledger.tamper import counter_path
 from fedperf_client.release.policy import load_policy
 from fedperf_client.release.schedule import plan_schedule
 from fedperf_client.sources.history_file import write_history
+from tests.fakes.spark_logs import SparkLog, node
 from tests.pages import ENGINEER, README
 from tests.unit.client.executions import make_execution
 from tests.unit.client.homes import made_home
@@ -143,6 +145,36 @@ def test_ingesting_twice_is_harmless(home: Home, tmp_path: Path) -> None:
     status = fedperf(home, "status", "--json").json()
     assert isinstance(status, dict)
     assert (status["executions"], status["workloads"]) == (3, 3)
+
+
+def test_what_is_taken_in_says_what_each_figure_counts(home: Home, tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir()
+    jobs = write_jobs(tmp_path / "logs" / "jobs.parquet")
+    (tmp_path / "logs" / "copy.parquet").write_bytes(jobs.read_bytes())
+    log = SparkLog().begin().start(1, node("Execute CreateTable")).finish(1)
+    log.write(tmp_path / "logs" / "log")
+    dry = fedperf(home, "ingest", tmp_path / "logs", "--jobs", 1, "--dry-run").out
+    out = fedperf(home, "ingest", tmp_path / "logs", "--jobs", 1).out
+    assert dry == out + "nothing was stored: --dry-run\n"
+    for line in (
+        "read: 6 executions in 3 sources\n",
+        "new: 3\n",
+        "known already: 3, stored before or in another source\n",
+        "rows known: 100% of the operators\n",
+        "skipped: 1, no executions: a command of the catalogue that ran no job (1)\n",
+    ):
+        assert line in out
+    assert fedperf(home, "ingest", jobs, "--jobs", -1).complaint() == (
+        "error: --jobs is 0 or more, got -1"
+    )
+
+
+def test_sources_that_are_too_many_to_show_are_counted(home: Home, tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir()
+    for number in range(MOST_SHOWN + 2):
+        write_jobs(tmp_path / "logs" / f"{number:02}.parquet", 1)
+    out = fedperf(home, "ingest", tmp_path / "logs", "--jobs", 1).out
+    assert f"{MOST_SHOWN} of {MOST_SHOWN + 2} sources shown, as they are named; --json" in out
 
 
 def test_before_a_period_there_is_nothing_to_show(home: Home) -> None:

@@ -1,39 +1,86 @@
 """Explanation of a prediction: the weights in its mixes, and whether two plans are alike work."""
 
 import math
+from collections.abc import Iterable
 
 from fedperf_client.prediction.mixture.intervals import HULL_MARGIN
+from fedperf_client.prediction.mixture.learner_weights import SMALLEST_WEIGHT, STACKED_FROM
 from fedperf_client.prediction.mixture.matched_folds import Asks
-from fedperf_client.prediction.mixture.personal import PersonalMix
+from fedperf_client.prediction.mixture.mixture import MixMember, MixOutcome
 from fedperf_shared.workflow.graph import Plan
 from fedperf_shared.workflow.template import fingerprint
 
 
-def rows_of(predictor: PersonalMix, *, readable: bool) -> list[dict[str, object]]:
-    """One row for each member of each mix made so far, of most weight first.
+def rows_of(outcomes: Iterable[MixOutcome]) -> list[dict[str, object]]:
+    """One row for each member of each mix, of most weight first, for programs."""
+    return [
+        {
+            "question": "inside" if outcome.kind is Asks.SEEN else outcome.kind.value,
+            "levels_held_out": outcome.cut or None,
+            "folds": outcome.folds,
+            "held_out": len(outcome.errors),
+            "member": member.name,
+            "weight": member.weight,
+            "error": _factor(member),
+            "why": _why(member, outcome),
+        }
+        for outcome in outcomes
+        for member in sorted(outcome.members, key=lambda each: (-each.weight, each.error))
+    ]
 
-    Args:
-        predictor: the mixes.
-        readable: figures as texts; members without weight are left out.
-    """
-    rows: list[dict[str, object]] = []
-    for outcome in predictor.outcomes.values():
-        for member in sorted(outcome.members, key=lambda each: -each.weight):
-            if readable and member.weight == 0:
-                continue
-            error = math.exp(member.error) if math.isfinite(member.error) else None
-            rows.append(
-                {
-                    "question": "inside" if outcome.kind is Asks.SEEN else outcome.kind.value,
-                    "levels_held_out": outcome.cut or None,
-                    "folds": outcome.folds,
-                    "held_out": len(outcome.errors),
-                    "member": member.name,
-                    "weight": f"{member.weight:.2f}" if readable else member.weight,
-                    "error": f"{error:.3f}" if readable and error is not None else error,
-                }
-            )
-    return rows
+
+def lines_of(outcomes: Iterable[MixOutcome]) -> list[dict[str, object]]:
+    """The same for people, with units."""
+    return [
+        {
+            **row,
+            "weight": f"{row['weight']:.0%}",
+            "error": None if row["error"] is None else f"{row['error']:.3f}x",
+        }
+        for row in rows_of(outcomes)
+    ]
+
+
+def rules_of(outcomes: Iterable[MixOutcome]) -> list[str]:
+    """How weights followed from errors, a sentence for each rule that was used."""
+    known = [each for each in outcomes if len(each.errors)]
+    told = []
+    if any(not _is_stacked(each) for each in known):
+        told.append(
+            "weights fall with the error, the more steeply the more workloads ran here; below "
+            f"{SMALLEST_WEIGHT:.0%} there is none"
+        )
+    if any(_is_stacked(each) for each in known):
+        told.append(
+            f"from {STACKED_FROM} workloads on weights are those of the mix that errs least: a "
+            "member with a larger error counts where it is off in other places than the others"
+        )
+    if known:
+        told.append(
+            "error: how many times too long or too short, typically, on own executions held out; "
+            "in each question most weight comes first"
+        )
+    return told
+
+
+def _why(member: MixMember, outcome: MixOutcome) -> str:
+    """What its error has to do with its weight."""
+    if not len(outcome.errors):
+        return "nothing ran yet" if member.weight == 0 else "trusted first: nothing ran yet"
+    least = min(each.error for each in outcome.members)
+    is_least = member.error == least
+    error = "least error" if is_least else f"{math.exp(member.error - least):.2f}x the least error"
+    if member.weight > 0:
+        return error
+    return f"{error}, adds nothing" if _is_stacked(outcome) else f"{error}, below the smallest"
+
+
+def _is_stacked(outcome: MixOutcome) -> bool:
+    return len(set(outcome.groups.tolist())) >= STACKED_FROM
+
+
+def _factor(member: MixMember) -> float | None:
+    return math.exp(member.error) if math.isfinite(member.error) else None
 
 
 def same_work(one: Plan, other: Plan) -> bool:

@@ -69,10 +69,15 @@ def gain_on(
     """
     asked = History.from_executions(held_out)
     known = set(workloads) & set(asked.workloads)
-    if known or not len(asked):
+    if not len(asked):
         raise InvalidInputError(
-            f"held-out executions must be some, of workloads that are not in the store; got "
-            f"{len(asked)}, {len(known)} of whose workloads are in it"
+            "no held-out execution ended well with rows that are known: there is nothing to ask"
+        )
+    if known:
+        raise InvalidInputError(
+            f"{len(known)} of the {len(set(asked.workloads))} held-out workloads ran here too, "
+            f"such as {min(known)!r}; --held-out asks about jobs that did not, and without it "
+            "fedperf gain keeps own ones away"
         )
     starts = models.starts()
     joined, local = models.learners(), local_learners()

@@ -10,18 +10,26 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from fedperf_client.sources import SkippedRecord, Source
+from fedperf_client.sources import NothingToReadError, SkippedRecord, Source
 from fedperf_client.sources.spark.application import Application
 from fedperf_client.sources.spark.events import BadLine, Events, is_event
 from fedperf_client.sources.spark.fields import MalformedEventError
 from fedperf_client.sources.spark.open_work import WANTED, OpenWork
-from fedperf_client.sources.spark.streams import DamagedLogError, UnreadCodecError, lines
+from fedperf_client.sources.spark.streams import (
+    CutLogError,
+    DamagedLogError,
+    UnreadCodecError,
+    lines,
+)
 from fedperf_shared.execution import Execution
 
 _ROLLED = re.compile(r"events_(\d{1,9})_.*")
 _COMPACTED = ".compact"
 _DATABRICKS = re.compile(r"eventlog(-[\d-]+)?(\.[a-z0-9]+)?")
 _FIRST_LINES = 5
+_UNLESS = "copy it again, unless it is still being written"
+_CUT = f"compressed, and cut off before anything that can be read; {_UNLESS}"
+_EMPTY = f"empty, so nothing can be read; {_UNLESS}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,13 +84,21 @@ def open_event_log(path: Path) -> Source | None:
         return _rolled(path) or _databricks(path)
     if path.name.startswith("appstatus_") or not path.is_file():
         return None
+    is_empty = True
     try:
-        begins = any(is_event(line) for _, line in islice(lines(path), _FIRST_LINES))
+        for _, line in islice(lines(path), _FIRST_LINES):
+            if is_event(line):
+                return EventLog((path,))
+            is_empty = False
     except UnreadCodecError:
         raise
-    except DamagedLogError:
-        return None
-    return EventLog((path,)) if begins else None
+    except CutLogError as error:
+        raise NothingToReadError(f"{path}: {_CUT}") from error
+    except DamagedLogError as error:
+        raise NothingToReadError(f"{error}; nothing of it can be read, copy it again") from error
+    if is_empty:
+        raise NothingToReadError(f"{path}: {_EMPTY}")
+    return None
 
 
 def _rolled(directory: Path) -> EventLog | None:

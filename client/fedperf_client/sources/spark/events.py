@@ -67,7 +67,7 @@ class Events:
 
         What is held back when a file turns out to be damaged comes with the next one.
         """
-        for number, line in lines(path, self.passed_over):
+        for number, line in lines(path, self.passed_over, is_whole=_ends_as_an_event):
             self.line = number
             if line is None:
                 yield BadLine(number, TOO_LONG)
@@ -114,6 +114,10 @@ class Events:
 def is_event(line: bytes | None) -> bool:
     """Whether a line begins as an event does."""
     return line is not None and _NAME.match(line) is not None
+
+
+def _ends_as_an_event(line: bytes) -> bool:
+    return line.rstrip().endswith(b"}")
 
 
 def _parsed(line: bytes) -> Event | None:

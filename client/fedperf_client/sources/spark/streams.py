@@ -9,6 +9,7 @@ Sources: lz4-java `LZ4BlockOutputStream`, snappy-java `SnappyOutputStream`.
 """
 
 import gzip
+import os
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -30,10 +31,17 @@ MAX_WINDOW_BYTES = 128 * 1024**2
 
 _READ_BYTES = 128 * 1024
 _MAGIC_BYTES = 16
+_COPY = "read up to there; copy the log again, unless it is still being written"
+_CUT_LINE = f"cut off in the middle of a line, {_COPY}"
+_CUT_PACKED = f"cut off in the middle of compressed bytes, {_COPY}"
 
 
 class DamagedLogError(InvalidInputError):
     """The bytes end or break where more should be."""
+
+
+class CutLogError(DamagedLogError):
+    """The bytes end too early: they were not copied whole, or more of them is being written."""
 
 
 class UnreadCodecError(DamagedLogError):
@@ -70,11 +78,21 @@ class PassedOver:
 NOTHING = PassedOver()
 
 
-def lines(path: Path, passed_over: PassedOver = NOTHING) -> Iterator[Line]:
+def lines(
+    path: Path,
+    passed_over: PassedOver = NOTHING,
+    *,
+    is_whole: Callable[[bytes], bool] = lambda _: True,
+) -> Iterator[Line]:
     """The lines of the log that are not passed over, without their ends.
 
+    Args:
+        path: of the log.
+        passed_over: lines that are not wanted.
+        is_whole: whether a last line, whose end is missing, is one nevertheless.
+
     Raises:
-        DamagedLogError: the compressed bytes are damaged; all lines before were given.
+        DamagedLogError: the bytes are damaged or cut off; all whole lines before were given.
         OSError: the file cannot be read.
     """
     beginnings, near = passed_over.beginnings, passed_over.near
@@ -111,8 +129,16 @@ def lines(path: Path, passed_over: PassedOver = NOTHING) -> Iterator[Line]:
             tail, is_too_long = bytearray(), True
     if is_too_long:
         yield number + 1, None
-    elif tail and not passed_over.holds(tail):
+    elif tail and not passed_over.holds(_whole(path, tail, is_whole)):
         yield number + 1, bytes(tail)
+
+
+def _whole(path: Path, tail: bytearray, is_whole: Callable[[bytes], bool]) -> bytes:
+    """A last line whose end is missing, if it is whole nevertheless."""
+    last = bytes(tail)
+    if not is_whole(last):
+        raise CutLogError(f"{path}: {_CUT_LINE}")
+    return last
 
 
 def _blocks(path: Path) -> Iterator[bytes]:
@@ -130,8 +156,9 @@ def _damage(path: Path) -> Iterator[None]:
         yield
     except DamagedLogError as error:
         raise type(error)(f"{path}: {error}") from error
+    except EOFError as error:
+        raise CutLogError(f"{path}: {_CUT_PACKED}") from error
     except (
-        EOFError,
         RuntimeError,  # of lz4.frame
         ValueError,
         gzip.BadGzipFile,
@@ -148,11 +175,46 @@ def _plain(stream: BinaryIO) -> Iterator[bytes]:
         yield block
 
 
+_ZSTD_HEADER_BYTES = 18
+_ZSTD_SKIPPABLE = 0x184D2A50
+_ZSTD_REPEATED = 1
+
+
 def _zstd(stream: BinaryIO) -> Iterator[bytes]:
     decompressor = zstandard.ZstdDecompressor(max_window_size=MAX_WINDOW_BYTES)
     with decompressor.stream_reader(stream, read_across_frames=True) as reader:
         while block := _unpacked(reader):
             yield block
+        if not _ends_with_a_frame(stream):
+            raise CutLogError(_CUT_PACKED)
+
+
+def _ends_with_a_frame(stream: BinaryIO) -> bool:
+    """Whether zstd's frames end where the stream does, which its reader does not say.
+
+    Source: RFC 8878, 3.1; only headers are looked at.
+    """
+    stream.seek(0)
+    while head := stream.read(_ZSTD_HEADER_BYTES):
+        start = stream.tell() - len(head)
+        if int.from_bytes(head[:4], "little") & ~0xF == _ZSTD_SKIPPABLE:
+            stream.seek(start + 8 + int.from_bytes(head[4:8], "little"))
+            continue
+        try:
+            has_checksum = zstandard.get_frame_parameters(head).has_checksum
+            stream.seek(start + zstandard.frame_header_size(head))
+        except zstandard.ZstdError:
+            return False
+        is_last = False
+        while not is_last:
+            if len(block := stream.read(3)) < 3:  # noqa: PLR2004 (bytes of a block's header)
+                return False
+            header = int.from_bytes(block, "little")
+            is_last, kind, size = bool(header & 1), header >> 1 & 3, header >> 3
+            stream.seek(1 if kind == _ZSTD_REPEATED else size, os.SEEK_CUR)
+        stream.seek(4 * has_checksum, os.SEEK_CUR)
+    end = stream.tell()
+    return end <= stream.seek(0, os.SEEK_END)
 
 
 def _unpacked(reader: zstandard.ZstdDecompressionReader) -> bytes:
@@ -169,7 +231,7 @@ def _unpacked(reader: zstandard.ZstdDecompressionReader) -> bytes:
 
 def _gzip(stream: BinaryIO) -> Iterator[bytes]:
     with gzip.GzipFile(fileobj=stream) as reader:
-        while block := reader.read(_READ_BYTES):
+        while block := reader.read1(_READ_BYTES):  # all that is there before the bytes end
             yield block
 
 
@@ -187,7 +249,9 @@ _LZ4_RAW, _LZ4_COMPRESSED = 0x10, 0x20
 
 def _lz4_blocks(stream: BinaryIO) -> Iterator[bytes]:
     while header := stream.read(_LZ4_HEADER_BYTES):
-        if not (len(header) == _LZ4_HEADER_BYTES and header.startswith(_LZ4_MAGIC)):
+        if len(header) < _LZ4_HEADER_BYTES:
+            raise CutLogError(_CUT_PACKED)
+        if not header.startswith(_LZ4_MAGIC):
             raise DamagedLogError("an lz4 block has no header")
         method = header[8] & _LZ4_METHOD
         held, size = (int.from_bytes(header[at : at + 4], "little") for at in (9, 13))
@@ -231,7 +295,7 @@ def _bounded(size: int) -> int:
 def _exactly(stream: BinaryIO, size: int) -> bytes:
     found = stream.read(size)
     if len(found) < size:
-        raise DamagedLogError("the log ends in the middle of a block")
+        raise CutLogError(_CUT_PACKED)
     return found
 
 

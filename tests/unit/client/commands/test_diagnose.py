@@ -2,8 +2,17 @@
 
 from pathlib import Path
 
+import zstandard
+
 from fedperf_client import cli
+from fedperf_client.commands.diagnose import MOST_NOTES
+from fedperf_client.sources.spark.application import ONLY_A_COMMAND
+from fedperf_client.sources.spark.query import CUT
 from tests.fakes.measured_logs import FakeTask, log_of
+from tests.fakes.spark_logs import node
+from tests.pages import ENGINEER
+from tests.public_data import public_data
+from tests.unit.client.homes import fedperf, made_home
 from tests.unit.shared.console_programs import Ended, run
 
 SKEWED = [*[FakeTask(1000, 3000, fetched=2**20)] * 7, FakeTask(1000, 11_000, fetched=2**26)]
@@ -23,7 +32,11 @@ def test_a_directory_of_logs_is_enough(tmp_path: Path) -> None:
     assert "1. skew, stage 0: at most 7 s of 10 s, 56 core-seconds" in ended.out
     assert "the longest of 8 tasks took 10 s, the median 2 s" in ended.out
     assert "--conf spark.sql.adaptive.skewJoin.enabled=true" in ended.out
-    assert "1 jobs in 1 logs, 1 with findings" in ended.out
+    assert (
+        "1 jobs in 1 logs (queries and jobs without one, that ended), 1 with findings" in ended.out
+    )
+    assert "1 of 1 shown, most core-seconds at stake first; times" in ended.out
+    assert f"not read: {logs / 'notes.txt'}: not a Spark event log" in ended.out
 
 
 def test_prices_turn_core_seconds_into_money(tmp_path: Path) -> None:
@@ -44,6 +57,84 @@ def test_what_is_no_log_is_refused_in_one_line(tmp_path: Path) -> None:
         ended = diagnose(tmp_path / named)
         assert ended.code == 3
         assert told in ended.complaint()
+
+
+def test_what_is_cut_from_the_list_is_counted(tmp_path: Path) -> None:
+    logs = [log_of(SKEWED).write(tmp_path / f"app-{number}") for number in range(3)]
+    ended = diagnose(*logs, "--top", 2)
+    assert "2 of 3 shown, most core-seconds at stake first; --top shows more; " in ended.out
+
+
+def test_jobs_without_a_task_are_counted_apart(tmp_path: Path) -> None:
+    log = log_of(SKEWED)
+    log.start(5, node("Execute CreateTable")).finish(5)
+    log.write(tmp_path / "app-1")
+    assert "2 jobs in 1 logs (queries and jobs without one, that ended, 1 of them without a" in (
+        diagnose(tmp_path).out
+    )
+    found = diagnose(tmp_path, "--json").json()
+    assert isinstance(found, dict)
+    assert (found["jobs"], found["without_tasks"]) == (2, 1)
+
+
+def test_the_counts_of_diagnose_and_ingest_are_reconciled_on_the_engineers_page(
+    tmp_path: Path,
+) -> None:
+    logs = public_data("spark-eventlogs") / "spark-eventlogs" / "qualification"
+    found = diagnose(logs, "--json").json()
+    taken = fedperf(made_home(tmp_path / "home"), "ingest", logs, "--jobs", 1, "--json").json()
+    assert isinstance(found, dict)
+    assert isinstance(taken, dict)
+    skipped = taken["skipped"]
+    commands, unknown = skipped[ONLY_A_COMMAND], skipped["no executor is known for its time"]
+    still_ran = fedperf(made_home(tmp_path / "home"), "runs", "--search", CUT, "--json").rows()
+    assert found["jobs"] == taken["read"] + commands + unknown - len(still_ran)
+    page = ENGINEER.read_text(encoding="utf-8")
+    assert (
+        f"`diagnose` counts {found['jobs']} jobs and `ingest` reads {taken['read']} executions, "
+        f"{taken['new']} of them new" in page
+    )
+    assert f"{commands} commands" in page
+
+
+def test_a_place_that_holds_nothing_is_one_line_for_every_command(tmp_path: Path) -> None:
+    home = made_home(tmp_path / "home")
+    for name in ("none", "other"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "other" / "driverlog").write_text("no log")
+    (tmp_path / "other" / "new.zstd").write_bytes(b"")
+    for command in ("diagnose", "ingest", "advise"):
+        for name in ("none", "other"):
+            ended = fedperf(home, command, tmp_path / name)
+            assert (ended.code, ended.out) == (3, "")
+            assert str(tmp_path / name) in ended.complaint()
+    assert "nothing there can be read: there is no file" in diagnose(tmp_path / "none").complaint()
+    said = diagnose(tmp_path / "other").complaint()
+    assert "driverlog: not a Spark event log; " in said
+    assert "new.zstd: empty, so nothing can be read; copy it again" in said
+
+
+def test_what_was_not_read_is_counted_where_it_is_too_much_to_show(tmp_path: Path) -> None:
+    log_of(SKEWED).write(tmp_path / "app-1")
+    for number in range(MOST_NOTES + 3):
+        (tmp_path / f"notes-{number}").write_text("no log")
+    ended = diagnose(tmp_path)
+    assert ended.out.count("not read: ") == MOST_NOTES
+    assert f"{MOST_NOTES} of {MOST_NOTES + 3} that were not read are shown; --json" in ended.out
+
+
+def test_a_log_that_is_cut_is_said_to_be_beside_what_was_read(tmp_path: Path) -> None:
+    packed = zstandard.compress(log_of(SKEWED).bytes()) + zstandard.compress(b"x" * 999)[:-9]
+    (tmp_path / "app-1").write_bytes(packed)
+    out = diagnose(tmp_path).out
+    assert "1 jobs in 1 logs" in out
+    assert "not read: app-1: cut off in the middle of compressed bytes, read up to there; " in out
+
+
+def test_a_number_that_is_too_small_is_a_wrong_value(tmp_path: Path) -> None:
+    log = log_of(SKEWED).write(tmp_path / "app-1")
+    ended = diagnose(log, "--top", 0)
+    assert (ended.code, ended.complaint()) == (3, "error: --top is 1 or more, got 0")
 
 
 def test_a_text_of_a_log_commands_no_terminal(tmp_path: Path) -> None:

@@ -62,7 +62,9 @@ def test_programs_get_every_stream_with_its_drifts(home: Home) -> None:
     ]
     assert sum(row["executions"] for row in rows) == len(executions())
     assert [len(row["drifts"]) for row in rows] == [1, 0, 0]
+    assert [row["verdict"] for row in rows] == ["drift", "no drift", "no drift"]
     [drift] = rows[0]["drifts"]
+    assert drift["sentence"] == "1.5x slower since 2026-03-13"
     assert drift["kinds"] == ["concept"]
     assert 1.35 < drift["factor"] < 1.65
     since = datetime.fromisoformat(drift["since"])
@@ -82,7 +84,9 @@ def test_people_get_what_the_engineers_page_shows(
 @pytest.mark.parametrize(("suffix", "start"), [(".svg", "<svg"), (".html", "<!doctype html>")])
 def test_a_timeline_is_drawn(suffix: str, start: str, home: Home, tmp_path: Path) -> None:
     chart = tmp_path / f"chart{suffix}"
-    assert fedperf(home, "drift", "--plot", chart).code == 0
+    ended = fedperf(home, "drift", "--plot", chart)
+    assert (ended.code, f"drawn into {chart}\n" in ended.out) == (0, True)
+    assert fedperf(home, "drift", "--plot", chart, "--json").json()
     text = chart.read_text()
     assert text.startswith(start)
     for words in ("1.5x slower since 2026-03-13", "relational work on polars"):
@@ -100,6 +104,8 @@ def test_few_executions_and_none_are_told_as_such(
     assert chart.read_bytes().startswith(b"\x89PNG")
     with ExecutionStore.open(home.store) as store:
         store.add(executions()[:12])
+    verdicts = {row["verdict"] for row in fedperf(home, "drift", "--json").rows()}
+    assert verdicts == {"too few to tell"}
     assert "too few to tell" in fedperf(home, "drift", "--plot", chart).out
 
 

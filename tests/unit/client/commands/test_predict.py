@@ -11,15 +11,19 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from fedperf_client.federation.enrollment import load_or_create_key
 from fedperf_client.home.config import Home
 from fedperf_client.platforms.program import to_json
+from fedperf_client.prediction.base_models import FetchedModels
 from fedperf_client.release.ledger.ledger import PrivacyLedger
 from fedperf_client.release.policy import load_policy
 from fedperf_client.release.schedule import plan_schedule
+from fedperf_client.sources.history_file import write_history
 from fedperf_client.text import progress
+from fedperf_shared.model.checkpoint import encode_checkpoint
 from fedperf_shared.programs.command_line import NO_ANSWER
 from tests.fakes.coordinator import membership_with
 from tests.unit.client.homes import empty_home, fedperf, with_history
 from tests.unit.client.prediction.worlds import executions_of_world
 from tests.unit.client.profiling.trials.test_profiler import program
+from tests.unit.client.public import seeded_checkpoint
 from tests.unit.client.release.periods import START, timetable
 from tests.unit.client.terminals import on_a_terminal
 from tests.unit.client.workflow_files import GOOD, changed
@@ -161,7 +165,10 @@ def test_models_shows_who_was_mixed_for_what_was_asked(home: Home, workflow: Pat
     assert sum(float(str(row["weight"])) for row in rows) == pytest.approx(1.0)
     assert {row["folds"] for row in rows} == {12}
     assert all(float(str(row["error"])) >= 1 for row in rows)
-    assert "member" in fedperf(home, "models").out
+    assert "least error" in {row["why"] for row in rows}
+    out = fedperf(home, "models").out
+    assert "most weight comes first" in out
+    assert out.count("│ inside ") == len(rows)
 
 
 def test_gain_is_a_row_for_every_number_of_own_executions(home: Home, tmp_path: Path) -> None:
@@ -177,6 +184,48 @@ def test_gain_is_a_row_for_every_number_of_own_executions(home: Home, tmp_path: 
         "personalized",
     }
     assert "with public start" in chart.read_text()
+
+
+def test_before_joining_gain_tells_nothing_of_what_joining_brings(
+    home: Home, tmp_path: Path
+) -> None:
+    chart = tmp_path / "gain.svg"
+    row = fedperf(home, "gain", "--json").rows()[0]
+    assert (row["shared_as_is"], row["personalized"]) == (None, None)
+    out = fedperf(home, "gain", "--chart", chart).out
+    assert "personalized" not in out + chart.read_text()
+    assert "shared as is" not in out + chart.read_text()
+    assert "not joined: no model of a coordinator is here; fedperf rehearse shows" in out
+    assert f"drawn into {chart}\n" in out
+    FetchedModels(home.models).keep_shared(encode_checkpoint(seeded_checkpoint(1, version=3)))
+    row = fedperf(home, "gain", "--json").rows()[0]
+    assert None not in (row["shared_as_is"], row["personalized"])
+    joined = fedperf(home, "gain").out
+    assert "shared as is" in joined
+    assert "not joined" not in joined
+
+
+def test_gain_on_executions_of_others_says_what_was_asked_and_what_was_known(
+    home: Home, tmp_path: Path
+) -> None:
+    others = tmp_path / "others.parquet"
+    write_history(others, executions_of_world(5, 20, "other"))
+    found = fedperf(home, "gain", "--held-out", others, "--json").json()
+    assert isinstance(found, dict)
+    assert (found["executions"], found["held_out"], found["shared"]) == (12, 20, None)
+    out = fedperf(home, "gain", "--held-out", others).out
+    for words in (
+        "own executions alone",
+        "the start that ships, as it is",
+        "all of these, as fedperf predict",
+        "on 20 executions of workloads that never ran here, knowing 12 own ones",
+        "not joined",
+    ):
+        assert words in out
+    assert "the shared model" not in out
+    write_history(others, executions_of_world(0, 12, "own"))
+    said = fedperf(home, "gain", "--held-out", others).complaint()
+    assert "held-out workloads ran here too, such as 'own-" in said
 
 
 def test_before_any_execution_others_are_believed_and_the_user_is_told_what_to_do(

@@ -76,6 +76,8 @@ def test_executions_are_listed_newest_first(home: Home) -> None:
     assert "29-long-" in table
     assert "29-long-i" not in table
     assert table.index("29-long-") < table.index("28-long-")
+    assert "2 of 30 shown, what finished last first; --last 30 shows all\n" in table
+    assert "3 of 3 shown, what finished last first\n" in fedperf(home, "runs", "--search", "9-").out
     assert "27-long-" not in table
     for shown in ("workload-29", "2026-03-01 00:00", "ok", "29.5 s", "100%"):
         assert shown in table
@@ -219,7 +221,6 @@ def test_the_list_can_be_searched_and_narrowed(home: Home) -> None:
     assert chosen(home, "--since", "2026-03-02") == ["execution-2"]
     assert chosen(home, "--until", "2026-03-01T00:00:01") == ["execution-0"]
     assert chosen(home, "--platform", "duckdb", "--until", "2026-03-02") == ["execution-0"]
-    assert fedperf(home, "runs", "--since", "yesterday").code == 2
 
 
 def test_executions_are_deleted_by_id_or_by_what_they_share(home: Home) -> None:
@@ -322,6 +323,54 @@ def test_one_execution_is_shown_with_its_operators(home: Home) -> None:
         "partitions": 0,
         "seconds": None,
     }
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--since", "2026-03-02", "--until", "2026-03-01"], "--since must come before --until"),
+        (["--since", "2026-03-02", "--until", "2026-03-02"], "--since must come before --until"),
+        (["--since", "yesterday"], "'yesterday' is no day or time (UTC): write it like 2026-03-01"),
+        (["--last", "0"], "--last is 1 or more, got 0"),
+    ],
+)
+def test_a_wrong_value_is_one_line_that_says_what_is_right(
+    home: Home, options: list[str], said: str
+) -> None:
+    keep(home, make_execution(0))
+    ended = fedperf(home, "runs", *options)
+    assert (ended.code, ended.out) == (3, "")
+    assert said in ended.complaint()
+
+
+def test_where_several_are_meant_the_first_are_named(home: Home) -> None:
+    keep(home, *(make_execution(n, execution_id=f"{n:02}-long-identifier") for n in range(8)))
+    said = fedperf(home, "runs", "show", "0").complaint()
+    assert "several executions, 8, have an id that begins with '0'" in said
+    assert "00-long- (workload-0), 01-long- (workload-1), " in said
+    assert "04-long- (workload-4), 3 more; name one, or list them with: fedperf runs" in said
+
+
+def test_a_deep_plan_stays_readable_on_a_terminal(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only where several inputs come together it goes to the right; else nothing changes."""
+    long, joined = chain_plan(30).workflow.operators, shared_input_plan().workflow.operators[3]
+    plan = Plan.on_one_platform(
+        Workflow((*long, long[0], replace(joined, inputs=(29, 30)))), Platform.SPARK
+    )
+    keep(home, make_execution(0, plan=plan))
+    monkeypatch.setenv("COLUMNS", "100")
+    lines = fedperf(home, "runs", "show", "execution-0").out.splitlines()[-33:]
+    assert lines[0] == "an operator reads the one below it, or those that branch off below it"
+    assert [line.partition(",")[0] for line in (lines[1], lines[2], lines[31], lines[32])] == [
+        "#31 join",
+        "├── #29 map",
+        "│   #0 table source",
+        "└── #30 table source",
+    ]
+    monkeypatch.delenv("COLUMNS")  # nothing folds a file
+    assert "an operator reads the one below" not in fedperf(home, "runs", "show", "execution-0").out
 
 
 def test_the_beginning_of_an_id_is_enough_and_anything_else_is_one_line(home: Home) -> None:

@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 
+from fedperf_client.home.execution_ids import AmbiguousExecutionError, UnknownExecutionError
 from fedperf_client.home.selection import Selection
-from fedperf_client.home.store import AmbiguousExecutionError, ExecutionStore, UnknownExecutionError
+from fedperf_client.home.store import ExecutionStore
 from fedperf_client.home.store_schema import APPLICATION_ID, SCHEMA_VERSION
 from fedperf_shared.errors import InvalidInputError, StorageError
 from fedperf_shared.execution import ClusterConfig, Execution, ExecutionStatus, Measurement
@@ -402,6 +403,11 @@ def test_the_beginning_of_an_id_is_enough_where_only_one_begins_so(tmp_path: Pat
         assert store.find("01%").execution_id == "01%45678zz"
         with pytest.raises(AmbiguousExecutionError, match="begins with '01234'"):
             store.find("01234")
+        with pytest.raises(
+            AmbiguousExecutionError,
+            match=r", 4, .*: 01%45678 \(\S+\), 0123 \(\S+\), 0123456789a \(\S+\), 0123456789c",
+        ):
+            store.find("01")
         for each in ids:
             short = store.short_id(each)
             assert store.find(short).execution_id == each

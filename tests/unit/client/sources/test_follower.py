@@ -123,6 +123,12 @@ def test_what_nobody_reads_is_named_where_it_was_asked_for(
     tmp_path: Path, store: ExecutionStore
 ) -> None:
     (tmp_path / "notes.txt").write_text("not mine")
+    (tmp_path / "logs").mkdir()
+    new = tmp_path / "logs" / "app.inprogress"
+    new.write_bytes(b"")
+    assert Looks(store, tmp_path / "logs").look().problems == ()
+    (problem,) = Looks(store, new).look().problems
+    assert "app.inprogress: empty" in problem
     (problem,) = Looks(store, tmp_path / "notes.txt").look().problems
     assert "not of a kind that can be read" in problem
     assert "Spark event log" in problem

@@ -74,7 +74,7 @@ def test_without_own_executions_the_public_start_answers(models: FetchedModels) 
 
 def test_workloads_that_were_learnt_from_are_refused(models: FetchedModels) -> None:
     own = executions_of_world(1, 10, "own")
-    with pytest.raises(InvalidInputError, match="10 of whose workloads"):
+    with pytest.raises(InvalidInputError, match="10 of the 10 held-out workloads ran here too"):
         compared(own, own, models)
 
 
@@ -84,5 +84,5 @@ def test_nothing_to_compare_on_is_refused(models: FetchedModels) -> None:
         for each in executions_of_world(1, 5, "held-out")
     ]
     for held_out in ([], failed):
-        with pytest.raises(InvalidInputError, match="must be some"):
+        with pytest.raises(InvalidInputError, match="there is nothing to ask"):
             compared(executions_of_world(2, 10, "own"), held_out, models)

@@ -1,11 +1,15 @@
 """Event logs become executions: labels, rows, resources, and why the rest is none."""
 
+import gzip
 import os
 import struct
 from pathlib import Path
 
 import pytest
+import zstandard
 
+from fedperf_client.sources import NothingToReadError
+from fedperf_client.sources.history_file import HistoryFile
 from fedperf_client.sources.kinds import UnknownSourceError, open_source
 from fedperf_client.sources.spark import events
 from fedperf_client.sources.spark.event_log import open_event_log
@@ -491,7 +495,8 @@ def test_bad_lines_hide_no_other(tmp_path: Path) -> None:
         "line 2 of log: an event holds no usable 'Job ID'",
         "line 3 of log: no event",
         "line 4 of log: no event",
-        f"line {len(lines) + 5} of log: no event",
+        "log: cut off in the middle of a line, read up to there; copy the log again, unless it "
+        "is still being written",
     ]
 
 
@@ -551,9 +556,39 @@ def test_a_rolled_log_of_databricks_is_one(tmp_path: Path) -> None:
     assert (found.origin.rows_known, skipped) == (1.0, [])
 
 
-@pytest.mark.parametrize("content", [b"", b"hello\n" * 100, b'{"level": "INFO"}\n', b"\x00" * 99])
+@pytest.mark.parametrize("content", [b"hello\n" * 100, b'{"level": "INFO"}\n', b"\x00" * 99])
 def test_what_is_no_event_log_is_none(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "file").write_bytes(content)
     assert open_event_log(tmp_path / "file") is None
     with pytest.raises(UnknownSourceError, match="not of a kind that can be read"):
         open_source(tmp_path / "file")
+
+
+HOLDING_NOTHING = {
+    "empty": (b"", "empty"),
+    "empty when unpacked": (zstandard.compress(b""), "empty"),
+    "cut": (zstandard.compress(SparkLog().begin().bytes())[:60], "compressed, and cut off"),
+    "cut in its header": (zstandard.compress(b"")[:5], "compressed, and cut off"),
+    "damaged": (gzip.compress(b"")[:10] + b"\x07" * 99, "the compressed log is damaged"),
+}
+
+
+@pytest.mark.parametrize("case", HOLDING_NOTHING)
+def test_what_holds_nothing_is_said_to_and_asked_of_every_kind(tmp_path: Path, case: str) -> None:
+    content, says = HOLDING_NOTHING[case]
+    for name in ("log", "x.parquet"):
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises(NothingToReadError, match=f"log: {says}.*copy it again"):
+        open_source(tmp_path / "log")
+    assert isinstance(open_source(tmp_path / "x.parquet"), HistoryFile)
+
+
+def test_a_compressed_log_that_is_cut_gives_what_was_before_and_says_so(tmp_path: Path) -> None:
+    log = SparkLog().begin()
+    for number in range(3000):
+        log.query(number, SCAN, {1: 10})
+    packed = zstandard.compress(log.bytes())
+    (tmp_path / "log").write_bytes(packed[: len(packed) // 2])
+    found, skipped = read_log(tmp_path / "log")
+    assert 0 < len(found) < 3000
+    assert "log: cut off in the middle of compressed bytes, read up to there" in str(skipped[0])
