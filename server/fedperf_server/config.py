@@ -202,7 +202,7 @@ class _Reader:
         bound = self._number(rest, "update_norm_bound", DEFAULT_UPDATE_NORM_BOUND)
         database_url = self._take(rest, "database_url", str, "")
         bind = self._take(rest, "bind", str, "0.0.0.0")
-        self._problems += [unknown_key(key, _KEYS) for key in rest]
+        self._problems += [f"{key}: {unknown_key(key, _KEYS)}" for key in rest]
         try:
             config = ServerConfig(
                 directory=self._path.parent,
@@ -265,7 +265,7 @@ class _Reader:
         )
         extra_windows = self._take(rest, "extra_windows", int, 0)
         method = self._method(rest)
-        self._problems += [f"timetable.{unknown_key(key, _CALENDAR_KEYS)}" for key in rest]
+        self._problems += [f"timetable.{key}: {unknown_key(key, _CALENDAR_KEYS)}" for key in rest]
         try:
             return Timetable(
                 Period(start, window, windows),

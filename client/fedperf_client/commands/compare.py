@@ -9,7 +9,13 @@ import typer
 
 from fedperf_client.commands.home_option import Json, home_of
 from fedperf_shared.errors import InvalidInputError
-from fedperf_shared.programs.command_line import shortened, show, show_rows, visible
+from fedperf_shared.programs.command_line import (
+    MomentParameter,
+    shortened,
+    show,
+    show_rows,
+    visible,
+)
 
 if TYPE_CHECKING:
     from fedperf_client.prediction.answers.slowdowns import Slowdown, TimedRun
@@ -33,7 +39,12 @@ class EmptySideError(InvalidInputError):
 def compare(
     context: typer.Context,
     since: Annotated[
-        str | None, typer.Option(help="Compare from this day or moment on, like 2026-03-01.")
+        datetime | None,
+        typer.Option(
+            click_type=MomentParameter(),
+            metavar="TIME",
+            help="Compare from this day or moment (UTC) on, like 2026-03-01.",
+        ),
     ] = None,
     before: Annotated[
         list[Path] | None,
@@ -64,7 +75,7 @@ def compare(
     elif since is None:
         pairs, sides = _by_version(context)
     else:
-        pairs, sides = _by_moment(context, _moment(since))
+        pairs, sides = _by_moment(context, since)
     found, alone = slowdowns.slowdowns(pairs)
     if json:
         facts = {"before": sides[0], "after": sides[1]}
@@ -157,16 +168,6 @@ def _versions(sides: "Iterable[Sequence[TimedRun]]") -> str:
 
 def _names_of(paths: Sequence[Path]) -> str:
     return ", ".join(map(str, paths))
-
-
-def _moment(text: str) -> datetime:
-    try:
-        found = datetime.fromisoformat(text)
-    except ValueError:
-        raise InvalidInputError(
-            f"--since is a day or a moment like 2026-03-01 or 2026-03-01T06:00, got {text!r}"
-        ) from None
-    return found if found.tzinfo else found.replace(tzinfo=UTC)
 
 
 def _executions_in(paths: Sequence[Path]) -> "Iterator[Execution]":

@@ -8,7 +8,7 @@ import typer
 from fedperf_client.commands.home_option import Json
 from fedperf_client.text.progress import progress_bar
 from fedperf_shared.errors import InvalidInputError
-from fedperf_shared.programs.command_line import require_at_least, show, visible
+from fedperf_shared.programs.command_line import show, visible
 
 if TYPE_CHECKING:
     from fedperf_client.diagnosis.diagnosis import Ranking
@@ -24,7 +24,7 @@ def diagnose(
         Path | None,
         typer.Option(help="TOML with your prices of an hour: core, gib, node, \\[node_types]."),
     ] = None,
-    top: Annotated[int, typer.Option(help="Jobs that are shown, most at stake first.")] = 10,
+    top: Annotated[int, typer.Option(min=1, help="Jobs that are shown, most at stake first.")] = 10,
     json: Json = False,
 ) -> None:
     """Say what held Spark's jobs up, with the evidence of the log and a setting that mends it.
@@ -39,7 +39,6 @@ def diagnose(
     from fedperf_client.home.prices import load_prices
     from fedperf_client.sources.kinds import NothingFoundError
 
-    require_at_least(1, "--top", top)
     priced = None if prices is None else load_prices(prices)
     others = list[str]()
     found, problems = event_logs_in(logs, others)

@@ -10,7 +10,7 @@ import typer
 
 from fedperf_client.commands.home_option import Json, home_of
 from fedperf_shared.errors import InvalidInputError
-from fedperf_shared.programs.command_line import require_at_least, show, show_rows, visible
+from fedperf_shared.programs.command_line import show, show_rows, visible
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,7 +30,9 @@ def ingest(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Read and say what is there; store nothing.")
     ] = False,
-    jobs: Annotated[int, typer.Option(help="Sources read at the same time; 0: one per core.")] = 0,
+    jobs: Annotated[
+        int, typer.Option(min=0, help="Sources read at the same time; 0: one per core.")
+    ] = 0,
     json: Json = False,
 ) -> None:
     """Take executions that already ran into the local store; twice is harmless.
@@ -42,7 +44,6 @@ def ingest(
     from fedperf_client.sources.ingestion import ingest as ingest_all
     from fedperf_client.sources.kinds import NothingFoundError, places
 
-    require_at_least(0, "--jobs", jobs)
     home = home_of(context)
     problems: list[str] = []
     found = dict(places(paths, problems))

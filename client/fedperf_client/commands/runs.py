@@ -29,7 +29,6 @@ from fedperf_shared.errors import InvalidInputError, StorageError
 from fedperf_shared.programs.command_line import (
     ProgramCommands,
     output_width,
-    require_at_least,
     show,
     show_rows,
     visible,
@@ -63,7 +62,7 @@ def runs(
     platform: OnPlatform = None,
     since: Since = None,
     until: Until = None,
-    last: Annotated[int, typer.Option(help="How many, the newest first.")] = 20,
+    last: Annotated[int, typer.Option(min=1, help="How many, the newest first.")] = 20,
     json: Json = False,
 ) -> None:
     """List the executions that are stored here; `runs show ID` shows one of them."""
@@ -74,7 +73,6 @@ def runs(
     chosen = selection_of(
         workload, search, status=status, platform=platform, since=since, until=until
     )
-    require_at_least(1, "--last", last)
     with ExecutionStore.open(home_of(context).store) as store:
         found, count = store.newest(last, chosen), store.count(chosen)
         if json:

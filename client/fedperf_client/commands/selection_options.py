@@ -1,12 +1,13 @@
 """The options by which commands choose stored executions."""
 
-from datetime import UTC, datetime
+from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fedperf_shared.errors import InvalidInputError
+from fedperf_shared.programs.command_line import MomentParameter
 
 if TYPE_CHECKING:
     from fedperf_client.home.selection import Selection
@@ -33,20 +34,6 @@ class PlatformName(StrEnum):
     OTHER = "other"
 
 
-_MOMENTS = ("%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S")
-
-
-def _moment(text: str) -> datetime:
-    for form in _MOMENTS:
-        try:
-            return datetime.strptime(text, form).replace(tzinfo=UTC)
-        except ValueError:
-            continue
-    raise InvalidInputError(
-        f"{text!r} is no day or time (UTC): write it like 2026-03-01 or 2026-03-01T06:00"
-    )
-
-
 Workload = Annotated[
     str | None,
     typer.Option(
@@ -68,7 +55,7 @@ OnPlatform = Annotated[
 Since = Annotated[
     datetime | None,
     typer.Option(
-        parser=_moment,
+        click_type=MomentParameter(),
         metavar="TIME",
         help="Only those that finished at that time or later (UTC): 2026-03-01, 2026-03-01T06:00.",
     ),
@@ -76,7 +63,9 @@ Since = Annotated[
 Until = Annotated[
     datetime | None,
     typer.Option(
-        parser=_moment, metavar="TIME", help="Only those that finished before that time (UTC)."
+        click_type=MomentParameter(),
+        metavar="TIME",
+        help="Only those that finished before that time (UTC).",
     ),
 ]
 

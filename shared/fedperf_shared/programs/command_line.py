@@ -158,16 +158,6 @@ def run(program: Callable[[], object]) -> None:
         sys.exit(INTERRUPTED)
 
 
-def require_at_least(least: int, option: str, value: int) -> None:
-    """Refuse a number that is too small for an option.
-
-    Raises:
-        InvalidInputError: it is below `least`.
-    """
-    if value < least:
-        raise InvalidInputError(f"{option} is {least} or more, got {value}")
-
-
 def show(facts: Mapping[str, object], *, json: bool) -> None:
     """Print facts by name."""
     if json:

@@ -21,10 +21,10 @@ class WrongSettingsError(ConfigurationError):
 
 
 def unknown_key(key: str, known: Collection[str]) -> str:
-    """What is wrong with a key that nobody reads, and which one may be meant."""
+    """What is wrong with a key that nobody reads: which one may be meant."""
     near = get_close_matches(key, known, n=1)
-    meant = f"did you mean {near[0]}?" if near else f"known are {', '.join(known)}"
-    return f"{key} is not a known key; {meant}"
+    meant = f'did you mean "{near[0]}"?' if near else f"known are {', '.join(known)}"
+    return f"unknown key; {meant}"
 
 
 def read_settings(path: Path, *, name: str | None = None, absent: str = "") -> dict[str, object]:

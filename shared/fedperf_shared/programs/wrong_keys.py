@@ -7,11 +7,12 @@ key comes with the one that may be meant.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
-from difflib import get_close_matches
 from typing import get_args
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
+
+from fedperf_shared.programs.settings_file import unknown_key
 
 Place = tuple[int | str, ...]
 Titles = Mapping[str, Callable[[int, object], str]]
@@ -167,9 +168,7 @@ def _unknown_key(place: Place, model: type) -> str:
         ]
         tables = of_type or found or tables  # a position, or a name that people gave
     known = list(dict.fromkeys(name for table in tables for name in _keys_of(table)))
-    close = get_close_matches(str(place[-1]), known, n=1)
-    meant = f'did you mean "{close[0]}"?' if close else f"known are {', '.join(known)}"
-    return f"unknown key; {meant}"
+    return unknown_key(str(place[-1]), known)
 
 
 def _keys_of(table: type) -> dict[str, object]:

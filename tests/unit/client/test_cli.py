@@ -165,7 +165,7 @@ def test_what_is_taken_in_says_what_each_figure_counts(home: Home, tmp_path: Pat
     ):
         assert line in out
     assert fedperf(home, "ingest", jobs, "--jobs", -1).complaint() == (
-        "error: --jobs is 0 or more, got -1"
+        "error: Invalid value for '--jobs': -1 is not in the range x>=0."
     )
 
 

@@ -88,10 +88,10 @@ def test_all_problems_are_told_at_once_with_their_keys(tmp_path: Path) -> None:
     for key in (
         "quorum must be at least 1",
         "exchange_port must be of type int",
-        "flet_port is not a known key; did you mean fleet_port?",
+        'flet_port: unknown key; did you mean "fleet_port"?',
         "must differ",
         "update_norm_bound must be positive",
-        "timetable.window is not a known key; did you mean windows?",
+        'timetable.window: unknown key; did you mean "windows"?',
         "windows must be 1 to",
         'timetable.model_method must be "tangent" or "dp_sgd", got \'sgd\'',
     ):

@@ -294,7 +294,7 @@ BAD: dict[str, tuple[list[str], int, str]] = {
     "chart": (["workflow.json", "--plot", "chart.pdf"], 3, ".html"),
     "neither": ([], 2, ""),
     "both": (["workflow.json", "--execution", "own-1"], 2, ""),
-    "method": (["workflow.json", "--method", "guess"], 2, ""),
+    "method": (["workflow.json", "--method", "guess"], 3, "'guess' is not one of 'frontier'"),
 }
 
 

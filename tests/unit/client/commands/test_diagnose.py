@@ -134,7 +134,10 @@ def test_a_log_that_is_cut_is_said_to_be_beside_what_was_read(tmp_path: Path) ->
 def test_a_number_that_is_too_small_is_a_wrong_value(tmp_path: Path) -> None:
     log = log_of(SKEWED).write(tmp_path / "app-1")
     ended = diagnose(log, "--top", 0)
-    assert (ended.code, ended.complaint()) == (3, "error: --top is 1 or more, got 0")
+    assert (ended.code, ended.complaint()) == (
+        3,
+        "error: Invalid value for '--top': 0 is not in the range x>=1.",
+    )
 
 
 def test_a_text_of_a_log_commands_no_terminal(tmp_path: Path) -> None:

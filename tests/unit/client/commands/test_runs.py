@@ -123,7 +123,7 @@ def test_the_list_can_be_of_one_workload_or_status(home: Home) -> None:
     assert row["workload"] == "a"
     [row] = fedperf(home, "runs", "--status", "out_of_memory", "--json").rows()
     assert (row["id"], row["runtime_seconds"]) == ("execution-1", None)
-    assert fedperf(home, "runs", "--status", "great").code == 2
+    assert fedperf(home, "runs", "--status", "great").code == 3
     assert "fedperf ingest" in fedperf(home, "runs", "--workload", "none").out
 
 
@@ -330,8 +330,8 @@ def test_one_execution_is_shown_with_its_operators(home: Home) -> None:
     [
         (["--since", "2026-03-02", "--until", "2026-03-01"], "--since must come before --until"),
         (["--since", "2026-03-02", "--until", "2026-03-02"], "--since must come before --until"),
-        (["--since", "yesterday"], "'yesterday' is no day or time (UTC): write it like 2026-03-01"),
-        (["--last", "0"], "--last is 1 or more, got 0"),
+        (["--since", "yesterday"], "'yesterday' is no day or moment like 2027-01-01"),
+        (["--last", "0"], "0 is not in the range x>=1"),
     ],
 )
 def test_a_wrong_value_is_one_line_that_says_what_is_right(
