@@ -1,10 +1,12 @@
 """The options by which commands choose stored executions."""
 
-from datetime import UTC, datetime
+from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from fedperf_shared.programs.command_line import MomentParameter
 
 if TYPE_CHECKING:
     from fedperf_client.home.selection import Selection
@@ -31,8 +33,6 @@ class PlatformName(StrEnum):
     OTHER = "other"
 
 
-_MOMENTS = ["%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S"]
-
 Workload = Annotated[
     str | None,
     typer.Option(
@@ -54,7 +54,7 @@ OnPlatform = Annotated[
 Since = Annotated[
     datetime | None,
     typer.Option(
-        formats=_MOMENTS,
+        click_type=MomentParameter(),
         metavar="TIME",
         help="Only those that finished at that time or later (UTC): 2026-03-01, 2026-03-01T06:00.",
     ),
@@ -62,7 +62,9 @@ Since = Annotated[
 Until = Annotated[
     datetime | None,
     typer.Option(
-        formats=_MOMENTS, metavar="TIME", help="Only those that finished before that time (UTC)."
+        click_type=MomentParameter(),
+        metavar="TIME",
+        help="Only those that finished before that time (UTC).",
     ),
 ]
 
@@ -86,6 +88,6 @@ def selection_of(
         text=search,
         status=None if status is None else ExecutionStatus[status.name],
         platform=None if platform is None else Platform[platform.name],
-        since=None if since is None else since.replace(tzinfo=UTC),
-        until=None if until is None else until.replace(tzinfo=UTC),
+        since=since,
+        until=until,
     )

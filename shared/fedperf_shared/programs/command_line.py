@@ -11,15 +11,17 @@ import os
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from click import BadParameter, MissingParameter, ParamType
 from typer.core import TyperGroup
 
-from fedperf_shared.errors import FedperfError
+from fedperf_shared.errors import FedperfError, InvalidInputError
 
 if TYPE_CHECKING:
-    from click import Command, Context
+    from click import Command, Context, Parameter
     from rich.table import Column
 
 INTERRUPTED = 130
@@ -43,7 +45,7 @@ _BORDERS = 3
 EXIT_CODES = {
     0: "done",
     1: "a bug, or a failure that has no code of its own",
-    2: "wrong usage: unknown command or option",
+    2: "wrong usage: unknown command or option, or options that do not go together",
     3: "wrong input: a file, a configuration or a value",
     4: "a local file or database cannot be read or written",
     5: "refused to protect privacy",
@@ -52,7 +54,7 @@ EXIT_CODES = {
     NOTHING_MEASURED: "nothing measured: every trial of a campaign failed",
     INCOMPLETE: "a demo in which nothing was promoted, or a report or an update was lost",
     DIFFERENT: "evidence is not what its kept cells say, or an experiment failed",
-    INTERRUPTED: "interrupted",
+    INTERRUPTED: "interrupted; a daemon or server that is told to stop ends with 0",
 }
 
 
@@ -88,8 +90,33 @@ Version = Annotated[
 """What every program's own options begin with."""
 
 
+class WrongValueError(InvalidInputError):
+    """An option or an argument has a value that it cannot have."""
+
+
+class MomentParameter(ParamType[datetime]):
+    """A moment in UTC, written as a day or as ISO 8601 has it."""
+
+    name = "moment"
+
+    def convert(self, value: object, param: "Parameter | None", ctx: "Context | None") -> datetime:
+        """The moment that `value` names; UTC is meant where no zone is named."""
+        if isinstance(value, datetime):
+            return value
+        try:
+            moment = datetime.fromisoformat(str(value))
+        except ValueError:
+            self.fail(
+                f"{value!r} is no day or moment like 2027-01-01, 2027-01-01T09:00", param, ctx
+            )
+        return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+
+
 class ProgramCommands(TyperGroup):
-    """Commands of a program, whose help is as wide as the terminal, not as the source's lines."""
+    """Commands of a program: help as wide as the terminal, and a wrong value is wrong input.
+
+    An option that there is not, or that does not go with another, is wrong usage.
+    """
 
     def get_command(self, ctx: "Context", cmd_name: str) -> "Command | None":
         """The command of that name; None where there is none."""
@@ -98,6 +125,19 @@ class ProgramCommands(TyperGroup):
             paragraphs = command.help.split("\n\n")
             command.help = "\n\n".join(" ".join(each.split()) for each in paragraphs)
         return command
+
+    def invoke(self, ctx: "Context") -> object:
+        """Run the command that was asked for.
+
+        Raises:
+            WrongValueError: one of its options cannot have the value that was given.
+        """
+        try:
+            return super().invoke(ctx)
+        except BadParameter as error:
+            if error.param is None or isinstance(error, MissingParameter):
+                raise
+            raise WrongValueError(error.format_message()) from error
 
 
 def run(program: Callable[[], object]) -> None:
@@ -130,7 +170,8 @@ def show_rows(
     """Print rows as a table; `empty` where there are none.
 
     A terminal that is too narrow for the columns gets the table turned: a line for each of them.
-    Where there are too many rows for that, it gets the columns without the `spare` ones.
+    Where there are too many rows for that, or short values would be folded, it gets the columns
+    without the `spare` ones.
     """
     if json:
         _print_json(rows)
@@ -146,11 +187,12 @@ def show_rows(
     console = Console(width=_width())
     is_narrow = len(names) * READABLE > console.width
     is_turned = is_narrow and len(rows) < len(names)
-    if is_narrow and not is_turned:
-        names = [name for name in names if name not in spare]
     cells = [[_text(row.get(name)) for name in names] for row in rows]
+    if spare and not is_turned and not _widths(names, cells, console.width)[1]:
+        names = [name for name in names if name not in spare]
+        cells = [[_text(row.get(name)) for name in names] for row in rows]
     if is_turned:
-        heads = [name.replace("_", " ") for name in names]
+        heads = _heads(names)
         names = ["", *map(str, range(1, len(rows) + 1))]
         cells = [list(line) for line in zip(heads, *cells, strict=True)]
     table = Table(*_columns(names, cells, console.width))
@@ -171,16 +213,26 @@ def _columns(names: Sequence[str], cells: Sequence[Sequence[str]], width: int) -
     """
     from rich.table import Column
 
-    heads = [name.replace("_", " ") for name in names]
-    columns = zip(heads, zip(*cells, strict=True), strict=True)
+    whole, fits = _widths(names, cells, width)
+    return [
+        Column(head, overflow="fold", no_wrap=head == "id" or (fits and each is not None))
+        for head, each in zip(_heads(names), whole, strict=True)
+    ]
+
+
+def _widths(
+    names: Sequence[str], cells: Sequence[Sequence[str]], width: int
+) -> tuple[list[int | None], bool]:
+    """The width of each column of short values, None of another; whether all of them fit."""
+    columns = zip(_heads(names), zip(*cells, strict=True), strict=True)
     longest = [max(map(len, (head, *values))) for head, values in columns]
     whole = [each if each <= SHORT else None for each in longest]
     needed = sum(_BORDERS + (READABLE if each is None else each) for each in whole)
-    fits = needed < width
-    return [
-        Column(head, overflow="fold", no_wrap=head == "id" or (fits and each is not None))
-        for head, each in zip(heads, whole, strict=True)
-    ]
+    return whole, needed < width
+
+
+def _heads(names: Sequence[str]) -> list[str]:
+    return [name.replace("_", " ") for name in names]
 
 
 def visible(text: str) -> str:

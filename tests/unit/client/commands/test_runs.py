@@ -121,7 +121,7 @@ def test_the_list_can_be_of_one_workload_or_status(home: Home) -> None:
     assert row["workload"] == "a"
     [row] = fedperf(home, "runs", "--status", "out_of_memory", "--json").rows()
     assert (row["id"], row["runtime_seconds"]) == ("execution-1", None)
-    assert fedperf(home, "runs", "--status", "great").code == 2
+    assert fedperf(home, "runs", "--status", "great").code == 3
     assert "fedperf ingest" in fedperf(home, "runs", "--workload", "none").out
 
 
@@ -219,7 +219,7 @@ def test_the_list_can_be_searched_and_narrowed(home: Home) -> None:
     assert chosen(home, "--since", "2026-03-02") == ["execution-2"]
     assert chosen(home, "--until", "2026-03-01T00:00:01") == ["execution-0"]
     assert chosen(home, "--platform", "duckdb", "--until", "2026-03-02") == ["execution-0"]
-    assert fedperf(home, "runs", "--since", "yesterday").code == 2
+    assert fedperf(home, "runs", "--since", "yesterday").code == 3
 
 
 def test_executions_are_deleted_by_id_or_by_what_they_share(home: Home) -> None:
