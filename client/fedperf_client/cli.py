@@ -142,14 +142,20 @@ def join(
         tell_outlook,
     )
     from fedperf_client.federation import enrollment
+    from fedperf_client.home.contact import Contact
     from fedperf_client.release.policy import load_policy
     from fedperf_shared.errors import FedperfError
     from fedperf_shared.identity import fingerprint
 
     home = _home(context)
     key = enrollment.load_or_create_key(home.identity)
-    membership = enrollment.join(url, key)
+    try:
+        before = enrollment.Membership.load(home.identity)
+    except FedperfError:  # none, or one that is damaged, which joining replaces
+        before = None
+    membership = enrollment.join(url, key, joined=before)
     membership.save(home.identity)
+    Contact(heard_at=_now()).note(home)
     facts: dict[str, object] = {
         "fingerprint": fingerprint(key.public_key()),
         "exchange": membership.exchange_address,
@@ -166,7 +172,11 @@ def join(
     show(facts | (outlook_facts(policy, calendar, at=at) if json else {}), json=json)
     if not json:
         tell_outlook(policy, calendar, at=at)
-        typer.echo("the schedule is fixed when the daemon first starts: fedperf daemon")
+        typer.echo(
+            "next: compare the fingerprint with the coordinator's operator, by telephone: it must "
+            "be the one of `fedperf-server list`, else somebody used your invitation; then start "
+            "fedperf daemon, which fixes the schedule"
+        )
 
 
 @app.command()

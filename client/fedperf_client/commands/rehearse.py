@@ -12,10 +12,11 @@ from typing import Annotated
 import typer
 
 from fedperf_client.commands.home_option import Json, home_of
-from fedperf_shared.errors import ConfigurationError
+from fedperf_shared.errors import ConfigurationError, InvalidInputError
+from fedperf_shared.programs.command_line import MomentParameter
 
 _PROGRAM = "fedperf-sim"
-_MOMENTS = ["%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S"]
+_SECOND = "%Y-%m-%dT%H:%M:%S"
 
 
 class NoSimulationsError(ConfigurationError):
@@ -32,7 +33,11 @@ def rehearse(
     context: typer.Context,
     joining_day: Annotated[
         datetime | None,
-        typer.Option(formats=_MOMENTS, metavar="TIME", help="When you join (UTC); now by default."),
+        typer.Option(
+            click_type=MomentParameter(),
+            metavar="TIME",
+            help="When you join (UTC); now by default.",
+        ),
     ] = None,
     calendar: Annotated[
         Path | None,
@@ -51,10 +56,12 @@ def rehearse(
     Nothing leaves this machine and the home stays as it is. Dates and charges are those that the
     daemon will have. Without --calendar it is the joined coordinator's, else the default one.
     """
+    if plot is not None and plot.suffix.lower() != ".html":
+        raise InvalidInputError(f"--plot writes a .html file, got {plot}")
     program = _program()
     options: dict[str, object] = {"--members": members, "--seed": seed}
     if joining_day is not None:
-        options["--joining-day"] = f"{joining_day:{_MOMENTS[-1]}}"
+        options["--joining-day"] = f"{joining_day:{_SECOND}}"
     if calendar is not None:
         options["--calendar"] = calendar
     if plot is not None:

@@ -4,8 +4,9 @@
 one slot; `show` and `list` look back over all periods.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+import sys
+from collections.abc import Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,18 +15,15 @@ import typer
 from fedperf_client.commands.home_option import Json, home_of, now
 from fedperf_client.text.progress import progress_bar
 from fedperf_shared.programs.command_line import ProgramCommands, show, show_rows
+from fedperf_shared.programs.moments import minute, table_minute
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
+    from fedperf_client.commands.views.planned_slots import PlannedSlots
     from fedperf_client.home.config import Home
-    from fedperf_client.privacy.accountant import PrivacyBudget
-    from fedperf_client.release.decisions import Decision, Verdict
+    from fedperf_client.release.decisions import Verdict
     from fedperf_client.release.history import PastRelease, ReadReceipt
     from fedperf_client.release.ledger.ledger import PrivacyLedger
-    from fedperf_client.release.policy import Policy
-    from fedperf_client.release.preview import Preview
-    from fedperf_shared.releases.release import Schedule, SlotKey
+    from fedperf_shared.releases.release import SlotKey
 
 app = typer.Typer(cls=ProgramCommands, help="What leaves and what has left.", no_args_is_help=True)
 
@@ -39,7 +37,10 @@ def release_preview(
     context: typer.Context,
     what: Annotated[
         str | None,
-        typer.Argument(metavar="[KIND|SLOT]", help="report, update, or a slot; else the next."),
+        typer.Argument(
+            metavar="[KIND|SLOT]",
+            help="report, update, a kind as release slots names it, or a slot; else the next.",
+        ),
     ] = None,
     json: Json = False,
 ) -> None:
@@ -51,28 +52,30 @@ def release_preview(
     from fedperf_shared.programs.flower_settings import quiet_flower
 
     quiet_flower()
-    from fedperf_client.release.policy import load_policy
+    from fedperf_client.commands.views.planned_slots import preview_facts
 
     home, at = home_of(context), now()
-    policy = load_policy(home.policy)
     shown: list[dict[str, object]] = []
     with progress_bar("making samples of what would leave", json=json) as advance:
-        schedule, budget, charged = _in_force(home, policy, at=at)
-        keys = _wanted(what, schedule, charged=charged, at=at)
+        planned = _in_force(home, at=at)
+        keys = planned.wanted(what, at=at)
         from fedperf_client.daemon.daemon import public_preview
 
         for key in keys:
             advance(len(shown), len(keys))
-            sample = public_preview(schedule, budget, key, charged=charged)
-            shown.append(_preview_facts(sample, policy))
+            sample = public_preview(planned.schedule, planned.budget, key, charged=planned.charged)
+            shown.append(preview_facts(sample, planned))
     if json:
         show_rows(shown, json=True, empty="")
         return
     for place, facts in enumerate(shown):
         print("" if place == 0 else "\n", end="")
-        show({name: _short(fact) for name, fact in facts.items()}, json=False)
+        told = {name: fact for name, fact in facts.items() if fact != []}
+        show({name: _for_people(name, fact) for name, fact in told.items()}, json=False)
     if not shown:
-        print("nothing more is planned to leave in this period")
+        of = "" if what is None else f" of {what}"
+        print(f"nothing more{of} is planned to leave in this period: ", end="")
+        print(planned.why_nothing(what))
 
 
 @app.command("approve")
@@ -132,7 +135,7 @@ def release_show(
                 write_private(payload, stored.payload)
             except OSError as error:
                 raise StorageError(f"{payload}: {error.strerror or error}") from error
-    show(facts if json else {name: _short(fact) for name, fact in facts.items()}, json=json)
+    show(facts if json else {n: _for_people(n, fact) for n, fact in facts.items()}, json=json)
 
 
 @app.command("list")
@@ -158,76 +161,66 @@ def release_slots(context: typer.Context, json: Json = False) -> None:
     Before the first period: what would be planned, and what would change that.
     """
     from fedperf_client.commands.views import expectations
-    from fedperf_client.release.decisions import Decisions
+    from fedperf_client.commands.views.planned_slots import PlannedSlots
+    from fedperf_client.release.policy import load_policy
 
     home, at = home_of(context), now()
     if home.ledgers:
         ledger = _ledgers(home)[-1]
-        _show_slots(ledger.schedule, Decisions(ledger).every(), json=json)
+        planned = PlannedSlots.of_period(home, ledger, load_policy(home.policy))
+        _show_slots(planned, json=json)
         if not ledger.schedule.slots and not json:
-            print(f"why: {expectations.why_nothing(home, ledger.schedule.timetable)}")
+            print(f"why: {planned.why_nothing()}")
         return
-    policy, planned = expectations.expected_schedule(home, at=at)
-    _show_slots(planned.schedule, {}, json=json)
+    policy, expected = expectations.expected_schedule(home, at=at)
+    _show_slots(PlannedSlots.expected(expected, policy), json=json)
     if json:
         expectations.note_of_expected(home, at=at)
     else:
         expectations.tell_outlook(policy, expectations.expected_calendar(home, at=at), at=at)
 
 
-def _show_slots(
-    schedule: "Schedule", decisions: Mapping["SlotKey", "Decision"], *, json: bool
-) -> None:
-    from fedperf_client.release.slot_names import slot_name
-    from fedperf_shared.releases.kinds import kind_of
+def _show_slots(planned: "PlannedSlots", *, json: bool) -> None:
+    from fedperf_client.commands.views.planned_slots import NARROW, SPARE
 
-    rows: list[dict[str, object]] = [
-        {
-            "slot": slot_name(slot.key),
-            "kind": kind_of(slot.parameters).name,
-            "window": slot.key.window,
-            "index": slot.key.index,
-            "opens_at": schedule.opens_at(slot.key).isoformat(),
-            "leaves_at": schedule.replies_at(slot.key).isoformat(),
-            "extra": schedule.is_extra(slot.key),
-            "decision": None
-            if (decision := decisions.get(slot.key)) is None
-            else str(decision.verdict),
-            "noise": slot.parameters.noise_multiplier,
-            **asdict(slot.parameters),
-        }
-        for slot in schedule.slots
-    ]
-    narrow = ("slot", "opens_at", "leaves_at", "extra", "decision", "noise")
-    _rows(rows, narrow, empty="nothing is planned to leave in this period", json=json)
+    empty = "nothing is planned to leave in this period"
+    _rows(planned.rows(), NARROW, empty=empty, json=json, spare=SPARE)
+    if not json:
+        for note in planned.notes():
+            print(note)
 
 
 def _decide(context: typer.Context, slot: str, verdict: "Verdict", *, json: bool) -> None:
     from fedperf_client.release.decisions import Decisions, Verdict
+    from fedperf_client.release.modes_in_force import policy_in_force
     from fedperf_client.release.policy import ReleaseMode, load_policy
     from fedperf_shared.errors import ConfigurationError
 
     home = home_of(context)
     ledger, key = _named(home, slot)
-    mode = load_policy(home.policy).mode(key.kind)
-    if verdict is Verdict.APPROVED and mode is ReleaseMode.NEVER:
+    policy = load_policy(home.policy)
+    mode = policy_in_force(home, policy).mode(key.kind)
+    approves = verdict is Verdict.APPROVED
+    if approves and policy.mode(key.kind) is ReleaseMode.NEVER:
         raise ConfigurationError(
             f"{slot}: {home.policy} says never for {key.kind.name.lower()}; change it there first"
         )
     Decisions(ledger).decide(key, verdict, at=now())
-    states = {entry.key: str(entry.state) for entry in ledger.entries()}
-    show(
-        {
-            "slot": slot,
-            "decision": str(verdict),
-            "charged": key in states,
-            "opens_at": ledger.schedule.opens_at(key).isoformat(),
-            "leaves_at": None
-            if verdict is Verdict.WITHHELD
-            else ledger.schedule.replies_at(key).isoformat(),
-        },
-        json=json,
-    )
+    if approves and mode is ReleaseMode.NEVER:
+        print(
+            f"note: the daemon that runs has read never for {key.kind.name.lower()}, so {slot} "
+            "leaves only once it is started anew",
+            file=sys.stderr,
+        )
+    leaves_at = ledger.schedule.replies_at(key) if approves else None
+    facts = {
+        "slot": slot,
+        "decision": str(verdict),
+        "charged": key in {entry.key for entry in ledger.entries()},
+        "opens_at": ledger.schedule.opens_at(key).isoformat(),
+        "leaves_at": None if leaves_at is None else leaves_at.isoformat(),
+    }
+    show(facts if json else {n: _for_people(n, fact) for n, fact in facts.items()}, json=json)
 
 
 def _ledgers(home: "Home") -> list["PrivacyLedger"]:
@@ -278,73 +271,19 @@ def _is_own(home: "Home", payload: bytes, signature: bytes) -> bool:
     return True
 
 
-def _in_force(
-    home: "Home", policy: "Policy", *, at: "datetime"
-) -> tuple["Schedule", "PrivacyBudget", set["SlotKey"]]:
-    """Schedule, budget and charges of the period that is on or comes next."""
+def _in_force(home: "Home", *, at: datetime) -> "PlannedSlots":
+    """The slots of the period that is on or comes next."""
     from fedperf_client.commands.views.expectations import public_calendar
+    from fedperf_client.commands.views.planned_slots import PlannedSlots
+    from fedperf_client.release.policy import load_policy
     from fedperf_client.release.schedule import plan_schedule
 
-    ledgers = _ledgers(home)
+    policy, ledgers = load_policy(home.policy), _ledgers(home)
     if not ledgers or not at < ledgers[-1].schedule.timetable.period.end:
         timetable = public_calendar(home, at=at).timetable
         if not home.ledger(timetable.period.start).exists():
-            planned = plan_schedule(policy, timetable, at=at)
-            return planned.schedule, planned.budget, set()
-    newest = ledgers[-1]
-    return newest.schedule, newest.budget, {entry.key for entry in newest.entries()}
-
-
-def _wanted(
-    what: str | None, schedule: "Schedule", *, charged: set["SlotKey"], at: "datetime"
-) -> tuple["SlotKey", ...]:
-    from fedperf_client.release.preview import next_slots
-    from fedperf_client.release.slot_names import KIND_NAMES, UnknownSlotError, named_slot
-
-    upcoming = next_slots(schedule, charged=charged, at=at)
-    if what is None or what in KIND_NAMES:
-        return tuple(key for key in upcoming if what is None or key.kind is KIND_NAMES[what])
-    _, key = named_slot(what, [schedule.timetable.period])
-    if schedule.slot(key) is None:
-        raise UnknownSlotError(what, reason="the schedule of the period does not have it")
-    if key in charged:
-        raise UnknownSlotError(what, reason="it was made already (see release show)")
-    if not at < schedule.replies_at(key):
-        passed = schedule.replies_at(key).isoformat()
-        raise UnknownSlotError(what, reason=f"its time passed at {passed} and nothing was made")
-    return (key,)
-
-
-def _preview_facts(shown: "Preview", policy: "Policy") -> dict[str, object]:
-    from fedperf_client.release.history import contents_of
-    from fedperf_client.release.slot_names import slot_name
-    from fedperf_shared.releases.kinds import kind_of
-    from fedperf_shared.wire.codec import encode_release
-
-    key = shown.slot.key
-    sample = contents_of(encode_release(shown.sample))
-    return {
-        "slot": slot_name(key),
-        "kind": kind_of(shown.slot.parameters).name,
-        "policy": str(policy.mode(key.kind)),
-        "opens_at": shown.opens_at.isoformat(),
-        "leaves_at": shown.leaves_at.isoformat(),
-        "schema": list(shown.schema),
-        "bytes": shown.payload_bytes,
-        "noise_stddev": shown.noise_stddev,
-        **asdict(shown.slot.parameters),
-        "unit": "workload",
-        "epsilon": shown.epsilon,
-        "epsilon_replace_one": shown.replace_one_epsilon,
-        "epsilon_added": shown.marginal_epsilon,
-        "remaining_before": shown.budget_epsilon - shown.spent,
-        "remaining_after": shown.budget_epsilon - shown.spent_after,
-        "sample_of": "invented jobs, nobody's history",
-        **{f"sample_{name}": sample[name] for name in _SAMPLE_FACTS},
-    }
-
-
-_SAMPLE_FACTS = ("values", "smallest", "largest", "root_mean_square", "first_values")
+            return PlannedSlots.expected(plan_schedule(policy, timetable, at=at), policy)
+    return PlannedSlots.of_period(home, ledgers[-1], policy)
 
 
 def _release_facts(found: "PastRelease") -> dict[str, object]:
@@ -372,20 +311,31 @@ def _release_facts(found: "PastRelease") -> dict[str, object]:
 
 
 def _rows(
-    rows: Sequence[dict[str, object]], narrow: Sequence[str], *, empty: str, json: bool
+    rows: Sequence[dict[str, object]],
+    narrow: Sequence[str],
+    *,
+    empty: str,
+    json: bool,
+    spare: Sequence[str] = (),
 ) -> None:
     """All facts for programs, a table that fits a terminal for people."""
-    shown = rows if json else [{name: _minute(name, row[name]) for name in narrow} for row in rows]
-    show_rows(shown, json=json, empty=empty)
+    shown = (
+        rows if json else [{name: _in_a_table(name, row[name]) for name in narrow} for row in rows]
+    )
+    show_rows(shown, json=json, empty=empty, spare=spare)
 
 
-def _minute(name: str, value: object) -> object:
-    """A moment (UTC) to the minute, as it fits a table; other facts as they are."""
-    return str(value)[:16] if name.endswith("_at") else value
+def _in_a_table(name: str, value: object) -> object:
+    """A fact as it fits a table, whose moments are in UTC."""
+    if name.endswith("_at") and value is not None:
+        return table_minute(datetime.fromisoformat(str(value)))
+    return f"{value:.4g}" if isinstance(value, float) else value
 
 
-def _short(value: object) -> object:
-    """A list as one line, for people."""
+def _for_people(name: str, value: object) -> object:
+    """A fact on a line of its own."""
+    if name.endswith("_at") and value is not None:
+        return minute(datetime.fromisoformat(str(value)))
     if not isinstance(value, list):
         return value
     more = f"; and {len(value) - _FEW} more (--json)" if len(value) > _FEW else ""

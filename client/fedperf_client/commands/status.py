@@ -8,53 +8,68 @@ import typer
 
 from fedperf_client.commands.home_option import Json, home_of, now
 from fedperf_shared.programs.command_line import show
+from fedperf_shared.programs.moments import day, minute
 
 if TYPE_CHECKING:
+    from fedperf_client.commands.views.planned_slots import PlannedSlots
     from fedperf_client.home.config import Home
+    from fedperf_client.home.contact import Contact
     from fedperf_client.release.ledger.ledger import PrivacyLedger
+    from fedperf_client.release.modes_in_force import PendingChange
+    from fedperf_shared.releases.release import Slot
+
+MUCH = 2.0
+"""So many times as many workloads as declared, or as few, are worth a line."""
 
 
 def status(context: typer.Context, json: Json = False) -> None:
     """Show membership, daemon, executions, the shared model, the budget, and what leaves when."""
-    from fedperf_client.federation.enrollment import Membership, load_or_create_key
+    from fedperf_client.commands.views.planned_slots import PlannedSlots
+    from fedperf_client.federation.enrollment import Membership, is_member, load_or_create_key
+    from fedperf_client.home.contact import Contact
     from fedperf_client.home.store import ExecutionStore
     from fedperf_client.prediction.base_models import FetchedModels
-    from fedperf_shared.errors import ConfigurationError
+    from fedperf_client.release.modes_in_force import planned_modes
+    from fedperf_client.release.policy import load_policy
     from fedperf_shared.identity import fingerprint
     from fedperf_shared.programs.process_lock import is_locked
 
     home, at = home_of(context), now()
-    try:
-        coordinator: str | None = Membership.load(home.identity).exchange_address
+    coordinator, key = None, ""
+    if is_member(home.identity):
+        coordinator = Membership.load(home.identity).exchange_address
         key = fingerprint(load_or_create_key(home.identity).public_key())
-    except ConfigurationError:
-        coordinator, key = None, ""
     with ExecutionStore.open(home.store) as store:
         counts = store.counts()
-    ledger = newest_ledger(home)
+    policy, ledger, contact = load_policy(home.policy), newest_ledger(home), Contact.of(home)
+    planned = None if ledger is None else PlannedSlots.of_period(home, ledger, policy)
     facts: dict[str, object] = {
         "coordinator": coordinator,
         "fingerprint": key,
         "daemon_runs": is_locked(home.lock),
-        "last_contact": _last_contact(home),
+        "last_contact": None if contact.heard_at is None else contact.heard_at.isoformat(),
+        "refused_at": None if contact.refused_at is None else contact.refused_at.isoformat(),
         "executions": counts.executions,
         "workloads": counts.workloads,
+        "declared_workloads": policy.nominal_workloads,
         "model_version": FetchedModels(home.models).shared_version,
         "epsilon_spent": None if ledger is None else ledger.spent(at),
-        "first_release": _first_release(home, ledger, at=at),
-        "next": None if ledger is None else _next(ledger, at=at),
-        "policy_changes": policy_changes(home),
+        "first_release": _first_release(home, planned, at=at),
+        "next": None if planned is None else _next(planned, at=at),
+        "modes": {} if planned is None else planned_modes(planned.in_force, planned.schedule),
+        "policy_changes": [str(each.change) for each in _changes(home, ledger)],
         "stopped": stop_of(home),
     }
     if json:
         show(facts, json=True)
         return
-    show({name: fact for name, fact in facts.items() if name not in _IN_WORDS}, json=False)
-    for line in _in_words(home, facts, ledger, at=at):
+    show(_in_short(facts), json=False)
+    for line in _in_words(home, facts, planned, contact, at=at):
         typer.echo(line)
-
-
-_IN_WORDS = frozenset({"daemon_runs", "last_contact", "first_release", "next", "policy_changes"})
+    if said := _declared(counts.workloads, policy.nominal_workloads):
+        typer.echo(said)
+    for change in _changes(home, ledger):
+        typer.echo(f"policy: {change}")
 
 
 def newest_ledger(home: "Home") -> "PrivacyLedger | None":
@@ -75,28 +90,22 @@ def stop_of(home: "Home") -> str | None:
     return str(LedgerDisagreesError(ledger.path, problem))
 
 
-def policy_changes(home: "Home") -> list[str]:
-    """What the policy says otherwise than when the newest period began, each in words."""
-    from fedperf_client.release.begun_policy import changes_since
+def _changes(home: "Home", ledger: "PrivacyLedger | None") -> "tuple[PendingChange, ...]":
+    """What the policy says otherwise than what is in force."""
+    from fedperf_client.release.modes_in_force import pending_changes
     from fedperf_client.release.policy import load_policy
 
-    ledger = newest_ledger(home)
     if ledger is None:
-        return []
-    begun = home.begun_policy(ledger.schedule.timetable.period.start)
-    return list(changes_since(begun, load_policy(home.policy)))
+        return ()
+    return pending_changes(home, load_policy(home.policy), ledger.schedule)
 
 
-def _last_contact(home: "Home") -> str | None:
-    return home.contact.read_text().strip() if home.contact.exists() else None
-
-
-def _first_release(home: "Home", ledger: "PrivacyLedger | None", *, at: datetime) -> str | None:
+def _first_release(home: "Home", planned: "PlannedSlots | None", *, at: datetime) -> str | None:
     """When the first release of the period leaves, or left; before it began, when it would."""
-    if ledger is not None:
-        schedule = ledger.schedule
-        leaves = [schedule.replies_at(slot.key) for slot in schedule.slots]
-        return min(leaves).isoformat() if leaves else None
+    if planned is not None:
+        leaves = filter(None, map(planned.leaves_at, planned.schedule.slots))
+        first = min(leaves, default=None)
+        return None if first is None else first.isoformat()
     from fedperf_client.commands.views.expectations import expected_calendar
     from fedperf_client.release.outlook import outlook
     from fedperf_client.release.policy import load_policy
@@ -106,58 +115,118 @@ def _first_release(home: "Home", ledger: "PrivacyLedger | None", *, at: datetime
     return None if found is None else found.isoformat()
 
 
-def _next(ledger: "PrivacyLedger", *, at: datetime) -> dict[str, object] | None:
+def _next(planned: "PlannedSlots", *, at: datetime) -> dict[str, object] | None:
     """The slot that leaves next; extra ones, which may never be used, are none."""
-    from fedperf_client.release.preview import next_slots
     from fedperf_client.release.slot_names import slot_name
 
-    schedule = ledger.schedule
-    charged = {entry.key for entry in ledger.entries()}
-    drawn = {key for key in charged if schedule.replies_at(key) > at}
-    coming = [*drawn, *next_slots(schedule, charged=charged, at=at)]
-    if not coming:
+    schedule = planned.schedule
+
+    def is_coming(slot: "Slot") -> bool:
+        leaves_at = planned.leaves_at(slot)
+        is_used = slot.key in planned.charged or not schedule.is_extra(slot.key)
+        return leaves_at is not None and leaves_at > at and is_used
+
+    coming = filter(is_coming, schedule.slots)
+    slot = min(coming, key=lambda each: schedule.replies_at(each.key), default=None)
+    if slot is None:
         return None
-    key = min(coming, key=schedule.replies_at)
     return {
-        "slot": slot_name(key),
-        "opens_at": schedule.opens_at(key).isoformat(),
-        "leaves_at": schedule.replies_at(key).isoformat(),
+        "slot": slot_name(slot.key),
+        "opens_at": schedule.opens_at(slot.key).isoformat(),
+        "leaves_at": schedule.replies_at(slot.key).isoformat(),
+        "decision": planned.decision(slot) or None,
     }
 
 
-def _in_words(
-    home: "Home", facts: dict[str, object], ledger: "PrivacyLedger | None", *, at: datetime
-) -> Iterator[str]:
-    from fedperf_client.commands.views.expectations import day, expected_calendar, minute
+def _in_short(facts: dict[str, object]) -> dict[str, object]:
+    """The facts that need no sentence."""
+    version, spent = facts["model_version"], facts["epsilon_spent"]
+    shown = {
+        "coordinator": facts["coordinator"] or "none was joined",
+        "fingerprint": facts["fingerprint"],
+        "executions": facts["executions"],
+        "workloads": facts["workloads"],
+        "shared_model": f"version {version}" if version else "the public start, none fetched",
+        "epsilon_spent": "no period has begun" if spent is None else spent,
+        "stopped": facts["stopped"],
+    }
+    return {name: fact for name, fact in shown.items() if fact not in (None, "")}
 
+
+def _in_words(
+    home: "Home",
+    facts: dict[str, object],
+    planned: "PlannedSlots | None",
+    contact: "Contact",
+    *,
+    at: datetime,
+) -> Iterator[str]:
+    from fedperf_client.commands.views.expectations import expected_calendar
+    from fedperf_client.release.modes_in_force import modes_in_words
+
+    runs = facts["daemon_runs"] is True
     yield (
         "the daemon runs"
-        if facts["daemon_runs"]
+        if runs
         else ("the daemon does not run, so nothing leaves; start it with: fedperf daemon")
     )
-    contact = facts["last_contact"]
-    if isinstance(contact, str):
-        yield f"last contact with the coordinator: {minute(datetime.fromisoformat(contact))}"
+    if contact.heard_at is not None:
+        yield f"last contact with the coordinator: {minute(contact.heard_at)}"
     elif facts["coordinator"] is not None:
         yield "no contact with the coordinator yet"
+    if contact.refused_at is not None:
+        yield (
+            f"on {minute(contact.refused_at)} the coordinator said that it does not know this "
+            "organization (any more), so nothing leaves; ask its operator, and join with a new "
+            "invitation"
+        )
+    obstacles = {
+        "the daemon runs": not runs,
+        "the coordinator lets it in again": contact.refused_at is not None,
+        "what stopped it is decided": facts["stopped"] is not None,
+    }
+    conditions = [condition for condition, is_open in obstacles.items() if is_open]
     first = facts["first_release"]
     if not isinstance(first, str):
         yield "nothing is planned to leave in this period; why: fedperf release slots"
     else:
         moment = datetime.fromisoformat(first)
-        tense = "leaves" if moment > at else "was due"
+        tense = "was due" if moment <= at else "would leave" if conditions else "leaves"
         said = f"your first release {tense} on {day(moment)}"
-        if ledger is None:
+        if planned is None:
             said += f", by {expected_calendar(home, at=at).origin}"
         yield said
-    coming = facts["next"]
-    if isinstance(coming, dict):
-        opens, leaves = (datetime.fromisoformat(coming[name]) for name in ("opens_at", "leaves_at"))
-        yield f"next: {coming['slot']} is drawn on {minute(opens)} and leaves on {minute(leaves)}"
-    elif ledger is not None:
-        end = ledger.schedule.timetable.period.end
-        yield f"next: nothing more leaves in this period, which ends on {day(end)}"
-    if ledger is not None:
-        end = ledger.schedule.timetable.period.end
-        for change in policy_changes(home):
-            yield f"policy: {change} counts from {day(end)} on, with the next period"
+    if planned is not None:
+        yield _next_in_words(facts["next"], planned, conditions)
+        yield modes_in_words(planned.in_force, planned.schedule)
+
+
+def _next_in_words(coming: object, planned: "PlannedSlots", conditions: list[str]) -> str:
+    from fedperf_client.commands.views.planned_slots import UNDECIDED
+
+    if not isinstance(coming, dict):
+        end = planned.schedule.timetable.period.end
+        return f"next: nothing more leaves in this period, which ends on {day(end)}"
+    opens, leaves = (minute(datetime.fromisoformat(coming[n])) for n in ("opens_at", "leaves_at"))
+    drawn, leave = ("would be drawn", "leave") if conditions else ("is drawn", "leaves")
+    if coming["decision"] == UNDECIDED:
+        approve = f"you approve it before: fedperf release approve {coming['slot']}"
+        conditions = [*conditions, approve]
+    said = f"next: {coming['slot']} {drawn} on {opens} and {leave} on {leaves}"
+    return said + (f", if {' and '.join(conditions)}" if conditions else "")
+
+
+def _declared(stored: int, declared: float) -> str:
+    """What it means that the store holds much more or much less than the policy declares."""
+    both = f"{stored} workloads are stored, policy.toml declares {declared:g}"
+    if 0 < stored * MUCH <= declared:
+        return (
+            f"{both}: a report about so few is mostly noise, which costs no privacy; take in "
+            "more, or lower nominal_workloads for the next period"
+        )
+    if stored >= MUCH * declared:
+        return (
+            f"{both}: declared as they are, they would carry more reports at the same epsilon; "
+            "raise nominal_workloads for the next period"
+        )
+    return ""

@@ -20,19 +20,24 @@ from fedperf_client.daemon.participant import Participant
 from fedperf_client.daemon.period_start import begin_period, next_ledger
 from fedperf_client.daemon.source_watch import NEEDED_FOR_FOLLOWING, SourceWatch
 from fedperf_client.federation.enrollment import Membership, load_or_create_key
-from fedperf_client.federation.exchange import ExchangeClient
+from fedperf_client.federation.exchange import Exchange, ExchangeClient, NoMemberError
 from fedperf_client.federation.node import Node, Rhythm
-from fedperf_client.home.config import Home, write_private
+from fedperf_client.home.config import Home
+from fedperf_client.home.contact import Contact
 from fedperf_client.learning.tasks import (
     NEEDED_FOR_REPORTS,
     NEEDED_FOR_TANGENTS,
     NEEDED_FOR_TRAINING,
 )
 from fedperf_client.privacy.accountant import PrivacyBudget
+from fedperf_client.release.decisions import Decisions, Verdict
+from fedperf_client.release.ledger.entries import ReleaseState
 from fedperf_client.release.ledger.ledger import PrivacyLedger
+from fedperf_client.release.modes_in_force import keep_modes
 from fedperf_client.release.noise import SystemNoise, system_noise
 from fedperf_client.release.policy import load_policy
 from fedperf_client.release.preview import Preview, preview
+from fedperf_client.release.slot_names import slot_name
 from fedperf_client.workers.background import in_thread
 from fedperf_client.workers.computing_process import ComputingProcess
 from fedperf_shared.errors import FedperfError
@@ -70,7 +75,8 @@ def run_daemon(home: Home, *, clock: Clock, stop: threading.Event) -> None:
     with ExitStack() as stack:
         stack.enter_context(process_lock(home.lock, f"the home {home.directory}"))
         exchange = stack.enter_context(ExchangeClient(membership, key))
-        exchange.check_clock(clock())
+        home.modes.unlink(missing_ok=True)  # what a daemon before this one had read
+        _check_coordinator(home, exchange, now=clock())
         ledger: PrivacyLedger | None = begin_period(home, policy, exchange, now=clock())
         following = stack.enter_context(ComputingProcess(NEEDED_FOR_FOLLOWING))
         if config.history:
@@ -79,7 +85,7 @@ def run_daemon(home: Home, *, clock: Clock, stop: threading.Event) -> None:
         drifts = DriftWatch(
             home.store, compute=following, start=in_thread, clock=clock, troubles=troubles
         )
-        log.info("daemon is up")
+        log.info("daemon is up", coordinator=membership.exchange_address)
         while ledger is not None:
             log.info("period", **_facts(ledger))
             with ExitStack() as period:
@@ -93,9 +99,11 @@ def run_daemon(home: Home, *, clock: Clock, stop: threading.Event) -> None:
                     watching.look(config.history)
                     drifts.look()
                     participant.tick(clock())
-                    _note_contact(home, participant.heard_at)
+                    Contact(participant.heard_at, participant.refused_at).note(home)
                     stop.wait(participant.pause(poll, now=clock()).total_seconds())
                     ledger = next_ledger(past, home, exchange, now=clock(), troubles=troubles)
+                if stop.is_set():
+                    log.info("daemon stops", sealed=_sealed(past) or "nothing")
 
 
 @contextmanager
@@ -111,6 +119,8 @@ def _kept(
 ) -> Iterator[tuple[Participant, threading.Thread]]:
     """What the ledger's period asks of this organization, and the thread of its node."""
     left = threading.Event()
+    policy = load_policy(home.policy)
+    keep_modes(home, policy)
     with _computing(ledger.schedule) as (reporting, training):
         participant = Participant(
             home,
@@ -118,7 +128,7 @@ def _kept(
             ledger,
             system_noise,
             key,
-            policy=load_policy(home.policy),
+            policy=policy,
             reporting=reporting,
             training=training,
             start=in_thread,
@@ -144,13 +154,24 @@ def _kept(
 _NODE_POLL = timedelta(seconds=1)
 
 
-def _note_contact(home: Home, heard_at: datetime | None) -> None:
-    """Keep when the coordinator was last heard, to the minute, for `fedperf status`."""
-    if heard_at is None:
-        return
-    said = f"{heard_at.replace(second=0, microsecond=0).isoformat()}\n"
-    if not (home.contact.exists() and home.contact.read_text() == said):
-        write_private(home.contact, said.encode())
+def _check_coordinator(home: Home, exchange: Exchange, *, now: datetime) -> None:
+    """Raise where it does not answer or clocks differ; that it refuses is noted for `status`."""
+    try:
+        exchange.check_clock(now)
+    except NoMemberError:
+        Contact(refused_at=now).note(home)
+        raise
+
+
+def _sealed(ledger: PrivacyLedger) -> str:
+    """Names of what was drawn and has not left: it stays in the ledger until a daemon is back."""
+    drawn = (each for each in ledger.entries() if each.state is ReleaseState.DRAWN)
+    decisions = Decisions(ledger).every()
+    return ", ".join(
+        slot_name(each.key)
+        for each in drawn
+        if (last := decisions.get(each.key)) is None or last.verdict is Verdict.APPROVED
+    )
 
 
 def _facts(ledger: PrivacyLedger) -> dict[str, object]:

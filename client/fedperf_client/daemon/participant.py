@@ -22,7 +22,11 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from fedperf_client.daemon.asked_updates import AskedUpdates, TooLateError
 from fedperf_client.daemon.model_slot import UpdateMaker
 from fedperf_client.daemon.report_slot import ReportMaker
-from fedperf_client.federation.exchange import Exchange, RefusedByCoordinatorError
+from fedperf_client.federation.exchange import (
+    Exchange,
+    NoMemberError,
+    RefusedByCoordinatorError,
+)
 from fedperf_client.federation.request import RequestRefusedError
 from fedperf_client.home.config import Home, write_private
 from fedperf_client.prediction.base_models import FetchedModels
@@ -121,6 +125,8 @@ class Participant:
         self._ticked_at: datetime | None = None
         self.heard_at: datetime | None = None
         """When the coordinator last answered."""
+        self.refused_at: datetime | None = None
+        """When it last said that this organization is no member; None once it answers."""
 
     def tick(self, now: datetime) -> None:
         """Hand out updates that are due, fetch what is new, make and hand in reports.
@@ -349,8 +355,12 @@ class Participant:
         return receipt_path(self._home.receipts, self._ledger, key)
 
     def _fetch(self, now: datetime) -> None:
-        status = self._exchange.status()
-        self.heard_at = now
+        try:
+            status = self._exchange.status()
+        except NoMemberError:
+            self.refused_at = now
+            raise
+        self.heard_at, self.refused_at = now, None
         self._models.keep_epoch_starts(status.epoch_starts, write_private)
         if status.model_version not in (0, self._models.shared_version):
             self._models.keep_shared(self._exchange.model(status.model_version).checkpoint)

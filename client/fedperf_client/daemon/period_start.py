@@ -10,9 +10,10 @@ import structlog
 
 from fedperf_client.federation.exchange import Exchange
 from fedperf_client.home.config import Home, write_private
-from fedperf_client.release.begun_policy import changes_since, frozen_part
+from fedperf_client.release.begun_policy import frozen_part
 from fedperf_client.release.ledger.errors import LedgerDisagreesError
 from fedperf_client.release.ledger.ledger import PrivacyLedger
+from fedperf_client.release.modes_in_force import pending_changes
 from fedperf_client.release.policy import Policy, load_policy
 from fedperf_client.release.receipts import store_receipt
 from fedperf_client.release.schedule import plan_schedule
@@ -52,9 +53,9 @@ def open_ledger(
     path = home.ledger(timetable.period.start)
     if path.exists():
         ledger = PrivacyLedger.open(path)
-        for change in changes_since(home.begun_policy(timetable.period.start), policy):
-            counts_from = timetable.period.end.isoformat()
-            log.warning("policy changed", change=change, counts_from=counts_from)
+        for pending in pending_changes(home, policy, ledger.schedule):
+            if not pending.is_of_mode:
+                log.warning("policy changed", change=str(pending.change), counts=pending.counts)
         return ledger
     planned = plan_schedule(policy, timetable, at=now)
     for left_out in planned.not_planned:

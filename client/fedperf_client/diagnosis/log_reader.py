@@ -42,12 +42,12 @@ def jobs_of(log: EventLog) -> Iterator[JobFacts | UnreadPart]:
             yield UnreadPart(_words(file, error, is_one_of_many=len(log.files) > 1))
     yield from running.complete()
     for count, reason in (
-        (running.unfinished, "jobs without an end: the log stops before it"),
-        (running.given_up, "jobs given up: too much ran at the same time"),
-        (bad, "lines that are no usable events"),
+        (running.unfinished, "no end of a job: the log stops before it"),
+        (running.given_up, "a job given up: too much ran at the same time"),
+        (bad, "a line that is no usable event"),
     ):
         if count:
-            yield UnreadPart(f"{count} {reason}")
+            yield UnreadPart(f"{reason} ({count})")
 
 
 def event_logs_in(

@@ -43,6 +43,10 @@ _REASONS = {
 }
 
 
+_OF_A_MEMBER = ("token_used", "already_member")
+"""What a coordinator says to whoever joined it before."""
+
+
 class InvalidJoinUrlError(InvalidInputError):
     """Not a join URL."""
 
@@ -55,6 +59,27 @@ class InvalidJoinUrlError(InvalidInputError):
 
 class JoinRefusedError(ConnectionRefusedByPeerError):
     """The coordinator could not be reached, is not the one of the URL, or does not want us."""
+
+
+class JoinedAlreadyError(JoinRefusedError):
+    """The home is a member already, and the invitation makes it none anew."""
+
+    def __init__(self, address: str) -> None:
+        super().__init__(
+            f"this home has joined already (the coordinator at {address}), so nothing was "
+            "changed; see: fedperf status. To join anew, its operator revokes this organization "
+            "and gives a new invitation"
+        )
+
+
+class KeyMissingError(ConfigurationError):
+    """A membership is there and its private key is not."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(
+            f"{path.parent} has a membership and no private key; restore {path.name} from a "
+            f"backup, or move {path.parent} away and join with a new invitation"
+        )
 
 
 def is_member(directory: Path) -> bool:
@@ -114,6 +139,22 @@ class Membership(JoinReply):
             raise InvalidInputError("the coordinator's key is not an elliptic-curve key")
         return key
 
+    def is_at(self, target: JoinUrl) -> bool:
+        """Whether the coordinator of this membership is on the host of the URL."""
+        host, _, _ = self.exchange_address.rpartition(":")
+        return target.address.startswith(f"{host}:")
+
+    def require_certificates(self) -> None:
+        """Raise StorageError where a certificate is none, of which gRPC only tells its own log."""
+        for name, pem in zip(_FILES, (self.certificate, self.ca_certificate), strict=False):
+            try:
+                x509.load_pem_x509_certificate(pem)
+            except ValueError:
+                raise StorageError(
+                    f"{name} in the identity of this home is damaged; restore it from a backup, or "
+                    "ask the coordinator's operator for a new invitation"
+                ) from None
+
     def save(self, directory: Path) -> None:
         """Write the membership into `directory`.
 
@@ -142,7 +183,7 @@ class Membership(JoinReply):
         """The membership in `directory`.
 
         Raises:
-            ConfigurationError: there is none.
+            ConfigurationError: there is none, or a part of one only.
             StorageError: it cannot be read.
         """
         try:
@@ -153,7 +194,13 @@ class Membership(JoinReply):
             return cls(
                 bytes.fromhex(organization_id), certificate, authority, coordinator, exchange, fleet
             )
-        except FileNotFoundError:
+        except FileNotFoundError as error:
+            if is_member(directory):
+                missing = Path(error.filename).name
+                raise ConfigurationError(
+                    f"{directory} holds a part of a membership only, without {missing}; restore "
+                    "it from a backup, or ask for a new invitation"
+                ) from None
             raise ConfigurationError(
                 f"{directory} holds no membership; join with `fedperf join URL`"
             ) from None
@@ -167,12 +214,15 @@ def load_or_create_key(directory: Path) -> ec.EllipticCurvePrivateKey:
     """The organization's private key in `directory`, made on first use with mode 0600.
 
     Raises:
+        KeyMissingError: a membership is there already, which another key would not fit.
         StorageError: it cannot be read or written, or is not an elliptic-curve key.
     """
     path = directory / KEY_FILE
     try:
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         if not path.exists():
+            if is_member(directory):
+                raise KeyMissingError(path)
             _write_key(path, identity.new_private_key())
         key = serialization.load_pem_private_key(path.read_bytes(), None)
     except OSError as error:
@@ -184,11 +234,14 @@ def load_or_create_key(directory: Path) -> ec.EllipticCurvePrivateKey:
     return key
 
 
-def join(url: str, key: ec.EllipticCurvePrivateKey) -> Membership:
-    """Become a member with `key`.
+def join(
+    url: str, key: ec.EllipticCurvePrivateKey, *, joined: Membership | None = None
+) -> Membership:
+    """Become a member with `key`, or anew where a membership of before, `joined`, has ended.
 
     Raises:
         InvalidJoinUrlError: not a join URL.
+        JoinedAlreadyError: by `joined`.
         JoinRefusedError: unreachable, not the pinned coordinator, or it refuses.
     """
     target = JoinUrl.parse(url)
@@ -199,7 +252,9 @@ def join(url: str, key: ec.EllipticCurvePrivateKey) -> Membership:
         try:
             reply = stub.join(target.token, _request(key))
         except grpc.RpcError as error:
-            raise _refusal(target, error) from None
+            if joined is not None and joined.is_at(target) and _code_of(error) in _OF_A_MEMBER:
+                raise JoinedAlreadyError(joined.exchange_address) from None
+            raise _refusal(target, certificate, error) from None
     return Membership(*astuple(reply))
 
 
@@ -218,22 +273,46 @@ def _pinned_certificate(target: JoinUrl) -> bytes:
     found = hashlib.sha256(ssl.PEM_cert_to_DER_cert(pem)).digest()
     if not hmac.compare_digest(found, target.pin):
         raise JoinRefusedError(
-            f"{target.address} shows another certificate than the join URL names; "
-            "do not join, and ask the coordinator's operator"
+            f"{target.address} shows another certificate than the join URL names; is it the port "
+            "of the invitation (by default 8752, not that of the Exchange or of the fleet)? If it "
+            "is, do not join, and ask the coordinator's operator"
         )
     return pem.encode()
 
 
-def _refusal(target: JoinUrl, error: grpc.RpcError) -> JoinRefusedError:
+def _refusal(target: JoinUrl, certificate: bytes, error: grpc.RpcError) -> JoinRefusedError:
     code = error.code() if isinstance(error, grpc.Call) else None
-    if code is grpc.StatusCode.PERMISSION_DENIED and isinstance(error, grpc.Call):
-        reason = _REASONS.get(error.details() or "", "it does not accept the request")
+    if code is grpc.StatusCode.PERMISSION_DENIED:
+        reason = _REASONS.get(_code_of(error), "it does not accept the request")
         return JoinRefusedError(
             f"the coordinator at {target.address} refuses: {reason}; "
             "ask its operator for a new invitation"
         )
+    names = _names_in(certificate)
+    if code is grpc.StatusCode.UNAVAILABLE and names and target.host not in names:
+        return JoinRefusedError(
+            f"the coordinator's certificate is not for {target.host!r} but for "
+            f"{' and '.join(names)}; check the host in the join URL"
+        )
     name = code.name.lower() if code else "unknown"
     return JoinRefusedError(f"joining at {target.address} failed: {name}; try again later")
+
+
+def _code_of(error: grpc.RpcError) -> str:
+    """Why the coordinator refuses, in its own closed vocabulary; empty where it does not say."""
+    return (error.details() or "") if isinstance(error, grpc.Call) else ""
+
+
+def _names_in(certificate: bytes) -> list[str]:
+    """The hosts that a certificate is for."""
+    try:
+        found = x509.load_pem_x509_certificate(certificate).extensions.get_extension_for_class(
+            x509.SubjectAlternativeName
+        )
+    except (ValueError, x509.ExtensionNotFound):
+        return []
+    addresses = found.value.get_values_for_type(x509.IPAddress)
+    return [*found.value.get_values_for_type(x509.DNSName), *map(str, addresses)]
 
 
 def _request(key: ec.EllipticCurvePrivateKey) -> bytes:

@@ -59,8 +59,8 @@ class NoMemberError(ExchangeError):
 
     def __init__(self, address: str) -> None:
         super().__init__(
-            f"the coordinator at {address} does not know this organization (any more); "
-            "ask its operator for a new invitation"
+            f"the coordinator at {address} does not know this organization (any more), so nothing "
+            "leaves and nothing is fetched; ask its operator, and join with a new invitation"
         )
 
 
@@ -219,6 +219,7 @@ class ExchangeClient(Exchange, Closing):
         retry: Retrying | None = None,
         timeout_seconds: float = _TIMEOUT_SECONDS,
     ) -> None:
+        membership.require_certificates()
         credentials = grpc.ssl_channel_credentials(
             root_certificates=membership.ca_certificate,
             private_key=_pem(key),

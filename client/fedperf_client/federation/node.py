@@ -123,10 +123,13 @@ class Node:
                     fleet.leave()
         except httpx.HTTPStatusError as error:
             self.connection = Connection.REFUSED
-            self._troubles.failed(CONNECTION, f"it answers {error.response.status_code}")
+            self._troubles.failed(CONNECTION, _refused(error.response.status_code))
         except (httpx.HTTPError, OSError, RuntimeError) as error:
             self.connection = Connection.CONNECTING
-            self._troubles.failed(CONNECTION, f"lost: {type(error).__name__}")
+            said = (
+                f"lost: {type(error).__name__}; it is taken up again once the coordinator answers"
+            )
+            self._troubles.failed(CONNECTION, said)
         except Exception as error:  # whatever a server sends, the node goes on
             self.connection = Connection.CONNECTING
             self.odd_answers += 1
@@ -188,6 +191,13 @@ class Node:
         del context  # it says nothing that is followed here
         waiting = {each.metadata.message_id: future for each, future in self._waiting.values()}
         return waiting[message.metadata.message_id]
+
+
+def _refused(status: int) -> str:
+    return (
+        f"the coordinator refuses this node (HTTP {status}); whether this organization is still "
+        "a member is told by: fedperf doctor"
+    )
 
 
 def _said(error: Exception) -> str:

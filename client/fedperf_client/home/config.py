@@ -110,6 +110,16 @@ class Home:
         return self.directory / "last-contact"
 
     @property
+    def refusal(self) -> Path:
+        """When the coordinator last said that this organization is no member, to the minute."""
+        return self.directory / "last-refusal"
+
+    @property
+    def modes(self) -> Path:
+        """The release modes that the running daemon has read of the policy."""
+        return self.directory / "modes-in-force.json"
+
+    @property
     def calendar(self) -> Path:
         """The coordinator's calendar as it was when this organization joined."""
         return self.directory / "calendar"

@@ -1,17 +1,58 @@
 """The policy with which a period began, kept beside its ledger: a later one counts from the next.
 
-Only what the schedule follows from is kept; whether a kind leaves, a daemon reads when it starts.
+Only what the schedule follows from is kept; whether a kind leaves, a daemon reads when it starts
+(`modes_in_force`).
 """
 
 import json
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 
-from fedperf_client.release.policy import Policy
+from fedperf_client.release.policy import (
+    ConfigurationSecrecy,
+    Policy,
+    ReleaseMode,
+)
 from fedperf_shared.errors import StorageError
+from fedperf_shared.releases.release import SizeClass
 
 READ_AT_START = frozenset({"residual_report", "model_update"})
 """What counts from the daemon's next start on."""
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyChange:
+    """A declaration that the policy makes otherwise than the one in force.
+
+    Attributes:
+        name: of the declaration.
+        before: what is in force.
+        after: what the policy says.
+    """
+
+    name: str
+    before: object
+    after: object
+
+    def __str__(self) -> str:
+        return f"{self.name} {_word(self.before)} -> {_word(self.after)}"
+
+    @property
+    def lets_out(self) -> str:
+        """What it lets out more, in words; empty where the promise is as strong as before."""
+        if self.name in ("epsilon", "delta"):
+            is_weaker = _number(self.after) > _number(self.before)
+            return _WEAKER[self.name] if is_weaker else ""
+        return _WEAKER.get(str(self.after), "")
+
+
+_WEAKER = {
+    "epsilon": "all releases of a period together may tell more of a workload",
+    "delta": "the promise may fail more often",
+    str(ConfigurationSecrecy.PUBLIC): "numbers of workloads per cell leave without noise",
+    str(SizeClass.LARGE): "model updates leave as well, within the same epsilon",
+    str(ReleaseMode.AUTO): "its releases leave without being approved",
+}
 
 
 def frozen_part(policy: Policy) -> bytes:
@@ -24,8 +65,8 @@ def frozen_part(policy: Policy) -> bytes:
     return json.dumps(kept, indent=1).encode()
 
 
-def changes_since(path: Path, policy: Policy) -> tuple[str, ...]:
-    """What `policy` says otherwise than the one in the file, each as "key old -> new".
+def changes_since(path: Path, policy: Policy) -> tuple[PolicyChange, ...]:
+    """What `policy` says otherwise than the one in the file.
 
     Raises:
         StorageError: the file cannot be read.
@@ -38,7 +79,7 @@ def changes_since(path: Path, policy: Policy) -> tuple[str, ...]:
         raise StorageError(f"{path}: cannot be read: {error}") from error
     now = json.loads(frozen_part(policy))
     return tuple(
-        f"{name} {_word(begun.get(name))} -> {_word(now[name])}"
+        PolicyChange(name, begun.get(name), now[name])
         for name in now
         if begun.get(name) != now[name]
     )
@@ -48,3 +89,7 @@ def _word(value: object) -> str:
     if value is None:
         return "none"
     return f"{value:g}" if isinstance(value, int | float) else str(value)
+
+
+def _number(value: object) -> float:
+    return float(value) if isinstance(value, int | float) else 0.0

@@ -235,8 +235,8 @@ def _why_not_more(policy: Policy, budget: PrivacyBudget, plan: ReportPlan) -> st
     )
     if plan.groups:
         return (
-            f"signal-to-noise: {declared} carry {len(plan.groups)} reporting windows of "
-            f"{plan.windows}; with more, each report would be below {MIN_SIGNAL_TO_NOISE:g}, or "
+            f"signal-to-noise: {declared} carry reports in {len(plan.groups)} of {plan.windows} "
+            f"windows; with more, each report would be below {MIN_SIGNAL_TO_NOISE:g}, or "
             "all together would teach less"
         )
     return (

@@ -173,7 +173,8 @@ def show_rows(
     """Print rows as a table; `empty` where there are none.
 
     A terminal that is too narrow for the columns gets the table turned: a line for each of them.
-    Where there are too many rows for that, it gets the columns without the `spare` ones.
+    Where there are too many rows for that, or short values would be folded, it gets the columns
+    without the `spare` ones.
     """
     if json:
         _print_json(rows)
@@ -189,11 +190,12 @@ def show_rows(
     console = Console(width=output_width())
     is_narrow = len(names) * READABLE > console.width
     is_turned = is_narrow and len(rows) < len(names)
-    if is_narrow and not is_turned:
-        names = [name for name in names if name not in spare]
     cells = [[_text(row.get(name)) for name in names] for row in rows]
+    if spare and not is_turned and not _widths(names, cells, console.width)[1]:
+        names = [name for name in names if name not in spare]
+        cells = [[_text(row.get(name)) for name in names] for row in rows]
     if is_turned:
-        heads = [name.replace("_", " ") for name in names]
+        heads = _heads(names)
         names = ["", *map(str, range(1, len(rows) + 1))]
         cells = [list(line) for line in zip(heads, *cells, strict=True)]
     table = Table(*_columns(names, cells, console.width))
@@ -214,16 +216,26 @@ def _columns(names: Sequence[str], cells: Sequence[Sequence[str]], width: int) -
     """
     from rich.table import Column
 
-    heads = [name.replace("_", " ") for name in names]
-    columns = zip(heads, zip(*cells, strict=True), strict=True)
+    whole, fits = _widths(names, cells, width)
+    return [
+        Column(head, overflow="fold", no_wrap=head in _COMPARED or (fits and each is not None))
+        for head, each in zip(_heads(names), whole, strict=True)
+    ]
+
+
+def _widths(
+    names: Sequence[str], cells: Sequence[Sequence[str]], width: int
+) -> tuple[list[int | None], bool]:
+    """The width of each column of short values, None of another; whether all of them fit."""
+    columns = zip(_heads(names), zip(*cells, strict=True), strict=True)
     longest = [max(map(len, (head, *values))) for head, values in columns]
     whole = [each if each <= SHORT else None for each in longest]
     needed = sum(_BORDERS + (READABLE if each is None else each) for each in whole)
-    fits = needed < width
-    return [
-        Column(head, overflow="fold", no_wrap=head in _COMPARED or (fits and each is not None))
-        for head, each in zip(heads, whole, strict=True)
-    ]
+    return whole, needed < width
+
+
+def _heads(names: Sequence[str]) -> list[str]:
+    return [name.replace("_", " ") for name in names]
 
 
 def visible(text: str) -> str:

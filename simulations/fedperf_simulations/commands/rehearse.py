@@ -1,13 +1,14 @@
 """`fedperf-sim rehearse`: an organization's year before it joins, for `fedperf rehearse`."""
 
 import sys
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedperf_shared.programs.command_line import show, show_rows
+from fedperf_shared.errors import InvalidInputError
+from fedperf_shared.programs.command_line import MomentParameter, show, show_rows
 from fedperf_simulations.commands.options import Json, Seed, now
 
 if TYPE_CHECKING:
@@ -15,14 +16,16 @@ if TYPE_CHECKING:
     from fedperf_shared.releases.period import Timetable
     from fedperf_simulations.own_year.presentation import YearView
 
-MOMENTS = ["%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S"]
-
 
 def rehearse(
     home: Annotated[Path, typer.Argument(help="Directory of the organization; it is only read.")],
     joining_day: Annotated[
         datetime | None,
-        typer.Option(formats=MOMENTS, metavar="TIME", help="When it joins (UTC); now by default."),
+        typer.Option(
+            click_type=MomentParameter(),
+            metavar="TIME",
+            help="When it joins (UTC); now by default.",
+        ),
     ] = None,
     calendar: Annotated[
         Path | None, typer.Option(help="Of the coordinator: fedperf-server calendar --out FILE.")
@@ -44,8 +47,8 @@ def rehearse(
     # Asked to end, it ends as by Ctrl-C: without what it wrote for the time being.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     if plot is not None and plot.suffix.lower() != ".html":
-        raise typer.BadParameter(f"--plot writes a .html file, got {plot}")
-    joins = now() if joining_day is None else joining_day.replace(tzinfo=UTC)
+        raise InvalidInputError(f"--plot writes a .html file, got {plot}")
+    joins = joining_day or now()
     found = _rehearsed(Home(home), joins, calendar, members=members, seed=seed, json=json)
     if plot is not None:
         from fedperf_simulations.own_year.page import write_page

@@ -77,13 +77,15 @@ class OwnGain:
         asked: executions that were asked about.
         workloads: that these are of.
         errors: median q-error by way to predict.
-        changes: of `JOINED` against each other way.
+        means: geometric mean of the q-errors by way to predict.
+        changes: of that mean, of `JOINED` against each other way.
     """
 
     known: int
     asked: int
     workloads: int
     errors: Mapping[str, float]
+    means: Mapping[str, float]
     changes: Mapping[str, ErrorChange]
 
     @classmethod
@@ -102,6 +104,7 @@ class OwnGain:
             asked=len(joined),
             workloads=len(set(workloads)),
             errors={way: math.exp(float(np.median(each))) for way, each in answered.items()},
+            means={way: math.exp(float(np.mean(each))) for way, each in answered.items()},
             changes={
                 way: ErrorChange.of(joined, each, workloads)
                 for way, each in answered.items()

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 
-from fedperf_client.commands.views.expectations import day, minute
 from fedperf_client.release.ledger.spent_budget import UNIT
-from fedperf_simulations.own_year.own_gain import ErrorChange, OwnGain
+from fedperf_shared.programs.moments import day, minute, table_minute
+from fedperf_simulations.own_year.own_gain import JOINED, ErrorChange, OwnGain
 from fedperf_simulations.own_year.own_jobs import OwnJobs
 from fedperf_simulations.own_year.year import RehearsedYear, YearAhead
 
@@ -93,8 +93,8 @@ class YearView:
             {
                 "slot": each.slot,
                 "kind": each.kind.replace("_", " "),
-                "drawn": f"{each.charged_at:%Y-%m-%d %H:%M}",
-                "leaves": f"{each.leaves_at:%Y-%m-%d %H:%M}",
+                "drawn": table_minute(each.charged_at),
+                "leaves": table_minute(each.leaves_at),
                 "bytes": each.payload_bytes,
                 "epsilon": f"{each.epsilon:.4f}",
                 "sum": f"{each.spent:.4f}",
@@ -125,13 +125,19 @@ class YearView:
             return []
         return [
             {
-                "predicts from": _WAYS.get(way, way),
+                "predicts from": self._way(way),
                 "median q-error": f"{error:.3f}",
-                "change by joining": _change_in_words(gain.changes.get(way)),
+                "geometric mean": f"{gain.means[way]:.3f}",
+                "its change by joining": _change_in_words(gain.changes.get(way)),
                 "verdict": gain.changes[way].verdict if way in gain.changes else "",
             }
             for way, error in gain.errors.items()
         ]
+
+    def _way(self, way: str) -> str:
+        if way == JOINED and not self.ahead.others:
+            return "joined, with nobody else"
+        return _WAYS.get(way, way)
 
     def brought(self) -> str:
         """The line that explains the table of gains."""
@@ -144,7 +150,7 @@ class YearView:
         return (
             f"what it would bring by {day(self.ahead.timetable.period.end)}, asked about "
             f"{gain.workloads} of your workloads that were kept away ({gain.asked} executions), "
-            f"knowing {gain.known} executions of the others:"
+            f"knowing {gain.known} executions of your other workloads:"
         )
 
 

@@ -1,6 +1,7 @@
 """Joining, staying and leaving, over real sockets."""
 
 import hashlib
+import re
 import ssl
 from datetime import timedelta
 from pathlib import Path
@@ -31,6 +32,7 @@ from tests.integration.federation.worlds import (
     timetable,
     world,
 )
+from tests.unit.client.homes import fedperf, made_home
 
 
 def test_both_sides_show_the_same_fingerprint_and_the_name_stays_at_the_server(
@@ -79,6 +81,41 @@ def test_another_certificate_than_the_pinned_one_ends_the_joining(tmp_path: Path
         with pytest.raises(JoinRefusedError, match="another certificate"):
             join(url.replace(pin, "0" * 64), new_private_key())
         assert server.operator.members() == []
+
+
+def test_another_port_of_the_coordinator_is_told_as_what_it_may_be(tmp_path: Path) -> None:
+    with world(new_server(tmp_path / "server", timetable())) as server:
+        url = server.invite("Acme")
+        here, other = server.config.enrollment_port, server.config.exchange_port
+        with pytest.raises(JoinRefusedError, match="is it the port of the invitation"):
+            join(url.replace(f":{here}/", f":{other}/"), new_private_key())
+
+
+def test_a_host_that_the_certificate_does_not_name_is_told_with_those_that_it_names(
+    tmp_path: Path,
+) -> None:
+    with world(new_server(tmp_path / "server", timetable())) as server:
+        url = server.invite("Acme").replace(HOST, "localhost")
+        says = f"not for 'localhost' but for {HOST}; check the host in the join URL"
+        with pytest.raises(JoinRefusedError, match=re.escape(says)):
+            join(url, new_private_key())
+
+
+def test_a_home_that_has_joined_says_so_and_keeps_its_membership(tmp_path: Path) -> None:
+    home = made_home(tmp_path / "home")
+    with world(new_server(tmp_path / "server", timetable())) as server:
+        url = server.invite("Acme")
+        joined = fedperf(home, "join", url)
+        assert "by telephone: it must be the one of `fedperf-server list`" in joined.out
+        assert "last contact with the coordinator: " in fedperf(home, "status").out
+        before = Membership.load(home.identity)
+        for each in (url, server.invite("Acme again")):
+            again = fedperf(home, "join", each)
+            assert again.code == 6
+            assert "this home has joined already" in again.complaint()
+        assert Membership.load(home.identity) == before
+        server.operator.revoke("Acme")
+        assert fedperf(home, "join", server.invite("Acme")).code == 0
 
 
 def test_an_unreachable_coordinator_is_named(tmp_path: Path) -> None:

@@ -43,6 +43,7 @@ from tests.integration.organizations.worlds import (
     new_coordinator,
     new_home,
     now,
+    operator,
     sleep_until,
     wait_until,
     whole_second,
@@ -105,6 +106,35 @@ def test_a_second_daemon_on_a_home_is_refused_in_one_line(config: ServerConfig, 
     assert second.code == 4
     assert "is in use by process" in second.err
     assert len(second.err.strip().splitlines()) == 1
+
+
+def test_a_daemon_says_what_it_has_read_what_it_keeps_when_it_stops_and_that_it_is_refused(
+    config: ServerConfig, home: Home, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def is_sealed() -> bool:
+        ledgers = [PrivacyLedger.open(path) for path in home.ledgers]
+        return any(e.state is ReleaseState.DRAWN for each in ledgers for e in each.entries())
+
+    with coordinator(config, home):
+        with daemon(home):
+            wait_until(home.modes.exists, seconds=PATIENCE, what="the daemon's modes")
+            text = home.policy.read_text()
+            home.policy.write_text(text.replace('report = "auto"', 'report = "never"'))
+            status = fedperf(home, "status").out
+            assert "modes in force: residual_report auto" in status
+            assert "policy: residual_report auto -> never counts from the daemon's next" in status
+            wait_until(is_sealed, seconds=PATIENCE, what="a sealed report")
+            capsys.readouterr()
+        (said,) = [each for each in capsys.readouterr().out.splitlines() if "daemon stops" in each]
+        assert "sealed=report-0-0" in said
+        assert "modes in force: residual_report never" in fedperf(home, "status").out
+        with operator(config) as tools:
+            tools.revoke("one")
+        refused = fedperf(home, "daemon")
+        assert refused.code == 6
+        assert "does not know this organization (any more)" in refused.complaint()
+    status = fedperf(home, "status").out
+    assert "the coordinator said that it does not know this organization" in status
 
 
 def test_a_report_whose_process_is_killed_leaves_at_its_time_all_the_same(

@@ -194,8 +194,9 @@ def test_status_and_budget_show_a_stop_and_what_to_do(home: Home) -> None:
     assert isinstance(status, dict)
     assert "the counter file is missing" in str(status["stopped"])
     assert "until an operator calls fedperf reconcile" in fedperf(home, "budget").out
+    assert "if the daemon runs and what stopped it is decided" in fedperf(home, "status").out
     assert fedperf(home, "reconcile").code == 0
-    assert "stopped: -\n" in fedperf(home, "status").out
+    assert "stopped" not in fedperf(home, "status").out
 
 
 def test_budget_and_slots_are_those_of_the_ledger(home: Home) -> None:

@@ -16,11 +16,17 @@ from fedperf_client.home.store import ExecutionStore
 from fedperf_client.home.store_schema import SCHEMA_VERSION
 from fedperf_client.prediction.answers.streams_at_home import streams_at_home
 from fedperf_client.prediction.base_models import FetchedModels
-from fedperf_client.release.begun_policy import changes_since
 from fedperf_client.release.ledger.ledger import PrivacyLedger
 from fedperf_client.release.ledger.lifetime import LifetimeRecord, lifetime_path
 from fedperf_client.release.ledger.spent_budget import Spending, spending_of
+from fedperf_client.release.modes_in_force import (
+    PendingChange,
+    modes_in_words,
+    pending_changes,
+    policy_in_force,
+)
 from fedperf_client.release.policy import load_policy
+from fedperf_client.text.numbers import counted
 from fedperf_shared.errors import ConfigurationError, FedperfError
 
 OF_OTHERS = stat.S_IRWXG | stat.S_IRWXO
@@ -49,7 +55,7 @@ def check_configuration(home: Home, around: Surroundings) -> Iterator[Statement]
     """Whether config.toml can be read."""
     del around
     config = home.load_config()
-    yield ok(f"{home.config.name}: {len(config.history)} paths of history to follow")
+    yield ok(f"{home.config.name}: {counted(len(config.history), 'path')} of history to follow")
 
 
 def check_policy(home: Home, around: Surroundings) -> Iterator[Statement]:
@@ -58,9 +64,23 @@ def check_policy(home: Home, around: Surroundings) -> Iterator[Statement]:
     policy = load_policy(home.policy)
     yield ok(f"{home.policy.name}: size class {policy.size_class}")
     for path in home.ledgers[-1:]:
-        period = PrivacyLedger.open(path).schedule.timetable.period
-        for change in changes_since(home.begun_policy(period.start), policy):
-            yield ok(f"{home.policy.name}: {change} counts from {period.end:%Y-%m-%d} on")
+        schedule = PrivacyLedger.open(path).schedule
+        yield ok(modes_in_words(policy_in_force(home, policy), schedule))
+        for pending in pending_changes(home, policy, schedule):
+            yield _pending(home.policy.name, pending)
+
+
+def _pending(name: str, pending: PendingChange) -> Statement:
+    """What a changed policy does, and from when on; a warning where it lets out more."""
+    lets_out = pending.change.lets_out
+    what = f"{name}: {pending}" + (f"; {lets_out}" if lets_out else "")
+    if pending.is_of_mode:
+        return warning(
+            what, "start the daemon again once that is meant; until then, withhold slots"
+        )
+    if lets_out:
+        return warning(what, "if that is not meant, set it back before that day")
+    return ok(what)
 
 
 def check_store(home: Home, around: Surroundings) -> Iterator[Statement]:
@@ -72,7 +92,8 @@ def check_store(home: Home, around: Surroundings) -> Iterator[Statement]:
     with ExecutionStore.open(home.store) as store:
         counts = store.counts()
     yield ok(
-        f"{counts.executions} executions of {counts.workloads} workloads, schema {SCHEMA_VERSION}"
+        f"{counted(counts.executions, 'execution')} of {counted(counts.workloads, 'workload')}, "
+        f"schema {SCHEMA_VERSION}"
     )
 
 
@@ -94,7 +115,7 @@ def check_drift(home: Home, around: Surroundings) -> Iterator[Statement]:
             "find out what changed there; predictions count with it. See: fedperf drift",
         )
     if not recent:
-        yield ok(f"nothing changed lately in {len(streams)} kinds of work")
+        yield ok(f"nothing changed lately in {counted(len(streams), 'kind')} of work")
 
 
 def check_ledgers(home: Home, around: Surroundings) -> Iterator[Statement]:

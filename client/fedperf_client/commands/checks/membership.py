@@ -14,7 +14,12 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from fedperf_client.commands.checks.finding import Statement, ok, problem, warning
 from fedperf_client.commands.checks.home_files import OF_OTHERS
 from fedperf_client.commands.checks.surroundings import Surroundings
-from fedperf_client.federation.enrollment import KEY_FILE, Membership, load_or_create_key
+from fedperf_client.federation.enrollment import (
+    KEY_FILE,
+    Membership,
+    is_member,
+    load_or_create_key,
+)
 from fedperf_client.federation.exchange import MAX_CLOCK_SKEW, ClockSkewError, NoMemberError
 from fedperf_client.home.config import Home
 from fedperf_shared.errors import ConfigurationError, ConnectionRefusedByPeerError
@@ -75,21 +80,9 @@ def _member(home: Home) -> tuple[Membership, ec.EllipticCurvePrivateKey] | None:
     Raises:
         FedperfError: a part of it is missing or damaged.
     """
-    there = {path.name for path in home.identity.iterdir()} if home.identity.is_dir() else set()
-    if there <= {KEY_FILE}:
+    if not is_member(home.identity):
         return None
-    if KEY_FILE not in there:
-        raise ConfigurationError(
-            f"{home.identity} has a membership and no private key; restore {KEY_FILE} from a "
-            "backup, or ask for a new invitation"
-        )
-    try:
-        return Membership.load(home.identity), load_or_create_key(home.identity)
-    except ConfigurationError:
-        raise ConfigurationError(
-            f"{home.identity} holds a part of a membership only ({', '.join(sorted(there))}); "
-            "restore it from a backup, or ask for a new invitation"
-        ) from None
+    return Membership.load(home.identity), load_or_create_key(home.identity)
 
 
 def _certificate(name: str, pem: bytes) -> x509.Certificate:

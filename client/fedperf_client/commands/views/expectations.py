@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from fedperf_shared.programs.command_line import show_rows
+from fedperf_shared.programs.moments import day, minute
 
 if TYPE_CHECKING:
     from fedperf_client.home.config import Home
@@ -94,29 +95,10 @@ def expected_schedule(home: "Home", *, at: datetime) -> tuple["Policy", "Planned
     return policy, plan_schedule(policy, expected_calendar(home, at=at).timetable, at=at)
 
 
-def why_nothing(home: "Home", timetable: "Timetable") -> str:
-    """The reason why the policy plans nothing in a period that has begun."""
-    from fedperf_client.release.policy import load_policy
-    from fedperf_client.release.schedule import plan_schedule
-
-    planned = plan_schedule(load_policy(home.policy), timetable)
-    return "; ".join(each.reason for each in planned.not_planned) or "it was planned otherwise"
-
-
 def note_of_expected(home: "Home", *, at: datetime) -> None:
     """Say, beside what is shown, that no period has begun and by which calendar it is planned."""
     origin = expected_calendar(home, at=at).origin
     print(f"note: no period has begun; this is planned by {origin}", file=sys.stderr)
-
-
-def day(moment: datetime) -> str:
-    """The day of a moment in words."""
-    return f"{moment.day} {moment:%B %Y}"
-
-
-def minute(moment: datetime) -> str:
-    """A moment in words."""
-    return f"{day(moment)}, {moment:%H:%M} UTC"
 
 
 def outlook_facts(

@@ -93,7 +93,10 @@ def test_two_directories_are_compared_and_nothing_is_stored(home: Home, tmp_path
 
 
 def test_what_cannot_be_read_is_refused_in_one_line(home: Home, tmp_path: Path) -> None:
-    assert "no day or moment like 2027-01-01" in fedperf(home, "compare", "--since", "Monday").complaint()
+    assert (
+        "no day or moment like 2027-01-01"
+        in fedperf(home, "compare", "--since", "Monday").complaint()
+    )
     none = tmp_path / "none"
     ended = fedperf(home, "compare", "--before", none, "--after", none)
     assert "no such file" in ended.complaint()

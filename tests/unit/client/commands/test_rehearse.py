@@ -100,3 +100,20 @@ def test_a_home_that_is_none_starts_nothing(
     assert ended.code == 3
     assert "fedperf init" in ended.complaint()
     assert not said.exists()
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "says"),
+    [
+        ("--joining-day", "yesterday", "'yesterday' is no day or moment like 2027-01-01"),
+        ("--plot", "year.txt", "--plot writes a .html file, got year.txt"),
+    ],
+)
+def test_a_wrong_value_is_one_line_that_says_what_would_be_right(
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, option: str, value: str, says: str
+) -> None:
+    said = install(tmp_path, monkeypatch)
+    ended = fedperf(home, "rehearse", option, value)
+    assert ended.code == 3
+    assert says in ended.complaint()
+    assert not said.exists()

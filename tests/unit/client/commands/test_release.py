@@ -1,6 +1,9 @@
 """`fedperf release`: looking ahead costs nothing, decisions are kept, the past is checked."""
 
 import hashlib
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -17,6 +20,7 @@ from fedperf_client.learning.example_history import example_release
 from fedperf_client.release.gate import ReleaseGate, WithheldError
 from fedperf_client.release.history import receipt_path
 from fedperf_client.release.ledger.ledger import PrivacyLedger
+from fedperf_client.release.modes_in_force import keep_modes
 from fedperf_client.release.policy import ReleaseMode, load_policy
 from fedperf_client.release.preview import empty_report
 from fedperf_client.release.receipts import store_receipt
@@ -24,6 +28,7 @@ from fedperf_client.release.schedule import plan_schedule
 from fedperf_client.text import progress
 from fedperf_shared.exchange import Receipt, SignedReceipt
 from fedperf_shared.identity import new_private_key, sign
+from fedperf_shared.programs.process_lock import process_lock
 from fedperf_shared.releases.period import ModelMethod, Timetable
 from fedperf_shared.releases.questions import DIRECTIONS
 from fedperf_shared.releases.release import (
@@ -79,8 +84,19 @@ class Scene:
         return PrivacyLedger.create(self.home.ledger(START), BUDGET, schedule())
 
     def asks(self) -> None:
+        self.says("ask")
+
+    def says(self, mode: str) -> None:
+        """The policy has that mode for reports."""
         text = self.home.policy.read_text()
-        self.home.policy.write_text(text.replace('report = "auto"', 'report = "ask"'))
+        self.home.policy.write_text(text.replace('report = "auto"', f'report = "{mode}"'))
+
+    @contextmanager
+    def daemon(self) -> Iterator[None]:
+        """A daemon runs that has read the policy as it is now."""
+        with process_lock(self.home.lock, "the home"):
+            keep_modes(self.home, load_policy(self.home.policy))
+            yield
 
     def gate(self, ledger: PrivacyLedger) -> ReleaseGate:
         return ReleaseGate(ledger, seeded(), load_or_create_key(self.home.identity))
@@ -116,7 +132,7 @@ def test_a_preview_shows_the_next_slot_of_each_kind_and_changes_no_byte(scene: S
     update, report = scene("preview", "--json").rows()
     assert contents(scene.home.directory) == before
     assert (update["slot"], report["slot"]) == ("update-1-0", "report-1-0")
-    assert (report["policy"], report["unit"], report["noise_stddev"]) == ("auto", "workload", 20.0)
+    assert (report["mode"], report["unit"], report["noise_stddev"]) == ("auto", "workload", 20.0)
     assert 0 < report["epsilon_added"] < report["epsilon"]  # type: ignore[operator]
     spent = ledger.spent(open_at(0))
     assert report["remaining_before"] == 1.0 - spent
@@ -419,19 +435,19 @@ def test_before_a_period_there_is_nothing_to_decide(scene: Scene) -> None:
 
 def test_a_kind_that_never_leaves_is_not_approved(scene: Scene) -> None:
     scene.begin()
-    text = scene.home.policy.read_text().replace('report = "auto"', 'report = "never"')
-    scene.home.policy.write_text(text)
+    scene.says("never")
     ended = scene("approve", "report-0-0")
     assert ended.code == 3
     assert "says never" in ended.complaint()
 
 
-def test_tables_fit_a_terminal(scene: Scene) -> None:
+def test_tables_fit_a_terminal(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
     ledger = scene.begin()
     scene.gate(ledger).release(report_key(0), empty_report, at=open_at(0))
     for command in ("slots", "list"):
         text = scene(command).out
-        assert "2027-01-21T" in text
+        assert re.search(r"2027-01-2\d \d\d:\d\d ", text), "it is whole"
         assert "…" not in text
         assert max(map(len, text.splitlines())) <= 80
 
@@ -455,3 +471,101 @@ def test_what_did_not_leave_says_why_in_place_of_a_receipt(scene: Scene) -> None
     text = scene("list").out
     assert all(each in text for each in why)
     assert max(map(len, text.splitlines())) <= 80
+
+
+def test_the_mode_in_force_is_the_one_that_the_running_daemon_has_read(scene: Scene) -> None:
+    scene.begin()
+    with scene.daemon():
+        scene.says("ask")
+        (shown,) = scene("preview", "report", "--json").rows()
+        assert shown["mode"] == "auto"
+        assert shown["mode_changes"] == [
+            "residual_report auto -> ask counts from the daemon's next start on"
+        ]
+        assert "counts from the daemon's next start on" in scene("preview", "report").out
+        assert "counts from the daemon's next start on" in scene("slots").out
+        assert {row["mode"] for row in scene("slots", "--json").rows()} == {"auto"}
+    (shown,) = scene("preview", "report", "--json").rows()
+    assert (shown["mode"], shown["mode_changes"]) == ("ask", [])
+
+
+def test_a_release_that_a_running_daemon_never_lets_out_is_approved_with_a_note(
+    scene: Scene,
+) -> None:
+    scene.begin()
+    scene.says("never")
+    with scene.daemon():
+        text = scene.home.policy.read_text()
+        scene.home.policy.write_text(text.replace('report = "never"', 'report = "auto"'))
+        ended = scene("approve", "report-0-0")
+    assert ended.code == 0
+    assert "leaves only once it is started anew" in ended.err
+
+
+def test_slots_say_kind_mode_and_cost_and_what_is_undecided(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
+    scene.begin()
+    scene.asks()
+    reports = [row for row in scene("slots", "--json").rows() if row["kind"] == "residual_report"]
+    assert {(row["mode"], row["decision"]) for row in reports} == {("ask", "undecided")}
+    assert all(0 < float(str(row["epsilon"])) < 1 for row in reports)
+    said = scene("slots").out
+    (line,) = [each for each in said.splitlines() if "report-0-0" in each]
+    assert [each.strip() for each in line.split("│")[2:5]] == [
+        *("residual_report", "ask", "undecided")
+    ]
+    assert "stays here unless approved before: fedperf release approve SLOT" in said
+
+
+def test_a_slot_that_stays_here_shows_no_time_to_leave(scene: Scene) -> None:
+    scene.begin()
+    assert scene("withhold", "report-1-0").code == 0
+    rows = {row["slot"]: row for row in scene("slots", "--json").rows()}
+    assert rows["report-1-0"]["leaves_at"] is None
+    assert rows["report-0-0"]["leaves_at"] == LEAVES.isoformat()
+    scene.says("never")
+    rows = {row["slot"]: row for row in scene("slots", "--json").rows()}
+    assert (rows["report-0-0"]["leaves_at"], rows["report-0-0"]["decision"]) == (None, "never")
+
+
+def test_a_first_report_that_is_no_slot_of_every_window_is_explained(scene: Scene) -> None:
+    said = scene("slots").out
+    assert "report-0-3 is slot 3 of window 0" in said
+    scene.begin()
+    assert "is slot" not in scene("slots").out, "it is the window's own"
+
+
+@pytest.mark.parametrize("kind", ["residual_report", "report"])
+def test_a_preview_takes_the_kinds_that_are_shown(scene: Scene, kind: str) -> None:
+    scene.begin()
+    (shown,) = scene("preview", kind, "--json").rows()
+    assert (shown["slot"], shown["kind"]) == ("report-0-0", "residual_report")
+
+
+def test_a_preview_of_a_kind_within_a_slots_kind_shows_the_next_of_it(scene: Scene) -> None:
+    slots = (
+        Slot(report_key(0), ReportParameters(20.0, 3.0)),
+        Slot(DIRECTED, DirectedParameters(20.0, 60.0)),
+    )
+    planned = Schedule(timetable(2, reports=2), slots)
+    PrivacyLedger.create(scene.home.ledger(START), BUDGET, planned)
+    (shown,) = scene("preview", "directed_report", "--json").rows()
+    assert shown["slot"] == "report-0-1"
+
+
+@pytest.mark.parametrize("kind", ["update", "model_update", "tangent_update"])
+def test_what_is_not_planned_says_why(scene: Scene, kind: str) -> None:
+    said = scene("preview", kind).out
+    assert said.startswith(f"nothing more of {kind} is planned to leave in this period: size class")
+    assert "below about 2,000 workloads" in said
+
+
+def test_times_have_one_form_for_people(scene: Scene) -> None:
+    ledger = scene.begin()
+    scene.gate(ledger).release(report_key(0), empty_report, at=open_at(0))
+    for command in (("slots",), ("list",), ("show", "report-0-0"), ("preview", "report-1-0")):
+        said = scene(*command).out
+        assert re.search(r"\d{4}-\d{2}-\d{2} \d{2}:\d{2}", said), command
+        assert not re.search(r"\d{4}-\d{2}-\d{2}T", said), command

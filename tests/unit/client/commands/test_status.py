@@ -1,5 +1,7 @@
 """`fedperf status`, `init` and `join` tell dates, the daemon's life, and what would change them."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -9,10 +11,14 @@ from fedperf_client import cli
 from fedperf_client.commands.views.expectations import ExpectedCalendar, keep_calendar
 from fedperf_client.daemon.period_start import open_ledger
 from fedperf_client.home.config import Home
+from fedperf_client.home.contact import Contact
+from fedperf_client.release.decisions import Decisions, Verdict
 from fedperf_client.release.ledger.ledger import PrivacyLedger
+from fedperf_client.release.modes_in_force import keep_modes
 from fedperf_client.release.policy import load_policy
 from fedperf_shared.programs.process_lock import process_lock
 from fedperf_shared.releases.period import default_timetable
+from tests.unit.client.homes import with_history
 from tests.unit.client.public import install_start
 from tests.unit.shared.console_programs import Ended, run
 
@@ -38,6 +44,19 @@ class Organization:
     def begin(self) -> PrivacyLedger:
         return open_ledger(self.home, load_policy(self.home.policy), CALENDAR, now=NOW)
 
+    def declare(self, old: str, new: str) -> None:
+        """Change the policy."""
+        text = self.home.policy.read_text()
+        assert old in text
+        self.home.policy.write_text(text.replace(old, new, 1))
+
+    @contextmanager
+    def daemon(self) -> Iterator[None]:
+        """A daemon runs that has read the policy as it is now."""
+        with process_lock(self.home.lock, "the home"):
+            keep_modes(self.home, load_policy(self.home.policy))
+            yield
+
     def status(self) -> dict[str, object]:
         found = self("status", "--json").json()
         assert isinstance(found, dict)
@@ -55,8 +74,8 @@ def test_init_says_when_the_first_release_leaves_and_what_would_change_it(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "200")
     said = organization("init", "--size", "small", "--workloads", 200).out
-    assert "your first release leaves on 30 November 2026" in said
-    assert "what is stored by 29 November 2026, 00:00 UTC" in said
+    assert "your first release leaves on 2026-11-30" in said
+    assert "what is stored by 2026-11-29 00:00 UTC" in said
     assert "the default calendar" in said
     for change in ("epsilon = 2", "nominal_workloads = 400", "2 more members like this one"):
         assert change in said
@@ -111,26 +130,30 @@ def test_status_says_whether_the_daemon_lives_and_when_it_heard_of_the_coordinat
     assert organization.status()["daemon_runs"] is False
     assert "the daemon does not run" in organization("status").out
     organization.home.contact.write_text("2026-11-25T09:29:00+00:00\n")
-    with process_lock(organization.home.lock, "the home"):
+    with organization.daemon():
         assert organization.status()["daemon_runs"] is True
         said = organization("status").out
     assert "the daemon runs" in said
-    assert "last contact with the coordinator: 25 November 2026, 09:29 UTC" in said
+    assert "last contact with the coordinator: 2026-11-25 09:29 UTC" in said
 
 
 def test_status_says_what_comes_next_through_the_period(organization: Organization) -> None:
     organization("init")
     ledger = organization.begin()
     first, second, _ = (slot.key for slot in ledger.schedule.slots)
+    with organization.daemon():
+        said = organization("status").out
+    assert "your first release leaves on 2026-11-28" in said
+    assert "next: report-0-6 is drawn on 2026-11-27 00:00 UTC and leaves on" in said
     said = organization("status").out
-    assert "your first release leaves on 28 November 2026" in said
-    assert "next: report-0-6 is drawn on 27 November 2026, 00:00 UTC and leaves" in said
+    assert "your first release would leave on 2026-11-28" in said, "as nothing leaves now"
+    assert "next: report-0-6 would be drawn on 2026-11-27 00:00 UTC and leave" in said
     organization.at(ledger.schedule.opens_at(first) + timedelta(hours=1))
     ledger.reserve(first, ledger.schedule.opens_at(first))
     assert "next: report-0-6" in organization("status").out, "it is drawn and has not left"
     organization.at(ledger.schedule.replies_at(first) + timedelta(hours=1))
     said = organization("status").out
-    assert "your first release was due on 28 November 2026" in said
+    assert "your first release was due on 2026-11-28" in said
     assert f"next: report-1-{second.index}" in said
     organization.at(CALENDAR.period.end - timedelta(days=1))
     assert "nothing more leaves in this period" in organization("status").out
@@ -140,9 +163,124 @@ def test_a_policy_that_was_changed_says_from_when_it_counts(organization: Organi
     organization("init")
     organization.begin()
     assert organization.status()["policy_changes"] == []
-    text = organization.home.policy.read_text()
-    organization.home.policy.write_text(text.replace("epsilon = 1.0", "epsilon = 2.0", 1))
+    organization.declare("epsilon = 1.0", "epsilon = 2.0")
     assert organization.status()["policy_changes"] == ["epsilon 1 -> 2"]
     said = organization("status").out
-    assert "policy: epsilon 1 -> 2 counts from 1 November 2027 on, with the next period" in said
+    assert "policy: epsilon 1 -> 2 counts from 2027-11-01 on, with the next period" in said
     assert "counts from 2027-11-01 on" in organization("doctor").out
+
+
+def test_a_mode_that_was_changed_counts_from_the_daemons_next_start_on(
+    organization: Organization,
+) -> None:
+    organization("init")
+    organization.begin()
+    assert "release modes in force: residual_report auto" in organization("status").out
+    with organization.daemon():
+        organization.declare('residual_report = "auto"', 'residual_report = "never"')
+        said = organization("status")
+        assert "release modes in force: residual_report auto" in said.out
+        pending = "residual_report auto -> never counts from the daemon's next start on"
+        assert f"policy: {pending}" in said.out
+        assert organization.status()["modes"] == {"residual_report": "auto"}
+        assert organization.status()["policy_changes"] == ["residual_report auto -> never"]
+        examined = organization("doctor").out
+        assert f"warning  policy: policy.toml: {pending}" in examined
+        assert "-> start the daemon again" in examined
+    assert organization.status()["modes"] == {"residual_report": "never"}
+    assert organization.status()["policy_changes"] == []
+
+
+def test_a_mode_of_a_kind_that_this_period_has_no_slots_of_waits_for_the_next(
+    organization: Organization,
+) -> None:
+    organization("init")
+    organization.begin()
+    with organization.daemon():
+        organization.declare('model_update = "auto"', 'model_update = "ask"')
+        said = organization("status").out
+    assert "model_update auto -> ask counts from 2027-11-01 on, with the next period" in said
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "does"),
+    [
+        ("epsilon = 1.0", "epsilon = 2.0", "may tell more of a workload"),
+        ("delta = 1e-05", "delta = 1e-04", "the promise may fail more often"),
+        ('"private"', '"public"', "leave without noise"),
+        ('size_class = "small"', 'size_class = "large"', "model updates leave as well"),
+    ],
+)
+def test_the_doctor_warns_of_a_policy_that_will_let_out_more(
+    organization: Organization, old: str, new: str, does: str
+) -> None:
+    organization("init")
+    organization.begin()
+    organization.declare(old, new)
+    (line,) = [
+        each for each in organization("doctor").out.splitlines() if "->" in each and does in each
+    ]
+    assert line.startswith("warning  policy: ")
+    assert "counts from 2027-11-01 on" in line
+    organization.declare(new, old)
+    organization.declare("epsilon = 1.0", "epsilon = 0.5")
+    assert "ok       policy: policy.toml: epsilon 1 -> 0.5 counts" in organization("doctor").out
+
+
+def test_a_lifetime_budget_that_was_changed_never_counts(organization: Organization) -> None:
+    organization("init")
+    organization.begin()
+    organization.declare("# lifetime_epsilon = 10.0", "lifetime_epsilon = 20.0")
+    assert "lifetime_epsilon none -> 20 counts never" in organization("status").out
+
+
+def test_a_revoked_member_is_told_so_until_the_coordinator_answers_again(
+    organization: Organization,
+) -> None:
+    organization("init")
+    organization.begin()
+    Contact(NOW, NOW + timedelta(hours=1)).note(organization.home)
+    said = organization("status").out
+    assert "on 2026-11-25 10:30 UTC the coordinator said that it does not know this" in said
+    assert "join with a new invitation" in said
+    assert "the coordinator lets it in again" in said
+    assert organization.status()["refused_at"] == "2026-11-25T10:30:00+00:00"
+    Contact(NOW + timedelta(hours=2)).note(organization.home)
+    assert organization.status()["refused_at"] is None
+    assert "does not know this organization" not in organization("status").out
+
+
+def test_what_stays_here_does_not_leave_next(organization: Organization) -> None:
+    organization("init")
+    ledger = organization.begin()
+    first, second, _ = (slot.key for slot in ledger.schedule.slots)
+    Decisions(ledger).decide(first, Verdict.WITHHELD, at=NOW)
+    with organization.daemon():
+        assert f"next: report-1-{second.index} is drawn" in organization("status").out
+    organization.declare('residual_report = "auto"', 'residual_report = "never"')
+    assert organization.status()["next"] is None
+    assert "nothing more leaves in this period" in organization("status").out
+
+
+def test_what_leaves_only_if_approved_says_so(organization: Organization) -> None:
+    organization("init")
+    organization.begin()
+    organization.declare('residual_report = "auto"', 'residual_report = "ask"')
+    with organization.daemon():
+        said = organization("status").out
+    assert "if you approve it before: fedperf release approve report-0-6" in said
+
+
+@pytest.mark.parametrize(
+    ("declared", "says"),
+    [(200, "is mostly noise"), (10, ""), (5, "would carry more reports")],
+)
+def test_a_store_that_is_far_from_what_is_declared_is_told(
+    organization: Organization, declared: int, says: str
+) -> None:
+    organization("init", "--workloads", declared)
+    with_history(organization.home)
+    stored = organization.status()["workloads"]
+    said = organization("status").out
+    assert (f"{stored} workloads are stored" in said) is bool(says)
+    assert says in said

@@ -25,6 +25,7 @@ from fedperf_client.federation.enrollment import load_or_create_key
 from fedperf_client.federation.exchange import (
     Exchange,
     ExchangeError,
+    NoMemberError,
     RefusedByCoordinatorError,
     VerifiedReceipt,
     verified,
@@ -575,7 +576,7 @@ def test_what_of_a_policy_counts_only_from_the_next_period_is_said(tmp_path: Pat
         open_ledger(home, replace(policy, epsilon=3.0), TABLE, now=TABLE.period.start)
     (said,) = logs
     assert said["change"] == "epsilon 1 -> 3"
-    assert said["counts_from"] == TABLE.period.end.isoformat()
+    assert said["counts"] == f"from {TABLE.period.end:%Y-%m-%d} on, with the next period"
 
 
 def test_who_joins_in_the_middle_has_its_schedule_in_what_is_left(tmp_path: Path) -> None:
@@ -593,6 +594,23 @@ def test_a_participant_knows_when_the_coordinator_last_answered(scene: Scene) ->
     scene.exchange.fault = ExchangeError("away")
     scene.look_at(0.2)
     assert scene.participant.heard_at == heard
+
+
+def test_a_participant_knows_when_the_coordinator_refuses_it_and_that_it_is_taken_again(
+    scene: Scene,
+) -> None:
+    scene.exchange.fault = NoMemberError("there:1")
+    with capture_logs() as logs:
+        scene.look_at(0.1)
+    refused_at = scene.participant.refused_at
+    assert refused_at == scene.now
+    (said,) = logs
+    assert "does not know this organization (any more), so nothing leaves" in said["reason"]
+    assert "join with a new invitation" in said["reason"]
+    scene.exchange.fault = None
+    scene.look_at(0.2)
+    assert scene.participant.refused_at is None
+    assert scene.participant.heard_at == scene.now
 
 
 def test_a_coordinator_that_is_away_for_an_hour_is_asked_ever_more_rarely_and_said_a_few_times(

@@ -59,7 +59,7 @@ def test_a_job_with_too_many_tasks_is_given_up_and_counted(
     many = [FakeTask(1000, 1001)] * 4000
     found, missing = log_of(many).jobs(tmp_path)
     assert found == []
-    assert missing == ["1 jobs given up: too much ran at the same time"]
+    assert missing == ["a job given up: too much ran at the same time (1)"]
 
 
 def test_of_a_job_that_was_given_up_nothing_comes_later(

@@ -140,8 +140,8 @@ ocupied_cells = 3
         'release.model_update: must be "auto" or "ask" or "never"',
         "training.steps: must be a whole number from 1 to",
         "training.clip_norm: must be a number at least 1e-06",
-        "colour: unknown key",
-        "report.ocupied_cells: unknown key",
+        "colour: unknown key; known are size_class, ",
+        'report.ocupied_cells: unknown key; did you mean "report.occupied_cells"?',
     ):
         assert part in message
     assert "\n" not in message
@@ -205,3 +205,17 @@ VALUES = st.one_of(
 def test_any_content_gives_a_policy_or_a_configuration_error(content: dict[str, object]) -> None:
     with suppress(ConfigurationError):
         assert isinstance(parse_policy(content, "test"), Policy)
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("epsilonn = 1", "budget.epsilon"),
+        ("[budget]\nresidual_report = 1", "release.residual_report"),
+    ],
+)
+def test_a_key_in_another_table_is_found_where_it_belongs(
+    tmp_path: Path, text: str, meant: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=f'unknown key; did you mean "{meant}"'):
+        load(tmp_path, text)

@@ -121,7 +121,7 @@ def test_what_is_not_planned_is_said_in_words() -> None:
     assert tiny.epsilon == 0.0
     assert "signal-to-noise: 20 declared workloads in 8 cells at epsilon 1" in reasons(tiny)
     some = plan_schedule(replace(SMALL, nominal_workloads=200), timetable(13))
-    assert "carry 2 reporting windows of 13" in reasons(some)
+    assert "carry reports in 2 of 13 windows" in reasons(some)
 
 
 def spans(planned: PlannedSchedule) -> list[Span]:

@@ -33,8 +33,8 @@ def test_a_calendar_that_is_none_is_named(home: Home, tmp_path: Path) -> None:
 
 def test_a_page_that_would_be_something_else_is_refused_first(home: Home) -> None:
     ended = rehearse(home, "--plot", "year.png")
-    assert ended.code == 2
-    assert "a .html file, got year.png" in ended.err
+    assert ended.code == 3
+    assert "a .html file, got year.png" in ended.complaint()
 
 
 def test_a_policy_that_is_wrong_is_named_and_a_home_is_not_made(home: Home, tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
+import pytest
+
 from fedperf_client.privacy.accountant import PrivacyBudget
 from fedperf_client.release.ledger.spent_budget import Spending
 from fedperf_client.release.policy import Policy
@@ -40,7 +42,8 @@ GAIN = OwnGain(
     known=150,
     asked=60,
     workloads=50,
-    errors={ALONE: 1.4, WITH_START: 1.3, JOINED: 1.2},
+    errors={ALONE: 1.4, WITH_START: 1.3, JOINED: 1.5},
+    means={ALONE: 2.0, WITH_START: 1.82, JOINED: 1.8},
     changes={
         ALONE: ErrorChange(-10.0, (-15.0, -5.0)),
         WITH_START: ErrorChange(-1.0, (-3.0, 1.0)),
@@ -65,9 +68,9 @@ VIEW = YearView(AHEAD, "the default calendar", OwnJobs(200, (), ()), YEAR)
 def test_the_first_release_is_told_in_words_and_that_nothing_left() -> None:
     said = [*VIEW.beginning()]
     assert "nothing left this machine" in said[0]
-    assert said[1] == "you would join on 1 December 2026, 00:00 UTC, by the default calendar"
+    assert said[1] == "you would join on 2026-12-01 00:00 UTC, by the default calendar"
     assert said[2].startswith("2 stand-ins with 2 workloads each")
-    assert said[3].startswith("your first release would leave on 6 December 2026, about what is")
+    assert said[3].startswith("your first release would leave on 2026-12-06, about what is")
 
 
 def test_costs_are_told_with_the_other_unit_beside_and_what_is_left_out() -> None:
@@ -98,15 +101,27 @@ def test_what_it_brings_is_told_by_way_with_a_verdict() -> None:
         "and the start that ships": "no difference",
         "joined": "",
     }
-    changed = [row["change by joining"] for row in VIEW.gain_rows()]
+    changed = [row["its change by joining"] for row in VIEW.gain_rows()]
     assert changed == ["-10.0 % (-15.0 to -5.0)", "-1.0 % (-3.0 to +1.0)", ""]
     assert "50 of your workloads" in VIEW.brought()
+
+
+def test_beside_a_change_stands_the_measure_that_it_is_of() -> None:
+    """A median may go up where the mean, of which the change is, goes down."""
+    means = [float(str(row["geometric mean"])) for row in VIEW.gain_rows()]
+    assert means == [2.0, 1.82, 1.8]
+    assert 100 * (means[2] / means[0] - 1) == pytest.approx(GAIN.changes[ALONE].percent)
+
+
+def test_who_joins_alone_is_not_told_of_others() -> None:
+    alone = replace(VIEW, ahead=replace(AHEAD, others=()))
+    assert alone.gain_rows()[-1]["predicts from"] == "joined, with nobody else"
 
 
 def test_where_nothing_would_leave_the_reason_is_told() -> None:
     nothing = replace(VIEW, year=replace(YEAR, releases=()))
     *_, last = nothing.beginning()
-    assert last == "nothing would leave until 30 November 2027: too small"
+    assert last == "nothing would leave until 2027-11-30: too small"
 
 
 def test_a_home_with_too_few_jobs_is_told_what_to_do() -> None:
