@@ -1,18 +1,19 @@
-"""Moments in the one form in which people read them: in UTC, to the day or to the minute."""
+"""Moments as people read them, in UTC: in words in a sentence, short and sortable in a table."""
 
 from datetime import UTC, datetime
 
 
 def day(moment: datetime) -> str:
-    """The day of a moment."""
-    return f"{moment.astimezone(UTC):%Y-%m-%d}"
+    """The day of a moment in a sentence: 2 December 2026."""
+    at = moment.astimezone(UTC)
+    return f"{at.day} {at:%B %Y}"
 
 
 def minute(moment: datetime) -> str:
-    """A moment to the minute."""
-    return f"{table_minute(moment)} UTC"
+    """A moment in a sentence, to the minute: 2 December 2026, 00:00 UTC."""
+    return f"{day(moment)}, {moment.astimezone(UTC):%H:%M} UTC"
 
 
 def table_minute(moment: datetime) -> str:
-    """The same where the heading or the help of a table says that times are in UTC."""
+    """A moment in a table whose heading or help says that times are in UTC: 2026-12-02 00:00."""
     return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M}"

@@ -74,8 +74,8 @@ def test_init_says_when_the_first_release_leaves_and_what_would_change_it(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "200")
     said = organization("init", "--size", "small", "--workloads", 200).out
-    assert "your first release leaves on 2026-11-30" in said
-    assert "what is stored by 2026-11-29 00:00 UTC" in said
+    assert "your first release leaves on 30 November 2026" in said
+    assert "what is stored by 29 November 2026, 00:00 UTC" in said
     assert "the default calendar" in said
     for change in ("epsilon = 2", "nominal_workloads = 400", "2 more members like this one"):
         assert change in said
@@ -134,7 +134,7 @@ def test_status_says_whether_the_daemon_lives_and_when_it_heard_of_the_coordinat
         assert organization.status()["daemon_runs"] is True
         said = organization("status").out
     assert "the daemon runs" in said
-    assert "last contact with the coordinator: 2026-11-25 09:29 UTC" in said
+    assert "last contact with the coordinator: 25 November 2026, 09:29 UTC" in said
 
 
 def test_status_says_what_comes_next_through_the_period(organization: Organization) -> None:
@@ -143,17 +143,17 @@ def test_status_says_what_comes_next_through_the_period(organization: Organizati
     first, second, _ = (slot.key for slot in ledger.schedule.slots)
     with organization.daemon():
         said = organization("status").out
-    assert "your first release leaves on 2026-11-28" in said
-    assert "next: report-0-6 is drawn on 2026-11-27 00:00 UTC and leaves on" in said
+    assert "your first release leaves on 28 November 2026" in said
+    assert "next: report-0-6 is drawn on 27 November 2026, 00:00 UTC and leaves on" in said
     said = organization("status").out
-    assert "your first release would leave on 2026-11-28" in said, "as nothing leaves now"
-    assert "next: report-0-6 would be drawn on 2026-11-27 00:00 UTC and leave" in said
+    assert "your first release would leave on 28 November 2026" in said, "as nothing leaves now"
+    assert "next: report-0-6 would be drawn on 27 November 2026, 00:00 UTC and leave" in said
     organization.at(ledger.schedule.opens_at(first) + timedelta(hours=1))
     ledger.reserve(first, ledger.schedule.opens_at(first))
     assert "next: report-0-6" in organization("status").out, "it is drawn and has not left"
     organization.at(ledger.schedule.replies_at(first) + timedelta(hours=1))
     said = organization("status").out
-    assert "your first release was due on 2026-11-28" in said
+    assert "your first release was due on 28 November 2026" in said
     assert f"next: report-1-{second.index}" in said
     organization.at(CALENDAR.period.end - timedelta(days=1))
     assert "nothing more leaves in this period" in organization("status").out
@@ -166,8 +166,8 @@ def test_a_policy_that_was_changed_says_from_when_it_counts(organization: Organi
     organization.declare("epsilon = 1.0", "epsilon = 2.0")
     assert organization.status()["policy_changes"] == ["epsilon 1 -> 2"]
     said = organization("status").out
-    assert "policy: epsilon 1 -> 2 counts from 2027-11-01 on, with the next period" in said
-    assert "counts from 2027-11-01 on" in organization("doctor").out
+    assert "policy: epsilon 1 -> 2 counts from 1 November 2027 on, with the next period" in said
+    assert "counts from 1 November 2027 on" in organization("doctor").out
 
 
 def test_a_mode_that_was_changed_counts_from_the_daemons_next_start_on(
@@ -199,7 +199,7 @@ def test_a_mode_of_a_kind_that_this_period_has_no_slots_of_waits_for_the_next(
     with organization.daemon():
         organization.declare('model_update = "auto"', 'model_update = "ask"')
         said = organization("status").out
-    assert "model_update auto -> ask counts from 2027-11-01 on, with the next period" in said
+    assert "model_update auto -> ask counts from 1 November 2027 on, with the next period" in said
 
 
 @pytest.mark.parametrize(
@@ -221,7 +221,7 @@ def test_the_doctor_warns_of_a_policy_that_will_let_out_more(
         each for each in organization("doctor").out.splitlines() if "->" in each and does in each
     ]
     assert line.startswith("warning  policy: ")
-    assert "counts from 2027-11-01 on" in line
+    assert "counts from 1 November 2027 on" in line
     organization.declare(new, old)
     organization.declare("epsilon = 1.0", "epsilon = 0.5")
     assert "ok       policy: policy.toml: epsilon 1 -> 0.5 counts" in organization("doctor").out
@@ -241,7 +241,7 @@ def test_a_revoked_member_is_told_so_until_the_coordinator_answers_again(
     organization.begin()
     Contact(NOW, NOW + timedelta(hours=1)).note(organization.home)
     said = organization("status").out
-    assert "on 2026-11-25 10:30 UTC the coordinator said that it does not know this" in said
+    assert "on 25 November 2026, 10:30 UTC the coordinator said that it does not know this" in said
     assert "join with a new invitation" in said
     assert "the coordinator lets it in again" in said
     assert organization.status()["refused_at"] == "2026-11-25T10:30:00+00:00"

@@ -13,7 +13,7 @@ def test_it_says_what_leaves_and_what_it_would_bring() -> None:
     text = page(VIEW)
     for words in (
         "Nothing left this machine",
-        "leave on 2026-12-06",
+        "leave on 6 December 2026",
         "<td>report-0-3</td>",
         "<td>0.9000</td>",
         "<td>no difference</td>",

@@ -68,9 +68,9 @@ VIEW = YearView(AHEAD, "the default calendar", OwnJobs(200, (), ()), YEAR)
 def test_the_first_release_is_told_in_words_and_that_nothing_left() -> None:
     said = [*VIEW.beginning()]
     assert "nothing left this machine" in said[0]
-    assert said[1] == "you would join on 2026-12-01 00:00 UTC, by the default calendar"
+    assert said[1] == "you would join on 1 December 2026, 00:00 UTC, by the default calendar"
     assert said[2].startswith("2 stand-ins with 2 workloads each")
-    assert said[3].startswith("your first release would leave on 2026-12-06, about what is")
+    assert said[3].startswith("your first release would leave on 6 December 2026, about what is")
 
 
 def test_costs_are_told_with_the_other_unit_beside_and_what_is_left_out() -> None:
@@ -121,7 +121,7 @@ def test_who_joins_alone_is_not_told_of_others() -> None:
 def test_where_nothing_would_leave_the_reason_is_told() -> None:
     nothing = replace(VIEW, year=replace(YEAR, releases=()))
     *_, last = nothing.beginning()
-    assert last == "nothing would leave until 2027-11-30: too small"
+    assert last == "nothing would leave until 30 November 2027: too small"
 
 
 def test_a_home_with_too_few_jobs_is_told_what_to_do() -> None:
