@@ -180,8 +180,8 @@ def no_difference(found: Sequence[WhatIfAnswer]) -> str | None:
     )
     if answer.holds is False and any(each.holds for each in found):
         said += (
-            f"; a deadline is about slow runs too, and {many} keep it with a chance of "
-            f"{chance_text(answer.chance or 0.0)} only"
+            f"; a deadline is about slow runs too, and with {many} the chance to keep it is "
+            f"{chance_text(answer.chance or 0.0)}"
         )
     return said
 

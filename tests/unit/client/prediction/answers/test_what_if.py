@@ -172,7 +172,9 @@ def test_a_size_that_is_enough_yet_too_few_for_the_deadline_says_why_it_is_not_t
     assert [each.holds for each in found] == [False, False, True, True]
     told = str(no_difference(found))
     assert told.startswith("beyond 2 cores no difference of the usual time can be told")
-    assert "; a deadline is about slow runs too, and 2 cores keep it with a chance of 8" in told
+    assert (
+        "; a deadline is about slow runs too, and with 2 cores the chance to keep it is 8" in told
+    )
     assert verdict(found, 68.2, of_nodes=False).startswith("fewest cores that keep 68.2 s: 4, ")
     for deadline in (300.0, 10.0):  # the same size keeps it, or none does
         assert "slow runs" not in str(no_difference(sized(100.0, 60.0, 59.0, deadline=deadline)))
