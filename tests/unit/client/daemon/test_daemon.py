@@ -54,6 +54,7 @@ from fedperf_shared.exchange import (
 from fedperf_shared.identity import new_private_key, sign
 from fedperf_shared.model.architecture import ARCHITECTURE_VERSION
 from fedperf_shared.model.checkpoint import encode_checkpoint
+from fedperf_shared.programs.moments import day
 from fedperf_shared.programs.troubles import LONGEST_REST_SECONDS, Troubles
 from fedperf_shared.releases.period import ModelMethod, Period, SlotTimes, Timetable
 from fedperf_shared.releases.questions import CellQuestion
@@ -576,7 +577,7 @@ def test_what_of_a_policy_counts_only_from_the_next_period_is_said(tmp_path: Pat
         open_ledger(home, replace(policy, epsilon=3.0), TABLE, now=TABLE.period.start)
     (said,) = logs
     assert said["change"] == "epsilon 1 -> 3"
-    assert said["counts"] == f"from {TABLE.period.end:%Y-%m-%d} on, with the next period"
+    assert said["counts"] == f"from {day(TABLE.period.end)} on, with the next period"
 
 
 def test_who_joins_in_the_middle_has_its_schedule_in_what_is_left(tmp_path: Path) -> None:
