@@ -63,7 +63,8 @@ def list_organizations(context: typer.Context, json: Json = False) -> None:
     ]
     if not json:  # so that a fingerprint, which is compared, stays in one piece
         rows = [{k: v for k, v in row.items() if k != "organization_id"} for row in rows]
-    show_rows(rows, json=json, empty="no organization has joined or is invited yet")
+    empty = "no organization has joined or is invited yet"
+    show_rows(rows, json=json, empty=empty, spare=("accepted", "refused"))
 
 
 def revoke(

@@ -39,8 +39,8 @@ READABLE = 10
 SHORT = 16
 """Characters of a value that is hard to read in two lines, such as a date or a duration."""
 
-_COMPARED = ("id", "fingerprint")
-"""Columns of values that people copy or compare."""
+_COMPARED = "fingerprint"
+"""The column of values that people compare letter by letter."""
 
 _BORDERS = 3
 """Characters between two columns."""
@@ -210,15 +210,15 @@ def output_width() -> int | None:
 
 
 def _columns(names: Sequence[str], cells: Sequence[Sequence[str]], width: int) -> "list[Column]":
-    """Columns that fold long values and cut none; what people copy or compare stays whole.
+    """Columns that fold long values and cut none; an id, which people copy, stays whole.
 
-    Short values stay whole as well, where that leaves enough for the others.
+    Short values and fingerprints stay whole as well, where that leaves enough for the others.
     """
     from rich.table import Column
 
     whole, fits = _widths(names, cells, width)
     return [
-        Column(head, overflow="fold", no_wrap=head in _COMPARED or (fits and each is not None))
+        Column(head, overflow="fold", no_wrap=head == "id" or (fits and each is not None))
         for head, each in zip(_heads(names), whole, strict=True)
     ]
 
@@ -226,10 +226,14 @@ def _columns(names: Sequence[str], cells: Sequence[Sequence[str]], width: int) -
 def _widths(
     names: Sequence[str], cells: Sequence[Sequence[str]], width: int
 ) -> tuple[list[int | None], bool]:
-    """The width of each column of short values, None of another; whether all of them fit."""
-    columns = zip(_heads(names), zip(*cells, strict=True), strict=True)
+    """The width of each column that stays whole, None of another; whether all of them fit."""
+    heads = _heads(names)
+    columns = zip(heads, zip(*cells, strict=True), strict=True)
     longest = [max(map(len, (head, *values))) for head, values in columns]
-    whole = [each if each <= SHORT else None for each in longest]
+    whole = [
+        each if each <= SHORT or head == _COMPARED else None
+        for head, each in zip(heads, longest, strict=True)
+    ]
     needed = sum(_BORDERS + (READABLE if each is None else each) for each in whole)
     return whole, needed < width
 

@@ -187,8 +187,9 @@ def test_gain_is_a_row_for_every_number_of_own_executions(home: Home, tmp_path: 
 
 
 def test_before_joining_gain_tells_nothing_of_what_joining_brings(
-    home: Home, tmp_path: Path
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
     chart = tmp_path / "gain.svg"
     row = fedperf(home, "gain", "--json").rows()[0]
     assert (row["shared_as_is"], row["personalized"]) == (None, None)
