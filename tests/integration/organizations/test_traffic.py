@@ -65,7 +65,7 @@ from tests.integration.organizations.worlds import (
 )
 from tests.unit.client.prediction.drifting_jobs import executions
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 T = TypeVar("T")
 
