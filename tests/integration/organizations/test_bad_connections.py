@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from structlog.testing import capture_logs
 
 from fedperf_client import cli
 from fedperf_client.federation.enrollment import Membership, load_or_create_key
@@ -108,7 +109,8 @@ def coordinator(
 
 @pytest.mark.slow
 def test_a_join_url_with_another_certificate_is_refused(config: ServerConfig, home: Home) -> None:
-    with coordinator(config), operator(config) as tools:
+    # What the coordinator logs would stand in the output of commands here: one process runs both.
+    with capture_logs() as logs, coordinator(config), operator(config) as tools:
         url = tools.add_organization("one").url
         front, back = url.split("#")
         other = "0" * 64 + back[64:]
@@ -122,6 +124,8 @@ def test_a_join_url_with_another_certificate_is_refused(config: ServerConfig, ho
         joined = fedperf(home, "join", url, "--json").json()
         (listed,) = fedperf_server(config, "list", "--json").rows()
     assert isinstance(joined, dict)
+    (said,) = [each for each in logs if each["event"] == "organization joined"]
+    assert (said["name"], said["fingerprint"]) == ("one", joined["fingerprint"])
     assert joined["fingerprint"] == listed["fingerprint"]
     assert joined["calendar"] == "coordinator", "and says when the first release leaves by it"
     status = fedperf(home, "status", "--json").json()
