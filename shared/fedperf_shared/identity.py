@@ -1,11 +1,12 @@
 """Keys, signatures and fingerprints: one EC P-384 key is an organization's identity.
 
 The same key authenticates the Flower node, the certificate of the Exchange and the
-signature under every release.
+signature under every release. What hosts a server's certificate is for is read here as well.
 """
 
 import hashlib
 
+from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -35,6 +36,20 @@ def fingerprint(key: ec.EllipticCurvePublicKey) -> str:
     """SHA-256 of the public key in groups of four characters, for people to compare."""
     digest = hashlib.sha256(public_bytes(key)).hexdigest()[:32]
     return "-".join(digest[start : start + 4] for start in range(0, len(digest), 4))
+
+
+def hosts_of(certificate: x509.Certificate) -> list[str]:
+    """The names and addresses that a server's certificate is for; none where it says none.
+
+    Raises:
+        ValueError: it is malformed.
+    """
+    try:
+        found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return []
+    addresses = map(str, found.get_values_for_type(x509.IPAddress))
+    return [*found.get_values_for_type(x509.DNSName), *addresses]
 
 
 def sign(key: ec.EllipticCurvePrivateKey, payload: bytes) -> bytes:

@@ -15,6 +15,7 @@ from fedperf_client.platforms.engine import ENGINES
 from fedperf_client.platforms.support import installed_platforms
 from fedperf_client.prediction.mixture.support import Reach
 from fedperf_client.text.durations import duration_text
+from fedperf_client.text.numbers import counted
 from fedperf_client.text.operator_tree import size_text, words_of
 from fedperf_shared.execution import ClusterConfig
 from fedperf_shared.workflow.graph import Plan, Workflow
@@ -68,7 +69,7 @@ def name_of(platform: Platform) -> str:
 
 def size_of(cluster: ClusterConfig) -> str:
     """A size of cluster for people."""
-    cores = f"{cluster.cores} core{'s' if cluster.cores > 1 else ''}"
+    cores = counted(cluster.cores, "core")
     return cores if cluster.nodes == 1 else f"{cores} on {cluster.nodes} nodes"
 
 

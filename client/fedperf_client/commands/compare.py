@@ -1,13 +1,14 @@
 """`fedperf compare`: what takes longer since an upgrade or a date, workload by workload."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fedperf_client.commands.home_option import Json, home_of
+from fedperf_client.text.numbers import counted
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.programs.command_line import (
     MomentParameter,
@@ -16,6 +17,7 @@ from fedperf_shared.programs.command_line import (
     show_rows,
     visible,
 )
+from fedperf_shared.programs.moments import table_minute
 
 if TYPE_CHECKING:
     from fedperf_client.prediction.answers.slowdowns import Slowdown, TimedRun
@@ -87,7 +89,7 @@ def compare(
     show_rows(lines, json=False, empty="no workload ran on both sides")
     slower = sum(each.verdict is slowdowns.TimeVerdict.SLOWER for each in found)
     typer.echo(
-        f"{len(found)} workload{'' if len(found) == 1 else 's'} ran on both sides, {slower} of "
+        f"{counted(len(found), 'workload')} ran on both sides, {slower} of "
         f"them slower; {len(alone)} on one side only"
         + (f"; the first {MOST_SHOWN} are shown" if len(found) > MOST_SHOWN else "")
     )
@@ -125,7 +127,7 @@ def _by_moment(context: typer.Context, moment: datetime) -> tuple[_Pairs, tuple[
 
     stored = _stored(context)
     ended = [each.finished_at for runs in stored.values() for each in runs]
-    words = f"{moment.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
+    words = f"{table_minute(moment)} UTC"
     for is_empty, side, last, is_from in (
         (moment > max(ended), "since", "newest", max(ended)),
         (moment <= min(ended), "before", "oldest", min(ended)),
@@ -133,7 +135,7 @@ def _by_moment(context: typer.Context, moment: datetime) -> tuple[_Pairs, tuple[
         if is_empty:
             raise EmptySideError(
                 f"nothing that is stored finished {side} {words}: the {last} execution is of "
-                f"{is_from.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
+                f"{table_minute(is_from)} UTC"
             )
     pairs = {name: since(moment)(runs) for name, runs in stored.items()}
     sides = [_versions(each[side] for each in pairs.values()) for side in (0, 1)]

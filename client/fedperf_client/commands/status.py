@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from fedperf_client.home.config import Home
     from fedperf_client.home.contact import Contact
     from fedperf_client.release.ledger.ledger import PrivacyLedger
-    from fedperf_client.release.modes_in_force import PendingChange
+    from fedperf_client.release.policy import Policy
     from fedperf_shared.releases.release import Slot
 
 MUCH = 2.0
@@ -43,6 +43,7 @@ def status(context: typer.Context, json: Json = False) -> None:
         counts = store.counts()
     policy, ledger, contact = load_policy(home.policy), newest_ledger(home), Contact.of(home)
     planned = None if ledger is None else PlannedSlots.of_period(home, ledger, policy)
+    changes = () if planned is None else planned.changes
     facts: dict[str, object] = {
         "coordinator": coordinator,
         "fingerprint": key,
@@ -54,10 +55,10 @@ def status(context: typer.Context, json: Json = False) -> None:
         "declared_workloads": policy.nominal_workloads,
         "model_version": FetchedModels(home.models).shared_version,
         "epsilon_spent": None if ledger is None else ledger.spent(at),
-        "first_release": _first_release(home, planned, at=at),
+        "first_release": _first_release(home, policy, planned, at=at),
         "next": None if planned is None else _next(planned, at=at),
         "modes": {} if planned is None else planned_modes(planned.in_force, planned.schedule),
-        "policy_changes": [str(each.change) for each in _changes(home, ledger)],
+        "policy_changes": [str(each.change) for each in changes],
         "stopped": stop_of(home),
     }
     if json:
@@ -68,7 +69,7 @@ def status(context: typer.Context, json: Json = False) -> None:
         typer.echo(line)
     if said := _declared(counts.workloads, policy.nominal_workloads):
         typer.echo(said)
-    for change in _changes(home, ledger):
+    for change in changes:
         typer.echo(f"policy: {change}")
 
 
@@ -90,17 +91,9 @@ def stop_of(home: "Home") -> str | None:
     return str(LedgerDisagreesError(ledger.path, problem))
 
 
-def _changes(home: "Home", ledger: "PrivacyLedger | None") -> "tuple[PendingChange, ...]":
-    """What the policy says otherwise than what is in force."""
-    from fedperf_client.release.modes_in_force import pending_changes
-    from fedperf_client.release.policy import load_policy
-
-    if ledger is None:
-        return ()
-    return pending_changes(home, load_policy(home.policy), ledger.schedule)
-
-
-def _first_release(home: "Home", planned: "PlannedSlots | None", *, at: datetime) -> str | None:
+def _first_release(
+    home: "Home", policy: "Policy", planned: "PlannedSlots | None", *, at: datetime
+) -> str | None:
     """When the first release of the period leaves, or left; before it began, when it would."""
     if planned is not None:
         leaves = filter(None, map(planned.leaves_at, planned.schedule.slots))
@@ -108,10 +101,9 @@ def _first_release(home: "Home", planned: "PlannedSlots | None", *, at: datetime
         return None if first is None else first.isoformat()
     from fedperf_client.commands.views.expectations import expected_calendar
     from fedperf_client.release.outlook import outlook
-    from fedperf_client.release.policy import load_policy
 
     calendar = expected_calendar(home, at=at)
-    found = outlook(load_policy(home.policy), calendar.timetable, at=at).first_leaves_at
+    found = outlook(policy, calendar.timetable, at=at).first_leaves_at
     return None if found is None else found.isoformat()
 
 

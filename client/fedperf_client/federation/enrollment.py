@@ -304,15 +304,11 @@ def _code_of(error: grpc.RpcError) -> str:
 
 
 def _names_in(certificate: bytes) -> list[str]:
-    """The hosts that a certificate is for."""
+    """The hosts that a certificate is for; none where it cannot be read."""
     try:
-        found = x509.load_pem_x509_certificate(certificate).extensions.get_extension_for_class(
-            x509.SubjectAlternativeName
-        )
-    except (ValueError, x509.ExtensionNotFound):
+        return identity.hosts_of(x509.load_pem_x509_certificate(certificate))
+    except ValueError:
         return []
-    addresses = found.value.get_values_for_type(x509.IPAddress)
-    return [*found.value.get_values_for_type(x509.DNSName), *map(str, addresses)]
 
 
 def _request(key: ec.EllipticCurvePrivateKey) -> bytes:

@@ -14,10 +14,13 @@ from fedperf_client.release.policy import (
     ReleaseMode,
 )
 from fedperf_shared.errors import StorageError
-from fedperf_shared.releases.release import SizeClass
+from fedperf_shared.releases.release import ReleaseKind, SizeClass
 
-READ_AT_START = frozenset({"residual_report", "model_update"})
-"""What counts from the daemon's next start on."""
+MODE_NAMES = {
+    ReleaseKind.RESIDUAL_REPORT: "residual_report",
+    ReleaseKind.MODEL_UPDATE: "model_update",
+}
+"""The mode of each kind of slots in the policy: what counts from the daemon's next start on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +63,7 @@ def frozen_part(policy: Policy) -> bytes:
     kept = {
         field.name: getattr(policy, field.name)
         for field in fields(policy)
-        if field.name not in READ_AT_START
+        if field.name not in MODE_NAMES.values()
     }
     return json.dumps(kept, indent=1).encode()
 

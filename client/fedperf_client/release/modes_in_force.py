@@ -9,18 +9,12 @@ import json
 from dataclasses import dataclass, replace
 
 from fedperf_client.home.config import Home, write_private
-from fedperf_client.release.begun_policy import READ_AT_START, PolicyChange, changes_since
+from fedperf_client.release.begun_policy import MODE_NAMES, PolicyChange, changes_since
 from fedperf_client.release.policy import Policy, ReleaseMode
 from fedperf_shared.errors import StorageError
 from fedperf_shared.programs.moments import day
 from fedperf_shared.programs.process_lock import is_locked
-from fedperf_shared.releases.release import ReleaseKind, Schedule
-
-MODE_NAMES = {
-    ReleaseKind.RESIDUAL_REPORT: "residual_report",
-    ReleaseKind.MODEL_UPDATE: "model_update",
-}
-"""Of the mode of each kind of slots, in the policy."""
+from fedperf_shared.releases.release import Schedule
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +30,7 @@ class PendingChange:
     @property
     def is_of_mode(self) -> bool:
         """Whether it is about what the daemon reads when it starts."""
-        return self.change.name in READ_AT_START
+        return self.change.name in MODE_NAMES.values()
 
 
 def keep_modes(home: Home, policy: Policy) -> None:

@@ -7,16 +7,19 @@ all, is refused, not read as "no noise".
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
-from difflib import get_close_matches
 from enum import StrEnum, unique
 from pathlib import Path
 
 from fedperf_client.privacy.accountant import MAX_EPSILON, PrivacyBudget
 from fedperf_client.release.ledger.lifetime import PERIODS_OF_A_LIFETIME, lifetime_of
 from fedperf_shared.errors import ConfigurationError
-from fedperf_shared.programs.settings_file import WrongSettingsError, read_settings
+from fedperf_shared.programs.settings_file import (
+    WrongSettingsError,
+    read_settings,
+    unknown_key,
+)
 from fedperf_shared.releases.declared_bounds import DECLARABLE
 from fedperf_shared.releases.release import MAX_STEPS, ReleaseKind, SizeClass
 
@@ -181,7 +184,7 @@ def parse_policy(content: Mapping[str, object], origin: str) -> Policy:
     """
     given = _flatten(content)
     by_key = {rule.key: name for name, rule in _KEYS.items()}
-    problems = [f"{key}: unknown key; {_meant(key, by_key)}" for key in given.keys() - by_key]
+    problems = [f"{key}: {unknown_key(key, by_key)}" for key in given.keys() - by_key]
     problems += [
         f"{_KEYS[name].key}: missing, must be {_KEYS[name].right}"
         for name in ("size_class", "nominal_workloads", "epsilon")
@@ -277,13 +280,6 @@ _KEYS: dict[str, _Rule] = {
     "sampling_probability": _declared("sampling_probability", "training.sampling_probability"),
     "steps": _whole("training.steps", 1, MAX_STEPS),
 }
-
-
-def _meant(key: str, known: Iterable[str]) -> str:
-    """What an unknown key may have been meant to be: one that is like it, in whatever table."""
-    by_end = {each.rpartition(".")[2]: each for each in known}
-    close = [by_end[each] for each in get_close_matches(key.rpartition(".")[2], by_end, n=1)]
-    return f'did you mean "{close[0]}"?' if close else f"known are {', '.join(by_end.values())}"
 
 
 def _flatten(content: Mapping[str, object], prefix: str = "") -> dict[str, object]:

@@ -9,10 +9,10 @@ from cryptography import x509
 
 from fedperf_server.config import FILE_NAME, ServerConfig
 from fedperf_server.membership.authority import ENROLLMENT, SERVER, KeyRing
-from fedperf_server.membership.certificates import host_of
 from fedperf_server.state.database import Database
 from fedperf_server.state.releases import promised_calendar
 from fedperf_shared.errors import ConfigurationError, StorageError
+from fedperf_shared.identity import hosts_of
 from fedperf_shared.releases.period import Timetable
 
 
@@ -48,13 +48,14 @@ def require_ready(config: ServerConfig) -> None:
 def _require_host(config: ServerConfig, ring: KeyRing, name: str) -> None:
     path = ring.certificate_path(name)
     try:
-        host = host_of(x509.load_pem_x509_certificate(ring.certificate(name)))
+        hosts = hosts_of(x509.load_pem_x509_certificate(ring.certificate(name)))
     except ValueError as error:
         raise StorageError(f"{path} is no certificate; restore it from a backup") from error
-    if host != config.host:
+    if config.host not in hosts:
+        known = " and ".join(map(repr, hosts)) or "no host"
         raise OtherHostError(
-            f"{config.directory / FILE_NAME} has host {config.host!r}, and {path} is for {host!r}, "
-            f"which members know: put {host!r} back, or make another server with "
+            f"{config.directory / FILE_NAME} has host {config.host!r}, and {path} is for {known}, "
+            f"which members know: put {known} back, or make another server with "
             "`fedperf-server --directory NEW init`, which members join anew"
         )
 

@@ -10,6 +10,7 @@ import typer
 
 from fedperf_server.commands.directory_option import Json, enrollment_of, now
 from fedperf_shared.programs.command_line import show, show_rows
+from fedperf_shared.programs.moments import table_minute
 
 
 def add_org(
@@ -89,4 +90,4 @@ def _minute(moment: datetime | None, *, json: bool) -> str | None:
     """A moment (UTC) as a table has room for it; programs get it exactly."""
     if moment is None:
         return None
-    return moment.isoformat() if json else f"{moment:%Y-%m-%d %H:%M}"
+    return moment.isoformat() if json else table_minute(moment)

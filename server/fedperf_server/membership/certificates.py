@@ -52,12 +52,6 @@ def server_certificate(
     return _for_host(builder, host).sign(key, hashes.SHA384())
 
 
-def host_of(certificate: x509.Certificate) -> str:
-    """The host that a server's certificate is for."""
-    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    return str(next(iter(names)).value)
-
-
 def self_signed_certificate(
     host: str, key: ec.EllipticCurvePrivateKey, *, now: datetime
 ) -> x509.Certificate:

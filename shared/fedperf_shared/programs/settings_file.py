@@ -21,9 +21,10 @@ class WrongSettingsError(ConfigurationError):
 
 
 def unknown_key(key: str, known: Collection[str]) -> str:
-    """What is wrong with a key that nobody reads: which one may be meant."""
-    near = get_close_matches(key, known, n=1)
-    meant = f'did you mean "{near[0]}"?' if near else f"known are {', '.join(known)}"
+    """What is wrong with a key that nobody reads: which one may be meant, in whatever table."""
+    by_end = {each.rpartition(".")[2]: each for each in known}
+    near = get_close_matches(key.rpartition(".")[2], by_end, n=1)
+    meant = f'did you mean "{by_end[near[0]]}"?' if near else f"known are {', '.join(known)}"
     return f"unknown key; {meant}"
 
 

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from fedperf_client.text.numbers import counted
 from fedperf_client.text.progress import progress_bar
 from fedperf_shared.programs.command_line import NO_ANSWER, show, show_rows
 
@@ -67,19 +68,15 @@ def _rests_on(measured: "CampaignMeasurements", predictor: "TablePredictor") -> 
 
 def _sentence(measured: "CampaignMeasurements", predictor: "TablePredictor") -> str:
     """What the answers rest on, for people."""
-    runs = _counted(len(measured.seconds), "own run")
+    runs = counted(len(measured.seconds), "own run")
     members = sorted(predictor.members.items(), key=lambda each: -each[1])
     named = ", ".join(f"{name} {weight:.0%}" for name, weight in members if weight >= LEAST_SHOWN)
     said = (
-        f"rests on {runs} of {_counted(measured.configurations, 'configuration')}, by {named}; "
+        f"rests on {runs} of {counted(measured.configurations, 'configuration')}, by {named}; "
         "imports and connections before the first component's start are not in the time"
     )
     if measured.failed:
-        said += f"; {_counted(measured.failed, 'trial')} failed"
+        said += f"; {counted(measured.failed, 'trial')} failed"
     if late := len(measured.stopped_seconds):
         said += f", {late} of them by timeout: they would have taken longer than that"
     return said
-
-
-def _counted(count: int, unit: str) -> str:
-    return f"{count} {unit}{'' if count == 1 else 's'}"

@@ -9,7 +9,11 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from fedperf_client.release.decisions import Decision, Decisions, Verdict
-from fedperf_client.release.modes_in_force import pending_changes, policy_in_force
+from fedperf_client.release.modes_in_force import (
+    PendingChange,
+    pending_changes,
+    policy_in_force,
+)
 from fedperf_client.release.policy import Policy, ReleaseMode
 from fedperf_client.release.slot_names import KIND_NAMES, UnknownSlotError, named_slot, slot_name
 from fedperf_shared.programs.moments import day, minute
@@ -47,19 +51,18 @@ class PlannedSlots:
     schedule: Schedule
     budget: "PrivacyBudget"
     in_force: Policy
-    changes: tuple[str, ...]
+    changes: tuple[PendingChange, ...]
     charged: Collection[SlotKey]
     decisions: Mapping[SlotKey, Decision]
 
     @classmethod
     def of_period(cls, home: "Home", ledger: "PrivacyLedger", policy: Policy) -> "PlannedSlots":
         """Those of a period that has begun."""
-        changes = pending_changes(home, policy, ledger.schedule)
         return cls(
             ledger.schedule,
             ledger.budget,
             policy_in_force(home, policy),
-            tuple(str(each) for each in changes if each.is_of_mode),
+            pending_changes(home, policy, ledger.schedule),
             {entry.key for entry in ledger.entries()},
             Decisions(ledger).every(),
         )
@@ -68,6 +71,11 @@ class PlannedSlots:
     def expected(cls, planned: "PlannedSchedule", policy: Policy) -> "PlannedSlots":
         """Those of a period that has not begun, which will read the policy as it is then."""
         return cls(planned.schedule, planned.budget, policy, (), (), {})
+
+    @property
+    def mode_changes(self) -> list[str]:
+        """Changes of modes, in words."""
+        return [str(each) for each in self.changes if each.is_of_mode]
 
     def mode(self, slot: Slot) -> ReleaseMode:
         """Whether the slot's kind leaves."""
@@ -137,7 +145,7 @@ class PlannedSlots:
             )
         if any(self.decision(slot) == UNDECIDED for slot in self.schedule.slots):
             yield f"{UNDECIDED}: stays here unless approved before: fedperf release approve SLOT"
-        yield from (f"policy: {each}" for each in self.changes)
+        yield from (f"policy: {each}" for each in self.mode_changes)
 
     def wanted(self, what: str | None, *, at: datetime) -> tuple[SlotKey, ...]:
         """The slots to preview: the next of each kind, of one, or the one of that name.
@@ -189,7 +197,7 @@ def preview_facts(shown: "Preview", planned: PlannedSlots) -> dict[str, object]:
         "slot": slot_name(shown.slot.key),
         "kind": kind_of(shown.slot.parameters).name,
         "mode": str(planned.mode(shown.slot)),
-        "mode_changes": list(planned.changes),
+        "mode_changes": planned.mode_changes,
         "opens_at": shown.opens_at.isoformat(),
         "leaves_at": None if leaves_at is None else leaves_at.isoformat(),
         "schema": list(shown.schema),

@@ -14,6 +14,7 @@ from fedperf_client.prediction.mixture.personal import PersonalMix
 from fedperf_client.prediction.mixture.spreads import UPPER_LEVEL
 from fedperf_client.prediction.prediction import Prediction
 from fedperf_client.text.durations import UNITS, duration_text
+from fedperf_client.text.numbers import counted
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import ClusterConfig
 from fedperf_shared.workflow.graph import Plan
@@ -173,7 +174,7 @@ def no_difference(found: Sequence[WhatIfAnswer]) -> str | None:
     if least is None:
         return None
     answer, chance = least
-    many = f"{answer.cores} core{'s' if answer.cores > 1 else ''}"
+    many = counted(answer.cores, "core")
     said = (
         f"beyond {many} no difference of the usual time can be told: more are faster with a chance "
         f"of {chance_text(chance)}"
@@ -208,17 +209,17 @@ def verdict(found: Sequence[WhatIfAnswer], deadline_seconds: float, *, of_nodes:
         of_nodes: whether nodes were asked about, and no cores.
     """
 
-    def counted(each: WhatIfAnswer) -> int:
+    def count_of(each: WhatIfAnswer) -> int:
         return each.cluster.nodes if of_nodes else each.cores
 
     unit, words = "node" if of_nodes else "core", duration_text(deadline_seconds)
     held = [each for each in found if each.holds]
     if held:
-        best = min(held, key=counted)
+        best = min(held, key=count_of)
         chance = chance_text(best.chance or 0.0)
-        return f"fewest {unit}s that keep {words}: {counted(best)}, with a chance of {chance}"
+        return f"fewest {unit}s that keep {words}: {count_of(best)}, with a chance of {chance}"
     best = max(found, key=lambda each: each.chance or 0.0)
-    many = f"is 1 {unit}" if counted(best) == 1 else f"are {counted(best)} {unit}s"
+    many = f"{'is' if count_of(best) == 1 else 'are'} {counted(count_of(best), unit)}"
     return (
         f"no number of {unit}s asked about keeps {words} with a chance of 90 %; the best {many}, "
         f"{chance_text(best.chance or 0.0)}"
