@@ -192,6 +192,7 @@ def test_a_calendar_that_members_declared_themselves_for_is_kept_until_it_ends(
     config_with(right, wrong)(directory)
     require_ready(load_config(directory))
     declare(config)
+    require_ready(config)
     with pytest.raises(OtherCalendarError, match=says):
         require_ready(load_config(directory))
     assert server(directory, "run").code == 3
