@@ -41,6 +41,10 @@ class ExecutionStatus(IntEnum):
 class Remark(StrEnum):
     """A warning about an execution, to know before its run time is trusted."""
 
+    ACCELERATED = "accelerated"
+    """Another engine ran the plan's operators, such as Photon, Comet, Velox or a GPU: its run
+    times neither teach nor answer those of the plain engine."""
+
     FAILED_TASKS = "failed_tasks"
     """Tasks failed and were done again, so that its figures count some work twice."""
 
@@ -169,6 +173,9 @@ class Origin:
         failure: what its engine said when it failed; one line.
         operator_seconds: of each operator of the plan, summed over its tasks or threads, with
             waiting for inputs; None where nothing tells, empty where nothing tells of any.
+        rows_within: factor, from 1 on, that the rows of its sources are known within; 1 where
+            they were counted.
+        tasks: that its engine divided it into; 0 where it does not tell.
     """
 
     source: str = ""
@@ -183,10 +190,16 @@ class Origin:
     file: str = ""
     failure: str = ""
     operator_seconds: tuple[float | None, ...] = ()
+    rows_within: float = 1.0
+    tasks: int = 0
 
     def __post_init__(self) -> None:
         if not 0 <= self.rows_known <= 1:
             raise InvalidExecutionError(f"rows_known must be in [0, 1], got {self.rows_known!r}")
+        if not 1 <= self.rows_within < math.inf:
+            raise InvalidExecutionError(f"rows_within must be from 1 on, got {self.rows_within!r}")
+        if not self.tasks >= 0:
+            raise InvalidExecutionError(f"tasks must not be negative, got {self.tasks!r}")
         if list(self.remarks) != sorted(set(self.remarks)):
             raise InvalidExecutionError(f"remarks must be sorted and distinct: {self.remarks}")
         for each in self.operator_seconds:

@@ -64,6 +64,8 @@ def row_of(execution: Execution) -> tuple[object, ...]:
         _integer("queries_before", cluster.queries_before),
         0.0 if measured is None else float(measured.startup_seconds),
         *_names_row(execution.origin),
+        float(execution.origin.rows_within),
+        _integer("tasks", execution.origin.tasks),
     )
 
 
@@ -80,7 +82,7 @@ def execution_of(row: sqlite3.Row | tuple[Any, ...], path: Path) -> Execution:
     execution_id, workload, plan, nodes, cores, memory, speed, status, *rest = row
     runtime, cpu, peak, read, written, finished, *rest = rest
     source, node_type, architecture, rows_known, remarks, before, startup, *names = rest
-    application, application_id, record, description, file, failure, seconds = names
+    application, application_id, record, description, file, failure, seconds, *sizes = names
     try:
         return Execution(
             execution_id=execution_id,
@@ -105,6 +107,7 @@ def execution_of(row: sqlite3.Row | tuple[Any, ...], path: Path) -> Execution:
                 file,
                 failure,
                 _unpacked(seconds),
+                *sizes,
             ),
         )
     except (InvalidInputError, ValueError, OverflowError) as error:

@@ -12,7 +12,7 @@ from pathlib import Path
 from fedperf_client.home.segments import TABLES as _SEGMENTS
 from fedperf_shared.errors import StorageError
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 APPLICATION_ID = 0x66705354
 """Marks the file as a store of fedperf ("fpST")."""
 
@@ -60,8 +60,14 @@ _NAME_COLUMNS = (
     "operator_seconds BLOB NOT NULL DEFAULT x''",
 )
 """What schema 4 added: by what its people know an execution, and where its time went."""
+_SIZE_COLUMNS = (
+    "rows_within REAL NOT NULL DEFAULT 1.0",
+    "tasks INTEGER NOT NULL DEFAULT 0",
+)
+"""What schema 6 added: how surely source rows are known, and tasks."""
+_ADDED = ((2, _ORIGIN_COLUMNS), (3, _START_COLUMNS), (4, _NAME_COLUMNS), (6, _SIZE_COLUMNS))
 
-COLUMNS = 14 + len(_ORIGIN_COLUMNS) + len(_START_COLUMNS) + len(_NAME_COLUMNS)
+COLUMNS = 14 + sum(len(columns) for _, columns in _ADDED)
 """Of the table of executions."""
 
 _INDEXES = (
@@ -121,12 +127,13 @@ def _known_version(connection: sqlite3.Connection, path: Path) -> int:
 
 
 def _bring_up_to_date(connection: sqlite3.Connection, version: int) -> None:
-    for added_in, columns in ((2, _ORIGIN_COLUMNS), (3, _START_COLUMNS), (4, _NAME_COLUMNS)):
+    for added_in, columns in _ADDED:
         for column in columns if version < added_in else ():
             connection.execute(f"ALTER TABLE execution ADD COLUMN {column}")
     if version < 2:  # noqa: PLR2004
         connection.execute(_SOURCES)
-    if version < SCHEMA_VERSION:
-        for each in _SEGMENTS:  # what schema 5 added
+    if version < 5:  # noqa: PLR2004
+        for each in _SEGMENTS:
             connection.execute(each)
+    if version < SCHEMA_VERSION:
         connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")

@@ -46,6 +46,7 @@ COLUMNS = (
 ORIGIN_COLUMNS = ("source", "node_type", "architecture", "rows_known", "remarks")
 START_COLUMNS = ("queries_before", "startup_seconds")
 NAME_COLUMNS = ("application", "application_id", "record", "description", "file", "failure")
+SIZE_COLUMNS = ("rows_within", "tasks")
 SECONDS_COLUMN = "operator_seconds"
 """Columns from `ORIGIN_COLUMNS` on may be lacking."""
 
@@ -181,7 +182,8 @@ def _batches(path: Path) -> "Iterator[pyarrow.RecordBatch]":
             raise InvalidInputError(
                 f"{path} is not a history of fedperf: it lacks the columns {', '.join(missing)}"
             )
-        wanted = (*COLUMNS, *ORIGIN_COLUMNS, *START_COLUMNS, *NAME_COLUMNS, SECONDS_COLUMN)
+        wanted = (*COLUMNS, *ORIGIN_COLUMNS, *START_COLUMNS, *SIZE_COLUMNS, *NAME_COLUMNS)
+        wanted = (*wanted, SECONDS_COLUMN)
         there = [name for name in file.schema_arrow.names if name in wanted]
         batches = file.iter_batches(_BATCH_ROWS, columns=there)
         while True:
@@ -248,6 +250,8 @@ def _origin(row: Mapping[str, object]) -> Origin:
         rows_known=_number(row, "rows_known"),
         remarks=tuple(map(Remark, remarks.split())),
         operator_seconds=_seconds(row.get(SECONDS_COLUMN)),
+        rows_within=_number(row, "rows_within") if "rows_within" in row else 1.0,
+        tasks=_integer(row, "tasks") if "tasks" in row else 0,
         **{name: _words(row, name) for name in NAME_COLUMNS if name in row},
     )
 
@@ -343,6 +347,8 @@ def _schema() -> "pyarrow.Schema":
             ("remarks", name),
             ("queries_before", pa.int32()),
             ("startup_seconds", pa.float64()),
+            ("rows_within", pa.float64()),
+            ("tasks", pa.int64()),
             *((each, name) for each in NAME_COLUMNS),
             (SECONDS_COLUMN, pa.list_(pa.float64())),
         ]
@@ -373,6 +379,6 @@ def _to_row(execution: Execution) -> dict[str, object]:
         "remarks": " ".join(origin.remarks),
         "queries_before": cluster.queries_before,
         "startup_seconds": 0.0 if measured is None else measured.startup_seconds,
-        **{name: getattr(origin, name) for name in NAME_COLUMNS},
+        **{name: getattr(origin, name) for name in (*SIZE_COLUMNS, *NAME_COLUMNS)},
         SECONDS_COLUMN: origin.operator_seconds,
     }

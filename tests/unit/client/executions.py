@@ -72,6 +72,7 @@ def executions() -> st.SearchStrategy[Execution]:
     words = st.text(st.characters(codec="utf-8"), max_size=20)
     remarks = st.sets(st.sampled_from(Remark)).map(lambda found: tuple(sorted(found)))
     origin = st.builds(Origin, words, words, words, st.floats(0, 1), remarks, *[words] * 6)
+    origin = st.builds(replace, origin, rows_within=st.floats(1, 1e6), tasks=st.integers(0, 10**9))
     ok = st.builds(
         Execution,
         text,

@@ -142,6 +142,7 @@ def test_a_database_of_another_program_is_refused_and_left_alone(path: Path) -> 
 
 
 ADDED_COLUMNS = {
+    6: "rows_within tasks",
     4: "application application_id record description file failure operator_seconds",
     3: "queries_before startup_seconds",
     2: "source node_type architecture rows_known remarks",
@@ -149,7 +150,7 @@ ADDED_COLUMNS = {
 """By the schema that added them."""
 
 
-@pytest.mark.parametrize("version", [1, 2, 3, 4])
+@pytest.mark.parametrize("version", [1, 2, 3, 4, 5])
 def test_an_older_store_is_brought_up_to_date_and_loses_nothing(path: Path, version: int) -> None:
     known = make_execution(
         1, cluster=ClusterConfig(1, 2, 8_000_000_000), measurement=Measurement(1.5)

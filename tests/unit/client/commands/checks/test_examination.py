@@ -154,7 +154,7 @@ def test_where_all_is_well_every_check_says_so_and_changes_nothing(home: Home) -
     assert [each for each in found if each.verdict is not Severity.OK] == []
     assert list(dict.fromkeys(each.check for each in found)) == list(CHECKS)
     said = " ".join(each.what for each in found)
-    for fact in ("3 executions of 3 workloads, schema 5", "flwr 1.41.2", "there:1 answers"):
+    for fact in ("3 executions of 3 workloads, schema 6", "flwr 1.41.2", "there:1 answers"):
         assert fact in said
     assert {path.name for path in contents(home.directory)} == before
 
