@@ -28,7 +28,7 @@ from tests.unit.shared.console_programs import Ended, commands, contents, nothin
 
 HEAVY = ("torch", "flwr", "sdv", "pandas", "polars", "duckdb", "scipy", "sklearn", "lightgbm")
 COMMANDS = dict(commands(typer.main.get_command(cli.app)))
-SHOWS_NOTHING = {"daemon"}
+SHOWS_NOTHING = {"daemon", "leave"}
 
 
 def fedperf(home: Home, *arguments: object) -> Ended:
