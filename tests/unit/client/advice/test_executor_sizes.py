@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from fedperf_client.advice.executor_sizes import (
+    SHARES,
     ExecutorAdvice,
     TooLittleMemoryError,
+    WholeTime,
     better_engine,
     executor_advice,
 )
@@ -157,6 +159,20 @@ def test_without_a_deadline_prices_decide_or_else_the_fastest() -> None:
     assert advised().best.executors == 8
     flat = executor_advice(ran(), by(lambda _: 50.0), core_seconds)
     assert flat.best.executors == 1  # more bring nothing
+
+
+def whole(kinship: float, *, times: float = 1.0) -> WholeTime:
+    """A time of which P25 and P75 are a fifth off its median, which is 100 s by `times`."""
+    seconds = tuple(100.0 * times * 1.44 ** (2 * (share - 0.5)) for share in SHARES)
+    return WholeTime(TODAY, 4, seconds, kinship, extrapolating=False, cost=times)
+
+
+def test_two_times_share_no_more_error_than_either_shares_with_others() -> None:
+    alone, both = whole(0.0, times=0.8), whole(0.9, times=0.8)
+    for first, second in ((alone, whole(0.9)), (both, whole(0.0))):
+        for chance in (first.chance_faster_than(second), first.chance_cheaper_than(second)):
+            assert chance == pytest.approx(alone.chance_faster_than(whole(0.0)))
+    assert both.chance_faster_than(whole(0.9)) > alone.chance_faster_than(whole(0.0)) + 0.05
 
 
 def test_where_no_difference_can_be_told_what_ran_is_kept_and_the_rival_is_named() -> None:
