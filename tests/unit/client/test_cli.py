@@ -1,5 +1,6 @@
 """`fedperf`: documented, light at its start, and clear about bad input."""
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -130,6 +131,19 @@ def test_a_second_init_with_the_same_options_says_that_the_home_exists(
     assert f"{home.directory} exists already" in ended.err
     assert "next:" not in ended.out
     assert contents(home.directory) == before
+
+
+def test_commands_that_only_look_work_in_a_home_that_cannot_be_written(
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fedperf(home, "ingest", write_jobs(tmp_path / "jobs.parquet"))
+    before = contents(home.directory)
+    monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK)  # root may write anywhere
+    asked = ("predict", "--execution", "execution-1")
+    for words in (("runs",), ("status",), ("models",), ("drift",), ("compare",), asked):
+        ended = fedperf(home, *words)
+        assert ended.code == 0, ended.err
+        assert contents(home.directory) == before, words
 
 
 def test_ingesting_twice_is_harmless(home: Home, tmp_path: Path) -> None:
