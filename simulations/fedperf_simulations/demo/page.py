@@ -40,13 +40,9 @@ h3 { font-size:15px; margin:14px 0 4px; }
 .told.better { color:#067647; }
 .told.worse { color:#b42318; }
 .story ol { list-style:none; padding:0; }
-.grid > .card { min-width:0; }
 @media (max-width:480px) {
-  main { padding:20px 12px 40px; }
-  h1 { font-size:23px; }
-  .card { padding:14px; }
   .story { font-size:15px; }
-  td, th { padding:6px 4px; }
+  svg { max-width:100%; }
   .bar { grid-template-columns:94px 1fr 74px; font-size:14px; }
 }
 """
