@@ -130,7 +130,12 @@ def models(context: typer.Context, json: Json = False) -> None:
     """
     from fedperf_client.home.config import write_private
     from fedperf_client.home.store import ExecutionStore
-    from fedperf_client.prediction.answers.explanation import lines_of, rows_of, rules_of
+    from fedperf_client.prediction.answers.explanation import (
+        in_short,
+        lines_of,
+        rows_of,
+        rules_of,
+    )
 
     home = _home(context)
     with (
@@ -142,8 +147,11 @@ def models(context: typer.Context, json: Json = False) -> None:
     say_if_nothing_is_known(kept)
     outcomes = kept.predictor.outcomes.values()
     show_rows(rows_of(outcomes) if json else lines_of(outcomes), json=json, empty="")
-    for each in () if json else rules_of(outcomes):
-        typer.echo(each)
+    if json:
+        return
+    for each in (*rules_of(outcomes), in_short(outcomes)):
+        if each is not None:
+            typer.echo(each)
 
 
 def gain(
