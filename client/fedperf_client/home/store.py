@@ -146,14 +146,11 @@ class ExecutionStore(Closing):
         self._connection.close()
 
     def add(self, executions: Iterable[Execution], encoder: segments.Encoder | None = None) -> int:
-        """Store the executions, all or none; ids that are stored already are left alone.
+        """Store executions, all or none, and return how many were new; known ids are left alone.
 
         Args:
             executions: any number.
             encoder: of the columns that are kept with them; without one, `columns` adds them.
-
-        Returns:
-            How many were new.
 
         Raises:
             InvalidExecutionError: a value does not fit the store; nothing was stored.
