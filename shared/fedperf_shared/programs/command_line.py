@@ -8,13 +8,11 @@ terminal.
 """
 
 import os
-import shlex
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from difflib import get_close_matches
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, get_args, get_type_hints
 
 import typer
@@ -162,8 +160,9 @@ class ProgramCommands(TyperGroup):
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
-            again = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
-            print(f"stopped; go on with: {visible(again)}", file=sys.stderr)
+            # Without its words, which may be many files of a pattern, or an invitation.
+            again = f"{ctx.command_path} {ctx.invoked_subcommand or ''}".strip()
+            print(f"stopped; to go on, call {again} again as before", file=sys.stderr)
             raise typer.Exit(INTERRUPTED) from None
         except BadParameter as error:
             if error.param is None or isinstance(error, MissingParameter):
