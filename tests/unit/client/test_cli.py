@@ -67,6 +67,15 @@ def test_every_command_is_on_the_engineers_page(name: str) -> None:
     assert f"fedperf {name}" in ENGINEER.read_text(encoding="utf-8")
 
 
+def test_leave_needs_no_home_and_says_what_to_do_instead_of_another_command(home: Home) -> None:
+    before = contents(home.directory)
+    for ended in (run(cli.main, "leave"), fedperf(home, "leave")):
+        assert (ended.code, ended.out) == (2, "")
+        assert "revoke" in ended.err
+        assert "Did you mean" not in ended.err
+    assert contents(home.directory) == before
+
+
 def test_exit_codes_are_in_the_help() -> None:
     assert "130" in run(cli.main, "--help").out
 
