@@ -21,7 +21,12 @@ from fedperf_client.prediction.columns import (
 from fedperf_client.prediction.evidence import Samples
 from fedperf_client.prediction.learnt_part import learnt_part, learnt_until
 from fedperf_client.prediction.mixture.intervals import Ends, Hull, Pair
-from fedperf_client.prediction.mixture.level_shifts import as_of_today, observed_in
+from fedperf_client.prediction.mixture.level_shifts import (
+    WorkloadChange,
+    as_of_today,
+    observed_in,
+    workload_changes,
+)
 from fedperf_client.prediction.mixture.lower_bounds import LowerBounds
 from fedperf_client.prediction.mixture.matched_folds import Places
 from fedperf_client.prediction.mixture.mixture import KnownRuns
@@ -46,6 +51,7 @@ class HomeFacts:
             `UNASSIGNED`, that executions had at all.
         drifts: found in all.
         cut_short: those that did not end well.
+        changes: of single workloads, found in all.
     """
 
     hull: Hull
@@ -53,6 +59,7 @@ class HomeFacts:
     clusters: Clusters
     drifts: tuple[StreamDrift, ...]
     cut_short: LowerBounds
+    changes: tuple[WorkloadChange, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -80,20 +87,24 @@ class HomeEvidence:
         alarms = [int(each.rows[c.noticed]) + 1 for each in streams for c in each.changes]
         until = learnt_until(len(ended), max(alarms, default=0))
         then = streams if until == len(ended) else streams_until(observed, streams, until)
-        chosen = learnt_part(ended.take(np.arange(until)))
+        part = ended.take(np.arange(until))
+        chosen = learnt_part(part)
         learnt = ended.take(chosen)
         pairs = _Pairs.of(ended)
         kinds = platform_sets(pairs.platforms[:, list(NAMED_PLATFORMS)])
+        today, changes = workload_changes(ended, kinds, as_of_today(ended.log_seconds, streams))
+        then_level = as_of_today(ended.log_seconds, then)[:until]
         return cls(
             learnt,
-            as_of_today(ended.log_seconds, then)[chosen],
+            workload_changes(part, kinds[:until], then_level)[0][chosen],
             _groups(learnt),
             HomeFacts(
                 _hull(ended, pairs),
-                Repeats.of(ended.configuration, kinds, as_of_today(ended.log_seconds, streams)),
+                Repeats.of(ended.configuration, kinds, today),
                 _clusters(ended, pairs.platforms),
                 tuple(drift for stream in streams for drift in stream.drifts),
                 LowerBounds.of(cut.configuration.tolist(), cut.log_seconds),
+                changes,
             ),
         )
 
