@@ -70,7 +70,7 @@ def test_facts_of_predict(home: Home) -> None:
 
 def test_facts_of_predict_about_a_campaign(home: Home) -> None:
     with_nightly(home)
-    words = ("--set", "rows=200000,workers=1", "--deadline", "1h")
+    words = ("--at", "rows=200000,workers=1", "--deadline", "1h")
     found = asked(home, "predict", "--campaign", "nightly", *words)
     own = set(keys_of(found)) - {"rows", "workers"} - set(found["members"])
     assert named("`fedperf predict --campaign`") == own

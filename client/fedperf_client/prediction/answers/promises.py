@@ -34,7 +34,7 @@ def no_promise(question: SizedPlan, hull: Hull) -> str | None:
     for value, unit, times, measured in asked:
         for platform in platforms:
             most = _most(platform, hull, measured)
-            if value > times * most:
+            if value > times * most * (1 + _ROUNDING):
                 where = platform.name.lower()
                 return (
                     f"{value:,.0f} {unit} are {value / most:,.3g} times the {most:,.0f} that were "
@@ -43,6 +43,7 @@ def no_promise(question: SizedPlan, hull: Hull) -> str | None:
     return None
 
 
+_ROUNDING = 1e-9
 _Measured = Callable[[StartWidth, Ends | None], float]
 
 

@@ -200,10 +200,10 @@ def grown_answers(
     """
     rows = plan.workflow.source_rows
     known = [(1.0, SizedPlan(plan, cluster))]
-    for each in ran:
-        other = each.plan.workflow.source_rows
+    for run in ran:
+        other = run.plan.workflow.source_rows
         if rows > 0 and other > 0:
-            known.append((other / rows, each))
+            known.append((other / rows, run))
     found = []
     for grown in [grown_to(plan, each) for each in at]:
         for size in sizes:

@@ -200,7 +200,7 @@ def _splits(work: _Work, log_seconds: Floats) -> list[tuple[Ints, Ints, float]]:
     times = _Halves.of(logs, begin, at, end)
     alike = np.abs(rows.apart) <= math.log(ALIKE_ROWS)
     chance = np.where(alike, times.chance * tries[workload[at]], 1.0)
-    found = {}
+    found: dict[int, int] = {}
     for place in np.flatnonzero(chance < 1 - SURE).tolist():
         number = int(workload[at[place]])
         if number not in found or chance[place] < chance[found[number]]:
