@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ OLD, NEW = "spark 3.5.3", "spark 4.0.0"
 
 
 def night(
-    number: int, seconds: float, source: str = OLD, workload: str = "nightly", **changes: object
+    number: int, seconds: float, source: str = OLD, workload: str = "nightly", **changes: Any
 ) -> Execution:
     """The run of a night."""
     made = make_execution(
@@ -38,7 +39,7 @@ def evidence(executions: Sequence[Execution]) -> HomeEvidence:
 
 def levels(home: HomeEvidence) -> list[float]:
     """Seconds that all runs count with."""
-    return np.exp(home.told.repeats.log_seconds).tolist()
+    return [float(np.exp(each)) for each in home.told.repeats.log_seconds]
 
 
 @pytest.mark.parametrize(("later", "ratio"), [((90, 93), 1.52), ((30, 31), 0.508), ((20,), 1 / 3)])
@@ -82,7 +83,7 @@ def test_the_last_of_several_changes_is_told_and_all_are_undone() -> None:
     ],
     ids=["fewer cores", "first of its application", "more rows"],
 )
-def test_other_work_or_resources_are_no_change(changed: dict[str, object]) -> None:
+def test_other_work_or_resources_are_no_change(changed: dict[str, Any]) -> None:
     if "plan" in changed:
         plan = chain_plan()
         operators = tuple(
