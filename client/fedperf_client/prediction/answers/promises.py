@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable
 
 from fedperf_client.prediction.mixture.intervals import Ends, Hull
+from fedperf_client.prediction.mixture.matched_folds import LEVEL_STEP
 from fedperf_shared.execution import SizedPlan
 from fedperf_shared.model.start_widths import StartWidth, shipped_widths
 from fedperf_shared.workflow.vocabulary import Platform
@@ -41,6 +42,20 @@ def no_promise(question: SizedPlan, hull: Hull) -> str | None:
                     f"measured on {where}"
                 )
     return None
+
+
+def is_beyond_its_platforms(question: SizedPlan, hull: Hull) -> bool:
+    """Whether a platform of the plan never ran on so many, or so few, cores here.
+
+    The hull of all own executions holds a small engine at the cores of a large one.
+    """
+    cores = math.log(question.cluster.cores)
+    for platform in set(question.plan.platforms):
+        seen = [ends[2:] for (_, where), ends in hull.pairs.items() if where is platform]
+        least, most = (min(e[0] for e in seen), max(e[1] for e in seen)) if seen else (cores, cores)
+        if not least - LEVEL_STEP <= cores <= most + LEVEL_STEP:
+            return True
+    return False
 
 
 _ROUNDING = 1e-9

@@ -14,7 +14,7 @@ from fedperf_client.prediction.answers.input_sizes import (
     grown_estimate,
     grown_to,
 )
-from fedperf_client.prediction.answers.promises import no_promise
+from fedperf_client.prediction.answers.promises import is_beyond_its_platforms, no_promise
 from fedperf_client.prediction.answers.resources import MovedPlan, moved
 from fedperf_client.prediction.mixture.intervals import Estimate, RestsOn
 from fedperf_client.prediction.mixture.matched_folds import Asks
@@ -223,14 +223,18 @@ def _answer(
     load: float,
     deadline_seconds: float | None,
 ) -> WhatIfAnswer:
-    if load > 0 and estimate.basis.runs > 0:
+    hull, runs = predictor.candidates.hull, estimate.basis.runs
+    if load > 0 and runs > 0:
         estimate = carried(estimate, added=load)
+    is_inside = runs == 0 and not estimate.prediction.extrapolating
+    if is_inside and is_beyond_its_platforms(asked.question, hull):
+        estimate = carried(estimate.widened(), kind=Asks.BEYOND_SCALES)
     return WhatIfAnswer(
         asked.question.cluster,
         estimate,
         None if deadline_seconds is None else estimate.chance_within(deadline_seconds),
         asked.keeps_partitions,
-        no_promise(asked.question, predictor.candidates.hull),
+        no_promise(asked.question, hull),
     )
 
 

@@ -235,6 +235,34 @@ def test_sums_stay_and_groups_grow_as_far_as_they_are_many() -> None:
     assert grown.workflow.operators[0].row_bytes == 8.0
 
 
+def test_cores_that_only_another_engine_had_are_beyond_scales(empty: Home, tmp_path: Path) -> None:
+    """DuckDB ran on two cores, Spark on eight: DuckDB on eight is not inside."""
+    made = executions_of_world(0, 40, "world")
+    on = {Platform.DUCKDB: ClusterConfig(1, 2, 2**33), Platform.SPARK: ClusterConfig(1, 8, 2**33)}
+    platforms = list(on) * 20
+    with ExecutionStore.open(empty.store) as store:
+        store.add(
+            replace(
+                each,
+                plan=Plan.on_one_platform(each.plan.workflow, platform),
+                cluster=on[platform],
+            )
+            for each, platform in zip(made, platforms, strict=True)
+        )
+        workflow = store.find("world-0").plan.workflow
+    sources = [each for each in workflow.operators if not each.inputs]
+    file = tmp_path / "like.json"
+    source = {"kind": sources[0].kind.name.lower(), "output_rows": 1.1 * sources[0].output_rows}
+    file.write_text(json.dumps({"operators": [source], "cluster": {"cores": 8}}))
+    found = {
+        (engine, cores): ask(empty, file, "--platform", engine, "--cores", cores)[2]["asks"]
+        for engine in ("duckdb", "spark")
+        for cores in ("2", "8")
+    }
+    assert found["duckdb", "8"] in ("beyond scales", "unlike own jobs")
+    assert found["duckdb", "2"] == found["spark", "8"]
+
+
 def test_far_beyond_all_that_ran_nothing_is_promised(empty: Home, tmp_path: Path) -> None:
     nights(empty, BEFORE)
     for cores, promised in (("64", True), ("65", False), ("1000000", False)):
