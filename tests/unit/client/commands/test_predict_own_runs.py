@@ -249,18 +249,19 @@ def test_cores_that_only_another_engine_had_are_beyond_scales(empty: Home, tmp_p
             )
             for each, platform in zip(made, platforms, strict=True)
         )
-        workflow = store.find("world-0").plan.workflow
-    sources = [each for each in workflow.operators if not each.inputs]
     file = tmp_path / "like.json"
-    source = {"kind": sources[0].kind.name.lower(), "output_rows": 1.1 * sources[0].output_rows}
-    file.write_text(json.dumps({"operators": [source], "cluster": {"cores": 8}}))
+    content = json.loads(fedperf(empty, "runs", "show", "world-0", "--json").out)
+    del content["id"]
+    for each in content["plan"]:
+        each["output_rows"] *= 1.1
+    file.write_text(json.dumps(content))
     found = {
         (engine, cores): ask(empty, file, "--platform", engine, "--cores", cores)[2]["asks"]
         for engine in ("duckdb", "spark")
         for cores in ("2", "8")
     }
-    assert found["duckdb", "8"] in ("beyond scales", "unlike own jobs")
-    assert found["duckdb", "2"] == found["spark", "8"]
+    assert found["duckdb", "8"] == found["spark", "2"] == "beyond scales"
+    assert found["duckdb", "2"] == found["spark", "8"] == "scale and size seen"
 
 
 def test_far_beyond_all_that_ran_nothing_is_promised(empty: Home, tmp_path: Path) -> None:
