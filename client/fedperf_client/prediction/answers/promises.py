@@ -20,12 +20,13 @@ MOST_TIMES_ROWS = 100.0
 """Times the most rows: own executions say nothing that far (`STRANGE_ROWS`)."""
 
 
-def no_promise(question: SizedPlan, hull: Hull) -> str | None:
+def no_promise(question: SizedPlan, hull: Hull, *, ran_on: int = 0) -> str | None:
     """Why no deadline is promised, for people; None where one may be.
 
     Args:
         question: that is asked.
         hull: around own executions.
+        ran_on: cores that own runs of the very job had; 0 where there are none.
     """
     platforms = sorted(set(question.plan.platforms))
     asked = (
@@ -35,6 +36,12 @@ def no_promise(question: SizedPlan, hull: Hull) -> str | None:
     for value, unit, times, measured in asked:
         for platform in platforms:
             most = _most(platform, hull, measured)
+            if measured is _cores:
+                most = max(most, float(ran_on))
+            if most == 0:
+                if ran_on > 0:
+                    continue
+                return f"nothing was ever measured on {platform.name.lower()}"
             if value > times * most * (1 + _ROUNDING):
                 where = platform.name.lower()
                 return (
@@ -63,10 +70,10 @@ _Measured = Callable[[StartWidth, Ends | None], float]
 
 
 def _most(platform: Platform, hull: Hull, measured: _Measured) -> float:
-    """The most that own executions on a platform, or those of the start, had; at least 1."""
+    """The most that own executions on a platform, or those of the start, had; 0 without any."""
     width = shipped_widths()[platform]
     seen = [ends for (_, where), ends in hull.pairs.items() if where is platform]
-    return max(1.0, measured(width, None), *(measured(width, ends) for ends in seen))
+    return max(0.0, measured(width, None), *(measured(width, ends) for ends in seen))
 
 
 def _cores(width: StartWidth, ends: Ends | None) -> float:

@@ -175,7 +175,7 @@ def answers(
     asked = [moved(plan, cluster, each) for each in sizes]
     estimates = predictor.estimate([each.question for each in asked])
     return [
-        _answer(predictor, each, estimate, load, deadline_seconds)
+        _answer(predictor, each, estimate, cluster.cores, load, deadline_seconds)
         for each, estimate in zip(asked, estimates, strict=True)
     ]
 
@@ -211,7 +211,7 @@ def grown_answers(
             there = [(f, moved(one.plan, one.cluster, size).question) for f, one in known]
             estimate = grown_estimate(predictor, each.question, grown.factor, there)
             keeps = each.keeps_partitions or (grown.factor != 1 and _has_partitions(plan))
-            one_answer = _answer(predictor, each, estimate, load, deadline_seconds)
+            one_answer = _answer(predictor, each, estimate, cluster.cores, load, deadline_seconds)
             found.append(replace(one_answer, grown=grown, keeps_partitions=keeps))
     return found
 
@@ -220,9 +220,11 @@ def _answer(
     predictor: PersonalMix,
     asked: MovedPlan,
     estimate: Estimate,
+    ran_on: int,
     load: float,
     deadline_seconds: float | None,
 ) -> WhatIfAnswer:
+    is_exact = estimate.basis.rests_on is RestsOn.OWN_RUNS and not estimate.prediction.extrapolating
     hull, runs = predictor.candidates.hull, estimate.basis.runs
     if load > 0 and runs > 0:
         estimate = carried(estimate, added=load)
@@ -234,7 +236,7 @@ def _answer(
         estimate,
         None if deadline_seconds is None else estimate.chance_within(deadline_seconds),
         asked.keeps_partitions,
-        no_promise(asked.question, hull),
+        None if is_exact else no_promise(asked.question, hull, ran_on=ran_on if runs else 0),
     )
 
 

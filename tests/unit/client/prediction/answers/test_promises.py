@@ -48,7 +48,6 @@ def test_cores_are_beyond_those_of_the_platform(
         (HULL, Platform.SPARK, 8 * 128),
         (HULL, Platform.DUCKDB, 8 * shipped_widths()[Platform.DUCKDB].most_cores),
         (EMPTY, Platform.SPARK, 8 * shipped_widths()[Platform.SPARK].most_cores),
-        (EMPTY, Platform.FLINK, 8),
     ],
 )
 def test_no_deadline_is_promised_beyond_eight_times_the_cores(
@@ -56,6 +55,12 @@ def test_no_deadline_is_promised_beyond_eight_times_the_cores(
 ) -> None:
     assert no_promise(on(platform, int(most)), hull) is None
     assert no_promise(on(platform, int(most) + 1), hull)
+
+
+def test_nothing_is_promised_where_nothing_was_measured_but_by_own_runs() -> None:
+    assert no_promise(on(Platform.FLINK, 1), EMPTY)
+    assert no_promise(on(Platform.FLINK, 32), EMPTY, ran_on=4) is None
+    assert no_promise(on(Platform.FLINK, 33), EMPTY, ran_on=4)
 
 
 def test_no_deadline_is_promised_beyond_a_hundred_times_the_rows() -> None:
