@@ -70,6 +70,7 @@ def predict(
     from fedperf_client.pictures.charts import draw_prediction, require_chart_file
     from fedperf_client.prediction.answers.time_scope import time_scope
     from fedperf_client.prediction.answers.what_if import answers, parse_cores, parse_duration
+    from fedperf_shared.execution import KnownJob
 
     if [workflow, execution, campaign].count(None) != 2:  # noqa: PLR2004 (of three)
         raise typer.BadParameter("name a workflow file, --execution or --campaign, one of them")
@@ -92,12 +93,15 @@ def predict(
         with opened_kept(home, store, json=json) as kept:
             cluster = cluster_or(kept.usual_for(plan))
             is_as_it_ran = own is not None and platform is None
+            job = None if own is None else KnownJob.of(own)
+            job = job if job is None or is_as_it_ran else job.elsewhere()
             sizes = _sizes(plan, cluster, numbers, node_numbers, kept, is_as_it_ran=is_as_it_ran)
             found = answers(
                 kept.predictor,
                 plan,
                 cluster,
                 sizes,
+                job=job,
                 deadline_seconds=seconds,
             )
             kept.keep(write_private)
@@ -176,7 +180,7 @@ def gain(
     asked = None if held_out is None else list(executions_of(held_out))
     with ExecutionStore.open(home.store) as store:
         own = columns_at_home(store)
-        own = own.take(own.is_ok)
+        own = own.take(own.is_ok & own.teaches)
         if asked is not None:
             learnt = history_at_home(store, own.take(learnt_part(own)))
             known = store.workloads()
@@ -274,7 +278,8 @@ def opened_kept(
 
 def say_if_nothing_is_known(kept: "KeptPredictor") -> None:
     """Tell who has no own executions where they come from."""
-    if len(kept.predictor.candidates.known) == 0:
+    candidates = kept.predictor.candidates
+    if len(candidates.known) == len(candidates.apart) == 0:
         print(
             "note: no own executions yet, so this is what models of others say; take executions "
             "in with: fedperf ingest FILE, or run some with: fedperf calibrate",

@@ -51,7 +51,7 @@ def _encoder(path: Path, modified_ns: int, inode: int) -> Encoder:
 
 
 def columns_at_home(store: ExecutionStore, *, keep: bool = True) -> ExecutionColumns:
-    """The columns of all stored executions that tell something, in the order of their finish.
+    """The columns of all stored executions that were measured, in the order of their finish.
 
     Args:
         store: own executions.

@@ -155,6 +155,7 @@ def _predictor(
         on_progress=on_progress,
         drifts=told.drifts,
         cut_short=told.cut_short,
+        apart=told.apart,
         repeats=told.repeats,
     )
     predictor = PersonalMix.of(candidates, used)
