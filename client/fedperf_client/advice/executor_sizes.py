@@ -343,7 +343,8 @@ def _is_open(
 def _fits(application: SparkApplication, engine: Platform, home: ClusterConfig) -> bool:
     """Whether the engine runs all operators, and no output is larger than this machine's memory.
 
-    Of a query whose rows are unknown there is no telling. Python that Spark calls for each row is a program of its own, which nobody else can run.
+    Of a query whose rows are unknown there is no telling. Python that Spark calls for each row is
+    a program of its own, which nobody else can run.
     """
     operators = [each for query in application.queries for each in query.plan.workflow.operators]
     has_rows = all(KnownJob.of(each).has_rows for each in application.queries)

@@ -302,8 +302,7 @@ def _searched(
     seen = () if job.program is not None else kept.clusters_of(job.today)
     sizes = sizes_of(job.cluster, asked.cores, asked.nodes, seen)
     constraints = _wishes(job, kept, asked)
-    asked_at = [job.asked(SizedPlan(job.on(each).today, each)) for each in sizes]
-    kept.predictor.estimate(asked_at)
+    kept.predictor.estimate([job.asked(SizedPlan(job.on(each).today, each)) for each in sizes])
     reach = Reach.of(kept.predictor.candidates.hull)
     estimates = partial(reach.estimate, kept.predictor)
     begun = time.perf_counter()

@@ -231,7 +231,19 @@ def _told(arrays: Arrays, facts: Mapping[str, Any]) -> HomeFacts:
         },
         tuple(map(_drift_of, facts["drifts"])),
         LowerBounds.of(arrays["cut/configurations"].tolist(), _floats(arrays["cut/log_seconds"])),
-        RunsApart(**_below(arrays, "apart/")),
+        _apart(_below(arrays, "apart/")),
+    )
+
+
+def _apart(arrays: Arrays) -> RunsApart:
+    return RunsApart(
+        _whole(arrays["job"]),
+        _whole(arrays["configuration"]),
+        _floats(arrays["read_bytes"]),
+        _whole(arrays["mark"]),
+        _floats(arrays["log_cores"]),
+        np.asarray(arrays["is_ok"], np.bool_),
+        _floats(arrays["log_seconds"]),
     )
 
 

@@ -5,8 +5,7 @@ nodes), or between or beyond known sizes (rows of all sources). For each kind a 
 answers (`candidates`). Whose word counts is decided from the nearest evidence on:
 
 * what ran before exactly so is answered by its own times, what ran on other resources by these
-  times and what the start says of the change (`repeat_spread`);
-* a job of unknown rows, or on an accelerated engine, is told by its own runs alone;
+  times and what the start says of the change (`repeat_spread`); unknown rows by nothing else;
 * own executions speak for kinds of operators on platforms that they hold together, at about such
   rows and cores (`Hull.share_seen`), as far as the mix was better than the best start on the
   like of the question (`standing`);
@@ -209,8 +208,7 @@ class PersonalMix:
         if repeated is not None:
             log_seconds, spread = repeated.log_seconds, repeated.spread
             inside = repeated.is_exact or candidates.is_inside(question, kind, way)
-            kind = Asks.SEEN if repeated.is_exact else kind
-            basis = Basis.of_runs(repeated)
+            kind, basis = Asks.SEEN if repeated.is_exact else kind, Basis.of_runs(repeated)
         elif question.job is not None and not question.job.has_rows:
             log_seconds, inside, basis = mixed.log_seconds, False, Basis(RestsOn.UNKNOWN_ROWS)
             spread = Student.within(UNKNOWN_SIZE)

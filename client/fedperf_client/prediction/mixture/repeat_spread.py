@@ -328,7 +328,8 @@ class RunsApart:
         """Log seconds of the runs of exactly this job on its resources that ended so."""
         rows = self._of(asked)[self._alike(asked)]
         here = (self.configuration[rows] == asked.configuration) & (self.is_ok[rows] == is_ok)
-        return self.log_seconds[rows[here]]
+        found: Floats = self.log_seconds[rows[here]]
+        return found
 
     def _of(self, asked: Identity) -> Ints:
         ends = np.searchsorted(self.job, [asked.job, asked.job + 1])
