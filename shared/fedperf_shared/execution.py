@@ -102,6 +102,7 @@ class KnownJob:
         is_accelerated: whether another engine did the work, see `Remark.ACCELERATED`.
         cpu_seconds: that it took over all cores: no fewer cores can do it in less than that over
             their number; 0 where not known.
+        seconds: that the execution took; 0 where nothing was measured.
     """
 
     workload: str
@@ -112,6 +113,7 @@ class KnownJob:
     rows_within: float = 1.0
     is_accelerated: bool = False
     cpu_seconds: float = 0.0
+    seconds: float = 0.0
 
     @classmethod
     def of(cls, execution: "Execution") -> "KnownJob":
@@ -128,6 +130,7 @@ class KnownJob:
             origin.rows_within,
             Remark.ACCELERATED in origin.remarks,
             0.0 if measured is None else measured.cpu_seconds,
+            execution.runtime_seconds,
         )
 
     def elsewhere(self) -> "KnownJob":

@@ -90,7 +90,7 @@ class RestsOn(StrEnum):
     OWN_JOBS_AND_START = "own jobs of its kind and the start"
     START = "the start that ships"
     SHARED = "the shared model"
-    UNKNOWN_ROWS = "nothing: rows unknown, and no own run of it"
+    UNKNOWN_ROWS = "no own run of it there, and rows unknown"
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,10 +13,10 @@ answers (`candidates`). Whose word counts is decided from the nearest evidence o
   override a better start.
 
 Members agree where they were weighed, and may not on a question that is otherwise: how far they lie
-apart bounds the width from below. Runs that failed or were stopped are heeded as lower bounds
-(`lower_bounds`). Every answer says what it rests on.
+apart bounds the width from below. Failed and stopped runs are lower bounds (`lower_bounds`).
 """
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -209,9 +209,9 @@ class PersonalMix:
             log_seconds, spread = repeated.log_seconds, repeated.spread
             inside = repeated.is_exact or candidates.is_inside(question, kind, way)
             kind, basis = Asks.SEEN if repeated.is_exact else kind, Basis.of_runs(repeated)
-        elif question.job is not None and not question.job.has_rows:
-            log_seconds, inside, basis = mixed.log_seconds, False, Basis(RestsOn.UNKNOWN_ROWS)
-            spread = Student.within(UNKNOWN_SIZE)
+        elif (job := question.job) is not None and not job.has_rows:
+            inside, basis, spread = False, Basis(RestsOn.UNKNOWN_ROWS), Student.within(UNKNOWN_SIZE)
+            log_seconds = math.log(job.seconds) if job.seconds > 0 else mixed.log_seconds
         else:
             weight = standing.weight_at(share)
             # One workload that is alike cannot be left out to see how far off the others are.
