@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 
@@ -124,7 +124,7 @@ def test_no_size_is_faster_than_its_slots_can_do_the_work() -> None:
     medians = {each.cluster.cores: each.median_seconds for each in found.times}
     assert medians[8] == pytest.approx(20 + 360)
     assert medians[16] == pytest.approx(20 + 180)
-    assert medians[32] == medians[64] == pytest.approx(110)
+    assert [medians[32], medians[64]] == pytest.approx([110, 110])
     for each in found.times:
         least = application.least_seconds(each.cluster.cores)
         assert min(each.seconds) >= least - 1e-9
@@ -293,6 +293,21 @@ def test_what_came_before_the_first_query_is_counted_once(tmp_path: Path) -> Non
     assert found.wall_seconds == pytest.approx(20.0)  # from the submission to the end
     assert found.beside_seconds == pytest.approx(15.0)
     assert found.narrow_seconds == pytest.approx(5.0)  # never more than the queries
+
+
+def test_a_log_tells_the_time_of_its_tasks_and_that_without_any(tmp_path: Path) -> None:
+    """Two tasks side by side from second 1 to 5, one of 3 s from second 7 on, in 10 s."""
+    stages = [[FakeTask(1000, 5000), FakeTask(1000, 5000)], [FakeTask(7000, 10_000)]]
+    (job,), _ = log_of(*stages).jobs(tmp_path)
+    record = ApplicationRecord()
+    record.add_job(job)
+    ended = datetime.fromtimestamp(job.ended_at / 1000, UTC)
+    record.add_query(replace(query(10.0), finished_at=ended))
+    found = record.finished()
+    assert found is not None
+    assert found.task_seconds == pytest.approx(11.0)
+    assert found.idle_seconds == pytest.approx(found.wall_seconds - 7.0)
+    assert found.least_seconds(1) >= 11.0
 
 
 def test_an_engine_here_is_compared_with_the_queries_alone() -> None:
