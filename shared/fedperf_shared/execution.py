@@ -119,11 +119,11 @@ class KnownJob:
     def of(cls, execution: "Execution") -> "KnownJob":
         """The job of an execution."""
         origin, measured = execution.origin, execution.measurement
-        sources = [each for each in execution.plan.workflow.operators if not each.inputs]
-        is_counted = origin.rows_known > 0 and all(each.output_rows > 0 for each in sources)
+        operators = execution.plan.workflow.operators
         return cls(
             execution.workload,
-            is_counted or origin.rows_known == 1,
+            origin.rows_known == 1
+            or (origin.rows_known > 0 and all(o.inputs or o.output_rows > 0 for o in operators)),
             0 if measured is None else measured.read_bytes,
             origin.tasks,
             origin.description,

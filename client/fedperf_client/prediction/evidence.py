@@ -190,13 +190,13 @@ def identities(questions: Sequence[SizedPlan], samples: Samples) -> list[Identit
 
 
 def _identity(question: SizedPlan, features: NDArray[np.float32], cell: int) -> Identity:
-    job, of_plan = question.job, features[PLAN_COLUMNS].tobytes()
+    job = question.job
     if job is None or not job.answers_alone:
         return Identity(configuration_of(features, cell))
     cluster = question.cluster
     resources = (cluster.nodes, cluster.cores, cluster.memory_bytes, cluster.machine_speed)
     platforms = sorted({each.name for each in question.plan.platforms})
-    told = of_plan if job.has_rows else job.workload.encode()
+    told = features[PLAN_COLUMNS].tobytes() if job.has_rows else job.workload.encode()
     of_job = b"".join([told, repr((platforms, job.is_accelerated, job.has_rows)).encode()])
     numbers = number_of(of_job + repr(resources).encode()), number_of(of_job)
     if job.has_rows:
