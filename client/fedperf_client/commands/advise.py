@@ -267,7 +267,7 @@ def _wishes(job: "Job", kept: "KeptPredictor", asked: _AdviceOptions) -> "Wishes
     elsewhere = job.program is None
     known = {*job.today.platforms, *kept.predictor.candidates.hull.platforms}
     if named is None and job.known is not None and not job.known.has_rows:
-        named = (*dict.fromkeys(job.today.platforms),)  # of others there is nothing to tell
+        named = constraints.known_alone(job.today, pins.values())
     caps, others = constraints.parse_memory(asked.memory)
     constraints.require_measured(caps, others, job.today, job.peak_bytes)
     return constraints.Wishes(
