@@ -119,6 +119,12 @@ def candidates(
     return tuple(here if named is None else dict.fromkeys(named))
 
 
+def known_alone(today: Plan, pinned: Collection[Platform]) -> tuple[Platform, ...] | None:
+    """The platforms to choose from where rows are unknown: of others there is nothing to tell."""
+    found = dict.fromkeys((*today.platforms, *pinned))
+    return tuple(each for each in found if each in NAMED_PLATFORMS) or None
+
+
 def parse_platforms(text: str) -> tuple[Platform, ...]:
     """Platforms from words like `duckdb,polars`.
 

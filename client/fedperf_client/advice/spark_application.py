@@ -28,6 +28,13 @@ RESERVED_BYTES = 300 * 2**20
 """Of an executor's memory that Spark keeps for itself (its tuning guide)."""
 
 
+MOST_INTERVALS = 10_000
+"""Of stages that are held apart while a log is read."""
+
+Interval = tuple[float, float]
+"""Start and end, seconds since 1970."""
+
+
 @dataclass(frozen=True, slots=True)
 class SparkApplication:
     """One application, as it ran.
@@ -46,6 +53,8 @@ class SparkApplication:
         narrow_seconds: of stages with no more tasks than there was room for.
         runs: that were read of the group, this one included.
         used_core_seconds: of all these runs together; 0 where only this one is known.
+        task_seconds: of all its tasks that succeeded, one after the other.
+        idle_seconds: of `wall_seconds`, in which none of these tasks ran.
     """
 
     name: str
@@ -60,6 +69,15 @@ class SparkApplication:
     narrow_seconds: float = 0.0
     runs: int = 1
     used_core_seconds: float = 0.0
+    task_seconds: float = 0.0
+    idle_seconds: float = 0.0
+
+    def least_seconds(self, cores: int) -> float:
+        """What it takes at least on so many cores: their slots never wait for a task."""
+        slots = max(1, cores // self.settings.cores_per_task)
+        least = self.idle_seconds + self.task_seconds / slots
+        # Cores are a mean over time; where they are no fewer, it has been that fast.
+        return least if cores < self.cluster.cores else min(least, self.wall_seconds)
 
     @property
     def runtime_seconds(self) -> float:
@@ -105,6 +123,8 @@ class ApplicationRecord:
     _held: float = 0.0
     _spilled: int = 0
     _narrow: float = 0.0
+    _task_seconds: float = 0.0
+    _busy: list[Interval] = field(default_factory=list)
 
     def add_job(self, job: JobFacts) -> None:
         """A job of it, with what its tasks held."""
@@ -114,8 +134,12 @@ class ApplicationRecord:
         for stage in job.stages:
             self._held = max(self._held, job.held_at_once(stage))
             self._spilled += stage.totals.spilled_disk
+            self._task_seconds += stage.task_time / 1000
+            self._busy.append((stage.began / 1000, stage.ended / 1000))
             if len(stage.tasks) <= stage.slots:
                 self._narrow += stage.span / 1000
+        if len(self._busy) > MOST_INTERVALS:
+            self._busy = _united(self._busy)
 
     def add_query(self, execution: Execution) -> None:
         """A query of it."""
@@ -132,7 +156,7 @@ class ApplicationRecord:
             return None
         submitted = min(_submitted_at(each) for each in queries)
         wall = max(self._ended - min(self._began, submitted), queries[0].runtime_seconds)
-        covered = _covered(queries)
+        covered = _seconds(map(_interval, queries))
         return SparkApplication(
             self._name,
             _group_of(self._name),
@@ -144,6 +168,8 @@ class ApplicationRecord:
             self._held,
             self._spilled,
             min(self._narrow, covered),
+            task_seconds=self._task_seconds,
+            idle_seconds=max(0.0, wall - _seconds(self._busy)),
         )
 
 
@@ -185,15 +211,22 @@ def _longest(queries: list[Execution]) -> list[Execution]:
     return sorted(queries, key=lambda each: each.runtime_seconds, reverse=True)[:MOST_QUERIES]
 
 
-def _covered(queries: Iterable[Execution]) -> float:
-    """Seconds in which at least one of them ran."""
-    total, reached = 0.0, 0.0
-    for start, end in sorted(_interval(each) for each in queries):
-        total += max(0.0, end - max(start, reached))
-        reached = max(reached, end)
-    return total
+def _seconds(intervals: Iterable[Interval]) -> float:
+    """Seconds that at least one of them covers."""
+    return sum(end - start for start, end in _united(intervals))
 
 
-def _interval(execution: Execution) -> tuple[float, float]:
+def _united(intervals: Iterable[Interval]) -> list[Interval]:
+    """The same seconds as intervals that do not overlap, ascending."""
+    found: list[Interval] = []
+    for start, end in sorted(intervals):
+        if found and start <= found[-1][1]:
+            found[-1] = found[-1][0], max(end, found[-1][1])
+        else:
+            found.append((start, end))
+    return found
+
+
+def _interval(execution: Execution) -> Interval:
     end = execution.finished_at.timestamp()
     return end - execution.runtime_seconds, end

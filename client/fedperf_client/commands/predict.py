@@ -89,7 +89,7 @@ def predict(
         parse_cores,
         parse_duration,
     )
-    from fedperf_shared.execution import SizedPlan
+    from fedperf_shared.execution import KnownJob, SizedPlan
 
     if [workflow, execution, campaign].count(None) != 2:  # noqa: PLR2004 (of three)
         raise typer.BadParameter("name a workflow file, --execution or --campaign, one of them")
@@ -115,6 +115,8 @@ def predict(
         with opened_kept(home, store, json=json) as kept:
             cluster = cluster_or(kept.usual_for(plan))
             is_as_it_ran = own is not None and platform is None
+            job = None if own is None else KnownJob.of(own)
+            job = job if job is None or is_as_it_ran else job.elsewhere()
             sizes = _sizes(plan, cluster, numbers, node_numbers, kept, is_as_it_ran=is_as_it_ran)
             found = (
                 grown_answers(
@@ -123,7 +125,8 @@ def predict(
                     cluster,
                     sizes,
                     inputs,
-                    ran=[SizedPlan(each.plan, each.cluster) for each in runs],
+                    job=job,
+                    ran=[SizedPlan(each.plan, each.cluster, KnownJob.of(each)) for each in runs],
                     load=load.half_width,
                     deadline_seconds=seconds,
                 )
@@ -133,6 +136,7 @@ def predict(
                     plan,
                     cluster,
                     sizes,
+                    job=job,
                     load=load.half_width,
                     deadline_seconds=seconds,
                 )
@@ -216,7 +220,7 @@ def gain(
     asked = None if held_out is None else list(executions_of(held_out))
     with ExecutionStore.open(home.store) as store:
         own = columns_at_home(store)
-        own = own.take(own.is_ok)
+        own = own.take(own.is_ok & own.teaches)
         if asked is not None:
             learnt = history_at_home(store, own.take(learnt_part(own)))
             known = store.workloads()
@@ -355,7 +359,8 @@ def opened_kept(
 
 def say_if_nothing_is_known(kept: "KeptPredictor") -> None:
     """Tell who has no own executions where they come from."""
-    if len(kept.predictor.candidates.known) == 0:
+    candidates = kept.predictor.candidates
+    if len(candidates.known) == len(candidates.apart) == 0:
         print(
             "note: no own executions yet, so this is what models of others say; take executions "
             "in with: fedperf ingest FILE, or run some with: fedperf calibrate",

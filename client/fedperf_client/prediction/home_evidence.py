@@ -30,7 +30,7 @@ from fedperf_client.prediction.mixture.level_shifts import (
 from fedperf_client.prediction.mixture.lower_bounds import LowerBounds
 from fedperf_client.prediction.mixture.matched_folds import Places
 from fedperf_client.prediction.mixture.mixture import KnownRuns
-from fedperf_client.prediction.mixture.repeat_spread import Repeats
+from fedperf_client.prediction.mixture.repeat_spread import Repeats, RunsApart
 from fedperf_client.prediction.prediction import Floats
 from fedperf_shared.execution import ClusterConfig
 from fedperf_shared.workflow.vocabulary import NAMED_PLATFORMS, OperatorKind, Platform
@@ -51,6 +51,8 @@ class HomeFacts:
             `UNASSIGNED`, that executions had at all.
         drifts: found in all.
         cut_short: those that did not end well.
+        apart: those that answer for their own jobs alone, however they ended; not in `repeats`
+            and `cut_short`.
         changes: of single workloads, found in all.
     """
 
@@ -59,6 +61,7 @@ class HomeFacts:
     clusters: Clusters
     drifts: tuple[StreamDrift, ...]
     cut_short: LowerBounds
+    apart: RunsApart
     changes: tuple[WorkloadChange, ...]
 
 
@@ -80,7 +83,11 @@ class HomeEvidence:
 
     @classmethod
     def of(cls, columns: ExecutionColumns) -> "HomeEvidence":
-        """Of own executions, in the order in which they finished."""
+        """Of own executions, in the order in which they finished.
+
+        What teaches nothing of other jobs is no part of anything but `HomeFacts.apart`.
+        """
+        everything, columns = columns, columns.take(columns.teaches)
         ended, cut = columns.take(columns.is_ok), columns.take(~columns.is_ok)
         observed = observed_in(ended)
         streams = streams_of(observed)
@@ -92,19 +99,27 @@ class HomeEvidence:
         learnt = ended.take(chosen)
         pairs = _Pairs.of(ended)
         kinds = platform_sets(pairs.platforms[:, list(NAMED_PLATFORMS)])
+        repeated, bounds = ended.job == 0, cut.take(cut.job == 0)
         today, changes = workload_changes(ended, kinds, as_of_today(ended.log_seconds, streams))
         then_level = as_of_today(ended.log_seconds, then)[:until]
+        alone = everything.take(everything.is_ok & ~everything.teaches)
+        alone_today, of_alone = workload_changes(alone, _kinds(alone), alone.log_seconds)
+        log_seconds = everything.log_seconds.copy()
+        log_seconds[everything.is_ok & everything.teaches] = today
+        log_seconds[everything.is_ok & ~everything.teaches] = alone_today
+        apart = everything.job != 0
         return cls(
             learnt,
             workload_changes(part, kinds[:until], then_level)[0][chosen],
             _groups(learnt),
             HomeFacts(
                 _hull(ended, pairs),
-                Repeats.of(ended.configuration, kinds, today),
+                Repeats.of(ended.configuration[repeated], kinds[repeated], today[repeated]),
                 _clusters(ended, pairs.platforms),
                 tuple(drift for stream in streams for drift in stream.drifts),
-                LowerBounds.of(cut.configuration.tolist(), cut.log_seconds),
-                changes,
+                LowerBounds.of(bounds.configuration.tolist(), bounds.log_seconds),
+                _runs_apart(everything.take(apart), log_seconds[apart]),
+                (*changes, *of_alone),
             ),
         )
 
@@ -126,6 +141,23 @@ class HomeEvidence:
         samples = Samples(features, self.learnt.cell, starts)
         places = Places(np.log(self.learnt.cores), np.log1p(self.learnt.source_rows))
         return KnownRuns(samples, self.log_seconds, places, self.groups)
+
+
+def _kinds(columns: ExecutionColumns) -> Ints:
+    return platform_sets(_Pairs.of(columns).platforms[:, list(NAMED_PLATFORMS)])
+
+
+def _runs_apart(columns: ExecutionColumns, log_seconds: Floats) -> RunsApart:
+    rows = np.argsort(columns.job, kind="stable")
+    return RunsApart(
+        columns.job[rows],
+        columns.configuration[rows],
+        columns.read_bytes[rows],
+        columns.mark[rows],
+        np.log(columns.cores[rows]),
+        columns.is_ok[rows],
+        log_seconds[rows],
+    )
 
 
 def _groups(learnt: ExecutionColumns) -> Ints:

@@ -24,7 +24,7 @@ from fedperf_client.prediction.prediction import Prediction
 from fedperf_client.text.durations import UNITS, duration_text
 from fedperf_client.text.numbers import counted
 from fedperf_shared.errors import InvalidInputError
-from fedperf_shared.execution import ClusterConfig, SizedPlan
+from fedperf_shared.execution import ClusterConfig, KnownJob, SizedPlan
 from fedperf_shared.workflow.graph import Plan
 from fedperf_shared.workflow.vocabulary import MAX_RUNTIME_SECONDS
 
@@ -159,6 +159,7 @@ def answers(
     cluster: ClusterConfig,
     sizes: Sequence[ClusterConfig],
     *,
+    job: KnownJob | None = None,
     load: float = 0.0,
     deadline_seconds: float | None = None,
 ) -> list[WhatIfAnswer]:
@@ -169,10 +170,11 @@ def answers(
         plan: that is asked about.
         cluster: where it is known, or would run.
         sizes: of the cluster.
+        job: of the plan; None where no own execution of it is named.
         load: half width that other load adds to what rests on own runs, log seconds.
         deadline_seconds: that is asked about.
     """
-    asked = [moved(plan, cluster, each) for each in sizes]
+    asked = [moved(plan, cluster, each, job) for each in sizes]
     estimates = predictor.estimate([each.question for each in asked])
     return [
         _answer(predictor, each, estimate, cluster.cores, load, deadline_seconds)
@@ -187,6 +189,7 @@ def grown_answers(
     sizes: Sequence[ClusterConfig],
     at: Sequence[InputSize],
     *,
+    job: KnownJob | None = None,
     ran: Sequence[SizedPlan] = (),
     load: float = 0.0,
     deadline_seconds: float | None = None,
@@ -199,7 +202,7 @@ def grown_answers(
         InvalidValueError: a size cannot be asked about, see `grown_to`.
     """
     rows = plan.workflow.source_rows
-    known = [(1.0, SizedPlan(plan, cluster))]
+    known = [(1.0, SizedPlan(plan, cluster, job))]
     for run in ran:
         other = run.plan.workflow.source_rows
         if rows > 0 and other > 0:
@@ -208,7 +211,7 @@ def grown_answers(
     for grown in [grown_to(plan, each) for each in at]:
         for size in sizes:
             each = moved(grown.plan, cluster, size)
-            there = [(f, moved(one.plan, one.cluster, size).question) for f, one in known]
+            there = [(f, moved(one.plan, one.cluster, size, one.job).question) for f, one in known]
             estimate = grown_estimate(predictor, each.question, grown.factor, there)
             keeps = each.keeps_partitions or (grown.factor != 1 and _has_partitions(plan))
             one_answer = _answer(predictor, each, estimate, cluster.cores, load, deadline_seconds)

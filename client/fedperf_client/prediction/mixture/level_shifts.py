@@ -137,12 +137,14 @@ def workload_changes(
     newest[workload] = columns.source  # the last one of each stays
     upgraded = (columns.source == newest[workload]).astype(np.int64)
     is_first = (columns.queries_before == 0).astype(np.int64)
-    same = _together(workload, platforms, columns.nodes, columns.cores, is_first)
+    same = _together(workload, platforms, columns.nodes, columns.cores, is_first, columns.mark)
+    has_rows = columns.source_rows > 0
+    size = np.log1p(np.where(has_rows, columns.source_rows, columns.read_bytes))
     days = columns.finished_at // _DAY_US
     for is_upgrade, sides in ((True, upgraded), *[(False, days)] * MOST_CHANGES):
         repeats_of = 2 * same + upgraded
         repeats = Repeats.of(repeats_of, np.zeros_like(same), today)
-        splits = _splits(_Work(workload, same, sides, np.log1p(columns.source_rows)), today)
+        splits = _splits(_Work(workload, same, sides, size), today)
         for before, after, tries in splits:
             level = 1 - (1 - SURE) / tries
             belief = repeats.belief(int(repeats_of[before[0]]))
@@ -172,13 +174,13 @@ class _Work(NamedTuple):
         workload: its number, from 0 on.
         same: the same for those of a workload on the same resources.
         sides: runs of one side are never told apart.
-        log_rows: of all sources.
+        log_size: of the rows of all sources; of unknown ones of the bytes that were read.
     """
 
     workload: Ints
     same: Ints
     sides: Ints
-    log_rows: Floats
+    log_size: Floats
 
 
 def _splits(work: _Work, log_seconds: Floats) -> list[tuple[Ints, Ints, float]]:
@@ -196,7 +198,7 @@ def _splits(work: _Work, log_seconds: Floats) -> list[tuple[Ints, Ints, float]]:
     at = np.flatnonzero(~is_first & (np.diff(sides, prepend=-1) != 0))
     tries = np.bincount(workload[at], minlength=workload.max(initial=-1) + 1)
     begin, end = begins[group[at]], ends[group[at]]
-    rows, logs = _Halves.of(work.log_rows[order], begin, at, end), log_seconds[order]
+    rows, logs = _Halves.of(work.log_size[order], begin, at, end), log_seconds[order]
     times = _Halves.of(logs, begin, at, end)
     alike = np.abs(rows.apart) <= math.log(ALIKE_ROWS)
     chance = np.where(alike, times.chance * tries[workload[at]], 1.0)

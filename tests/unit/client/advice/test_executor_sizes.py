@@ -3,7 +3,8 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -21,10 +22,10 @@ from fedperf_client.advice.spark_application import (
     newest_of_each,
 )
 from fedperf_client.diagnosis.spark_settings import SparkSettings
-from fedperf_client.prediction.mixture.intervals import Estimate
+from fedperf_client.prediction.mixture.intervals import Basis, Estimate, RestsOn
 from fedperf_client.prediction.mixture.matched_folds import Asks
 from fedperf_client.prediction.mixture.spreads import Student
-from fedperf_shared.execution import ClusterConfig, Execution, Measurement, SizedPlan
+from fedperf_shared.execution import ClusterConfig, Execution, Measurement, Origin, SizedPlan
 from fedperf_shared.workflow.vocabulary import RUNS_PYTHON, Complexity, Platform
 from tests.fakes.measured_logs import FakeTask, log_of
 from tests.unit.client.executions import START, chain_plan, make_execution
@@ -113,6 +114,28 @@ def test_the_whole_is_its_queries_slow_together_and_the_time_beside_them() -> No
     assert time.chance_within(time.p90_seconds) == pytest.approx(0.9)
     assert time.chance_within(11.0) == 0.0
     assert time.chance_within(1e6) == 0.99
+
+
+def test_no_size_is_faster_than_its_slots_can_do_the_work() -> None:
+    """Tasks of 2,880 s in 90 s of 32 cores, and 20 s without any task."""
+    application = ran(task_seconds=2880.0, idle_seconds=20.0)
+    optimist = by(lambda _: 50.0)
+    found = executor_advice(application, optimist, core_seconds, deadline_seconds=150.0)
+    medians = {each.cluster.cores: each.median_seconds for each in found.times}
+    assert medians[8] == pytest.approx(20 + 360)
+    assert medians[16] == pytest.approx(20 + 180)
+    assert [medians[32], medians[64]] == pytest.approx([110, 110])
+    for each in found.times:
+        least = application.least_seconds(each.cluster.cores)
+        assert min(each.seconds) >= least - 1e-9
+        assert each.chance_within(least * 0.99) == 0.0
+        assert each.p90_seconds > each.median_seconds
+    assert found.best.cluster.cores == 32
+
+
+def test_slots_are_of_the_cores_that_a_task_takes() -> None:
+    application = ran(task_seconds=1000.0, settings={**CLUSTER, "spark.task.cpus": "4"})
+    assert application.least_seconds(8) == pytest.approx(500.0)
 
 
 def test_queries_that_ran_at_once_are_not_added_up() -> None:
@@ -272,6 +295,21 @@ def test_what_came_before_the_first_query_is_counted_once(tmp_path: Path) -> Non
     assert found.narrow_seconds == pytest.approx(5.0)  # never more than the queries
 
 
+def test_a_log_tells_the_time_of_its_tasks_and_that_without_any(tmp_path: Path) -> None:
+    """Two tasks side by side from second 1 to 5, one of 3 s from second 7 on, in 10 s."""
+    stages = [[FakeTask(1000, 5000), FakeTask(1000, 5000)], [FakeTask(7000, 10_000)]]
+    (job,), _ = log_of(*stages).jobs(tmp_path)
+    record = ApplicationRecord()
+    record.add_job(job)
+    ended = datetime.fromtimestamp(job.ended_at / 1000, UTC)
+    record.add_query(replace(query(10.0), finished_at=ended))
+    found = record.finished()
+    assert found is not None
+    assert found.task_seconds == pytest.approx(11.0)
+    assert found.idle_seconds == pytest.approx(found.wall_seconds - 7.0)
+    assert found.least_seconds(1) >= 11.0
+
+
 def test_an_engine_here_is_compared_with_the_queries_alone() -> None:
     home = ClusterConfig(nodes=1, cores=2, memory_bytes=8 * GIB)
 
@@ -343,3 +381,20 @@ def test_two_interactive_applications_are_two_jobs(name: str, group: str, tmp_pa
     found = record.finished()
     assert found is not None
     assert found.group == group
+
+
+def test_queries_of_unknown_rows_are_asked_about_on_no_other_engine() -> None:
+    unknown = replace(query(), origin=Origin(rows_known=0.0))
+    here = ClusterConfig(1, 4, 8 * GIB)
+    assert set(advised(ran(query()), home=here).elsewhere) != set()
+    assert advised(ran(query(), unknown), home=here).elsewhere == {}
+
+
+def test_a_size_of_which_nothing_is_known_keeps_no_deadline() -> None:
+    def estimates(questions: Sequence[SizedPlan]) -> list[Estimate]:
+        basis = Basis(RestsOn.UNKNOWN_ROWS)
+        around = partial(Estimate.around, kind=Asks.SEEN, level=0.9, inside=False, basis=basis)
+        return [around(0.0, Student(SPREAD, 1e6)) for _ in questions]
+
+    found = executor_advice(ran(), estimates, core_seconds, deadline_seconds=1e5)
+    assert found.keeps_deadline is False

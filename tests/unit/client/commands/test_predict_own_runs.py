@@ -80,6 +80,35 @@ def test_after_an_upgrade_the_level_since_counts(
     assert NEW.source in fedperf(empty, "predict", "execution-6").out
 
 
+def test_an_upgrade_is_known_of_jobs_whose_rows_nobody_counted(empty: Home) -> None:
+    unknown = [replace(origin, rows_known=0.0, tasks=8) for origin in (OLD, NEW)]
+    made = nights(empty, [(60, unknown[0])] * 5)
+    plan = made[0].plan
+    sources = tuple(replace(each, output_rows=0.0) for each in plan.workflow.operators)
+    blind = replace(plan, workflow=replace(plan.workflow, operators=sources))
+    with ExecutionStore.open(empty.store) as store:
+        store.delete([each.execution_id for each in made])
+        times = ((60, 0), (62, 0), (58, 0), (61, 0), (59, 0), (180, 1), (183, 1))
+        for number, (seconds, side) in enumerate(times):
+            moment = START + timedelta(days=number)
+            store.add(
+                [
+                    replace(
+                        made[0],
+                        execution_id=f"blind-{number}",
+                        plan=blind,
+                        origin=unknown[side],
+                        measurement=Measurement(seconds),
+                        finished_at=moment,
+                    )
+                ]
+            )
+    _, facts, answer = ask(empty, "blind-6")
+    assert answer["p50_seconds"] == pytest.approx(181, rel=0.03)
+    assert facts["change"]["ratio"] == pytest.approx(3.03, rel=0.01)  # type: ignore[index]
+    assert answer["rests_on"] == "own runs of it"
+
+
 def test_what_became_faster_counts_as_well_since_a_day(empty: Home) -> None:
     nights(empty, [(each, OLD) for each in (60, 62, 58, 61, 59, 60, 61, 20, 21, 20, 19)])
     code, facts, answer = ask(empty, "--execution", "execution-0", "--deadline", "35s")
