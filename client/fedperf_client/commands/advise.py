@@ -172,7 +172,8 @@ def advise(
     if plot is not None:
         require_chart_file(plot)
     with ExitStack() as stack:
-        store = stack.enter_context(ExecutionStore.open(home.store))
+        opened = ExecutionStore.open if execute else ExecutionStore.open_to_read
+        store = stack.enter_context(opened(home.store))
         with opened_kept(home, store, json=json) as kept:
             job, profiler = _job(stack, store, kept, source, execution=execution, data=data)
             if execute:
@@ -266,8 +267,7 @@ def _wishes(job: "Job", kept: "KeptPredictor", asked: _AdviceOptions) -> "Wishes
     named = None if asked.platforms is None else constraints.parse_platforms(asked.platforms)
     elsewhere = job.program is None
     known = {*job.today.platforms, *kept.predictor.candidates.hull.platforms}
-    if named is None and job.known is not None and not job.known.has_rows:
-        named = constraints.known_alone(job.today, pins.values())
+    named = named or constraints.known_alone(job.known, job.today, pins.values())
     caps, others = constraints.parse_memory(asked.memory)
     constraints.require_measured(caps, others, job.today, job.peak_bytes)
     return constraints.Wishes(
