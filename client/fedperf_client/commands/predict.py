@@ -70,10 +70,10 @@ def predict(
     """Predict how long a workflow takes, how sure that is, and whether a deadline will hold.
 
     With --at it is the same work on more or less data. With --campaign it is a job that was
-    profiled, at any values of its columns. P50 is the
-    median, P90 what nine of ten executions stay below. A question outside of what was seen is
-    marked as extrapolating, and its interval is wider. Exit code 7: nothing that was asked
-    about keeps the deadline, or none is promised so far from all that ran.
+    profiled, at any values of its columns. P50 is the median, P90 what nine of ten executions stay
+    below. A question outside of what was seen is marked as extrapolating, and its interval is
+    wider. Exit code 7: nothing that was asked about keeps the deadline, or none is promised so far
+    from all that ran.
     """
     from fedperf_client.drift.streams import recent_drift
     from fedperf_client.home.config import write_private
@@ -107,7 +107,7 @@ def predict(
         require_chart_file(plot)
         if len(inputs) > 1:
             raise typer.BadParameter("--plot draws one size of the input")
-    with ExecutionStore.open(home.store) as store:
+    with ExecutionStore.open_to_read(home.store) as store:
         _require_no_campaign(home, workflow)
         plan, cluster_or, own = _asked(store, workflow, execution, platform)
         runs = _runs_like(store, own, plan)
@@ -170,17 +170,28 @@ def models(context: typer.Context, json: Json = False) -> None:
     """
     from fedperf_client.home.config import write_private
     from fedperf_client.home.store import ExecutionStore
-    from fedperf_client.prediction.answers.explanation import lines_of, rows_of, rules_of
+    from fedperf_client.prediction.answers.explanation import (
+        in_short,
+        lines_of,
+        rows_of,
+        rules_of,
+    )
 
     home = _home(context)
-    with ExecutionStore.open(home.store) as store, opened_kept(home, store, json=json) as kept:
+    with (
+        ExecutionStore.open_to_read(home.store) as store,
+        opened_kept(home, store, json=json) as kept,
+    ):
         kept.predictor.outcome()  # for questions inside, asked or not
         kept.keep(write_private)
     say_if_nothing_is_known(kept)
     outcomes = kept.predictor.outcomes.values()
     show_rows(rows_of(outcomes) if json else lines_of(outcomes), json=json, empty="")
-    for each in () if json else rules_of(outcomes):
-        typer.echo(each)
+    if json:
+        return
+    for each in (*rules_of(outcomes), in_short(outcomes)):
+        if each is not None:
+            typer.echo(each)
 
 
 def gain(
@@ -214,7 +225,7 @@ def gain(
     models = FetchedModels(home.models)
     has_joined = models.newest is not None
     asked = None if held_out is None else list(executions_of(held_out))
-    with ExecutionStore.open(home.store) as store:
+    with ExecutionStore.open_to_read(home.store) as store:
         own = columns_at_home(store)
         own = own.take(own.is_ok)
         if asked is not None:
