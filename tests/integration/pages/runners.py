@@ -30,6 +30,7 @@ STAND_INS = (
     ("2026-11-20", "2025-06-17"),
     # what takes long, in small; a deadline that is kept
     ("rows=3.2M", "rows=320k"),
+    ("--cores 64,128,256", "--cores 1,2,4"),
     ("--deadline 3m", "--deadline 30m"),
     ("--deadline 10s", "--deadline 30m"),
     ("--executions 100", "--executions 12"),
