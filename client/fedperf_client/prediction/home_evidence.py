@@ -14,6 +14,7 @@ from fedperf_client.drift.streams import StreamDrift, streams_of, streams_until
 from fedperf_client.prediction.columns import (
     ExecutionColumns,
     Ints,
+    Mask,
     numbered,
     platform_sets,
     unpacked_pairs,
@@ -36,6 +37,9 @@ from fedperf_shared.execution import ClusterConfig
 from fedperf_shared.workflow.vocabulary import NAMED_PLATFORMS, OperatorKind, Platform
 
 _ROWS_AT_ONCE = 2**15
+
+_BEFORE = 0x5BF0_3635_1A2C_97E1
+"""Makes of a configuration's number that of its runs before a change."""
 
 Clusters = Mapping[Platform, tuple[ClusterConfig, ...]]
 
@@ -92,7 +96,8 @@ class HomeEvidence:
         learnt = ended.take(chosen)
         pairs = _Pairs.of(ended)
         kinds = platform_sets(pairs.platforms[:, list(NAMED_PLATFORMS)])
-        today, changes = workload_changes(ended, kinds, as_of_today(ended.log_seconds, streams))
+        level = as_of_today(ended.log_seconds, streams)
+        today, is_moved, changes = workload_changes(ended, kinds, level)
         then_level = as_of_today(ended.log_seconds, then)[:until]
         return cls(
             learnt,
@@ -100,7 +105,7 @@ class HomeEvidence:
             _groups(learnt),
             HomeFacts(
                 _hull(ended, pairs),
-                Repeats.of(ended.configuration, kinds, today),
+                Repeats.of(_as_they_are(ended.configuration, is_moved), kinds, today),
                 _clusters(ended, pairs.platforms),
                 tuple(drift for stream in streams for drift in stream.drifts),
                 LowerBounds.of(cut.configuration.tolist(), cut.log_seconds),
@@ -126,6 +131,15 @@ class HomeEvidence:
         samples = Samples(features, self.learnt.cell, starts)
         places = Places(np.log(self.learnt.cores), np.log1p(self.learnt.source_rows))
         return KnownRuns(samples, self.log_seconds, places, self.groups)
+
+
+def _as_they_are(configurations: Ints, is_moved: Mask) -> Ints:
+    """Configurations, where runs from before a change stand apart from those since, if there are.
+
+    What a job takes since is known from its runs since; older ones tell how repeats differ.
+    """
+    has_newer = np.isin(configurations, configurations[~is_moved])
+    return np.where(is_moved & has_newer, configurations ^ _BEFORE, configurations)
 
 
 def _groups(learnt: ExecutionColumns) -> Ints:
