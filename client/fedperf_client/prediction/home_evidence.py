@@ -14,6 +14,7 @@ from fedperf_client.drift.streams import StreamDrift, streams_of, streams_until
 from fedperf_client.prediction.columns import (
     ExecutionColumns,
     Ints,
+    Mask,
     numbered,
     platform_sets,
     unpacked_pairs,
@@ -36,6 +37,9 @@ from fedperf_shared.execution import ClusterConfig
 from fedperf_shared.workflow.vocabulary import NAMED_PLATFORMS, OperatorKind, Platform
 
 _ROWS_AT_ONCE = 2**15
+
+_BEFORE = 0x5BF0_3635_1A2C_97E1
+"""Makes of a configuration's number that of its runs before a change."""
 
 Clusters = Mapping[Platform, tuple[ClusterConfig, ...]]
 
@@ -100,10 +104,12 @@ class HomeEvidence:
         pairs = _Pairs.of(ended)
         kinds = platform_sets(pairs.platforms[:, list(NAMED_PLATFORMS)])
         repeated, bounds = ended.job == 0, cut.take(cut.job == 0)
-        today, changes = workload_changes(ended, kinds, as_of_today(ended.log_seconds, streams))
+        level = as_of_today(ended.log_seconds, streams)
+        today, is_moved, changes = workload_changes(ended, kinds, level)
+        configurations = _as_they_are(ended.configuration, is_moved)
         then_level = as_of_today(ended.log_seconds, then)[:until]
         alone = everything.take(everything.is_ok & ~everything.teaches)
-        alone_today, of_alone = workload_changes(alone, _kinds(alone), alone.log_seconds)
+        alone_today, _, of_alone = workload_changes(alone, _kinds(alone), alone.log_seconds)
         log_seconds = everything.log_seconds.copy()
         log_seconds[everything.is_ok & everything.teaches] = today
         log_seconds[everything.is_ok & ~everything.teaches] = alone_today
@@ -114,7 +120,7 @@ class HomeEvidence:
             _groups(learnt),
             HomeFacts(
                 _hull(ended, pairs),
-                Repeats.of(ended.configuration[repeated], kinds[repeated], today[repeated]),
+                Repeats.of(configurations[repeated], kinds[repeated], today[repeated]),
                 _clusters(ended, pairs.platforms),
                 tuple(drift for stream in streams for drift in stream.drifts),
                 LowerBounds.of(bounds.configuration.tolist(), bounds.log_seconds),
@@ -158,6 +164,15 @@ def _runs_apart(columns: ExecutionColumns, log_seconds: Floats) -> RunsApart:
         columns.is_ok[rows],
         log_seconds[rows],
     )
+
+
+def _as_they_are(configurations: Ints, is_moved: Mask) -> Ints:
+    """Configurations, where runs from before a change stand apart from those since, if there are.
+
+    What a job takes since is known from its runs since; older ones tell how repeats differ.
+    """
+    has_newer = np.isin(configurations, configurations[~is_moved])
+    return np.where(is_moved & has_newer, configurations ^ _BEFORE, configurations)
 
 
 def _groups(learnt: ExecutionColumns) -> Ints:

@@ -23,7 +23,7 @@ import numpy as np
 from scipy.special import stdtr
 
 from fedperf_client.drift.streams import ObservedExecutions, Stream, streams_of
-from fedperf_client.prediction.columns import ExecutionColumns, Ints, numbered
+from fedperf_client.prediction.columns import ExecutionColumns, Ints, Mask, numbered
 from fedperf_client.prediction.evidence import History, Samples
 from fedperf_client.prediction.learners.residual_learners import PUBLIC
 from fedperf_client.prediction.mixture.mixture import KnownRuns
@@ -123,8 +123,8 @@ def median_change(
 
 def workload_changes(
     columns: ExecutionColumns, platforms: Ints, log_seconds: Floats
-) -> tuple[Floats, tuple[WorkloadChange, ...]]:
-    """Log seconds as they would be today, and the last change of every workload that changed.
+) -> tuple[Floats, Mask, tuple[WorkloadChange, ...]]:
+    """Log seconds as they would be today, which are moved, and each workload's last change.
 
     Args:
         columns: executions that ended well, in the order in which they finished.
@@ -132,6 +132,7 @@ def workload_changes(
         log_seconds: of each, without what changed whole kinds of work.
     """
     today, found = log_seconds.copy(), dict[int, WorkloadChange]()
+    moved = np.zeros(len(today), np.bool_)
     workload = columns.workload_index()
     newest = np.zeros(workload.max(initial=-1) + 1, np.int64)
     newest[workload] = columns.source  # the last one of each stays
@@ -152,7 +153,9 @@ def workload_changes(
             if not change.is_sure:
                 continue
             since = int(after[0])
-            today[(workload == workload[since]) & (sides < sides[since])] += change.log_ratio
+            before_it = (workload == workload[since]) & (sides < sides[since])
+            today[before_it] += change.log_ratio
+            moved |= before_it
             one = WorkloadChange(
                 int(columns.workload[since]),
                 int(columns.number[since]),
@@ -164,7 +167,7 @@ def workload_changes(
             )
             if one.workload not in found or one.since > found[one.workload].since:
                 found[one.workload] = one
-    return today, tuple(found.values())
+    return today, moved, tuple(found.values())
 
 
 class _Work(NamedTuple):

@@ -78,8 +78,6 @@ class RepeatBelief:
             evidence: log likelihood of every belief on the grid, as `_evidence` gives it.
             sure: log units by which it may be off.
         """
-        if not np.ptp(evidence):  # the grid is coarser than what is believed
-            return self
         off = (_LOG_GRID[0] - math.log(self.sd)) ** 2 + (_LOG_GRID[1] - math.log(self.count)) ** 2
         likely = evidence - off / (2 * sure**2)
         row, column = np.unravel_index(int(np.argmax(likely)), likely.shape)
