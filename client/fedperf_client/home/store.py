@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedperf_client.home import segments
+from fedperf_client.home.counted_rows import CountedRows
 from fedperf_client.home.execution_ids import (
     MOST_NAMED,
     SHORTEST_ID,
@@ -117,6 +118,7 @@ class ExecutionStore(Closing):
         self._connection = connection
         self._path = path
         self._is_unchanged = is_unchanged
+        self.counted_rows = CountedRows(connection, path)
 
     @classmethod
     def open(cls, path: Path) -> Self:

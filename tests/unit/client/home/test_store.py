@@ -161,7 +161,7 @@ def test_an_older_store_is_brought_up_to_date_and_loses_nothing(path: Path, vers
         for added_in, columns in ADDED_COLUMNS.items():
             for column in columns.split() if version < added_in else ():
                 connection.execute(f"ALTER TABLE execution DROP COLUMN {column}")
-        for added_in, table in ((2, "source"), (5, "segment"), (5, "state")):
+        for added_in, table in ((2, "source"), (5, "segment"), (5, "state"), (6, "counted_rows")):
             if version < added_in:
                 connection.execute(f"DROP TABLE {table}")
         connection.execute(f"PRAGMA user_version = {version}")
@@ -399,8 +399,9 @@ def test_importing_the_store_imports_nothing_heavy() -> None:
 
 def test_plans_are_stored_compactly(path: Path) -> None:
     with ExecutionStore.open(path) as store:
+        empty = path.stat().st_size
         store.add([make_execution(n, plan=chain_plan(20)) for n in range(200)])
-    assert path.stat().st_size < 200 * 1000
+    assert path.stat().st_size - empty < 200 * 1000
 
 
 def test_an_execution_is_found_by_its_id_and_nobody_else_is(tmp_path: Path) -> None:
