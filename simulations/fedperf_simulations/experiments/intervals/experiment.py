@@ -55,6 +55,7 @@ LOOKS: Mapping[str, int] = {
     sql_queries.PART.name: 2,
     scale_outs.PART.name: 2,
     repeats.PUBLIC.name: 2,
+    own_runs.PART.name: 1,
     deadlines.PART.name: 2,
     unknown_kinds.PART.name: 2,
 }
