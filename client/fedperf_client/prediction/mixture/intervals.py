@@ -80,7 +80,7 @@ Sizes = tuple[float, ...]
 Ends = tuple[Sizes, Sizes]
 """The least and the most of each."""
 
-_ROWS, _CORES = 0, 2
+ROWS, CORES = 0, 2
 _NOWHERE: Ends = ((math.inf,) * 6, (-math.inf,) * 6)
 
 
@@ -324,8 +324,8 @@ class Hull:
             min(
                 _nearness(sizes[at], (low[at], high[at]), known, strange)
                 for at, known, strange in (
-                    (_ROWS, KNOWN_ROWS, STRANGE_ROWS),
-                    (_CORES, KNOWN_CORES, STRANGE_CORES),
+                    (ROWS, KNOWN_ROWS, STRANGE_ROWS),
+                    (CORES, KNOWN_CORES, STRANGE_CORES),
                 )
             )
             for low, high in ends
