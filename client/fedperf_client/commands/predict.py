@@ -177,6 +177,7 @@ def models(context: typer.Context, json: Json = False) -> None:
     from fedperf_client.prediction.answers.explanation import (
         in_short,
         lines_of,
+        names_of,
         rows_of,
         rules_of,
     )
@@ -186,11 +187,19 @@ def models(context: typer.Context, json: Json = False) -> None:
         ExecutionStore.open_to_read(home.store) as store,
         opened_kept(home, store, json=json) as kept,
     ):
-        kept.predictor.outcome()  # for questions inside, asked or not
+        mixes = kept.predictor.at_home()
+        for mix in mixes.values():
+            mix.outcome()  # for questions inside, asked or not
         kept.keep(write_private)
     say_if_nothing_is_known(kept)
-    outcomes = kept.predictor.outcomes.values()
-    show_rows(rows_of(outcomes) if json else lines_of(outcomes), json=json, empty="")
+    told = rows_of if json else lines_of
+    outcomes = [each for mix in mixes.values() for each in mix.outcomes.values()]
+    rows = [
+        {"engines": names_of(kin), **row}
+        for kin, mix in mixes.items()
+        for row in told(mix.outcomes.values())
+    ]
+    show_rows(rows, json=json, empty="")
     if json:
         return
     for each in (*rules_of(outcomes), in_short(outcomes)):

@@ -137,11 +137,6 @@ def unpacked_pairs(pairs: NDArray[np.uint8]) -> Mask:
     return np.unpackbits(pairs, axis=1, count=_PAIRS).view(np.bool_)
 
 
-def platform_sets(used: Mask) -> Ints:
-    """A number for the set of named platforms that each uses, of `used` [executions, platforms]."""
-    return np.packbits(used, axis=1)[:, 0].astype(np.int64)
-
-
 def encoded(executions: Sequence[Execution], start: PredictLog) -> dict[str, NDArray[Any]]:
     """The columns of those that were measured, `number` their place, and flat `features`.
 

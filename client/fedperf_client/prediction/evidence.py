@@ -9,6 +9,8 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import reduce
+from operator import or_
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -19,10 +21,14 @@ from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import Execution, Remark, SizedPlan
 from fedperf_shared.releases.basis import cell_of
 from fedperf_shared.workflow.flat import FLAT_FEATURES, PLAN_COLUMNS, flatten
-from fedperf_shared.workflow.vocabulary import NAMED_PLATFORMS, OperatorKind
+from fedperf_shared.workflow.graph import Plan
+from fedperf_shared.workflow.vocabulary import NAMED_PLATFORMS, OperatorKind, Platform
 
 _COUNTS = len(OperatorKind) * len(NAMED_PLATFORMS)
 _AT_ONCE = 128
+
+UNNAMED = 1 << 2 * len(NAMED_PLATFORMS)
+"""The engine of all platforms without a name, see `engine_of`."""
 
 
 class InvalidHistoryError(InvalidInputError):
@@ -116,19 +122,28 @@ class Samples:
             layout; float64.
         cells: cell of the public basis, or number of the public point; int64 [questions].
         starts: log seconds that each start model (shared, public) predicts, float64 [questions].
+        shares: of an execution that each counts as where a learner is fitted, float64
+            [questions]; None where all count fully.
     """
 
     features: Floats
     cells: NDArray[np.int64]
     starts: Mapping[str, Floats]
+    shares: Floats | None = None
 
     def __len__(self) -> int:
         return len(self.cells)
 
+    @property
+    def weights(self) -> Floats:
+        """How much each counts where a learner is fitted, [questions]."""
+        return np.ones(len(self)) if self.shares is None else self.shares
+
     def take(self, rows: NDArray[np.int64]) -> "Samples":
         """Those rows."""
         starts = {name: values[rows] for name, values in self.starts.items()}
-        return Samples(self.features[rows], self.cells[rows], starts)
+        shares = None if self.shares is None else self.shares[rows]
+        return Samples(self.features[rows], self.cells[rows], starts, shares)
 
     def configurations(self) -> NDArray[np.int64]:
         """For each question a number, the same for two that no feature tells apart."""
@@ -203,6 +218,25 @@ def _identity(question: SizedPlan, features: NDArray[np.float32], cell: int) -> 
         return Identity(*numbers)
     mark = number_of(f"{job.tasks} {job.description}".encode())
     return Identity(*numbers, float(job.read_bytes), mark)
+
+
+def engine_of(pair: tuple[OperatorKind, Platform]) -> int:
+    """The bit of whatever engine runs a kind on a platform.
+
+    Commands that are run as a whole say nothing of operators, nor these of them. Platforms without
+    a name share one bit.
+    """
+    kind, platform = pair
+    if platform not in NAMED_PLATFORMS:
+        return UNNAMED
+    return 1 << platform + (len(NAMED_PLATFORMS) if kind is OperatorKind.COMMAND else 0)
+
+
+def engines_of(plan: Plan) -> int:
+    """The bits of all engines of a plan."""
+    kinds = (operator.kind for operator in plan.workflow.operators)
+    pairs = zip(kinds, plan.platforms, strict=True)
+    return reduce(or_, map(engine_of, pairs))
 
 
 def configuration_of(features: NDArray[np.float32], cell: int) -> int:

@@ -6,6 +6,7 @@
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,10 +17,9 @@ from fedperf_client.prediction.columns import (
     Ints,
     Mask,
     numbered,
-    platform_sets,
     unpacked_pairs,
 )
-from fedperf_client.prediction.evidence import Samples
+from fedperf_client.prediction.evidence import UNNAMED, Samples, engine_of
 from fedperf_client.prediction.learnt_part import learnt_part, learnt_until
 from fedperf_client.prediction.mixture.intervals import Ends, Hull, Pair
 from fedperf_client.prediction.mixture.level_shifts import (
@@ -30,11 +30,11 @@ from fedperf_client.prediction.mixture.level_shifts import (
 )
 from fedperf_client.prediction.mixture.lower_bounds import LowerBounds
 from fedperf_client.prediction.mixture.matched_folds import Places
-from fedperf_client.prediction.mixture.mixture import KnownRuns
+from fedperf_client.prediction.mixture.mixture import KnownRuns, groups_of
 from fedperf_client.prediction.mixture.repeat_spread import Repeats, RunsApart
 from fedperf_client.prediction.prediction import Floats
 from fedperf_shared.execution import ClusterConfig
-from fedperf_shared.workflow.vocabulary import NAMED_PLATFORMS, OperatorKind, Platform
+from fedperf_shared.workflow.vocabulary import OperatorKind, Platform
 
 _ROWS_AT_ONCE = 2**15
 
@@ -102,14 +102,16 @@ class HomeEvidence:
         chosen = learnt_part(part)
         learnt = ended.take(chosen)
         pairs = _Pairs.of(ended)
-        kinds = platform_sets(pairs.platforms[:, list(NAMED_PLATFORMS)])
+        kinds = pairs.engines
         repeated, bounds = ended.job == 0, cut.take(cut.job == 0)
         level = as_of_today(ended.log_seconds, streams)
         today, is_moved, changes = workload_changes(ended, kinds, level)
         configurations = _as_they_are(ended.configuration, is_moved)
         then_level = as_of_today(ended.log_seconds, then)[:until]
         alone = everything.take(everything.is_ok & ~everything.teaches)
-        alone_today, _, of_alone = workload_changes(alone, _kinds(alone), alone.log_seconds)
+        alone_today, _, of_alone = workload_changes(
+            alone, _Pairs.of(alone).engines, alone.log_seconds
+        )
         log_seconds = everything.log_seconds.copy()
         log_seconds[everything.is_ok & everything.teaches] = today
         log_seconds[everything.is_ok & ~everything.teaches] = alone_today
@@ -117,9 +119,9 @@ class HomeEvidence:
         return cls(
             learnt,
             workload_changes(part, kinds[:until], then_level)[0][chosen],
-            _groups(learnt),
+            groups_of(learnt.workload, learnt.configuration),
             HomeFacts(
-                _hull(ended, pairs),
+                Hull(pairs.ends),
                 Repeats.of(configurations[repeated], kinds[repeated], today[repeated]),
                 _clusters(ended, pairs.platforms),
                 tuple(drift for stream in streams for drift in stream.drifts),
@@ -149,10 +151,6 @@ class HomeEvidence:
         return KnownRuns(samples, self.log_seconds, places, self.groups)
 
 
-def _kinds(columns: ExecutionColumns) -> Ints:
-    return platform_sets(_Pairs.of(columns).platforms[:, list(NAMED_PLATFORMS)])
-
-
 def _runs_apart(columns: ExecutionColumns, log_seconds: Floats) -> RunsApart:
     rows = np.argsort(columns.job, kind="stable")
     return RunsApart(
@@ -175,14 +173,6 @@ def _as_they_are(configurations: Ints, is_moved: Mask) -> Ints:
     return np.where(is_moved & has_newer, configurations ^ _BEFORE, configurations)
 
 
-def _groups(learnt: ExecutionColumns) -> Ints:
-    """Workload numbers; of one workload alone its configurations, of one of these its repeats."""
-    groups = learnt.workload_index()
-    if groups.max(initial=0) == 0:
-        groups = numbered(learnt.configuration)
-    return np.arange(len(learnt)) if groups.max(initial=0) == 0 else groups
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class _Pairs:
     """Kinds on platforms over all executions.
@@ -190,55 +180,47 @@ class _Pairs:
     Attributes:
         ends: of each that was seen, see `Hull`.
         platforms: which each execution uses, [executions, platforms].
+        engines: of each, as of `Likeness.engines`, [executions].
     """
 
     ends: Mapping[Pair, Ends]
     platforms: NDArray[np.bool_]
+    engines: Ints
 
     @classmethod
     def of(cls, columns: ExecutionColumns) -> "_Pairs":
         """Part after part, so that memory does not grow with all pairs of all executions."""
         count, kinds, platforms = len(columns), len(OperatorKind), len(Platform)
-        rows, cores = np.log1p(columns.source_rows), np.log(columns.cores)
-        lowest, highest = np.full((2, 2, kinds * platforms), np.inf)
-        used = np.zeros((count, platforms), np.bool_)
+        sizes = (
+            np.log1p(columns.source_rows),
+            np.log1p(columns.largest_rows),
+            np.log(columns.cores),
+            np.log(columns.nodes),
+            np.log(columns.operators),
+            np.log(columns.cores / columns.nodes),
+        )
+        lowest, highest = np.full((2, kinds * platforms, len(sizes)), np.inf)
+        used, engines = np.zeros((count, platforms), np.bool_), np.zeros(count, np.int64)
+        bits = [engine_of(pair) for pair in product(OperatorKind, Platform)]
         for begin in range(0, count, _ROWS_AT_ONCE):
             part = slice(begin, begin + _ROWS_AT_ONCE)
             pairs = unpacked_pairs(columns.pairs[part])
             used[part] = pairs.reshape(-1, kinds, platforms).any(axis=1)
+            engines[part] = np.bitwise_or.reduce(pairs * np.array(bits), axis=1)
             for pair in np.flatnonzero(pairs.any(axis=0)).tolist():
-                for place, values in enumerate((rows[part], cores[part])):
-                    seen = values[pairs[:, pair]]
-                    lowest[place, pair] = min(lowest[place, pair], seen.min())
-                    highest[place, pair] = min(highest[place, pair], -seen.max())
+                for place, values in enumerate(sizes):
+                    seen = values[part][pairs[:, pair]]
+                    lowest[pair, place] = min(lowest[pair, place], seen.min())
+                    highest[pair, place] = min(highest[pair, place], -seen.max())
         ends = {
             (OperatorKind(pair // platforms), Platform(pair % platforms)): (
-                float(lowest[0, pair]),
-                float(-highest[0, pair]),
-                float(lowest[1, pair]),
-                float(-highest[1, pair]),
+                tuple(lowest[pair].tolist()),
+                tuple((-highest[pair]).tolist()),
             )
-            for pair in np.flatnonzero(np.isfinite(lowest[0])).tolist()
+            for pair in np.flatnonzero(np.isfinite(lowest[:, 0])).tolist()
         }
-        return cls(ends, used)
-
-
-def _hull(columns: ExecutionColumns, pairs: _Pairs) -> Hull:
-    if len(columns) == 0:
-        return Hull((), (), {}, 0.0)
-    sizes = (
-        np.log1p(columns.source_rows),
-        np.log1p(columns.largest_rows),
-        np.log(columns.cores),
-        np.log(columns.nodes),
-        np.log(columns.operators),
-    )
-    return Hull(
-        tuple(float(each.min()) for each in sizes),
-        tuple(float(each.max()) for each in sizes),
-        pairs.ends,
-        float((columns.cores / columns.nodes).max()),
-    )
+        named = engines & ~UNNAMED
+        return cls(ends, used, np.where(named, named, engines))
 
 
 def _clusters(columns: ExecutionColumns, used: NDArray[np.bool_]) -> Clusters:

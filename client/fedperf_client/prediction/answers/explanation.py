@@ -5,12 +5,14 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from fedperf_client.prediction.evidence import UNNAMED, engine_of
 from fedperf_client.prediction.mixture.intervals import HULL_MARGIN
 from fedperf_client.prediction.mixture.learner_weights import SMALLEST_WEIGHT, STACKED_FROM
 from fedperf_client.prediction.mixture.matched_folds import Asks
 from fedperf_client.prediction.mixture.mixture import MixMember, MixOutcome
 from fedperf_shared.workflow.graph import Plan
 from fedperf_shared.workflow.template import fingerprint
+from fedperf_shared.workflow.vocabulary import NAMED_PLATFORMS, OperatorKind
 
 
 def rows_of(outcomes: Iterable[MixOutcome]) -> list[dict[str, object]]:
@@ -48,8 +50,9 @@ def in_short(outcomes: Iterable[MixOutcome]) -> str | None:
     inside = [each for each in outcomes if each.kind is Asks.SEEN and len(each.errors)]
     if not inside:
         return None
-    _, group = np.unique(inside[0].groups, return_inverse=True)
-    errors = np.bincount(group, np.abs(inside[0].errors)) / np.bincount(group)
+    _, group = np.unique(np.concatenate([each.groups for each in inside]), return_inverse=True)
+    absolute = np.abs(np.concatenate([each.errors for each in inside]))
+    errors = np.bincount(group, absolute) / np.bincount(group)
     half, most = (math.exp(float(np.quantile(errors, share))) for share in (0.5, 0.9))
     return (
         "in short: asked about each workload as if it had never run here, but others like it, "
@@ -78,6 +81,17 @@ def rules_of(outcomes: Iterable[MixOutcome]) -> list[str]:
             "in each question most weight comes first"
         )
     return told
+
+
+def names_of(engines: int) -> str:
+    """The engines of a mix for people, from bits as of `engine_of`; commands are an own one."""
+    named = {engine_of((OperatorKind.OTHER, each)): each.name.lower() for each in NAMED_PLATFORMS}
+    commands = {
+        engine_of((OperatorKind.COMMAND, each)): f"commands on {each.name.lower()}"
+        for each in NAMED_PLATFORMS
+    }
+    of_bits = {**named, **commands, UNNAMED: "others"}
+    return ", ".join(name for bit, name in of_bits.items() if bit & engines)
 
 
 def _why(member: MixMember, outcome: MixOutcome) -> str:

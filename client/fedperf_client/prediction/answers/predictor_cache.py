@@ -33,7 +33,6 @@ from fedperf_client.prediction.learners.additive import Additive
 from fedperf_client.prediction.learners.learner import Learner
 from fedperf_client.prediction.learners.residual_learners import PUBLIC
 from fedperf_client.prediction.mixture.candidates import Candidates
-from fedperf_client.prediction.mixture.learner_catalogue import usable
 from fedperf_client.prediction.mixture.level_shifts import WorkloadChange
 from fedperf_client.prediction.mixture.mixture import KnownRuns, OnProgress
 from fedperf_client.prediction.mixture.personal import PersonalMix
@@ -47,7 +46,7 @@ from fedperf_shared.workflow.vocabulary import Platform
 USUAL_CLUSTER = ClusterConfig(nodes=1, cores=2, memory_bytes=16 * 2**30)
 """The cluster of a question that names none, before any own execution."""
 
-PREDICTOR_VERSION = 8
+PREDICTOR_VERSION = 9
 """Of all code between the columns of executions and an answer: learners, their mix and this file.
 A change of what a stored number means, or of an answer, raises it: see `ENCODER_VERSION`."""
 
@@ -160,7 +159,7 @@ def _predictor(
     learnt: LearntOutcomes, told: HomeFacts, models: FetchedModels, on_progress: OnProgress | None
 ) -> PersonalMix:
     starts, known = models.starts(), learnt.known
-    used = _used(models, len(known), starts)
+    used = _used(models, starts)
     candidates = Candidates(
         known,
         told.hull,
@@ -173,21 +172,21 @@ def _predictor(
         repeats=told.repeats,
     )
     predictor = PersonalMix.of(candidates, used)
-    predictor.outcomes.update(learnt.outcomes)
-    candidates.fits.update(learnt.fits)
+    for (kin, key), outcome in learnt.outcomes.items():
+        predictor.part(kin).outcomes[key] = outcome
+    for (kin, name), fit in learnt.fits.items():
+        predictor.part(kin).candidates.fits[name] = fit
     return predictor
 
 
-def _used(
-    models: FetchedModels, count: int, starts: Mapping[str, PredictLog]
-) -> tuple[Learner, ...]:
-    return tuple(each for each in models.learners() if usable(each, count, starts))
+def _used(models: FetchedModels, starts: Mapping[str, PredictLog]) -> tuple[Learner, ...]:
+    return tuple(each for each in models.learners() if each.start is None or each.start in starts)
 
 
 def _known(home: HomeEvidence, store: ExecutionStore, models: FetchedModels) -> KnownRuns:
     """What is learnt from, in numbers; start models that were fetched are asked about it."""
     starts, learnt = models.starts(), home.learnt
-    used = _used(models, len(learnt), starts)
+    used = _used(models, starts)
     needed = {each.start: starts[each.start] for each in used if each.start is not None}
     own = {name: learnt.start for name, start in needed.items() if start is starts[PUBLIC]}
     others = {name: start for name, start in needed.items() if name not in own}
@@ -203,8 +202,10 @@ def _known(home: HomeEvidence, store: ExecutionStore, models: FetchedModels) -> 
 
 def _pieces(predictor: PersonalMix) -> int:
     """How many outcomes and fits there are to keep."""
-    fits = sum(isinstance(each, Additive) for each in predictor.candidates.fits.values())
-    return len(predictor.outcomes) + fits
+    return sum(
+        len(mix.outcomes) + sum(isinstance(each, Additive) for each in mix.candidates.fits.values())
+        for mix in predictor.mixes().values()
+    )
 
 
 def _digest_of(data: bytes, models: FetchedModels) -> str:

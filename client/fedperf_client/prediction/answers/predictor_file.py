@@ -45,13 +45,13 @@ class LearntOutcomes:
 
     Attributes:
         known: they themselves.
-        outcomes: what weighing came to, for each kind of question asked for so far.
-        fits: members that were needed so far, as far as they are arrays.
+        outcomes: what weighing came to, by engines (`PersonalMix.part`) and kind of question.
+        fits: members that were needed so far, as far as they are arrays, by engines and name.
     """
 
     known: KnownRuns
-    outcomes: Mapping[Key, MixOutcome]
-    fits: Mapping[str, Additive]
+    outcomes: Mapping[tuple[int, Key], MixOutcome]
+    fits: Mapping[tuple[int, str], Additive]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +75,14 @@ def encoded(
 ) -> bytes:
     """The whole file."""
     candidates = predictor.candidates
-    outcomes = list(predictor.outcomes.values())
-    fits = {k: each for k, each in candidates.fits.items() if isinstance(each, Additive)}
+    mixes = predictor.mixes().items()
+    outcomes = [(kin, each) for kin, mix in mixes for each in mix.outcomes.values()]
+    fits = [
+        (kin, name, each)
+        for kin, mix in mixes
+        for name, each in mix.candidates.fits.items()
+        if isinstance(each, Additive)
+    ]
     cut = candidates.cut_short.log_seconds
     bounds = [(key, bound) for key, values in cut.items() for bound in values.tolist()]
     repeats = candidates.repeats
@@ -87,15 +93,15 @@ def encoded(
         "cut/configurations": np.array([key for key, _ in bounds], np.int64),
         "cut/log_seconds": np.array([bound for _, bound in bounds], np.float64),
     }
-    for number, outcome in enumerate(outcomes):
+    for number, (_, outcome) in enumerate(outcomes):
         for name in ("errors", "groups", "rows"):
             arrays[f"outcome/{number}/{name}"] = getattr(outcome, name)
-    for number, member in enumerate(fits.values()):
+    for number, (_, _, member) in enumerate(fits):
         arrays |= {f"fit/{number}/{name}": values for name, values in member.arrays().items()}
     facts = {
-        "fits": [[name, member.start] for name, member in fits.items()],
-        "outcomes": [_outcome_facts(each) for each in outcomes],
-        "hull": _hull_facts(candidates.hull),
+        "fits": [[kin, name, member.start] for kin, name, member in fits],
+        "outcomes": [{"engines": kin, **_outcome_facts(each)} for kin, each in outcomes],
+        "hull": [[*pair, *ends] for pair, ends in sorted(candidates.hull.pairs.items())],
         "drifts": [_drift_facts(each) for each in candidates.drifts],
         "clusters": [
             [int(platform), [astuple(each) for each in found]]
@@ -157,16 +163,8 @@ def _outcome_facts(outcome: MixOutcome) -> dict[str, object]:
         "kind": outcome.kind.value,
         "cut": outcome.cut,
         "folds": outcome.folds,
+        "apart": outcome.apart,
         "members": [[each.name, each.weight, each.error] for each in outcome.members],
-    }
-
-
-def _hull_facts(hull: Hull) -> dict[str, object]:
-    return {
-        "lowest": hull.lowest,
-        "highest": hull.highest,
-        "pairs": [[*pair, *ends] for pair, ends in sorted(hull.pairs.items())],
-        "cores_on_node": hull.cores_on_node,
     }
 
 
@@ -207,31 +205,31 @@ def _learnt(arrays: Arrays, facts: Mapping[str, Any]) -> LearntOutcomes:
             _floats(arrays[f"outcome/{number}/errors"]),
             _whole(arrays[f"outcome/{number}/groups"]),
             _whole(arrays[f"outcome/{number}/rows"]),
+            each["apart"],
         )
         for number, each in enumerate(facts["outcomes"])
     ]
     return LearntOutcomes(
         KnownRuns(samples, _floats(arrays["log_seconds"]), places, _whole(arrays["groups"])),
-        {(each.kind, each.cut): each for each in outcomes},
         {
-            name: Additive.of(start, _below(arrays, f"fit/{number}/"))
-            for number, (name, start) in enumerate(facts["fits"])
+            (told["engines"], (each.kind, each.cut)): each
+            for told, each in zip(facts["outcomes"], outcomes, strict=True)
+        },
+        {
+            (kin, name): Additive.of(start, _below(arrays, f"fit/{number}/"))
+            for number, (kin, name, start) in enumerate(facts["fits"])
         },
     )
 
 
 def _told(arrays: Arrays, facts: Mapping[str, Any]) -> HomeFacts:
-    hull = facts["hull"]
     repeats = _below(arrays, "repeats/")
     return HomeFacts(
         Hull(
-            tuple(hull["lowest"]),
-            tuple(hull["highest"]),
             {
-                (OperatorKind(kind), Platform(platform)): (rows, most_rows, cores, most_cores)
-                for kind, platform, rows, most_rows, cores, most_cores in hull["pairs"]
-            },
-            hull["cores_on_node"],
+                (OperatorKind(kind), Platform(platform)): (tuple(least), tuple(most))
+                for kind, platform, least, most in facts["hull"]
+            }
         ),
         Repeats(
             _whole(repeats["configurations"]),

@@ -7,7 +7,7 @@ cores or rows that anybody measured it need not: speed-ups fade, memory ends, di
 import math
 from collections.abc import Callable
 
-from fedperf_client.prediction.mixture.intervals import Ends, Hull
+from fedperf_client.prediction.mixture.intervals import CORES, ROWS, Ends, Hull
 from fedperf_client.prediction.mixture.matched_folds import LEVEL_STEP
 from fedperf_shared.execution import SizedPlan
 from fedperf_shared.model.start_widths import StartWidth, shipped_widths
@@ -58,7 +58,11 @@ def is_beyond_its_platforms(question: SizedPlan, hull: Hull) -> bool:
     """
     cores = math.log(question.cluster.cores)
     for platform in set(question.plan.platforms):
-        seen = [ends[2:] for (_, where), ends in hull.pairs.items() if where is platform]
+        seen = [
+            (low[CORES], high[CORES])
+            for (_, where), (low, high) in hull.pairs.items()
+            if where is platform
+        ]
         least, most = (min(e[0] for e in seen), max(e[1] for e in seen)) if seen else (cores, cores)
         if not least - LEVEL_STEP <= cores <= most + LEVEL_STEP:
             return True
@@ -77,11 +81,11 @@ def _most(platform: Platform, hull: Hull, measured: _Measured) -> float:
 
 
 def _cores(width: StartWidth, ends: Ends | None) -> float:
-    return _finite(width.most_cores) if ends is None else math.exp(ends[3])
+    return _finite(width.most_cores) if ends is None else math.exp(ends[1][CORES])
 
 
 def _rows(width: StartWidth, ends: Ends | None) -> float:
-    return _finite(width.most_rows) if ends is None else math.expm1(ends[1])
+    return _finite(width.most_rows) if ends is None else math.expm1(ends[1][ROWS])
 
 
 def _finite(value: float) -> float:

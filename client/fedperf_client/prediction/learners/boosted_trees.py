@@ -40,7 +40,13 @@ class BoostedTrees:
         return np.clip(self.trees(asked[:, self.columns]), self.floor, self.ceiling)
 
 
-def fit_boosting(features: Floats, target: Floats, *, linear_leaves: bool = False) -> BoostedTrees:
+def fit_boosting(
+    features: Floats,
+    target: Floats,
+    *,
+    linear_leaves: bool = False,
+    weights: Floats | None = None,
+) -> BoostedTrees:
     """Features -> target. The same input gives the same trees, bit for bit.
 
     Args:
@@ -48,6 +54,7 @@ def fit_boosting(features: Floats, target: Floats, *, linear_leaves: bool = Fals
         target: [rows].
         linear_leaves: leaves hold lines instead of levels; the answer is clipped near the
             targets seen, because lines of small leaves run away.
+        weights: what each row counts as, [rows]; 1 by default.
     """
     columns = varying_columns(features)
     if len(columns) == 0:
@@ -56,9 +63,12 @@ def fit_boosting(features: Floats, target: Floats, *, linear_leaves: bool = Fals
     import lightgbm
 
     leaves = _LINEAR_LEAVES if linear_leaves else {}
-    data = lightgbm.Dataset(features[:, columns], target, params={"verbose": -1, **leaves})
+    data = lightgbm.Dataset(
+        features[:, columns], target, weight=weights, params={"verbose": -1, **leaves}
+    )
+    rows = len(target) if weights is None else round(float(weights.sum()))
     booster = lightgbm.train(
-        _settings(len(target)) | leaves,
+        _settings(rows) | leaves,
         data,
         num_boost_round=ROUNDS,
         keep_training_booster=True,  # else it is written as text and read again
@@ -73,7 +83,8 @@ def _settings(rows: int) -> dict[str, object]:
         "objective": "regression",
         "learning_rate": 0.08,
         "num_leaves": 15 if rows >= _MANY else 7,
-        "min_data_in_leaf": max(2, min(10, rows // 15)),
+        "min_data_in_leaf": 1,
+        "min_sum_hessian_in_leaf": max(2, min(10, rows // 15)),  # weights of its rows
         "min_data_in_bin": 1,
         "max_bin": 63,
         "feature_fraction": 0.4,

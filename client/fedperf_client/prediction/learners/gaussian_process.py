@@ -110,17 +110,19 @@ class GaussianProcess:
         return self._kernel.covariance(self._scaling(asked), self._known)
 
 
-def fit_process(inputs: Floats, target: Floats) -> GaussianProcess:
+def fit_process(inputs: Floats, target: Floats, weights: Floats | None = None) -> GaussianProcess:
     """The process of highest posterior.
 
     Args:
         inputs: any scale, float64 [rows, columns]; columns that tell nothing are left out.
         target: log seconds, or residuals of them, [rows].
+        weights: what each row counts as, [rows]; 1 by default. One of w has noise of 1 / w.
     """
     scaling = Scaling.of(inputs)
-    known, means, counts, within = _without_repeats(scaling(inputs), target)
+    weights = np.ones(len(target)) if weights is None else weights
+    known, means, counts, within = _without_repeats(scaling(inputs), target, weights)
     level = float(np.average(means, weights=counts)) if len(means) else 0.0
-    repeats = float(counts.sum()) - len(counts)
+    repeats = float(np.maximum(counts - 1, 0.0).sum())
     kernel, noise = _Posterior(known, means - level, counts, within, repeats).best()
     covariance = kernel.covariance(known, known) + np.diag(noise / counts)
     factor = np.asarray(np.linalg.cholesky(covariance), dtype=np.float64)
@@ -293,14 +295,18 @@ def _inverse(factor: Floats) -> Floats:
     return np.asarray(np.tril(lower) + np.tril(lower, -1).T)
 
 
-def _without_repeats(inputs: Floats, target: Floats) -> tuple[Floats, Floats, Floats, float]:
-    """Distinct rows, mean and number of their targets, and the squares within them.
+def _without_repeats(
+    inputs: Floats, target: Floats, weights: Floats
+) -> tuple[Floats, Floats, Floats, float]:
+    """Distinct rows, mean and weight of their targets, and the squares within them.
 
     Of more than `MOST_ROWS` distinct rows some are left out, the same ones every time.
     """
-    distinct, place, counts = np.unique(inputs, axis=0, return_inverse=True, return_counts=True)
+    distinct, place = np.unique(inputs, axis=0, return_inverse=True)
     place = place.ravel()
-    means = np.bincount(place, target, minlength=len(counts)) / counts
-    within = np.bincount(place, (target - means[place]) ** 2, minlength=len(counts))
+    counts = np.asarray(np.bincount(place, weights, minlength=len(distinct)), np.float64)
+    means = np.bincount(place, weights * target, minlength=len(counts)) / counts
+    within = np.bincount(place, weights * (target - means[place]) ** 2, minlength=len(counts))
+    within[counts <= 1] = 0.0  # they count as one, which says nothing of noise
     kept = np.linspace(0, len(counts) - 1, min(len(counts), MOST_ROWS)).astype(np.int64)
-    return distinct[kept], means[kept], counts[kept].astype(float), float(within[kept].sum())
+    return distinct[kept], means[kept], counts[kept], float(within[kept].sum())

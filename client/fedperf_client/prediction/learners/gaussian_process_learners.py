@@ -52,7 +52,7 @@ class LocalProcess:
         """Learn the process."""
         from fedperf_client.prediction.learners.gaussian_process import fit_process  # imports scipy
 
-        return FittedProcess(fit_process(samples.features, log_seconds))
+        return FittedProcess(fit_process(samples.features, log_seconds, samples.weights))
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,4 +79,4 @@ class ResidualProcess:
 
         base = self.base.fit(samples, log_seconds)
         left = np.asarray(log_seconds - base(samples))
-        return FittedProcess(fit_process(samples.features, left), base)
+        return FittedProcess(fit_process(samples.features, left, samples.weights), base)

@@ -87,7 +87,11 @@ class LogRidge:
         """Learn the coefficients."""
         return Additive(
             line=fit_ridge(
-                samples.features, log_seconds, degree=self.degree, strengths=self.strengths
+                samples.features,
+                log_seconds,
+                degree=self.degree,
+                strengths=self.strengths,
+                weights=samples.shares,
             )
         )
 
@@ -104,7 +108,12 @@ class Boosting:
 
     def fit(self, samples: Samples, log_seconds: Floats) -> Fitted:
         """Learn the trees."""
-        trees = fit_boosting(samples.features, log_seconds, linear_leaves=self.linear_leaves)
+        trees = fit_boosting(
+            samples.features,
+            log_seconds,
+            linear_leaves=self.linear_leaves,
+            weights=samples.shares,
+        )
         return Additive(trees=trees)
 
 
@@ -119,8 +128,9 @@ class BoostedRidge:
 
     def fit(self, samples: Samples, log_seconds: Floats) -> Fitted:
         """Learn the coefficients, then the trees."""
-        line = fit_ridge(samples.features, log_seconds)
-        trees = fit_boosting(samples.features, log_seconds - line(samples.features))
+        line = fit_ridge(samples.features, log_seconds, weights=samples.shares)
+        left = log_seconds - line(samples.features)
+        trees = fit_boosting(samples.features, left, weights=samples.shares)
         return Additive(line=line, trees=trees)
 
 
@@ -144,7 +154,7 @@ class Forest:
 
         forest = RandomForestRegressor(
             self.trees, max_features="sqrt", min_samples_leaf=2, n_jobs=1, random_state=self.seed
-        ).fit(samples.features[:, columns], log_seconds)
+        ).fit(samples.features[:, columns], log_seconds, samples.shares)
 
         trees = Trees.mean_of([each.tree_ for each in forest.estimators_])
         return Additive(trees=BoostedTrees(columns, trees, -np.inf, np.inf))

@@ -105,7 +105,7 @@ class ShrunkenBias:
 
     def fit(self, samples: Samples, log_seconds: Floats) -> Fitted:
         """Learn the constant."""
-        bias = shrunken_mean(log_seconds - samples.starts[self.start])
+        bias = shrunken_mean(log_seconds - samples.starts[self.start], samples.weights)
         return lambda asked: asked.starts[self.start] + bias
 
 
@@ -130,18 +130,21 @@ class CellCorrected:
 
     def fit(self, samples: Samples, log_seconds: Floats) -> Fitted:
         """Learn the posterior mean per cell."""
-        mean = self._posterior_mean(samples.cells, log_seconds - samples.starts[self.start])
+        residuals = log_seconds - samples.starts[self.start]
+        mean = self._posterior_mean(samples.cells, residuals, samples.weights)
         return lambda asked: asked.starts[self.start] + mean[asked.cells]
 
-    def _posterior_mean(self, cells: NDArray[np.int64], residuals: Floats) -> Floats:
+    def _posterior_mean(
+        self, cells: NDArray[np.int64], residuals: Floats, weights: Floats
+    ) -> Floats:
         prior = self.correction
         if len(residuals) == 0:
             return prior.mean
         innovations = _without_wild_ones(residuals - prior.mean[cells])
-        count = np.bincount(cells, minlength=CELLS).astype(np.float64)
-        total = np.bincount(cells, innovations, minlength=CELLS)
-        around = innovations - (total / np.maximum(count, 1))[cells]
-        variance = _guarded_variance(around, means=int(np.count_nonzero(count)))
+        count = np.bincount(cells, weights, minlength=CELLS)
+        total = np.bincount(cells, weights * innovations, minlength=CELLS)
+        around = innovations - total[cells] / count[cells]
+        variance = _guarded_variance(around, weights, means=int(np.count_nonzero(count)))
         covariance = prior.covariance + OWN_LEVEL_SD**2 + OWN_CELL_SD**2 * np.eye(CELLS)
         system = np.eye(CELLS) + covariance * (count / variance)
         return prior.mean + np.linalg.solve(system, covariance @ (total / variance))
@@ -163,7 +166,8 @@ class ResidualRidge:
     def fit(self, samples: Samples, log_seconds: Floats) -> Fitted:
         """Learn the residual."""
         residual = log_seconds - samples.starts[self.start]
-        return Additive(self.start, line=fit_ridge(samples.features, residual))
+        line = fit_ridge(samples.features, residual, weights=samples.shares)
+        return Additive(self.start, line=line)
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,10 +186,11 @@ class ResidualBoosting:
     def fit(self, samples: Samples, log_seconds: Floats) -> Fitted:
         """Learn the residual."""
         residual = log_seconds - samples.starts[self.start]
-        return Additive(self.start, trees=fit_boosting(inputs_of(samples, self.start), residual))
+        inputs = inputs_of(samples, self.start)
+        return Additive(self.start, trees=fit_boosting(inputs, residual, weights=samples.shares))
 
 
-def shrunken_mean(residuals: Floats) -> float:
+def shrunken_mean(residuals: Floats, weights: Floats) -> float:
     """The mean of `residuals`, shrunken to 0 as far as it may be chance.
 
     r_i ~ N(b, s^2), b ~ N(0, v), v by marginal likelihood: the mean times
@@ -193,8 +198,8 @@ def shrunken_mean(residuals: Floats) -> float:
     """
     if len(residuals) == 0:
         return 0.0
-    mean = float(residuals.mean())
-    noise = _guarded_variance(residuals - mean, means=1) / len(residuals)
+    mean = float(np.average(residuals, weights=weights))
+    noise = _guarded_variance(residuals - mean, weights, means=1) / float(weights.sum())
     return mean * max(0.0, 1.0 - noise / max(mean**2, noise))
 
 
@@ -204,13 +209,14 @@ def _without_wild_ones(residuals: Floats) -> Floats:
     return np.clip(residuals, middle - MOST_APART, middle + MOST_APART)
 
 
-def _guarded_variance(deviations: Floats, *, means: int) -> float:
+def _guarded_variance(deviations: Floats, weights: Floats, *, means: int) -> float:
     """Variance of deviations from fitted means, with the public guess worth two executions.
 
     Args:
         deviations: log seconds, [executions].
+        weights: what each counts as, [executions].
         means: how many were fitted; each takes one degree of freedom.
     """
-    freedom = max(len(deviations) - means, 0)
+    freedom = max(float(weights.sum()) - means, 0.0)
     guess = _GUESS_WEIGHT * RESIDUAL_SD**2
-    return float((np.sum(deviations**2) + guess) / (freedom + _GUESS_WEIGHT))
+    return float((weights @ deviations**2 + guess) / (freedom + _GUESS_WEIGHT))

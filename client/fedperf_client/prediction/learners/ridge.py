@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from fedperf_client.prediction.learners.learner import varying_columns
+from fedperf_client.prediction.learners.learner import ROUNDING, varying_columns
 from fedperf_client.prediction.prediction import Floats
 
 STRENGTHS: tuple[float, ...] = tuple(float(10**power) for power in np.arange(-1.0, 4.5, 0.5))
@@ -19,6 +19,10 @@ WEAK_STRENGTHS: tuple[float, ...] = tuple(float(10**power) for power in np.arang
 
 MARGIN = float(np.log(10.0))
 """How far beyond the targets seen a line may be followed, log seconds."""
+
+
+LEAST_LEFT = 0.1
+"""Of a row's error, that is its own at least where what counts as one with it differs from it."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -70,6 +74,7 @@ def fit_ridge(
     *,
     degree: int = 1,
     strengths: Sequence[float] = STRENGTHS,
+    weights: Floats | None = None,
 ) -> Ridge:
     """Features -> target, linear in the standardized columns, clipped near the targets seen.
 
@@ -78,6 +83,7 @@ def fit_ridge(
         target: [rows].
         degree: 2 for squares and products of columns as well.
         strengths: of the ridge, to choose among.
+        weights: what each row counts as, [rows]; 1 by default.
     """
     columns = varying_columns(features)
     if len(target) < 3 or len(columns) == 0:  # noqa: PLR2004 - a line through two points is chance
@@ -85,24 +91,53 @@ def fit_ridge(
         nothing = np.zeros(0)
         none = np.zeros(0, np.int64)
         return Ridge(none, nothing, nothing, nothing, nothing, nothing, level, level, level)
-    from sklearn.linear_model import RidgeCV
-
     used = features[:, columns]
+    centre = np.average(used, axis=0, weights=weights)
     lowest, highest = float(target.min() - MARGIN), float(target.max() + MARGIN)
     shape = Ridge(
         columns,
         used.min(axis=0),
         used.max(axis=0),
-        used.mean(axis=0),
-        used.std(axis=0),
+        centre,
+        np.sqrt(np.average((used - centre) ** 2, axis=0, weights=weights)),
         np.zeros(0),
         0.0,
         lowest,
         highest,
         degree,
     )
-    model = RidgeCV(alphas=list(strengths)).fit(shape.terms(used), target)
-    return replace(shape, weights=np.asarray(model.coef_), level=float(model.intercept_))
+    coefficients, level = _averaged(shape.terms(used), target, strengths, weights)
+    return replace(shape, weights=coefficients, level=level)
+
+
+def _averaged(
+    terms: Floats, target: Floats, strengths: Sequence[float], weights: Floats | None
+) -> tuple[Floats, float]:
+    """Coefficients and level: the mean over strengths, by how likely their errors are.
+
+    An error is that of a row left out, with all that counts as one with it: of n rows that count
+    1 / n each, the others would tell it. Of n rows a strength counts as the mean square of its
+    errors to the power of -n / 2, so that no row makes the choice jump from one to the next.
+    """
+    counts = np.ones(len(target)) if weights is None else weights
+    centre, level = np.average(terms, axis=0, weights=counts), np.average(target, weights=counts)
+    root = np.sqrt(counts)
+    wanted = root * (target - level)
+    left, singular, right = np.linalg.svd(root[:, None] * (terms - centre), full_matrices=False)
+    kept = singular > ROUNDING * singular[0]
+    left, singular, right = left[:, kept], singular[kept], right[kept]
+    along = left.T @ wanted
+    squares, found = [], []
+    for strength in strengths:
+        shrunk = singular**2 / (singular**2 + strength)
+        leverage = counts / counts.sum() + left**2 @ shrunk
+        own = np.maximum(1 - leverage / counts, np.minimum(1 - leverage, LEAST_LEFT))
+        squares.append(float((((wanted - left @ (shrunk * along)) / own) ** 2).sum()))
+        found.append(right.T @ (shrunk / singular * along))
+    relative = np.maximum(squares, np.finfo(float).tiny)
+    likely = (relative.min() / relative) ** (counts.sum() / 2)
+    coefficients = np.average(found, axis=0, weights=likely)
+    return np.asarray(coefficients), float(level - centre @ coefficients)
 
 
 def _products(columns: Floats) -> Floats:

@@ -8,14 +8,14 @@ since (`level_shifts`).
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedperf_client.drift.streams import StreamDrift
-from fedperf_client.prediction.columns import numbered, platform_sets
+from fedperf_client.prediction.columns import numbered
 from fedperf_client.prediction.evidence import History, Samples, encode
 from fedperf_client.prediction.learners.learner import Fitted, Learner
 from fedperf_client.prediction.mixture.intervals import HULL_MARGIN, Hull
@@ -95,6 +95,7 @@ class Candidates:
     _ways: dict[Asks, list[Mimicry]] = field(default_factory=dict)
     _weighed: dict[Key, Weighing] = field(default_factory=dict)
     _depths: dict[tuple[Asks, Key], float] = field(default_factory=dict)
+    _parts: dict[int, "Candidates"] = field(default_factory=dict)
     fits: dict[str, Fitted] = field(default_factory=dict)
     cut_short: LowerBounds = field(default_factory=lambda: LowerBounds({}))
     apart: RunsApart = field(default_factory=RunsApart.none)
@@ -104,10 +105,32 @@ class Candidates:
     likeness: Likeness = field(init=False)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "known", self.known.by_workload())
         numbers = numbered(self.known.samples.configurations())
         object.__setattr__(self, "numbers", numbers)
         object.__setattr__(self, "plans", self.known.samples.plans())
         object.__setattr__(self, "likeness", Likeness.of(self.known))
+
+    def part(self, kin: int) -> "Candidates":
+        """The same of the executions of some engines alone, see `Likeness.kin`; computed once.
+
+        What others ran says nothing of a question. All are asked where nothing else could answer.
+        """
+        rows = np.flatnonzero(self.likeness.engines & kin)
+        if len(rows) == len(self.known) or not (len(rows) or self.starts):
+            return self
+        if kin not in self._parts:
+            self._parts[kin] = replace(
+                self,
+                known=self.known.take(rows),
+                hull=self.hull.of_engines(kin),
+                fits={},
+                _ways={},
+                _weighed={},
+                _depths={},
+                _parts={},
+            )
+        return self._parts[kin]
 
     def usable(self, learners: Iterable[Learner]) -> tuple[Learner, ...]:
         """Those of `learners`, by name, that can be used; without executions the first counts.
@@ -115,11 +138,11 @@ class Candidates:
         Raises:
             NoLearnerError: none of them can be used.
         """
-        count = len(self.known)
+        count = self.known.counted
         wanted = {each.name for each in learners if usable(each, count, self.starts)}
         chosen = tuple(each for each in self.learners if each.name in wanted)
         if not chosen:
-            raise NoLearnerError(count)
+            raise NoLearnerError(len(self.known))
         return chosen
 
     def ways_of(self, asked: Places) -> list[tuple[Asks, Mimicry | None]]:
@@ -138,6 +161,28 @@ class Candidates:
             self._depths[kind, key_of(way)] = deepest(self.known.places, kind, folds)
         asked = depth(self.known.places, places_of([question]), kind)
         return asked <= self._depths[kind, key_of(way)] + LEVEL_STEP
+
+    def support(
+        self, questions: Sequence[SizedPlan], *, by_pairs: bool, start: Learner | None
+    ) -> Floats:
+        """Share of each plan's operators that own executions can speak for, in [0, 1].
+
+        1 where there is no start that could speak instead.
+
+        Args:
+            questions: that are asked.
+            by_pairs: whether a kind must have been seen on its platform.
+            start: that could speak.
+        """
+        if start is None or len(self.known) == 0:
+            return np.ones(len(questions))
+        if by_pairs:
+            return np.array([self.hull.share_seen(each) for each in questions])
+        return np.array([self.hull.share_seen_apart(each.plan) for each in questions])
+
+    def alike_in_sources(self, questions: Sequence[SizedPlan]) -> list[bytes]:
+        """The executions whose level the start is told for each, as bytes of a mask."""
+        return [self.likeness.alike(each, sources=True).tobytes() for each in questions]
 
     def changes(
         self, asked: Samples, log_cores: Floats, start: Learner | None
@@ -232,7 +277,7 @@ def candidates_of(
     Raises:
         PredictorFailedError: a start model gave values that cannot be used.
     """
-    used = tuple(each for each in learners if usable(each, len(history), starts))
+    used = tuple(each for each in learners if each.start is None or each.start in starts)
     needed = {each.start: starts[each.start] for each in used if each.start is not None}
     known = known_of(history, needed)
     streams = streams_known(history, known)
@@ -250,7 +295,7 @@ def candidates_of(
         cut_short=lower_bounds_of(history),
         repeats=Repeats.of(
             current.samples.configurations(),
-            platform_sets(current.samples.platforms()),
+            Likeness.of(current).engines,
             current.log_seconds,
         ),
     )

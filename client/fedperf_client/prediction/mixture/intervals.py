@@ -9,7 +9,7 @@ workload.
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum, unique
 from typing import Self
@@ -17,6 +17,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
+from fedperf_client.prediction.evidence import engine_of
 from fedperf_client.prediction.mixture.matched_folds import Asks
 from fedperf_client.prediction.mixture.repeat_spread import RepeatAnswer
 from fedperf_client.prediction.mixture.spreads import (
@@ -33,7 +34,7 @@ from fedperf_client.prediction.prediction import (
     InvalidPredictionError,
     Prediction,
 )
-from fedperf_shared.execution import ClusterConfig, SizedPlan
+from fedperf_shared.execution import SizedPlan
 from fedperf_shared.workflow.graph import Plan
 from fedperf_shared.workflow.vocabulary import OperatorKind, Platform
 
@@ -73,10 +74,14 @@ _SIGMA = 0.8413
 Pair = tuple[OperatorKind, Platform]
 """A kind of operator on a platform."""
 
-Ends = tuple[float, float, float, float]
-"""The least and the most log rows, the least and the most log cores."""
+Sizes = tuple[float, ...]
+"""Logs of source rows, largest output, cores, nodes, operators, and cores of a node."""
 
-_NOWHERE = (math.inf, -math.inf, math.inf, -math.inf)
+Ends = tuple[Sizes, Sizes]
+"""The least and the most of each."""
+
+ROWS, CORES = 0, 2
+_NOWHERE: Ends = ((math.inf,) * 6, (-math.inf,) * 6)
 
 
 @unique
@@ -237,34 +242,33 @@ class Hull:
     together, so pairs are kept.
 
     Attributes:
-        lowest: log source rows, log largest output, log cores, log nodes, log operators.
-        highest: the same, upper ends.
-        pairs: of every kind on a platform, the ends of the source rows and cores of the
-            questions that it was seen in.
-        cores_on_node: the most cores that a node had.
+        pairs: of every kind on a platform, the ends of the questions that it was seen in.
     """
 
-    lowest: tuple[float, ...]
-    highest: tuple[float, ...]
     pairs: Mapping[Pair, Ends]
-    cores_on_node: float
 
     @classmethod
     def around(cls, questions: Sequence[SizedPlan]) -> Self:
         """The hull of `questions`; without any, everything lies outside."""
-        if not questions:
-            return cls((), (), {}, 0.0)
-        sizes = np.array([_sizes(question) for question in questions])
-        seen: dict[Pair, list[tuple[float, ...]]] = defaultdict(list)
-        for question, (rows, _, cores, *_) in zip(questions, sizes.tolist(), strict=True):
+        seen: dict[Pair, list[Sizes]] = defaultdict(list)
+        for question in questions:
             for pair in set(_pairs(question.plan)):
-                seen[pair].append((rows, cores))
-        return cls(
-            tuple(sizes.min(axis=0).tolist()),
-            tuple(sizes.max(axis=0).tolist()),
-            {pair: _ends(np.array(each)) for pair, each in seen.items()},
-            max(cores_per_node(question.cluster) for question in questions),
-        )
+                seen[pair].append(_sizes(question))
+        return cls({pair: _ends(each, each) for pair, each in seen.items()})
+
+    def of_engines(self, engines: int) -> "Hull":
+        """What was seen on some engines, bits as of `engine_of`."""
+        return Hull({each: ends for each, ends in self.pairs.items() if engine_of(each) & engines})
+
+    @property
+    def lowest(self) -> Sizes:
+        """Of all pairs."""
+        return _ends(*zip(*self.pairs.values(), strict=True))[0]
+
+    @property
+    def highest(self) -> Sizes:
+        """Of all pairs."""
+        return _ends(*zip(*self.pairs.values(), strict=True))[1]
 
     @property
     def platforms(self) -> frozenset[Platform]:
@@ -278,16 +282,16 @@ class Hull:
         """
         if not self.pairs:
             return False
+        *sizes, cores_on_node = _sizes(question)
         inside = all(
             low - HULL_MARGIN <= size <= high + HULL_MARGIN
-            for low, size, high in zip(self.lowest, _sizes(question), self.highest, strict=True)
+            for low, size, high in zip(self.lowest, sizes, self.highest, strict=False)
         )
-        plan = question.plan
         return (
             inside
-            and self.share_seen_apart(plan) == 1
+            and self.share_seen_apart(question.plan) == 1
             and self.share_seen(question) >= LEAST_SHARE
-            and cores_per_node(question.cluster) <= self.cores_on_node
+            and cores_on_node <= self.highest[-1]
         )
 
     def share_seen(self, question: SizedPlan) -> float:
@@ -314,15 +318,17 @@ class Hull:
         plan = question.plan
         if not self.pairs:
             return [0.0] * len(plan.platforms)
-        rows = min(max(_log_rows(plan), self.lowest[0]), self.highest[0])
-        cores = min(max(math.log(question.cluster.cores), self.lowest[2]), self.highest[2])
+        sizes = np.clip(_sizes(question), self.lowest, self.highest).tolist()
         ends = [self.pairs.get(pair, _NOWHERE) for pair in _pairs(plan)]
         return [
             min(
-                _nearness(rows, each[:2], KNOWN_ROWS, STRANGE_ROWS),
-                _nearness(cores, each[2:], KNOWN_CORES, STRANGE_CORES),
+                _nearness(sizes[at], (low[at], high[at]), known, strange)
+                for at, known, strange in (
+                    (ROWS, KNOWN_ROWS, STRANGE_ROWS),
+                    (CORES, KNOWN_CORES, STRANGE_CORES),
+                )
             )
-            for each in ends
+            for low, high in ends
         ]
 
 
@@ -354,20 +360,14 @@ def kinship_of(
     return (KINSHIP_COUNTS * KINSHIP + count * own) / (KINSHIP_COUNTS + count)
 
 
-def cores_per_node(cluster: ClusterConfig) -> float:
-    """Cores that a node has, where all have as many."""
-    return cluster.cores / cluster.nodes
-
-
 def _pairs(plan: Plan) -> list[Pair]:
     kinds = (operator.kind for operator in plan.workflow.operators)
     return list(zip(kinds, plan.platforms, strict=True))
 
 
-def _ends(seen: Floats) -> Ends:
-    """Of log rows and log cores, [questions, 2]."""
-    low, high = seen.min(axis=0).tolist(), seen.max(axis=0).tolist()
-    return low[0], high[0], low[1], high[1]
+def _ends(low: Iterable[Sizes], high: Iterable[Sizes]) -> Ends:
+    """Of the least and the most of some."""
+    return tuple(map(min, zip(*low, strict=True))), tuple(map(max, zip(*high, strict=True)))
 
 
 def _nearness(value: float, ends: tuple[float, ...], known: float, strange: float) -> float:
@@ -381,17 +381,14 @@ def _seconds(log_seconds: float) -> float:
     return math.exp(min(2 * LOG_SECONDS_LIMIT, max(-2 * LOG_SECONDS_LIMIT, log_seconds)))
 
 
-def _log_rows(plan: Plan) -> float:
-    return math.log1p(plan.workflow.source_rows)
-
-
-def _sizes(question: SizedPlan) -> tuple[float, ...]:
+def _sizes(question: SizedPlan) -> Sizes:
     operators = question.plan.workflow.operators
     largest = max(operator.output_rows for operator in operators)
     return (
-        _log_rows(question.plan),
+        math.log1p(question.plan.workflow.source_rows),
         math.log1p(largest),
         math.log(question.cluster.cores),
         math.log(question.cluster.nodes),
         math.log(len(operators)),
+        math.log(question.cluster.cores / question.cluster.nodes),
     )

@@ -7,6 +7,7 @@ candidates: the errors of so few folds are mostly noise, and of many candidates 
 chance.
 """
 
+import math
 from collections.abc import Container
 
 from fedperf_client.prediction.learners.gaussian_process_learners import LocalProcess
@@ -15,7 +16,6 @@ from fedperf_client.prediction.learners.local_learners import (
     BoostedRidge,
     Boosting,
     Constant,
-    Forest,
     LogRidge,
     Nearest,
 )
@@ -33,6 +33,10 @@ from fedperf_shared.errors import FedperfError
 
 LOCAL_FROM = 5
 """Own executions from which on local-only learners take part in a mix with a start model."""
+
+
+READY = 0.5
+"""Of the executions that a learner needs at least, how many more until its weight is whole."""
 
 
 class NoLearnerError(FedperfError):
@@ -87,19 +91,20 @@ def local_learners(fewest: int = 0) -> tuple[Learner, ...]:
         Boosting(),
         BoostedRidge(),
         Boosting("local linear boosting", fewest=100, linear_leaves=True),
-        Forest(),
     )
 
 
-def usable(learner: Learner, executions: int, starts: Container[str]) -> bool:
-    """Whether `learner` is worth a try with so many own executions and these start models."""
-    enough = learner.fewest <= executions
-    not_too_many = learner.most is None or executions <= learner.most
-    return enough and not_too_many and (learner.start is None or learner.start in starts)
+def readiness(learner: Learner, executions: float) -> float:
+    """The part of its weight that `learner` has with so many own executions, in (0, 1].
 
-
-def _on(start: str) -> tuple[Learner, ...]:
-    return (ResidualRidge(start), ResidualBoosting(start))
+    It comes in, and leaves, little by little, so that one workload more never brings or takes a
+    whole learner. Those for few executions have all of it at once.
+    """
+    if learner.fewest <= LOCAL_FROM:
+        return 1.0
+    most = math.inf if learner.most is None else learner.most
+    left = (most + 1 - executions) / most if learner.most else 1.0
+    return min(1.0, (executions + 1 - learner.fewest) / learner.fewest / READY, left / READY)
 
 
 def own_share(learner: Learner) -> float:
@@ -108,3 +113,14 @@ def own_share(learner: Learner) -> float:
         return 1.0
     is_start = learner.fewest < LOCAL_FROM or learner.name == learner.start
     return 0.0 if is_start else 0.5
+
+
+def usable(learner: Learner, executions: float, starts: Container[str]) -> bool:
+    """Whether `learner` is worth a try with so many own executions and these start models."""
+    enough = learner.fewest <= executions
+    not_too_many = learner.most is None or executions <= learner.most
+    return enough and not_too_many and (learner.start is None or learner.start in starts)
+
+
+def _on(start: str) -> tuple[Learner, ...]:
+    return (ResidualRidge(start), ResidualBoosting(start))

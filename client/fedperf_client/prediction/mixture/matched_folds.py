@@ -21,6 +21,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from fedperf_client.prediction.evidence import number_of
 from fedperf_client.prediction.learners.learner import ROUNDING, varying_columns
 from fedperf_client.prediction.prediction import Floats
 from fedperf_shared.errors import InvalidInputError
@@ -214,14 +215,16 @@ def grouped_folds(groups: NDArray[np.int64], seed: int) -> list[Fold]:
 
 
 def fold_of(groups: NDArray[np.int64], seed: int) -> NDArray[np.int64]:
-    """The fold of each execution; executions of one group share it."""
-    count = int(groups.max(initial=-1)) + 1
-    many = FOLDS_OF_MANY if count > MANY_GROUPS else FOLDS
-    folds = count if count <= LEAVE_ONE_OUT_UP_TO else many
-    order = np.random.default_rng(seed).permutation(count)
-    fold_of_group = np.empty(count, np.int64)
-    fold_of_group[order] = np.arange(count) % max(folds, 1)
-    return fold_of_group[groups]
+    """The fold of each execution; executions of one group share it.
+
+    That of many groups follows from a hash of each, so that no group moves another.
+    """
+    found, number = np.unique(groups, return_inverse=True)
+    if len(found) > LEAVE_ONE_OUT_UP_TO:
+        folds = FOLDS_OF_MANY if len(found) > MANY_GROUPS else FOLDS
+        drawn = [number_of(f"{seed} {group}".encode()) % folds for group in found.tolist()]
+        number = np.unique(drawn, return_inverse=True)[1][number]
+    return np.asarray(number, np.int64)
 
 
 def _fold(held: Mask, features: Floats) -> Fold:

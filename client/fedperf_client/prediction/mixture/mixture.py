@@ -9,7 +9,7 @@ What weighing came to (`MixOutcome`) is numbers alone, so that it can be kept.
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -17,11 +17,12 @@ from numpy.typing import NDArray
 
 from fedperf_client.prediction.evidence import Identity, Samples
 from fedperf_client.prediction.learners.learner import Fitted, Learner
-from fedperf_client.prediction.mixture.learner_catalogue import NoLearnerError, usable
+from fedperf_client.prediction.mixture.learner_catalogue import NoLearnerError, readiness, usable
 from fedperf_client.prediction.mixture.learner_weights import (
     STACKED_FROM,
     mixed_errors,
     mixing_weights,
+    shares_of,
     typical_error,
 )
 from fedperf_client.prediction.mixture.matched_folds import (
@@ -29,6 +30,7 @@ from fedperf_client.prediction.mixture.matched_folds import (
     Fold,
     Mimicry,
     Places,
+    fold_of,
     grouped_folds,
     mimicries,
     most_alike,
@@ -39,6 +41,9 @@ from fedperf_client.prediction.prediction import Floats, checked_log
 
 OnProgress = Callable[[int, int], None]
 """Called with folds that are done, and folds in all."""
+
+MOST_OF_GROUP = 1.0
+"""Executions that a workload counts as at most."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -59,6 +64,31 @@ class KnownRuns:
 
     def __len__(self) -> int:
         return len(self.log_seconds)
+
+    @property
+    def counted(self) -> float:
+        """How many executions they count as where learners are fitted."""
+        return float(self.samples.weights.sum())
+
+    def take(self, rows: NDArray[np.int64]) -> "KnownRuns":
+        """Those rows."""
+        samples = self.samples.take(rows)
+        places = Places(self.places.scale[rows], self.places.size[rows])
+        groups = groups_of(self.groups[rows], samples.configurations())
+        return KnownRuns(samples, self.log_seconds[rows], places, groups)
+
+    def by_workload(self) -> "KnownRuns":
+        """The same where a workload counts as `MOST_OF_GROUP` executions at most, in every fit."""
+        shares = shares_of(self.groups, MOST_OF_GROUP)
+        return replace(self, samples=replace(self.samples, shares=shares))
+
+
+def groups_of(workloads: NDArray[np.int64], configurations: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Workload numbers; of one workload alone its configurations, of one of these its repeats."""
+    for groups in (workloads, configurations):
+        if len(np.unique(groups)) > 1:
+            return groups
+    return np.arange(len(workloads))
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +119,7 @@ class MixOutcome:
             weights that have not seen the error's fold, nor its group where folds are one.
         groups: workload or configuration of each of those.
         rows: which execution each of those is, in the order of what is known.
+        apart: variance between the members there, weighted; the mean over workloads.
     """
 
     kind: Asks
@@ -98,6 +129,7 @@ class MixOutcome:
     errors: Floats
     groups: NDArray[np.int64]
     rows: NDArray[np.int64]
+    apart: float
 
 
 class MixAnswer(NamedTuple):
@@ -107,12 +139,14 @@ class MixAnswer(NamedTuple):
         identity: of what is asked about.
         log_seconds: the answer.
         variance: between its members, weighted; the start is one.
+        weight: of the mix beside the start, in [0, 1].
         change: from own runs of the plan on other resources, if any.
     """
 
     identity: Identity
     log_seconds: float
     variance: float
+    weight: float = 1.0
     change: ResourceChange | None = None
 
     def heeded(self, spread: Distribution, told: Spread, level: float) -> Distribution:
@@ -201,15 +235,20 @@ class Weighing:
         if not chosen:
             raise NoLearnerError(len(self.known))
         errors, groups = self.errors[chosen], self.known.groups[self.rows]
-        weights = mixing_weights(errors, self.evidence)
+        ready = np.array([readiness(self.learners[row], self.known.counted) for row in chosen])
+        weights = mixing_weights(errors, groups, self.evidence, ready=ready)
         members = tuple(
-            MixMember(self.learners[row].name, float(weight), typical_error(np.abs(of_member)))
+            MixMember(
+                self.learners[row].name, float(weight), typical_error(np.abs(of_member), groups)
+            )
             for row, weight, of_member in zip(chosen, weights, errors, strict=True)
         )
         count = int(self.folds.max(initial=-1)) + 1
-        halves = self.folds if count != 1 else np.unique(groups, return_inverse=True)[1] % 2
-        mixed = mixed_errors(errors, self.evidence, halves)
-        return MixOutcome(self.kind, self.cut, members, count, mixed, groups, self.rows)
+        unseen = self.folds if count != 1 else fold_of(groups, 0)
+        mixed = mixed_errors(errors, groups, self.evidence, unseen, ready=ready)
+        between = weights @ (errors - weights @ errors) ** 2
+        apart = float(np.average(between, weights=shares_of(groups))) if len(groups) else 0.0
+        return MixOutcome(self.kind, self.cut, members, count, mixed, groups, self.rows, apart)
 
 
 def weigh(
@@ -233,7 +272,7 @@ def weigh(
     Raises:
         PredictorFailedError: a learner gave values that cannot be used.
     """
-    used = tuple(each for each in learners if usable(each, len(known), known.samples.starts))
+    used = tuple(each for each in learners if usable(each, known.counted, known.samples.starts))
     folds = grouped_folds(known.groups, seed) if way is None else way.folds
     rows = np.concatenate([np.zeros(0, np.int64), *(each.held for each in folds)])
     fold = np.repeat(np.arange(len(folds)), [len(each.held) for each in folds])

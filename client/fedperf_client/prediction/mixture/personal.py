@@ -6,7 +6,9 @@ answers (`candidates`). Whose word counts is decided from the nearest evidence o
 
 * what ran before exactly so is answered by its own times, what ran on other resources by these
   times and what the start says of the change (`repeat_spread`); unknown rows by nothing else;
-* own executions speak for kinds of operators on platforms that they hold together, at about such
+* own executions speak for their own engines alone, or for those that ran with these in one plan
+  (`Likeness.kin`): what another engine or a campaign of commands ran never moves an answer;
+* of these, they speak for kinds of operators on platforms that they hold together, at about such
   rows and cores (`Hull.share_seen`), as far as the mix was better than the best start on the
   like of the question (`standing`);
 * for the rest the start speaks, as far off as is claimed of it: own jobs of another kind never
@@ -25,7 +27,7 @@ from typing import Self, TypeVar
 
 import numpy as np
 
-from fedperf_client.prediction.evidence import History, Samples, encode, identities
+from fedperf_client.prediction.evidence import History, Samples, encode, engines_of, identities
 from fedperf_client.prediction.learners.learner import Fitted, Learner
 from fedperf_client.prediction.learners.residual_learners import PUBLIC
 from fedperf_client.prediction.mixture.candidates import (
@@ -52,7 +54,7 @@ from fedperf_client.prediction.mixture.spreads import (
     Spread,
     Student,
     half_width,
-    widest,
+    narrowest,
     with_more,
 )
 from fedperf_client.prediction.mixture.standing import (
@@ -61,6 +63,7 @@ from fedperf_client.prediction.mixture.standing import (
     errors_alone,
     of_mix_alone,
     of_start_alone,
+    spread_about,
     start_told,
 )
 from fedperf_client.prediction.prediction import Floats, Prediction, PredictLog
@@ -68,7 +71,6 @@ from fedperf_shared.execution import SizedPlan
 from fedperf_shared.model.start_widths import (
     UNKNOWN_SIZE,
     estimates_half_width,
-    half_width_about,
     other_engine_half_width,
 )
 
@@ -101,12 +103,15 @@ class PersonalMix:
         learners: those that may be mixed.
         level: of the intervals.
         outcomes: what weighing came to, for each kind asked for so far.
+        parts: of the executions of some engines alone, see `part`.
     """
 
     candidates: Candidates
     learners: tuple[Learner, ...]
     level: float
     outcomes: dict[Key, MixOutcome] = field(default_factory=dict)
+    parts: dict[int, "PersonalMix"] = field(default_factory=dict)
+    _wanted: tuple[Learner, ...] = ()
     _answers: dict[tuple[SizedPlan, ...], list[Estimate]] = field(default_factory=dict)
     _standings: dict[tuple[Key, bytes], Standing] = field(default_factory=dict)
     _start_fits: dict[bytes, Fitted] = field(default_factory=dict)
@@ -125,7 +130,8 @@ class PersonalMix:
         Raises:
             NoLearnerError: none of them can be used.
         """
-        return cls(candidates, candidates.usable(learners), level)
+        wanted = tuple(learners)
+        return cls(candidates, candidates.usable(wanted), level, _wanted=wanted)
 
     @property
     def members(self) -> tuple[MixMember, ...]:
@@ -141,17 +147,6 @@ class PersonalMix:
     def errors(self) -> dict[str, float]:
         """Error in folds of each member by name, for questions inside, log seconds."""
         return {member.name: member.error for member in self.members}
-
-    @property
-    def folds(self) -> int:
-        """Number of folds behind the errors for questions inside."""
-        return self.outcome().folds
-
-    @property
-    def half_width(self) -> float:
-        """Of intervals inside the hull, log seconds."""
-        outcome = self.outcome()
-        return Spread.of(outcome.errors, outcome.groups).half_width(self.level)
 
     def outcome(self, way: Mimicry | None = None) -> MixOutcome:
         """What weighing came to in such folds; those that leave workloads out by default."""
@@ -177,14 +172,42 @@ class PersonalMix:
             return self._answered(questions)
         return [*_held(self._answers, tuple(questions), lambda: self._answered(questions))]
 
+    def part(self, kin: int) -> "PersonalMix":
+        """The mix of the executions of some engines alone, see `Candidates.part`."""
+        candidates = self.candidates.part(kin)
+        if candidates is self.candidates:
+            return self
+        mix = partial(PersonalMix.of, candidates, self._wanted, level=self.level)
+        return _held(self.parts, kin, mix)
+
+    def at_home(self) -> dict[int, "PersonalMix"]:
+        """The mixes of engines that ran in one plan, by their bits; of all where none did."""
+        likeness = self.candidates.likeness
+        kins = {likeness.kin(each): None for each in likeness.engines.tolist()}
+        return {kin: self.part(kin) for kin in kins or {-1: None}}
+
+    def mixes(self) -> dict[int, "PersonalMix"]:
+        """This mix by all bits of engines, and its parts by their engines."""
+        return {-1: self, **self.parts}
+
     def _answered(self, questions: Sequence[SizedPlan]) -> list[Estimate]:
-        # Between questions, so that what is asked together is weighed once.
         _drop_oldest(self._answers)
+        rows, found = defaultdict[int, list[int]](list), dict[int, Estimate]()
+        for row, question in enumerate(questions):
+            rows[self.candidates.likeness.kin(engines_of(question.plan))].append(row)
+        for kin, of_kin in rows.items():
+            asked = [questions[row] for row in of_kin]
+            found.update(zip(of_kin, self.part(kin)._answered_by_kin(asked), strict=True))
+        return [found[row] for row in range(len(questions))]
+
+    def _answered_by_kin(self, questions: Sequence[SizedPlan]) -> list[Estimate]:
         _drop_oldest(self._standings)
         _drop_oldest(self._start_fits)
         ways = self.candidates.ways_of(places_of(questions))
         alike = [self.candidates.likeness.alike(each).tobytes() for each in questions]
-        shares = self._support(questions)
+        shares = self.candidates.support(
+            questions, by_pairs=len(self.candidates.known) >= PAIRS_FROM, start=self._start
+        )
         mixed = self._mixed(questions, ways, alike, shares=shares)
         answered = zip(questions, ways, alike, shares.tolist(), mixed, strict=True)
         return [
@@ -213,14 +236,18 @@ class PersonalMix:
             inside, basis, spread = False, Basis(RestsOn.UNKNOWN_ROWS), Student.within(UNKNOWN_SIZE)
             log_seconds = math.log(job.seconds) if job.seconds > 0 else mixed.log_seconds
         else:
-            weight = standing.weight_at(share)
             # One workload that is alike cannot be left out to see how far off the others are.
-            is_judged = weight > 0 and standing.spread.workloads > 1
+            is_judged = mixed.weight > 0 and standing.spread.workloads > 1
             inside = is_judged and candidates.is_inside(question, kind, way)
-            log_seconds, basis = mixed.log_seconds, self._basis(weight, way)
+            log_seconds, basis = mixed.log_seconds, self._basis(mixed.weight, way)
             own = self._own_spreads(like, way, share)
-            spread = self._spread(question, own, share, inside=inside, is_own=basis.is_own)
+            told = share if inside or basis.is_own else 0.0
+            factor = 1.0 if inside or not basis.is_own else WIDENING
+            spread = spread_about(question, own, told, factor=factor, level=self.level)
             spread = mixed.heeded(spread, standing.spread, self.level)
+            if self._start is not None:
+                most = spread_about(question, own, level=self.level)
+                spread = narrowest((spread, most), self.level)
             factor = 1 + other_engine_half_width(question) / half_width(spread, self.level)
             spread = with_more(spread, 0.0, factor)
             basis = basis.sharing(estimates_half_width(question), spread)
@@ -245,62 +272,47 @@ class PersonalMix:
         for key in dict.fromkeys(keys):
             rows = [row for row, each in enumerate(keys) if each == key]
             way, some = ways[rows[0]][1], [questions[row] for row in rows]
-            weights = np.array(
-                [self._standing(alike[row], way).weight_at(shares[row]) for row in rows]
-            )
-            found.update(zip(rows, self._weighted(some, way, weights), strict=True))
+            standings = [self._standing(alike[row], way) for row in rows]
+            found.update(zip(rows, self._weighted(some, way, standings, shares[rows]), strict=True))
         return [found[row] for row in range(len(questions))]
 
     def _weighted(
-        self, questions: Sequence[SizedPlan], way: Mimicry | None, weights: Floats
+        self,
+        questions: Sequence[SizedPlan],
+        way: Mimicry | None,
+        standings: Sequence[Standing],
+        shares: Floats,
     ) -> list[MixAnswer]:
-        """Answers of the mix at these weights beside the start."""
+        """Answers of the mix beside the start, which gains where members lie apart."""
         mixture, start = self._mixture(way), self._start
         names = {name for name, weight in mixture.weights.items() if weight > 0}
         asked = self._encoded(questions, names if start is None else {*names, start.name})
         logs, variances = mixture.answers(asked)
+        weights = np.array([s.weight_at(k) for s, k in zip(standings, shares, strict=True)])
+        if start is not None:
+            beyond = np.maximum(variances - mixture.outcome.apart, 0.0)
+            alone, groups = self._errors_of(start), self.candidates.known.groups
+            weights /= 1 + beyond / of_mix_alone(alone, groups).variance
         if start is not None and (weights < 1).any():
-            from_start, of_mix = self._told_by_start(start, questions, asked), logs
+            own = partial(start_told, start, self.candidates.known)
+            fits = [
+                _held(self._start_fits, like, partial(own, like))
+                for like in self.candidates.alike_in_sources(questions)
+            ]
+            by_start = [fit(asked.take(np.array([row]))) for row, fit in enumerate(fits)]
+            from_start, of_mix = np.concatenate(by_start), logs
             logs = from_start + weights * (of_mix - from_start)
             variances = weights * (variances + (1 - weights) * (of_mix - from_start) ** 2)
         changes = self.candidates.changes(asked, places_of(questions).scale, start)
         known_as = identities(questions, asked)
-        return [*map(MixAnswer, known_as, logs.tolist(), variances.tolist(), changes)]
-
-    def _told_by_start(
-        self, start: Learner, questions: Sequence[SizedPlan], asked: Samples
-    ) -> Floats:
-        """What `start` says, log seconds [questions]; its level is that of executions alike."""
-        known = self.candidates.known
-        likeness, groups = self.candidates.likeness, defaultdict[bytes, list[int]](list)
-        for row, question in enumerate(questions):
-            groups[likeness.alike(question, sources=True).tobytes()].append(row)
-        found = np.zeros(len(questions))
-        for like, rows in groups.items():
-            fitted = _held(self._start_fits, like, partial(start_told, start, known, like))
-            found[rows] = fitted(asked.take(np.array(rows)))
-        return found
+        told = (each.tolist() for each in (logs, variances, weights))
+        return [*map(MixAnswer, known_as, *told, changes)]
 
     def _encoded(self, questions: Sequence[SizedPlan], names: Container[str]) -> Samples:
         """Questions with the answers of the start models that learners of these names need."""
         needed = {each.start for each in self.learners if each.name in names}
         starts = {k: start for k, start in self.candidates.starts.items() if k in needed}
         return encode(questions, starts)
-
-    def _support(self, questions: Sequence[SizedPlan]) -> Floats:
-        """Share of each plan's operators that own executions can speak for, in [0, 1].
-
-        1 where there is no start that could speak instead.
-        """
-        if self._start is None or len(self.candidates.known) == 0:
-            return np.ones(len(questions))
-        hull = self.candidates.hull
-        if self._has_pairs():
-            return np.array([hull.share_seen(each) for each in questions])
-        return np.array([hull.share_seen_apart(each.plan) for each in questions])
-
-    def _has_pairs(self) -> bool:
-        return len(self.candidates.known) >= PAIRS_FROM
 
     @property
     def _start(self) -> Learner | None:
@@ -314,39 +326,27 @@ class PersonalMix:
         return _held(self._standings, key, lambda: self._weighed_on(alike, way))
 
     def _weighed_on(self, alike: bytes, way: Mimicry | None) -> Standing:
-        outcome, known = self.outcome(way), self.candidates.known
+        outcome = self.outcome(way)
         start, like = self._start, np.frombuffer(alike, np.bool_)
-        if start is None or like.all() or not self._has_pairs():
+        if start is None or like.all() or len(self.candidates.known) < PAIRS_FROM:
             return of_mix_alone(outcome.errors, outcome.groups)
         if not like.any():
             return of_start_alone()
         rows, chosen = outcome.rows, like[outcome.rows]
         if way is not None and len(np.unique(outcome.groups[chosen])) < MIMICKED_FROM:
             return self._standing(alike, None)
-        of_start = _held(self._start_errors, start.name, lambda: errors_alone(start, known))
         own = outcome.errors[chosen], outcome.groups[chosen]
-        return against_start(of_start[rows[chosen]], *own)
+        return against_start(self._errors_of(start)[rows[chosen]], *own)
+
+    def _errors_of(self, start: Learner) -> Floats:
+        """Of the start alone on own executions, see `errors_alone`."""
+        known = self.candidates.known
+        return _held(self._start_errors, start.name, lambda: errors_alone(start, known))
 
     def _own_spreads(self, like: bytes, way: Mimicry | None, share: float) -> list[Spread]:
         """What own executions tell that are alike, where they know a share of a question."""
         spreads = (self._standing(like, each).spread for each in dict.fromkeys((None, way)))
         return [each for each in spreads if share > 0 and each.workloads > 0]
-
-    def _spread(
-        self,
-        question: SizedPlan,
-        own: Sequence[Spread],
-        share: float,
-        *,
-        inside: bool,
-        is_own: bool,
-    ) -> Distribution:
-        """Of what speaks for a question of which own executions know that share."""
-        factor, added = WIDENING if is_own and not inside else 1.0, estimates_half_width(question)
-        found: list[Distribution] = [with_more(each, added, factor) for each in own]
-        if share < 1 or not own or not (inside or is_own):
-            found.append(Student.within(half_width_about(question)))
-        return widest(found, self.level)
 
     def _basis(self, weight: float, way: Mimicry | None) -> Basis:
         """What a mix of that weight beside the start rests on."""

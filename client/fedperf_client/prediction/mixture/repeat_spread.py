@@ -2,8 +2,8 @@
 
 The log seconds of a configuration's runs are normal around its level, with a variance of its own.
 Before the first repeat that variance has a scaled inverse chi-square prior. The prior is learnt
-from the home's other repeated configurations, then from those of the same platforms: repeats in a
-cloud differ by factors, those on a quiet machine by a percent. The prior of the level is the mix,
+from the home's other repeated configurations on the same platforms: repeats in a cloud differ by
+factors, those on a quiet machine by a percent. The prior of the level is the mix,
 with its errors in folds as the spread. Where the mix is off by more than that, it counts less.
 
 Together they give a Student t around the posterior mean. Its scale says how many runs there are
@@ -55,8 +55,8 @@ _SD = np.geomspace(0.003, 2.0, 40)
 _COUNTS = np.array([0.5, 0.7, 1, 1.5, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64])
 _LOG_GRID = np.log(_SD)[:, None], np.log(_COUNTS)
 
-_SURE_OF_HOME, _SURE_OF_PLATFORM = 0.7, 0.5
-"""Log units by which a home may differ from what is public, and a platform from its home."""
+_SURE = 0.86
+"""Log units by which a platform in a home may differ from what is public."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +187,7 @@ class Repeats:
     first: Ints
     begins: Ints
     log_seconds: Floats
-    _evidence: dict[int | None, Floats] = field(default_factory=dict)
+    _evidence: dict[int, Floats] = field(default_factory=dict)
 
     @classmethod
     def of(cls, configurations: Ints, kinds: Ints, log_seconds: Floats) -> Self:
@@ -247,18 +247,16 @@ class Repeats:
     def belief(self, configuration: int) -> RepeatBelief:
         """What all other configurations tell of the variance of its repeats."""
         place = int(np.searchsorted(self.configurations, configuration))
-        own, kind = _evidence([self._runs(place)]), int(self.kinds[place])
-        of_home = PUBLIC_BELIEF.learnt(self._told(None) - own, _SURE_OF_HOME)
-        return of_home.learnt(self._told(kind) - own, _SURE_OF_PLATFORM)
+        own = _evidence([self._runs(place)])
+        return PUBLIC_BELIEF.learnt(self._told(int(self.kinds[place])) - own, _SURE)
 
     def _runs(self, place: int) -> Floats:
         return self.log_seconds[self.begins[place] : self.begins[place + 1]]
 
-    def _told(self, kind: int | None) -> Floats:
-        """What all configurations of a kind tell, of any for None; computed once."""
+    def _told(self, kind: int) -> Floats:
+        """What all configurations of a kind tell; computed once."""
         if kind not in self._evidence:
-            repeated = np.diff(self.begins) > 1
-            chosen = np.flatnonzero(repeated if kind is None else repeated & (self.kinds == kind))
+            chosen = np.flatnonzero((np.diff(self.begins) > 1) & (self.kinds == kind))
             last = chosen[np.argsort(self.first[chosen])][-MOST_REPEATED:]
             self._evidence[kind] = _evidence([self._runs(place) for place in last.tolist()])
         return self._evidence[kind]

@@ -8,7 +8,7 @@ mass lies on either side of the median.
 A `Spread` is told by errors of folds that mimic the question, by weights that had not seen them.
 *Finite-sample promise*: let a new workload's error be exchangeable with those of n workloads. Then
 it is as likely to have any rank among them, and stays at or below the k-th smallest with chance at
-least k / (n + 1). From 19 workloads on a 90 % interval ends at ranks of signed errors, ceil(0.95
+least k / (n + 1). From 79 workloads on a 90 % interval ends at ranks of signed errors, ceil(0.95
 (n + 1)) from either side, and covers at least 90 %. From 9 on it does at ranks of absolute errors,
 as likely on either side. Of fewer the interval holds at least all errors there were, and as much
 as a Student t says that begins at what is usual: a guess, no promise. Each *workload* weighs the
@@ -24,10 +24,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import stdtr, stdtrit
 
+from fedperf_client.prediction.mixture.learner_weights import shares_of
 from fedperf_client.prediction.prediction import Floats, InvalidPredictionError
 
-SIGNED_FROM = 19
-"""Workloads from which on both ends of a 90 % interval are ranks of signed errors."""
+SIGNED_FROM = 79
+"""Workloads from which on both ends of a 90 % interval are ranks of signed errors: so many that one
+workload hardly moves them. From 19 on the largest absolute error is no end of it."""
 
 CLAIMED_LEVEL = 0.9
 """Of intervals whose half width is claimed."""
@@ -144,9 +146,7 @@ class Spread:
             groups: workload of each.
         """
         usual = Student.within()
-        executions_of = np.bincount(groups) if len(groups) else np.zeros(0)
-        count = int(np.count_nonzero(executions_of))
-        share = 1.0 / executions_of[groups] if count else np.zeros(0)
+        count, share = len(np.unique(groups)), shares_of(groups)
         degrees = usual.degrees + count
         squares = usual.degrees * usual.scale**2 + float((share * errors**2).sum())
         student = Student(math.sqrt(squares / degrees), degrees)
@@ -231,6 +231,11 @@ def half_width(spread: Distribution, level: float) -> float:
 def widest(spreads: Iterable[Distribution], level: float) -> Distribution:
     """The one whose interval of that level is longest; of equal ones the first."""
     return max(spreads, key=lambda each: half_width(each, level))
+
+
+def narrowest(spreads: Iterable[Distribution], level: float) -> Distribution:
+    """The one whose interval of that level is shortest; of equal ones the first."""
+    return min(spreads, key=lambda each: half_width(each, level))
 
 
 def _signed(errors: Floats, share: Floats) -> _Side:

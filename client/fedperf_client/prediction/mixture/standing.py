@@ -8,24 +8,34 @@ there is nothing to weigh again; where none is, the start speaks alone. A start 
 on them than is usual. Then it is not believed for what own executions do not know either.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedperf_client.prediction.evidence import Samples
+from fedperf_client.prediction.evidence import UNNAMED, Samples, engine_of
 from fedperf_client.prediction.learners.learner import Fitted, Learner
 from fedperf_client.prediction.mixture.intervals import (
     STRANGE_CORES,
     STRANGE_ROWS,
 )
-from fedperf_client.prediction.mixture.learner_weights import typical_error, weights_of
-from fedperf_client.prediction.mixture.matched_folds import Places
+from fedperf_client.prediction.mixture.learner_weights import mixing_weights
+from fedperf_client.prediction.mixture.matched_folds import Places, fold_of
 from fedperf_client.prediction.mixture.mixture import KnownRuns
-from fedperf_client.prediction.mixture.spreads import USUAL_HALF_WIDTH, Spread
+from fedperf_client.prediction.mixture.spreads import (
+    USUAL_HALF_WIDTH,
+    Distribution,
+    Spread,
+    Student,
+    widest,
+    with_more,
+)
 from fedperf_client.prediction.prediction import Floats
 from fedperf_shared.execution import SizedPlan
+from fedperf_shared.model.start_widths import estimates_half_width, half_width_about
 from fedperf_shared.workflow.vocabulary import NAMED_PLATFORMS, OperatorKind
 
 Mask = NDArray[np.bool_]
@@ -72,18 +82,15 @@ def against_start(of_start: Floats, of_mix: Floats, groups: NDArray[np.int64]) -
         of_start: log errors of the start, [executions], at least one.
         of_mix: out-of-fold log errors of the mix.
         groups: workload of each; the errors of both together are those of weights that have
-            not seen half of the workloads.
+            not seen the workload.
     """
-    together = np.zeros(len(groups))
-    found, number = np.unique(groups, return_inverse=True)
-    count, halves = len(found), number % 2
-    for half in (0, 1):
-        held, others = halves == half, halves != half
-        workloads = (count + half) // 2  # of the others
-        weight, disbelief = _weights(of_start[others], of_mix[others], workloads)
+    together, folds = np.zeros(len(groups)), fold_of(groups, 0)
+    for fold in range(int(folds.max(initial=-1)) + 1):
+        held, others = folds == fold, folds != fold
+        weight, disbelief = _weights(of_start[others], of_mix[others], groups[others])
         weight += disbelief * (1 - weight)
         together[held] = of_start[held] + weight * (of_mix[held] - of_start[held])
-    weight, disbelief = _weights(of_start, of_mix, count)
+    weight, disbelief = _weights(of_start, of_mix, groups)
     return Standing(weight, disbelief, Spread.of(together, groups))
 
 
@@ -98,7 +105,8 @@ def start_told(start: Learner, known: KnownRuns, alike: bytes) -> Fitted:
     """The start with the level of the executions that are alike, given as bytes of a `Mask`."""
     own = np.flatnonzero(np.frombuffer(alike, np.bool_))
     without_features = np.zeros((len(known), 0))  # none is read, and many are slow to copy
-    told = Samples(without_features, known.samples.cells, known.samples.starts)
+    samples = known.samples
+    told = Samples(without_features, samples.cells, samples.starts, samples.shares)
     return start.fit(told.take(own), known.log_seconds[own])
 
 
@@ -112,11 +120,13 @@ class Likeness:
     Attributes:
         pairs: which kinds on named platforms each has, [pairs, executions].
         unnamed: which have no named platform, [executions].
+        engines: of each, bits as of `engine_of`, [executions].
         places: where they lie.
     """
 
     pairs: NDArray[np.bool_]
     unnamed: Mask
+    engines: NDArray[np.int64]
     places: Places
 
     @classmethod
@@ -124,7 +134,21 @@ class Likeness:
         """To these own executions."""
         counts = known.samples.features[:, : len(OperatorKind) * len(NAMED_PLATFORMS)]
         unnamed = np.asarray(~known.samples.platforms().any(axis=1))
-        return cls(np.ascontiguousarray((counts > 0).T), unnamed, known.places)
+        pairs = np.ascontiguousarray((counts > 0).T)
+        bits = [engine_of(pair) for pair in product(OperatorKind, NAMED_PLATFORMS)]
+        engines = np.bitwise_or.reduce(pairs * np.array(bits)[:, None], axis=0)
+        engines[unnamed] = UNNAMED
+        return cls(pairs, unnamed, engines, known.places)
+
+    def kin(self, engines: int) -> int:
+        """Those of some engines that ran here, and all that ran with these in one plan."""
+        found, wider = 0, engines
+        while wider != found:
+            found, wider = (
+                wider,
+                int(np.bitwise_or.reduce(self.engines[(self.engines & wider) != 0], initial=0)),
+            )
+        return found
 
     def alike(self, question: SizedPlan, *, sources: bool = False) -> Mask:
         """Executions that share an operator's kind and platform, at about such rows and cores.
@@ -146,9 +170,32 @@ class Likeness:
         return np.asarray(shared & near)
 
 
-def _weights(of_start: Floats, of_mix: Floats, workloads: int) -> tuple[float, float]:
+def _weights(of_start: Floats, of_mix: Floats, groups: NDArray[np.int64]) -> tuple[float, float]:
     """Of the mix against the start, and of a guess that is off as is usual against it."""
     sizes, guess = np.abs(of_start), np.full(len(of_start), USUAL_HALF_WIDTH)
-    start, mix, usual = (typical_error(each) for each in (sizes, np.abs(of_mix), guess))
-    against = weights_of(np.stack([of_start, of_mix]), workloads, (start, mix))[1]
-    return float(against), float(weights_of(np.stack([sizes, guess]), workloads, (start, usual))[1])
+    against = mixing_weights(np.stack([of_start, of_mix]), groups)[1]
+    return float(against), float(mixing_weights(np.stack([sizes, guess]), groups)[1])
+
+
+def spread_about(
+    question: SizedPlan,
+    own: Sequence[Spread],
+    share: float = 0.0,
+    *,
+    factor: float = 1.0,
+    level: float,
+) -> Distribution:
+    """What folds say of a question, and what is claimed of the start where that is wider.
+
+    Args:
+        question: that is asked.
+        own: what folds say.
+        share: of its operators that own executions know; where it is 1 they speak alone.
+        factor: on the width of what folds say.
+        level: of the interval that is compared.
+    """
+    added = estimates_half_width(question)
+    found: list[Distribution] = [with_more(each, added, factor) for each in own]
+    if share < 1 or not own:
+        found.append(Student.within(half_width_about(question)))
+    return widest(found, level)

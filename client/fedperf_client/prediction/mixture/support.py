@@ -30,9 +30,9 @@ class Reach:
     def of(cls, hull: Hull) -> Self:
         """The reach of own executions, from the hull around them."""
         rows: dict[Platform, float] = {}
-        for (_, platform), (_, most, *_) in hull.pairs.items():
+        for (_, platform), (_, most) in hull.pairs.items():
             if platform in NAMED_PLATFORMS:
-                rows[platform] = max(rows.get(platform, 0.0), math.expm1(most))
+                rows[platform] = max(rows.get(platform, 0.0), math.expm1(most[0]))
         return cls(rows)
 
     def beyond(self, plan: Plan) -> tuple[Platform, ...]:

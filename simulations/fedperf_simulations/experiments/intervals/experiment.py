@@ -6,7 +6,8 @@ One table holds all situations:
 - public logs of Spark, of which no own run is known or a few;
 - judged SQL;
 - few configurations of a job, a job that ran k times, own runs of exactly a job, a deadline;
-- a platform that a home never ran.
+- a platform that a home never ran;
+- a workload more that has nothing to do with the question.
 
 Every row says who answered, with which information, and how many looks at the judged data have been
 taken. A part whose data are not here, or at which no look is counted, is named in the notes and has
@@ -27,6 +28,7 @@ from fedperf_simulations.experiments.intervals import (
     spark_logs,
     sql_queries,
     unknown_kinds,
+    unrelated,
 )
 from fedperf_simulations.experiments.intervals.coverage_chart import coverage_chart
 from fedperf_simulations.experiments.intervals.part import JudgedPart
@@ -42,6 +44,7 @@ PARTS: tuple[JudgedPart, ...] = (
     own_runs.PART,
     deadlines.PART,
     unknown_kinds.PART,
+    unrelated.PART,
 )
 
 NOT_FROZEN = "not yet"

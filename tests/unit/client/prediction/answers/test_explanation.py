@@ -20,7 +20,7 @@ MEMBERS = (
 def outcome(workloads: int, *members: MixMember) -> MixOutcome:
     rows = np.arange(workloads)
     errors = np.zeros(workloads)
-    return MixOutcome(Asks.SEEN, 0, members or MEMBERS, 5, errors, rows, rows)
+    return MixOutcome(Asks.SEEN, 0, members or MEMBERS, 5, errors, rows, rows, 0.0)
 
 
 def test_every_member_is_told_with_its_weight_its_error_and_why() -> None:

@@ -47,12 +47,13 @@ def test_local_learners_beat_the_constant_with_enough_executions(learner: Learne
 
 
 def test_a_bias_that_may_be_chance_is_shrunken_and_a_clear_one_is_kept() -> None:
-    assert shrunken_mean(np.array([])) == 0.0
-    assert shrunken_mean(np.array([0.1])) == 0.0
-    assert shrunken_mean(np.array([0.5, -0.4, 0.1])) == 0.0
-    assert shrunken_mean(np.full(50, 1.0)) == pytest.approx(1.0, abs=0.01)
-    few, many = shrunken_mean(np.full(2, 0.6)), shrunken_mean(np.full(20, 0.6))
-    assert 0.0 < few < many < 0.6
+    def of(*residuals: float, share: float = 1.0) -> float:
+        return shrunken_mean(np.array(residuals), np.full(len(residuals), share))
+
+    assert of() == of(0.1) == of(0.5, -0.4, 0.1) == 0.0
+    assert of(*[1.0] * 50) == pytest.approx(1.0, abs=0.01)
+    assert 0.0 < of(0.6, 0.6) < of(*[0.6] * 20) < 0.6
+    assert of(*[0.6] * 20, share=0.1) == pytest.approx(of(0.6, 0.6))
 
 
 def test_without_own_executions_the_coordinators_correction_is_taken() -> None:

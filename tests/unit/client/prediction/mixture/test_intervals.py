@@ -235,7 +235,8 @@ def test_intervals_of_the_mix_cover_what_they_promise(executions: int, worlds: i
 
 def test_the_level_asked_for_is_the_level_given() -> None:
     history = draw_history(np.random.default_rng(0), 30)
-    wide = personalize(history, {}, [LogRidge()], level=0.95)
-    narrow = personalize(history, {}, [LogRidge()], level=0.5)
-    assert wide.half_width > narrow.half_width
-    assert narrow.predict(history.questions[:1])[0].level == 0.5
+    asked = draw_questions(np.random.default_rng(1), 1)
+    [wide] = personalize(history, {}, [LogRidge()], level=0.95).predict(asked)
+    [narrow] = personalize(history, {}, [LogRidge()], level=0.5).predict(asked)
+    assert (wide.level, narrow.level) == (0.95, 0.5)
+    assert wide.upper_seconds / wide.lower_seconds > narrow.upper_seconds / narrow.lower_seconds

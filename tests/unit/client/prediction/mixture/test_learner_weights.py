@@ -54,7 +54,8 @@ def mean_log_q(predictors: Sequence[PersonalMix], seeds: Sequence[int]) -> float
     return float(np.mean(logs))
 
 
-FEW = 6
+FEW = 24
+"""On three platforms, of which none says anything of another: eight on each."""
 
 
 @pytest.mark.parametrize(
@@ -79,7 +80,7 @@ def test_a_shared_model_of_garbage_costs_a_few_percent_at_most(
     assert with_garbage <= 1.05 * alone
 
 
-@pytest.mark.parametrize(("executions", "repeats"), [(3, 6), (6, 3), (15, 3)])
+@pytest.mark.parametrize(("executions", "repeats"), [(9, 6), (12, 3), (24, 3)])
 def test_an_excellent_shared_model_is_used_when_executions_are_few(
     executions: int, repeats: int
 ) -> None:
@@ -156,30 +157,40 @@ def test_single_large_errors_do_not_decide_the_weights() -> None:
 def test_weights_have_not_seen_the_errors_that_they_are_judged_by() -> None:
     """Who was right in one fold is wrong in the other; hindsight would halve these errors."""
     errors = np.array([[0.0, 0, 0, 1, 1, 1], [1, 1, 1, 0, 0, 0]])
-    mixed = mixed_errors(errors, np.arange(6), np.array([0, 0, 0, 1, 1, 1]))
+    rows = np.arange(6)
+    mixed = mixed_errors(errors, rows, rows, np.array([0, 0, 0, 1, 1, 1]))
     np.testing.assert_array_equal(mixed, np.ones(6))
 
 
-@pytest.mark.parametrize(("workloads", "folds"), [(2, 2), (20, 20), (21, 10), (300, 10), (301, 5)])
+@pytest.mark.parametrize(("workloads", "folds"), [(2, 2), (20, 20), (40, 10), (300, 10), (301, 5)])
 def test_folds_never_split_a_workload(workloads: int, folds: int) -> None:
     groups = np.repeat(np.arange(workloads), 3)
     assigned = fold_of(groups, seed=4)
     assert len(np.unique(assigned)) == folds
     for group in range(workloads):
         assert len(np.unique(assigned[groups == group])) == 1
-    assert np.bincount(assigned).max() <= 3 * (workloads // folds + 1)
+    assert np.bincount(assigned).max() <= 3 * 3 * (workloads // folds + 1)
+
+
+def test_a_workload_more_moves_no_other_to_another_fold() -> None:
+    names = np.random.default_rng(0).integers(-(2**62), 2**62, 60)
+    together = [set(names[fold_of(names, 0) == fold].tolist()) for fold in range(10)]
+    more = np.append(names, 7)
+    assigned = fold_of(more, 0)
+    for fold in together:
+        assert len(set(assigned[np.isin(more, list(fold))].tolist())) == 1
 
 
 @pytest.mark.slow
 def test_repeats_of_a_workload_do_not_make_a_learner_look_better_than_it_is() -> None:
     history = draw_history(np.random.default_rng(2), 12, executions=8, noise=0.02)
-    assert local(history).errors["local forest"] > 0.2
+    assert local(history).errors["local ridge"] > 0.2
 
 
 def test_one_workload_alone_is_split_into_its_executions() -> None:
     history = draw_history(np.random.default_rng(3), 1, executions=12)
     predictor = joined(history, garbage(1))
-    assert predictor.folds == 12
+    assert predictor.outcome().folds == 12
     answer = predictor.predict_log(history.questions[:1])
     assert abs(answer[0] - np.median(history.log_seconds)) < 0.2
 
@@ -209,7 +220,7 @@ def test_a_start_model_that_says_nan_is_refused_by_name() -> None:
 
 
 def test_without_joining_the_public_start_is_corrected_the_same_way() -> None:
-    history = draw_history(np.random.default_rng(8), 12)
+    history = draw_history(np.random.default_rng(8), 20)
     predictor = personalize(history, {PUBLIC: excellent}, public_learners())
     assert {"public", "public+bias", "public+ridge", "local ridge"} <= set(predictor.weights)
     assert mean_log_q([predictor], [8]) < np.log(1.25)

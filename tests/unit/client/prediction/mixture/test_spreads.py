@@ -80,12 +80,12 @@ def test_half_of_every_distribution_lies_on_either_side(base: Distribution) -> N
 
 
 def test_ranks_are_those_of_the_finite_sample() -> None:
-    signed = spread_of(np.arange(1.0, 40.0) - 20)  # -19 to 19: ranks 2 and 38 of 40
-    assert (signed.quantile(0.05), signed.quantile(0.95)) == (-18.0, 18.0)
+    signed = spread_of(np.arange(1.0, 80.0) - 40)  # -39 to 39: ranks 4 and 76 of 80
+    assert (signed.quantile(0.05), signed.quantile(0.95)) == (-36.0, 36.0)
     sizes = spread_of(np.arange(1.0, 10.0))  # nine: the largest, on either side
     assert (sizes.quantile(0.05), sizes.quantile(0.95)) == (-9.0, 9.0)
-    skew = spread_of(np.arange(1.0, 40.0))  # all above the median
-    assert (skew.quantile(0.05), skew.quantile(0.5), skew.quantile(0.95)) == (0.0, 0.0, 38.0)
+    skew = spread_of(np.arange(1.0, 80.0))  # all above the median
+    assert (skew.quantile(0.05), skew.quantile(0.5), skew.quantile(0.95)) == (0.0, 0.0, 76.0)
 
 
 @pytest.mark.statistical
@@ -177,7 +177,7 @@ def test_what_is_independent_adds_as_squares_to_the_width(factor: float) -> None
 
 
 def test_what_is_independent_widens_the_side_on_which_no_error_was() -> None:
-    above = spread_of(np.linspace(0.1, 0.4, 40))
+    above = spread_of(np.linspace(0.1, 0.4, 80))
     assert above.quantile(0.05) == 0.0
     assert above.quantile(0.95) > 0.3
     wider = with_more(above, 2.0)
