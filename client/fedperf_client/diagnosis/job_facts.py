@@ -1,22 +1,35 @@
 """Facts of one job from a Spark log: its stages, their tasks, and the times when nothing ran.
 
-A job is a query with all its Spark jobs, or a Spark job without a query. Moments and durations are
-whole milliseconds, as the log has them. All figures are sums, medians or extremes of what tasks
-reported; nothing is estimated here.
+They are the view of what `sources.spark.reader` read for those who diagnose. A job is a query with
+all its Spark jobs, or a Spark job without a query. Moments and durations are whole milliseconds, as
+the log has them. All figures are sums, medians or extremes of what tasks reported; nothing is
+estimated here.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedperf_client.diagnosis.broadcasts import Broadcast
-from fedperf_client.diagnosis.spark_settings import SparkSettings
+from fedperf_client.sources.spark.application import Application
+from fedperf_client.sources.spark.cluster import Removal
+from fedperf_client.sources.spark.query import Dropped, Interval, SparkQuery
+from fedperf_client.sources.spark.settings import SparkSettings
+from fedperf_client.sources.spark.tasks import (
+    COLUMNS,
+    RESUBMITTED,
+    SUCCEEDED,
+    EndReason,
+    StageAttempt,
+    in_milliseconds,
+)
 from fedperf_shared.execution import ClusterConfig
 
 Longs = NDArray[np.int64]
-Interval = tuple[int, int]
+
+_SIZE = "data size"
 
 _OVERLAP = 0.05
 """Share of all task time that may exceed the slots: some milliseconds at each task's end."""
@@ -28,12 +41,14 @@ class TaskColumns:
 
     Attributes:
         launched, finished: as the driver saw them.
+        executor: which of `JobFacts.executors` ran it; -1 where that is unknown.
         run: time in the task's own code.
         read_bytes, read_rows: from files and from shuffles.
     """
 
     launched: Longs
     finished: Longs
+    executor: Longs
     run: Longs
     read_bytes: Longs
     read_rows: Longs
@@ -90,6 +105,8 @@ class StageFacts:
         at_start: none had ever been there by then: the application was starting.
         tasks: those that succeeded; at least one.
         totals: sums over them.
+        runs_python: beside the JVM, whose processor time alone is counted.
+        lost: attempts of it that did not succeed.
     """
 
     number: int
@@ -101,6 +118,8 @@ class StageFacts:
     tasks: TaskColumns
     totals: TaskTotals = field(default_factory=TaskTotals)
     at_start: bool = False
+    runs_python: bool = False
+    lost: "tuple[LostAttempt, ...]" = ()
 
     def __str__(self) -> str:
         again = f".{self.attempt}" if self.attempt else ""
@@ -147,6 +166,11 @@ class StageFacts:
         """Duration of the middle task."""
         return float(np.median(self.durations))
 
+    @cached_property
+    def median_run(self) -> float:
+        """Time of the middle task in its own code."""
+        return float(np.median(self.tasks.run))
+
     @property
     def even_span(self) -> float:
         """The least that it could take with the same work, spread evenly over all slots."""
@@ -163,21 +187,97 @@ class StageFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class FailedTask:
-    """A task that did not succeed, and was not merely called off.
+class LostAttempt:
+    """An attempt at a task that did not succeed; it took its place all the same.
 
     Attributes:
-        stage: number of its stage.
-        reason: in one word of the log, such as the class of an exception.
-        is_out_of_memory: whether the log says that memory ran out.
+        stage, attempt: of its stage.
         launched, finished: as the driver saw it.
+        executor: with its host, where it ran; empty where that is unknown.
+        reason: why it ended.
     """
 
     stage: int
-    reason: str
-    is_out_of_memory: bool
+    attempt: int
     launched: int
     finished: int
+    executor: tuple[str, str]
+    reason: EndReason
+
+    @property
+    def duration(self) -> int:
+        """Milliseconds."""
+        return max(0, self.finished - self.launched)
+
+
+@dataclass(frozen=True, slots=True)
+class Broadcast:
+    """One table that was sent to all.
+
+    Attributes:
+        data_bytes: of it, as it is kept in memory.
+        build_time, send_time: milliseconds of the driver, once it had been collected.
+    """
+
+    data_bytes: int
+    build_time: int
+    send_time: int
+
+
+@dataclass(frozen=True, slots=True)
+class ApplicationFacts:
+    """An application as a whole.
+
+    Attributes:
+        name: with its id; local text.
+        started_at, ended_at: of it, as far as its log goes.
+        outside: milliseconds of that in which no query and no job ran.
+        core_time: of all its executors, milliseconds times cores.
+        idle_core_time: of that, what fell into `outside`.
+        longest: of the times outside of jobs, the longest first.
+        settings: that it was started with.
+        cluster: its executors, a mean over its time; None where none is known.
+    """
+
+    name: str
+    started_at: int
+    ended_at: int
+    outside: int
+    core_time: float
+    idle_core_time: float
+    longest: tuple[Interval, ...]
+    settings: SparkSettings
+    cluster: ClusterConfig | None
+
+    @property
+    def seconds(self) -> float:
+        """From its start to its end."""
+        return (self.ended_at - self.started_at) / 1000
+
+    @property
+    def cores(self) -> int:
+        """A mean over its time; 0 where no executor is known."""
+        return 0 if self.cluster is None else self.cluster.cores
+
+    @classmethod
+    def of(cls, application: Application) -> "ApplicationFacts | None":
+        """An application whose log was read; None where it does not tell its start."""
+        start, end = application.submitted_at, application.stopped_at
+        if start is None or end is None or end <= start:
+            return None
+        gaps = application.gaps
+        cluster, core_time = application.executors.whole(start, end)
+        return cls(
+            application.name,
+            start,
+            end,
+            min(gaps.milliseconds, end - start),
+            core_time,
+            gaps.core_milliseconds,
+            tuple(each for _, each in sorted(gaps.longest, reverse=True)),
+            application.settings,
+            cluster,
+        )
 
 
 @dataclass(frozen=True)
@@ -189,14 +289,21 @@ class JobFacts:
         label: such as "query 7" or "job 3".
         description: what the log says of it; local text.
         started_at, ended_at: of its first and last event.
-        cluster: the executors that the application had meanwhile, a mean; None where none is
-            known.
+        cluster: the executors that the application had from its first task on, a mean; None where
+            none is known.
         was_alone: no other job of the application ran meanwhile.
         has_failed: it ended with an error.
         stages: that ran tasks, in the order of their numbers.
-        settings: of its application.
-        failed: tasks that did not succeed.
+        settings: that it ran with.
+        lost: attempts at tasks that did not succeed.
         broadcasts: tables that it sent to all executors.
+        told_slots: tasks that its executors run at once; 0 where the log does not tell.
+        waited: while no executor was there, before its first task; no part of its run time.
+        dropped: a stage of which the log tells too few tasks, so that nobody knows who idled.
+        executors: ids and hosts that tasks refer to; local texts.
+        failures: what the log says of it, its jobs and its stages that failed; local texts.
+        removals: executors that went away meanwhile.
+        is_accelerated: another engine than Spark's own ran a part of its plan.
     """
 
     application: str
@@ -209,13 +316,80 @@ class JobFacts:
     has_failed: bool
     stages: tuple[StageFacts, ...]
     settings: SparkSettings = field(default_factory=SparkSettings)
-    failed: tuple[FailedTask, ...] = ()
+    lost: tuple[LostAttempt, ...] = ()
     broadcasts: tuple[Broadcast, ...] = ()
+    told_slots: int = 0
+    waited: Interval | None = None
+    dropped: Dropped | None = None
+    executors: tuple[tuple[str, str], ...] = ()
+    failures: tuple[tuple[str, str], ...] = ()
+    removals: tuple[Removal, ...] = ()
+    is_accelerated: bool = False
+
+    @classmethod
+    def of(cls, query: SparkQuery, application: Application) -> "JobFacts":
+        """A query or job that is complete."""
+        end = max(query.ended_at or query.started_at, query.started_at)
+        stages = [(each, *_attempts(each, query)) for _, each in sorted(query.attempts.items())]
+        removals = application.executors.removals
+        has_python = any(each.runs_python for each in query.attempts.values())
+        return cls(
+            application=application.name,
+            label=str(query),
+            description=" ".join((query.job_description or query.description).split()),
+            started_at=query.started_at,
+            ended_at=end,
+            cluster=query.cluster,
+            was_alone=query.was_alone,
+            has_failed=query.has_failed,
+            stages=tuple(
+                StageFacts(
+                    each.number,
+                    each.attempt,
+                    each.name,
+                    each.submitted_at,
+                    each.slots,
+                    each.had_executors,
+                    tasks,
+                    TaskTotals(**in_milliseconds(each.sums), most_held=each.most_held),
+                    each.at_start,
+                    each.runs_python or (query.plan.runs_python and not has_python),
+                    lost,
+                )
+                for each, tasks, lost in stages
+                if len(tasks)
+            ),
+            settings=application.settings.overlaid(query.settings),
+            lost=tuple(each for *_, lost in stages for each in lost),
+            broadcasts=tuple(_broadcasts(query)),
+            told_slots=query.slots,
+            waited=query.waited,
+            dropped=query.dropped,
+            executors=tuple(query.names.executors),
+            failures=tuple(query.failures),
+            removals=tuple(each for each in removals if query.started_at <= each.at <= end),
+            is_accelerated=query.is_accelerated,
+        )
+
+    @cached_property
+    def failed(self) -> tuple[LostAttempt, ...]:
+        """Attempts that failed, and were not merely called off."""
+        return tuple(each for each in self.lost if not each.reason.is_called_off)
+
+    @property
+    def wall_seconds(self) -> float:
+        """From its start to its end, with what it waited for the first executor."""
+        return (self.ended_at - self.started_at) / 1000
+
+    @property
+    def waited_seconds(self) -> float:
+        """That it waited while no executor was there."""
+        return 0.0 if self.waited is None else (self.waited[1] - self.waited[0]) / 1000
 
     @property
     def seconds(self) -> float:
-        """From its start to its end."""
-        return (self.ended_at - self.started_at) / 1000
+        """Its run time: without what it waited while no executor was there."""
+        return self.wall_seconds - self.waited_seconds
 
     @cached_property
     def cores(self) -> int:
@@ -232,20 +406,31 @@ class JobFacts:
     @property
     def slots(self) -> int:
         """Tasks that can run at once."""
-        return max(1, self.cores // self.settings.cores_per_task)
+        return self.told_slots or max(1, self.cores // self.settings.cores_per_task)
+
+    def executor(self, stage: StageFacts, task: int) -> tuple[str, str]:
+        """Id and host of the executor of a task, by its place; empty where that is unknown."""
+        place = int(stage.tasks.executor[task])
+        return self.executors[place] if place >= 0 else ("", "")
 
     def held_at_once(self, stage: StageFacts) -> float:
         """The most that tasks of one executor held: the largest beside others of the mean."""
         cores, tasks = self.settings.executor_cores or self.cores, len(stage.tasks)
-        others = min(max(1, cores // self.settings.cores_per_task), tasks) - 1
+        at_once = max(1, round(self.slots * min(1.0, cores / self.cores)))
+        others = min(at_once, tasks) - 1
         return stage.totals.most_held + others * stage.totals.held / tasks
 
     @cached_property
     def _changes(self) -> tuple[Longs, Longs]:
         """Moments at which the number of running tasks changes, and the number from then on."""
-        failed = np.array([(e.launched, e.finished) for e in self.failed], np.int64).reshape(-1, 2)
-        launched = np.concatenate([*(e.tasks.launched for e in self.stages), *failed.T[:1]])
-        finished = np.concatenate([*(e.tasks.finished for e in self.stages), *failed.T[1:]])
+        places = [
+            (each.launched, each.finished)
+            for each in self.lost
+            if each.reason.name != RESUBMITTED  # what it had done before stands there already
+        ]
+        lost = np.array(places, np.int64).reshape(-1, 2)
+        launched = np.concatenate([*(e.tasks.launched for e in self.stages), *lost.T[:1]])
+        finished = np.concatenate([*(e.tasks.finished for e in self.stages), *lost.T[1:]])
         moments = np.concatenate([launched, np.maximum(finished, launched)])
         steps = np.concatenate([np.ones_like(launched), -np.ones_like(finished)])
         order = np.lexsort((steps, moments))  # who ends makes room before who begins
@@ -255,14 +440,15 @@ class JobFacts:
     def idle_is_known(self) -> bool:
         """Whether unused cores can be told: executors are known, and nobody else used them.
 
-        Where more tasks ran than there were slots for, the log does not tell all executors. A
-        task is said to end a little after the next has begun in its place, hence `_OVERLAP`.
+        Where events were dropped, what seems idle is what is not told. Where more tasks ran than
+        there were slots for, the log does not tell all executors. A task is said to end a little
+        after the next has begun in its place, hence `_OVERLAP`.
         """
         moments, running = self._changes
         most = max((self.slots, *(each.slots for each in self.stages)))
         above = np.maximum(running[:-1] - most, 0) * np.diff(moments)
         used = sum(each.task_time for each in self.stages)
-        if self.cluster is None or not self.was_alone:
+        if self.cluster is None or not self.told_slots or not self.was_alone or self.dropped:
             return False
         return float(above.sum()) <= _OVERLAP * used
 
@@ -296,3 +482,42 @@ class JobFacts:
         ends = np.concatenate([[0], np.flatnonzero(running == 0) + 1])
         pairs = zip(starts, following[ends], strict=True)
         return tuple((int(start), int(end)) for start, end in pairs if end > start)
+
+
+def _attempts(
+    stage: StageAttempt, query: SparkQuery
+) -> tuple[TaskColumns, tuple[LostAttempt, ...]]:
+    """The attempts at a stage's tasks that succeeded, and those that did not."""
+    table: Longs = np.array(stage.columns, np.int64).reshape(-1, COLUMNS)
+    launched, finished, executor, ended, run, read_bytes, read_rows = table.T
+    well = ended == SUCCEEDED
+    columns = (launched, finished, executor, run, read_bytes, read_rows)
+    executors, reasons = list(query.names.executors), list(query.names.reasons)
+    lost = tuple(
+        LostAttempt(
+            stage.number,
+            stage.attempt,
+            began,
+            stopped,
+            executors[place] if place >= 0 else ("", ""),
+            reasons[reason],
+        )
+        for began, stopped, place, reason in table[~well, :4].tolist()
+    )
+    return TaskColumns(*(np.ascontiguousarray(column[well]) for column in columns)), lost
+
+
+def _broadcasts(query: SparkQuery) -> Iterator[Broadcast]:
+    """Every table that was sent to all and whose size was counted, once."""
+    seen = set[int]()
+    for node in query.plan.nodes:
+        ids = node.sent or {}
+        counted = {
+            name.removesuffix(" (ms)"): max(0, query.counters[number])
+            for name, number in ids.items()
+            if number in query.counters
+        }
+        if counted.get(_SIZE) and ids[_SIZE] not in seen:
+            seen.add(ids[_SIZE])
+            build, send = counted.get("time to build", 0), counted.get("time to broadcast", 0)
+            yield Broadcast(counted[_SIZE], build, send)

@@ -7,8 +7,9 @@ from collections import Counter
 from collections.abc import Iterator
 
 from fedperf_client.diagnosis.finding import JobFinding, Symptom
-from fedperf_client.diagnosis.job_facts import Interval, JobFacts
-from fedperf_client.diagnosis.spark_settings import memory_setting
+from fedperf_client.diagnosis.job_facts import JobFacts
+from fedperf_client.sources.spark.query import Interval
+from fedperf_client.sources.spark.settings import memory_setting
 from fedperf_client.text.durations import duration_text
 
 MOST_REASONS = 3
@@ -26,13 +27,13 @@ def failures(job: JobFacts) -> Iterator[JobFinding]:
     )
     said = [f"the job ended with an error after {duration_text(job.seconds)}"] * job.has_failed
     if job.failed:
-        reasons = Counter(each.reason for each in job.failed).most_common(MOST_REASONS)
+        reasons = Counter(each.reason.name for each in job.failed).most_common(MOST_REASONS)
         named = ", ".join(f"{count} {reason}" for reason, count in reasons)
         count = len(job.failed)
         said.append(f"{count} task{'s' * (count > 1)} failed ({named})")
     if again:
         said.append(f"{', '.join(map(str, again))} ran again")
-    no_memory = any(each.is_out_of_memory for each in job.failed)
+    no_memory = any(each.reason.is_out_of_memory for each in job.failed)
     settings = job.settings
     stages = sorted({each.stage for each in job.failed})
     yield JobFinding(

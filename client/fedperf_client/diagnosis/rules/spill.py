@@ -9,9 +9,9 @@ from collections.abc import Iterator
 
 from fedperf_client.diagnosis.finding import JobFinding, Symptom
 from fedperf_client.diagnosis.job_facts import JobFacts, StageFacts
-from fedperf_client.diagnosis.spark_settings import (
+from fedperf_client.sources.spark.fields import MIB
+from fedperf_client.sources.spark.settings import (
     ADAPTIVE_BY_DEFAULT,
-    MIB,
     SparkSettings,
     memory_setting,
 )
