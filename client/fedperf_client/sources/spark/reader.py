@@ -144,7 +144,6 @@ class Reader:
         number = integer(event, "executionId")
         is_told = event.get("rootExecutionId") is not None  # from Spark 3.4 on
         root = integer(event, "rootExecutionId") if is_told else number
-        root = root if (False, root) in self._open else number
         query = self._query(number, milliseconds(event, "time"), root=root)
         if query.root != root:  # a job of it came first
             self._stops(query)
