@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 
 from fedperf_client.diagnosis.finding import JobFinding, Symptom
-from fedperf_client.diagnosis.job_facts import ApplicationFacts, JobFacts
+from fedperf_client.diagnosis.job_facts import JobFacts
 from fedperf_client.diagnosis.rules.broadcasts import broadcasts
 from fedperf_client.diagnosis.rules.dropped_events import dropped_events
 from fedperf_client.diagnosis.rules.failures import failures
@@ -24,6 +24,7 @@ from fedperf_client.diagnosis.rules.spill import spills
 from fedperf_client.diagnosis.rules.tiny_tasks import tiny_tasks
 from fedperf_client.diagnosis.rules.uneven_tasks import uneven_tasks
 from fedperf_client.home.prices import PriceList
+from fedperf_client.sources.spark.application import Application
 from fedperf_shared.execution import ClusterConfig
 
 LEAST_SHARE = 0.05
@@ -103,7 +104,7 @@ def diagnosed(job: JobFacts, log: str, prices: PriceList | None) -> Diagnosis | 
         return None
     cost = job.core_seconds
     if prices is not None:
-        cost = 0.0 if job.cluster is None else prices.cost(job.cluster, job.seconds)
+        cost = 0.0 if job.query.cluster is None else prices.cost(job.query.cluster, job.seconds)
     return Diagnosis(
         log,
         job.application,
@@ -112,27 +113,27 @@ def diagnosed(job: JobFacts, log: str, prices: PriceList | None) -> Diagnosis | 
         job.started_at,
         job.seconds,
         job.cores,
-        job.cluster,
+        job.query.cluster,
         tuple(sorted(findings, key=lambda each: -each.seconds)),
         cost,
         job.waited_seconds,
     )
 
 
-def diagnosed_whole(
-    facts: ApplicationFacts, log: str, prices: PriceList | None
-) -> Diagnosis | None:
+def diagnosed_whole(whole: Application, log: str, prices: PriceList | None) -> Diagnosis | None:
     """What there is to say about an application as a whole; None where nothing is."""
-    found = outside_jobs(facts)
+    start, end = whole.submitted_at, whole.stopped_at
+    if start is None or end is None or not whole.seconds > 0:
+        return None
+    cluster = whole.executors.whole(start, end)
+    cores = 0 if cluster is None else cluster.cores
+    found, seconds = outside_jobs(whole, cores), whole.seconds
     if found is None:
         return None
-    cost = facts.core_time / 1000
+    cost = cores * seconds
     if prices is not None:
-        cost = 0.0 if facts.cluster is None else prices.cost(facts.cluster, facts.seconds)
-    return Diagnosis(
-        log, facts.name, WHOLE, "", facts.started_at, facts.seconds, facts.cores, facts.cluster,
-        (found,), cost
-    )  # fmt: skip
+        cost = 0.0 if cluster is None else prices.cost(cluster, seconds)
+    return Diagnosis(log, whole.name, WHOLE, "", start, seconds, cores, cluster, (found,), cost)
 
 
 @dataclass(slots=True)
@@ -157,9 +158,9 @@ class Ranking:
     _kept: list[tuple[float, float, int, Diagnosis]] = field(default_factory=list)
     _numbers: "count[int]" = field(default_factory=count)
 
-    def add(self, found: JobFacts | ApplicationFacts, log: str, prices: PriceList | None) -> None:
+    def add(self, found: JobFacts | Application, log: str, prices: PriceList | None) -> None:
         """Diagnose a job, or a whole, and keep what was found if it is among the largest."""
-        if isinstance(found, ApplicationFacts):
+        if isinstance(found, Application):
             whole = diagnosed_whole(found, log, prices)
             self.applications += whole is not None
             self._keep(whole)

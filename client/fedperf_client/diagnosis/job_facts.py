@@ -7,7 +7,7 @@ estimated here.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, fields
 from functools import cached_property
 
 import numpy as np
@@ -15,17 +15,16 @@ from numpy.typing import NDArray
 
 from fedperf_client.sources.spark.application import Application
 from fedperf_client.sources.spark.cluster import Removal
-from fedperf_client.sources.spark.query import Dropped, Interval, SparkQuery
+from fedperf_client.sources.spark.query import Interval, SparkQuery
 from fedperf_client.sources.spark.settings import SparkSettings
 from fedperf_client.sources.spark.tasks import (
     COLUMNS,
     RESUBMITTED,
     SUCCEEDED,
     EndReason,
+    Names,
     StageAttempt,
-    in_milliseconds,
 )
-from fedperf_shared.execution import ClusterConfig
 
 Longs = NDArray[np.int64]
 
@@ -36,12 +35,35 @@ _OVERLAP = 0.05
 
 
 @dataclass(frozen=True, slots=True)
+class LostAttempt:
+    """An attempt at a task that did not succeed; it took its place all the same.
+
+    Attributes:
+        stage: of it.
+        executor: with its host, where it ran; empty where that is unknown.
+        launched, finished: as the driver saw it.
+        reason: why it ended.
+    """
+
+    stage: int
+    executor: tuple[str, str]
+    launched: int
+    finished: int
+    reason: EndReason
+
+    @property
+    def duration(self) -> int:
+        """Milliseconds."""
+        return max(0, self.finished - self.launched)
+
+
+@dataclass(frozen=True, slots=True)
 class TaskColumns:
     """The tasks of a stage that succeeded, one entry each.
 
     Attributes:
         launched, finished: as the driver saw them.
-        executor: which of `JobFacts.executors` ran it; -1 where that is unknown.
+        executor: its number among `Names.executors`; -1 where that is unknown.
         run: time in the task's own code.
         read_bytes, read_rows: from files and from shuffles.
     """
@@ -57,73 +79,47 @@ class TaskColumns:
         return len(self.launched)
 
 
-@dataclass(frozen=True, slots=True)
-class TaskTotals:
-    """Sums over the tasks of a stage that succeeded: milliseconds and bytes.
+@dataclass(kw_only=True)
+class StageFacts(StageAttempt):
+    """An attempt at a stage of which the log was read.
 
     Attributes:
-        cpu, garbage: of `TaskColumns.run`; garbage is the time that the JVM stood still.
-        fetch_wait: of `run`, waiting for what other tasks had written.
-        shuffle_write: of `run`, writing for other tasks.
-        input_bytes, shuffle_read, shuffle_written: from files, from and for other tasks.
-        rows_read, rows_written: the same in rows; written for other tasks alone.
-        spilled_memory, spilled_disk: what did not fit, in memory's form and on disk.
-        spilled_tasks, spilled_run: how many tasks that were, and their `run` without garbage
-            and fetch wait.
-        held: the most memory that each task had for its work, added up.
-        most_held: the most that one of them had.
+        names: of executors and reasons.
     """
 
-    cpu: int = 0
-    garbage: int = 0
-    fetch_wait: int = 0
-    shuffle_write: int = 0
-    input_bytes: int = 0
-    shuffle_read: int = 0
-    shuffle_written: int = 0
-    rows_read: int = 0
-    rows_written: int = 0
-    spilled_memory: int = 0
-    spilled_disk: int = 0
-    spilled_tasks: int = 0
-    spilled_run: int = 0
-    held: int = 0
-    most_held: int = 0
+    names: Names
 
-
-@dataclass(frozen=True)
-class StageFacts:
-    """One attempt at a stage.
-
-    Attributes:
-        number, attempt: as the log counts them.
-        name: the call that made it; local text.
-        submitted_at: None where the log does not tell.
-        slots: tasks that its executors could run at once, a mean over its time; 0 where no
-            executor is known.
-        had_executors: whether one that it could use was there when it was submitted.
-        at_start: none had ever been there by then: the application was starting.
-        tasks: those that succeeded; at least one.
-        totals: sums over them.
-        runs_python: beside the JVM, whose processor time alone is counted.
-        lost: attempts of it that did not succeed.
-    """
-
-    number: int
-    attempt: int
-    name: str
-    submitted_at: int | None
-    slots: int
-    had_executors: bool
-    tasks: TaskColumns
-    totals: TaskTotals = field(default_factory=TaskTotals)
-    at_start: bool = False
-    runs_python: bool = False
-    lost: "tuple[LostAttempt, ...]" = ()
+    @classmethod
+    def of(cls, stage: StageAttempt, names: Names) -> "StageFacts":
+        """The attempt with what its columns refer to."""
+        return cls(**{each.name: getattr(stage, each.name) for each in fields(stage)}, names=names)
 
     def __str__(self) -> str:
-        again = f".{self.attempt}" if self.attempt else ""
-        return f"stage {self.number}{again}"
+        return StageAttempt.__str__(self)
+
+    @cached_property
+    def _table(self) -> Longs:
+        return np.array(self.columns, np.int64).reshape(-1, COLUMNS)
+
+    @cached_property
+    def tasks(self) -> TaskColumns:
+        """Those that succeeded."""
+        table = self._table[self._table[:, 3] == SUCCEEDED]
+        return TaskColumns(*(np.ascontiguousarray(table[:, at]) for at in (0, 1, 2, 4, 5, 6)))
+
+    @cached_property
+    def lost(self) -> tuple[LostAttempt, ...]:
+        """Attempts at its tasks that did not succeed."""
+        reasons = list(self.names.reasons)
+        return tuple(
+            LostAttempt(self.number, self.executor(place), began, ended, reasons[reason])
+            for began, ended, place, reason in self._table[:, :4].tolist()
+            if reason != SUCCEEDED
+        )
+
+    def executor(self, place: int) -> tuple[str, str]:
+        """Id and host of an executor; empty where that is unknown."""
+        return list(self.names.executors)[place] if place >= 0 else ("", "")
 
     @cached_property
     def began(self) -> int:
@@ -187,30 +183,6 @@ class StageFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class LostAttempt:
-    """An attempt at a task that did not succeed; it took its place all the same.
-
-    Attributes:
-        stage, attempt: of its stage.
-        launched, finished: as the driver saw it.
-        executor: with its host, where it ran; empty where that is unknown.
-        reason: why it ended.
-    """
-
-    stage: int
-    attempt: int
-    launched: int
-    finished: int
-    executor: tuple[str, str]
-    reason: EndReason
-
-    @property
-    def duration(self) -> int:
-        """Milliseconds."""
-        return max(0, self.finished - self.launched)
-
-
-@dataclass(frozen=True, slots=True)
 class Broadcast:
     """One table that was sent to all.
 
@@ -224,157 +196,78 @@ class Broadcast:
     send_time: int
 
 
-@dataclass(frozen=True, slots=True)
-class ApplicationFacts:
-    """An application as a whole.
-
-    Attributes:
-        name: with its id; local text.
-        started_at, ended_at: of it, as far as its log goes.
-        outside: milliseconds of that in which no query and no job ran.
-        core_time: of all its executors, milliseconds times cores.
-        idle_core_time: of that, what fell into `outside`.
-        longest: of the times outside of jobs, the longest first.
-        settings: that it was started with.
-        cluster: its executors, a mean over its time; None where none is known.
-    """
-
-    name: str
-    started_at: int
-    ended_at: int
-    outside: int
-    core_time: float
-    idle_core_time: float
-    longest: tuple[Interval, ...]
-    settings: SparkSettings
-    cluster: ClusterConfig | None
-
-    @property
-    def seconds(self) -> float:
-        """From its start to its end."""
-        return (self.ended_at - self.started_at) / 1000
-
-    @property
-    def cores(self) -> int:
-        """A mean over its time; 0 where no executor is known."""
-        return 0 if self.cluster is None else self.cluster.cores
-
-    @classmethod
-    def of(cls, application: Application) -> "ApplicationFacts | None":
-        """An application whose log was read; None where it does not tell its start."""
-        start, end = application.submitted_at, application.stopped_at
-        if start is None or end is None or end <= start:
-            return None
-        gaps = application.gaps
-        cluster, core_time = application.executors.whole(start, end)
-        return cls(
-            application.name,
-            start,
-            end,
-            min(gaps.milliseconds, end - start),
-            core_time,
-            gaps.core_milliseconds,
-            tuple(each for _, each in sorted(gaps.longest, reverse=True)),
-            application.settings,
-            cluster,
-        )
-
-
 @dataclass(frozen=True)
 class JobFacts:
     """One job of a log.
 
     Attributes:
+        query: what was read of it.
         application: name and id of the application; local text.
-        label: such as "query 7" or "job 3".
-        description: what the log says of it; local text.
-        started_at, ended_at: of its first and last event.
-        cluster: the executors that the application had from its first task on, a mean; None where
-            none is known.
-        was_alone: no other job of the application ran meanwhile.
-        has_failed: it ended with an error.
-        stages: that ran tasks, in the order of their numbers.
         settings: that it ran with.
-        lost: attempts at tasks that did not succeed.
-        broadcasts: tables that it sent to all executors.
-        told_slots: tasks that its executors run at once; 0 where the log does not tell.
-        waited: while no executor was there, before its first task; no part of its run time.
-        dropped: a stage of which the log tells too few tasks, so that nobody knows who idled.
-        executors: ids and hosts that tasks refer to; local texts.
-        failures: what the log says of it, its jobs and its stages that failed; local texts.
-        removals: executors that went away meanwhile.
-        is_accelerated: another engine than Spark's own ran a part of its plan.
+        attempts: at stages, in the order of their numbers.
+        removals: of executors of the application, so far.
     """
 
+    query: SparkQuery
     application: str
-    label: str
-    description: str
-    started_at: int
-    ended_at: int
-    cluster: ClusterConfig | None
-    was_alone: bool
-    has_failed: bool
-    stages: tuple[StageFacts, ...]
-    settings: SparkSettings = field(default_factory=SparkSettings)
-    lost: tuple[LostAttempt, ...] = ()
-    broadcasts: tuple[Broadcast, ...] = ()
-    told_slots: int = 0
-    waited: Interval | None = None
-    dropped: Dropped | None = None
-    executors: tuple[tuple[str, str], ...] = ()
-    failures: tuple[tuple[str, str], ...] = ()
-    removals: tuple[Removal, ...] = ()
-    is_accelerated: bool = False
+    settings: SparkSettings
+    attempts: tuple[StageFacts, ...]
+    removals: tuple[Removal, ...]
 
     @classmethod
     def of(cls, query: SparkQuery, application: Application) -> "JobFacts":
-        """A query or job that is complete."""
-        end = max(query.ended_at or query.started_at, query.started_at)
-        stages = [(each, *_attempts(each, query)) for _, each in sorted(query.attempts.items())]
-        removals = application.executors.removals
-        has_python = any(each.runs_python for each in query.attempts.values())
+        """A query or job that is over."""
+        stages = [each for _, each in sorted(query.attempts.items())]
+        if query.plan.runs_python and not any(each.runs_python for each in stages):
+            for each in stages:  # one of them does
+                each.runs_python = True
         return cls(
-            application=application.name,
-            label=str(query),
-            description=" ".join((query.job_description or query.description).split()),
-            started_at=query.started_at,
-            ended_at=end,
-            cluster=query.cluster,
-            was_alone=query.was_alone,
-            has_failed=query.has_failed,
-            stages=tuple(
-                StageFacts(
-                    each.number,
-                    each.attempt,
-                    each.name,
-                    each.submitted_at,
-                    each.slots,
-                    each.had_executors,
-                    tasks,
-                    TaskTotals(**in_milliseconds(each.sums), most_held=each.most_held),
-                    each.at_start,
-                    each.runs_python or (query.plan.runs_python and not has_python),
-                    lost,
-                )
-                for each, tasks, lost in stages
-                if len(tasks)
-            ),
-            settings=application.settings.overlaid(query.settings),
-            lost=tuple(each for *_, lost in stages for each in lost),
-            broadcasts=tuple(_broadcasts(query)),
-            told_slots=query.slots,
-            waited=query.waited,
-            dropped=query.dropped,
-            executors=tuple(query.names.executors),
-            failures=tuple(query.failures),
-            removals=tuple(each for each in removals if query.started_at <= each.at <= end),
-            is_accelerated=query.is_accelerated,
+            query,
+            application.name,
+            application.settings.overlaid(query.settings),
+            tuple(StageFacts.of(each, query.names) for each in stages),
+            tuple(application.executors.removals),
         )
+
+    @property
+    def label(self) -> str:
+        """Such as "query 7" or "job 3"."""
+        return str(self.query)
+
+    @property
+    def description(self) -> str:
+        """What the log says of it; local text."""
+        return " ".join((self.query.job_description or self.query.description).split())
+
+    @property
+    def started_at(self) -> int:
+        """Its first event."""
+        return self.query.started_at
+
+    @property
+    def ended_at(self) -> int:
+        """Its last event."""
+        return max(self.query.ended_at or 0, self.started_at)
+
+    @cached_property
+    def stages(self) -> tuple[StageFacts, ...]:
+        """Attempts at stages of which tasks succeeded."""
+        return tuple(each for each in self.attempts if len(each.tasks))
+
+    @cached_property
+    def lost(self) -> tuple[LostAttempt, ...]:
+        """Attempts at tasks that did not succeed."""
+        return tuple(lost for each in self.attempts for lost in each.lost)
 
     @cached_property
     def failed(self) -> tuple[LostAttempt, ...]:
-        """Attempts that failed, and were not merely called off."""
+        """Those of them that failed, and were not merely called off."""
         return tuple(each for each in self.lost if not each.reason.is_called_off)
+
+    @cached_property
+    def broadcasts(self) -> tuple[Broadcast, ...]:
+        """Tables that it sent to all executors."""
+        return tuple(_broadcasts(self.query))
 
     @property
     def wall_seconds(self) -> float:
@@ -384,18 +277,18 @@ class JobFacts:
     @property
     def waited_seconds(self) -> float:
         """That it waited while no executor was there."""
-        return 0.0 if self.waited is None else (self.waited[1] - self.waited[0]) / 1000
+        return self.query.wait_milliseconds / 1000
 
     @property
     def seconds(self) -> float:
         """Its run time: without what it waited while no executor was there."""
-        return self.wall_seconds - self.waited_seconds
+        return (self.ended_at - self.started_at - self.query.wait_milliseconds) / 1000
 
     @cached_property
     def cores(self) -> int:
         """Its number of cores; where no executor is known, those that its tasks used at once."""
-        if self.cluster is not None:
-            return self.cluster.cores
+        if self.query.cluster is not None:
+            return self.query.cluster.cores
         return max(1, int(self._changes[1].max(initial=0)) * self.settings.cores_per_task)
 
     @property
@@ -406,12 +299,7 @@ class JobFacts:
     @property
     def slots(self) -> int:
         """Tasks that can run at once."""
-        return self.told_slots or max(1, self.cores // self.settings.cores_per_task)
-
-    def executor(self, stage: StageFacts, task: int) -> tuple[str, str]:
-        """Id and host of the executor of a task, by its place; empty where that is unknown."""
-        place = int(stage.tasks.executor[task])
-        return self.executors[place] if place >= 0 else ("", "")
+        return self.query.slots or max(1, self.cores // self.settings.cores_per_task)
 
     def held_at_once(self, stage: StageFacts) -> float:
         """The most that tasks of one executor held: the largest beside others of the mean."""
@@ -448,7 +336,8 @@ class JobFacts:
         most = max((self.slots, *(each.slots for each in self.stages)))
         above = np.maximum(running[:-1] - most, 0) * np.diff(moments)
         used = sum(each.task_time for each in self.stages)
-        if self.cluster is None or not self.told_slots or not self.was_alone or self.dropped:
+        query = self.query
+        if not (query.cluster and query.slots and query.was_alone) or query.dropped:
             return False
         return float(above.sum()) <= _OVERLAP * used
 
@@ -482,29 +371,6 @@ class JobFacts:
         ends = np.concatenate([[0], np.flatnonzero(running == 0) + 1])
         pairs = zip(starts, following[ends], strict=True)
         return tuple((int(start), int(end)) for start, end in pairs if end > start)
-
-
-def _attempts(
-    stage: StageAttempt, query: SparkQuery
-) -> tuple[TaskColumns, tuple[LostAttempt, ...]]:
-    """The attempts at a stage's tasks that succeeded, and those that did not."""
-    table: Longs = np.array(stage.columns, np.int64).reshape(-1, COLUMNS)
-    launched, finished, executor, ended, run, read_bytes, read_rows = table.T
-    well = ended == SUCCEEDED
-    columns = (launched, finished, executor, run, read_bytes, read_rows)
-    executors, reasons = list(query.names.executors), list(query.names.reasons)
-    lost = tuple(
-        LostAttempt(
-            stage.number,
-            stage.attempt,
-            began,
-            stopped,
-            executors[place] if place >= 0 else ("", ""),
-            reasons[reason],
-        )
-        for began, stopped, place, reason in table[~well, :4].tolist()
-    )
-    return TaskColumns(*(np.ascontiguousarray(column[well]) for column in columns)), lost
 
 
 def _broadcasts(query: SparkQuery) -> Iterator[Broadcast]:

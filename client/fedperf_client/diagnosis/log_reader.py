@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedperf_client.diagnosis.job_facts import ApplicationFacts, JobFacts
+from fedperf_client.diagnosis.job_facts import JobFacts
 from fedperf_client.sources import NothingToReadError, SkippedRecord
 from fedperf_client.sources.kinds import places
 from fedperf_client.sources.spark.application import Application
@@ -24,7 +24,7 @@ class UnreadPart:
     reason: str
 
 
-def jobs_of(log: EventLog) -> Iterator[JobFacts | ApplicationFacts | UnreadPart]:
+def jobs_of(log: EventLog) -> Iterator[JobFacts | Application | UnreadPart]:
     """Every job of a log when it is complete, and at its end the whole, and what is missing."""
     names = {file.name for file in log.files}
     missing, application = Counter[str](), Application(is_partial=log.is_partial)
@@ -42,9 +42,7 @@ def jobs_of(log: EventLog) -> Iterator[JobFacts | ApplicationFacts | UnreadPart]
             yield JobFacts.of(found, application)
         else:
             missing[_UNFINISHED] += 1
-    whole = ApplicationFacts.of(application)
-    if whole is not None:
-        yield whole
+    yield application
     for reason in (_UNFINISHED, _GIVEN_UP, _BAD):
         if missing[reason]:
             yield UnreadPart(f"{reason} ({missing[reason]})")

@@ -14,7 +14,7 @@ USUAL_EVENTS = 10_000
 
 def dropped_events(job: JobFacts) -> Iterator[JobFinding]:
     """The stage of which most tasks are missing."""
-    dropped = job.dropped
+    dropped = job.query.dropped
     if dropped is None:
         return
     capacity = 4 * (job.settings.queued_events or USUAL_EVENTS)

@@ -19,13 +19,15 @@ MOST_REASONS = 3
 def failures(job: JobFacts) -> Iterator[JobFinding]:
     """What had to be done again, or was in vain."""
     again = [each for each in job.stages if each.attempt]
-    if not (job.failed or again or job.has_failed):
+    if not (job.failed or again or job.query.has_failed):
         return
     lost = _covered(
         [(each.launched, each.finished) for each in job.failed]
         + [(each.began, each.ended) for each in again]
     )
-    said = [f"the job ended with an error after {duration_text(job.seconds)}"] * job.has_failed
+    said = [
+        f"the job ended with an error after {duration_text(job.seconds)}"
+    ] * job.query.has_failed
     if job.failed:
         reasons = Counter(each.reason.name for each in job.failed).most_common(MOST_REASONS)
         named = ", ".join(f"{count} {reason}" for reason, count in reasons)
@@ -39,7 +41,7 @@ def failures(job: JobFacts) -> Iterator[JobFinding]:
     yield JobFinding(
         Symptom.FAILURES,
         f"stage {stages[0]}" if len(stages) == 1 else job.label,
-        job.seconds if job.has_failed else min(lost / 1000, job.seconds),
+        job.seconds if job.query.has_failed else min(lost / 1000, job.seconds),
         "; ".join(said),
         "memory ran out: more for each task" if no_memory else "see the error in the log",
         (f"{settings.memory_name}={memory_setting(2 * settings.memory_bytes)}",)

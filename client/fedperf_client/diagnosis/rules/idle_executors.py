@@ -15,7 +15,7 @@ from fedperf_client.text.durations import duration_text
 
 def idle_executors(job: JobFacts) -> Iterator[JobFinding]:
     """What of the quiet times was waiting for tasks to begin, and what was the driver alone."""
-    if not job.was_alone or job.dropped:
+    if not job.query.was_alone or job.query.dropped:
         return
     waits = _merged([(each.submitted_at, each.began) for each in job.stages if each.submitted_at])
     waited = _together(job.quiet, waits)

@@ -4,7 +4,7 @@ At stake is all that executors cost meanwhile; more of them do not help.
 """
 
 from fedperf_client.diagnosis.finding import JobFinding, Symptom
-from fedperf_client.diagnosis.job_facts import ApplicationFacts
+from fedperf_client.sources.spark.application import Application
 from fedperf_client.sources.spark.fields import moment
 from fedperf_client.sources.spark.identity import is_interactive
 from fedperf_client.sources.spark.settings import SHUFFLE_TRACKING, SparkSettings
@@ -20,32 +20,37 @@ IDLE_TIMEOUT = 60
 """Seconds after which Spark gives an idle executor back, where nobody set it."""
 
 
-def outside_jobs(facts: ApplicationFacts) -> JobFinding | None:
-    """That time, where it is much."""
-    outside, idle, total = facts.outside / 1000, facts.idle_core_time, facts.core_time
-    if not (outside >= LEAST_SECONDS and outside >= MUCH * facts.seconds):
+def outside_jobs(whole: Application, cores: int) -> JobFinding | None:
+    """That time, where it is much.
+
+    Args:
+        whole: the application, whose log was read.
+        cores: that it had, a mean over its time.
+    """
+    outside, seconds = min(whole.gaps.milliseconds / 1000, whole.seconds), whole.seconds
+    if not (outside >= LEAST_SECONDS and outside >= MUCH * seconds):
         return None
-    session = is_interactive(facts.name.rpartition(" (")[0] or facts.name)
+    idle, total = whole.gaps.core_milliseconds / 1000, cores * seconds
+    session = is_interactive(whole.name.rpartition(" (")[0] or whole.name)
+    longest = sorted(whole.gaps.longest, reverse=True)
     gaps = ", ".join(
-        f"{duration_text((end - start) / 1000)} from {moment(start):%H:%M:%S}"
-        for start, end in facts.longest
+        f"{duration_text(took / 1000)} from {moment(at):%H:%M:%S}" for took, (at, _) in longest
     )
-    begin, end = facts.longest[0]
     return JobFinding(
         Symptom.OUTSIDE_JOBS,
         "idle session" if session else "application",
         outside,
-        f"for {duration_text(outside)} of {duration_text(facts.seconds)} "
-        f"({outside / facts.seconds:.0%}) no query and no job ran, and executors held "
-        f"{idle / 1000:,.0f} of {total / 1000:,.0f} core-seconds meanwhile; longest: {gaps}",
-        _advice(facts.settings, is_session=session),
-        _conf(facts.settings),
+        f"for {duration_text(outside)} of {duration_text(seconds)} ({outside / seconds:.0%}) no "
+        f"query and no job ran, and executors held {idle:,.0f} of {total:,.0f} core-seconds "
+        f"meanwhile; longest: {gaps}",
+        _advice(whole.settings, is_session=session),
+        _conf(whole.settings),
         {
             "outside_seconds": outside,
-            "share": outside / facts.seconds,
-            "idle_core_seconds": idle / 1000,
-            "core_seconds": total / 1000,
-            "longest_seconds": (end - begin) / 1000,
+            "share": outside / seconds,
+            "idle_core_seconds": idle,
+            "core_seconds": total,
+            "longest_seconds": longest[0][0] / 1000,
         },
         min(1.0, idle / total) if total else 0.0,
     )

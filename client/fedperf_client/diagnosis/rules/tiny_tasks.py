@@ -36,7 +36,7 @@ def tiny_tasks(job: JobFacts) -> Iterator[JobFinding]:
         read = totals.input_bytes + totals.shuffle_read
         enough = max(stage.slots, -(-read // WORTH_BYTES))
         is_tiny = read > 0 or stage.median < TINY_MILLISECONDS
-        if stage.runs_python or job.dropped or stage.median_run > MUCH_WORK_MILLISECONDS:
+        if stage.runs_python or job.query.dropped or stage.median_run > MUCH_WORK_MILLISECONDS:
             continue
         if not (stage.slots and is_tiny and tasks >= WAVES * enough):
             continue

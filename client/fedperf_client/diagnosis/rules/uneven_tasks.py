@@ -152,7 +152,7 @@ def _where(executor: str, host: str) -> str:
 
 def _straggler(job: JobFacts, stage: StageFacts, seconds: float) -> JobFinding:
     slow, outside = _slow(stage), _outside(stage)
-    executor, host = job.executor(stage, stage.longest)
+    executor, host = stage.executor(int(stage.tasks.executor[stage.longest]))
     evidence = (
         f"{_times(stage)} ({slow} took twice the median or more), the longest on "
         f"{_where(executor, host)}; {duration_text(outside / 1000)} of it were outside of its own "

@@ -168,6 +168,13 @@ class Application:
             query.cluster = None
 
     @property
+    def seconds(self) -> float:
+        """From its submission to its end, as far as its log goes; 0 where nothing tells."""
+        if self.submitted_at is None or self.stopped_at is None:
+            return 0.0
+        return max(0, self.stopped_at - self.submitted_at) / 1000
+
+    @property
     def name(self) -> str:
         """Its name with its id; local text."""
         return f"{self._shown_name} ({self._shown_id})" if self._shown_id else self._shown_name

@@ -109,9 +109,7 @@ class Executors:
     """
 
     removals: list[Removal] = field(default_factory=list)
-    _core_time: float = 0.0
-    _memory_time: float = 0.0
-    _hosts: set[str] = field(default_factory=set)
+    _gone: list[_Executor] = field(default_factory=list)
     _known: dict[str, _Executor] = field(default_factory=dict)
     _ended: list[_Executor] = field(default_factory=list)
     _profiles: dict[int, _Profile] = field(default_factory=dict)
@@ -194,7 +192,6 @@ class Executors:
         self.removals.append(Removal(identity[:_LONGEST_NAME], host, at, reason))
         del self.removals[:-MAX_REMOVALS]
         if found is not None:
-            self._live(found, at)
             self._ended.append(replace(found, removed_at=at))
             del self._ended[:-MAX_EXECUTORS]
 
@@ -204,9 +201,11 @@ class Executors:
         return self._newest > 0 or self._local_cores > 0
 
     def forget_before(self, at: int) -> None:
-        """Forget those that ended before the oldest query that still runs began."""
-        if self._ended:
+        """Those that ended before the oldest query that still runs began count for no other."""
+        gone = [each for each in self._ended if each.removed_at < at]
+        if gone:
             self._ended = [each for each in self._ended if each.removed_at >= at]
+            self._gone = [*self._gone, *gone][-MAX_EXECUTORS:]
 
     def arrival(self, at: int, end: int) -> int | None:
         """When the first came, where none was there at a moment; None where one was, or none came.
@@ -244,31 +243,13 @@ class Executors:
         """Milliseconds of all cores that were there between two moments; as `during`."""
         return (end - start) * sum(share * each.cores for each, share in self._lived(start, end))
 
-    def whole(self, start: int, end: int) -> tuple[ClusterConfig | None, float]:
-        """The mean of all that ever were there, None without any, and milliseconds of all cores.
-
-        Args:
-            start: of the application.
-            end: of it; nothing is to come.
-        """
-        for each, share in self._lived(start, end):
-            if each.removed_at > end:
-                self._live(each, round(each.added_at + share * (end - start)))
-        if not (self._core_time and end > start):
-            return None, 0.0
-        return ClusterConfig(
-            nodes=max(1, len(self._hosts)),
-            cores=max(1, round(self._core_time / (end - start))),
-            memory_bytes=max(1, round(self._memory_time / (end - start))),
-        ), self._core_time
-
-    def _live(self, executor: _Executor, until: int) -> None:
-        """An executor counts for the time that it was there."""
-        took = max(0, until - executor.added_at)
-        self._core_time += executor.cores * took
-        self._memory_time += executor.memory_bytes * took
-        if len(self._hosts) < MAX_EXECUTORS:
-            self._hosts.add(executor.host)
+    def whole(self, start: int, end: int) -> ClusterConfig | None:
+        """The mean of all that were there in the time of an application; None without any."""
+        self._ended, self._gone = [*self._gone, *self._ended], []
+        try:
+            return self.during(start, end)
+        except UnknownClusterError:
+            return None
 
     def slots_of(
         self, start: int, end: int, *, profile: int = 0, takers: Mapping[str, int] | None = None

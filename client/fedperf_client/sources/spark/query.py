@@ -8,7 +8,7 @@ from fedperf_client.sources.spark.fields import Event, MalformedEventError, inte
 from fedperf_client.sources.spark.plan import PhysicalPlan
 from fedperf_client.sources.spark.rdd import job_plan
 from fedperf_client.sources.spark.stage import StageRun, read_stage
-from fedperf_client.sources.spark.tasks import Names, StageAttempt
+from fedperf_client.sources.spark.tasks import Names, StageAttempt, first_lines
 from fedperf_shared.execution import ClusterConfig
 
 CUT = "its application ended before it"
@@ -140,10 +140,10 @@ class SparkQuery:
     def __str__(self) -> str:
         return f"{'job' if self.is_job else 'query'} {self.number}"
 
-    def failed(self, what: str, said: str) -> None:
-        """A part of it failed."""
+    def failed(self, what: str, said: object) -> None:
+        """It, or a part of it, failed."""
         if len(self.failures) < MAX_FAILURES:
-            self.failures.append((what, said))
+            self.failures.append((what, first_lines(said)))
 
     def take_stage(self, stage: Event) -> None:
         """Take the totals and counters of a stage that has ended."""

@@ -33,13 +33,7 @@ from fedperf_client.sources.spark.plan import (
 from fedperf_client.sources.spark.query import SparkQuery
 from fedperf_client.sources.spark.settings import kept
 from fedperf_client.sources.spark.stage import has_python
-from fedperf_client.sources.spark.tasks import (
-    CALLED_OFF,
-    COLUMNS,
-    Names,
-    StageAttempt,
-    first_lines,
-)
+from fedperf_client.sources.spark.tasks import CALLED_OFF, COLUMNS, Names, StageAttempt
 
 MAX_OPEN = 2_000
 """Most queries and jobs that may be open at the same time."""
@@ -207,7 +201,7 @@ class Reader:
         query.ended_badly = None if error is None else bool(error)
         query.failure = line(event, "errorMessage") or query.failure
         if query.ended_badly:
-            query.failed(str(query), first_lines(error))
+            query.failed(str(query), error)
         root = self._open.get((False, query.root))
         if root is not None and query.is_nested:
             root.plan = carried_out_by(root.plan, query.plan)
@@ -284,10 +278,9 @@ class Reader:
             return
         query, stage = found
         stage.announced = integer(info, "Number of Tasks") if "Number of Tasks" in info else 0
-        stage.failure = first_lines(info.get("Failure Reason"))
         stage.is_done = "Failure Reason" not in info
         if not stage.is_done:
-            query.failed(f"stage {stage.number}", stage.failure)
+            query.failed(str(stage), info.get("Failure Reason"))
         query.has_failed_tasks = query.has_failed_tasks or stage.attempt > 0
         self._stage_times(query, info)
         query.take_stage(info)
@@ -336,7 +329,7 @@ class Reader:
             self._first_task(query, info)
         stage.has_ends = True
         if self.wants_tasks and not query.is_given_up:
-            stage.take(event, mapping(event, "Task Info"), end, query.names)
+            stage.take(event, end, query.names)
             query.counted_tasks += 1
             self._tasks += 1
             if self._tasks > MAX_TASKS:
@@ -360,9 +353,9 @@ class Reader:
         if not (isinstance(result, Mapping) and result.get("Result") == "JobSucceeded"):
             query.has_failed_jobs = True
             error = result.get("Exception") if isinstance(result, Mapping) else None
-            query.failure = line(error, "Message") if isinstance(error, Mapping) else ""
-            said = first_lines(error.get("Message")) if isinstance(error, Mapping) else ""
-            query.failed(f"job {number}", said)
+            told = error if isinstance(error, Mapping) else {}
+            query.failure = line(told, "Message")
+            query.failed(f"job {number}", told.get("Message"))
         is_told = "Completion Time" in event  # not before Spark 1.5
         if is_told:
             query.last_stage_at = milliseconds(event, "Completion Time")

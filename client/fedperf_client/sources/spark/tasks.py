@@ -5,10 +5,15 @@ that said the same.
 """
 
 from array import array
-from collections import Counter
 from dataclasses import dataclass, field
 
-from fedperf_client.sources.spark.fields import Event, MalformedEventError, integer, milliseconds
+from fedperf_client.sources.spark.fields import (
+    Event,
+    MalformedEventError,
+    integer,
+    mapping,
+    milliseconds,
+)
 
 CALLED_OFF = frozenset({"TaskKilled", "TaskCommitDenied"})
 """Ends that are no failures: another attempt was first, or nobody needed it any more."""
@@ -28,6 +33,8 @@ MAX_REASONS, MAX_NAMES = 500, 5_000
 _LONGEST_NAME, _LONGEST_MESSAGE, _LINES = 120, 1000, 3
 _NANOSECONDS = 1_000_000
 """In a millisecond."""
+
+_WRITTEN = "Shuffle Write Metrics"
 
 _MESSAGES = ("Description", "Loss Reason", "Kill Reason", "Message")
 _NO_MEMORY = ("OutOfMemory", "exceeding memory limits", "exit code 137", "exit code 143")
@@ -97,6 +104,82 @@ class Names:
 
 
 @dataclass(slots=True)
+class TaskTotals:
+    """Sums over the tasks of a stage that succeeded: milliseconds and bytes.
+
+    Attributes:
+        cpu_nanoseconds, garbage: of the time in tasks' own code; garbage is the time that the JVM
+            stood still. Thousands of short tasks would lose a fifth, were theirs rounded.
+        fetch_wait: of the same, waiting for what other tasks had written.
+        write_nanoseconds: of the same, writing for other tasks.
+        input_bytes, shuffle_read, shuffle_written: from files, from and for other tasks.
+        rows_read, rows_written: the same in rows; written for other tasks alone.
+        spilled_memory, spilled_disk: what did not fit, in memory's form and on disk.
+        spilled_tasks, spilled_run: how many tasks that were, and their time without garbage
+            and fetch wait.
+        held: the most memory that each task had for its work, added up.
+        most_held: the most that one of them had.
+    """
+
+    cpu_nanoseconds: int = 0
+    garbage: int = 0
+    fetch_wait: int = 0
+    write_nanoseconds: int = 0
+    input_bytes: int = 0
+    shuffle_read: int = 0
+    shuffle_written: int = 0
+    rows_read: int = 0
+    rows_written: int = 0
+    spilled_memory: int = 0
+    spilled_disk: int = 0
+    spilled_tasks: int = 0
+    spilled_run: int = 0
+    held: int = 0
+    most_held: int = 0
+
+    @property
+    def cpu(self) -> int:
+        """Milliseconds of processor time of the JVM."""
+        return self.cpu_nanoseconds // _NANOSECONDS
+
+    @property
+    def shuffle_write(self) -> int:
+        """Milliseconds of writing for other tasks."""
+        return self.write_nanoseconds // _NANOSECONDS
+
+    def add(self, metrics: Event) -> tuple[int, int, int]:
+        """Add the figures of a task; its own time, and bytes and rows that it read.
+
+        Raises:
+            MalformedEventError: a figure is no number, or negative.
+        """
+        read, written = _part(metrics, "Shuffle Read Metrics"), _part(metrics, _WRITTEN)
+        given = _part(metrics, "Input Metrics")
+        run, garbage = _count(metrics, "Executor Run Time"), _count(metrics, "JVM GC Time")
+        wait, spilled = _count(read, "Fetch Wait Time"), _count(metrics, "Memory Bytes Spilled")
+        figures = {
+            "cpu_nanoseconds": _count(metrics, "Executor CPU Time"),
+            "garbage": min(garbage, run),
+            "fetch_wait": min(wait, run),
+            "write_nanoseconds": min(_count(written, "Shuffle Write Time"), run * _NANOSECONDS),
+            "input_bytes": _count(given, "Bytes Read"),
+            "shuffle_read": _count(read, "Remote Bytes Read") + _count(read, "Local Bytes Read"),
+            "shuffle_written": _count(written, "Shuffle Bytes Written"),
+            "rows_read": _count(read, "Total Records Read") + _count(given, "Records Read"),
+            "rows_written": _count(written, "Shuffle Records Written"),
+            "spilled_memory": spilled,
+            "spilled_disk": _count(metrics, "Disk Bytes Spilled"),
+            "spilled_tasks": int(spilled > 0),
+            "spilled_run": max(0, run - garbage - wait) if spilled else 0,
+            "held": _count(metrics, "Peak Execution Memory"),
+        }
+        for name, value in figures.items():
+            setattr(self, name, getattr(self, name) + value)
+        self.most_held = max(self.most_held, figures["held"])
+        return run, figures["input_bytes"] + figures["shuffle_read"], figures["rows_read"]
+
+
+@dataclass(slots=True)
 class StageAttempt:
     """One attempt at a stage, as far as its log was read.
 
@@ -106,17 +189,15 @@ class StageAttempt:
         submitted_at: None where the log does not tell.
         announced: tasks that it was to have; 0 where the log does not tell.
         is_done: it was completed and did not fail.
-        failure: why it failed; local text.
         profile: of resources, that it asks for.
-        runs_python: beside the JVM, whose processor time the log tells.
+        runs_python: beside the JVM, whose processor time alone the log tells.
         had_executors: whether one that it could use was there when it was submitted.
         at_start: none had ever been there by then: the application was starting.
-        slots: tasks that its executors could run at once; 0 where that is unknown.
+        slots: tasks that its executors could run at once, a mean; 0 where that is unknown.
         succeeded: tasks of which the end was told one by one.
         has_ends: whether the end of any was told.
         columns: of every attempt at a task, if figures are asked for.
-        sums: of figures of the tasks that succeeded.
-        most_held: the most memory that one of these had.
+        totals: of these that succeeded.
     """
 
     number: int
@@ -125,7 +206,6 @@ class StageAttempt:
     submitted_at: int | None = None
     announced: int = 0
     is_done: bool = False
-    failure: str = ""
     profile: int = 0
     runs_python: bool = False
     had_executors: bool = True
@@ -134,60 +214,21 @@ class StageAttempt:
     succeeded: int = 0
     has_ends: bool = False
     columns: "array[int]" = field(default_factory=lambda: array("q"))
-    sums: Counter[str] = field(default_factory=Counter)
-    most_held: int = 0
+    totals: TaskTotals = field(default_factory=TaskTotals)
 
-    def take(self, event: Event, info: Event, end: Event, names: Names) -> None:
+    def __str__(self) -> str:
+        return f"stage {self.number}{f'.{self.attempt}' if self.attempt else ''}"
+
+    def take(self, event: Event, end: Event, names: Names) -> None:
         """Take the end of an attempt at a task with its figures."""
+        info = mapping(event, "Task Info")
         launched, finished = milliseconds(info, "Launch Time"), milliseconds(info, "Finish Time")
-        place = launched, finished, names.executor(info)
-        if end.get("Reason") != "Success":
-            self.columns.extend((*place, names.reason(end), 0, 0, 0))
-            return
-        figures = figures_of(_part(event, "Task Metrics"))
-        read = figures["input_bytes"] + figures["shuffle_read"]
-        rows = figures["rows_read"]
-        self.columns.extend((*place, SUCCEEDED, figures.pop("run"), read, rows))
-        self.most_held = max(self.most_held, figures["held"])
-        self.sums.update(figures)
-
-
-def figures_of(metrics: Event) -> dict[str, int]:
-    """The figures of a task that succeeded, by names, all times in milliseconds but two.
-
-    What the log has in nanoseconds stays in them: rounded, thousands of short tasks lose a fifth.
-
-    Raises:
-        MalformedEventError: a figure is no number, or negative.
-    """
-    read = _part(metrics, "Shuffle Read Metrics")
-    written = _part(metrics, "Shuffle Write Metrics")
-    given = _part(metrics, "Input Metrics")
-    run, garbage = _count(metrics, "Executor Run Time"), _count(metrics, "JVM GC Time")
-    fetch_wait, spilled = _count(read, "Fetch Wait Time"), _count(metrics, "Memory Bytes Spilled")
-    return {
-        "run": run,
-        "rows_read": _count(read, "Total Records Read") + _count(given, "Records Read"),
-        "rows_written": _count(written, "Shuffle Records Written"),
-        "cpu": _count(metrics, "Executor CPU Time"),
-        "garbage": min(garbage, run),
-        "fetch_wait": min(fetch_wait, run),
-        "shuffle_write": min(_count(written, "Shuffle Write Time"), run * _NANOSECONDS),
-        "input_bytes": _count(given, "Bytes Read"),
-        "shuffle_read": _count(read, "Remote Bytes Read") + _count(read, "Local Bytes Read"),
-        "shuffle_written": _count(written, "Shuffle Bytes Written"),
-        "spilled_memory": spilled,
-        "spilled_disk": _count(metrics, "Disk Bytes Spilled"),
-        "spilled_tasks": int(spilled > 0),
-        "spilled_run": max(0, run - garbage - fetch_wait) if spilled else 0,
-        "held": _count(metrics, "Peak Execution Memory"),
-    }
-
-
-def in_milliseconds(sums: Counter[str]) -> dict[str, int]:
-    """The sums over tasks of `figures_of`, all times in milliseconds."""
-    times = {name: sums[name] // _NANOSECONDS for name in ("cpu", "shuffle_write")}
-    return {**sums, **times}
+        ended, figures = SUCCEEDED, (0, 0, 0)
+        if end.get("Reason") == "Success":
+            figures = self.totals.add(_part(event, "Task Metrics"))
+        else:
+            ended = names.reason(end)
+        self.columns.extend((launched, finished, names.executor(info), ended, *figures))
 
 
 def _part(metrics: Event, name: str) -> Event:

@@ -14,7 +14,7 @@ def test_a_query_has_its_stages_and_their_sums(tmp_path: Path) -> None:
     (job,), missing = log_of(tasks).jobs(tmp_path)
     assert missing == []
     assert (job.label, job.description, job.seconds) == ("query 0", "the nightly sum", 10.0)
-    assert (job.cores, job.was_alone, job.has_failed) == (8, True, False)
+    assert (job.cores, job.query.was_alone, job.query.has_failed) == (8, True, False)
     (stage,) = job.stages
     assert (stage.span, stage.task_time, stage.slots) == (7000, 10_000, 8)
     assert (stage.totals.cpu, stage.totals.input_bytes, stage.totals.shuffle_read) == (700, 10, 5)
@@ -41,7 +41,7 @@ def test_tasks_that_are_told_after_the_end_of_their_job_belong_to_it(tmp_path: P
     log.opened(query=1, at=20_000).closed(query=1, end=21_000)
     (job, _), _ = log.jobs(tmp_path)
     assert len(job.stages[0].tasks) == 1
-    assert job.was_alone
+    assert job.query.was_alone
 
 
 def test_a_log_that_stops_and_lines_that_are_no_events_are_told(tmp_path: Path) -> None:
