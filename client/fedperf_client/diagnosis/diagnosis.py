@@ -27,11 +27,8 @@ from fedperf_client.home.prices import PriceList
 from fedperf_client.sources.spark.application import Application
 from fedperf_shared.execution import ClusterConfig
 
-LEAST_SHARE = 0.05
-"""Of a job's time: two runs of one job differ by as much."""
-
-LEAST_SECONDS = 0.2
-"""Nobody waits for less."""
+LEAST_SHARE = 0.05  # Of a job's time: two runs of one job differ by as much
+LEAST_SECONDS = 0.2  # nobody waits for less
 
 Rule = Callable[[JobFacts], Iterable[JobFinding]]
 
@@ -48,8 +45,7 @@ RULES: tuple[Rule, ...] = (
     dropped_events,
 )
 
-WHOLE = "application"
-"""Label of what is found about an application as a whole."""
+WHOLE = "application"  # label of what is found about an application as a whole
 
 
 @dataclass(frozen=True, slots=True)

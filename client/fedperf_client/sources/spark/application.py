@@ -58,8 +58,7 @@ _NODE_TYPES = (
     "spark.databricks.clusterUsageTags.clusterNodeType",
 )
 
-MOST_GAPS = 3
-"""Times without a query or job that are remembered, the longest."""
+MOST_GAPS = 3  # times without a query or job that are remembered, the longest
 
 
 @dataclass(slots=True)

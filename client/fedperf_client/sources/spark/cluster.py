@@ -25,26 +25,13 @@ from fedperf_client.sources.spark.tasks import first_lines
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import ClusterConfig
 
-DEFAULT_MEMORY_BYTES = 1024 * MIB
-"""Spark's default for an executor (spark.executor.memory)."""
-
-UNIFIED_SHARE = 0.6
-"""Of an executor's memory that its block manager counts (spark.memory.fraction)."""
-
-MAX_EXECUTORS = 5_000
-"""Executors remembered; of more the oldest that ended are forgotten."""
-
-MAX_CORES = 100_000
-"""Of one executor; one that claims more is not believed."""
-
-MAX_RESOURCES = 20
-"""Kinds of them that are told apart beside cores, such as GPUs."""
-
-MAX_REMOVALS = 1_000
-"""Of executors, that are remembered with their reason; of more the newest."""
-
-CLOCKS_APART = 60_000
-"""Milliseconds; events are told within a second or so of their time."""
+DEFAULT_MEMORY_BYTES = 1024 * MIB  # spark's default for an executor (spark.executor.memory)
+UNIFIED_SHARE = 0.6  # Of an executor's memory that its block manager counts (spark.memory.fraction)
+MAX_EXECUTORS = 5_000  # executors remembered; of more the oldest that ended are forgotten
+MAX_CORES = 100_000  # Of one executor; one that claims more is not believed
+MAX_RESOURCES = 20  # kinds of them that are told apart beside cores, such as GPUs
+MAX_REMOVALS = 1_000  # Of executors, that are remembered with their reason; of more the newest
+CLOCKS_APART = 60_000  # milliseconds; events are told within a second or so of their time
 
 DRIVER = "driver"
 
@@ -52,8 +39,7 @@ _LONGEST_NAME = 120
 _LOCAL = re.compile(r"local(?:\[(\d{1,6})(?:,\s*\w+)?\])?")
 _AMOUNT = re.compile(r"spark\.(task|executor)\.resource\.([\w-]{1,60})\.amount")
 
-Amounts = Mapping[str, float]
-"""Of resources by their names."""
+Amounts = Mapping[str, float]  # Of resources by their names
 
 
 class UnknownClusterError(InvalidInputError):

@@ -34,11 +34,8 @@ from fedperf_shared.workflow.vocabulary import (
     OperatorKind,
 )
 
-MAX_NODES = 4 * MAX_OPERATORS
-"""Nodes of a plan with all its wrappers; a larger one is refused."""
-
-MAX_ROUNDS = 8
-"""Passes over a plan in which rows follow from others; more never bring anything."""
+MAX_NODES = 4 * MAX_OPERATORS  # nodes of a plan with all its wrappers; a larger one is refused
+MAX_ROUNDS = 8  # passes over a plan in which rows follow from others; more never bring anything
 
 ROWS = ("number of output rows", "output rows", "rows output", "num output rows")
 MOVED_ROWS = ("shuffle records written", "records read")
@@ -58,8 +55,7 @@ KEEPS_WIDTH = frozenset(
 )  # fmt: skip
 GROUPS = frozenset({OperatorKind.AGGREGATE, OperatorKind.DISTINCT})
 
-Counters = Mapping[int, int]
-"""Values by the id of their counter (Spark's accumulators)."""
+Counters = Mapping[int, int]  # values by the id of their counter (Spark's accumulators)
 
 
 class PlanTooLargeError(InvalidInputError):

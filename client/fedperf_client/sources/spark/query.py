@@ -13,8 +13,7 @@ from fedperf_shared.execution import ClusterConfig
 
 CUT = "its application ended before it"
 
-MAX_COUNTERS = 20_000
-"""Counters remembered for one query; of more the later ones are left out."""
+MAX_COUNTERS = 20_000  # counters remembered for one query; of more the later ones are left out
 
 CPU_NANOSECONDS = (
     "internal.metrics.executorCpuTime",
@@ -26,14 +25,12 @@ TOTALS = frozenset({*CPU_NANOSECONDS, READ_BYTES, WRITTEN_BYTES})
 """Spark's own counters of a stage, over all its tasks, that are looked at."""
 
 
-MAX_FAILURES = 20
-"""Of jobs and stages, whose texts are kept for one query."""
+MAX_FAILURES = 20  # Of jobs and stages, whose texts are kept for one query
 
 WHOLE = 0.95
 """Of the tasks that a stage announced: where less of them are told, Spark dropped events."""
 
-Interval = tuple[int, int]
-"""Two moments, in milliseconds since 1970."""
+Interval = tuple[int, int]  # two moments, in milliseconds since 1970
 
 
 @dataclass(frozen=True, slots=True)

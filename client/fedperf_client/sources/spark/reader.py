@@ -35,29 +35,20 @@ from fedperf_client.sources.spark.settings import kept
 from fedperf_client.sources.spark.stage import has_python
 from fedperf_client.sources.spark.tasks import CALLED_OFF, COLUMNS, Names, StageAttempt
 
-MAX_OPEN = 2_000
-"""Most queries and jobs that may be open at the same time."""
-
-MAX_KEPT = 60_000
-"""Most nodes, counters, jobs, stages and RDDs of all of them together."""
-
-MAX_TASKS = 400_000
-"""Most ends of tasks of all of them together, where their figures are asked for."""
-
-MAX_STAGES = 10_000
-"""Most stages of one job; later ones are left out."""
+MAX_OPEN = 2_000  # most queries and jobs that may be open at the same time
+MAX_KEPT = 60_000  # most nodes, counters, jobs, stages and RDDs of all of them together
+MAX_TASKS = 400_000  # most ends of tasks of all of them together, where their figures are asked for
+MAX_STAGES = 10_000  # most stages of one job; later ones are left out
 
 GIVEN_UP = "given up: too much ran at the same time"
 
 _QUERY_ID = "spark.sql.execution.id"
 _DESCRIPTION = "spark.job.description"
-_INNER = "(runId "
-"""In what Spark itself calls the jobs that build a table for all."""
+_INNER = "(runId "  # in what Spark itself calls the jobs that build a table for all
 
 _LONGEST_NAME = 120
 
-_Key = tuple[bool, int]
-"""Whether it is a job without a query, and its number."""
+_Key = tuple[bool, int]  # whether it is a job without a query, and its number
 
 
 @dataclass(slots=True)

@@ -10,17 +10,10 @@ from dataclasses import dataclass, field, replace
 from fedperf_client.sources.spark.fields import MIB, size_bytes
 
 DATABRICKS = "spark.databricks."
-DEFAULT_PARTITIONS = 200
-"""spark.sql.shuffle.partitions where nobody set it."""
-
-DEFAULT_BROADCAST_BYTES = 10 * MIB
-"""spark.sql.autoBroadcastJoinThreshold where nobody set it."""
-
-DEFAULT_FILE_BYTES = 128 * MIB
-"""spark.sql.files.maxPartitionBytes where nobody set it."""
-
-SKEW_JOINS = (3, 0)
-"""The version from which on adaptive execution splits what is skewed."""
+DEFAULT_PARTITIONS = 200  # spark.sql.shuffle.partitions where nobody set it
+DEFAULT_BROADCAST_BYTES = 10 * MIB  # spark.sql.autoBroadcastJoinThreshold where nobody set it
+DEFAULT_FILE_BYTES = 128 * MIB  # spark.sql.files.maxPartitionBytes where nobody set it
+SKEW_JOINS = (3, 0)  # the version from which on adaptive execution splits what is skewed
 
 ADAPTIVE_BY_DEFAULT = (3, 2)
 """The version from which on adaptive execution is on where nobody set it."""

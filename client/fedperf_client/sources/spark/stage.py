@@ -20,8 +20,7 @@ from fedperf_client.sources.spark.fields import (
 from fedperf_client.sources.spark.operators import is_accelerated, kind_of, runs_python, steps_of
 from fedperf_shared.workflow.vocabulary import OperatorKind
 
-INTERNAL = "internal.metrics."
-"""How the names of Spark's own counters begin."""
+INTERNAL = "internal.metrics."  # how the names of Spark's own counters begin
 
 _LONGEST_SCOPE, _LONGEST_ID = 1000, 40
 

@@ -21,18 +21,14 @@ CALLED_OFF = frozenset({"TaskKilled", "TaskCommitDenied"})
 RESUBMITTED = "Resubmitted"
 """Told of a task that had succeeded, when what it wrote was gone with its executor."""
 
-SUCCEEDED = -1
-"""Among the ends of attempts, which else are numbers of reasons."""
-
-COLUMNS = 7
-"""Launched, finished, executor, end, run time, bytes read, rows read: of each attempt."""
+SUCCEEDED = -1  # among the ends of attempts, which else are numbers of reasons
+COLUMNS = 7  # launched, finished, executor, end, run time, bytes read, rows read: of each attempt
 
 MAX_REASONS, MAX_NAMES = 500, 5_000
 """Told apart in one job: reasons, and executors. Later ones have no message, and no name."""
 
 _LONGEST_NAME, _LONGEST_MESSAGE, _LINES = 120, 1000, 3
-_NANOSECONDS = 1_000_000
-"""In a millisecond."""
+_NANOSECONDS = 1_000_000  # in a millisecond
 
 _WRITTEN = "Shuffle Write Metrics"
 
