@@ -88,13 +88,9 @@ class _Executor:
 
 @dataclass(slots=True)
 class Executors:
-    """All executors of an application so far.
+    """All executors of an application so far."""
 
-    Attributes:
-        removals: of executors, the last of them.
-    """
-
-    removals: list[Removal] = field(default_factory=list)
+    removals: list[Removal] = field(default_factory=list)  # of executors, the last of them
     _gone: list[_Executor] = field(default_factory=list)
     _known: dict[str, _Executor] = field(default_factory=dict)
     _ended: list[_Executor] = field(default_factory=list)

@@ -41,15 +41,10 @@ _EMPTY = f"empty, so nothing can be read; {_UNLESS}"
 
 @dataclass(frozen=True, slots=True)
 class EventLog:
-    """The log of one application.
+    """The log of one application."""
 
-    Attributes:
-        files: in order.
-        is_partial: earlier events are gone.
-    """
-
-    files: tuple[Path, ...]
-    is_partial: bool = False
+    files: tuple[Path, ...]  # in order
+    is_partial: bool = False  # earlier events are gone
 
     def read(self) -> Iterator[Execution | SkippedRecord]:
         """Every query, and every job without one, once; see `Source.read`."""

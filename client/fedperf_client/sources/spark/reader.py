@@ -53,16 +53,11 @@ _Key = tuple[bool, int]  # whether it is a job without a query, and its number
 
 @dataclass(slots=True)
 class Reader:
-    """Everything that runs; `take` its events one after the other, then `end`.
+    """Everything that runs; `take` its events one after the other, then `end`."""
 
-    Attributes:
-        application: whose events these are.
-        wants_tasks: whether the figures of tasks are kept.
-        ends_passed: of a stage, the successful ends of tasks that were not given; None if unknown.
-    """
-
-    application: Application = field(default_factory=Application)
-    wants_tasks: bool = False
+    application: Application = field(default_factory=Application)  # whose events these are
+    wants_tasks: bool = False  # whether the figures of tasks are kept
+    # of a stage, the successful ends of tasks that were not given; None if unknown
     ends_passed: Callable[[int], int | None] = lambda _: 0
     _open: dict[_Key, SparkQuery] = field(default_factory=dict)
     _jobs: dict[int, SparkQuery] = field(default_factory=dict)

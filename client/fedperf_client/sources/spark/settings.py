@@ -43,17 +43,11 @@ _VERSION = re.compile(r"(\d{1,3})\.(\d{1,3})")
 
 @dataclass(frozen=True, slots=True)
 class SparkSettings:
-    """What an application was started with, or what a query of it ran with.
+    """What an application was started with, or what a query of it ran with."""
 
-    Attributes:
-        version: of Spark; empty where the log does not tell.
-        properties: of `_KEPT` those that were set.
-        is_databricks: whether machines are chosen as those of a Databricks cluster are.
-    """
-
-    version: str = ""
-    properties: Mapping[str, str] = field(default_factory=dict)
-    is_databricks: bool = False
+    version: str = ""  # of Spark; empty where the log does not tell
+    properties: Mapping[str, str] = field(default_factory=dict)  # of `_KEPT` those that were set
+    is_databricks: bool = False  # whether machines are chosen as those of a Databricks cluster are
 
     @classmethod
     def of(cls, version: str, properties: Mapping[str, object]) -> "SparkSettings":

@@ -38,19 +38,12 @@ _NO_MEMORY = ("OutOfMemory", "exceeding memory limits", "exit code 137", "exit c
 
 @dataclass(frozen=True, slots=True)
 class EndReason:
-    """Why attempts did not succeed; local text.
+    """Why attempts did not succeed; local text."""
 
-    Attributes:
-        name: in one word of the log, such as the class of an exception.
-        message: the first lines of what the log says.
-        is_called_off: that was no failure, see `CALLED_OFF`.
-        is_out_of_memory: whether the log says that memory ran out.
-    """
-
-    name: str
-    message: str = ""
-    is_called_off: bool = False
-    is_out_of_memory: bool = False
+    name: str  # in one word of the log, such as the class of an exception
+    message: str = ""  # the first lines of what the log says
+    is_called_off: bool = False  # that was no failure, see `CALLED_OFF`
+    is_out_of_memory: bool = False  # whether the log says that memory ran out
 
     @classmethod
     def of(cls, end: Event) -> "EndReason":
@@ -101,37 +94,29 @@ class Names:
 
 @dataclass(slots=True)
 class TaskTotals:
-    """Sums over the tasks of a stage that succeeded: milliseconds and bytes.
+    """Sums over the tasks of a stage that succeeded: milliseconds and bytes."""
 
-    Attributes:
-        cpu_nanoseconds, garbage: of the time in tasks' own code; garbage is the time that the JVM
-            stood still. Thousands of short tasks would lose a fifth, were theirs rounded.
-        fetch_wait: of the same, waiting for what other tasks had written.
-        write_nanoseconds: of the same, writing for other tasks.
-        input_bytes, shuffle_read, shuffle_written: from files, from and for other tasks.
-        rows_read, rows_written: the same in rows; written for other tasks alone.
-        spilled_memory, spilled_disk: what did not fit, in memory's form and on disk.
-        spilled_tasks, spilled_run: how many tasks that were, and their time without garbage
-            and fetch wait.
-        held: the most memory that each task had for its work, added up.
-        most_held: the most that one of them had.
-    """
-
+    # cpu_nanoseconds, garbage: of the time in tasks' own code; garbage is the time that the JVM
+    # stood still. Thousands of short tasks would lose a fifth, were theirs rounded
     cpu_nanoseconds: int = 0
     garbage: int = 0
-    fetch_wait: int = 0
-    write_nanoseconds: int = 0
+    fetch_wait: int = 0  # of the same, waiting for what other tasks had written
+    write_nanoseconds: int = 0  # of the same, writing for other tasks
+    # input_bytes, shuffle_read, shuffle_written: from files, from and for other tasks
     input_bytes: int = 0
     shuffle_read: int = 0
     shuffle_written: int = 0
-    rows_read: int = 0
+    rows_read: int = 0  # rows_read, rows_written: the same in rows; written for other tasks alone
     rows_written: int = 0
+    # spilled_memory, spilled_disk: what did not fit, in memory's form and on disk
     spilled_memory: int = 0
     spilled_disk: int = 0
+    # spilled_tasks, spilled_run: how many tasks that were, and their time without garbage and fetch
+    # wait
     spilled_tasks: int = 0
     spilled_run: int = 0
-    held: int = 0
-    most_held: int = 0
+    held: int = 0  # the most memory that each task had for its work, added up
+    most_held: int = 0  # the most that one of them had
 
     @property
     def cpu(self) -> int:
@@ -177,40 +162,24 @@ class TaskTotals:
 
 @dataclass(slots=True)
 class StageAttempt:
-    """One attempt at a stage, as far as its log was read.
+    """One attempt at a stage, as far as its log was read."""
 
-    Attributes:
-        number, attempt: as the log counts them.
-        name: the call that made it; local text.
-        submitted_at: None where the log does not tell.
-        announced: tasks that it was to have; 0 where the log does not tell.
-        is_done: it was completed and did not fail.
-        profile: of resources, that it asks for.
-        runs_python: beside the JVM, whose processor time alone the log tells.
-        had_executors: whether one that it could use was there when it was submitted.
-        at_start: none had ever been there by then: the application was starting.
-        slots: tasks that its executors could run at once, a mean; 0 where that is unknown.
-        succeeded: tasks of which the end was told one by one.
-        has_ends: whether the end of any was told.
-        columns: of every attempt at a task, if figures are asked for.
-        totals: of these that succeeded.
-    """
-
-    number: int
+    number: int  # number, attempt: as the log counts them
     attempt: int
-    name: str = ""
-    submitted_at: int | None = None
-    announced: int = 0
-    is_done: bool = False
-    profile: int = 0
-    runs_python: bool = False
-    had_executors: bool = True
-    at_start: bool = False
-    slots: int = 0
-    succeeded: int = 0
-    has_ends: bool = False
+    name: str = ""  # the call that made it; local text
+    submitted_at: int | None = None  # None where the log does not tell
+    announced: int = 0  # tasks that it was to have; 0 where the log does not tell
+    is_done: bool = False  # it was completed and did not fail
+    profile: int = 0  # of resources, that it asks for
+    runs_python: bool = False  # beside the JVM, whose processor time alone the log tells
+    had_executors: bool = True  # whether one that it could use was there when it was submitted
+    at_start: bool = False  # none had ever been there by then: the application was starting
+    slots: int = 0  # tasks that its executors could run at once, a mean; 0 where that is unknown
+    succeeded: int = 0  # tasks of which the end was told one by one
+    has_ends: bool = False  # whether the end of any was told
+    # of every attempt at a task, if figures are asked for
     columns: "array[int]" = field(default_factory=lambda: array("q"))
-    totals: TaskTotals = field(default_factory=TaskTotals)
+    totals: TaskTotals = field(default_factory=TaskTotals)  # of these that succeeded
 
     def __str__(self) -> str:
         return f"stage {self.number}{f'.{self.attempt}' if self.attempt else ''}"
