@@ -206,7 +206,7 @@ class JobFacts:
     @property
     def description(self) -> str:
         """What the log says of it; local text."""
-        return " ".join((self.query.job_description or self.query.description).split())
+        return " ".join(self.query.description.split())
 
     @property
     def started_at(self) -> int:

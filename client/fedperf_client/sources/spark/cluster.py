@@ -18,6 +18,7 @@ from fedperf_client.sources.spark.fields import (
     integer,
     mapping,
     milliseconds,
+    part,
     size_bytes,
     text,
 )
@@ -120,7 +121,6 @@ class Executors:
     def resource_profile(self, event: Event) -> None:
         """Take the memory of a resource profile (MiB), and its other resources."""
         requests = mapping(event, "Executor Resource Requests")
-        of_task = event.get("Task Resource Requests")
         memory = [
             integer(mapping(requests, name), "Amount")
             for name in ("memory", "memoryOverhead", "offHeap")
@@ -130,7 +130,7 @@ class Executors:
             self._profiles[integer(event, "Resource Profile Id")] = _Profile(
                 sum(memory) * MIB,
                 _amounts(requests),
-                _amounts(of_task if isinstance(of_task, dict) else {}),
+                _amounts(part(event, "Task Resource Requests")),
             )
 
     def added(self, event: Event) -> None:
@@ -142,7 +142,6 @@ class Executors:
         memory = memory or self._configured.memory_bytes
         if identity == DRIVER:  # local mode: what executors would have tells nothing of it
             memory = 0
-        resources = info.get("Resources")
         found = _Executor(
             identity=identity,
             profile=profile,
@@ -150,7 +149,7 @@ class Executors:
             cores=integer(info, "Total Cores"),
             memory_bytes=memory or self._managed.get(identity, 0) or DEFAULT_MEMORY_BYTES,
             added_at=milliseconds(event, "Timestamp"),
-            resources=_addresses(resources if isinstance(resources, dict) else {}),
+            resources=_addresses(part(info, "Resources")),
         )
         if len(self._known) < MAX_EXECUTORS and 0 < found.cores <= MAX_CORES:
             self._known[identity] = found

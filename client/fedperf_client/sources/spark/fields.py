@@ -61,6 +61,12 @@ def mapping(event: Event, name: str) -> Event:
     raise MalformedEventError(name)
 
 
+def part(event: Event, name: str) -> Event:
+    """A JSON object; empty where there is none."""
+    value = event.get(name)
+    return value if isinstance(value, dict) else {}
+
+
 def sequence(event: Event, name: str) -> Sequence[object]:
     """A JSON array; empty where there is none."""
     value = event.get(name, [])

@@ -4,7 +4,14 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from fedperf_client.sources.spark.fields import Event, MalformedEventError, integer, objects, text
+from fedperf_client.sources.spark.fields import (
+    Event,
+    MalformedEventError,
+    integer,
+    milliseconds,
+    objects,
+    text,
+)
 from fedperf_client.sources.spark.plan import PhysicalPlan
 from fedperf_client.sources.spark.rdd import job_plan
 from fedperf_client.sources.spark.stage import StageRun, read_stage
@@ -54,7 +61,6 @@ class SparkQuery:
     plan: PhysicalPlan = field(default_factory=PhysicalPlan)  # of the last event that brought one
     shape: str = ""  # of the first plan: what the optimizer changed since does not count
     description: str = ""  # what its people wrote about it, or where their code asked for it
-    job_description: str = ""  # the same, of the last of its jobs that has one of its own
     call_site: str = ""  # of a job, where code asked for it
     settings: dict[str, str] = field(default_factory=dict)  # that its session or its code set
     failure: str = ""  # what Spark said when it, or a job of it, failed
@@ -103,6 +109,12 @@ class SparkQuery:
         """It, or a part of it, failed."""
         if len(self.failures) < MAX_FAILURES:
             self.failures.append((what, first_lines(said)))
+
+    def task_began(self, info: Event) -> None:
+        """A task of it began, which may be the first."""
+        if "Launch Time" in info:
+            at, known = milliseconds(info, "Launch Time"), self.first_task_at
+            self.first_task_at = at if known is None else min(at, known)
 
     def take_stage(self, stage: Event) -> None:
         """Take the totals and counters of a stage that has ended."""

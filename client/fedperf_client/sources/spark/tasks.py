@@ -13,6 +13,7 @@ from fedperf_client.sources.spark.fields import (
     integer,
     mapping,
     milliseconds,
+    part,
 )
 
 CALLED_OFF = frozenset({"TaskKilled", "TaskCommitDenied"})
@@ -29,8 +30,6 @@ MAX_REASONS, MAX_NAMES = 500, 5_000
 
 _LONGEST_NAME, _LONGEST_MESSAGE, _LINES = 120, 1000, 3
 _NANOSECONDS = 1_000_000  # in a millisecond
-
-_WRITTEN = "Shuffle Write Metrics"
 
 _MESSAGES = ("Description", "Loss Reason", "Kill Reason", "Message")
 _NO_MEMORY = ("OutOfMemory", "exceeding memory limits", "exit code 137", "exit code 143")
@@ -134,8 +133,8 @@ class TaskTotals:
         Raises:
             MalformedEventError: a figure is no number, or negative.
         """
-        read, written = _part(metrics, "Shuffle Read Metrics"), _part(metrics, _WRITTEN)
-        given = _part(metrics, "Input Metrics")
+        read, given = part(metrics, "Shuffle Read Metrics"), part(metrics, "Input Metrics")
+        written = part(metrics, "Shuffle Write Metrics")
         run, garbage = _count(metrics, "Executor Run Time"), _count(metrics, "JVM GC Time")
         wait, spilled = _count(read, "Fetch Wait Time"), _count(metrics, "Memory Bytes Spilled")
         figures = {
@@ -190,15 +189,10 @@ class StageAttempt:
         launched, finished = milliseconds(info, "Launch Time"), milliseconds(info, "Finish Time")
         ended, figures = SUCCEEDED, (0, 0, 0)
         if end.get("Reason") == "Success":
-            figures = self.totals.add(_part(event, "Task Metrics"))
+            figures = self.totals.add(part(event, "Task Metrics"))
         else:
             ended = names.reason(end)
         self.columns.extend((launched, finished, names.executor(info), ended, *figures))
-
-
-def _part(metrics: Event, name: str) -> Event:
-    found = metrics.get(name)
-    return found if isinstance(found, dict) else {}
 
 
 def _count(metrics: Event, name: str) -> int:
