@@ -130,11 +130,13 @@ class Application:
         """Take its end."""
         self.stopped_at = milliseconds(event, "Timestamp")
 
-    def settle(self, query: SparkQuery) -> None:
+    def settle(self, query: SparkQuery, *, with_slots: bool = True) -> None:
         """Say what a query had, when its end is told: who was there is not known for long.
 
         The time before its first task, while no executor was there, is no run time of it.
         """
+        if not (query.jobs or with_slots) and query.plan.is_command:
+            return  # no execution
         if query.first_stage_at is not None:
             query.started_at = query.asked_at = query.first_stage_at
         end = max(query.ended_at or query.started_at, query.started_at)
@@ -145,7 +147,7 @@ class Application:
             came = begin if begin > asked else came
             query.waited = (asked, came) if asked < came < end else None
             begin = max(begin, came) if query.waited else begin
-        query.slots = self.executors.slots_of(begin, end)
+        query.slots = self.executors.slots_of(begin, end) if with_slots else 0
         try:
             query.cluster = self.executors.during(begin, end)
         except UnknownClusterError:

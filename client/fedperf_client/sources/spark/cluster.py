@@ -181,12 +181,16 @@ class Executors:
         """Whether there ever was one."""
         return self._newest > 0 or self._local_cores > 0
 
+    @property
+    def any_ended(self) -> bool:
+        """Whether there is anything to forget."""
+        return bool(self._ended)
+
     def forget_before(self, at: int) -> None:
         """Those that ended before the oldest query that still runs began count for no other."""
-        gone = [each for each in self._ended if each.removed_at < at]
-        if gone:
-            self._ended = [each for each in self._ended if each.removed_at >= at]
-            self._gone = [*self._gone, *gone][-MAX_EXECUTORS:]
+        self._gone += [each for each in self._ended if each.removed_at < at]
+        self._ended = [each for each in self._ended if each.removed_at >= at]
+        del self._gone[:-MAX_EXECUTORS]
 
     def arrival(self, at: int, end: int) -> int | None:
         """When the first came, where none was there at a moment; None where one was, or none came.
@@ -195,12 +199,13 @@ class Executors:
             at: the moment.
             end: the latest at which it may have come.
         """
-        every = [*self._ended, *self._known.values()]
-        if not every or any(
-            not at < each.added_at <= end and each.removed_at > at for each in every
-        ):
-            return None
-        return min((each.added_at for each in every if each.added_at > at), default=None)
+        first = None
+        for each in (*self._ended, *self._known.values()):
+            if each.removed_at > at and not at < each.added_at <= end:
+                return None
+            if each.added_at > at and (first is None or each.added_at < first):
+                first = each.added_at
+        return first
 
     def during(self, start: int, end: int) -> ClusterConfig:
         """The resources between two moments (milliseconds), the later of which has passed.
@@ -294,13 +299,14 @@ class Executors:
         if not self._newest and self._local_cores:  # local mode, told by its properties alone
             memory = self._managed.get(DRIVER, 0) or DEFAULT_MEMORY_BYTES
             every = [_Executor(DRIVER, 0, DRIVER, self._local_cores, memory, 0)]
-        shares = [
-            (each, (min(each.removed_at, start + span) - max(added_at, start)) / span)
-            for each in every
-            if profile in (None, each.profile) and (only is None or each.identity in only)
-            for added_at in [each.added_at if each.added_at <= end else start]
-        ]
-        return [(each, share) for each, share in shares if share > 0]
+        last, lived = start + span, list[tuple[_Executor, float]]()
+        for each in every:
+            if profile in (None, each.profile) and (only is None or each.identity in only):
+                added_at = each.added_at if start < each.added_at <= end else start
+                removed_at = each.removed_at if each.removed_at < last else last
+                if removed_at > added_at:
+                    lived.append((each, (removed_at - added_at) / span))
+        return lived
 
 
 def _number(value: object) -> float:

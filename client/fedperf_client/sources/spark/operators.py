@@ -153,12 +153,14 @@ def steps_of(name: str) -> int:
     return PARSES_TEXT if _TEXT.fullmatch(plain) else 0
 
 
+@lru_cache(maxsize=1024)
 def is_accelerated(name: str) -> bool:
     """Whether another engine than Spark's own runs a node, by its name."""
     found = _ACCELERATED.search(name.strip()[:_LONGEST_NAME])
     return found is not None and found[0] != "Exec"
 
 
+@lru_cache(maxsize=1024)
 def runs_python(name: str) -> bool:
     """Whether the name of a node, RDD or scope says that Python works beside the JVM."""
     return _BESIDE_THE_JVM.search(name, 0, _LONGEST_NAME) is not None

@@ -144,7 +144,7 @@ def read_plan(info: Event) -> PhysicalPlan:
         if len(infos) > MAX_NODES:
             raise PlanTooLargeError
         position += 1
-    names = [text(each, "nodeName") for each in infos]
+    names = {str(each.get("nodeName")) for each in infos}
     return PhysicalPlan(
         tuple(_node(each, below) for each, below in zip(infos, children, strict=True)),
         any(map(is_accelerated, names)),

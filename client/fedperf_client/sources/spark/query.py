@@ -1,6 +1,5 @@
 """One query, or one job without a query, while its events arrive."""
 
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -168,19 +167,19 @@ class SparkQuery:
         Args:
             passed: of a stage the ends of tasks that were not looked at; None if nobody counted.
         """
-        succeeded, announced = Counter[int](), dict[int, int]()
+        stages: dict[int, list[StageAttempt]] = {}
         for each in self.attempts.values():
-            succeeded[each.number] += each.succeeded
-            announced[each.number] = max(announced.get(each.number, 0), each.announced)
-        done = [each for each in self.attempts.values() if each.is_done]
-        self.tasks = sum(announced[number] for number in {each.number for each in done})
-        for each in done:
-            more = passed(each.number)
-            told = succeeded[each.number] + (more or 0)
-            fewer = more is not None and told < WHOLE * each.announced
-            missing = each.announced - told
-            if fewer and (not self.dropped or missing > self.dropped.announced - self.dropped.told):
-                self.dropped = Dropped(each.number, told, each.announced)
+            stages.setdefault(each.number, []).append(each)
+        for number, attempts in stages.items():
+            announced = max((each.announced for each in attempts if each.is_done), default=None)
+            if announced is None:
+                continue
+            self.tasks += max(each.announced for each in attempts)
+            more = passed(number)
+            told = sum(each.succeeded for each in attempts) + (more or 0)
+            missing = 0 if more is None or told >= WHOLE * announced else announced - told
+            if missing > (self.dropped.announced - self.dropped.told if self.dropped else 0):
+                self.dropped = Dropped(number, told, announced)
         self.is_torn = self.is_torn or self.dropped is not None
 
     def with_job_plan(self) -> None:

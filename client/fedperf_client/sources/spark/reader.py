@@ -102,7 +102,7 @@ class Reader:
             is_settled = query.ended_at is not None
             query.close(application.stopped_at)
             if query.ended_at is not None and not is_settled:
-                application.settle(query)
+                application.settle(query, with_slots=self.wants_tasks)
             ends.append(application.latest if query.ended_at is None else query.ended_at)
             self._hand_out(query)
         self._open.clear()
@@ -127,7 +127,8 @@ class Reader:
             self._stops(query)
             query.root = root
         query.description = line(event, "description")
-        query.settings = {**kept(part(event, "modifiedConfigs")), **query.settings}
+        if self.wants_tasks:
+            query.settings = {**kept(part(event, "modifiedConfigs")), **query.settings}
         if "sparkPlanInfo" in event:
             query.plan, query.problem = _plan(event)
             query.shape = shape_of(query.plan)
@@ -153,7 +154,7 @@ class Reader:
             query.was_alone = False
             if self._alone is not None:
                 self._alone.was_alone = False
-        elif self._free_since is not None:
+        elif self.wants_tasks and self._free_since is not None:
             executors = self.application.executors
             self.application.gaps.add(self._free_since, query.started_at, executors)
         self._alone = None if self._running else query
@@ -190,7 +191,8 @@ class Reader:
         root = self._open.get((False, query.root))
         if root is not None and query.is_nested:
             root.plan = carried_out_by(root.plan, query.plan)
-        self.application.settle(query)  # now: its last job may be told much later
+        if query.open_jobs:  # the last of them may be told much later
+            self.application.settle(query, with_slots=self.wants_tasks)
         self._may_be_complete(query)
 
     def _job_started(self, event: Event) -> None:
@@ -204,7 +206,7 @@ class Reader:
             query = self._job_alone(number, at, event)
             query.is_start_told = is_told
         query.description = query.description or line(known, _DESCRIPTION)
-        query.settings |= kept(known)
+        query.settings |= kept(known) if self.wants_tasks else {}
         query.asked_at = at if query.asked_at is None else min(at, query.asked_at)
         stages = [each for each in sequence(event, "Stage IDs") if isinstance(each, int)]
         self._jobs[number] = query
@@ -284,7 +286,9 @@ class Reader:
 
     def _task_started(self, event: Event) -> None:
         if found := self._stage_of(event):
-            found[0].task_began(part(event, "Task Info"))
+            query, stage = found
+            query.task_began(part(event, "Task Info"))
+            stage.has_begun = True
 
     def _task_ended(self, event: Event) -> None:
         found = self._stage_of(event)
@@ -295,9 +299,11 @@ class Reader:
         reason = str(end.get("Reason"))
         stage.succeeded += reason == "Success"
         query.has_failed_tasks = query.has_failed_tasks or reason not in (*CALLED_OFF, "Success")
-        if not stage.has_ends:  # of others that succeeded nobody else may be told
+        if (
+            not stage.has_begun
+        ):  # its starts are not told; of all other ends most may be passed over
             query.task_began(part(event, "Task Info"))
-        stage.has_ends = True
+        stage.has_begun = True
         if self.wants_tasks and not query.is_given_up:
             stage.take(event, end, query.names)
             query.counted_tasks += 1
@@ -334,7 +340,7 @@ class Reader:
         """Take what a query or job had while it is known, if nothing more of it is to come."""
         if not query.is_complete or self._open.get((query.is_job, query.number)) is not query:
             return
-        self.application.settle(query)
+        self.application.settle(query, with_slots=self.wants_tasks)
         self._complete.append(query)
         self._worked += query.jobs > 0
         if not query.is_nested:
@@ -349,20 +355,19 @@ class Reader:
             if self._open.get((query.is_job, query.number)) is query:
                 self._forget(query, is_complete=True)
                 self._hand_out(query)
-        if self._complete:
-            self._complete.clear()
+        if self._complete and self.application.executors.any_ended:
             needed = [each.started_at for each in self._open.values()]
-            needed += [] if self._free_since is None else [self._free_since]
-            if needed:
-                self.application.executors.forget_before(min(needed))
+            self.application.executors.forget_before(min([*needed, self._free_since or 0]))
+        self._complete.clear()
 
     def _told(self, at: int) -> None:
         self.application.latest = max(self.application.latest, at)
 
     def _grown(self, query: SparkQuery) -> None:
         """Give up the oldest where all that is kept, with what this query has now, is too much."""
-        self._kept += query.size - query.counted_size
-        query.counted_size = query.size
+        size = query.size
+        self._kept += size - query.counted_size
+        query.counted_size = size
         while self._open and (len(self._open) > MAX_OPEN or self._kept > MAX_KEPT):
             oldest = next(iter(self._open.values()))
             if not oldest.is_complete:

@@ -31,7 +31,7 @@ MAX_BLOCK_BYTES = 8 * 1024**2
 MAX_WINDOW_BYTES = 128 * 1024**2
 """What `zstd` itself reads unless it is told otherwise, and writes with `--long`."""
 
-_READ_BYTES = 128 * 1024
+_READ_BYTES = 512 * 1024
 _MAGIC_BYTES = 16
 _COPY = "read up to there; copy the log again, unless it is still being written"
 _CUT_LINE = f"cut off in the middle of a line, {_COPY}"
@@ -55,10 +55,10 @@ NEAR_BYTES = 200
 MAX_STAGES = 20_000
 """Whose lines are counted apart."""
 
-NAME_BYTES = 34
-"""At least as many as stand before the stage of a task, its own name not counted."""
-
-_STAGE = re.compile(rb'\{"Event":"\w{1,100}","Stage ID":\d{1,10},')
+_STAGE = re.compile(rb'\{"Event":"\w{1,100}","Stage ID":(\d{1,10}),')
+_STARTED = b'{"Event":"SparkListenerTaskStart","Stage ID":%b,'
+_NAME_BYTES = 34
+"""As many as stand before the stage at most, and end behind the comma before it at least."""
 
 Line = tuple[int, bytes | None]
 """A line's number, from 1 on, and the line; None for one above `MAX_LINE_BYTES`."""
@@ -68,8 +68,8 @@ Line = tuple[int, bytes | None]
 class PassedOver:
     """Lines that are not wanted and found before they are copied.
 
-    Of tasks they are counted by the stage that they name first, and the first of each stage is
-    given like any other line.
+    Of tasks they are counted by the stage that they name first, and the first of each stage, which
+    tells when it began, is given like any other line.
 
     Attributes:
         beginnings: of lines that are passed over.
@@ -86,34 +86,34 @@ class PassedOver:
     beginning_stage: bytes | tuple[()] = ()
     stages: dict[bytes, int] = field(default_factory=dict)
 
-    def holds(self, block: bytes | bytearray, start: int = 0) -> tuple[bool, bytes | tuple[()]]:
-        """Whether the line that starts there is one of them, and its beginning if of a stage."""
+    def holds(self, block: bytes | bytearray, start: int = 0) -> bool:
+        """Whether the line that starts there is one of them."""
         is_near = block.startswith(self.beginning_near, start)
         if is_near and block.find(self.near, start, start + NEAR_BYTES) < 0:
-            return False, ()
+            return False
         if not (is_near or block.startswith(self.beginning_stage, start)):
-            return block.startswith(self.beginnings, start), ()
-        stage = bytes(block[start : block.find(b",", start + NAME_BYTES, start + NEAR_BYTES) + 1])
-        if stage not in self.stages and not _STAGE.fullmatch(stage):
-            stage = b""
-        is_first = bool(stage) and stage not in self.stages
-        self.add(stage, not is_first)
-        return not is_first, stage or ()
+            return block.startswith(self.beginnings, start)
+        stage = bytes(block[start : block.find(b",", start + _NAME_BYTES, start + NEAR_BYTES) + 1])
+        if stage not in self.stages:
+            found = _STAGE.fullmatch(stage)
+            stage, number = (stage, found[1]) if found else (b"", b"")
+            is_first = found is not None and _STARTED % number not in self.stages
+            self.stages[stage] = self.stages.get(stage, 0) + (not is_first)
+            self._forget()
+            return not is_first
+        self.stages[stage] += 1
+        return True
 
-    def add(self, stage: bytes | tuple[()], count: int) -> int:
-        """Count lines of a stage, if it is one; returns how many are left to be counted, none."""
-        if isinstance(stage, bytes):
-            self.stages[stage] = self.stages.get(stage, 0) + count
-            if len(self.stages) > MAX_STAGES:
-                for each in list(islice(self.stages, MAX_STAGES // 2)):
-                    self.stages[b""] = self.stages.get(b"", 0) + self.stages.pop(each)
-        return 0
+    def _forget(self) -> None:
+        if len(self.stages) > MAX_STAGES:
+            for each in list(islice(self.stages, MAX_STAGES // 2)):
+                self.stages[b""] = self.stages.get(b"", 0) + self.stages.pop(each)
 
 
 NOTHING = PassedOver()
 
 
-def lines(  # noqa: PLR0912 (one loop, by which nearly all time goes)
+def lines(  # noqa: PLR0912, PLR0915 (one loop, by which nearly all time goes)
     path: Path,
     passed_over: PassedOver = NOTHING,
     *,
@@ -131,7 +131,7 @@ def lines(  # noqa: PLR0912 (one loop, by which nearly all time goes)
         OSError: the file cannot be read.
     """
     # Nearly all time goes by here: most lines begin as the last one of their kind did.
-    near, ended = passed_over.near, 0
+    near, stages, ended = passed_over.near, passed_over.stages, 0
     same_end: bytes | tuple[()] = ()
     same_start: bytes | tuple[()] = ()
     number, tail, is_too_long = 0, bytearray(), False
@@ -144,7 +144,7 @@ def lines(  # noqa: PLR0912 (one loop, by which nearly all time goes)
             tail.clear()  # a line of megabytes is held once while it is looked at
             if is_too_long:
                 yield number, None
-            elif not passed_over.holds(whole)[0]:
+            elif not passed_over.holds(whole):
                 yield number, whole
             del whole
             is_too_long, start = False, end + 1
@@ -157,25 +157,33 @@ def lines(  # noqa: PLR0912 (one loop, by which nearly all time goes)
             elif block.startswith(same_start, start):
                 is_passed = True
             else:
-                ended = passed_over.add(same_end, ended)
-                is_passed, stage = passed_over.holds(block, start)
-                if stage and stage.startswith(passed_over.beginning_stage):
-                    same_start = stage
-                elif stage:
+                comma = block.find(b",", start + _NAME_BYTES, start + NEAR_BYTES)
+                stage = block[start : comma + 1]
+                if not stage or stage not in stages:
+                    is_passed = passed_over.holds(block, start)
+                elif stage.startswith(passed_over.beginning_stage):
+                    same_start, is_passed = stage, True
+                else:
+                    if ended:
+                        stages[bytes(same_end)] = stages.get(bytes(same_end), 0) + ended
                     same_end = stage
+                    is_passed = block.find(near, start, start + NEAR_BYTES) >= 0
+                    ended = int(is_passed)
             if not is_passed:
-                ended = passed_over.add(same_end, ended)
+                if ended:
+                    stages[bytes(same_end)], ended = stages.get(bytes(same_end), 0) + ended, 0
                 yield number, block[start:end]
             start = end + 1
             end = block.find(b"\n", start)
-        ended = passed_over.add(same_end, ended)
+        if ended:
+            stages[bytes(same_end)], ended = stages.get(bytes(same_end), 0) + ended, 0
         if not is_too_long:
             tail += block[start:]
         if len(tail) > MAX_LINE_BYTES:
             tail, is_too_long = bytearray(), True
     if is_too_long:
         yield number + 1, None
-    elif tail and not passed_over.holds(_whole(path, tail, is_whole))[0]:
+    elif tail and not passed_over.holds(_whole(path, tail, is_whole)):
         yield number + 1, bytes(tail)
 
 

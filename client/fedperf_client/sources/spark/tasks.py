@@ -175,7 +175,7 @@ class StageAttempt:
     at_start: bool = False  # none had ever been there by then: the application was starting
     slots: int = 0  # tasks that its executors could run at once, a mean; 0 where that is unknown
     succeeded: int = 0  # tasks of which the end was told one by one
-    has_ends: bool = False  # whether the end of any was told
+    has_begun: bool = False  # whether the start, or the end, of any was told
     # of every attempt at a task, if figures are asked for
     columns: "array[int]" = field(default_factory=lambda: array("q"))
     totals: TaskTotals = field(default_factory=TaskTotals)  # of these that succeeded
