@@ -31,7 +31,7 @@ MAX_BLOCK_BYTES = 8 * 1024**2
 MAX_WINDOW_BYTES = 128 * 1024**2
 """What `zstd` itself reads unless it is told otherwise, and writes with `--long`."""
 
-_READ_BYTES = 512 * 1024
+_READ_BYTES = 128 * 1024
 _MAGIC_BYTES = 16
 _COPY = "read up to there; copy the log again, unless it is still being written"
 _CUT_LINE = f"cut off in the middle of a line, {_COPY}"
@@ -113,7 +113,7 @@ class PassedOver:
 NOTHING = PassedOver()
 
 
-def lines(  # noqa: PLR0912, PLR0915 (one loop, by which nearly all time goes)
+def lines(  # noqa: PLR0912 (one loop, by which nearly all time goes)
     path: Path,
     passed_over: PassedOver = NOTHING,
     *,
@@ -134,6 +134,7 @@ def lines(  # noqa: PLR0912, PLR0915 (one loop, by which nearly all time goes)
     near, stages, ended = passed_over.near, passed_over.stages, 0
     same_end: bytes | tuple[()] = ()
     same_start: bytes | tuple[()] = ()
+    same_stage = b""
     number, tail, is_too_long = 0, bytearray(), False
     for block in _blocks(path):
         start, end = 0, block.find(b"\n")
@@ -152,31 +153,24 @@ def lines(  # noqa: PLR0912, PLR0915 (one loop, by which nearly all time goes)
         while end >= 0:
             number += 1
             if block.startswith(same_end, start):
-                is_passed = block.find(near, start, start + NEAR_BYTES) >= 0
-                ended += is_passed
-            elif block.startswith(same_start, start):
-                is_passed = True
-            else:
+                ended += 1
+            elif not block.startswith(same_start, start):
+                if ended:
+                    stages[same_stage], ended = stages.get(same_stage, 0) + ended, 0
                 comma = block.find(b",", start + _NAME_BYTES, start + NEAR_BYTES)
                 stage = block[start : comma + 1]
-                if not stage or stage not in stages:
-                    is_passed = passed_over.holds(block, start)
-                elif stage.startswith(passed_over.beginning_stage):
-                    same_start, is_passed = stage, True
-                else:
-                    if ended:
-                        stages[bytes(same_end)] = stages.get(bytes(same_end), 0) + ended
-                    same_end = stage
-                    is_passed = block.find(near, start, start + NEAR_BYTES) >= 0
-                    ended = int(is_passed)
-            if not is_passed:
-                if ended:
-                    stages[bytes(same_end)], ended = stages.get(bytes(same_end), 0) + ended, 0
-                yield number, block[start:end]
+                if not passed_over.holds(block, start):
+                    yield number, block[start:end]
+                elif stage and stage in stages:
+                    if stage.startswith(passed_over.beginning_stage):
+                        same_start = stage
+                    else:
+                        so_far = block.find(near, start, start + NEAR_BYTES) + len(near)
+                        same_end, same_stage = block[start:so_far], stage
             start = end + 1
             end = block.find(b"\n", start)
         if ended:
-            stages[bytes(same_end)], ended = stages.get(bytes(same_end), 0) + ended, 0
+            stages[same_stage], ended = stages.get(same_stage, 0) + ended, 0
         if not is_too_long:
             tail += block[start:]
         if len(tail) > MAX_LINE_BYTES:

@@ -537,5 +537,6 @@ def test_a_log_of_spark_1_tells_times_by_its_stages(tmp_path: Path) -> None:
 def test_nothing_runs_in_a_query_that_only_its_plan_tells(tmp_path: Path) -> None:
     log = started()
     log.add(SQL + "SparkListenerSQLExecutionStart", executionId=3, time=APP_START + 500)
-    (job,), _ = log.finish(3, at=900).jobs(tmp_path)
+    log.finish(3, at=900)
+    (job,), _ = log.jobs(tmp_path)
     assert (job.stages, job.lost, job.seconds) == ((), (), 0.4)
