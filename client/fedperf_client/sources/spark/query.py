@@ -7,11 +7,14 @@ from fedperf_client.sources.spark.fields import (
     Event,
     MalformedEventError,
     integer,
+    line,
+    mapping,
     milliseconds,
     objects,
+    part,
     text,
 )
-from fedperf_client.sources.spark.plan import PhysicalPlan
+from fedperf_client.sources.spark.plan import PhysicalPlan, PlanTooLargeError, read_plan
 from fedperf_client.sources.spark.rdd import job_plan
 from fedperf_client.sources.spark.stage import StageRun, read_stage
 from fedperf_client.sources.spark.tasks import Names, StageAttempt, first_lines
@@ -40,7 +43,7 @@ Interval = tuple[int, int]  # two moments, in milliseconds since 1970
 
 
 @dataclass(frozen=True, slots=True)
-class Dropped:
+class DroppedTasks:
     """A stage that was completed and of whose tasks the log tells too few."""
 
     stage: int
@@ -94,7 +97,7 @@ class SparkQuery:
     attempts: dict[tuple[int, int], StageAttempt] = field(default_factory=dict)
     names: Names = field(default_factory=Names)  # that these attempts refer to
     # the stage of which most tasks are not told, where events were dropped
-    dropped: Dropped | None = None
+    dropped: DroppedTasks | None = None
     tasks: int = 0  # that its completed stages announced
     rdds: int = 0  # of all these stages, with their parents
     problem: str = ""  # why its plan cannot be used, empty otherwise
@@ -108,6 +111,54 @@ class SparkQuery:
         """It, or a part of it, failed."""
         if len(self.failures) < MAX_FAILURES:
             self.failures.append((what, first_lines(said)))
+
+    def take_plan(self, event: Event) -> None:
+        """Its plan is told, or why there is none."""
+        try:
+            self.plan, self.problem = read_plan(mapping(event, "sparkPlanInfo")), ""
+        except PlanTooLargeError as error:
+            self.plan, self.problem = PhysicalPlan(), str(error)
+
+    def take_end(self, event: Event) -> None:
+        """Its end is told."""
+        self.ended_at = milliseconds(event, "time")
+        error = event.get("errorMessage")
+        self.ended_badly = None if error is None else bool(error)
+        self.failure = line(event, "errorMessage") or self.failure
+        if self.ended_badly:
+            self.failed(str(self), error)
+
+    def take_job_end(self, number: int, event: Event) -> None:
+        """The end of a job of it is told."""
+        self.open_jobs.discard(number)
+        result = part(event, "Job Result")
+        if result.get("Result") != "JobSucceeded":
+            error = part(result, "Exception")
+            self.has_failed_jobs, self.failure = True, line(error, "Message")
+            self.failed(f"job {number}", error.get("Message"))
+        if "Completion Time" in event:  # not before Spark 1.5
+            self.last_stage_at = milliseconds(event, "Completion Time")
+
+    def take_stage_end(self, stage: StageAttempt, info: Event) -> None:
+        """The end of an attempt at a stage is told."""
+        if "Completion Time" in info:
+            at = milliseconds(info, "Completion Time")
+            self.last_stage_at = max(self.last_stage_at or at, at)
+        if not self.is_start_told and "Submission Time" in info:
+            at = milliseconds(info, "Submission Time")
+            self.first_stage_at = min(self.first_stage_at or at, at)
+        stage.announced = integer(info, "Number of Tasks") if "Number of Tasks" in info else 0
+        stage.is_done = "Failure Reason" not in info
+        if not stage.is_done:
+            self.failed(str(stage), info.get("Failure Reason"))
+        self.has_failed_tasks = self.has_failed_tasks or stage.attempt > 0
+        self.take_stage(info)
+
+    def give_up_tasks(self) -> None:
+        """Keep the figures of no task any more."""
+        self.is_given_up, self.counted_tasks, self.names = True, 0, Names()
+        for stage in self.attempts.values():
+            del stage.columns[:]
 
     def task_began(self, info: Event) -> None:
         """A task of it began, which may be the first."""
@@ -179,7 +230,7 @@ class SparkQuery:
             told = sum(each.succeeded for each in attempts) + (more or 0)
             missing = 0 if more is None or told >= WHOLE * announced else announced - told
             if missing > (self.dropped.announced - self.dropped.told if self.dropped else 0):
-                self.dropped = Dropped(number, told, announced)
+                self.dropped = DroppedTasks(number, told, announced)
         self.is_torn = self.is_torn or self.dropped is not None
 
     def with_job_plan(self) -> None:

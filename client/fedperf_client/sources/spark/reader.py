@@ -25,16 +25,11 @@ from fedperf_client.sources.spark.fields import (
     text,
 )
 from fedperf_client.sources.spark.identity import shape_of
-from fedperf_client.sources.spark.plan import (
-    PhysicalPlan,
-    PlanTooLargeError,
-    carried_out_by,
-    read_plan,
-)
+from fedperf_client.sources.spark.plan import carried_out_by
 from fedperf_client.sources.spark.query import SparkQuery
 from fedperf_client.sources.spark.settings import kept
 from fedperf_client.sources.spark.stage import has_python
-from fedperf_client.sources.spark.tasks import CALLED_OFF, COLUMNS, Names, StageAttempt
+from fedperf_client.sources.spark.tasks import CALLED_OFF, COLUMNS, StageAttempt
 
 MAX_OPEN = 2_000  # most queries and jobs that may be open at the same time
 MAX_KEPT = 60_000  # most nodes, counters, jobs, stages and RDDs of all of them together
@@ -130,7 +125,7 @@ class Reader:
         if self.wants_tasks:
             query.settings = {**kept(part(event, "modifiedConfigs")), **query.settings}
         if "sparkPlanInfo" in event:
-            query.plan, query.problem = _plan(event)
+            query.take_plan(event)
             query.shape = shape_of(query.plan)
         self._grown(query)
 
@@ -167,7 +162,7 @@ class Reader:
 
     def _plan_changed(self, event: Event) -> None:
         if query := self._query_of(event):
-            query.plan, query.problem = _plan(event)
+            query.take_plan(event)
             self._grown(query)
 
     def _driver_counted(self, event: Event) -> None:
@@ -182,12 +177,7 @@ class Reader:
         query = self._query_of(event)
         if query is None:
             return
-        query.ended_at = milliseconds(event, "time")
-        error = event.get("errorMessage")
-        query.ended_badly = None if error is None else bool(error)
-        query.failure = line(event, "errorMessage") or query.failure
-        if query.ended_badly:
-            query.failed(str(query), error)
+        query.take_end(event)
         root = self._open.get((False, query.root))
         if root is not None and query.is_nested:
             root.plan = carried_out_by(root.plan, query.plan)
@@ -260,19 +250,8 @@ class Reader:
         if found is None or found[0].is_complete:
             return
         query, stage = found
-        if "Completion Time" in info:
-            at = milliseconds(info, "Completion Time")
-            query.last_stage_at = max(query.last_stage_at or at, at)
-            self._told(at)
-        if not query.is_start_told and "Submission Time" in info:
-            at = milliseconds(info, "Submission Time")
-            query.first_stage_at = min(query.first_stage_at or at, at)
-        stage.announced = integer(info, "Number of Tasks") if "Number of Tasks" in info else 0
-        stage.is_done = "Failure Reason" not in info
-        if not stage.is_done:
-            query.failed(str(stage), info.get("Failure Reason"))
-        query.has_failed_tasks = query.has_failed_tasks or stage.attempt > 0
-        query.take_stage(info)
+        query.take_stage_end(stage, info)
+        self._told(query.last_stage_at or 0)
         if stage.columns:
             taken = stage.columns[2::COLUMNS]
             ids = [identity for identity, _ in query.names.executors]
@@ -309,29 +288,16 @@ class Reader:
             query.counted_tasks += 1
             self._tasks += 1
             if self._tasks > MAX_TASKS:
-                self._give_up_tasks()
-
-    def _give_up_tasks(self) -> None:
-        """Keep no task of the piece of work that has most."""
-        largest = max(self._open.values(), key=lambda each: each.counted_tasks)
-        self._tasks -= largest.counted_tasks
-        largest.is_given_up, largest.counted_tasks, largest.names = True, 0, Names()
-        for stage in largest.attempts.values():
-            del stage.columns[:]
+                largest = max(self._open.values(), key=lambda each: each.counted_tasks)
+                self._tasks -= largest.counted_tasks
+                largest.give_up_tasks()
 
     def _job_ended(self, event: Event) -> None:
         number = integer(event, "Job ID")
         query = self._jobs.pop(number, None)
         if query is None:
             return
-        query.open_jobs.discard(number)
-        result = part(event, "Job Result")
-        if result.get("Result") != "JobSucceeded":
-            error = part(result, "Exception")
-            query.has_failed_jobs, query.failure = True, line(error, "Message")
-            query.failed(f"job {number}", error.get("Message"))
-        if "Completion Time" in event:  # not before Spark 1.5
-            query.last_stage_at = milliseconds(event, "Completion Time")
+        query.take_job_end(number, event)
         if query.is_job:
             query.ended_at = query.last_stage_at or self.application.latest
         self._may_be_complete(query)
@@ -397,14 +363,6 @@ class Reader:
         for number in query.open_jobs:
             if self._jobs.get(number) is query:
                 del self._jobs[number]
-
-
-def _plan(event: Event) -> tuple[PhysicalPlan, str]:
-    """The plan of an event, and why there is none."""
-    try:
-        return read_plan(mapping(event, "sparkPlanInfo")), ""
-    except PlanTooLargeError as error:
-        return PhysicalPlan(), str(error)
 
 
 _OF_APPLICATION: Mapping[str, Callable[[Application, Event], None]] = {
