@@ -5,7 +5,7 @@ Executions are private: they live in an organization's store and never leave it.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import IntEnum, StrEnum, unique
 from functools import cached_property
@@ -87,12 +87,75 @@ class ClusterConfig:
             )
 
 
+@dataclass(frozen=True, slots=True)
+class KnownJob:
+    """A job as an own execution of it tells it, beyond its plan and resources; local.
+
+    Attributes:
+        workload: that the execution belongs to.
+        has_rows: whether the rows of all sources are known. Where they are not, the plan holds
+            none, and says nothing of the size of the job.
+        read_bytes: that its engine counted; 0 where it counted none.
+        tasks: as in `Origin`.
+        description: as in `Origin`.
+        rows_within: as in `Origin`.
+        is_accelerated: whether another engine did the work, see `Remark.ACCELERATED`.
+        cpu_seconds: that it took over all cores: no fewer cores can do it in less than that over
+            their number; 0 where not known.
+        seconds: that the execution took; 0 where nothing was measured.
+    """
+
+    workload: str
+    has_rows: bool = True
+    read_bytes: int = 0
+    tasks: int = 0
+    description: str = ""
+    rows_within: float = 1.0
+    is_accelerated: bool = False
+    cpu_seconds: float = 0.0
+    seconds: float = 0.0
+
+    @classmethod
+    def of(cls, execution: "Execution") -> "KnownJob":
+        """The job of an execution."""
+        origin, measured = execution.origin, execution.measurement
+        operators = execution.plan.workflow.operators
+        return cls(
+            execution.workload,
+            origin.rows_known == 1
+            or (origin.rows_known > 0 and all(o.inputs or o.output_rows > 0 for o in operators)),
+            0 if measured is None else measured.read_bytes,
+            origin.tasks,
+            origin.description,
+            origin.rows_within,
+            Remark.ACCELERATED in origin.remarks,
+            0.0 if measured is None else measured.cpu_seconds,
+            execution.runtime_seconds,
+        )
+
+    def elsewhere(self) -> "KnownJob":
+        """The same job on another engine, of which less is known."""
+        return replace(self, is_accelerated=False, cpu_seconds=0.0)
+
+    @property
+    def answers_alone(self) -> bool:
+        """Whether only its own runs tell how long it takes."""
+        return self.is_accelerated or not self.has_rows
+
+
 @dataclass(frozen=True)
 class SizedPlan:
-    """A plan on its resources: what takes some time, and what is asked how long it takes."""
+    """A plan on its resources: what takes some time, and what is asked how long it takes.
+
+    Attributes:
+        plan: what runs where.
+        cluster: the resources that it has.
+        job: whose plan it is, where an own execution is asked about.
+    """
 
     plan: Plan
     cluster: ClusterConfig
+    job: KnownJob | None = None
 
     @classmethod
     def of(
@@ -113,6 +176,13 @@ class SizedPlan:
             plans, clusters = [each.plan for each in new], [each.cluster for each in new]
             for each, features in zip(new, featurize_many(plans, clusters), strict=True):
                 vars(each)["features"] = features
+
+    def about(self, job: KnownJob) -> "SizedPlan":
+        """The same as a question about a job; features that were computed stay."""
+        found = replace(self, job=job)
+        if "features" in vars(self):
+            vars(found)["features"] = self.features
+        return found
 
     @cached_property
     def features(self) -> Features:

@@ -1,5 +1,9 @@
 """DuckDB profiles of every schema, small ones by hand after real ones."""
 
+import re
+from dataclasses import dataclass, field
+from typing import Literal
+
 Json = dict[str, object]
 
 
@@ -103,3 +107,104 @@ def grouped(version: int, *, rows: int = 100) -> Json:
     scan = node_2("TABLE_SCAN", rows, notes=notes) | {"rows_scanned": 2 * rows}
     end = node_2("ORDER_BY", 5, node_2("HASH_GROUP_BY", 5, scan, size=12))
     return profile_2(node_2("RESULT_COLLECTOR", 0, end))
+
+
+ROW_GROUP = 122_880
+Version = Literal["1.1", "1.2", "1.3", "1.4", "1.5", "2.0"]
+VERSIONS: tuple[Version, ...] = ("1.1", "1.2", "1.3", "1.4", "1.5", "2.0")
+
+
+@dataclass(frozen=True)
+class Scanned:
+    """A scan that really ran, as every version writes it down; after profiles of all of them.
+
+    Equality leaves one of so many `values` where there are statistics, any other filter a
+    fifth. `first` is the number of rows of the first file, of `files` files.
+    """
+
+    rows: int
+    returned: int
+    version: Version = "1.4"
+    is_table: bool = False
+    threads: int = 1
+    filters: tuple[str, ...] = ("q<50",)
+    values: int = 10
+    files: int = 1
+    first: int = 0
+    name: str = "lineitem"
+    notes: Json = field(default_factory=dict)
+
+    @property
+    def announced(self) -> int:
+        """Rows that the optimizer takes the table or the files to have."""
+        return (
+            self.rows if self.files == 1 else (self.first or self.rows // self.files) * self.files
+        )
+
+    @property
+    def row_groups(self) -> int:
+        """That it is stored in."""
+        return -(-self.rows // ROW_GROUP)
+
+    @property
+    def scans(self) -> int:
+        """Threads that take part: as many as there are, and no more than they have work."""
+        most = self.rows // ROW_GROUP + 1 if self.is_table else max(self.row_groups, 1)
+        return self.threads if self.files > 1 else min(self.threads, most)
+
+    def estimate(self) -> int:
+        """Of the rows that come out, as the optimizer has it."""
+        has_statistics = self.is_table or self.version == "2.0"
+        binding = [each for each in self.filters if not each.startswith("optional:")]
+        equal = any(re.search("[^<>!]=", each) for each in binding)
+        if equal and has_statistics and self.values > 1:
+            return -(-self.announced // self.values)
+        return max(self.announced // 5, 1) if binding else self.announced
+
+    def node(self) -> Json:
+        """As the version prints it."""
+        notes = {"Estimated Cardinality": str(self.estimate()), **self.notes}
+        if self.filters:
+            notes["Filters"] = self.filters[0] if len(self.filters) == 1 else list(self.filters)
+        if self.is_table and self.version == "1.1":
+            notes["Text"] = self.name
+        elif self.is_table:
+            full = self.version in ("1.5", "2.0")
+            notes |= {
+                "Type": "Sequential Scan",
+                "Table": f"db.main.{self.name}" if full else self.name,
+            }
+        else:
+            notes["Function"] = "READ_PARQUET"
+            if self.version not in ("1.1", "1.2"):
+                notes["Total Files Read"] = str(self.files)
+            if self.version in ("1.5", "2.0"):
+                notes["Filename(s)"] = f"{self.name}.parquet"
+        if self.version == "2.0":
+            groups = {
+                "row_groups_scanned": self.row_groups,
+                "total_row_groups_to_scan": self.row_groups,
+            }
+            scanned = self.rows if self.is_table else self.returned
+            return (
+                node_2("TABLE_SCAN", self.returned, notes=notes)
+                | groups
+                | {"rows_scanned": scanned}
+            )
+        label = "SEQ_SCAN" if self.is_table else "READ_PARQUET"
+        scanned = (
+            self.rows if self.is_table and self.version == "1.5" else self.announced * self.scans
+        )
+        return node_1("TABLE_SCAN", self.returned, notes=notes) | {
+            "operator_rows_scanned": scanned,
+            "operator_name": label if self.version == "1.5" else f"{label} ",
+        }
+
+    def profile(self, *above: str) -> Json:
+        """Of the scan alone under an aggregate, with operators `above` it, the nearest last."""
+        make = node_2 if self.version == "2.0" else node_1
+        node = self.node()
+        for kind in reversed(above):
+            node = make(kind, self.returned, node)
+        end = make("UNGROUPED_AGGREGATE", 1, node)
+        return profile_2(end) if self.version == "2.0" else profile_1(end)

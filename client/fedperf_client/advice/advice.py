@@ -104,8 +104,17 @@ class Advice:
 
     @property
     def choice(self) -> Choice:
-        """The plan on the right size."""
+        """The fastest plan by prediction, on the right size."""
         return self.best.choice
+
+    @property
+    def advised(self) -> Alternative:
+        """The plan to run: the choice, or what runs today or is simpler and may be as fast."""
+        rivalry, choice = self.rivalry, self.choice
+        if rivalry is None or not rivalry.is_open:
+            return choice
+        is_kept = rivalry.plan.plan.platforms == self.job.today.platforms
+        return rivalry.plan if is_kept or len(set(choice.plan.platforms)) > 1 else choice
 
 
 def advise(
@@ -145,7 +154,7 @@ def advise(
     answers = tuple(
         ClusterChoice(cluster, choice, estimate, deadline_seconds)
         for (cluster, (choice, _)), estimate in zip(
-            found.items(), _estimates(estimates, asked), strict=True
+            found.items(), _estimates(job, estimates, asked), strict=True
         )
     )
     right = best_size(answers)
@@ -179,7 +188,7 @@ class _Search:
     head: Head
 
     def predict(self, questions: Sequence[SizedPlan]) -> list[Prediction]:
-        return [each.prediction for each in _estimates(self.asked, questions)]
+        return [each.prediction for each in _estimates(self.job, self.asked, questions)]
 
     def costs(self, cluster: ClusterConfig) -> AdditiveCosts:
         return self.head.costs(
@@ -231,7 +240,7 @@ class _Search:
         if best.choice.plan.platforms == today or not known:
             return None
         asked = [SizedPlan(known[0].plan, best.cluster)]
-        [of_rival] = _estimates(self.asked, asked)
+        [of_rival] = _estimates(self.job, self.asked, asked)
         starts = best.choice.startup_seconds, known[0].startup_seconds
         return Rivalry(known[0], chance_faster(best.estimate, of_rival, starts=starts))
 
@@ -259,9 +268,9 @@ class _Search:
         return 0.0 if platform in self.wishes.warm else STARTUP_SECONDS.get(platform, 0.0)
 
 
-def _estimates(asked: Estimates, questions: Sequence[SizedPlan]) -> Sequence[Estimate]:
-    """Estimates, on one node of what no platform spreads."""
-    return asked([_where_it_runs(each) for each in questions])
+def _estimates(job: Job, asked: Estimates, questions: Sequence[SizedPlan]) -> Sequence[Estimate]:
+    """Estimates about plans of a job, on one node of what no platform spreads."""
+    return asked([_where_it_runs(job.asked(each)) for each in questions])
 
 
 def allowed_on(job: Job, wishes: Wishes, cluster: ClusterConfig) -> Mask:
@@ -326,7 +335,7 @@ def _where_it_runs(question: SizedPlan) -> SizedPlan:
     cluster = question.cluster
     if cluster.nodes == 1 or not uses_one_node(question.plan):
         return question
-    return moved(question.plan, cluster, node_of(cluster)).question
+    return moved(question.plan, cluster, node_of(cluster), question.job).question
 
 
 def _by_seconds(each: Alternative | ClusterChoice) -> float:

@@ -18,7 +18,7 @@ from fedperf_client.platforms.engine import ENGINES
 from fedperf_client.platforms.support import installed_platforms
 from fedperf_client.text.operator_tree import size_text
 from fedperf_shared.errors import InvalidInputError
-from fedperf_shared.execution import ClusterConfig
+from fedperf_shared.execution import ClusterConfig, KnownJob
 from fedperf_shared.workflow.graph import Plan, Workflow
 from fedperf_shared.workflow.vocabulary import NAMED_PLATFORMS, Platform, platform_of
 
@@ -117,6 +117,16 @@ def candidates(
         if platform not in here:
             raise NotInstalledError(platform)
     return tuple(here if named is None else dict.fromkeys(named))
+
+
+def known_alone(
+    job: KnownJob | None, today: Plan, pinned: Collection[Platform]
+) -> tuple[Platform, ...] | None:
+    """The platforms to choose from where rows are unknown: of others there is nothing to tell."""
+    if job is None or job.has_rows:
+        return None
+    found = dict.fromkeys((*today.platforms, *pinned))
+    return tuple(each for each in found if each in NAMED_PLATFORMS) or None
 
 
 def parse_platforms(text: str) -> tuple[Platform, ...]:

@@ -3,11 +3,16 @@
 Every executor keeps its cores and its memory, so no task has less than was measured. Only the
 number of executors changes; in local mode, the cores of the one process. Queries are assumed to be
 slow together: a quantile of the application's time is the sum of its queries' quantiles. That
-promises too little rather than too much. The time beside queries stays as it was.
+promises too little rather than too much. The time beside queries stays as it was. No size is said
+to be faster than its slots can do the work of the tasks that ran.
+
+Sizes are asked about one by one, each with a spread of its own. Where the medians say that more
+executors are no slower, so do all quantiles: what ran is known best, so fewer executors promise no
+more than it does, and more of them no less.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -23,7 +28,7 @@ from fedperf_client.prediction.mixture.intervals import Estimate
 from fedperf_client.prediction.mixture.spreads import USUAL_DEGREES, Student
 from fedperf_client.sources.spark.settings import memory_setting
 from fedperf_shared.errors import InvalidInputError
-from fedperf_shared.execution import ClusterConfig, SizedPlan
+from fedperf_shared.execution import ClusterConfig, KnownJob, SizedPlan
 from fedperf_shared.workflow.graph import Plan
 from fedperf_shared.workflow.vocabulary import RUNS_PYTHON, Platform
 
@@ -60,6 +65,7 @@ class WholeTime:
         kinship: share of its squared error that it has in common with other clusters.
         extrapolating: an answer about one of its queries is no more than a guess.
         cost: of its median time.
+        is_promise: whether a deadline may be said to hold, see `Basis.is_promise`.
     """
 
     cluster: ClusterConfig
@@ -68,6 +74,7 @@ class WholeTime:
     kinship: float
     extrapolating: bool
     cost: float
+    is_promise: bool = True
 
     @property
     def median_seconds(self) -> float:
@@ -87,10 +94,11 @@ class WholeTime:
 
     def chance_within(self, seconds: float) -> float:
         """Chance to be done in so long; 0 below the first of `SHARES`."""
+        most = 1.0 if self.is_promise else 0.5
         logs = np.log(self.seconds)
         if seconds <= 0 or math.log(seconds) < logs[0]:
             return 0.0
-        return float(np.interp(math.log(seconds), logs, SHARES))
+        return min(most, float(np.interp(math.log(seconds), logs, SHARES)))
 
     def chance_faster_than(self, other: "WholeTime") -> float:
         """Chance that it takes less time, see `comparison.chance_faster`."""
@@ -201,6 +209,7 @@ def executor_advice(
     time = partial(_time, application, estimates, cost)
     today, beside = application.cluster, application.beside_seconds
     times = {cluster: time(cluster, count, beside) for count, cluster in _sizes(application)}
+    times = _ordered(times, today)
     elsewhere = {
         engine: time(home, 1, 0.0, platform=engine)
         for engine in ENGINES_HERE
@@ -273,15 +282,17 @@ def _time(
     questions = []
     for each in application.queries:
         there = replace(cluster, queries_before=each.cluster.queries_before)
-        plan = each.plan
+        plan, job = each.plan, KnownJob.of(each)
         if platform is not None:
-            plan = Plan.on_one_platform(plan.workflow, platform)
-        questions.append(moved(plan, each.cluster, there).question)
+            plan, job = Plan.on_one_platform(plan.workflow, platform), job.elsewhere()
+        questions.append(moved(plan, each.cluster, there, job).question)
     found = estimates(questions)
     seconds = tuple(
         beside + application.overlap * sum(each.seconds_at(share) for each in found)
         for share in SHARES
     )
+    if platform is None:
+        seconds = _at_least(application.least_seconds(cluster.cores), seconds)
     return WholeTime(
         cluster,
         executors,
@@ -289,7 +300,30 @@ def _time(
         min(each.basis.kinship for each in found),
         any(each.prediction.extrapolating for each in found),
         cost(cluster, seconds[SHARES.index(0.5)]),
+        all(each.basis.is_promise for each in found),
     )
+
+
+def _at_least(least: float, seconds: tuple[float, ...]) -> tuple[float, ...]:
+    """Times at each of `SHARES`, the median and all others no less; as far apart above it."""
+    factor = max(1.0, least / seconds[SHARES.index(0.5)])
+    return tuple(max(least, factor * each) for each in seconds)
+
+
+def _ordered(
+    times: Mapping[ClusterConfig, WholeTime], today: ClusterConfig
+) -> dict[ClusterConfig, WholeTime]:
+    """The times, few executors first, ordered at every quantile where their medians are."""
+    sizes, found = list(times), dict(times)
+    at = sizes.index(today)
+    for line, tighter in ((sizes[at + 1 :], np.minimum), (sizes[:at][::-1], np.maximum)):
+        known = times[today]
+        for size in line:
+            told = times[size].seconds
+            ordered = tuple(tighter(told, known.seconds).tolist())
+            if ordered[SHARES.index(0.5)] == times[size].median_seconds:
+                known = found[size] = replace(times[size], seconds=ordered)
+    return found
 
 
 def _best(
@@ -330,10 +364,12 @@ def _is_open(
 def _fits(application: SparkApplication, engine: Platform, home: ClusterConfig) -> bool:
     """Whether the engine runs all operators, and no output is larger than this machine's memory.
 
-    Python that Spark calls for each row is a program of its own, which nobody else can run.
+    Of a query whose rows are unknown there is no telling. Python that Spark calls for each row is
+    a program of its own, which nobody else can run.
     """
     operators = [each for query in application.queries for each in query.plan.workflow.operators]
-    return all(
+    has_rows = all(KnownJob.of(each).has_rows for each in application.queries)
+    return has_rows and all(
         could_run(each.kind, engine)
         and each.code_steps != RUNS_PYTHON
         and each.output_bytes <= home.memory_bytes

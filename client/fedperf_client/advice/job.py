@@ -23,7 +23,7 @@ from fedperf_client.profiling.trials.profiler import Profiler
 from fedperf_client.profiling.trials.trial import TrialLimits
 from fedperf_client.text.workflow_file import MAX_FILE_BYTES
 from fedperf_shared.errors import InvalidInputError
-from fedperf_shared.execution import ClusterConfig
+from fedperf_shared.execution import ClusterConfig, KnownJob, SizedPlan
 from fedperf_shared.workflow.graph import Plan, Workflow
 from fedperf_shared.workflow.vocabulary import Platform
 
@@ -53,12 +53,14 @@ class Job:
         cluster: what it runs on now, or would by default.
         program: what can be run here; None where only the workflow is known.
         peak_bytes: the most memory that it took as it ran; 0 where that is not known.
+        known: what else is known of it, where it is an own execution.
     """
 
     today: Plan
     cluster: ClusterConfig
     program: Program | None = None
     peak_bytes: int = 0
+    known: KnownJob | None = None
 
     @property
     def workflow(self) -> Workflow:
@@ -74,6 +76,13 @@ class Job:
         """The same job as it would be given on another cluster; see `resources.moved`."""
         there = moved(self.today, self.cluster, cluster).question.plan
         return replace(self, today=there, cluster=cluster)
+
+    def asked(self, question: SizedPlan) -> SizedPlan:
+        """A question about a plan of it, as one about this job."""
+        if self.known is None:
+            return question
+        stays = question.plan.platforms == self.today.platforms
+        return question.about(self.known if stays else self.known.elsewhere())
 
     def keeps_partitions_on(self, cluster: ClusterConfig) -> bool:
         """Whether its partitions are kept, as nobody knows how many it would have there."""

@@ -20,6 +20,13 @@ RESERVED_BYTES = 300 * 2**20
 """Of an executor's memory that Spark keeps for itself (its tuning guide)."""
 
 
+MOST_INTERVALS = 10_000
+"""Of stages that are held apart while a log is read."""
+
+Interval = tuple[float, float]
+"""Start and end, seconds since 1970."""
+
+
 @dataclass(frozen=True, slots=True)
 class SparkApplication:
     """One application, as it ran.
@@ -38,6 +45,8 @@ class SparkApplication:
         narrow_seconds: of stages with no more tasks than there was room for.
         runs: that were read of the group, this one included.
         used_core_seconds: of all these runs together; 0 where only this one is known.
+        task_seconds: of all its tasks that succeeded, one after the other.
+        idle_seconds: of `wall_seconds`, in which none of these tasks ran.
     """
 
     name: str
@@ -52,6 +61,15 @@ class SparkApplication:
     narrow_seconds: float = 0.0
     runs: int = 1
     used_core_seconds: float = 0.0
+    task_seconds: float = 0.0
+    idle_seconds: float = 0.0
+
+    def least_seconds(self, cores: int) -> float:
+        """What it takes at least on so many cores: their slots never wait for a task."""
+        slots = max(1, cores // self.settings.cores_per_task)
+        least = self.idle_seconds + self.task_seconds / slots
+        # Cores are a mean over time; where they are no fewer, it has been that fast.
+        return least if cores < self.cluster.cores else min(least, self.wall_seconds)
 
     @property
     def runtime_seconds(self) -> float:
@@ -97,6 +115,8 @@ class ApplicationRecord:
     _held: float = 0.0
     _spilled: int = 0
     _narrow: float = 0.0
+    _task_seconds: float = 0.0
+    _busy: list[Interval] = field(default_factory=list)
 
     def add_job(self, job: JobFacts) -> None:
         """A job of it, with what its tasks held."""
@@ -106,8 +126,12 @@ class ApplicationRecord:
         for stage in job.stages:
             self._held = max(self._held, job.held_at_once(stage))
             self._spilled += stage.totals.spilled_disk
+            self._task_seconds += stage.task_time / 1000
+            self._busy.append((stage.began / 1000, stage.ended / 1000))
             if len(stage.tasks) <= stage.slots:
                 self._narrow += stage.span / 1000
+        if len(self._busy) > MOST_INTERVALS:
+            self._busy = _united(self._busy)
 
     def add_query(self, execution: Execution) -> None:
         """A query of it."""
@@ -124,7 +148,7 @@ class ApplicationRecord:
             return None
         submitted = min(_submitted_at(each) for each in queries)
         wall = max(self._ended - min(self._began, submitted), queries[0].runtime_seconds)
-        covered = _covered(queries)
+        covered = _seconds(map(_interval, queries))
         return SparkApplication(
             self._name,
             _group_of(self._name),
@@ -136,6 +160,8 @@ class ApplicationRecord:
             self._held,
             self._spilled,
             min(self._narrow, covered),
+            task_seconds=self._task_seconds,
+            idle_seconds=max(0.0, wall - _seconds(self._busy)),
         )
 
 
@@ -151,22 +177,26 @@ def _submitted_at(execution: Execution) -> float:
 
 
 def newest_of_each(applications: Iterable[SparkApplication]) -> list[SparkApplication]:
-    """Of runs of the same application the last one; those that used most core-seconds first.
+    """Of runs of the same application the last one; those whose queries used most cores first.
 
-    Core-seconds are counted over all runs.
+    Core-seconds are counted over all runs. Those in which no query ran, as in a shell that waits
+    for its user, do not decide the order: no number of executors makes them fewer.
     """
     runs: dict[str, list[SparkApplication]] = {}
     for each in applications:
         runs.setdefault(each.group, []).append(each)
-    newest = [
+    return [
         replace(
             max(reversed(group), key=_end),
             runs=len(group),
             used_core_seconds=sum(each.cluster.cores * each.wall_seconds for each in group),
         )
-        for group in runs.values()
+        for group in sorted(runs.values(), key=_core_seconds_of_queries, reverse=True)
     ]
-    return sorted(newest, key=lambda each: -each.used_core_seconds)
+
+
+def _core_seconds_of_queries(runs: Iterable[SparkApplication]) -> float:
+    return sum(each.cluster.cores * (each.wall_seconds - each.beside_seconds) for each in runs)
 
 
 def _end(application: SparkApplication) -> float:
@@ -177,15 +207,22 @@ def _longest(queries: list[Execution]) -> list[Execution]:
     return sorted(queries, key=lambda each: each.runtime_seconds, reverse=True)[:MOST_QUERIES]
 
 
-def _covered(queries: Iterable[Execution]) -> float:
-    """Seconds in which at least one of them ran."""
-    total, reached = 0.0, 0.0
-    for start, end in sorted(_interval(each) for each in queries):
-        total += max(0.0, end - max(start, reached))
-        reached = max(reached, end)
-    return total
+def _seconds(intervals: Iterable[Interval]) -> float:
+    """Seconds that at least one of them covers."""
+    return sum(end - start for start, end in _united(intervals))
 
 
-def _interval(execution: Execution) -> tuple[float, float]:
+def _united(intervals: Iterable[Interval]) -> list[Interval]:
+    """The same seconds as intervals that do not overlap, ascending."""
+    found: list[Interval] = []
+    for start, end in sorted(intervals):
+        if found and start <= found[-1][1]:
+            found[-1] = found[-1][0], max(end, found[-1][1])
+        else:
+            found.append((start, end))
+    return found
+
+
+def _interval(execution: Execution) -> Interval:
     end = execution.finished_at.timestamp()
     return end - execution.runtime_seconds, end

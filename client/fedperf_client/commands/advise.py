@@ -172,7 +172,8 @@ def advise(
     if plot is not None:
         require_chart_file(plot)
     with ExitStack() as stack:
-        store = stack.enter_context(ExecutionStore.open(home.store))
+        opened = ExecutionStore.open if execute else ExecutionStore.open_to_read
+        store = stack.enter_context(opened(home.store))
         with opened_kept(home, store, json=json) as kept:
             job, profiler = _job(stack, store, kept, source, execution=execution, data=data)
             if execute:
@@ -214,6 +215,7 @@ def _job(
     """What is asked about, and for a program who runs it."""
     from fedperf_client.advice.job import Job, NoDataError, program_in
     from fedperf_client.text.workflow_file import read_workflow_file
+    from fedperf_shared.execution import KnownJob
 
     program = None if source is None else program_in(source)
     if program is not None:
@@ -225,7 +227,7 @@ def _job(
     if source is None:
         own = store.find(str(execution))
         peak = 0 if own.measurement is None else own.measurement.peak_memory_bytes
-        return Job(own.plan, own.cluster, peak_bytes=peak), None
+        return Job(own.plan, own.cluster, peak_bytes=peak, known=KnownJob.of(own)), None
     written = read_workflow_file(source, otherwise="unassigned")
     return Job(written.plan, written.cluster_or(kept.usual_for(written.plan))), None
 
@@ -265,6 +267,7 @@ def _wishes(job: "Job", kept: "KeptPredictor", asked: _AdviceOptions) -> "Wishes
     named = None if asked.platforms is None else constraints.parse_platforms(asked.platforms)
     elsewhere = job.program is None
     known = {*job.today.platforms, *kept.predictor.candidates.hull.platforms}
+    named = named or constraints.known_alone(job.known, job.today, pins.values())
     caps, others = constraints.parse_memory(asked.memory)
     constraints.require_measured(caps, others, job.today, job.peak_bytes)
     return constraints.Wishes(
@@ -299,7 +302,7 @@ def _searched(
     seen = () if job.program is not None else kept.clusters_of(job.today)
     sizes = sizes_of(job.cluster, asked.cores, asked.nodes, seen)
     constraints = _wishes(job, kept, asked)
-    kept.predictor.estimate([SizedPlan(job.on(each).today, each) for each in sizes])
+    kept.predictor.estimate([job.asked(SizedPlan(job.on(each).today, each)) for each in sizes])
     reach = Reach.of(kept.predictor.candidates.hull)
     estimates = partial(reach.estimate, kept.predictor)
     begun = time.perf_counter()

@@ -70,6 +70,7 @@ def predict(
     from fedperf_client.pictures.charts import draw_prediction, require_chart_file
     from fedperf_client.prediction.answers.time_scope import time_scope
     from fedperf_client.prediction.answers.what_if import answers, parse_cores, parse_duration
+    from fedperf_shared.execution import KnownJob
 
     if [workflow, execution, campaign].count(None) != 2:  # noqa: PLR2004 (of three)
         raise typer.BadParameter("name a workflow file, --execution or --campaign, one of them")
@@ -86,18 +87,21 @@ def predict(
     seconds = None if deadline is None else parse_duration(deadline)
     if plot is not None:
         require_chart_file(plot)
-    with ExecutionStore.open(home.store) as store:
+    with ExecutionStore.open_to_read(home.store) as store:
         _require_no_campaign(home, workflow)
         plan, cluster_or, own = _asked(store, workflow, execution, platform)
         with opened_kept(home, store, json=json) as kept:
             cluster = cluster_or(kept.usual_for(plan))
             is_as_it_ran = own is not None and platform is None
+            job = None if own is None else KnownJob.of(own)
+            job = job if job is None or is_as_it_ran else job.elsewhere()
             sizes = _sizes(plan, cluster, numbers, node_numbers, kept, is_as_it_ran=is_as_it_ran)
             found = answers(
                 kept.predictor,
                 plan,
                 cluster,
                 sizes,
+                job=job,
                 deadline_seconds=seconds,
             )
             kept.keep(write_private)
@@ -130,17 +134,28 @@ def models(context: typer.Context, json: Json = False) -> None:
     """
     from fedperf_client.home.config import write_private
     from fedperf_client.home.store import ExecutionStore
-    from fedperf_client.prediction.answers.explanation import lines_of, rows_of, rules_of
+    from fedperf_client.prediction.answers.explanation import (
+        in_short,
+        lines_of,
+        rows_of,
+        rules_of,
+    )
 
     home = _home(context)
-    with ExecutionStore.open(home.store) as store, opened_kept(home, store, json=json) as kept:
+    with (
+        ExecutionStore.open_to_read(home.store) as store,
+        opened_kept(home, store, json=json) as kept,
+    ):
         kept.predictor.outcome()  # for questions inside, asked or not
         kept.keep(write_private)
     say_if_nothing_is_known(kept)
     outcomes = kept.predictor.outcomes.values()
     show_rows(rows_of(outcomes) if json else lines_of(outcomes), json=json, empty="")
-    for each in () if json else rules_of(outcomes):
-        typer.echo(each)
+    if json:
+        return
+    for each in (*rules_of(outcomes), in_short(outcomes)):
+        if each is not None:
+            typer.echo(each)
 
 
 def gain(
@@ -174,9 +189,9 @@ def gain(
     models = FetchedModels(home.models)
     has_joined = models.newest is not None
     asked = None if held_out is None else list(executions_of(held_out))
-    with ExecutionStore.open(home.store) as store:
+    with ExecutionStore.open_to_read(home.store) as store:
         own = columns_at_home(store)
-        own = own.take(own.is_ok)
+        own = own.take(own.is_ok & own.teaches)
         if asked is not None:
             learnt = history_at_home(store, own.take(learnt_part(own)))
             known = store.workloads()
@@ -274,7 +289,8 @@ def opened_kept(
 
 def say_if_nothing_is_known(kept: "KeptPredictor") -> None:
     """Tell who has no own executions where they come from."""
-    if len(kept.predictor.candidates.known) == 0:
+    candidates = kept.predictor.candidates
+    if len(candidates.known) == len(candidates.apart) == 0:
         print(
             "note: no own executions yet, so this is what models of others say; take executions "
             "in with: fedperf ingest FILE, or run some with: fedperf calibrate",

@@ -9,6 +9,7 @@ Refused: a database of another program, or of a schema that is not known; it is 
 import sqlite3
 from pathlib import Path
 
+from fedperf_client.home.counted_rows import TABLE as _COUNTED_ROWS
 from fedperf_client.home.segments import TABLES as _SEGMENTS
 from fedperf_shared.errors import StorageError
 
@@ -64,7 +65,7 @@ _SIZE_COLUMNS = (
     "rows_within REAL NOT NULL DEFAULT 1.0",
     "tasks INTEGER NOT NULL DEFAULT 0",
 )
-"""What schema 6 added: how surely source rows are known, and tasks."""
+"""What schema 6 added: how surely source rows are known, and tasks; and what runs counted."""
 _ADDED = ((2, _ORIGIN_COLUMNS), (3, _START_COLUMNS), (4, _NAME_COLUMNS), (6, _SIZE_COLUMNS))
 
 COLUMNS = 14 + sum(len(columns) for _, columns in _ADDED)
@@ -135,5 +136,7 @@ def _bring_up_to_date(connection: sqlite3.Connection, version: int) -> None:
     if version < 5:  # noqa: PLR2004
         for each in _SEGMENTS:
             connection.execute(each)
+    if version < 6:  # noqa: PLR2004
+        connection.execute(_COUNTED_ROWS)
     if version < SCHEMA_VERSION:
         connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")

@@ -14,6 +14,7 @@ from fedperf_client.optimizer.head import Head, InvalidHeadError, load_head, sav
 from fedperf_client.platforms.engine import ENGINES
 from fedperf_client.platforms.support import could_run
 from fedperf_client.prediction.base_models import FetchedModels, predictor
+from fedperf_client.prediction.columns import ENCODER_VERSION
 from fedperf_client.prediction.prediction import PredictLog
 from fedperf_shared.errors import StorageError
 from fedperf_shared.execution import ClusterConfig, Execution
@@ -55,7 +56,8 @@ def head_at_home(
     newest = models.newest
     if newest is None:
         return shipped_head()
-    digest = hashlib.sha256(newest.read_bytes()).hexdigest()
+    encoder = f"encoder {ENCODER_VERSION}".encode()
+    digest = hashlib.sha256(newest.read_bytes() + encoder).hexdigest()
     path = models.directory / _KEPT.replace("*", digest[:16])
     try:
         return load_head(path)

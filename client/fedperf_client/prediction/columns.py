@@ -1,7 +1,8 @@
-"""Own executions as columns: what learning reads of each, computed once when it is taken in.
+"""Own executions as columns: what prediction reads of each, computed once when it is taken in.
 
-A row stands for an execution that tells something: it was measured, and rows are known of it.
-Plans are not needed any more, but for what is asked of another start model.
+A row stands for an execution that was measured. Those that teach nothing of other jobs
+(`evidence.teaches`) answer for their own jobs alone. Plans are not needed any more, but for what
+is asked of another start model.
 """
 
 import math
@@ -13,13 +14,18 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from fedperf_client.prediction.evidence import configuration_of, encode, number_of
+from fedperf_client.prediction.evidence import encode, identities, number_of, teaches
 from fedperf_client.prediction.prediction import Floats, PredictLog
-from fedperf_shared.execution import ClusterConfig, Execution, SizedPlan
+from fedperf_shared.execution import ClusterConfig, Execution, KnownJob, SizedPlan
 from fedperf_shared.workflow.vocabulary import OperatorKind, Platform
 
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
+
+ENCODER_VERSION = 1
+"""Of all code between an execution and its columns: features, the model that ships, cells of the
+basis and this module. Columns that another version encoded are made anew. A test holds what this
+version makes of some executions (`test_encoder_version`): whoever changes that raises it."""
 
 START = "start"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -42,7 +48,8 @@ class ExecutionColumns:
         largest_rows: of the largest output.
         operators: of the plan.
         cores, nodes, memory_bytes, machine_speed, queries_before: of the cluster.
-        configuration: the same for those that no feature tells apart.
+        configuration, job, read_bytes, mark: which runs are of exactly one job, see `Identity`.
+        teaches: whether it says something of other jobs.
         pairs: which kinds of operators ran on which platforms, bits, [executions, bytes].
     """
 
@@ -62,6 +69,10 @@ class ExecutionColumns:
     machine_speed: Floats
     queries_before: Ints
     configuration: Ints
+    job: Ints
+    read_bytes: Floats
+    mark: Ints
+    teaches: Mask
     pairs: NDArray[np.uint8]
 
     def __len__(self) -> int:
@@ -130,7 +141,7 @@ def platform_sets(used: Mask) -> Ints:
 
 
 def encoded(executions: Sequence[Execution], start: PredictLog) -> dict[str, NDArray[Any]]:
-    """The columns of those that tell something, `number` their place, and flat `features`.
+    """The columns of those that were measured, `number` their place, and flat `features`.
 
     Args:
         executions: any number.
@@ -142,10 +153,11 @@ def encoded(executions: Sequence[Execution], start: PredictLog) -> dict[str, NDA
     told = [
         (place, each, each.measurement)
         for place, each in enumerate(executions)
-        if each.measurement is not None and each.origin.rows_known > 0
+        if each.measurement is not None
     ]
-    questions = [SizedPlan(each.plan, each.cluster) for _, each, _ in told]
+    questions = [SizedPlan(each.plan, each.cluster, KnownJob.of(each)) for _, each, _ in told]
     samples = encode(questions, {START: start})
+    known_as = identities(questions, samples)
     operators = [each.plan.workflow.operators for each in questions]
     clusters = [each.cluster for each in questions]
 
@@ -155,7 +167,6 @@ def encoded(executions: Sequence[Execution], start: PredictLog) -> dict[str, NDA
     def floats(values: Sequence[float]) -> Floats:
         return np.array(values, np.float64)
 
-    features = samples.features.astype(np.float32)
     return {
         "number": whole([place for place, _, _ in told]),
         "finished_at": whole([_micros(each.finished_at) for _, each, _ in told]),
@@ -172,11 +183,13 @@ def encoded(executions: Sequence[Execution], start: PredictLog) -> dict[str, NDA
         "memory_bytes": whole([each.memory_bytes for each in clusters]),
         "machine_speed": floats([each.machine_speed for each in clusters]),
         "queries_before": whole([each.queries_before for each in clusters]),
-        "configuration": whole(
-            [configuration_of(*each) for each in zip(features, samples.cells, strict=True)]
-        ),
+        "configuration": whole([each.configuration for each in known_as]),
+        "job": whole([each.job for each in known_as]),
+        "read_bytes": floats([each.read_bytes for each in known_as]),
+        "mark": whole([each.mark for each in known_as]),
+        "teaches": np.array([teaches(each) for _, each, _ in told], np.bool_),
         "pairs": _pairs(questions),
-        "features": features,
+        "features": samples.features.astype(np.float32),
     }
 
 

@@ -9,14 +9,14 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Self
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedperf_client.prediction.prediction import Floats, PredictLog, checked_log
 from fedperf_shared.errors import InvalidInputError
-from fedperf_shared.execution import Execution, SizedPlan
+from fedperf_shared.execution import Execution, Remark, SizedPlan
 from fedperf_shared.releases.basis import cell_of
 from fedperf_shared.workflow.flat import FLAT_FEATURES, PLAN_COLUMNS, flatten
 from fedperf_shared.workflow.vocabulary import NAMED_PLATFORMS, OperatorKind
@@ -70,8 +70,7 @@ class History:
     def from_executions(cls, executions: Iterable[Execution]) -> Self:
         """The history of those that ended well; the times of others are lower bounds.
 
-        Executions of which no rows are known at all are left out, such as jobs in which Spark
-        lists files. They say nothing of other jobs: their sizes would be taken for 0 rows.
+        Executions that teach nothing of other jobs are left out, see `teaches`.
         """
         told = [
             (
@@ -82,7 +81,7 @@ class History:
                 each.is_ok,
             )
             for each in executions
-            if each.measurement is not None and each.origin.rows_known > 0
+            if each.measurement is not None and teaches(each)
         ]
         kept = [row for row in told if row[4]]
         return cls(
@@ -149,6 +148,61 @@ class Samples:
         """Mask of the named platforms that each plan uses, [questions, NAMED_PLATFORMS]."""
         counts = self.features[:, :_COUNTS].reshape(-1, len(OperatorKind), len(NAMED_PLATFORMS))
         return np.asarray(counts.sum(axis=1) > 0)
+
+
+class Identity(NamedTuple):
+    """What tells the runs of exactly one job, on exactly its resources.
+
+    Most plans are told by all of their features. Where these say nothing of the size of the job,
+    or of the engine that did the work, its runs answer for it alone: `job` tells them. Of unknown
+    rows, runs of one workload are alike where they read as many bytes, within a tenth. Where the
+    engine counted none, they have as many tasks and the same description.
+
+    Attributes:
+        configuration: the same for a job on the same resources.
+        job: the same for a job on any resources, of those that answer alone; 0 of others.
+        read_bytes: 0 where none were counted, or where rows are known.
+        mark: of tasks and description; 0 where rows are known.
+    """
+
+    configuration: int
+    job: int = 0
+    read_bytes: float = 0.0
+    mark: int = 0
+
+
+def teaches(execution: Execution) -> bool:
+    """Whether an execution says something of other jobs.
+
+    One of which no rows are known, such as a job in which Spark lists files, would be taken for one
+    of 0 rows; one that another engine ran, for one of the plain engine.
+    """
+    return execution.origin.rows_known > 0 and Remark.ACCELERATED not in execution.origin.remarks
+
+
+def identities(questions: Sequence[SizedPlan], samples: Samples) -> list[Identity]:
+    """The identity of each question, of which `samples` holds the numbers."""
+    features = samples.features.astype(np.float32)  # as they are kept in a file
+    return [
+        _identity(question, *row)
+        for question, *row in zip(questions, features, samples.cells.tolist(), strict=True)
+    ]
+
+
+def _identity(question: SizedPlan, features: NDArray[np.float32], cell: int) -> Identity:
+    job = question.job
+    if job is None or not job.answers_alone:
+        return Identity(configuration_of(features, cell))
+    cluster = question.cluster
+    resources = (cluster.nodes, cluster.cores, cluster.memory_bytes, cluster.machine_speed)
+    platforms = sorted({each.name for each in question.plan.platforms})
+    told = features[PLAN_COLUMNS].tobytes() if job.has_rows else job.workload.encode()
+    of_job = b"".join([told, repr((platforms, job.is_accelerated, job.has_rows)).encode()])
+    numbers = number_of(of_job + repr(resources).encode()), number_of(of_job)
+    if job.has_rows:
+        return Identity(*numbers)
+    mark = number_of(f"{job.tasks} {job.description}".encode())
+    return Identity(*numbers, float(job.read_bytes), mark)
 
 
 def configuration_of(features: NDArray[np.float32], cell: int) -> int:

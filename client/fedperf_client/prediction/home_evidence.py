@@ -25,7 +25,7 @@ from fedperf_client.prediction.mixture.level_shifts import as_of_today, observed
 from fedperf_client.prediction.mixture.lower_bounds import LowerBounds
 from fedperf_client.prediction.mixture.matched_folds import Places
 from fedperf_client.prediction.mixture.mixture import KnownRuns
-from fedperf_client.prediction.mixture.repeat_spread import Repeats
+from fedperf_client.prediction.mixture.repeat_spread import Repeats, RunsApart
 from fedperf_client.prediction.prediction import Floats
 from fedperf_shared.execution import ClusterConfig
 from fedperf_shared.workflow.vocabulary import NAMED_PLATFORMS, OperatorKind, Platform
@@ -46,6 +46,8 @@ class HomeFacts:
             `UNASSIGNED`, that executions had at all.
         drifts: found in all.
         cut_short: those that did not end well.
+        apart: those that answer for their own jobs alone, however they ended; not in `repeats`
+            and `cut_short`.
     """
 
     hull: Hull
@@ -53,6 +55,7 @@ class HomeFacts:
     clusters: Clusters
     drifts: tuple[StreamDrift, ...]
     cut_short: LowerBounds
+    apart: RunsApart
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -73,7 +76,11 @@ class HomeEvidence:
 
     @classmethod
     def of(cls, columns: ExecutionColumns) -> "HomeEvidence":
-        """Of own executions, in the order in which they finished."""
+        """Of own executions, in the order in which they finished.
+
+        What teaches nothing of other jobs is no part of anything but `HomeFacts.apart`.
+        """
+        everything, columns = columns, columns.take(columns.teaches)
         ended, cut = columns.take(columns.is_ok), columns.take(~columns.is_ok)
         observed = observed_in(ended)
         streams = streams_of(observed)
@@ -84,16 +91,19 @@ class HomeEvidence:
         learnt = ended.take(chosen)
         pairs = _Pairs.of(ended)
         kinds = platform_sets(pairs.platforms[:, list(NAMED_PLATFORMS)])
+        repeated, bounds = ended.job == 0, cut.take(cut.job == 0)
+        today = as_of_today(ended.log_seconds, streams)
         return cls(
             learnt,
             as_of_today(ended.log_seconds, then)[chosen],
             _groups(learnt),
             HomeFacts(
                 _hull(ended, pairs),
-                Repeats.of(ended.configuration, kinds, as_of_today(ended.log_seconds, streams)),
+                Repeats.of(ended.configuration[repeated], kinds[repeated], today[repeated]),
                 _clusters(ended, pairs.platforms),
                 tuple(drift for stream in streams for drift in stream.drifts),
-                LowerBounds.of(cut.configuration.tolist(), cut.log_seconds),
+                LowerBounds.of(bounds.configuration.tolist(), bounds.log_seconds),
+                _runs_apart(everything.take(everything.job != 0)),
             ),
         )
 
@@ -115,6 +125,19 @@ class HomeEvidence:
         samples = Samples(features, self.learnt.cell, starts)
         places = Places(np.log(self.learnt.cores), np.log1p(self.learnt.source_rows))
         return KnownRuns(samples, self.log_seconds, places, self.groups)
+
+
+def _runs_apart(columns: ExecutionColumns) -> RunsApart:
+    rows = np.argsort(columns.job, kind="stable")
+    return RunsApart(
+        columns.job[rows],
+        columns.configuration[rows],
+        columns.read_bytes[rows],
+        columns.mark[rows],
+        np.log(columns.cores[rows]),
+        columns.is_ok[rows],
+        columns.log_seconds[rows],
+    )
 
 
 def _groups(learnt: ExecutionColumns) -> Ints:

@@ -4,11 +4,12 @@ A source yields what it can read and says why it skipped the rest: one bad recor
 others. A file that is no file of the source's kind at all is one error.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
+from fedperf_client.home.counted_rows import RowCount
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import Execution
 
@@ -48,6 +49,23 @@ class Source(Protocol):
 
         Whatever else it raises costs this source alone and names its kind.
         """
+        ...
+
+
+Counted = Callable[[str], Collection[RowCount]]
+"""What is known to have been counted of a table or of files, by the digest of its name."""
+
+
+@runtime_checkable
+class CountingSource(Source, Protocol):
+    """A source with records that count rows which others of its kind only hint at."""
+
+    def counts(self) -> Iterator[RowCount]:
+        """What its records counted of whole tables and files; errors as `read`."""
+        ...
+
+    def read_beside(self, counted: Counted) -> Iterator[Execution | SkippedRecord]:
+        """As `read`, beside what was counted elsewhere; its own counts are among that."""
         ...
 
 

@@ -12,17 +12,18 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from operator import add
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from fedperf_client.home.counted_rows import RowCount
 from fedperf_client.home.segments import Encoder
 from fedperf_client.home.store import ExecutionStore
 from fedperf_client.sources import SkippedRecord
-from fedperf_client.sources.kinds import read_source
+from fedperf_client.sources.kinds import counts_in_source, read_source
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import Execution
 
@@ -113,6 +114,7 @@ def ingest(
                 Path(stack.enter_context(TemporaryDirectory(dir=store.parent)))
                 / "executions.sqlite"
             )
+        _count(paths, store if scratch is None else scratch)
         if jobs == 1 or len(paths) < 2:  # noqa: PLR2004 (one source needs no process of its own)
             for path in paths:
                 yield _outcome(path, store, scratch=scratch, encoder=encoder)
@@ -137,6 +139,7 @@ def take_in(
     *,
     scratch: ExecutionStore | None = None,
     encoder: Encoder | None = None,
+    is_counted: bool = False,
 ) -> IngestionCounts:
     """Take in the source at `path`; executions that name no file are from there.
 
@@ -145,15 +148,23 @@ def take_in(
         store: the organization's executions.
         scratch: takes what would be new in place of the store.
         encoder: as of `ExecutionStore.add`.
+        is_counted: whether what the source counted is stored already.
 
     Raises:
         InvalidInputError: it cannot be read to its end; what was stored before stays.
         StorageError: the store cannot be written.
     """
+    homes = [store] if scratch is None else [store, scratch]
+    if not is_counted:
+        homes[-1].counted_rows.add(counts_in_source(path))
+
+    def counted(place: str) -> list[RowCount]:
+        return [count for home in homes for count in home.counted_rows.of(place)]
+
     batch: list[Execution] = []
     skipped: Counter[str] = Counter()
     taken = IngestionCounts()
-    for found in read_source(path):
+    for found in read_source(path, counted):
         if isinstance(found, SkippedRecord):
             skipped[_reason(found, skipped)] += 1
             continue
@@ -164,6 +175,14 @@ def take_in(
             taken += _stored(batch, store, scratch, encoder)
             batch.clear()
     return taken + _stored(batch, store, scratch, encoder) + IngestionCounts(skipped=skipped)
+
+
+def _count(paths: Sequence[Path], store: Path) -> None:
+    """Store what all sources counted, so that none depends on which is read before it."""
+    with ExecutionStore.open(store) as opened:
+        for path in paths:
+            with suppress(InvalidInputError):  # who reads it tells of it
+                opened.counted_rows.add(counts_in_source(path))
 
 
 def _text(path: Path) -> str:
@@ -207,7 +226,8 @@ def _outcome(
         opened = stack.enter_context(ExecutionStore.open(store))
         aside = None if scratch is None else stack.enter_context(ExecutionStore.open(scratch))
         try:
-            return IngestionOutcome(path, take_in(path, opened, scratch=aside, encoder=encoder))
+            taken = take_in(path, opened, scratch=aside, encoder=encoder, is_counted=True)
+            return IngestionOutcome(path, taken)
         except InvalidInputError as error:
             return IngestionOutcome(path, refused=str(error))
 

@@ -9,11 +9,20 @@ reads, is named; it costs what it was asked for, and hides nothing else.
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
 
-from fedperf_client.sources import NothingToReadError, OpenSource, SkippedRecord, Source
+from fedperf_client.home.counted_rows import RowCount
+from fedperf_client.sources import (
+    Counted,
+    CountingSource,
+    NothingToReadError,
+    OpenSource,
+    SkippedRecord,
+    Source,
+)
 from fedperf_shared.errors import InvalidInputError, StorageError
 from fedperf_shared.execution import Execution
 
@@ -101,16 +110,38 @@ def open_source(path: Path) -> Source:
     return _known(path)[1]
 
 
-def read_source(path: Path) -> Iterator[Execution | SkippedRecord]:
+def read_source(path: Path, counted: Counted | None = None) -> Iterator[Execution | SkippedRecord]:
     """Every record of the source at `path`, of whatever kind; see `Source.read`.
+
+    Args:
+        path: of one source.
+        counted: what it and others counted; without, what it counted itself.
 
     Raises:
         FailedReadingError: the kind that took it fails; what came before holds.
         InvalidInputError: as `open_source`, or it cannot be read to its end.
     """
     name, source = _known(path)
+    with _named_errors(path, name):
+        if counted is not None and isinstance(source, CountingSource):
+            yield from map(_checked, source.read_beside(counted))
+        else:
+            yield from map(_checked, source.read())
+
+
+def counts_in_source(path: Path) -> Iterator[RowCount]:
+    """What the source at `path` counted, if its kind does; errors as `read_source`."""
+    name, source = _known(path)
+    if isinstance(source, CountingSource):
+        with _named_errors(path, name):
+            yield from source.counts()
+
+
+@contextmanager
+def _named_errors(path: Path, name: str) -> Iterator[None]:
+    """Errors of reading a source become those that `read_source` names."""
     try:
-        yield from map(_checked, source.read())
+        yield
     except InvalidInputError:
         raise
     except StorageError as error:

@@ -28,6 +28,13 @@ causes: CPUs of ten years by core, storage and network, engines' versions and se
 coordination of several nodes. Their squares add up to that of a factor of about 3.
 """
 
+UNKNOWN_SIZE = math.log(1000.0)
+"""Half width where nothing tells the size of a job: from milliseconds to hours, log seconds."""
+
+OTHER_ENGINE = math.log(10.0)
+"""Half width that is added to that of a plan that another engine than Spark's own executes, such
+as Photon or one on a GPU, and that is asked about as if it were Spark's; log seconds."""
+
 
 @dataclass(frozen=True, slots=True)
 class StartWidth:
@@ -103,11 +110,18 @@ def half_width_about(question: SizedPlan) -> float:
 def estimates_half_width(question: SizedPlan) -> float:
     """The half width that estimates of rows add, the largest of the plan's platforms.
 
-    0 where a run counted the rows. Own executions were counted as well: their errors do not
-    tell it.
+    0 where a run counted the rows; where it knows those of its sources within a factor, this
+    factor. Own executions were counted as well: their errors do not tell it.
     """
     widths, plan = shipped_widths(), question.plan
-    return max(widths[each].estimates_about(plan.workflow) for each in set(plan.platforms))
+    estimated = max(widths[each].estimates_about(plan.workflow) for each in set(plan.platforms))
+    within = 1.0 if question.job is None else question.job.rows_within
+    return math.hypot(estimated, math.log(within))
+
+
+def other_engine_half_width(question: SizedPlan) -> float:
+    """What is added to all half widths of a plan that another engine executes; 0 of others."""
+    return OTHER_ENGINE if question.job is not None and question.job.is_accelerated else 0.0
 
 
 def write_widths(widths: Mapping[Platform, StartWidth], path: Path = WIDTHS_PATH) -> None:

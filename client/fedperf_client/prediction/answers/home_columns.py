@@ -1,6 +1,6 @@
 """Stored executions as the columns that learning reads, encoded when they are taken in, and kept.
 
-Columns of other code, or of another public start, are made anew.
+Columns of another `ENCODER_VERSION`, or of another public start, are made anew.
 """
 
 import hashlib
@@ -12,19 +12,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-import fedperf_shared
 from fedperf_client.home.segments import Encoder
 from fedperf_client.home.store import ExecutionStore
-from fedperf_client.prediction import columns, evidence
 from fedperf_client.prediction.base_models import predictor
-from fedperf_client.prediction.columns import ExecutionColumns, encoded
+from fedperf_client.prediction.columns import ENCODER_VERSION, ExecutionColumns, encoded
 from fedperf_client.prediction.evidence import History
 from fedperf_client.prediction.prediction import PredictLog
 from fedperf_shared.execution import Execution
-from fedperf_shared.model import inference
 from fedperf_shared.model.checkpoint import load_checkpoint
 from fedperf_shared.model.public_start import public_start_path
-from fedperf_shared.releases import basis
 
 
 def home_encoder() -> Encoder:
@@ -39,19 +35,13 @@ def _encoder(path: Path, modified_ns: int, inode: int) -> Encoder:
     """Read once for each start: one process may meet several, as simulations and tests do."""
     del modified_ns, inode
     found = hashlib.sha256(path.read_bytes())
-    [shared] = fedperf_shared.__path__
-    sources = sorted(each for each in Path(shared, "workflow").iterdir() if each.is_file())
-    for source in (
-        *sources,
-        *(Path(str(each.__file__)) for each in (columns, evidence, inference, basis)),
-    ):
-        found.update(source.read_bytes())
+    found.update(f"encoder {ENCODER_VERSION}".encode())
     digest = found.digest()
     return Encoder(digest, partial(_encoded, path, digest))
 
 
 def columns_at_home(store: ExecutionStore, *, keep: bool = True) -> ExecutionColumns:
-    """The columns of all stored executions that tell something, in the order of their finish.
+    """The columns of all stored executions that were measured, in the order of their finish.
 
     Args:
         store: own executions.

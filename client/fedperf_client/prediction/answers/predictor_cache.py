@@ -2,13 +2,14 @@
 
 The file holds own executions in numbers and the answers of the start models on them. It holds the
 weights for every kind of question asked so far, and the fitted members that these needed. The file
-(`predictor_file`) belongs to one state of executions and models, and to the code that predicts.
+(`predictor_file`) belongs to one state of executions and models, and to one version of the code.
 `open_kept` compares a digest of all and makes a stale, broken or missing file again. Where only
 executions came that are not learnt from, what was learnt stays. The file is as private as the
 executions and never leaves.
 """
 
 import hashlib
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -24,8 +25,8 @@ from fedperf_client.prediction.answers.predictor_file import (
     encoded,
     loaded,
 )
-from fedperf_client.prediction.answers.source_digest import source_digest
 from fedperf_client.prediction.base_models import FetchedModels, ReplaceFile
+from fedperf_client.prediction.columns import ENCODER_VERSION
 from fedperf_client.prediction.evidence import checked_answers
 from fedperf_client.prediction.home_evidence import Clusters, HomeEvidence, HomeFacts
 from fedperf_client.prediction.learners.additive import Additive
@@ -38,7 +39,6 @@ from fedperf_client.prediction.mixture.personal import PersonalMix
 from fedperf_client.prediction.prediction import PredictLog
 from fedperf_shared.errors import StorageError
 from fedperf_shared.execution import ClusterConfig, SizedPlan
-from fedperf_shared.workflow.features import FEATURE_SCHEMA_VERSION
 from fedperf_shared.workflow.flat import FLAT_FEATURES
 from fedperf_shared.workflow.graph import Plan
 from fedperf_shared.workflow.vocabulary import Platform
@@ -46,9 +46,9 @@ from fedperf_shared.workflow.vocabulary import Platform
 USUAL_CLUSTER = ClusterConfig(nodes=1, cores=2, memory_bytes=16 * 2**30)
 """The cluster of a question that names none, before any own execution."""
 
-PREDICTOR_VERSION = 5
-"""Of all code between executions and an answer: features, models, learners, their mix and this
-file. A change of what a stored number means, or of an answer, raises it."""
+PREDICTOR_VERSION = 6
+"""Of all code between the columns of executions and an answer: learners, their mix and this file.
+A change of what a stored number means, or of an answer, raises it: see `ENCODER_VERSION`."""
 
 _STALE = -1
 """Less than any file holds: it is written again, whatever was weighed."""
@@ -87,11 +87,13 @@ class KeptPredictor:
     def keep(self, replace_file: ReplaceFile) -> None:
         """Write the file again where more has been weighed or fitted since it was read.
 
+        In a home that can only be read it stays as it is, and the next command weighs again.
+
         Raises:
             StorageError: it cannot be written.
         """
         pieces = _pieces(self.predictor)
-        if pieces > self._written:
+        if pieces > self._written and os.access(self._path.parent, os.W_OK):
             content = encoded(self.predictor, self.clusters, self._digests)
             try:
                 replace_file(self._path, content)
@@ -155,6 +157,7 @@ def _predictor(
         on_progress=on_progress,
         drifts=told.drifts,
         cut_short=told.cut_short,
+        apart=told.apart,
         repeats=told.repeats,
     )
     predictor = PersonalMix.of(candidates, used)
@@ -193,6 +196,6 @@ def _pieces(predictor: PersonalMix) -> int:
 
 
 def _digest_of(data: bytes, models: FetchedModels) -> str:
-    """Of what the answers follow from; other code, of any version, may answer otherwise."""
-    versions = f"{PREDICTOR_VERSION} {FEATURE_SCHEMA_VERSION} {version('fedperf')}".encode()
-    return hashlib.sha256(data + models.digest() + source_digest() + versions).hexdigest()
+    """Of what the answers follow from; another version of the code may answer otherwise."""
+    versions = f"{PREDICTOR_VERSION} {ENCODER_VERSION} {version('fedperf')}".encode()
+    return hashlib.sha256(data + models.digest() + versions).hexdigest()

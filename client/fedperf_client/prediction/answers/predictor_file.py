@@ -28,12 +28,13 @@ from fedperf_client.prediction.mixture.lower_bounds import LowerBounds
 from fedperf_client.prediction.mixture.matched_folds import Asks, Places
 from fedperf_client.prediction.mixture.mixture import KnownRuns, MixMember, MixOutcome
 from fedperf_client.prediction.mixture.personal import PersonalMix
-from fedperf_client.prediction.mixture.repeat_spread import Repeats
+from fedperf_client.prediction.mixture.repeat_spread import Repeats, RunsApart
 from fedperf_client.prediction.prediction import Floats
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import ClusterConfig
 from fedperf_shared.workflow.vocabulary import OperatorClass, OperatorKind, Platform
 
+_APART = tuple(each.name for each in fields(RunsApart))
 _REPEATS = ("configurations", "kinds", "first", "begins", "log_seconds")
 
 
@@ -76,6 +77,7 @@ def encoded(predictor: PersonalMix, clusters: Clusters, digests: Digests) -> byt
     arrays: Arrays = {
         **_known_arrays(candidates.known),
         **{f"repeats/{name}": getattr(repeats, name) for name in _REPEATS},
+        **{f"apart/{name}": getattr(candidates.apart, name) for name in _APART},
         "cut/configurations": np.array([key for key, _ in bounds], np.int64),
         "cut/log_seconds": np.array([bound for _, bound in bounds], np.float64),
     }
@@ -229,6 +231,19 @@ def _told(arrays: Arrays, facts: Mapping[str, Any]) -> HomeFacts:
         },
         tuple(map(_drift_of, facts["drifts"])),
         LowerBounds.of(arrays["cut/configurations"].tolist(), _floats(arrays["cut/log_seconds"])),
+        _apart(_below(arrays, "apart/")),
+    )
+
+
+def _apart(arrays: Arrays) -> RunsApart:
+    return RunsApart(
+        _whole(arrays["job"]),
+        _whole(arrays["configuration"]),
+        _floats(arrays["read_bytes"]),
+        _whole(arrays["mark"]),
+        _floats(arrays["log_cores"]),
+        np.asarray(arrays["is_ok"], np.bool_),
+        _floats(arrays["log_seconds"]),
     )
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 
 from fedperf_shared.errors import InvalidInputError
-from fedperf_shared.execution import ClusterConfig, SizedPlan
+from fedperf_shared.execution import ClusterConfig, KnownJob, SizedPlan
 from fedperf_shared.workflow.graph import Operator, Plan
 from fedperf_shared.workflow.vocabulary import MAX_ITERATIONS, Platform
 
@@ -48,16 +48,18 @@ class MovedPlan:
     keeps_partitions: bool
 
 
-def moved(plan: Plan, cluster: ClusterConfig, to: ClusterConfig) -> MovedPlan:
-    """The question how long `plan`, known on `cluster`, takes on `to`."""
+def moved(
+    plan: Plan, cluster: ClusterConfig, to: ClusterConfig, job: KnownJob | None = None
+) -> MovedPlan:
+    """The question how long `plan` of that job, known on `cluster`, takes on `to`."""
     if (cluster.nodes, cluster.cores) == (to.nodes, to.cores):
-        return MovedPlan(SizedPlan(plan, to), keeps_partitions=False)
+        return MovedPlan(SizedPlan(plan, to, job), keeps_partitions=False)
     operators = plan.workflow.operators
     reasons = {0, 1, cluster.cores, cluster.nodes}
     keeps = any(each.partitions not in reasons for each in operators)
     given_there = tuple(_given(each, cluster, to) for each in operators)
     workflow = replace(plan.workflow, operators=given_there)
-    return MovedPlan(SizedPlan(Plan(workflow, plan.platforms), to), keeps_partitions=keeps)
+    return MovedPlan(SizedPlan(Plan(workflow, plan.platforms), to, job), keeps_partitions=keeps)
 
 
 def uses_one_node(plan: Plan) -> bool:

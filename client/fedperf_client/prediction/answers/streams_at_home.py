@@ -7,10 +7,10 @@ from fedperf_client.prediction.mixture.level_shifts import observed_in
 
 
 def streams_at_home(store: ExecutionStore, *, keep: bool = True) -> tuple[Stream, ...]:
-    """Of all executions that ended well; what has to be encoded is kept unless not wanted.
+    """Of all that ended well and teach something; what has to be encoded is kept unless unwanted.
 
     Raises:
         StorageError: store or start cannot be read.
     """
     columns = columns_at_home(store, keep=keep)
-    return streams_of(observed_in(columns.take(columns.is_ok)))
+    return streams_of(observed_in(columns.take(columns.is_ok & columns.teaches)))

@@ -16,7 +16,7 @@ from fedperf_client.prediction.prediction import Prediction
 from fedperf_client.text.durations import UNITS, duration_text
 from fedperf_client.text.numbers import counted
 from fedperf_shared.errors import InvalidInputError
-from fedperf_shared.execution import ClusterConfig
+from fedperf_shared.execution import ClusterConfig, KnownJob
 from fedperf_shared.workflow.graph import Plan
 from fedperf_shared.workflow.vocabulary import MAX_RUNTIME_SECONDS
 
@@ -132,10 +132,11 @@ def answers(
     cluster: ClusterConfig,
     sizes: Sequence[ClusterConfig],
     *,
+    job: KnownJob | None = None,
     deadline_seconds: float | None = None,
 ) -> list[WhatIfAnswer]:
-    """How long `plan`, known on `cluster`, takes on each of `sizes`."""
-    asked = [moved(plan, cluster, each) for each in sizes]
+    """How long `plan` of that job, known on `cluster`, takes on each of `sizes`."""
+    asked = [moved(plan, cluster, each, job) for each in sizes]
     estimates = predictor.estimate([each.question for each in asked])
     return [
         WhatIfAnswer(

@@ -7,6 +7,7 @@ takes longer or shorter since some day, executions of before count as if they ha
 since (`level_shifts`).
 """
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -33,9 +34,20 @@ from fedperf_client.prediction.mixture.matched_folds import (
     mimicries,
     most_alike,
 )
-from fedperf_client.prediction.mixture.mixture import KnownRuns, OnProgress, Weighing, weigh
+from fedperf_client.prediction.mixture.mixture import (
+    KnownRuns,
+    MixAnswer,
+    OnProgress,
+    Weighing,
+    weigh,
+)
 from fedperf_client.prediction.mixture.own_executions import known_of, places_of
-from fedperf_client.prediction.mixture.repeat_spread import Repeats, ResourceChange
+from fedperf_client.prediction.mixture.repeat_spread import (
+    RepeatAnswer,
+    Repeats,
+    ResourceChange,
+    RunsApart,
+)
 from fedperf_client.prediction.mixture.standing import Likeness
 from fedperf_client.prediction.prediction import Floats, PredictLog
 from fedperf_shared.execution import SizedPlan
@@ -67,6 +79,7 @@ class Candidates:
         fits: candidates that were needed so far, fitted on all own executions.
         cut_short: own runs that did not end well.
         repeats: all own executions by configuration, also those that are not learnt from.
+        apart: those that answer for their own jobs alone.
         numbers: of the configuration of each that is learnt from.
         plans: of its plan, see `Samples.plans`.
         likeness: which of them are like a question.
@@ -84,6 +97,7 @@ class Candidates:
     _depths: dict[tuple[Asks, Key], float] = field(default_factory=dict)
     fits: dict[str, Fitted] = field(default_factory=dict)
     cut_short: LowerBounds = field(default_factory=lambda: LowerBounds({}))
+    apart: RunsApart = field(default_factory=RunsApart.none)
     repeats: Repeats = field(kw_only=True)
     numbers: NDArray[np.int64] = field(init=False)
     plans: NDArray[np.int64] = field(init=False)
@@ -140,6 +154,19 @@ class Candidates:
         by_start = asked.starts[start.start].tolist()
         by_question = zip(asked.plans().tolist(), log_cores.tolist(), by_start, strict=True)
         return [self._change(*each, start.start) for each in by_question]
+
+    def own_runs(
+        self, question: SizedPlan, mixed: MixAnswer, mix_variance: float
+    ) -> tuple[RepeatAnswer | None, Floats, Floats]:
+        """What own runs say beside a mix; log seconds of those cut, and ended, of exactly this."""
+        asked = mixed.identity
+        if asked.job:
+            answer = self.apart.answer(asked, math.log(question.cluster.cores))
+            cut, ended = (self.apart.runs_of(asked, is_ok=each) for each in (False, True))
+            return answer, cut, ended
+        number = asked.configuration
+        repeated = self.repeats.answer(number, mixed.log_seconds, mix_variance, change=mixed.change)
+        return repeated, self.cut_short.of_configuration(number), self.repeats.runs_of(number)
 
     def weigh(self, way: Mimicry | None) -> Weighing:
         """How wrong every candidate is in such folds; computed once."""

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedperf_client.prediction.mixture.matched_folds import Asks
+from fedperf_client.prediction.mixture.repeat_spread import RepeatAnswer
 from fedperf_client.prediction.mixture.spreads import (
     CLAIMED_LEVEL,
     MIDDLE,
@@ -84,10 +85,12 @@ class RestsOn(StrEnum):
 
     OWN_RUNS = "own runs of it"
     OTHER_RESOURCES = "own runs of it on other resources"
+    OTHER_SIZE = "own runs of it at other sizes"
     OWN_JOBS = "own jobs of its kind"
     OWN_JOBS_AND_START = "own jobs of its kind and the start"
     START = "the start that ships"
     SHARED = "the shared model"
+    UNKNOWN_ROWS = "no own run of it there, and rows unknown"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +108,14 @@ class Basis:
     runs: int = 0
     kinship: float = 0.0
 
+    @classmethod
+    def of_runs(cls, answer: RepeatAnswer) -> Self:
+        """The basis of an answer by own runs."""
+        rests_on = RestsOn.OWN_RUNS if answer.is_exact else RestsOn.OTHER_RESOURCES
+        if not answer.is_same_job:
+            rests_on = RestsOn.OTHER_SIZE
+        return cls(rests_on, answer.runs, answer.kinship)
+
     def sharing(self, common: float, spread: Distribution) -> Self:
         """The basis where a part of the error is common to all answers about a job.
 
@@ -120,13 +131,18 @@ class Basis:
     @property
     def is_own(self) -> bool:
         """Whether own executions tell a part of it."""
-        return self.rests_on not in {RestsOn.START, RestsOn.SHARED}
+        return self.rests_on not in {RestsOn.START, RestsOn.SHARED, RestsOn.UNKNOWN_ROWS}
+
+    @property
+    def is_promise(self) -> bool:
+        """Whether a deadline may be said to hold: not where the size of the job is unknown."""
+        return self.rests_on not in {RestsOn.OTHER_SIZE, RestsOn.UNKNOWN_ROWS}
 
     @property
     def words(self) -> str:
         """For people."""
         words = self.rests_on.value
-        if self.rests_on not in {RestsOn.OWN_RUNS, RestsOn.OTHER_RESOURCES}:
+        if self.runs == 0:
             return words
         return f"{self.runs} {words if self.runs > 1 else words.replace('runs', 'run')}"
 
@@ -202,12 +218,15 @@ class Estimate:
     def chance_within(self, deadline_seconds: float) -> float:
         """Chance that such an execution takes at most so long.
 
+        Of a job of unknown size it is never more than even.
+
         Raises:
             InvalidPredictionError: the deadline is not positive and finite.
         """
         if not 0 < deadline_seconds < math.inf:
             raise InvalidPredictionError(f"a deadline is some seconds, got {deadline_seconds!r}")
-        return self._spread.cdf(math.log(deadline_seconds) - self._center)
+        chance = self._spread.cdf(math.log(deadline_seconds) - self._center)
+        return chance if self.basis.is_promise else min(chance, MIDDLE)
 
 
 @dataclass(frozen=True, slots=True)

@@ -100,3 +100,11 @@ def usable(learner: Learner, executions: int, starts: Container[str]) -> bool:
 
 def _on(start: str) -> tuple[Learner, ...]:
     return (ResidualRidge(start), ResidualBoosting(start))
+
+
+def own_share(learner: Learner) -> float:
+    """How much of a learner's answer own executions tell; of those that mend a start a half."""
+    if learner.start is None:
+        return 1.0
+    is_start = learner.fewest < LOCAL_FROM or learner.name == learner.start
+    return 0.0 if is_start else 0.5

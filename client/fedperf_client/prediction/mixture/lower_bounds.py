@@ -1,4 +1,4 @@
-"""Runs that failed or were stopped: their job takes at least so long, and an answer heeds it.
+"""What a job takes at least, and an answer heeds: failed and stopped runs, and processor time.
 
 Of a configuration whose runs were cut above its predicted median, the chance to end by then is
 at most what Laplace's rule makes of its runs: (those that did + 1) / (all + 2). What is taken
@@ -6,6 +6,7 @@ away lies above the bound, as far as errors usually go: nobody knows by how much
 would have passed its limit. Bounds below the median say nothing new.
 """
 
+import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ import numpy as np
 
 from fedperf_client.prediction.mixture.spreads import MIDDLE, Distribution, Student
 from fedperf_client.prediction.prediction import Floats
+from fedperf_shared.execution import SizedPlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,23 +66,31 @@ class LowerBounds:
             found[key].append(each)
         return cls({key: np.array(each) for key, each in found.items()})
 
-    def heeded(
-        self, configuration: int, log_seconds: float, spread: Distribution, *, ended: Floats
-    ) -> Distribution:
-        """The spread of an answer with what is known of runs that were cut.
+    def of_configuration(self, configuration: int) -> Floats:
+        """Log seconds of its runs that were cut."""
+        return self.log_seconds.get(configuration, np.zeros(0))
 
-        Args:
-            configuration: that is asked about.
-            log_seconds: predicted median.
-            spread: around it.
-            ended: log seconds of its runs that ended well.
-        """
-        cut = self.log_seconds.get(configuration, np.zeros(0))
-        cut = cut[cut > log_seconds]
-        if len(cut) == 0:
-            return spread
-        bound = float(cut.min())
-        most = (np.count_nonzero(ended <= bound) + 1) / (len(ended) + len(cut) + 2)
-        if spread.cdf(bound - log_seconds) <= most:
-            return spread
-        return BoundedDistribution(spread, bound - log_seconds, float(most), Student.within())
+
+def least_log_seconds(question: SizedPlan) -> float:
+    """What the processor time of its job needs on all cores at once; -inf where it is unknown."""
+    job, cores = question.job, question.cluster.cores
+    return math.log(job.cpu_seconds / cores) if job and job.cpu_seconds > 0 else -math.inf
+
+
+def heeded(log_seconds: float, spread: Distribution, *, cut: Floats, ended: Floats) -> Distribution:
+    """The spread of an answer with what is known of runs that were cut.
+
+    Args:
+        log_seconds: predicted median.
+        spread: around it.
+        cut: log seconds of the runs of what is asked about that were cut.
+        ended: of those that ended well.
+    """
+    cut = cut[cut > log_seconds]
+    if len(cut) == 0:
+        return spread
+    bound = float(cut.min())
+    most = (np.count_nonzero(ended <= bound) + 1) / (len(ended) + len(cut) + 2)
+    if spread.cdf(bound - log_seconds) <= most:
+        return spread
+    return BoundedDistribution(spread, bound - log_seconds, float(most), Student.within())

@@ -15,7 +15,7 @@ from typing import NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from fedperf_client.prediction.evidence import Samples
+from fedperf_client.prediction.evidence import Identity, Samples
 from fedperf_client.prediction.learners.learner import Fitted, Learner
 from fedperf_client.prediction.mixture.learner_catalogue import NoLearnerError, usable
 from fedperf_client.prediction.mixture.learner_weights import (
@@ -104,13 +104,13 @@ class MixAnswer(NamedTuple):
     """What a mix says to one question, before it is known how far off that may be.
 
     Attributes:
-        configuration: that is asked about.
+        identity: of what is asked about.
         log_seconds: the answer.
         variance: between its members, weighted; the start is one.
         change: from own runs of the plan on other resources, if any.
     """
 
-    configuration: int
+    identity: Identity
     log_seconds: float
     variance: float
     change: ResourceChange | None = None

@@ -5,7 +5,7 @@ nodes), or between or beyond known sizes (rows of all sources). For each kind a 
 answers (`candidates`). Whose word counts is decided from the nearest evidence on:
 
 * what ran before exactly so is answered by its own times, what ran on other resources by these
-  times and what the start says of the change (`repeat_spread`);
+  times and what the start says of the change (`repeat_spread`); unknown rows by nothing else;
 * own executions speak for kinds of operators on platforms that they hold together, at about such
   rows and cores (`Hull.share_seen`), as far as the mix was better than the best start on the
   like of the question (`standing`);
@@ -13,10 +13,10 @@ answers (`candidates`). Whose word counts is decided from the nearest evidence o
   override a better start.
 
 Members agree where they were weighed, and may not on a question that is otherwise: how far they lie
-apart bounds the width from below. Runs that failed or were stopped are heeded as lower bounds
-(`lower_bounds`). Every answer says what it rests on.
+apart bounds the width from below. Failed and stopped runs are lower bounds (`lower_bounds`).
 """
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,7 +25,7 @@ from typing import Self, TypeVar
 
 import numpy as np
 
-from fedperf_client.prediction.evidence import History, Samples, encode
+from fedperf_client.prediction.evidence import History, Samples, encode, identities
 from fedperf_client.prediction.learners.learner import Fitted, Learner
 from fedperf_client.prediction.learners.residual_learners import PUBLIC
 from fedperf_client.prediction.mixture.candidates import (
@@ -42,7 +42,8 @@ from fedperf_client.prediction.mixture.intervals import (
     RestsOn,
     kinship_of,
 )
-from fedperf_client.prediction.mixture.learner_catalogue import LOCAL_FROM
+from fedperf_client.prediction.mixture.learner_catalogue import own_share
+from fedperf_client.prediction.mixture.lower_bounds import heeded, least_log_seconds
 from fedperf_client.prediction.mixture.matched_folds import Asks, Mimicry
 from fedperf_client.prediction.mixture.mixture import MixAnswer, MixMember, MixOutcome, Mixture
 from fedperf_client.prediction.mixture.own_executions import places_of
@@ -50,6 +51,7 @@ from fedperf_client.prediction.mixture.spreads import (
     Distribution,
     Spread,
     Student,
+    half_width,
     widest,
     with_more,
 )
@@ -63,7 +65,12 @@ from fedperf_client.prediction.mixture.standing import (
 )
 from fedperf_client.prediction.prediction import Floats, Prediction, PredictLog
 from fedperf_shared.execution import SizedPlan
-from fedperf_shared.model.start_widths import estimates_half_width, half_width_about
+from fedperf_shared.model.start_widths import (
+    UNKNOWN_SIZE,
+    estimates_half_width,
+    half_width_about,
+    other_engine_half_width,
+)
 
 PAIRS_FROM = 10
 """Own executions from which pairs of kind and platform are asked for. Fewer hardly see one twice,
@@ -196,16 +203,15 @@ class PersonalMix:
     ) -> Estimate:
         kind, way = asked
         candidates, standing = self.candidates, self._standing(like, way)
-        repeats = candidates.repeats
-        repeated = repeats.answer(
-            mixed.configuration, mixed.log_seconds, standing.variance, change=mixed.change
-        )
+        repeated, cut, ended = candidates.own_runs(question, mixed, standing.variance)
         spread: Distribution
         if repeated is not None:
             log_seconds, spread = repeated.log_seconds, repeated.spread
             inside = repeated.is_exact or candidates.is_inside(question, kind, way)
-            rests_on = RestsOn.OWN_RUNS if repeated.is_exact else RestsOn.OTHER_RESOURCES
-            basis = Basis(rests_on, repeated.runs, repeated.kinship)
+            kind, basis = Asks.SEEN if repeated.is_exact else kind, Basis.of_runs(repeated)
+        elif (job := question.job) is not None and not job.has_rows:
+            inside, basis, spread = False, Basis(RestsOn.UNKNOWN_ROWS), Student.within(UNKNOWN_SIZE)
+            log_seconds = math.log(job.seconds) if job.seconds > 0 else mixed.log_seconds
         else:
             weight = standing.weight_at(share)
             # One workload that is alike cannot be left out to see how far off the others are.
@@ -215,9 +221,12 @@ class PersonalMix:
             own = self._own_spreads(like, way, share)
             spread = self._spread(question, own, share, inside=inside, is_own=basis.is_own)
             spread = mixed.heeded(spread, standing.spread, self.level)
+            factor = 1 + other_engine_half_width(question) / half_width(spread, self.level)
+            spread = with_more(spread, 0.0, factor)
             basis = basis.sharing(estimates_half_width(question), spread)
-        ended = repeats.runs_of(mixed.configuration)
-        spread = candidates.cut_short.heeded(mixed.configuration, log_seconds, spread, ended=ended)
+        if basis.rests_on is not RestsOn.OWN_RUNS:
+            log_seconds = max(log_seconds, least_log_seconds(question))
+        spread = heeded(log_seconds, spread, cut=cut, ended=ended)
         return Estimate.around(
             log_seconds, spread, kind=kind, level=self.level, inside=inside, basis=basis
         )
@@ -255,8 +264,8 @@ class PersonalMix:
             logs = from_start + weights * (of_mix - from_start)
             variances = weights * (variances + (1 - weights) * (of_mix - from_start) ** 2)
         changes = self.candidates.changes(asked, places_of(questions).scale, start)
-        configurations = asked.configurations().tolist()
-        return [*map(MixAnswer, configurations, logs.tolist(), variances.tolist(), changes)]
+        known_as = identities(questions, asked)
+        return [*map(MixAnswer, known_as, logs.tolist(), variances.tolist(), changes)]
 
     def _told_by_start(
         self, start: Learner, questions: Sequence[SizedPlan], asked: Samples
@@ -341,7 +350,7 @@ class PersonalMix:
 
     def _basis(self, weight: float, way: Mimicry | None) -> Basis:
         """What a mix of that weight beside the start rests on."""
-        shares = {each.name: _own_share(each) for each in self.learners}
+        shares = {each.name: own_share(each) for each in self.learners}
         own = weight * sum(shares[each.name] * each.weight for each in self.outcome(way).members)
         kinship = self._kinship(way)
         if own >= MOSTLY:
@@ -373,14 +382,6 @@ def _held(held: dict[_Key, _Value], key: _Key, computed: Callable[[], _Value]) -
 def _drop_oldest(held: dict[_Key, _Value]) -> None:
     for key in list(held)[:-MOST_HELD]:
         del held[key]
-
-
-def _own_share(learner: Learner) -> float:
-    """How much of a learner's answer own executions tell; of those that mend a start a half."""
-    if learner.start is None:
-        return 1.0
-    is_start = learner.fewest < LOCAL_FROM or learner.name == learner.start
-    return 0.0 if is_start else 0.5
 
 
 def personalize(

@@ -12,8 +12,12 @@ sections 2.6 and 3.2; learnt variances: Smyth, Statistical Applications in Genet
 Biology 3, 2004). Heavy tails of repeats are learnt as a variance that differs more between
 configurations.
 
+A run of exactly this job always counts: the mix never moves the median far from its level
+(`MOST_PULLED`), and has no say where it knows nothing of the job.
+
 Runs on other resources count as well, moved by what the start says that the change brings
 (`ResourceChange`): a plan that ran once on 128 cores is known on 64, up to how it scales.
+Jobs that only their own runs speak for (`RunsApart`) are moved by what is usual for any job.
 
 In made-up worlds (normal, Student t of 3 degrees, skewed, one run in ten slow; repeats of 2 %,
 of 45 %, of anything between) intervals cover 85 to 94 %. Their interval scores are mostly below
@@ -23,15 +27,20 @@ own: `level_shifts` handles what shifts a whole kind of work.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaln, ndtri
 
+from fedperf_client.prediction.evidence import Identity
 from fedperf_client.prediction.learners.prior_slopes import USUAL_DEPARTURE
-from fedperf_client.prediction.mixture.spreads import Student, half_width
+from fedperf_client.prediction.mixture.spreads import (
+    USUAL_HALF_WIDTH,
+    Student,
+    half_width,
+)
 from fedperf_client.prediction.prediction import Floats
 
 Ints = NDArray[np.int64]
@@ -83,9 +92,25 @@ put between 0.21 and 0.47, and it counts as two repeats: in made-up clouds (0.42
 least 85 % are covered at 1, 2, 4 and 10 runs, where 0.15 that counts as one covers 83 to 97 %."""
 
 
+OTHER_SIZE_BELIEF = RepeatBelief(USUAL_HALF_WIDTH / float(ndtri(0.95)), 2.0)
+"""Of runs of a workload that are not of exactly the job asked about: a factor of 4 at 90 %, until
+their own spread tells."""
+
 SLOPE_SD = 0.35
 """How far the power of cores may be off by which a start scales: as for columns of machines
 (`tables.roles`), where jobs of public clusters lie between no speedup and a full one."""
+
+
+MOST_PULLED = math.log(1.08)
+"""By at most so many log seconds a mix moves the level of runs of the very configuration. It
+knows of a job in general what these have measured."""
+
+USUAL_SLOPE = -0.5
+"""Of log seconds over log cores, where nothing tells how a job scales: with `SLOPE_SD` its 90 %
+interval reaches from no speedup to a full one."""
+
+ALIKE_BYTES = math.log(1.1)
+"""Jobs that read so nearly as many bytes are of one size."""
 
 
 class ResourceChange(NamedTuple):
@@ -118,6 +143,7 @@ class RepeatAnswer:
         is_exact: whether the very configuration ran.
         kinship: share of its squared error that answers have in common that were moved from
             the same runs; 0 on their own resources.
+        is_same_job: whether the runs are of exactly this job, and not of another size of it.
     """
 
     log_seconds: float
@@ -125,6 +151,23 @@ class RepeatAnswer:
     runs: int
     is_exact: bool = True
     kinship: float = 0.0
+    is_same_job: bool = True
+
+    @classmethod
+    def moved(cls, runs: Floats, belief: RepeatBelief, by: float, of_change: float) -> Self:
+        """The answer of runs on other resources, or of another size.
+
+        Args:
+            runs: log seconds, at least one.
+            belief: of the variance of a repeat.
+            by: log seconds that the change brings.
+            of_change: variance of `by`.
+        """
+        spread, of_mean = _posterior(runs, belief)
+        variance = spread.scale**2 - of_mean
+        kinship = of_mean / (variance + of_mean + of_change)
+        mean = float(runs.mean()) + by
+        return cls(mean, _sum(spread, of_change), len(runs), is_exact=False, kinship=kinship)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -185,29 +228,21 @@ class Repeats:
             change: from own runs on other resources, which speak where the very configuration
                 never ran.
         """
-        runs, moved, of_change = self.runs_of(configuration), 0.0, 0.0
-        is_exact = len(runs) > 0
-        if not is_exact and change is not None:
-            configuration, moved = change.configuration, change.log_seconds
-            of_change = change.variance
-            runs = self.runs_of(configuration)
-        if len(runs) == 0:
+        runs = self.runs_of(configuration)
+        if len(runs) > 0:
+            spread, of_mean = _posterior(runs, self.belief(configuration))
+            apart = of_mix - float(runs.mean())
+            pulled = (1 - _share(apart, mix_variance, of_mean)) * apart
+            log_seconds = float(runs.mean()) + min(max(pulled, -MOST_PULLED), MOST_PULLED)
+            return RepeatAnswer(log_seconds, spread, len(runs))
+        runs = np.zeros(0) if change is None else self.runs_of(change.configuration)
+        if change is None or len(runs) == 0:
             return None
-        count, mean = len(runs), float(runs.mean()) + moved
-        belief = self.belief(configuration)
-        degrees = belief.count + count - 1
-        variance = (belief.count * belief.sd**2 + _squares(runs)) / degrees
-        of_mean = variance / count + of_change
-        off = max(mix_variance, (mean - of_mix) ** 2 - of_mean)
-        share = off / (off + of_mean)
-        # As of own runs alone: the mix has seen them too.
-        spread = Student(math.sqrt(variance + variance / count), degrees)
-        log_seconds = of_mix + share * (mean - of_mix)
-        if is_exact:
-            return RepeatAnswer(log_seconds, spread, count)
-        kinship = variance / count / (variance + of_mean)
-        spread = _sum(spread, of_change)
-        return RepeatAnswer(log_seconds, spread, count, is_exact=False, kinship=kinship)
+        belief = self.belief(change.configuration)
+        found = RepeatAnswer.moved(runs, belief, change.log_seconds, change.variance)
+        of_mean = _posterior(runs, belief)[1] + change.variance
+        share = _share(of_mix - found.log_seconds, mix_variance, of_mean)
+        return replace(found, log_seconds=of_mix + share * (found.log_seconds - of_mix))
 
     def belief(self, configuration: int) -> RepeatBelief:
         """What all other configurations tell of the variance of its repeats."""
@@ -227,6 +262,104 @@ class Repeats:
             last = chosen[np.argsort(self.first[chosen])][-MOST_REPEATED:]
             self._evidence[kind] = _evidence([self._runs(place) for place in last.tolist()])
         return self._evidence[kind]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RunsApart:
+    """Own runs that answer for their own jobs alone, see `Identity`; [runs] each.
+
+    Attributes:
+        job: ascending.
+        configuration, read_bytes, mark: see `Identity`.
+        log_cores: over all nodes.
+        is_ok: whether it ended well; others are lower bounds.
+        log_seconds: natural log of the wall seconds.
+    """
+
+    job: Ints
+    configuration: Ints
+    read_bytes: Floats
+    mark: Ints
+    log_cores: Floats
+    is_ok: NDArray[np.bool_]
+    log_seconds: Floats
+
+    @classmethod
+    def none(cls) -> Self:
+        """Without any run."""
+        whole, floats = np.zeros(0, np.int64), np.zeros(0)
+        return cls(whole, whole, floats, whole, floats, np.zeros(0, np.bool_), floats)
+
+    def __len__(self) -> int:
+        return len(self.job)
+
+    def answer(self, asked: Identity, log_cores: float) -> RepeatAnswer | None:
+        """What runs of that job say; None where none of its workload ended well.
+
+        Runs of exactly this job speak before those of another size of it, and among these the
+        ones on its resources before those on the nearest others.
+
+        Args:
+            asked: of a job that answers alone.
+            log_cores: that it has, over all nodes.
+        """
+        rows = self._of(asked)
+        rows, alike = rows[self.is_ok[rows]], self._alike(asked)[self.is_ok[rows]]
+        is_same_job = bool(alike.any())
+        rows = rows[alike] if is_same_job else rows
+        if len(rows) == 0:
+            return None
+        here = rows[self.configuration[rows] == asked.configuration]
+        apart = np.abs(self.log_cores[rows] - log_cores)
+        nearest = here if len(here) > 0 else rows[apart == apart.min()]
+        runs, belief = self.log_seconds[nearest], PUBLIC_BELIEF
+        if len(here) > 0 and is_same_job:
+            return RepeatAnswer(float(runs.mean()), _posterior(runs, belief)[0], len(runs))
+        by = log_cores - float(self.log_cores[nearest[-1]])
+        variance = 0.0 if len(here) > 0 else (SLOPE_SD * by) ** 2 + USUAL_DEPARTURE**2
+        if not is_same_job:
+            belief, known = OTHER_SIZE_BELIEF, self.read_bytes[nearest]
+            if asked.read_bytes > 0 and (known > 0).all():
+                variance += float(np.log(known / asked.read_bytes).mean()) ** 2
+        found = RepeatAnswer.moved(runs, belief, USUAL_SLOPE * by, variance)
+        return replace(found, is_same_job=is_same_job)
+
+    def runs_of(self, asked: Identity, *, is_ok: bool) -> Floats:
+        """Log seconds of the runs of exactly this job on its resources that ended so."""
+        rows = self._of(asked)[self._alike(asked)]
+        here = (self.configuration[rows] == asked.configuration) & (self.is_ok[rows] == is_ok)
+        found: Floats = self.log_seconds[rows[here]]
+        return found
+
+    def _of(self, asked: Identity) -> Ints:
+        ends = np.searchsorted(self.job, [asked.job, asked.job + 1])
+        return np.arange(*ends)
+
+    def _alike(self, asked: Identity) -> NDArray[np.bool_]:
+        """Which runs of the job's workload are of its size, see `Identity`."""
+        rows = self._of(asked)
+        known, mark = self.read_bytes[rows], self.mark[rows]
+        if asked.read_bytes == 0:
+            return np.asarray((known == 0) & (mark == asked.mark))
+        off = np.abs(np.log(np.maximum(known, 1.0) / asked.read_bytes))
+        return np.asarray((known > 0) & (off <= ALIKE_BYTES))
+
+
+def _posterior(runs: Floats, belief: RepeatBelief) -> tuple[Student, float]:
+    """The spread of another run around their mean, and the variance of that mean.
+
+    As of own runs alone: a mix has seen them too.
+    """
+    count = len(runs)
+    degrees = belief.count + count - 1
+    variance = (belief.count * belief.sd**2 + _squares(runs)) / degrees
+    return Student(math.sqrt(variance + variance / count), degrees), variance / count
+
+
+def _share(apart: float, mix_variance: float, of_mean: float) -> float:
+    """Weight of a mean of that variance beside a mix from which it lies so far apart."""
+    off = max(mix_variance, apart**2 - of_mean)
+    return off / (off + of_mean)
 
 
 def _sum(spread: Student, variance: float) -> Student:

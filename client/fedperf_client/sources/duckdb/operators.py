@@ -9,8 +9,14 @@ from types import MappingProxyType
 
 from fedperf_shared.workflow.vocabulary import OperatorKind
 
-PASSING = frozenset({"RESULT_COLLECTOR", "EXPLAIN_ANALYZE"})
+EXPLAINED = "EXPLAIN_ANALYZE"
+"""Stands around a query that its user asked to explain by running it."""
+
+PASSING = frozenset({"RESULT_COLLECTOR", EXPLAINED})
 """Hand on what they get, and stand around a query in some versions and statements only."""
+
+INVALID = "INVALID"
+"""Stands where a query ended before its operators were known."""
 
 CTE = "CTE"
 """Runs its first input once and lets scans of it in its second input read the result."""

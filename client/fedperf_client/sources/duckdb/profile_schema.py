@@ -38,6 +38,7 @@ class ProfileSchema:
     written: _Path
     scanned: str
     row_groups: str
+    all_row_groups: str
     counts_scanned_rows: bool
 
 
@@ -55,6 +56,7 @@ _SINCE_2 = ProfileSchema(
     written=("io", "total_bytes_written"),
     scanned="rows_scanned",
     row_groups="row_groups_scanned",
+    all_row_groups="total_row_groups_to_scan",
     counts_scanned_rows=True,
 )
 _SINCE_1_1 = ProfileSchema(
@@ -71,6 +73,7 @@ _SINCE_1_1 = ProfileSchema(
     written=("total_bytes_written",),
     scanned="operator_rows_scanned",
     row_groups="",
+    all_row_groups="",
     counts_scanned_rows=False,
 )
 _BEFORE_1_1 = ProfileSchema(
@@ -87,6 +90,7 @@ _BEFORE_1_1 = ProfileSchema(
     written=(),
     scanned="",
     row_groups="",
+    all_row_groups="",
     counts_scanned_rows=False,
 )
 

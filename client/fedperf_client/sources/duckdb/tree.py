@@ -8,23 +8,28 @@ Refused: operators that are no objects or have no name, more of them or of their
 plan may have, trees without any operator, commands alone.
 """
 
-import re
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from fedperf_client.sources.duckdb.operators import CTE, CTE_SCAN, KINDS, PASSING
-from fedperf_client.sources.duckdb.profile_schema import (
-    InvalidProfileError,
-    ProfileSchema,
-    number_of,
+from fedperf_client.home.counted_rows import RowCount
+from fedperf_client.sources import Counted
+from fedperf_client.sources.duckdb.nodes import ProfileNode, limited_rows, node_of
+from fedperf_client.sources.duckdb.operators import CTE, CTE_SCAN, INVALID, PASSING
+from fedperf_client.sources.duckdb.profile_schema import InvalidProfileError, ProfileSchema
+from fedperf_client.sources.duckdb.scans import (
+    Above,
+    RowRange,
+    count_of_scan,
+    is_join,
+    rows_read,
+    scan_of,
 )
 from fedperf_shared.workflow.graph import Operator, SourceStatistics, Workflow
 from fedperf_shared.workflow.vocabulary import (
     MAX_ITERATIONS,
     MAX_OPERATORS,
     MAX_ROW_BYTES,
-    MAX_ROWS,
-    PARSES_TEXT,
     SOURCE_KINDS,
     Complexity,
     OperatorClass,
@@ -33,6 +38,9 @@ from fedperf_shared.workflow.vocabulary import (
 
 _MAX_NODES = 2 * MAX_OPERATORS
 """Nodes of a profile that are looked at, those without an operator of their own among them."""
+
+_MOST_JOINED = 4
+"""Inputs that a join has."""
 
 _KEEPS_ROWS = frozenset(
     {
@@ -46,82 +54,15 @@ _KEEPS_ROWS = frozenset(
 """Hand on every row that they read."""
 
 _GROUPS = frozenset({OperatorKind.AGGREGATE, OperatorKind.DISTINCT})
-ROW_GROUP_ROWS = 122_880
-"""Of a row group of Parquet, as DuckDB writes them."""
-
-_TEXT = re.compile(r"(?:READ_)?(?:CSV|JSON|NDJSON|TEXT)")
-_FILE_NOTES = ("Filename(s)", "Total Files Read", "Scanning Files")
-
-
-@dataclass(frozen=True, slots=True)
-class _Node:
-    """An operator as the profile has it; None where it does not say.
-
-    Attributes:
-        name: in capitals.
-        rows: that came out.
-        size: bytes of these rows.
-        seconds: spent in it, over all threads.
-        scanned: rows that it read from a table.
-        row_groups: of files that it read.
-        notes: texts and lists of texts; only some of their keys are looked at.
-        children: what it reads from, still as JSON.
-    """
-
-    name: str
-    rows: float | None
-    size: float | None
-    seconds: float
-    scanned: float | None
-    row_groups: float | None
-    notes: Mapping[str, object]
-    children: Sequence[object]
-
-    @property
-    def kind(self) -> OperatorKind:
-        """What it does."""
-        kind = KINDS.get(self.name, OperatorKind.OTHER)
-        if kind is OperatorKind.TABLE_SOURCE and any(each in self.notes for each in _FILE_NOTES):
-            return OperatorKind.FILE_SOURCE
-        function = self.notes.get("Function")
-        if kind is OperatorKind.TABLE_SOURCE and isinstance(function, str):
-            is_file = KINDS.get(_plain(function)) is OperatorKind.FILE_SOURCE
-            return OperatorKind.FILE_SOURCE if is_file else kind
-        return kind
-
-    @property
-    def code_steps(self) -> int:
-        """Of a source that parses text."""
-        function = _plain(self.note("Function")) or self.name
-        return PARSES_TEXT if _TEXT.match(function) else 0
-
-    def rows_read(self, schema: ProfileSchema) -> float | None:
-        """Rows that a source looked at before its filters; None where nothing counts them.
-
-        Of a file whole row groups are read; `rows_scanned` has what is left of them.
-        """
-        if self.kind is OperatorKind.FILE_SOURCE:
-            return self.row_groups * ROW_GROUP_ROWS if self.row_groups else None
-        return self.scanned if schema.counts_scanned_rows else None
-
-    @property
-    def columns(self) -> int:
-        """That it takes from a table or file."""
-        names = self.notes.get("Projections")
-        return len(names) if isinstance(names, list) else int(bool(names))
-
-    def note(self, key: str) -> str:
-        """The text of a note, empty where there is none."""
-        value = self.notes.get(key)
-        return value if isinstance(value, str) else ""
 
 
 @dataclass(slots=True)
 class _Visit:
     """An operator whose inputs are being read."""
 
-    node: _Node
-    waiting: Iterator[object]
+    node: ProfileNode
+    above: Above
+    waiting: Iterator[tuple[object, Above]]
     inputs: list[int] = field(default_factory=list)
 
 
@@ -131,6 +72,7 @@ class OperatorTree:
 
     Attributes:
         schema: of the profile.
+        counted: what else is known to have been counted.
         operators: so far, inputs before those that read them.
         known: for each operator, whether its rows were counted or follow from counted ones.
         is_complete: whether every operator had its figures.
@@ -138,15 +80,21 @@ class OperatorTree:
         operator_seconds: of each of `operators`, over all threads; None for one that the profile
             does not have.
         columns: of all sources.
+        counts: what scans of whole tables or files counted.
     """
 
     schema: ProfileSchema
+    counted: Counted
     operators: list[Operator] = field(default_factory=list)
     known: list[bool] = field(default_factory=list)
     is_complete: bool = True
     seconds: float = 0.0
     operator_seconds: list[float | None] = field(default_factory=list)
     columns: int = 0
+    counts: list[RowCount] = field(default_factory=list)
+    _least_rows: float = 0.0
+    _most_rows: float = 0.0
+    _is_idle: bool = True
     _nodes: int = 0
     _shared: dict[str, int] = field(default_factory=dict)
     _read_again: set[int] = field(default_factory=set)
@@ -167,31 +115,49 @@ class OperatorTree:
             raise InvalidProfileError("no operators")
         if all(each.kind is OperatorKind.COMMAND for each in self.operators):
             raise InvalidProfileError("no query: commands alone")
+        if self._is_idle:
+            raise _unfinished()
         columns = min(self.columns, MAX_ITERATIONS)
         return Workflow(tuple(self.operators), SourceStatistics(columns=columns))
 
+    @property
+    def rows_within(self) -> float:
+        """Factor, from 1 on, that the rows of all sources together are known within."""
+        return math.sqrt(max(self._most_rows, 1.0) / max(self._least_rows, 1.0))
+
     def _read_tree(self, top: object) -> int | None:
         """Position of the last operator of a tree; None where it has none of its own."""
-        visits = [self._visit(top)]
+        visits = [self._visit(top, Above())]
         while True:
             visit = visits[-1]
-            for child in visit.waiting:
-                visits.append(self._visit(child))
+            for child, above in visit.waiting:
+                visits.append(self._visit(child, above))
                 break
             else:
                 visits.pop()
-                position = self._add_node(visit.node, visit.inputs)
+                position = self._add_node(visit.node, visit.inputs, visit.above)
                 if not visits:
                     return position
                 self._hand_on(visits[-1], position)
 
-    def _visit(self, content: object) -> _Visit:
+    def _visit(self, content: object, above: Above) -> _Visit:
         self._nodes += 1
         if self._nodes > _MAX_NODES:
             raise _too_many()
-        node = _node(content, self.schema)
+        node = node_of(content, self.schema)
+        if node.name == INVALID:
+            raise _unfinished()
         self.seconds += node.seconds
-        return _Visit(node, iter(node.children))
+        self._is_idle &= node.is_idle
+        return _Visit(node, above, self._below(node, above))
+
+    def _below(self, node: ProfileNode, above: Above) -> Iterator[tuple[object, Above]]:
+        """What a node reads from, each with what stands above it."""
+        joined = node.children if is_join(node) and len(node.children) <= _MOST_JOINED else ()
+        inputs = [node_of(each, self.schema) for each in joined]
+        for number, child in enumerate(node.children):
+            others = inputs[:number] + inputs[number + 1 :]
+            yield child, above.through(node, [each for each in others if not each.rows])
 
     def _hand_on(self, parent: _Visit, position: int | None) -> None:
         if position is None:
@@ -200,7 +166,7 @@ class OperatorTree:
         if parent.node.name == CTE and len(parent.inputs) == 1:
             self._shared[parent.node.note("Table Index")] = position
 
-    def _add_node(self, node: _Node, inputs: list[int]) -> int | None:
+    def _add_node(self, node: ProfileNode, inputs: list[int], above: Above) -> int | None:
         """Position of what stands for the node."""
         if node.name in PASSING:
             return inputs[-1] if inputs else None
@@ -211,7 +177,7 @@ class OperatorTree:
         if node.name == CTE and inputs and inputs[0] in self._read_again:
             return inputs[-1]
         if node.kind in SOURCE_KINDS and not inputs:
-            return self._add_source(node)
+            return self._add_source(node, above)
         follows = node.kind is OperatorKind.SINK or (
             not node.rows if node.kind is OperatorKind.UNION else node.rows is None
         )
@@ -219,23 +185,39 @@ class OperatorTree:
             return self._add_following(node.kind, inputs, seconds=node.seconds)
         return self._add_counted(node, node.kind, inputs)
 
-    def _add_source(self, node: _Node) -> int:
+    def _add_source(self, node: ProfileNode, above: Above) -> int:
         self.columns += node.columns
-        if "Filters" not in node.notes:
-            return self._add_counted(node, node.kind, [])
-        read = node.rows_read(self.schema)
+        read = self._rows_of_source(node, above)
+        self._least_rows += read.low
+        self._most_rows += read.high
+        is_filtered = "Filters" in node.notes
         operator = Operator(
             node.kind,
             OperatorClass.RELATIONAL,
-            output_rows=_limited_rows(max(node.rows or 0.0, read or 0.0)),
+            output_rows=limited_rows(read.rows),
             row_bytes=self._row_bytes(node),
             complexity=Complexity.LINEAR if node.code_steps else Complexity.NONE,
             code_steps=node.code_steps,
         )
-        source = self._append(operator, known=read is not None)
-        return self._add_counted(node, OperatorKind.FILTER, [source])
+        seconds = None if is_filtered else node.seconds
+        source = self._append(operator, known=read.is_known, seconds=seconds)
+        return self._add_counted(node, OperatorKind.FILTER, [source]) if is_filtered else source
 
-    def _add_counted(self, node: _Node, kind: OperatorKind, inputs: Sequence[int]) -> int:
+    def _rows_of_source(self, node: ProfileNode, above: Above) -> RowRange:
+        rows = node.rows or 0.0
+        scan = scan_of(node, above, self.schema)
+        if scan is None:  # not of DuckDB's own tables or files of columns
+            self.is_complete &= node.rows is not None
+            is_known = node.rows is not None and "Filters" not in node.notes
+            most = rows if is_known else max(rows, 5.0 * node.estimate)
+            return RowRange(rows, most, is_known)
+        if node.is_idle and node.estimate and not above.may_idle:
+            raise _unfinished()
+        count = count_of_scan(scan)
+        self.counts += [] if count is None else [count]
+        return rows_read(scan, self.counted)
+
+    def _add_counted(self, node: ProfileNode, kind: OperatorKind, inputs: Sequence[int]) -> int:
         """An operator with the node's own figures."""
         rows = node.rows or 0.0
         before = self.operators[inputs[0]].output_rows if inputs else 0.0
@@ -265,13 +247,13 @@ class OperatorTree:
             kind,
             OperatorClass.RELATIONAL,
             tuple(inputs),
-            output_rows=_limited_rows(rows),
+            output_rows=limited_rows(rows),
             row_bytes=min(size / rows, MAX_ROW_BYTES) if rows > 0 else 0.0,
         )
         known = bool(inputs) and all(self.known[each] for each in inputs)
         return self._append(operator, known=known, seconds=seconds)
 
-    def _row_bytes(self, node: _Node) -> float:
+    def _row_bytes(self, node: ProfileNode) -> float:
         self.is_complete &= node.size is not None
         return min((node.size or 0.0) / node.rows, MAX_ROW_BYTES) if node.rows else 0.0
 
@@ -284,37 +266,9 @@ class OperatorTree:
         return len(self.operators) - 1
 
 
-def _node(content: object, schema: ProfileSchema) -> _Node:
-    if not isinstance(content, dict):
-        raise InvalidProfileError("an operator is not an object")
-    name = next((content[key] for key in schema.kind if content.get(key)), None)
-    if not isinstance(name, str):
-        raise InvalidProfileError("an operator without a name")
-    notes, children = content.get("extra_info"), content.get("children", [])
-    if not isinstance(children, list):
-        raise InvalidProfileError("an operator's children are no list")
-    rows = number_of(content.get(schema.rows), "rows")
-    return _Node(
-        name=_plain(name),
-        rows=None if rows is None else _limited_rows(rows),
-        size=number_of(content.get(schema.size), "bytes"),
-        seconds=number_of(content.get(schema.timing), "the time of an operator") or 0.0,
-        scanned=number_of(content.get(schema.scanned), "scanned rows"),
-        row_groups=number_of(content.get(schema.row_groups), "row groups"),
-        notes=notes if isinstance(notes, dict) else {},
-        children=children,
-    )
-
-
-def _plain(name: str) -> str:
-    return name.strip().upper()
-
-
-def _limited_rows(rows: float) -> float:
-    if not rows <= MAX_ROWS:
-        raise InvalidProfileError(f"more than {MAX_ROWS:g} rows")
-    return rows
-
-
 def _too_many() -> InvalidProfileError:
     return InvalidProfileError(f"more than {MAX_OPERATORS} operators")
+
+
+def _unfinished() -> InvalidProfileError:
+    return InvalidProfileError("the query did not run to its end")

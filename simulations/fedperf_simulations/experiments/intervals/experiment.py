@@ -5,7 +5,7 @@ One table holds all situations:
 - a home that is asked about other workloads, sizes and cores;
 - public logs of Spark, of which no own run is known or a few;
 - judged SQL;
-- few configurations of a job, a job that ran k times, a deadline;
+- few configurations of a job, a job that ran k times, own runs of exactly a job, a deadline;
 - a platform that a home never ran.
 
 Every row says who answered, with which information, and how many looks at the judged data have been
@@ -21,6 +21,7 @@ from fedperf_simulations.data.datasets import MissingDataError
 from fedperf_simulations.experiments.intervals import (
     at_home,
     deadlines,
+    own_runs,
     repeats,
     scale_outs,
     spark_logs,
@@ -38,6 +39,7 @@ PARTS: tuple[JudgedPart, ...] = (
     scale_outs.PART,
     repeats.PUBLIC,
     repeats.OWN,
+    own_runs.PART,
     deadlines.PART,
     unknown_kinds.PART,
 )
@@ -53,6 +55,7 @@ LOOKS: Mapping[str, int] = {
     sql_queries.PART.name: 2,
     scale_outs.PART.name: 2,
     repeats.PUBLIC.name: 2,
+    own_runs.PART.name: 1,
     deadlines.PART.name: 2,
     unknown_kinds.PART.name: 2,
 }

@@ -15,7 +15,7 @@ from zlib import crc32
 
 import numpy as np
 
-from fedperf_client.prediction.evidence import History
+from fedperf_client.prediction.evidence import History, teaches
 from fedperf_client.prediction.prediction import Floats
 from fedperf_client.sources.kinds import read_source
 from fedperf_shared.execution import Execution, SizedPlan
@@ -242,8 +242,8 @@ def _has_files(plan: Plan) -> bool:
 
 def _own_runs(settings: Settings, data: Path, group: str, own: int) -> list[Row]:
     executions, start = queries(data, group), shipped_start()
-    # A home learns nothing from a query of which no rows are known.
-    usable = np.array([each.origin.rows_known > 0 for each in executions])
+    # A home learns nothing of others from the rest.
+    usable = np.array([teaches(each) for each in executions])
     rows: list[Row] = []
     if usable.sum() < own:
         return rows

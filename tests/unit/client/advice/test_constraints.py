@@ -9,13 +9,14 @@ from fedperf_client.advice.constraints import (
     NotInstalledError,
     Wishes,
     candidates,
+    known_alone,
     parse_memory,
     parse_pins,
     parse_platforms,
     require_measured,
 )
 from fedperf_shared.errors import InvalidInputError
-from fedperf_shared.execution import ClusterConfig
+from fedperf_shared.execution import ClusterConfig, KnownJob
 from fedperf_shared.workflow.graph import Plan
 from fedperf_shared.workflow.vocabulary import Platform
 from tests.unit.client.advice.jobs import DUCKDB, GIB, PANDAS, POLARS, SPARK, learning
@@ -112,3 +113,13 @@ def test_less_memory_than_a_job_was_measured_to_take_is_refused() -> None:
     require_measured({}, 1e9, on_pandas, 0)
     mixed = Plan(learning(), (DUCKDB, PANDAS, *[POLARS] * 4))
     require_measured({}, 1e9, mixed, 3 * GIB)
+
+
+def test_where_rows_are_unknown_only_what_it_runs_on_is_chosen_from() -> None:
+    today = Plan.on_one_platform(learning(), SPARK)
+    unknown = KnownJob("nightly", has_rows=False)
+    assert known_alone(unknown, today, ()) == (SPARK,)
+    assert known_alone(unknown, today, [DUCKDB]) == (SPARK, DUCKDB)
+    assert known_alone(unknown, Plan.on_one_platform(learning(), Platform.OTHER), ()) is None
+    assert known_alone(KnownJob("nightly"), today, ()) is None
+    assert known_alone(None, today, ()) is None

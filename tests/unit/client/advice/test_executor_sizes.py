@@ -3,14 +3,17 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from fedperf_client.advice.executor_sizes import (
+    SHARES,
     ExecutorAdvice,
     TooLittleMemoryError,
+    WholeTime,
     better_engine,
     executor_advice,
 )
@@ -20,11 +23,12 @@ from fedperf_client.advice.spark_application import (
     SparkApplication,
     newest_of_each,
 )
-from fedperf_client.prediction.mixture.intervals import Estimate
+from fedperf_client.diagnosis.job_facts import JobFacts
+from fedperf_client.prediction.mixture.intervals import Basis, Estimate, RestsOn
 from fedperf_client.prediction.mixture.matched_folds import Asks
 from fedperf_client.prediction.mixture.spreads import Student
 from fedperf_client.sources.spark.settings import SparkSettings
-from fedperf_shared.execution import ClusterConfig, Execution, Measurement, SizedPlan
+from fedperf_shared.execution import ClusterConfig, Execution, Measurement, Origin, SizedPlan
 from fedperf_shared.workflow.vocabulary import RUNS_PYTHON, Complexity, Platform
 from tests.fakes.measured_logs import FakeTask, log_of
 from tests.unit.client.executions import START, chain_plan, make_execution
@@ -115,6 +119,28 @@ def test_the_whole_is_its_queries_slow_together_and_the_time_beside_them() -> No
     assert time.chance_within(1e6) == 0.99
 
 
+def test_no_size_is_faster_than_its_slots_can_do_the_work() -> None:
+    """Tasks of 2,880 s in 90 s of 32 cores, and 20 s without any task."""
+    application = ran(task_seconds=2880.0, idle_seconds=20.0)
+    optimist = by(lambda _: 50.0)
+    found = executor_advice(application, optimist, core_seconds, deadline_seconds=150.0)
+    medians = {each.cluster.cores: each.median_seconds for each in found.times}
+    assert medians[8] == pytest.approx(20 + 360)
+    assert medians[16] == pytest.approx(20 + 180)
+    assert [medians[32], medians[64]] == pytest.approx([110, 110])
+    for each in found.times:
+        least = application.least_seconds(each.cluster.cores)
+        assert min(each.seconds) >= least - 1e-9
+        assert each.chance_within(least * 0.99) == 0.0
+        assert each.p90_seconds > each.median_seconds
+    assert found.best.cluster.cores == 32
+
+
+def test_slots_are_of_the_cores_that_a_task_takes() -> None:
+    application = ran(task_seconds=1000.0, settings={**CLUSTER, "spark.task.cpus": "4"})
+    assert application.least_seconds(8) == pytest.approx(500.0)
+
+
 def test_queries_that_ran_at_once_are_not_added_up() -> None:
     at_once = ran(wall_seconds=60.0, beside_seconds=10.0)
     assert advised(at_once).today.median_seconds == pytest.approx(60.0)
@@ -157,6 +183,62 @@ def test_without_a_deadline_prices_decide_or_else_the_fastest() -> None:
     assert advised().best.executors == 8
     flat = executor_advice(ran(), by(lambda _: 50.0), core_seconds)
     assert flat.best.executors == 1  # more bring nothing
+
+
+def spread_by(
+    spreads: dict[int, float], exponent: float
+) -> Callable[[Sequence[SizedPlan]], list[Estimate]]:
+    """Estimates whose medians follow a power of the cores, and whose spreads do not."""
+
+    def estimates(questions: Sequence[SizedPlan]) -> list[Estimate]:
+        return [
+            Estimate.around(
+                math.log(50.0 * (32 / each.cluster.cores) ** exponent),
+                Student(spreads[each.cluster.cores], 1e6),
+                kind=Asks.SEEN,
+                level=0.9,
+                inside=True,
+            )
+            for each in questions
+        ]
+
+    return estimates
+
+
+@pytest.mark.parametrize("deadline", [115.0, 140.0, 180.0, 250.0])
+def test_more_executors_that_are_no_slower_keep_a_deadline_no_less_surely(deadline: float) -> None:
+    asked = spread_by({8: 0.01, 16: 0.02, 32: 0.3, 64: 0.9}, 0.1)
+    found = executor_advice(ran(), asked, core_seconds)
+    chances = [each.chance_within(deadline) for each in found.times]
+    assert chances == sorted(chances)
+    assert [each.p90_seconds for each in found.times] == sorted(
+        (each.p90_seconds for each in found.times), reverse=True
+    )
+    told = [asked([SizedPlan(chain_plan(), TODAY)])[0].seconds_at(share) for share in SHARES]
+    assert found.today.seconds == pytest.approx([10.0 + 2 * each for each in told])
+
+
+def test_more_executors_that_are_slower_by_the_model_stay_so() -> None:
+    asked = spread_by({8: 0.1, 16: 0.1, 32: 0.1, 64: 0.1}, -0.5)
+    chances = [
+        each.chance_within(115.0) for each in executor_advice(ran(), asked, core_seconds).times
+    ]
+    assert chances == sorted(chances, reverse=True)
+    assert (chances[0] > 0.9, chances[-1] < 0.1) == (True, True)
+
+
+def whole(kinship: float, *, times: float = 1.0) -> WholeTime:
+    """A time of which P25 and P75 are a fifth off its median, which is 100 s by `times`."""
+    seconds = tuple(100.0 * times * 1.44 ** (2 * (share - 0.5)) for share in SHARES)
+    return WholeTime(TODAY, 4, seconds, kinship, extrapolating=False, cost=times)
+
+
+def test_two_times_share_no_more_error_than_either_shares_with_others() -> None:
+    alone, both = whole(0.0, times=0.8), whole(0.9, times=0.8)
+    for first, second in ((alone, whole(0.9)), (both, whole(0.0))):
+        for chance in (first.chance_faster_than(second), first.chance_cheaper_than(second)):
+            assert chance == pytest.approx(alone.chance_faster_than(whole(0.0)))
+    assert both.chance_faster_than(whole(0.9)) > alone.chance_faster_than(whole(0.0)) + 0.05
 
 
 def test_where_no_difference_can_be_told_what_ran_is_kept_and_the_rival_is_named() -> None:
@@ -248,6 +330,11 @@ def test_the_largest_task_counts_whole_beside_others_of_the_mean(tmp_path: Path)
     assert found.held_bytes == pytest.approx(4 * GIB + (at_once - 1) * mean)
 
 
+def _moved(job: JobFacts, at: int, took: int) -> JobFacts:
+    """The same at another time."""
+    return replace(job, query=replace(job.query, started_at=at, ended_at=at + took))
+
+
 def test_what_came_before_the_first_query_is_counted_once(tmp_path: Path) -> None:
     (job,), _ = log_of([FakeTask(1000, 11_000)]).jobs(tmp_path)  # a command at 1 s of its clock
     began = START.timestamp() + 15.0
@@ -258,18 +345,29 @@ def test_what_came_before_the_first_query_is_counted_once(tmp_path: Path) -> Non
     )
     shift = round(1000 * (began - 14.0)) - job.started_at
     record = ApplicationRecord()
-    record.add_job(
-        replace(job, started_at=job.started_at + shift, ended_at=job.started_at + shift + 10_000)
-    )
-    record.add_job(
-        replace(job, started_at=round(1000 * began), ended_at=round(1000 * began) + 5000)
-    )
+    record.add_job(_moved(job, job.started_at + shift, 10_000))
+    record.add_job(_moved(job, round(1000 * began), 5000))
     record.add_query(counted)
     found = record.finished()
     assert found is not None
     assert found.wall_seconds == pytest.approx(20.0)  # from the submission to the end
     assert found.beside_seconds == pytest.approx(15.0)
     assert found.narrow_seconds == pytest.approx(5.0)  # never more than the queries
+
+
+def test_a_log_tells_the_time_of_its_tasks_and_that_without_any(tmp_path: Path) -> None:
+    """Two tasks side by side from second 1 to 5, one of 3 s from second 7 on, in 10 s."""
+    stages = [[FakeTask(1000, 5000), FakeTask(1000, 5000)], [FakeTask(7000, 10_000)]]
+    (job,), _ = log_of(*stages).jobs(tmp_path)
+    record = ApplicationRecord()
+    record.add_job(job)
+    ended = datetime.fromtimestamp(job.ended_at / 1000, UTC)
+    record.add_query(replace(query(10.0), finished_at=ended))
+    found = record.finished()
+    assert found is not None
+    assert found.task_seconds == pytest.approx(11.0)
+    assert found.idle_seconds == pytest.approx(found.wall_seconds - 7.0)
+    assert found.least_seconds(1) >= 11.0
 
 
 def test_an_engine_here_is_compared_with_the_queries_alone() -> None:
@@ -328,6 +426,12 @@ def test_of_an_application_the_last_run_counts_and_the_costliest_comes_first() -
     assert "runs" not in first
 
 
+def test_shells_that_waited_for_their_user_do_not_come_before_what_works() -> None:
+    idle = ran(group="shell", wall_seconds=9000.0, beside_seconds=8990.0)
+    works = ran(group="nightly", wall_seconds=110.0, beside_seconds=10.0)
+    assert [each.group for each in newest_of_each([idle, works])] == ["nightly", "shell"]
+
+
 @pytest.mark.parametrize(
     ("name", "group"),
     [
@@ -343,3 +447,20 @@ def test_two_interactive_applications_are_two_jobs(name: str, group: str, tmp_pa
     found = record.finished()
     assert found is not None
     assert found.group == group
+
+
+def test_queries_of_unknown_rows_are_asked_about_on_no_other_engine() -> None:
+    unknown = replace(query(), origin=Origin(rows_known=0.0))
+    here = ClusterConfig(1, 4, 8 * GIB)
+    assert set(advised(ran(query()), home=here).elsewhere) != set()
+    assert advised(ran(query(), unknown), home=here).elsewhere == {}
+
+
+def test_a_size_of_which_nothing_is_known_keeps_no_deadline() -> None:
+    def estimates(questions: Sequence[SizedPlan]) -> list[Estimate]:
+        basis = Basis(RestsOn.UNKNOWN_ROWS)
+        around = partial(Estimate.around, kind=Asks.SEEN, level=0.9, inside=False, basis=basis)
+        return [around(0.0, Student(SPREAD, 1e6)) for _ in questions]
+
+    found = executor_advice(ran(), estimates, core_seconds, deadline_seconds=1e5)
+    assert found.keeps_deadline is False

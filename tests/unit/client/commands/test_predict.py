@@ -10,6 +10,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from fedperf_client.federation.enrollment import load_or_create_key
 from fedperf_client.home.config import Home
+from fedperf_client.home.store import ExecutionStore
 from fedperf_client.platforms.program import to_json
 from fedperf_client.prediction.base_models import FetchedModels
 from fedperf_client.release.ledger.ledger import PrivacyLedger
@@ -17,9 +18,12 @@ from fedperf_client.release.policy import load_policy
 from fedperf_client.release.schedule import plan_schedule
 from fedperf_client.sources.history_file import write_history
 from fedperf_client.text import progress
+from fedperf_shared.execution import ClusterConfig, Measurement, Origin
 from fedperf_shared.model.checkpoint import encode_checkpoint
 from fedperf_shared.programs.command_line import NO_ANSWER
+from fedperf_shared.workflow.vocabulary import Platform
 from tests.fakes.coordinator import membership_with
+from tests.unit.client.executions import chain_plan, make_execution
 from tests.unit.client.homes import empty_home, fedperf, with_history
 from tests.unit.client.prediction.worlds import executions_of_world
 from tests.unit.client.profiling.trials.test_profiler import program
@@ -130,6 +134,37 @@ def test_an_own_execution_is_asked_by_its_id(home: Home) -> None:
     moved = fedperf(home, "predict", "--execution", "own-3", "--platform", "spark", "--json").json()
     assert isinstance(moved, dict)
     assert moved["answers"][0]["extrapolating"]
+
+
+@pytest.mark.parametrize("command", ["predict", "advise"])
+def test_an_own_run_of_unknown_rows_keeps_no_deadline_that_it_missed(
+    command: str, empty: Home
+) -> None:
+    ran = make_execution(
+        60,
+        plan=chain_plan(1, Platform.SPARK),
+        cluster=ClusterConfig(1, 8, 2**30),
+        measurement=Measurement(60.0),
+        origin=Origin(rows_known=0.0, description="count at job.py:1"),
+    )
+    with ExecutionStore.open(empty.store) as store:
+        store.add([ran])
+    asked = (command, "--execution", ran.execution_id, "--cores", "8", "--deadline")
+    ended = fedperf(empty, *asked, "5s", "--json")
+    missed = ended.json()
+    assert isinstance(missed, dict)
+    assert ended.code == NO_ANSWER
+    if command == "predict":
+        [answer] = missed["answers"]
+        assert answer["rests_on"] == "own runs of it"
+        assert answer["p50_seconds"] == pytest.approx(60.0, rel=0.1)
+        assert answer["holds"] is False
+        assert answer["chance"] < 0.01
+    else:
+        assert missed["rests_on"] == "own runs of it"
+        assert set(missed["choice"]["platforms"]) == {"spark"}
+        assert missed["choice"]["seconds"] >= 60.0
+    assert fedperf(empty, *asked, "10m").code == 0
 
 
 def test_an_engine_without_a_cluster_is_asked_about_on_one_node(home: Home, workflow: Path) -> None:

@@ -1,18 +1,15 @@
 """What predictions are made from is kept between commands, and never trusted when stale."""
 
-import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-import fedperf_shared
 from fedperf_client.home.config import write_private
 from fedperf_client.home.store import ExecutionStore
 from fedperf_client.prediction import learnt_part
 from fedperf_client.prediction.answers import predictor_cache as kept_module
 from fedperf_client.prediction.answers.predictor_cache import KeptPredictor, open_kept
-from fedperf_client.prediction.answers.source_digest import source_digest
 from fedperf_client.prediction.base_models import FetchedModels
 from fedperf_client.prediction.columns import ExecutionColumns
 from fedperf_client.prediction.home_evidence import HomeEvidence
@@ -115,7 +112,7 @@ def test_a_changed_public_start_is_never_answered_from_an_old_file(
     assert reads == [12, 12]
 
 
-@pytest.mark.parametrize("what", ["PREDICTOR_VERSION", "FEATURE_SCHEMA_VERSION", "version"])
+@pytest.mark.parametrize("what", ["PREDICTOR_VERSION", "ENCODER_VERSION", "version"])
 def test_another_version_of_what_predicts_makes_it_stale(
     what: str, place: Place, reads: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -124,27 +121,6 @@ def test_another_version_of_what_predicts_makes_it_stale(
     place.answered()
     place.answered()
     assert reads == [12, 12]
-
-
-def test_code_that_answers_otherwise_makes_it_stale_whatever_its_version(
-    place: Place, reads: list[int], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    copy = tmp_path / "fedperf_shared"
-    shutil.copytree(fedperf_shared.__path__[0], copy)
-    monkeypatch.setattr(fedperf_shared, "__path__", [str(copy)])
-
-    def answered_by_a_new_process() -> None:
-        source_digest.cache_clear()
-        place.answered()
-
-    answered_by_a_new_process()
-    answered_by_a_new_process()
-    assert reads == [12]
-    model = copy / "model" / "inference.py"
-    model.write_text(model.read_text().replace("log", "lag"))
-    answered_by_a_new_process()
-    assert reads == [12, 12]
-    source_digest.cache_clear()
 
 
 @pytest.mark.parametrize("spoilt", [b"", b"{}", b"\x00" * 200, "cut", "flipped", "bent"])

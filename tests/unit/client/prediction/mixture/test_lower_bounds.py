@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from fedperf_client.prediction.mixture import lower_bounds
 from fedperf_client.prediction.mixture.lower_bounds import LowerBounds
 from fedperf_client.prediction.mixture.spreads import Distribution, Student
 
@@ -14,7 +15,7 @@ def heeded(
     *cut: float, ended: np.ndarray = NOTHING, median: float = 0.0, of: int = 1
 ) -> Distribution:
     bounds = LowerBounds.of([1] * len(cut), np.array(cut))
-    return bounds.heeded(of, median, BASE, ended=ended)
+    return lower_bounds.heeded(median, BASE, cut=bounds.of_configuration(of), ended=ended)
 
 
 def test_without_cut_runs_or_for_another_configuration_nothing_changes() -> None:

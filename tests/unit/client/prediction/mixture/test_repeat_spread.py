@@ -58,10 +58,17 @@ def test_one_run_counts_by_its_precision_and_many_settle_it() -> None:
 
 def test_a_mix_that_is_farther_off_than_it_claims_is_not_believed() -> None:
     once = home(np.array([1.0]))
-    near = answer(once, of_mix=1.1, variance=1e-4)
+    near = answer(once, of_mix=1.05, variance=1e-4)
     far = answer(once, of_mix=4.0, variance=1e-4)
-    assert near.log_seconds == pytest.approx(1.1, abs=0.01)
+    assert near.log_seconds == pytest.approx(1.05, abs=0.01)
     assert far.log_seconds == pytest.approx(1.0, abs=0.05)
+
+
+@pytest.mark.parametrize("of_mix", [-4.0, 0.4, 0.9, 1.2, 1.7, 9.0])
+@pytest.mark.parametrize("variance", [1e-4, 0.3])
+def test_no_mix_moves_a_run_of_exactly_this_job_by_a_tenth(of_mix: float, variance: float) -> None:
+    found = answer(home(np.array([1.0])), of_mix=of_mix, variance=variance)
+    assert abs(found.log_seconds - 1.0) < np.log(1.1)
 
 
 def test_more_runs_that_agree_make_narrower_intervals() -> None:

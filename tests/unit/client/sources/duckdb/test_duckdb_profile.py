@@ -22,7 +22,10 @@ from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import Execution, Remark
 from fedperf_shared.workflow.vocabulary import MAX_OPERATORS, OperatorKind, Platform
 from tests.fakes.duckdb_profiles import (
+    VERSIONS,
     Json,
+    Scanned,
+    Version,
     grouped,
     node_1,
     node_2,
@@ -76,20 +79,6 @@ def test_every_schema_gives_the_same_work_the_same_plan() -> None:
         assert each.plan.workflow.sources.columns == 2
         assert [o.row_bytes for o in each.plan.workflow.operators] == [8, 8, 12, 8, 8]
         assert each.plan.workflow.operators[2].key_distinct_ratio == 0.05
-
-
-def test_a_profile_before_2_counts_scanned_rows_several_times_so_they_are_not_known() -> None:
-    old = of(grouped(1))
-    assert shape(old)[0] == (K.TABLE_SOURCE, (), 100)
-    assert old.origin.rows_known == 4 / 5
-    assert of(grouped(2)).origin.rows_known == 1.0
-
-
-def test_of_files_whole_row_groups_are_read_whatever_a_filter_leaves() -> None:
-    scan = node_2("TABLE_SCAN", 10, notes={"Filters": "q", "Filename(s)": "/secret.parquet"})
-    found = of(profile_2(scan | {"rows_scanned": 10, "row_groups_scanned": 3}))
-    assert [rows for _, _, rows in shape(found)] == [3 * 122_880, 10, 10]
-    assert found.origin.rows_known == 1.0
 
 
 @pytest.mark.parametrize(("function", "steps"), [("READ_CSV_AUTO", 31), ("PARQUET_SCAN", 0)])
@@ -361,7 +350,32 @@ def _nodes(version: int) -> st.SearchStrategy[object]:
     return st.recursive(leaf, around, max_leaves=10)
 
 
+def _spoiled(scan: Json, key: str, value: object, *, is_note: bool) -> Json:
+    notes = scan["extra_info"]
+    assert isinstance(notes, dict)
+    return scan | ({"extra_info": notes | {key: value}} if is_note else {key: value})
+
+
+def _scans(version: Version, spoil: int, value: object, *, is_table: bool, rows: int) -> object:
+    """A profile of a scan in which one thing that tells of its rows is something else."""
+    scan = Scanned(rows, rows // 9, version, is_table=is_table, threads=3).node()
+    keys = ("Estimated Cardinality", "Filters", "Table", "Total Files Read", "Filename(s)", "Type")
+    counts = ("operator_rows_scanned", "rows_scanned", "row_groups_scanned")
+    names = [*((key, True) for key in keys), *((key, False) for key in counts)]
+    key, is_note = [*names, ("total_row_groups_to_scan", False)][spoil]
+    make = profile_2 if version == "2.0" else profile_1
+    return make(_spoiled(scan, key, value, is_note=is_note))
+
+
 _PROFILES = st.one_of(
+    st.builds(
+        _scans,
+        st.sampled_from(VERSIONS),
+        st.integers(0, 9),
+        _ANY | st.sampled_from(["0", "1", "9" * 15, "9" * 400, "-1"]),
+        is_table=st.booleans(),
+        rows=st.integers(0, 10**9),
+    ),
     st.builds(profile_1, _nodes(1), latency=st.floats(0, 10) | _ANY),
     st.builds(profile_2, _nodes(2), _nodes(2), io=_ANY, system=_ANY),
     st.builds(lambda key, value: {**grouped(1), key: value}, st.sampled_from([*grouped(1)]), _ANY),

@@ -1,0 +1,73 @@
+"""What is cached changes with its version alone, and is then made anew."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedperf_client.prediction import columns as columns_module
+from fedperf_client.prediction.answers import home_columns
+from fedperf_client.prediction.answers.home_columns import home_encoder
+from fedperf_shared.model import architecture, inference
+from tests.unit.client.prediction.cached_answers import (
+    ENCODER,
+    FILE,
+    PREDICTOR,
+    VERSIONS,
+    answers_now,
+    columns_now,
+)
+from tests.unit.client.public import install_start
+
+RAISE = (
+    "raise ENCODER_VERSION or PREDICTOR_VERSION, then: "
+    "python -m tests.unit.client.prediction.cached_answers"
+)
+
+
+def kept(part: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(FILE.read_bytes())[part]
+    return found
+
+
+def is_as_kept(part: str, now: dict[str, list[Any]], tolerance: float) -> bool:
+    """Floats within what libraries and processors differ by, all others exactly."""
+    before = kept(part)
+    if before.pop("version") != VERSIONS[part] or before.keys() != now.keys():
+        return False
+    return all(
+        np.allclose(now[name], values, rtol=tolerance, atol=tolerance)
+        if isinstance(values[0], float)
+        else now[name] == values
+        for name, values in before.items()
+    )
+
+
+def test_columns_change_with_the_version_of_the_encoder_alone() -> None:
+    assert is_as_kept(ENCODER, columns_now(), 1e-4), RAISE
+
+
+def test_answers_change_with_the_version_of_the_predictor_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install_start(tmp_path, monkeypatch)
+    assert is_as_kept(PREDICTOR, answers_now(), 0.02), RAISE
+
+
+def test_a_network_that_is_read_otherwise_needs_another_version(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for module in (architecture, inference):
+        if hasattr(module, "TARGET_SCALE"):
+            monkeypatch.setattr(module, "TARGET_SCALE", architecture.TARGET_SCALE * 1.01)
+    assert not is_as_kept(ENCODER, columns_now(), 1e-4)
+
+
+def test_columns_of_another_version_are_made_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = home_encoder().key
+    monkeypatch.setattr(home_columns, "ENCODER_VERSION", columns_module.ENCODER_VERSION + 1)
+    home_columns._encoder.cache_clear()
+    assert home_encoder().key != before
+    home_columns._encoder.cache_clear()

@@ -1,0 +1,342 @@
+"""Rows that a scan looked at: decided where one number fits, else a range that holds them."""
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedperf_client.home.counted_rows import RowCount
+from fedperf_client.home.store import ExecutionStore
+from fedperf_client.sources.duckdb.plan import counts_in, execution_of
+from fedperf_client.sources.duckdb.profile_file import ProfileFile
+from fedperf_client.sources.ingestion import ingest, total
+from fedperf_shared.errors import InvalidInputError
+from fedperf_shared.execution import Execution
+from tests.fakes.duckdb_profiles import (
+    VERSIONS,
+    Json,
+    Scanned,
+    node_1,
+    profile_1,
+)
+from tests.unit.client.sources.duckdb.test_duckdb_profile import AT
+
+every_version = pytest.mark.parametrize("version", VERSIONS)
+multiplying = pytest.mark.parametrize("version", ["1.1", "1.2", "1.3", "1.4"])
+
+EQUAL = ("flag='A'",)
+WHOLE = ()
+
+
+def judged(profile: Json, *others: Json) -> Execution:
+    counts: dict[str, list[RowCount]] = {}
+    for each in (count for other in (profile, *others) for count in counts_in(other)):
+        counts.setdefault(each.place, []).append(each)
+    found = lambda place: counts.get(place, [])  # noqa: E731
+    return execution_of(profile, execution_id="one", finished_at=AT, counted=found)
+
+
+def source_rows(execution: Execution) -> float:
+    return execution.plan.workflow.operators[0].output_rows
+
+
+def is_decided(execution: Execution) -> bool:
+    return execution.origin.rows_known == 1.0
+
+
+def may_be(execution: Execution, rows: float) -> bool:
+    """Whether the range of the only source holds so many rows."""
+    within = execution.origin.rows_within * 1.011
+    return source_rows(execution) / within <= rows <= source_rows(execution) * within
+
+
+@every_version
+@pytest.mark.parametrize("threads", [1, 4])
+@pytest.mark.parametrize("is_table", [True, False])
+def test_a_filter_without_statistics_tells_the_rows(
+    version: str, threads: int, is_table: bool
+) -> None:
+    scan = Scanned(600_000, 11_000, version, is_table=is_table, threads=threads)  # type: ignore[arg-type]
+    whole = replace(scan, filters=WHOLE, returned=600_000)
+    found = judged(scan.profile(), whole.profile())
+    assert is_decided(found)
+    assert source_rows(found) == pytest.approx(600_000, rel=0.01)
+    assert found.origin.rows_within == pytest.approx(1, abs=0.01)
+
+
+@multiplying
+def test_equality_on_a_table_is_a_range_until_the_table_was_read_whole(version: str) -> None:
+    scan = Scanned(600_000, 9_000, version, is_table=True, threads=4, filters=EQUAL)  # type: ignore[arg-type]
+    alone = judged(scan.profile())
+    assert not is_decided(alone)
+    assert alone.origin.rows_within > 1.5
+    assert may_be(alone, 600_000)
+    for other in (
+        replace(scan, filters=WHOLE, returned=600_000),
+        replace(scan, filters=("q<5",), returned=3),
+    ):
+        found = judged(scan.profile(), other.profile())
+        assert is_decided(found)
+        assert source_rows(found) == 600_000
+        assert not is_decided(judged(scan.profile(), replace(other, name="orders").profile()))
+
+
+def test_a_table_of_one_row_group_was_scanned_by_one_thread() -> None:
+    small = Scanned(25, 5, is_table=True, threads=4, filters=("n=2",), values=5)
+    assert is_decided(judged(small.profile()))
+    assert source_rows(judged(small.profile())) == 25
+
+
+@pytest.mark.parametrize("growth", [2, 3, 4])
+def test_a_table_that_grew_to_a_multiple_is_not_taken_for_its_former_size(growth: int) -> None:
+    before = Scanned(300_000, 300_000, is_table=True, filters=WHOLE)
+    after = Scanned(growth * 300_000, 900, is_table=True, filters=EQUAL)
+    for threads in (1, 4):
+        now = replace(after, threads=threads)
+        found = judged(now.profile(), before.profile(), replace(before, threads=threads).profile())
+        assert not is_decided(found) or source_rows(found) == growth * 300_000
+        assert may_be(found, growth * 300_000)
+
+
+@every_version
+def test_files_of_unlike_lengths_are_never_decided_by_the_first(version: str) -> None:
+    scan = Scanned(500_000, 100_000, version, files=3, first=10_000, threads=4)  # type: ignore[arg-type]
+    alone = judged(scan.profile())
+    assert not is_decided(alone)
+    assert may_be(alone, 500_000)
+    whole = replace(scan, filters=WHOLE, returned=500_000)
+    assert is_decided(judged(whole.profile()))
+    assert not is_decided(judged(scan.profile(), whole.profile()))
+    assert may_be(judged(scan.profile(), whole.profile()), 500_000)
+
+
+@pytest.mark.parametrize("version", ["1.1", "1.2"])
+def test_a_file_without_a_name_is_one_file_where_all_that_were_counted_are(version: str) -> None:
+    scan = Scanned(600_000, 11_000, version, threads=4)  # type: ignore[arg-type]
+    other = Scanned(80, 80, version, filters=WHOLE)  # type: ignore[arg-type]
+    several = Scanned(900, 900, version, filters=WHOLE, files=2, first=100)  # type: ignore[arg-type]
+    assert not is_decided(judged(scan.profile()))
+    assert source_rows(judged(scan.profile(), other.profile())) == 600_000
+    assert not is_decided(judged(scan.profile(), other.profile(), several.profile()))
+
+
+@pytest.mark.parametrize("limit", ["LIMIT", "STREAMING_LIMIT"])
+def test_what_a_limit_may_end_is_not_decided_unless_all_of_it_is_read_first(limit: str) -> None:
+    scan = Scanned(600_000, 700)
+    early = judged(scan.profile(limit, "PROJECTION"))
+    assert not is_decided(early)
+    assert may_be(early, 2_048)
+    assert is_decided(judged(scan.profile(limit, "ORDER_BY")))
+
+
+def test_what_recursion_repeats_is_not_decided() -> None:
+    found = judged(Scanned(600_000, 700).profile("RECURSIVE_CTE"))
+    assert not is_decided(found)
+
+
+def test_what_a_join_filters_while_it_runs_has_the_rows_of_its_table() -> None:
+    scan = Scanned(600_000, 84_000, is_table=True, threads=4, filters=WHOLE)
+    build = Scanned(25, 5, is_table=True, name="nation")
+    joined = profile_1(node_1("HASH_JOIN", 84_000, scan.node(), build.node()))
+    found = judged(joined)
+    assert source_rows(found) == 600_000
+    assert is_decided(found)
+    alone = judged(scan.profile())  # an index, a sample: what came out is what was read
+    assert source_rows(alone) == 84_000
+
+
+def test_a_join_that_finds_nothing_may_end_its_scan_early() -> None:
+    build = node_1("FILTER", 0, Scanned(25, 5, is_table=True, name="nation").node())
+    joined = profile_1(node_1("HASH_JOIN", 0, Scanned(600_000, 2_000).node(), build))
+    assert not is_decided(judged(joined))
+
+
+def test_files_of_a_partition_are_not_decided_by_the_first_of_all() -> None:
+    pruned: Json = {"File Filters": "(p = 2)", "Scanning Files": "1/5"}
+    assert not is_decided(judged(Scanned(600_000, 700, notes=pruned).profile()))
+
+
+def test_pruned_row_groups_are_a_part_of_the_file() -> None:
+    scan = Scanned(600_000, 100_000, "2.0").profile()
+    text = json.dumps(scan).replace('"row_groups_scanned": 5', '"row_groups_scanned": 1')
+    found = judged(json.loads(text))
+    assert not is_decided(found)
+    assert may_be(found, 122_880)
+
+
+@pytest.mark.parametrize("is_table", [True, False])
+def test_a_filter_that_1_x_forgot_is_still_in_the_estimate(*, is_table: bool) -> None:
+    fifth: Json = {"Estimated Cardinality": "120000"}
+    scan = Scanned(600_000, 84_000, is_table=is_table, threads=4, filters=WHOLE, notes=fifth)
+    build = Scanned(25, 5, is_table=True, name="nation")
+    found = judged(profile_1(node_1("HASH_JOIN", 84_000, scan.node(), build.node())))
+    assert is_decided(found) is is_table  # no five threads for a row group; of files who knows
+    assert may_be(found, 600_000)
+
+
+def test_more_threads_than_row_groups_read_several_files() -> None:
+    several = Scanned(500_000, 3_000, "1.1", files=3, first=10_000, threads=4)
+    single = Scanned(80, 80, "1.1", filters=WHOLE)
+    assert not is_decided(judged(several.profile(), single.profile()))
+
+
+def test_a_sample_counts_nothing() -> None:
+    scan = Scanned(600_000, 55_000, "1.2", is_table=True, threads=4, filters=WHOLE)
+    assert counts_in(scan.profile()) == []
+    assert len(counts_in(replace(scan, returned=600_000).profile())) == 1
+
+
+def test_a_filter_that_is_optional_in_part_may_be_in_the_estimate_or_not() -> None:
+    fifth: Json = {"Estimated Cardinality": "120000"}
+    part = ("optional: q>3 AND q<50",)
+    found = judged(Scanned(600_000, 9_000, "2.0", filters=part, notes=fifth).profile())
+    assert not is_decided(found)
+    assert may_be(found, 600_000)
+
+
+ROWS = st.integers(1, 3_000_000)
+FILTERS = st.sampled_from(
+    [
+        WHOLE,
+        EQUAL,
+        ("q<50",),
+        ("q<50 AND q>=3", "d!='x'"),
+        ("optional: s IN ('a', 'b')",),
+        ("optional: s IN ('a', 'b')", "q<50"),
+        ("q<50", *EQUAL),
+    ]
+)
+SCANS = st.builds(
+    lambda rows, share, version, **more: Scanned(
+        rows, rows if not more["filters"] else int(rows * share), version, **more
+    ),
+    ROWS,
+    st.floats(0, 1),
+    st.sampled_from(VERSIONS),
+    is_table=st.booleans(),
+    threads=st.integers(1, 24),
+    filters=FILTERS,
+    values=st.integers(1, 1000),
+    name=st.sampled_from(["lineitem", "orders"]),
+)
+
+
+@given(SCANS, st.lists(SCANS, max_size=4), st.booleans(), st.booleans())
+def test_no_wrong_number_of_rows_is_ever_called_known(
+    scan: Scanned, others: list[Scanned], forgets: bool, reads_again: bool
+) -> None:
+    """Whatever else was read, as long as the table of that name is as long as it is."""
+    around = [replace(each, name=f"other {each.name}") for each in others]
+    if reads_again:
+        around += [
+            replace(scan, filters=WHOLE, returned=scan.rows),
+            replace(scan, threads=3, filters=("q<5",), returned=0),
+        ]
+    profile = scan.profile()
+    if forgets and not scan.filters and scan.version != "2.0":  # a filter that is always true
+        said, fifth = f'"{scan.announced}"', f'"{max(scan.announced // 5, 1)}"'
+        profile = json.loads(json.dumps(profile).replace(said, fifth))
+    found = judged(profile, *(each.profile() for each in around))
+    assert may_be(found, scan.rows)
+    if is_decided(found):
+        assert source_rows(found) == pytest.approx(scan.rows, rel=0.01)
+
+
+def test_a_profile_of_a_run_that_did_not_end_is_skipped() -> None:
+    idle = {"operator_timing": 0.0, "operator_rows_scanned": 0}
+    scan = Scanned(600_000, 0).node() | idle
+    read = Scanned(25, 5, is_table=True).node()
+    aggregate = node_1("UNGROUPED_AGGREGATE", 0, scan)
+    limit = node_1("STREAMING_LIMIT", 0, scan) | idle
+    for case in (
+        profile_1(aggregate),  # an error while it scanned
+        profile_1(node_1("CROSS_PRODUCT", 0, scan, read)),  # interrupted beside a whole scan
+        profile_1(limit),  # nothing took any time
+        profile_1(node_1("INVALID", 0, read)),
+    ):
+        with pytest.raises(InvalidInputError, match="did not run to its end"):
+            judged(case)
+
+
+def test_a_scan_that_nothing_wanted_is_no_sign_of_an_error() -> None:
+    scan = Scanned(600_000, 0).node() | {"operator_timing": 0.0, "operator_rows_scanned": 0}
+    empty = node_1("EMPTY_RESULT", 0)
+    assert judged(profile_1(node_1("HASH_JOIN", 0, scan, empty)))
+    assert judged(profile_1(node_1("LIMIT", 5, Scanned(9, 5).node(), scan)))
+
+
+def test_an_explained_query_without_a_run_time_says_what_to_set() -> None:
+    explained = profile_1(node_1("EXPLAIN_ANALYZE", 0, Scanned(9, 5).node()), latency=0.0)
+    with pytest.raises(InvalidInputError, match="profiling_output"):
+        judged(explained)
+
+
+def stored_rows(store: Path) -> dict[str, tuple[float, float]]:
+    with ExecutionStore.open(store) as opened:
+        return {
+            each.execution_id: (source_rows(each), each.origin.rows_known)
+            for each in opened.executions()
+        }
+
+
+@pytest.fixture(name="profiles")
+def written(tmp_path: Path) -> list[Path]:
+    scan = Scanned(600_000, 9_000, is_table=True, threads=4, filters=EQUAL)
+    whole = replace(scan, filters=WHOLE, returned=600_000)
+    paths = [tmp_path / "1-equal.json", tmp_path / "2-whole.json"]
+    for path, each in zip(paths, (scan, whole), strict=True):
+        path.write_text(json.dumps(each.profile()))
+    return paths
+
+
+@pytest.mark.parametrize("jobs", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_another_profile_of_the_batch_decides_in_any_order(
+    tmp_path: Path, profiles: list[Path], jobs: int
+) -> None:
+    stores = [tmp_path / "one", tmp_path / "two"]
+    for store, paths in zip(stores, (profiles, profiles[::-1]), strict=True):
+        list(ingest(paths, store, jobs=jobs))
+    first, second = map(stored_rows, stores)
+    assert first == second
+    assert set(first.values()) == {(600_000.0, 1.0)}
+
+
+def test_another_profile_of_the_home_decides_and_a_dry_run_leaves_none(
+    tmp_path: Path, profiles: list[Path]
+) -> None:
+    equal, whole = profiles
+    store = tmp_path / "store"
+    dry = total(list(ingest([equal, whole], store, dry_run=True)))
+    assert dry.known_operators == dry.operators
+    with ExecutionStore.open(store) as opened:
+        assert places_in(opened, whole) == []
+    list(ingest([whole], store))
+    list(ingest([equal], store))
+    assert set(stored_rows(store).values()) == {(600_000.0, 1.0)}
+
+
+def places_in(store: ExecutionStore, path: Path) -> list[RowCount]:
+    return [
+        found for each in ProfileFile(path).counts() for found in store.counted_rows.of(each.place)
+    ]
+
+
+def test_profiles_of_one_file_decide_each_other(tmp_path: Path, profiles: list[Path]) -> None:
+    both = tmp_path / "both"
+    both.write_text("\n".join(path.read_text() for path in profiles))
+    os.utime(both, (AT.timestamp(), AT.timestamp()))
+    found = [each for each in ProfileFile(both).read() if isinstance(each, Execution)]
+    assert list(map(is_decided, found)) == [True, True]
+
+
+def test_of_one_place_the_newest_counts_stay(tmp_path: Path) -> None:
+    with ExecutionStore.open(tmp_path / "store") as store:
+        for rows in range(300):
+            store.counted_rows.add([RowCount("a", rows, rows, 1), RowCount("b", 1, 1, 1)])
+        assert max(store.counted_rows.of("a")).announced == 299
+        assert len(store.counted_rows.of("a")) == 100
+        assert store.counted_rows.of("b") == [RowCount("b", 1, 1, 1)]

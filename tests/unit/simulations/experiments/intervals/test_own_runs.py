@@ -1,0 +1,41 @@
+"""What a home says of jobs that it ran, judged on made-up runs."""
+
+import pytest
+
+from fedperf_shared.execution import Origin
+from fedperf_simulations.experiments.intervals import own_runs
+from fedperf_simulations.experiments.intervals.own_runs import (
+    ALONE_KNOWN,
+    ALONE_UNKNOWN,
+    LEFT_OUT,
+    rows_of,
+    said,
+    targets_of,
+)
+from tests.unit.client.executions import chain_plan, make_execution
+
+
+def test_an_execution_alone_in_a_home_keeps_all_targets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(own_runs, "measured_here", list)
+    unknown = Origin(rows_known=0.0, description="count at job.py:1")
+    executions = [
+        make_execution(0),
+        make_execution(60, origin=unknown),
+        make_execution(7, plan=chain_plan(1), origin=unknown),
+    ]
+    rows = rows_of(own_runs._alone(executions))
+    assert [each["situation"] for each in rows] == [ALONE_KNOWN, ALONE_UNKNOWN]
+    judged = [each for each in targets_of([], rows) if "alone, rows" in each.what]
+    assert len(judged) == 6
+    assert all(each.holds for each in judged)
+
+
+def test_the_run_that_is_judged_is_left_out_of_the_home() -> None:
+    executions = [make_execution(n, workload="often") for n in (10, 11, 12)]
+    [first] = said(executions[1:], executions[:1])
+    assert first.median_seconds == pytest.approx(12.0, rel=0.1)
+    rows = [
+        own_runs._row(LEFT_OUT, each, said([e for e in executions if e is not each], [each])[0])
+        for each in executions
+    ]
+    assert rows_of(rows)[0]["covered"] == 1.0
