@@ -29,83 +29,57 @@ _WRAPPERS = re.compile(
     r"ResultQueryStage|AdaptivePlan|Subquery.*Wrapper)$"
 )
 
-_RULES: tuple[tuple[str, OperatorKind], ...] = (
-    # what reads
-    (r"Scan (?:jdbc|JDBC).*", OperatorKind.TABLE_SOURCE),
-    (r"Scan (?:ExistingRDD|OneRowRelation|In-memory|hive).*", OperatorKind.TABLE_SOURCE),
-    (
-        r"(?:LocalTable|InMemoryTable|HiveTable|RDD|OneRowRelation|ExternalRDD)Scan.*",
-        OperatorKind.TABLE_SOURCE,
+_RULES = {
+    OperatorKind.TABLE_SOURCE: (
+        r"Scan (?:jdbc|JDBC).*|Scan (?:ExistingRDD|OneRowRelation|In-memory|hive).*|"
+        r"(?:LocalTable|InMemoryTable|HiveTable|RDD|OneRowRelation|ExternalRDD)Scan.*|"
+        r"(?:Range|CommandResult|EmptyRelation|LocalRelation)\b.*"
     ),
-    (r"(?:Range|CommandResult|EmptyRelation|LocalRelation)\b.*", OperatorKind.TABLE_SOURCE),
-    (
-        r"(?:Scan|FileScan|BatchScan|FileSourceScan|MicroBatchScan|ContinuousScan)\b.*",
-        OperatorKind.FILE_SOURCE,
+    OperatorKind.FILE_SOURCE: (
+        r"(?:Scan|FileScan|BatchScan|FileSourceScan|MicroBatchScan|ContinuousScan)\b.*|"
+        r"(?:DataScan|RowDataSourceScan|ParquetScan|OrcScan|CsvScan).*"
     ),
-    (r"(?:DataScan|RowDataSourceScan|ParquetScan|OrcScan|CsvScan).*", OperatorKind.FILE_SOURCE),
-    # joins
-    (r"CartesianProduct.*|.*NestedLoopJoin.*", OperatorKind.CROSS),
-    (r".*Join(?:Like)?(?:\(skew=true\))?(?: .*)?|CoGroup.*|FlatMapCoGroups.*", OperatorKind.JOIN),
-    # what groups
-    (r".*Aggregate.*|.*GroupingAgg.*|.*\bAgg\b.*|AggregateInPandas.*", OperatorKind.AGGREGATE),
-    (r"AggregateInArrow.*|StreamingDeduplicate.*|Deduplicate.*", OperatorKind.AGGREGATE),
-    (r".*Window.*", OperatorKind.WINDOW),
-    # order and limits
-    (r"TakeOrdered.*|TopN.*|TopK.*|.*Limit\b.*|TakeOrderedAndProject.*|.*Tail", OperatorKind.TOPK),
-    (r".*Sort(?:Order)?$|Sort .*", OperatorKind.SORT),
-    # what moves rows
-    (
-        r".*Exchange.*|.*ShuffleRead(?:er)?.*|Coalesce.*|.*ShuffleCoalesce.*|RoundRobin.*",
-        OperatorKind.EXCHANGE,
+    OperatorKind.CROSS: r"CartesianProduct.*|.*NestedLoopJoin.*",
+    OperatorKind.JOIN: r".*Join(?:Like)?(?:\(skew=true\))?(?: .*)?|CoGroup.*|FlatMapCoGroups.*",
+    OperatorKind.AGGREGATE: (
+        r".*Aggregate.*|.*GroupingAgg.*|.*\bAgg\b.*|AggregateInPandas.*|AggregateInArrow.*|"
+        r"StreamingDeduplicate.*|Deduplicate.*"
     ),
-    (r"Subquery.*|.*CoalesceBatches.*|.*CoalescePartitions.*|Repartition.*", OperatorKind.EXCHANGE),
-    # row by row
-    (r"Filter.*", OperatorKind.FILTER),
-    (
-        r"Generate.*|Expand.*|MapPartitions.*|FlatMapGroups.*|MapGroups.*|MapInPandas.*",
-        OperatorKind.FLATMAP,
+    OperatorKind.WINDOW: r".*Window.*",
+    OperatorKind.TOPK: r"TakeOrdered.*|TopN.*|TopK.*|.*Limit\b.*|TakeOrderedAndProject.*|.*Tail",
+    OperatorKind.SORT: r".*Sort(?:Order)?$|Sort .*",
+    OperatorKind.EXCHANGE: (
+        r".*Exchange.*|.*ShuffleRead(?:er)?.*|Coalesce.*|.*ShuffleCoalesce.*|RoundRobin.*|"
+        r"Subquery.*|.*CoalesceBatches.*|.*CoalescePartitions.*|Repartition.*"
     ),
-    (
-        r"(?:PythonMapIn|MapInArrow|FlatMap|PythonUDTF|ArrowEvalPythonUDTF|BatchEvalPythonUDTF).*",
-        OperatorKind.FLATMAP,
+    OperatorKind.FILTER: r"Filter.*",
+    OperatorKind.FLATMAP: (
+        r"Generate.*|Expand.*|MapPartitions.*|FlatMapGroups.*|MapGroups.*|MapInPandas.*|"
+        r"(?:PythonMapIn|MapInArrow|FlatMap|PythonUDTF|ArrowEvalPythonUDTF|BatchEvalPythonUDTF).*"
     ),
-    (
-        r"(?:Project|MapElements|SerializeFromObject|DeserializeToObject|AppendColumns).*",
-        OperatorKind.MAP,
+    OperatorKind.MAP: (
+        r"(?:Project|MapElements|SerializeFromObject|DeserializeToObject|AppendColumns).*|"
+        r".*EvalPython.*|.*ColumnarToRow.*|.*RowToColumnar.*|.*HostToGpu.*|.*ToHost.*|Host.*|"
+        r"(?:CollectMetrics|EventTimeWatermark|AttachDistributedSequence|BringBackToHost).*"
     ),
-    (
-        r".*EvalPython.*|.*ColumnarToRow.*|.*RowToColumnar.*|.*HostToGpu.*|.*ToHost.*|Host.*",
-        OperatorKind.MAP,
-    ),
-    (
-        r"(?:CollectMetrics|EventTimeWatermark|AttachDistributedSequence|BringBackToHost).*",
-        OperatorKind.MAP,
-    ),
-    (r"Union.*", OperatorKind.UNION),
-    (r"Sample.*", OperatorKind.SAMPLE),
-    # what writes
-    (
-        r"WriteFiles.*|.*Writer.*|WriteTo.*|AppendData.*|Overwrite.*|ReplaceData.*|WriteDelta.*",
-        OperatorKind.SINK,
-    ),
-    (r"(?:Atomic)?(?:Create|Replace)TableAsSelect.*|CacheTableAsSelect.*", OperatorKind.SINK),
-    (
+    OperatorKind.UNION: r"Union.*",
+    OperatorKind.SAMPLE: r"Sample.*",
+    OperatorKind.SINK: (
+        r"WriteFiles.*|.*Writer.*|WriteTo.*|AppendData.*|Overwrite.*|ReplaceData.*|WriteDelta.*|"
+        r"(?:Atomic)?(?:Create|Replace)TableAsSelect.*|CacheTableAsSelect.*|"
         r"Execute (?:Optimized)?(?:InsertInto|SaveInto|CreateDataSourceTableAsSelect|"
-        r"CreateHiveTableAsSelect|InsertAdaptor|MergeInto|WriteInto|Delete|Update).*",
-        OperatorKind.SINK,
+        r"CreateHiveTableAsSelect|InsertAdaptor|MergeInto|WriteInto|Delete|Update).*"
     ),
-    # what only changes or shows the catalogue
-    (
-        r"Execute\b.*|Show.*|Describe.*|Set.*|Create.*|Drop.*|Alter.*|Add.*|Rename.*|Truncate.*",
-        OperatorKind.COMMAND,
+    OperatorKind.COMMAND: (
+        r"Execute\b.*|Show.*|Describe.*|Set.*|Create.*|Drop.*|Alter.*|Add.*|Rename.*|Truncate.*|"
+        r"(?:Cache|Uncache|Refresh|Analyze|Repair|Call|Explain|Recover|Load|Delete|Update|"
+        r"Merge)\b.*|(?:CacheTable|UncacheTable|RefreshTable|DeleteFromTable).*"
     ),
-    (
-        r"(?:Cache|Uncache|Refresh|Analyze|Repair|Call|Explain|Recover|Load|Delete|Update|Merge)\b.*",
-        OperatorKind.COMMAND,
-    ),
-    (r"(?:CacheTable|UncacheTable|RefreshTable|DeleteFromTable).*", OperatorKind.COMMAND),
-)
-_KINDS = tuple((re.compile(pattern), kind) for pattern, kind in _RULES)
+}
+"""Names of what reads, joins, groups, orders, moves, changes rows, writes, and of commands; the
+first that fits counts."""
+
+_KINDS = tuple((re.compile(pattern), kind) for kind, pattern in _RULES.items())
 
 _TEXT = re.compile(r"(?:File)?Scan (?:csv|json|text)\b.*|BatchScan (?:csv|json|text)\b.*|CsvScan.*")
 _PYTHON = re.compile(r".*(?:EvalPython|InPandas|InArrow|PythonMapIn|PythonUDTF|PythonRDD).*")
