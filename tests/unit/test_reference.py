@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, fields, replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -14,7 +14,7 @@ from fedperf_client.home.config import Home
 from fedperf_client.home.store import ExecutionStore
 from fedperf_client.platforms.operations.catalogue import AnyOperation
 from fedperf_client.prediction.mixture.matched_folds import Asks
-from fedperf_shared.execution import ClusterConfig, Origin
+from fedperf_shared.execution import ClusterConfig, Measurement, Origin
 from tests.pages import REFERENCE
 from tests.unit.client.advice.test_executor_sizes import GIB, ran
 from tests.unit.client.advice.test_executor_sizes import advised as executors_advised
@@ -64,13 +64,20 @@ def asked(home: Home, *words: object) -> Any:
 
 
 def test_facts_of_predict(home: Home) -> None:
-    found = asked(home, "predict", "workflow.json", "--cores", "2,4", "--deadline", "1h")
+    times = enumerate((60, 61, 59, 62, 240, 238))
+    with ExecutionStore.open(home.store) as store:
+        for number, seconds in times:
+            source = Origin(source="spark 3.4" if seconds < 100 else "spark 3.5")
+            made = make_execution(number, workload="w", origin=source)
+            store.add([replace(made, measurement=Measurement(seconds))])
+    words = ("--cores", "2,4", "--at", "rows=2x", "--deadline", "1h")
+    found = asked(home, "predict", "execution-5", *words)
     assert named("`fedperf predict`") == set(keys_of(found))
 
 
 def test_facts_of_predict_about_a_campaign(home: Home) -> None:
     with_nightly(home)
-    words = ("--set", "rows=200000,workers=1", "--deadline", "1h")
+    words = ("--at", "rows=200000,workers=1", "--deadline", "1h")
     found = asked(home, "predict", "--campaign", "nightly", *words)
     own = set(keys_of(found)) - {"rows", "workers"} - set(found["members"])
     assert named("`fedperf predict --campaign`") == own

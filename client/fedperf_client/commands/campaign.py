@@ -42,6 +42,7 @@ def profile(
     """
     from fedperf_client.home.store import ExecutionStore
     from fedperf_client.profiling.campaign import command
+    from fedperf_client.profiling.campaign.components import unused_columns
     from fedperf_client.profiling.campaign.definition import load_campaign
     from fedperf_client.profiling.campaign.files import keep_definition
     from fedperf_client.profiling.campaign.readiness import missing_parts
@@ -54,6 +55,7 @@ def profile(
     if dry_run:
         if problems := missing_parts(wanted, os.environ):
             raise WrongSettingsError(str(campaign), problems)
+        unused = unused_columns(wanted.settings.component, tuple(wanted.grid.columns))
         facts: dict[str, object] = {
             "name": wanted.name,
             "campaign": wanted.campaign_id[:12],
@@ -62,9 +64,13 @@ def profile(
             "measured": ", ".join(wanted.targets),
             "trials": planned.trials,
             "done": planned.settled,
+            "unused_columns": unused,
         }
         if not json and wanted.settings.run.retries:
             facts["trials"] = f"{planned.trials}, more where one is noisy or fails: it runs again"
+        if not json:
+            told = f"{', '.join(unused)}: no component is told, so nothing varies with it"
+            facts["unused_columns"] = told if unused else "none"
         show(facts, json=json)
         return
     keep_definition(home.directory, wanted, campaign)
@@ -161,5 +167,5 @@ def _times_found(summary: "Summary") -> dict[str, str]:
     return {
         "fastest": f"{duration_text(least)} at {columns(first)}",
         "slowest": f"{duration_text(most)} at {columns(last)}",
-        "ask": f"fedperf predict --campaign {summary.campaign.name} --set {columns(last)}",
+        "ask": f"fedperf predict --campaign {summary.campaign.name} --at {columns(last)}",
     }

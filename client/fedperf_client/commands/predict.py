@@ -15,24 +15,30 @@ from fedperf_client.commands.home_option import Json, now
 from fedperf_client.commands.home_option import home_of as _home
 from fedperf_client.commands.views.campaign_answers import show_campaign
 from fedperf_client.commands.views.gain_figures import show_curve, show_held_out, ways_told
+from fedperf_client.commands.views.plan_answers import AnswerNotes, show_plan_answers
 from fedperf_client.text.progress import progress_bar
 from fedperf_shared.programs.command_line import NO_ANSWER, show_rows
 
 if TYPE_CHECKING:
-    from fedperf_client.drift.streams import StreamDrift
     from fedperf_client.home.config import Home
     from fedperf_client.home.store import ExecutionStore
     from fedperf_client.prediction.answers.predictor_cache import KeptPredictor
-    from fedperf_client.prediction.answers.time_scope import TimeScope
-    from fedperf_client.prediction.answers.what_if import WhatIfAnswer
+    from fedperf_client.text.workflow_file import WrittenWorkflow
     from fedperf_shared.execution import ClusterConfig, Execution
     from fedperf_shared.workflow.graph import Plan
+
+MOST_RUNS = 200
+"""Own runs of a job that are looked at for what is known beside their times, the newest ones."""
 
 
 def predict(
     context: typer.Context,
     workflow: Annotated[
-        Path | None, typer.Argument(help="Workflow as JSON; docs/data-engineer.md shows the form.")
+        Path | None,
+        typer.Argument(
+            help="Workflow as JSON, as docs/data-engineer.md or runs show ID --json have it; - for "
+            "standard input. An id of an own execution counts as --execution."
+        ),
     ] = None,
     execution: Annotated[
         str | None,
@@ -50,74 +56,108 @@ def predict(
         str | None,
         typer.Option(help="Campaign that was profiled: its file, or its name in this home."),
     ] = None,
-    columns: Annotated[
+    at: Annotated[
         list[str] | None,
-        typer.Option("--set", help="Columns of the campaign, like rows=3200000,workers=1,2,4."),
+        typer.Option(
+            help="Size of the input, like rows=2x, rows=5e6 or bytes=10GB; of a campaign its "
+            "columns, like rows=3.2M,workers=1,2,4."
+        ),
     ] = None,
+    columns: Annotated[list[str] | None, typer.Option("--set", hidden=True)] = None,
     plot: Annotated[Path | None, typer.Option(help="Draw a .png or .html file.")] = None,
     json: Json = False,
 ) -> None:
     """Predict how long a workflow takes, how sure that is, and whether a deadline will hold.
 
-    With --campaign it is a job that was profiled, at any values of its columns. P50 is the
-    median, P90 what nine of ten executions stay below. A question outside of what was seen is
-    marked as extrapolating, and its interval is wider. Exit code 7: nothing that was asked
-    about keeps the deadline.
+    With --at it is the same work on more or less data. With --campaign it is a job that was
+    profiled, at any values of its columns. P50 is the median, P90 what nine of ten executions stay
+    below. A question outside of what was seen is marked as extrapolating, and its interval is
+    wider. Exit code 7: nothing that was asked about keeps the deadline, or none is promised so far
+    from all that ran.
     """
     from fedperf_client.drift.streams import recent_drift
     from fedperf_client.home.config import write_private
     from fedperf_client.home.store import ExecutionStore
     from fedperf_client.pictures.charts import draw_prediction, require_chart_file
+    from fedperf_client.prediction.answers.explanation import same_work
+    from fedperf_client.prediction.answers.input_sizes import sizes_asked
+    from fedperf_client.prediction.answers.own_runs import Disturbance, JobChange
     from fedperf_client.prediction.answers.time_scope import time_scope
-    from fedperf_client.prediction.answers.what_if import answers, parse_cores, parse_duration
-    from fedperf_shared.execution import KnownJob
+    from fedperf_client.prediction.answers.what_if import (
+        answers,
+        grown_answers,
+        parse_cores,
+        parse_duration,
+    )
+    from fedperf_shared.execution import KnownJob, SizedPlan
 
     if [workflow, execution, campaign].count(None) != 2:  # noqa: PLR2004 (of three)
         raise typer.BadParameter("name a workflow file, --execution or --campaign, one of them")
-    home = _home(context)
+    home, asked_at = _home(context), [*(at or ()), *(columns or ())]
     if campaign is not None:
         if (cores, nodes, platform, plot) != (None, None, None, None):
-            raise typer.BadParameter("--campaign goes with --set, --deadline and --json alone")
-        show_campaign(home, campaign, columns or [], deadline, json=json)
+            raise typer.BadParameter("--campaign goes with --at, --deadline and --json alone")
+        show_campaign(home, campaign, asked_at, deadline, json=json)
         return
-    if columns:
-        raise typer.BadParameter("--set names columns of a --campaign")
+    inputs = sizes_asked(asked_at)
     numbers = None if cores is None else parse_cores(cores)
     node_numbers = None if nodes is None else parse_cores(nodes, "--nodes")
     seconds = None if deadline is None else parse_duration(deadline)
     if plot is not None:
         require_chart_file(plot)
+        if len(inputs) > 1:
+            raise typer.BadParameter("--plot draws one size of the input")
     with ExecutionStore.open_to_read(home.store) as store:
         _require_no_campaign(home, workflow)
         plan, cluster_or, own = _asked(store, workflow, execution, platform)
+        runs = _runs_like(store, own, plan)
+        load = Disturbance.of([each for each in runs if same_work(each.plan, plan)])
         with opened_kept(home, store, json=json) as kept:
             cluster = cluster_or(kept.usual_for(plan))
             is_as_it_ran = own is not None and platform is None
             job = None if own is None else KnownJob.of(own)
             job = job if job is None or is_as_it_ran else job.elsewhere()
             sizes = _sizes(plan, cluster, numbers, node_numbers, kept, is_as_it_ran=is_as_it_ran)
-            found = answers(
-                kept.predictor,
-                plan,
-                cluster,
-                sizes,
-                job=job,
-                deadline_seconds=seconds,
+            found = (
+                grown_answers(
+                    kept.predictor,
+                    plan,
+                    cluster,
+                    sizes,
+                    inputs,
+                    job=job,
+                    ran=[SizedPlan(each.plan, each.cluster, KnownJob.of(each)) for each in runs],
+                    load=load.half_width,
+                    deadline_seconds=seconds,
+                )
+                if inputs
+                else answers(
+                    kept.predictor,
+                    plan,
+                    cluster,
+                    sizes,
+                    job=job,
+                    load=load.half_width,
+                    deadline_seconds=seconds,
+                )
             )
             kept.keep(write_private)
         say_if_nothing_is_known(kept)
         if plot is not None:
-            draw_prediction(plot, found, _points(store, plan, own), deadline_seconds=seconds)
-    drift = recent_drift(kept.predictor.candidates.drifts, plan, now=now())
-    of_nodes = node_numbers is not None and (numbers is None or len(numbers) == 1)
-    scope = time_scope(plan, own)
-    _show_answers(
+            draw_prediction(plot, found, _points(runs, plan), deadline_seconds=seconds)
+        change = None if own is None else kept.change_of(own.workload)
+        since = [] if change is None else store.numbered([change.first])
+    show_plan_answers(
         found,
+        AnswerNotes(
+            scope=time_scope(plan, own),
+            drift=recent_drift(kept.predictor.candidates.drifts, plan, now=now()),
+            change=None if change is None else JobChange(change, since[0].origin.source),
+            load=load,
+            has_estimates=plan.workflow.rows_are_estimates,
+        ),
         seconds,
-        drift,
-        scope=scope,
-        has_estimates=plan.workflow.rows_are_estimates,
-        of_nodes=of_nodes,
+        of_nodes=node_numbers is not None and (numbers is None or len(numbers) == 1),
         json=json,
     )
     if plot is not None and not json:
@@ -225,7 +265,7 @@ def _require_no_campaign(home: "Home", workflow: Path | None) -> None:
     if workflow is not None and not workflow.exists() and journals_of(home.directory, name):
         raise InvalidInputError(
             f"{name} is no workflow file but a campaign of this home; ask about it with: "
-            f"fedperf predict --campaign {name} --set COLUMN=VALUE,..."
+            f"fedperf predict --campaign {name} --at COLUMN=VALUE,..."
         )
 
 
@@ -236,18 +276,59 @@ def _asked(
     store: "ExecutionStore", workflow: Path | None, execution: str | None, platform: str | None
 ) -> "tuple[Plan, _ClusterOr, Execution | None]":
     """The plan, how its resources follow from the usual ones, and the own execution named."""
-    from fedperf_client.text.workflow_file import read_workflow_file
+    from fedperf_client.home.execution_ids import UnknownExecutionError
+    from fedperf_client.text.workflow_file import (
+        STANDARD_INPUT,
+        InvalidWorkflowFileError,
+        read_workflow_file,
+    )
     from fedperf_shared.workflow.graph import Plan
     from fedperf_shared.workflow.vocabulary import platform_of
 
-    if workflow is not None:
+    if workflow is not None and (workflow == STANDARD_INPUT or workflow.exists()):
         written = read_workflow_file(workflow, platform=platform)
-        return written.plan, written.cluster_or, None
-    own = store.find(str(execution))
+        return written.plan, written.cluster_or, _stored(store, written, platform)
+    try:
+        own = store.find(str(workflow if execution is None else execution))
+    except UnknownExecutionError as error:
+        if workflow is None:
+            raise
+        raise InvalidWorkflowFileError(
+            f"{workflow} does not exist: it is neither a file nor how the id of an own execution "
+            "begins; fedperf runs lists those"
+        ) from error
     if platform is None:
         return own.plan, lambda _: own.cluster, own
     moved = Plan.on_one_platform(own.plan.workflow, platform_of(platform))
     return moved, lambda _: own.cluster, own
+
+
+def _stored(
+    store: "ExecutionStore", written: "WrittenWorkflow", platform: str | None
+) -> "Execution | None":
+    """The execution that a file shows; None where it is not stored, or its plan is another now."""
+    from fedperf_client.home.execution_ids import UnknownExecutionError
+
+    if not written.execution_id:
+        return None
+    try:
+        own = store.find(written.execution_id)
+    except UnknownExecutionError:
+        return None
+    is_same = own.plan == written.plan if platform is None else True
+    return own if is_same and own.plan.workflow == written.plan.workflow else None
+
+
+def _runs_like(store: "ExecutionStore", own: "Execution | None", plan: "Plan") -> "list[Execution]":
+    """The newest own runs of that job that ended well, of the plan's shape, at any size."""
+    from fedperf_client.home.selection import Selection
+    from fedperf_client.prediction.answers.explanation import same_shape
+    from fedperf_shared.execution import ExecutionStatus
+
+    if own is None:
+        return []
+    chosen = Selection(workload=own.workload, status=ExecutionStatus.OK)
+    return [each for each in store.newest(MOST_RUNS, chosen) if same_shape(each.plan, plan)]
 
 
 def _sizes(
@@ -298,58 +379,12 @@ def say_if_nothing_is_known(kept: "KeptPredictor") -> None:
         )
 
 
-def _points(
-    store: "ExecutionStore", plan: "Plan", own: "Execution | None"
-) -> list[tuple[int, float]]:
-    """Cores and seconds of own executions of that workload, at about that size."""
+def _points(runs: "Sequence[Execution]", plan: "Plan") -> list[tuple[int, float]]:
+    """Cores and seconds of own executions, at about that size."""
     from fedperf_client.prediction.answers.explanation import same_work
 
-    candidates = store.executions(workload=None if own is None else own.workload)
     return [
         (each.cluster.cores, each.measurement.runtime_seconds)
-        for each in candidates
-        if each.is_ok and each.measurement is not None and same_work(each.plan, plan)
+        for each in runs
+        if each.measurement is not None and same_work(each.plan, plan)
     ]
-
-
-def _show_answers(
-    found: "Sequence[WhatIfAnswer]",
-    deadline: float | None,
-    drift: "StreamDrift | None",
-    *,
-    scope: "TimeScope",
-    has_estimates: bool,
-    of_nodes: bool,
-    json: bool,
-) -> None:
-    from fedperf_client.prediction.answers.what_if import (
-        enough,
-        measured_beside,
-        no_difference,
-        smallest_that_holds,
-        verdict,
-    )
-    from fedperf_shared.programs.command_line import show
-
-    if json:
-        facts: dict[str, object] = {"answers": [each.as_row() for each in found]}
-        least = enough(found)
-        facts["enough_cores"] = None if least is None else least[0].cores
-        facts["drift"] = None if drift is None else drift.as_row()
-        facts |= {"times_of": scope.times_of, "startup_seconds": scope.startup_seconds}
-        facts["rows_are_estimates"] = has_estimates
-        if deadline is not None:
-            facts |= {"deadline_seconds": deadline, "smallest_cores": smallest_that_holds(found)}
-        show(facts, json=True)
-        return
-    show_rows([each.as_line() for each in found], json=False, empty="")
-    typer.echo(scope.sentence)
-    if has_estimates:
-        typer.echo("rows between operators are estimates, which intervals count in")
-    if drift is not None:
-        typer.echo(f"note: {drift.stream_name} is {drift.sentence}, which is counted in")
-    for words in (measured_beside(found), no_difference(found)):
-        if words:
-            typer.echo(words)
-    if deadline is not None:
-        typer.echo(verdict(found, deadline, of_nodes=of_nodes))

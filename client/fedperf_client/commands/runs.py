@@ -22,7 +22,7 @@ from fedperf_client.commands.views.execution_facts import (
     LONGEST_NAME,
     facts_of,
     line_of,
-    operators_of,
+    plan_of,
     readable_facts_of,
 )
 from fedperf_shared.errors import InvalidInputError, StorageError
@@ -108,7 +108,7 @@ def show_one(
     with ExecutionStore.open_to_read(home_of(context).store) as store:
         found = store.find(execution)
     if json:
-        show({**facts_of(found), "plan": operators_of(found)}, json=True)
+        show({**facts_of(found), **plan_of(found)}, json=True)
         return
     show(readable_facts_of(found), json=False)
     if found.origin.operator_seconds:

@@ -22,7 +22,7 @@ from fedperf_shared.workflow.vocabulary import OperatorKind, Platform
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
-ENCODER_VERSION = 1
+ENCODER_VERSION = 2
 """Of all code between an execution and its columns: features, the model that ships, cells of the
 basis and this module. Columns that another version encoded are made anew. A test holds what this
 version makes of some executions (`test_encoder_version`): whoever changes that raises it."""
@@ -40,6 +40,7 @@ class ExecutionColumns:
         number: by which the store finds it.
         finished_at: whole microseconds since 1970.
         workload: the same for executions of one workload.
+        source: the same for those that one program in one version recorded.
         is_ok: whether it ended well; others are lower bounds.
         log_seconds: natural log of the measured wall seconds.
         cell: of the public basis.
@@ -56,6 +57,7 @@ class ExecutionColumns:
     number: Ints
     finished_at: Ints
     workload: Ints
+    source: Ints
     is_ok: Mask
     log_seconds: Floats
     cell: Ints
@@ -171,6 +173,7 @@ def encoded(executions: Sequence[Execution], start: PredictLog) -> dict[str, NDA
         "number": whole([place for place, _, _ in told]),
         "finished_at": whole([_micros(each.finished_at) for _, each, _ in told]),
         "workload": whole([number_of(each.workload.encode()) for _, each, _ in told]),
+        "source": whole([number_of(each.origin.source.encode()) for _, each, _ in told]),
         "is_ok": np.array([each.is_ok for _, each, _ in told], np.bool_),
         "log_seconds": floats([math.log(of.runtime_seconds) for _, _, of in told]),
         "cell": samples.cells,

@@ -14,6 +14,7 @@ from fedperf_client.drift.streams import StreamDrift, streams_of, streams_until
 from fedperf_client.prediction.columns import (
     ExecutionColumns,
     Ints,
+    Mask,
     numbered,
     platform_sets,
     unpacked_pairs,
@@ -21,7 +22,12 @@ from fedperf_client.prediction.columns import (
 from fedperf_client.prediction.evidence import Samples
 from fedperf_client.prediction.learnt_part import learnt_part, learnt_until
 from fedperf_client.prediction.mixture.intervals import Ends, Hull, Pair
-from fedperf_client.prediction.mixture.level_shifts import as_of_today, observed_in
+from fedperf_client.prediction.mixture.level_shifts import (
+    WorkloadChange,
+    as_of_today,
+    observed_in,
+    workload_changes,
+)
 from fedperf_client.prediction.mixture.lower_bounds import LowerBounds
 from fedperf_client.prediction.mixture.matched_folds import Places
 from fedperf_client.prediction.mixture.mixture import KnownRuns
@@ -31,6 +37,9 @@ from fedperf_shared.execution import ClusterConfig
 from fedperf_shared.workflow.vocabulary import NAMED_PLATFORMS, OperatorKind, Platform
 
 _ROWS_AT_ONCE = 2**15
+
+_BEFORE = 0x5BF0_3635_1A2C_97E1
+"""Makes of a configuration's number that of its runs before a change."""
 
 Clusters = Mapping[Platform, tuple[ClusterConfig, ...]]
 
@@ -48,6 +57,7 @@ class HomeFacts:
         cut_short: those that did not end well.
         apart: those that answer for their own jobs alone, however they ended; not in `repeats`
             and `cut_short`.
+        changes: of single workloads, found in all.
     """
 
     hull: Hull
@@ -56,6 +66,7 @@ class HomeFacts:
     drifts: tuple[StreamDrift, ...]
     cut_short: LowerBounds
     apart: RunsApart
+    changes: tuple[WorkloadChange, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -87,23 +98,34 @@ class HomeEvidence:
         alarms = [int(each.rows[c.noticed]) + 1 for each in streams for c in each.changes]
         until = learnt_until(len(ended), max(alarms, default=0))
         then = streams if until == len(ended) else streams_until(observed, streams, until)
-        chosen = learnt_part(ended.take(np.arange(until)))
+        part = ended.take(np.arange(until))
+        chosen = learnt_part(part)
         learnt = ended.take(chosen)
         pairs = _Pairs.of(ended)
         kinds = platform_sets(pairs.platforms[:, list(NAMED_PLATFORMS)])
         repeated, bounds = ended.job == 0, cut.take(cut.job == 0)
-        today = as_of_today(ended.log_seconds, streams)
+        level = as_of_today(ended.log_seconds, streams)
+        today, is_moved, changes = workload_changes(ended, kinds, level)
+        configurations = _as_they_are(ended.configuration, is_moved)
+        then_level = as_of_today(ended.log_seconds, then)[:until]
+        alone = everything.take(everything.is_ok & ~everything.teaches)
+        alone_today, _, of_alone = workload_changes(alone, _kinds(alone), alone.log_seconds)
+        log_seconds = everything.log_seconds.copy()
+        log_seconds[everything.is_ok & everything.teaches] = today
+        log_seconds[everything.is_ok & ~everything.teaches] = alone_today
+        apart = everything.job != 0
         return cls(
             learnt,
-            as_of_today(ended.log_seconds, then)[chosen],
+            workload_changes(part, kinds[:until], then_level)[0][chosen],
             _groups(learnt),
             HomeFacts(
                 _hull(ended, pairs),
-                Repeats.of(ended.configuration[repeated], kinds[repeated], today[repeated]),
+                Repeats.of(configurations[repeated], kinds[repeated], today[repeated]),
                 _clusters(ended, pairs.platforms),
                 tuple(drift for stream in streams for drift in stream.drifts),
                 LowerBounds.of(bounds.configuration.tolist(), bounds.log_seconds),
-                _runs_apart(everything.take(everything.job != 0)),
+                _runs_apart(everything.take(apart), log_seconds[apart]),
+                (*changes, *of_alone),
             ),
         )
 
@@ -127,7 +149,11 @@ class HomeEvidence:
         return KnownRuns(samples, self.log_seconds, places, self.groups)
 
 
-def _runs_apart(columns: ExecutionColumns) -> RunsApart:
+def _kinds(columns: ExecutionColumns) -> Ints:
+    return platform_sets(_Pairs.of(columns).platforms[:, list(NAMED_PLATFORMS)])
+
+
+def _runs_apart(columns: ExecutionColumns, log_seconds: Floats) -> RunsApart:
     rows = np.argsort(columns.job, kind="stable")
     return RunsApart(
         columns.job[rows],
@@ -136,8 +162,17 @@ def _runs_apart(columns: ExecutionColumns) -> RunsApart:
         columns.mark[rows],
         np.log(columns.cores[rows]),
         columns.is_ok[rows],
-        columns.log_seconds[rows],
+        log_seconds[rows],
     )
+
+
+def _as_they_are(configurations: Ints, is_moved: Mask) -> Ints:
+    """Configurations, where runs from before a change stand apart from those since, if there are.
+
+    What a job takes since is known from its runs since; older ones tell how repeats differ.
+    """
+    has_newer = np.isin(configurations, configurations[~is_moved])
+    return np.where(is_moved & has_newer, configurations ^ _BEFORE, configurations)
 
 
 def _groups(learnt: ExecutionColumns) -> Ints:

@@ -20,11 +20,15 @@ Kinds, classes, complexities and platforms are the words of
 estimated (`workflow.estimates`), and so are widths. `inputs` are names, or numbers of
 operators from 0 on. Names stay here: a plan holds none.
 
+What `fedperf runs show --json` prints is taken as well: there the operators stand under `plan`, and
+the cluster is that of the run. `-` is standard input.
+
 Refused, with the operator named: unknown words and keys, missing sizes, numbers that no
 workflow can have, more rows after a filter than before it, inputs that do not exist, cycles.
 """
 
 import json
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
@@ -34,7 +38,7 @@ from typing import Annotated, NoReturn, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fedperf_shared.errors import InvalidInputError
-from fedperf_shared.execution import ClusterConfig
+from fedperf_shared.execution import MAX_QUERIES_BEFORE, ClusterConfig
 from fedperf_shared.programs.wrong_keys import problems_of
 from fedperf_shared.workflow.estimates import with_estimates
 from fedperf_shared.workflow.graph import (
@@ -58,6 +62,11 @@ _NEVER_MORE_ROWS = frozenset(
 )
 """Kinds that drop rows or keep them, whatever their parameters."""
 MAX_FILE_BYTES = 8 * 2**20
+
+STANDARD_INPUT = Path("-")
+
+_OF_RUNS_SHOW = {"operator", "output_bytes", "seconds"}
+"""What `fedperf runs show` tells of an operator beside what it is."""
 
 _Word = TypeVar("_Word", bound=IntEnum)
 _Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
@@ -105,6 +114,7 @@ class ClusterEntry(_Entry):
     cores: Annotated[int, Field(strict=True, ge=1, le=1_000_000)] | None = None
     memory_gib: Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)] | None = None
     machine_speed: Annotated[float, Field(gt=0, le=1e3, allow_inf_nan=False)] | None = None
+    queries_before: Annotated[int, Field(strict=True, ge=0, le=MAX_QUERIES_BEFORE)] = 0
 
 
 class WorkflowEntry(_Entry):
@@ -123,10 +133,12 @@ class WrittenWorkflow:
     Attributes:
         plan: the workflow with a platform for every operator.
         cluster: resources, as far as the file names them.
+        execution_id: of the execution that it is the plan of; None where a person wrote it.
     """
 
     plan: Plan
     cluster: ClusterEntry
+    execution_id: str | None = None
 
     def cluster_or(self, usual: ClusterConfig) -> ClusterConfig:
         """The resources named, and those of `usual` where none are."""
@@ -137,6 +149,7 @@ class WrittenWorkflow:
             cores=named.cores or usual.cores,
             memory_bytes=usual.memory_bytes if memory is None else max(1, round(memory * GIB)),
             machine_speed=named.machine_speed or usual.machine_speed,
+            queries_before=named.queries_before,
         )
 
 
@@ -153,7 +166,7 @@ def read_workflow_file(
     Raises:
         InvalidWorkflowFileError: see the module.
     """
-    entry = _entry(path)
+    entry, execution_id = _entry(path)
     places = _places(entry.operators, path)
     operators = tuple(
         _operator(each, _title(each, number), places, path)
@@ -168,20 +181,25 @@ def read_workflow_file(
     try:
         sources = SourceStatistics(**entry.sources.model_dump())
         written = Workflow(operators, sources)
-        _require_fewer_rows(entry.operators, written, path)
+        if execution_id is None:  # what an engine counted may be otherwise
+            _require_fewer_rows(entry.operators, written, path)
         rows = [n for n, each in enumerate(entry.operators) if each.output_rows is None]
         widths = [n for n, each in enumerate(entry.operators) if each.row_bytes is None]
         workflow = with_estimates(written, rows, widths)
-        return WrittenWorkflow(Plan(workflow, platforms), entry.cluster)
+        return WrittenWorkflow(Plan(workflow, platforms), entry.cluster, execution_id)
     except InvalidWorkflowError as error:
         titles = [_title(each, number) for number, each in enumerate(entry.operators)]
         raise InvalidWorkflowFileError(f"{path}: {_with_names(str(error), titles)}") from error
 
 
-def _entry(path: Path) -> WorkflowEntry:
+def _entry(path: Path) -> tuple[WorkflowEntry, str | None]:
+    """What a file says, and the id of the execution that it shows, if it does."""
     try:
-        with path.open("rb") as file:
-            data = file.read(MAX_FILE_BYTES + 1)
+        if path == STANDARD_INPUT:
+            data = sys.stdin.buffer.read(MAX_FILE_BYTES + 1)
+        else:
+            with path.open("rb") as file:
+                data = file.read(MAX_FILE_BYTES + 1)
     except FileNotFoundError:
         raise InvalidWorkflowFileError(f"{path} does not exist") from None
     except OSError as error:
@@ -199,11 +217,31 @@ def _entry(path: Path) -> WorkflowEntry:
             f"{path} is a program, whose rows are counted before anything is predicted: ask with "
             f"fedperf advise {path} --data DIRECTORY"
         )
+    execution_id = None
+    if isinstance(content, Mapping) and isinstance(content.get("plan"), list):
+        execution_id, content = str(content.get("id", "")), _of_shown(content)
     try:
-        return WorkflowEntry.model_validate(content)
+        return WorkflowEntry.model_validate(content), execution_id
     except ValidationError as error:
         found = problems_of(error, WorkflowEntry, content, {"operators": _written_title})
         raise InvalidWorkflowFileError(f"{path}: {_together(found)}") from error
+
+
+def _of_shown(content: Mapping[str, object]) -> dict[str, object]:
+    """What `fedperf runs show --json` says of an execution, as a workflow is written."""
+    shown = content["plan"]
+    operators = [
+        {key: value for key, value in each.items() if key not in _OF_RUNS_SHOW}
+        if isinstance(each, Mapping)
+        else each
+        for each in (shown if isinstance(shown, list) else [])
+    ]
+    names = ("nodes", "cores", "machine_speed", "queries_before")
+    cluster = {name: content[name] for name in names if name in content}
+    memory = content.get("memory_bytes")
+    if isinstance(memory, int | float):
+        cluster["memory_gib"] = memory / GIB
+    return {"operators": operators, "sources": content.get("sources", {}), "cluster": cluster}
 
 
 def _not_a_number(name: str) -> NoReturn:

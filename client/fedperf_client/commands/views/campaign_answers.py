@@ -51,7 +51,11 @@ def show_campaign(
         if seconds is not None:
             for line in predictions.verdicts(campaign.grid, found, seconds):
                 typer.echo(line)
+        for reason in dict.fromkeys(each.no_promise for each in found if each.no_promise):
+            typer.echo(f"no promise: {reason}")
         typer.echo(_sentence(measured, predictor))
+        if measured.load.sentence:
+            typer.echo(f"note: {measured.load.sentence}")
     if seconds is not None and not any(each.holds for each in found):
         raise typer.Exit(NO_ANSWER)
 
@@ -62,6 +66,7 @@ def _rests_on(measured: "CampaignMeasurements", predictor: "TablePredictor") -> 
         "configurations": measured.configurations,
         "timed_out": len(measured.stopped_seconds),
         "failed": measured.failed,
+        "load": measured.load.as_row(),
         "members": predictor.members,
     }
 

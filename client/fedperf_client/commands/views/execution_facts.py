@@ -5,6 +5,7 @@ so that they command neither terminal nor markup, and cut where they are long.
 """
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from fedperf_shared.programs.command_line import shortened
@@ -94,8 +95,17 @@ def line_of(execution: "Execution", short_id: str) -> dict[str, object]:
     }
 
 
-def operators_of(execution: "Execution") -> list[dict[str, object]]:
-    """Every operator, for programs; `seconds` are sums over its tasks or threads."""
+def plan_of(execution: "Execution") -> dict[str, object]:
+    """The plan, for programs; `fedperf predict` reads it with the facts as a workflow."""
+    return {
+        "machine_speed": execution.cluster.machine_speed,
+        "sources": asdict(execution.plan.workflow.sources),
+        "plan": _operators_of(execution),
+    }
+
+
+def _operators_of(execution: "Execution") -> list[dict[str, object]]:
+    """Every operator; `seconds` are sums over its tasks or threads."""
     plan = execution.plan
     operators = plan.workflow.operators
     seconds = execution.origin.operator_seconds or (None,) * len(operators)
@@ -110,6 +120,10 @@ def operators_of(execution: "Execution") -> list[dict[str, object]]:
             "row_bytes": operator.row_bytes,
             "output_bytes": operator.output_bytes,
             "partitions": operator.partitions,
+            "complexity": operator.complexity.name.lower(),
+            "code_steps": operator.code_steps,
+            "iterations": operator.iterations,
+            "key_distinct_ratio": operator.key_distinct_ratio,
             "seconds": seconds[position],
         }
         for position, operator in enumerate(operators)

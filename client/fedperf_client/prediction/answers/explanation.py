@@ -103,8 +103,11 @@ def _factor(member: MixMember) -> float | None:
 def same_work(one: Plan, other: Plan) -> bool:
     """Whether two plans have one shape and platforms, and sizes within a factor of two."""
     sizes = [math.log1p(plan.workflow.source_rows) for plan in (one, other)]
-    return (
-        abs(sizes[0] - sizes[1]) <= HULL_MARGIN
-        and sorted(one.platforms) == sorted(other.platforms)
-        and fingerprint(one.workflow) == fingerprint(other.workflow)
+    return abs(sizes[0] - sizes[1]) <= HULL_MARGIN and same_shape(one, other)
+
+
+def same_shape(one: Plan, other: Plan) -> bool:
+    """Whether two plans have one shape and platforms, at whatever sizes."""
+    return sorted(one.platforms) == sorted(other.platforms) and (
+        fingerprint(one.workflow) == fingerprint(other.workflow)
     )

@@ -27,13 +27,14 @@ from fedperf_client.prediction.answers.predictor_file import (
 )
 from fedperf_client.prediction.base_models import FetchedModels, ReplaceFile
 from fedperf_client.prediction.columns import ENCODER_VERSION
-from fedperf_client.prediction.evidence import checked_answers
+from fedperf_client.prediction.evidence import checked_answers, number_of
 from fedperf_client.prediction.home_evidence import Clusters, HomeEvidence, HomeFacts
 from fedperf_client.prediction.learners.additive import Additive
 from fedperf_client.prediction.learners.learner import Learner
 from fedperf_client.prediction.learners.residual_learners import PUBLIC
 from fedperf_client.prediction.mixture.candidates import Candidates
 from fedperf_client.prediction.mixture.learner_catalogue import usable
+from fedperf_client.prediction.mixture.level_shifts import WorkloadChange
 from fedperf_client.prediction.mixture.mixture import KnownRuns, OnProgress
 from fedperf_client.prediction.mixture.personal import PersonalMix
 from fedperf_client.prediction.prediction import PredictLog
@@ -46,7 +47,7 @@ from fedperf_shared.workflow.vocabulary import Platform
 USUAL_CLUSTER = ClusterConfig(nodes=1, cores=2, memory_bytes=16 * 2**30)
 """The cluster of a question that names none, before any own execution."""
 
-PREDICTOR_VERSION = 6
+PREDICTOR_VERSION = 8
 """Of all code between the columns of executions and an answer: learners, their mix and this file.
 A change of what a stored number means, or of an answer, raises it: see `ENCODER_VERSION`."""
 
@@ -62,13 +63,20 @@ class KeptPredictor:
         predictor: the mix of everything that the organization has.
         clusters: the resources that own executions on a platform had, the usual ones first; for
             `UNASSIGNED`, that executions had at all.
+        changes: of single workloads, found in own executions.
     """
 
     predictor: PersonalMix
     clusters: Clusters
+    changes: tuple[WorkloadChange, ...]
     _path: Path
     _digests: Digests
     _written: int
+
+    def change_of(self, workload: str) -> WorkloadChange | None:
+        """The last change of a workload's run times, if any is sure."""
+        number = number_of(workload.encode())
+        return next((each for each in self.changes if each.workload == number), None)
 
     def usual_for(self, plan: Plan) -> ClusterConfig:
         """Resources for a plan that names none: those its platforms usually had here.
@@ -94,7 +102,7 @@ class KeptPredictor:
         """
         pieces = _pieces(self.predictor)
         if pieces > self._written and os.access(self._path.parent, os.W_OK):
-            content = encoded(self.predictor, self.clusters, self._digests)
+            content = encoded(self.predictor, self.clusters, self.changes, self._digests)
             try:
                 replace_file(self._path, content)
             except OSError as error:
@@ -128,9 +136,7 @@ def open_kept(
     found = loaded(path, state=state)
     if found is not None:
         predictor = _predictor(found.learnt, found.told, models, on_progress)
-        return KeptPredictor(
-            predictor, found.told.clusters, path, found.digests, _pieces(predictor)
-        )
+        return _kept(predictor, found.told, path, found.digests, _pieces(predictor))
     if on_reading is not None:
         on_reading()
     home = HomeEvidence.of(columns_at_home(store))
@@ -141,7 +147,13 @@ def open_kept(
     )
     predictor = _predictor(learnt, home.told, models, on_progress)
     written = 0 if before is None else _STALE
-    return KeptPredictor(predictor, home.told.clusters, path, digests, written)
+    return _kept(predictor, home.told, path, digests, written)
+
+
+def _kept(
+    predictor: PersonalMix, told: HomeFacts, path: Path, digests: Digests, written: int
+) -> KeptPredictor:
+    return KeptPredictor(predictor, told.clusters, told.changes, path, digests, written)
 
 
 def _predictor(

@@ -24,6 +24,7 @@ from fedperf_client.prediction.home_evidence import Clusters, HomeFacts
 from fedperf_client.prediction.learners.additive import Additive, Arrays
 from fedperf_client.prediction.mixture.candidates import Key
 from fedperf_client.prediction.mixture.intervals import Hull
+from fedperf_client.prediction.mixture.level_shifts import MedianChange, WorkloadChange
 from fedperf_client.prediction.mixture.lower_bounds import LowerBounds
 from fedperf_client.prediction.mixture.matched_folds import Asks, Places
 from fedperf_client.prediction.mixture.mixture import KnownRuns, MixMember, MixOutcome
@@ -66,7 +67,12 @@ class Digests:
     learnt: str
 
 
-def encoded(predictor: PersonalMix, clusters: Clusters, digests: Digests) -> bytes:
+def encoded(
+    predictor: PersonalMix,
+    clusters: Clusters,
+    changes: Sequence[WorkloadChange],
+    digests: Digests,
+) -> bytes:
     """The whole file."""
     candidates = predictor.candidates
     outcomes = list(predictor.outcomes.values())
@@ -94,6 +100,9 @@ def encoded(predictor: PersonalMix, clusters: Clusters, digests: Digests) -> byt
         "clusters": [
             [int(platform), [astuple(each) for each in found]]
             for platform, found in clusters.items()
+        ],
+        "changes": [
+            [*astuple(each)[:2], each.since.isoformat(), *astuple(each)[3:]] for each in changes
         ],
     }
     plain = {name: np.ascontiguousarray(values) for name, values in arrays.items()}
@@ -179,6 +188,12 @@ def _drift_of(facts: Sequence[Any]) -> StreamDrift:
     )
 
 
+def _change_of(facts: Sequence[Any]) -> WorkloadChange:
+    workload, first, since, is_upgrade, change, *runs = facts
+    moment = datetime.fromisoformat(since)
+    return WorkloadChange(workload, first, moment, is_upgrade, MedianChange(*change), *runs)
+
+
 def _learnt(arrays: Arrays, facts: Mapping[str, Any]) -> LearntOutcomes:
     starts = {k.removeprefix("start/"): _floats(v) for k, v in arrays.items() if k[:6] == "start/"}
     samples = Samples(_floats(arrays["features"]), _whole(arrays["cells"]), starts)
@@ -232,6 +247,7 @@ def _told(arrays: Arrays, facts: Mapping[str, Any]) -> HomeFacts:
         tuple(map(_drift_of, facts["drifts"])),
         LowerBounds.of(arrays["cut/configurations"].tolist(), _floats(arrays["cut/log_seconds"])),
         _apart(_below(arrays, "apart/")),
+        tuple(map(_change_of, facts["changes"])),
     )
 
 

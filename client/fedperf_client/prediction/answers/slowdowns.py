@@ -17,22 +17,13 @@ from enum import StrEnum, unique
 
 import numpy as np
 
+from fedperf_client.prediction.mixture.level_shifts import SURE, median_change
 from fedperf_client.prediction.mixture.repeat_spread import RepeatBelief, Repeats
-from fedperf_client.prediction.mixture.spreads import Student
 from fedperf_shared.execution import Execution
 from fedperf_shared.workflow.vocabulary import OperatorKind
 
-LEVEL = 0.98
-"""Level of the interval, see the module."""
-
 CHANGED = 1.2
 """Rows or cores that differ by less are not told."""
-
-_MEDIAN_SD = math.sqrt(math.pi / 2)
-"""By how much the median of many is less sure than their mean."""
-
-_FEW = 2
-"""Of so few the median is the mean."""
 
 
 @unique
@@ -117,17 +108,6 @@ class RunSide:
         """What recorded its runs, with versions; the most frequent one first."""
         return tuple(name for name, _ in Counter(run.source for run in self.runs).most_common())
 
-    @property
-    def squares(self) -> float:
-        """Sum of squares of log seconds around their mean."""
-        return float(np.sum((np.array(self.times) - np.mean(self.times)) ** 2))
-
-    @property
-    def variance_of_median(self) -> float:
-        """Variance of the median, over that of one run."""
-        count = len(self.times)
-        return (1.0 if count <= _FEW else _MEDIAN_SD**2) / count
-
     def median_of(self, what: Callable[[TimedRun], float]) -> float:
         """Median of a figure of the runs that ended well."""
         return float(np.median([what(each) for each in self.runs if each.log_seconds is not None]))
@@ -141,7 +121,7 @@ class Slowdown:
         workload: its name; local.
         before, after: its runs.
         ratio: of the medians, after over before.
-        lower, upper: ends of the interval of the ratio, see `LEVEL`.
+        lower, upper: ends of the interval of the ratio, at `SURE`.
         verdict: what that tells.
         changes: what else differs, for people.
     """
@@ -171,7 +151,7 @@ class Slowdown:
             "ratio": self.ratio,
             "lower": self.lower,
             "upper": self.upper,
-            "level": LEVEL,
+            "level": SURE,
             "runs_before": len(self.before.times),
             "runs_after": len(self.after.times),
             "sources_before": list(self.before.sources),
@@ -243,15 +223,11 @@ def _repeats(both: Mapping[str, tuple[RunSide, RunSide]]) -> Repeats:
 
 
 def _slowdown(name: str, before: RunSide, after: RunSide, belief: RepeatBelief) -> Slowdown:
-    degrees = belief.count + len(before.times) + len(after.times) - 2
-    variance = (belief.count * belief.sd**2 + before.squares + after.squares) / degrees
-    scale = math.sqrt(variance * (before.variance_of_median + after.variance_of_median))
-    apart = math.log(after.median_seconds / before.median_seconds)
-    half = Student(scale, degrees).quantile((1 + LEVEL) / 2)
-    lower, upper = apart - half, apart + half
-    if lower > 0:
+    change = median_change(before.times, after.times, belief)
+    lower, upper = change.ends
+    if lower > 1:
         verdict = TimeVerdict.SLOWER
-    elif upper < 0:
+    elif upper < 1:
         verdict = TimeVerdict.FASTER
     elif min(len(before.times), len(after.times)) == 1:
         verdict = TimeVerdict.TOO_FEW
@@ -261,9 +237,9 @@ def _slowdown(name: str, before: RunSide, after: RunSide, belief: RepeatBelief) 
         name,
         before,
         after,
-        math.exp(apart),
-        math.exp(min(max(lower, -700), 700)),
-        math.exp(min(max(upper, -700), 700)),
+        math.exp(change.log_ratio),
+        lower,
+        upper,
         verdict,
         _changes(before, after),
     )

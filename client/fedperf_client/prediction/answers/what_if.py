@@ -3,11 +3,19 @@
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, time, timedelta
 
+from fedperf_client.prediction.answers.carried import carried
 from fedperf_client.prediction.answers.comparison import SURE, chance_faster
-from fedperf_client.prediction.answers.resources import moved
+from fedperf_client.prediction.answers.input_sizes import (
+    GrownPlan,
+    InputSize,
+    grown_estimate,
+    grown_to,
+)
+from fedperf_client.prediction.answers.promises import is_beyond_its_platforms, no_promise
+from fedperf_client.prediction.answers.resources import MovedPlan, moved
 from fedperf_client.prediction.mixture.intervals import Estimate, RestsOn
 from fedperf_client.prediction.mixture.matched_folds import Asks
 from fedperf_client.prediction.mixture.personal import PersonalMix
@@ -16,7 +24,7 @@ from fedperf_client.prediction.prediction import Prediction
 from fedperf_client.text.durations import UNITS, duration_text
 from fedperf_client.text.numbers import counted
 from fedperf_shared.errors import InvalidInputError
-from fedperf_shared.execution import ClusterConfig, KnownJob
+from fedperf_shared.execution import ClusterConfig, KnownJob, SizedPlan
 from fedperf_shared.workflow.graph import Plan
 from fedperf_shared.workflow.vocabulary import MAX_RUNTIME_SECONDS
 
@@ -42,12 +50,16 @@ class WhatIfAnswer:
         chance: to be done within the deadline; None where none was asked about.
         keeps_partitions: the plan has partitions of which it is not known whether they would
             be as many there.
+        no_promise: why no deadline is said to hold; None where one may.
+        grown: the plan at the size of its input that was asked about; None where none was.
     """
 
     cluster: ClusterConfig
     estimate: Estimate
     chance: float | None
     keeps_partitions: bool = False
+    no_promise: str | None = None
+    grown: GrownPlan | None = None
 
     @property
     def cores(self) -> int:
@@ -57,7 +69,7 @@ class WhatIfAnswer:
     @property
     def holds(self) -> bool | None:
         """Whether the deadline holds with a chance of 90 %."""
-        return None if self.chance is None else self.chance >= HOLDS
+        return None if self.chance is None else self.no_promise is None and self.chance >= HOLDS
 
     def as_row(self) -> dict[str, object]:
         """The figures by name, seconds and shares."""
@@ -71,7 +83,14 @@ class WhatIfAnswer:
             "keeps_partitions": self.keeps_partitions,
             "rests_on": self.estimate.basis.rests_on.value,
             "own_runs": self.estimate.basis.runs,
+            "no_promise": self.no_promise,
         }
+        if self.grown is not None:
+            row |= {
+                "input_times": self.grown.factor,
+                "input_rows": self.grown.rows,
+                "input_bytes": self.grown.source_bytes,
+            }
         if self.chance is not None:
             row |= {"chance": self.chance, "holds": self.holds}
         return row
@@ -80,6 +99,7 @@ class WhatIfAnswer:
         """The same for people."""
         prediction = self.estimate.prediction
         line: dict[str, object] = {
+            **({} if self.grown is None else {"input": self.grown.words}),
             "nodes": self.cluster.nodes,
             "cores": self.cores,
             **time_texts(prediction, self.estimate.p90_seconds),
@@ -87,8 +107,8 @@ class WhatIfAnswer:
             "rests on": self.estimate.basis.words,
         }
         if self.chance is not None:
-            line |= {"deadline": "holds" if self.holds else "at risk"}
-            line |= {"chance": chance_text(self.chance)}
+            line |= {"deadline": deadline_text(self.holds, self.no_promise)}
+            line |= {"chance": "-" if self.no_promise else chance_text(self.chance)}
         return line
 
     @property
@@ -126,6 +146,13 @@ def time_texts(prediction: Prediction, p90_seconds: float) -> dict[str, object]:
     }
 
 
+def deadline_text(holds: bool | None, no_promise: str | None) -> str:
+    """What is said of a deadline that was asked about."""
+    if no_promise is not None:
+        return "no promise"
+    return "holds" if holds else "at risk"
+
+
 def answers(
     predictor: PersonalMix,
     plan: Plan,
@@ -133,25 +160,108 @@ def answers(
     sizes: Sequence[ClusterConfig],
     *,
     job: KnownJob | None = None,
+    load: float = 0.0,
     deadline_seconds: float | None = None,
 ) -> list[WhatIfAnswer]:
-    """How long `plan` of that job, known on `cluster`, takes on each of `sizes`."""
+    """How long `plan`, known on `cluster`, takes on each of `sizes`.
+
+    Args:
+        predictor: of the home.
+        plan: that is asked about.
+        cluster: where it is known, or would run.
+        sizes: of the cluster.
+        job: of the plan; None where no own execution of it is named.
+        load: half width that other load adds to what rests on own runs, log seconds.
+        deadline_seconds: that is asked about.
+    """
     asked = [moved(plan, cluster, each, job) for each in sizes]
     estimates = predictor.estimate([each.question for each in asked])
     return [
-        WhatIfAnswer(
-            each.question.cluster,
-            estimate,
-            None if deadline_seconds is None else estimate.chance_within(deadline_seconds),
-            each.keeps_partitions,
-        )
+        _answer(predictor, each, estimate, cluster.cores, load, deadline_seconds)
         for each, estimate in zip(asked, estimates, strict=True)
     ]
 
 
+def grown_answers(
+    predictor: PersonalMix,
+    plan: Plan,
+    cluster: ClusterConfig,
+    sizes: Sequence[ClusterConfig],
+    at: Sequence[InputSize],
+    *,
+    job: KnownJob | None = None,
+    ran: Sequence[SizedPlan] = (),
+    load: float = 0.0,
+    deadline_seconds: float | None = None,
+) -> list[WhatIfAnswer]:
+    """How long `plan` takes at each of the input sizes `at`, on each of `sizes`.
+
+    The rest is as for `answers`; `ran` are own runs of the job, at any sizes.
+
+    Raises:
+        InvalidValueError: a size cannot be asked about, see `grown_to`.
+    """
+    rows = plan.workflow.source_rows
+    known = [(1.0, SizedPlan(plan, cluster, job))]
+    for run in ran:
+        other = run.plan.workflow.source_rows
+        if rows > 0 and other > 0:
+            known.append((other / rows, run))
+    found = []
+    for grown in [grown_to(plan, each) for each in at]:
+        for size in sizes:
+            each = moved(grown.plan, cluster, size)
+            there = [(f, moved(one.plan, one.cluster, size, one.job).question) for f, one in known]
+            estimate = grown_estimate(predictor, each.question, grown.factor, there)
+            keeps = each.keeps_partitions or (grown.factor != 1 and _has_partitions(plan))
+            one_answer = _answer(predictor, each, estimate, cluster.cores, load, deadline_seconds)
+            found.append(replace(one_answer, grown=grown, keeps_partitions=keeps))
+    return found
+
+
+def _answer(
+    predictor: PersonalMix,
+    asked: MovedPlan,
+    estimate: Estimate,
+    ran_on: int,
+    load: float,
+    deadline_seconds: float | None,
+) -> WhatIfAnswer:
+    is_exact = estimate.basis.rests_on is RestsOn.OWN_RUNS and not estimate.prediction.extrapolating
+    hull, runs = predictor.candidates.hull, estimate.basis.runs
+    if load > 0 and runs > 0:
+        estimate = carried(estimate, added=load)
+    is_inside = runs == 0 and not estimate.prediction.extrapolating
+    if is_inside and is_beyond_its_platforms(asked.question, hull):
+        estimate = carried(estimate.widened(), kind=Asks.BEYOND_SCALES)
+    return WhatIfAnswer(
+        asked.question.cluster,
+        estimate,
+        None if deadline_seconds is None else estimate.chance_within(deadline_seconds),
+        asked.keeps_partitions,
+        None if is_exact else no_promise(asked.question, hull, ran_on=ran_on if runs else 0),
+    )
+
+
+def _has_partitions(plan: Plan) -> bool:
+    return any(each.partitions > 1 for each in plan.workflow.operators)
+
+
+def by_input(found: Sequence[WhatIfAnswer]) -> list[list[WhatIfAnswer]]:
+    """The answers, apart for each size of the input that was asked about."""
+    parts: dict[float, list[WhatIfAnswer]] = {}
+    for each in found:
+        parts.setdefault(1.0 if each.grown is None else each.grown.factor, []).append(each)
+    return list(parts.values())
+
+
 def smallest_that_holds(found: Sequence[WhatIfAnswer]) -> int | None:
-    """The smallest number of cores asked about that keeps the deadline; None where none does."""
-    return min((each.cores for each in found if each.holds), default=None)
+    """The smallest number of cores asked about that keeps the deadline at every size of the input.
+
+    None where none does.
+    """
+    late = {each.cores for each in found if not each.holds}
+    return min((each.cores for each in found if each.cores not in late), default=None)
 
 
 def enough(found: Sequence[WhatIfAnswer]) -> tuple[WhatIfAnswer, float] | None:
@@ -219,7 +329,10 @@ def verdict(found: Sequence[WhatIfAnswer], deadline_seconds: float, *, of_nodes:
         best = min(held, key=count_of)
         chance = chance_text(best.chance or 0.0)
         return f"fewest {unit}s that keep {words}: {count_of(best)}, with a chance of {chance}"
-    best = max(found, key=lambda each: each.chance or 0.0)
+    promised = [each for each in found if each.no_promise is None]
+    if not promised:
+        return f"no deadline is promised: {found[0].no_promise}"
+    best = max(promised, key=lambda each: each.chance or 0.0)
     many = f"{'is' if count_of(best) == 1 else 'are'} {counted(count_of(best), unit)}"
     return (
         f"no number of {unit}s asked about keeps {words} with a chance of 90 %; the best {many}, "

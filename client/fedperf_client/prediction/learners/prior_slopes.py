@@ -47,6 +47,12 @@ LAWS_SHARE = 0.1
 """Prior chance that a law holds and not the line: from three configurations on evidence can
 say so, and before the line should speak."""
 
+NO_SLOPE_SHARE = 0.05
+"""Prior chance that size does not matter to a job, and that machines do not, each."""
+
+NO_SLOPE_FROM = 4
+"""Distinct values of a column from which on evidence may say so."""
+
 LAW_SLOPE_SD = 0.12
 """Of the slopes of machines and size beside a law."""
 
@@ -167,12 +173,19 @@ class PriorSlopes:
         length = np.array([each.length for each in self.priors])
         if self.scaling is None:
             return [_Shape(1.0, mean, sd**2, length, np.zeros((1, len(known))))]
-        line = _Shape(1 - LAWS_SHARE, mean, sd**2, length, np.zeros((1, len(known))))
-        told = [self.scaling.scale, self.scaling.size]
+        told, no_law = [self.scaling.scale, self.scaling.size], np.zeros((1, len(known)))
+        flat = []
+        for place in told:
+            if len(np.unique(known[:, place])) >= NO_SLOPE_FROM:
+                other = np.arange(len(mean)) != place
+                parts = mean * other, (sd * other) ** 2
+                flat.append(_Shape(NO_SLOPE_SHARE, *parts, length, no_law))
+        rest = 1 - LAWS_SHARE - NO_SLOPE_SHARE * len(flat)
+        line = _Shape(rest, mean, sd**2, length, no_law)
         mean, sd = mean.copy(), sd.copy()
         mean[told], sd[told] = 0.0, LAW_SLOPE_SD
         laws = self.scaling.shapes(known, middle)
-        return [line, _Shape(LAWS_SHARE, mean, sd**2, length, laws, is_law=True)]
+        return [line, *flat, _Shape(LAWS_SHARE, mean, sd**2, length, laws, is_law=True)]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -57,8 +57,10 @@ class Asks(StrEnum):
         """Whether it reaches outside of the scales or sizes that are known."""
         return self in {Asks.BEYOND_SCALES, Asks.BEYOND_SIZES}
 
-
-_OF_SCALES = frozenset({Asks.BETWEEN_SCALES, Asks.BEYOND_SCALES})
+    @property
+    def is_of_scales(self) -> bool:
+        """Whether it differs in scale from what is known; a size may differ as well."""
+        return self in {Asks.BETWEEN_SCALES, Asks.BEYOND_SCALES}
 
 
 @dataclass(frozen=True, eq=False)
@@ -233,12 +235,12 @@ def _fold(held: Mask, features: Floats) -> Fold:
 
 def _along(places: Places, kind: Asks) -> Floats:
     """What questions of that kind differ in."""
-    return places.scale if kind in _OF_SCALES else places.size
+    return places.scale if kind.is_of_scales else places.size
 
 
 def _distinct(places: Places, kind: Asks) -> Floats:
     """The same, each once and ascending."""
-    return places.scales if kind in _OF_SCALES else places.sizes
+    return places.scales if kind.is_of_scales else places.sizes
 
 
 def _reach(seen: Floats, wanted: Floats) -> float:

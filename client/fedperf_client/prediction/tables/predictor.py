@@ -16,7 +16,7 @@ the bound stands for a run time, and its configuration is never said to take les
 import math
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Self
 
 import numpy as np
@@ -51,7 +51,7 @@ from fedperf_client.prediction.mixture.mixture import KnownRuns, Mixture, OnProg
 from fedperf_client.prediction.mixture.spreads import Student
 from fedperf_client.prediction.prediction import LOG_SECONDS_LIMIT, Floats
 from fedperf_client.prediction.tables.catalogue import table_learners
-from fedperf_client.prediction.tables.roles import prior_slopes
+from fedperf_client.prediction.tables.roles import prior_slopes, priors_of
 
 MIXED_FROM = 5
 """Configurations from which on others are mixed with the prior on slopes."""
@@ -76,6 +76,8 @@ class MeasuredTable:
         seconds: wall time of each, float64 [rows].
         stopped: rows of executions that were stopped before their end.
         stopped_seconds: after how long, float64 [stopped rows].
+        fixed: columns that the job has one value of: nothing is believed of others but that
+            they are not known.
     """
 
     layout: TableLayout
@@ -83,6 +85,7 @@ class MeasuredTable:
     seconds: Floats
     stopped: Table = field(default_factory=dict)
     stopped_seconds: Floats = field(default_factory=lambda: np.zeros(0))
+    fixed: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         for table, seconds in (
@@ -125,6 +128,7 @@ class TablePredictor:
     _slopes: PriorSlopes
     _believed: FittedSlopes
     _floors: Mapping[bytes, float]
+    _fixed: frozenset[str]
     _weighed: dict[tuple[Asks, int], _WeighedMixture] = field(default_factory=dict)
     _fits: dict[str, Fitted] = field(default_factory=dict)
     _shares: Counter[str] = field(default_factory=Counter)
@@ -168,7 +172,8 @@ class TablePredictor:
         learners = tuple(
             e for e in table_learners(layout, elsewhere=elsewhere) if usable(e, len(rows), {})
         )
-        return cls(layout, known, len(rows), learners, on_progress, slopes, believed, floors)
+        fixed = measured.fixed
+        return cls(layout, known, len(rows), learners, on_progress, slopes, believed, floors, fixed)
 
     @property
     def members(self) -> dict[str, float]:
@@ -184,11 +189,13 @@ class TablePredictor:
         Raises:
             InvalidTableError: a column is missing, or holds what it must not.
         """
-        asked = self.layout.samples(table)
-        kinds = asks(self.known.places, _places(self.layout, asked))
+        written = self.layout.samples(table)
+        kinds = asks(self.known.places, _places(self.layout, written))
+        outside = self._outside(table, written.features)
+        asked, unknown = self._without_fixed(written)
+        ways = asks(self.known.places, _places(self.layout, asked))
         belief = self._believed.belief(asked)
         spread = np.sqrt(belief.variance + belief.noise)
-        outside = self._outside(table, asked.features)
         ran = self._ran(asked.features)
         found = []
         for row, kind in enumerate(kinds):
@@ -196,7 +203,7 @@ class TablePredictor:
             shares = {self._slopes.name: 1.0}
             if self.configurations >= MIXED_FROM and not ran[row]:
                 one = asked.take(np.array([row]))
-                weighed = self._weighed_for(kind, _places(self.layout, one))
+                weighed = self._weighed_for(ways[row], _places(self.layout, one))
                 middle, shares = float(weighed.mixture(one)[0]), weighed.mixture.weights
                 freedom = FREEDOM + weighed.pieces
                 square = (FREEDOM + weighed.square) / freedom
@@ -204,9 +211,28 @@ class TablePredictor:
             floor = self._floors.get(asked.features[row].tobytes(), -LOG_SECONDS_LIMIT)
             middle = min(max(middle, floor), LOG_SECONDS_LIMIT)
             self._shares.update(shares)
-            law, inside = Student(scale, freedom), not outside[row]
+            law = Student(math.hypot(scale, unknown[row]), freedom)
+            inside = not outside[row]
             found.append(Estimate.around(middle, law, kind=kind, level=LEVEL, inside=inside))
         return found
+
+    def _without_fixed(self, asked: Samples) -> tuple[Samples, Floats]:
+        """Questions at what the fixed columns were, and by how much that may be off, log seconds.
+
+        In what never varied no slope is known, not even its sign: as much as is believed of its
+        size is an error.
+        """
+        features, variance, place = asked.features.copy(), np.zeros(len(asked)), 0
+        for column in self.layout.columns:
+            if column.name in self._fixed and not column.words:
+                first = slice(place, place + column.width)
+                known = self.known.samples.features[0, first]
+                slope = priors_of(self.layout, column)[0]
+                apart = features[:, place] - known[0]
+                variance += (slope.mean**2 + slope.sd**2) * apart**2
+                features[:, first] = known
+            place += column.width
+        return replace(asked, features=features), np.sqrt(variance)
 
     def _weighed_for(self, kind: Asks, asked: Places) -> _WeighedMixture:
         ways = mimicries(self.known.places, kind, self.known.samples.features)

@@ -92,16 +92,17 @@ def prior_slopes(layout: TableLayout, elsewhere: Scatter = NO_REPEATS) -> PriorS
         layout: of the table; its scale and size have their roles whatever they are called.
         elsewhere: repeats of other jobs.
     """
-    declared = {layout.scale: ColumnRole.PARALLEL, layout.size: ColumnRole.SIZE}
     priors: list[SlopePrior] = []
     for column in layout.columns:
-        priors += _priors(column, declared.get(column.name) or role_of(column.name))
+        priors += priors_of(layout, column)
     scaling = ScalingColumns(layout.scale_feature, layout.size_feature)
     return PriorSlopes(tuple(priors), scaling, elsewhere)
 
 
-def _priors(column: TableColumn, role: ColumnRole) -> list[SlopePrior]:
+def priors_of(layout: TableLayout, column: TableColumn) -> list[SlopePrior]:
     """Of the features of a column; the inverse beside a log is for other learners."""
+    declared = {layout.scale: ColumnRole.PARALLEL, layout.size: ColumnRole.SIZE}
+    role = declared.get(column.name) or role_of(column.name)
     if column.words:
         return [WORD] * column.width
     if not column.logged:

@@ -22,6 +22,9 @@ from fedperf_shared.workflow.vocabulary import RESERVED_KINDS, OperatorKind
 WHOLE = "whole"
 """Stands for all components together where a component is named."""
 
+PLATFORM_COLUMN = "platform"
+"""Says where components run that name no platform."""
+
 MAX_COMPONENTS = 64
 _MAX_ARGUMENTS = 1000
 _LONGEST_TEXT = 100_000
@@ -118,6 +121,25 @@ def component_problems(components: Sequence[Component], columns: Collection[str]
     return problems
 
 
+def unused_columns(components: Sequence[Component], columns: Sequence[str]) -> list[str]:
+    """Columns that no component is told: run times do not vary with them.
+
+    A function is told all; `platform` says where those run that name none.
+    """
+    used: set[str] = set()
+    for each in components:
+        if each.target is not None:
+            return []
+        if each.platform is None:
+            used.add(PLATFORM_COLUMN)
+        texts = [*(each.command or ()), *each.environment.values()]
+        if each.http is not None:
+            texts += [each.http.url, each.http.body_file or "", *each.http.headers.values()]
+            used.update(name for name in columns if f"{{{name}}}" in (each.http.body or ""))
+        used.update(name for text in texts for name in _placeholders(text))
+    return [name for name in columns if name not in used]
+
+
 def message_of(
     component: Component, configuration: Mapping[str, Value], trial_directory: Path
 ) -> dict[str, object]:
@@ -200,8 +222,11 @@ def _http_problems(http: Http) -> list[str]:
 
 
 def _unknown(text: str, columns: Collection[str]) -> list[str]:
-    named = [match[1] for match in _PLACEHOLDER.finditer(text) if match[1] is not None]
-    return [name for name in named if name not in columns and name != TRIAL_DIRECTORY]
+    return [name for name in _placeholders(text) if name not in columns and name != TRIAL_DIRECTORY]
+
+
+def _placeholders(text: str) -> list[str]:
+    return [match[1] for match in _PLACEHOLDER.finditer(text) if match[1] is not None]
 
 
 def _filled(text: str, values: Mapping[str, str]) -> str:

@@ -13,7 +13,7 @@ import itertools
 import keyword
 import math
 import operator
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Self
 
@@ -42,6 +42,9 @@ MAX_CONSTRAINTS = 32
 LONGEST_WORD = 200
 LARGEST_NUMBER = 1e15
 """Numbers up to here are exact as floats too."""
+
+NO_SIZE, NO_PARALLELISM = "(no size)", "(no parallelism)"
+"""Columns of ones that stand in a table for what a campaign does not have; no name of a column."""
 
 TRIAL_DIRECTORY = "trial_directory"
 """Stands beside the columns' names where a component is told a configuration."""
@@ -117,12 +120,12 @@ Column = (
 
 
 class GridSettings(BaseModel):
-    """The table `[grid]`."""
+    """The table `[grid]`; a job may have neither a size nor a parallelism that varies."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    size: StrictStr
-    parallelism: StrictStr
+    size: StrictStr | None = None
+    parallelism: StrictStr | None = None
     columns: Annotated[dict[StrictStr, Column], Field(min_length=1, max_length=MAX_COLUMNS)]
     constraints: Annotated[tuple[StrictStr, ...], Field(max_length=MAX_CONSTRAINTS)] = ()
 
@@ -133,16 +136,16 @@ class Grid:
 
     Attributes:
         columns: values of every column, before constraints.
-        size: name of the column of input sizes.
-        parallelism: name of the column of parallel units.
+        size: name of the column of input sizes; None without one.
+        parallelism: name of the column of parallel units; None without one.
         configurations: those that meet every constraint, by their number.
         ruled_out: how many configurations do not.
         constraints: that rule them out.
     """
 
     columns: Mapping[str, tuple[Value, ...]]
-    size: str
-    parallelism: str
+    size: str | None
+    parallelism: str | None
     configurations: tuple[Configuration, ...]
     ruled_out: int
     constraints: tuple[Constraint, ...] = ()
@@ -155,9 +158,44 @@ class Grid:
         """
         return next((each.text for each in self.constraints if not each.holds(configuration)), None)
 
-    def table(self) -> dict[str, list[float | str]]:
-        """The allowed configurations as columns of a table."""
-        return columns_of(self.columns, self.configurations)
+    def table(
+        self, configurations: Sequence[Configuration] | None = None
+    ) -> dict[str, list[float | str]]:
+        """Configurations as columns of a table; all that are allowed by default.
+
+        Booleans are words there. `size_column` and `parallelism_column` are always there.
+        """
+        rows = self.configurations if configurations is None else configurations
+        ones: list[float | str] = [1.0] * len(rows)
+        found = {name: [_cell(each[name]) for each in rows] for name in self.columns}
+        return {**found, **{name: ones for name in self._roles if name not in found}}
+
+    @property
+    def size_column(self) -> str:
+        """The column of sizes in `table`."""
+        return self.size or NO_SIZE
+
+    @property
+    def parallelism_column(self) -> str:
+        """The column of parallel units in `table`."""
+        return self.parallelism or NO_PARALLELISM
+
+    @property
+    def _roles(self) -> tuple[str, str]:
+        return self.size_column, self.parallelism_column
+
+    @property
+    def drawn(self) -> tuple[str | None, str | None]:
+        """Column that run times are drawn over, and that with a line for each of its values."""
+        if self.parallelism is None or self.parallelism in self.fixed:
+            return self.size, self.parallelism
+        return self.parallelism, self.size
+
+    @property
+    def fixed(self) -> frozenset[str]:
+        """Columns that have one value in all configurations."""
+        rows = self.configurations
+        return frozenset(n for n in self.columns if len({each[n] for each in rows}) == 1)
 
     @property
     def further(self) -> tuple[str, ...]:
@@ -165,20 +203,14 @@ class Grid:
         return tuple(name for name in self.columns if name not in (self.size, self.parallelism))
 
 
-def columns_of(
-    names: Iterable[str], configurations: Sequence[Configuration]
-) -> dict[str, list[float | str]]:
-    """Configurations as columns of a table; booleans are words there."""
-    return {name: [_cell(each[name]) for each in configurations] for name in names}
-
-
 def grid_of(settings: GridSettings, problems: list[str]) -> Grid | None:
     """The grid that the settings mean; None, with what is wrong in `problems`."""
     before = len(problems)
     columns = {name: _values(name, each, problems) for name, each in settings.columns.items()}
     for role in ("size", "parallelism"):
-        _check_role(role, getattr(settings, role), columns, problems)
-    if settings.size == settings.parallelism:
+        if (name := getattr(settings, role)) is not None:
+            _check_role(role, name, columns, problems)
+    if settings.size is not None and settings.size == settings.parallelism:
         problems.append("grid.parallelism: is the column of sizes already")
     if (count := math.prod(map(len, columns.values()))) > MAX_CONFIGURATIONS:
         problems.append(

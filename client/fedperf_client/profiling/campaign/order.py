@@ -95,8 +95,8 @@ def _choosing(campaign: Campaign) -> Sampler:
     sampling, grid = campaign.settings.sampling, campaign.grid
     return sampler(
         grid.table(),
-        scale=grid.parallelism,
-        size=grid.size,
+        scale=grid.parallelism_column,
+        size=grid.size_column,
         strategy=sampling.strategy.value,
         target_mape=sampling.target_mape,
         patience=sampling.patience,

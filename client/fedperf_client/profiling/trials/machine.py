@@ -40,11 +40,11 @@ def usable_cores() -> int:
     return len(affinity(0)) if affinity else os.cpu_count() or 1
 
 
-def machine_speed(timer: Callable[[], float] = time.perf_counter) -> float:
+def machine_speed(timer: Callable[[], float] = time.thread_time) -> float:
     """Speed of one core relative to the reference machine: 2.0 is twice as fast.
 
     The best of a few passes over a fixed mix of sorting, gathering, arithmetic and
-    hashing, so that a short disturbance does not count.
+    hashing, in CPU time: what others do meanwhile is no property of the machine.
     """
     import numpy as np
 

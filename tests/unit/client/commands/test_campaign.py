@@ -79,7 +79,7 @@ def test_people_read_what_was_found_and_where_it_lies(
     assert "repeat noise" not in lines  # one repetition
     assert lines["fastest"].endswith(" at rows=100,workers=2")
     assert lines["slowest"].endswith(" at rows=200,workers=1")
-    assert lines["ask"] == "fedperf predict --campaign nightly --set rows=200,workers=1"
+    assert lines["ask"] == "fedperf predict --campaign nightly --at rows=200,workers=1"
     assert lines["report"] == str(home.directory / "campaigns" / "nightly" / "report.html")
     assert fedperf(home, *lines["ask"].split()[1:]).code == 0
 

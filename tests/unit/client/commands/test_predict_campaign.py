@@ -163,12 +163,12 @@ def test_columns_with_one_value_need_not_be_named(empty: Home) -> None:
     ("setting", "said"),
     [
         ("rows=400,worker=2", "there is no column 'worker'; there are rows, workers, platform"),
-        ("rows=400", "column workers has several values, name one or more: --set workers=1,2"),
-        ("rows=4,rows=5", "column rows is set twice"),
+        ("rows=400", "column workers has several values, name one or more: --at workers=1,2"),
+        ("rows=4,rows=5", "'rows' stands twice"),
         ("rows=many,workers=1", "column rows holds numbers; got 'many'"),
         ("rows=nan,workers=1", "column rows holds numbers; got 'nan'"),
         ("rows=4,workers=1.5,platform=spark,cached=true", "workers counts whole units; got 1.5"),
-        ("400", "--set is like rows=1000,workers=1,2,4; got '400'"),
+        ("400", "--at is like rows=1000,workers=1,2,4; got '400'"),
         ("rows=4,workers=1,platform=flink", "column platform holds duckdb,spark; got 'flink'"),
         ("rows=4,workers=1,platform=spark,cached=yes", "column cached holds false,true; got 'yes'"),
         ("rows=-4,workers=1,platform=spark,cached=true", "holds positive numbers, got -4"),
@@ -276,7 +276,7 @@ def test_what_was_stopped_by_its_timeout_takes_longer_than_that(empty: Home) -> 
 def test_a_campaign_in_a_workflows_place_is_told_apart(home: Home) -> None:
     ended = fedperf(home, "predict", "nightly")
     assert ended.code == 3
-    assert "fedperf predict --campaign nightly --set" in ended.complaint()
+    assert "fedperf predict --campaign nightly --at" in ended.complaint()
     assert "night does not exist" in fedperf(home, "predict", "night").complaint()
 
 
@@ -286,7 +286,6 @@ def test_a_campaign_in_a_workflows_place_is_told_apart(home: Home) -> None:
         ("--campaign", "nightly", "--cores", "4"),
         ("--campaign", "nightly", "--plot", "x.png"),
         ("--campaign", "nightly", "--execution", "05057"),
-        ("workflow.json", "--set", "rows=1"),
         (),
     ],
 )

@@ -11,6 +11,9 @@ from fedperf_client.profiling.campaign.record.outcome import TrialOutcome, Trial
 _NOISY_IS_ENOUGH = 2
 """A noisy trial is redone once; a second one says that it is like this here."""
 
+_NOISY_IN_A_ROW = 3
+"""From so many noisy trials one after the other on, redoing them finds no quiet moment."""
+
 
 class TrialHistory:
     """The trials of a campaign by what they measure; trials are added as they come."""
@@ -19,6 +22,8 @@ class TrialHistory:
         """Begin with what the journal holds."""
         self._retries = retries
         self._trials: dict[TrialKey, list[JournalTrial]] = defaultdict(list)
+        self._noisy_in_a_row = 0
+        self._not_redone: set[TrialKey] = set()
         self._booted: set[tuple[str, int, str]] = set()
         self.spent_trials = 0
         self.spent_seconds = 0.0
@@ -30,6 +35,11 @@ class TrialHistory:
         key = trial.key
         self._trials[key].append(trial)
         self._booted.add((trial.boot, key.configuration, key.component))
+        if trial.outcome is not None:
+            is_noisy = trial.outcome.status is TrialStatus.NOISY
+            self._noisy_in_a_row = self._noisy_in_a_row + 1 if is_noisy else 0
+            if self._noisy_in_a_row >= _NOISY_IN_A_ROW:
+                self._not_redone.add(key)
         if trial.outcome is not None and trial.ended is not None:
             self.spent_trials += 1
             # A clock that was set back in between gives no seconds back.
@@ -43,6 +53,8 @@ class TrialHistory:
         """Whether nothing is left to do for it: it went well, or all attempts are used."""
         statuses = [outcome.status for outcome in self._outcomes(key)]
         if TrialStatus.OK in statuses or TrialStatus.WARMUP in statuses:
+            return True
+        if key in self._not_redone:
             return True
         noisy = statuses.count(TrialStatus.NOISY)
         return noisy >= _NOISY_IS_ENOUGH or len(statuses) > self._retries

@@ -1,4 +1,4 @@
-"""The values of a campaign's columns that `--set` asks about, and how they are written.
+"""The values of a campaign's columns that `--at` asks about, and how they are written.
 
 Every combination of the values is asked about. Refused: unknown columns, columns without a value,
 words that the grid does not hold, parts of a parallel unit where the grid counts whole ones.
@@ -8,9 +8,11 @@ import itertools
 import math
 from collections.abc import Sequence
 
+from fedperf_client.prediction.answers.input_sizes import BYTES
 from fedperf_client.prediction.answers.what_if import MOST_ASKED
 from fedperf_client.profiling.campaign.expressions import Value
 from fedperf_client.profiling.campaign.grid import Configuration, Grid
+from fedperf_client.text.asked_values import number_of, values_by_name
 from fedperf_shared.errors import InvalidInputError
 
 
@@ -19,7 +21,7 @@ class InvalidColumnsError(InvalidInputError):
 
 
 def configurations_asked(grid: Grid, settings: Sequence[str]) -> list[Configuration]:
-    """The configurations that `--set` asks about: every combination of the values.
+    """The configurations that `--at` asks about: every combination of the values.
 
     Args:
         grid: of the campaign.
@@ -28,7 +30,10 @@ def configurations_asked(grid: Grid, settings: Sequence[str]) -> list[Configurat
     Raises:
         InvalidColumnsError: a column is unknown, missing, named twice, or has no such value.
     """
-    words = _words(grid, settings)
+    words = values_by_name(settings)
+    if unknown := [name for name in words if name not in grid.columns]:
+        there = ", ".join(grid.columns)
+        raise InvalidColumnsError(f"there is no column {unknown[0]!r}; there are {there}")
     columns: dict[str, tuple[Value, ...]] = {}
     for name, known in grid.columns.items():
         if name in words:
@@ -40,8 +45,7 @@ def configurations_asked(grid: Grid, settings: Sequence[str]) -> list[Configurat
             columns[name] = known
         else:
             raise InvalidColumnsError(
-                f"column {name} has several values, name one or more: --set {name}="
-                f"{_choices(known)}"
+                f"column {name} has several values, name one or more: --at {name}={_choices(known)}"
             )
     if (count := math.prod(map(len, columns.values()))) > MOST_ASKED:
         raise InvalidColumnsError(f"{count} combinations are asked about, at most {MOST_ASKED} are")
@@ -55,33 +59,10 @@ def value_text(value: Value) -> str:
 
 
 def value_word(value: Value) -> str:
-    """A value as `--set` takes it."""
+    """A value as `--at` takes it."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return value if isinstance(value, str) else f"{value:.15g}"
-
-
-def _words(grid: Grid, settings: Sequence[str]) -> dict[str, list[str]]:
-    """The values of every column that is named, as they are written."""
-    found: dict[str, list[str]] = {}
-    for setting in settings:
-        name = ""
-        for part in setting.split(","):
-            head, is_named, tail = part.partition("=")
-            if is_named:
-                name = head.strip()
-                if name not in grid.columns:
-                    known = ", ".join(grid.columns)
-                    raise InvalidColumnsError(f"there is no column {name!r}; there are {known}")
-                if name in found:
-                    raise InvalidColumnsError(f"column {name} is set twice")
-                found[name] = []
-            elif not name:
-                raise InvalidColumnsError(
-                    f"--set is like rows=1000,workers=1,2,4; got {setting[:80]!r}"
-                )
-            found[name].append((tail if is_named else head).strip())
-    return found
 
 
 def _value(name: str, word: str, known: Sequence[Value]) -> Value:
@@ -90,11 +71,8 @@ def _value(name: str, word: str, known: Sequence[Value]) -> Value:
         if word not in by_word:
             raise InvalidColumnsError(f"column {name} holds {_choices(known)}; got {word[:80]!r}")
         return by_word[word]
-    try:
-        value = float(word)
-    except ValueError:
-        value = math.nan
-    if not math.isfinite(value):
+    value = number_of(word, is_bytes=name == BYTES)
+    if value is None:
         raise InvalidColumnsError(f"column {name} holds numbers; got {word[:80]!r}")
     return int(value) if value.is_integer() else value
 

@@ -32,7 +32,7 @@ STATUS_COLOURS = {
 
 
 def run_time_charts(summary: Summary) -> list[tuple[str, str]]:
-    """Run time over parallelism, one line per size: a title and a chart for each case.
+    """Run time over parallelism, or size if only that varies: a title and a chart for each case.
 
     A case is what is measured together with the values of all further columns; the first
     `MOST_CHARTS` are drawn.
@@ -108,17 +108,17 @@ def campaign_gantt(summary: Summary) -> str | None:
 
 
 def _run_times(summary: Summary, repeats: Sequence[ConfigurationRepeats]) -> str:
-    grid = summary.campaign.grid
+    over, line = summary.campaign.grid.drawn
     sizes: dict[float, dict[float, tuple[float, ...]]] = {}
     for each in repeats:
         values = summary.values(each.configuration)
-        across, size = float(values[grid.parallelism]), float(values[grid.size])
+        across, size = (1.0 if name is None else float(values[name]) for name in (over, line))
         sizes.setdefault(size, {})[across] = each.seconds
     with chart(4.9, 3.3) as (figure, axes):
         for colour, size in zip(COLOURS, _spread(sorted(sizes)), strict=False):
             points = dict(sorted(sizes[size].items()))
             medians = [statistics.median(each) for each in points.values()]
-            label = f"{grid.size} {size:g}"
+            label = "all" if line is None else f"{line} {size:g}"
             axes.plot(list(points), medians, color=colour, linewidth=1.8, label=_short(label))
             for across, seconds in points.items():
                 axes.scatter([across] * len(seconds), seconds, color=colour, s=14, zorder=3)
@@ -128,7 +128,7 @@ def _run_times(summary: Summary, repeats: Sequence[ConfigurationRepeats]) -> str
         marks = _spread(marks, most=12)
         axes.set_xticks(marks, [f"{each:g}" for each in marks])
         _heights(axes, [each for across in sizes.values() for s in across.values() for each in s])
-        axes.set_xlabel(_short(grid.parallelism))
+        axes.set_xlabel(_short(over or "one configuration"))
         axes.set_ylabel("wall time")
         figure.legend(loc="outside upper center", ncols=3, frameon=False, fontsize=8.5)
         return svg(figure)

@@ -1,7 +1,8 @@
 """Trials of a whole workflow as executions of the organization's store.
 
 The workload is the campaign: one operator per component, of the declared kind, with the
-configuration's size as rows and its parallelism as partitions and cores. Ids follow from
+configuration's size as rows and its parallelism as partitions and cores; without a size its rows
+are not known, without a parallelism it had the machine's cores. Ids follow from
 the campaign and the trial, so adding the same trial twice adds it once. A resource that
 could not be seen is 0 here, as for every source that does not tell it.
 """
@@ -9,7 +10,7 @@ could not be seen is 0 here, as for every source that does not tell it.
 import hashlib
 from collections.abc import Mapping, Sequence
 
-from fedperf_client.profiling.campaign.components import WHOLE, Component
+from fedperf_client.profiling.campaign.components import PLATFORM_COLUMN, WHOLE, Component
 from fedperf_client.profiling.campaign.definition import Campaign
 from fedperf_client.profiling.campaign.expressions import Value
 from fedperf_client.profiling.campaign.record.journal import JournalTrial, Machine
@@ -34,7 +35,6 @@ from fedperf_shared.workflow.vocabulary import (
 )
 
 MAX_CORES = 1_000_000
-_PLATFORM_COLUMN = "platform"
 _CLASSES = {
     "graph_iterate": OperatorClass.GRAPH,
     "ml_train": OperatorClass.ML,
@@ -69,7 +69,7 @@ def execution_of(campaign: Campaign, trial: JournalTrial, machine: Machine) -> E
         plan=plan_of(campaign, configuration),
         cluster=ClusterConfig(
             nodes=1,
-            cores=int(_within(_number(configuration, campaign.grid.parallelism), 1, MAX_CORES)),
+            cores=_cores(campaign, configuration, machine),
             memory_bytes=machine.memory_bytes,
             machine_speed=machine.machine_speed,
         ),
@@ -80,6 +80,7 @@ def execution_of(campaign: Campaign, trial: JournalTrial, machine: Machine) -> E
             source="campaign",
             node_type=machine.node_type,
             architecture=machine.architecture,
+            rows_known=0.0 if campaign.grid.size is None else 1.0,
             remarks=(Remark.NOISY,) if is_noisy else (),
         ),
     )
@@ -88,8 +89,11 @@ def execution_of(campaign: Campaign, trial: JournalTrial, machine: Machine) -> E
 def plan_of(campaign: Campaign, configuration: Mapping[str, Value]) -> Plan:
     """What ran where in a configuration."""
     components = campaign.settings.component
-    rows = _within(_number(configuration, campaign.grid.size), 0, MAX_ROWS)
-    partitions = _within(_number(configuration, campaign.grid.parallelism), 1, MAX_ITERATIONS)
+    grid, rows, partitions = campaign.grid, 0.0, 0.0
+    if grid.size is not None:
+        rows = _within(float(configuration[grid.size]), 0, MAX_ROWS)
+    if grid.parallelism is not None:
+        partitions = _within(float(configuration[grid.parallelism]), 1, MAX_ITERATIONS)
     names = [each.name for each in components]
     operators = tuple(
         Operator(
@@ -107,7 +111,7 @@ def plan_of(campaign: Campaign, configuration: Mapping[str, Value]) -> Plan:
 def _platforms(
     components: Sequence[Component], configuration: Mapping[str, Value]
 ) -> tuple[Platform, ...]:
-    of_grid = str(configuration.get(_PLATFORM_COLUMN, ""))
+    of_grid = str(configuration.get(PLATFORM_COLUMN, ""))
     return tuple(_platform(each.platform or of_grid) for each in components)
 
 
@@ -123,8 +127,10 @@ def _execution_id(campaign: Campaign, trial: JournalTrial) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
-def _number(configuration: Mapping[str, Value], name: str) -> float:
-    return float(configuration[name])
+def _cores(campaign: Campaign, configuration: Mapping[str, Value], machine: Machine) -> int:
+    """The parallel units of a configuration; those of the machine where it has none."""
+    name = campaign.grid.parallelism
+    return machine.cores if name is None else int(_within(float(configuration[name]), 1, MAX_CORES))
 
 
 def _within(value: float, least: float, most: float) -> float:

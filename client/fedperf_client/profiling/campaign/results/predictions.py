@@ -12,15 +12,20 @@ same with a larger input.
 """
 
 import math
-from collections.abc import Sequence
+import statistics
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from fedperf_client.prediction.answers.carried import carried
+from fedperf_client.prediction.answers.own_runs import Disturbance
+from fedperf_client.prediction.answers.promises import MOST_TIMES_CORES, MOST_TIMES_ROWS
 from fedperf_client.prediction.answers.what_if import (
     HOLDS,
     chance_text,
+    deadline_text,
     time_figures,
     time_texts,
 )
@@ -34,10 +39,10 @@ from fedperf_client.profiling.campaign.components import WHOLE
 from fedperf_client.profiling.campaign.definition import Campaign
 from fedperf_client.profiling.campaign.expressions import Value
 from fedperf_client.profiling.campaign.files import journal_path, other_campaigns
-from fedperf_client.profiling.campaign.grid import Configuration, Grid, columns_of
+from fedperf_client.profiling.campaign.grid import Configuration, Grid
 from fedperf_client.profiling.campaign.record.history import TrialHistory
 from fedperf_client.profiling.campaign.record.journal import Journal
-from fedperf_client.profiling.campaign.record.outcome import TrialStatus
+from fedperf_client.profiling.campaign.record.outcome import TrialOutcome, TrialStatus
 from fedperf_client.profiling.campaign.results.asked_columns import value_text
 from fedperf_client.text.durations import duration_text
 from fedperf_shared.errors import ConfigurationError, FedperfError
@@ -58,6 +63,7 @@ class CampaignMeasurements:
         stopped_seconds: after how long.
         out_of_memory: configurations that ran out of memory and never ran well.
         failed: trials that ended badly, for whatever reason.
+        load: of others, while the executions that count were made.
     """
 
     campaign: Campaign
@@ -67,6 +73,7 @@ class CampaignMeasurements:
     stopped_seconds: tuple[float, ...]
     out_of_memory: tuple[int, ...]
     failed: int
+    load: Disturbance
 
     @property
     def configurations(self) -> int:
@@ -87,13 +94,14 @@ class CampaignMeasurements:
     ) -> TablePredictor:
         """The predictor of the job's times."""
         grid = self.campaign.grid
-        layout = TableLayout.of(grid.table(), scale=grid.parallelism, size=grid.size)
+        layout = TableLayout.of(grid.table(), scale=grid.parallelism_column, size=grid.size_column)
         measured = MeasuredTable(
             layout,
             self._table(self.rows),
             np.array(self.seconds),
             self._table(self.stopped),
             np.array(self.stopped_seconds),
+            grid.fixed,
         )
         return TablePredictor.of(measured, elsewhere=elsewhere, on_progress=on_progress)
 
@@ -103,14 +111,31 @@ class CampaignMeasurements:
         for row in self.out_of_memory:
             failed = grid.configurations[row]
             same = all(failed[name] == asked[name] for name in grid.columns if name != grid.size)
-            if same and float(failed[grid.size]) <= float(asked[grid.size]):
+            if same and grid.size is None:
+                return "ran out of memory"
+            if same and grid.size and float(failed[grid.size]) <= float(asked[grid.size]):
                 return f"ran out of memory at {grid.size}={value_text(failed[grid.size])}"
         return None
 
+    def no_promise(self, asked: Configuration) -> str | None:
+        """Why no deadline is promised, for people; None where one may be."""
+        grid, ran = self.campaign.grid, [self.campaign.grid.configurations[e] for e in self.rows]
+        for name, value in asked.items():
+            if isinstance(value, bool | str):
+                continue
+            seen = {float(each[name]) for each in ran}
+            most = max(seen)
+            if len(seen) == 1 and float(value) != most:
+                return f"{name} was never varied, it was {value_text(most)} in all runs"
+            times = {grid.parallelism: MOST_TIMES_CORES, grid.size: MOST_TIMES_ROWS}.get(name)
+            if times is not None and float(value) > times * most:
+                more = f"{float(value) / most:,.3g} times the {value_text(most)}"
+                return f"{name}={value_text(value)} is {more} that were measured"
+        return None
+
     def _table(self, rows: Sequence[int]) -> dict[str, list[float | str]]:
-        return columns_of(
-            self.campaign.grid.columns, [self.campaign.grid.configurations[row] for row in rows]
-        )
+        grid = self.campaign.grid
+        return grid.table([grid.configurations[row] for row in rows])
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +148,7 @@ class ColumnAnswer:
         chance: to be done within the deadline; None where none was asked about.
         memory_problem: why it may not run at all; None where nothing is known.
         broken_constraint: of the campaign, which rules this configuration out; None if none does.
+        no_promise: why no deadline is said to hold; None where one may.
     """
 
     columns: Configuration
@@ -130,13 +156,15 @@ class ColumnAnswer:
     chance: float | None
     memory_problem: str | None
     broken_constraint: str | None = None
+    no_promise: str | None = None
 
     @property
     def holds(self) -> bool | None:
         """Whether the deadline holds with a chance of 90 %."""
         if self.chance is None:
             return None
-        return self.memory_problem is None and self.chance >= HOLDS
+        runs = self.memory_problem is None and self.no_promise is None
+        return runs and self.chance >= HOLDS
 
     def as_row(self) -> dict[str, object]:
         """The figures by name, seconds and shares."""
@@ -148,6 +176,7 @@ class ColumnAnswer:
             "extrapolating": prediction.extrapolating,
             "memory_problem": self.memory_problem,
             "broken_constraint": self.broken_constraint,
+            "no_promise": self.no_promise,
         }
         return row if self.chance is None else row | {"chance": self.chance, "holds": self.holds}
 
@@ -159,8 +188,9 @@ class ColumnAnswer:
             "question": self._question(),
         }
         if self.chance is not None:
-            line |= {"deadline": "holds" if self.holds else "at risk"}
-            line |= {"chance": "-" if self.memory_problem else chance_text(self.chance)}
+            line |= {"deadline": deadline_text(self.holds, self.no_promise)}
+            is_known = self.memory_problem is None and self.no_promise is None
+            line |= {"chance": chance_text(self.chance) if is_known else "-"}
         return line
 
     def _question(self) -> str:
@@ -220,14 +250,18 @@ def column_answers(
     deadline_seconds: float | None = None,
 ) -> list[ColumnAnswer]:
     """How long the job takes at each of `asked`."""
-    estimates = predictor.estimate(columns_of(measured.campaign.grid.columns, asked))
+    grid, load = measured.campaign.grid, measured.load.half_width
+    estimates = predictor.estimate(grid.table(asked))
+    if load > 0:
+        estimates = [carried(each, added=load) for each in estimates]
     return [
         ColumnAnswer(
             columns,
             estimate,
             None if deadline_seconds is None else estimate.chance_within(deadline_seconds),
             measured.memory_problem(columns),
-            measured.campaign.grid.broken_constraint(columns),
+            grid.broken_constraint(columns),
+            measured.no_promise(columns),
         )
         for columns, estimate in zip(asked, estimates, strict=True)
     ]
@@ -236,7 +270,7 @@ def column_answers(
 def fewest_that_hold(grid: Grid, found: Sequence[ColumnAnswer]) -> list[Configuration]:
     """For every input asked about the configuration of fewest parallel units that holds."""
     best: dict[tuple[Value, ...], ColumnAnswer] = {}
-    for each in sorted(found, key=lambda each: float(each.columns[grid.parallelism])):
+    for each in sorted(found, key=lambda each: _units(grid, each.columns)):
         if each.holds:
             best.setdefault(_rest(grid, each.columns), each)
     return [each.columns for each in best.values()]
@@ -253,7 +287,8 @@ def verdicts(grid: Grid, found: Sequence[ColumnAnswer], deadline_seconds: float)
 def _verdict(
     grid: Grid, found: Sequence[ColumnAnswer], deadline_seconds: float, is_one_of_many: bool
 ) -> str:
-    unit, words = grid.parallelism, duration_text(deadline_seconds)
+    words = duration_text(deadline_seconds)
+    unit = grid.parallelism
     held = fewest_that_hold(grid, found)
     rest = {name: value for name, value in found[0].columns.items() if name != unit}
     place = ", ".join(f"{name}={value_text(value)}" for name, value in rest.items())
@@ -261,12 +296,19 @@ def _verdict(
     if held:
         [best] = [each for each in found if each.columns == held[0]]
         chance = chance_text(best.chance or 0.0)
+        if unit is None:
+            return f"{before}{words} is kept with a chance of {chance}"
         count = value_text(best.columns[unit])
         return f"{before}fewest {unit} that keep {words}: {count}, with a chance of {chance}"
     runs = [each for each in found if each.memory_problem is None]
     if not runs:
         return f"{before}nothing that was asked about has the memory to run"
-    best = max(runs, key=lambda each: each.chance or 0.0)
+    promised = [each for each in runs if each.no_promise is None]
+    if not promised:
+        return f"{before}no deadline is promised: {runs[0].no_promise}"
+    best = max(promised, key=lambda each: each.chance or 0.0)
+    if unit is None:
+        return f"{before}{words} is kept with a chance of {chance_text(best.chance or 0.0)} only"
     return (
         f"{before}no {unit} asked about keep {words} with a chance of 90 %; the best: "
         f"{value_text(best.columns[unit])}, {chance_text(best.chance or 0.0)}"
@@ -277,14 +319,17 @@ def _measured(home: Path, campaign: Campaign) -> CampaignMeasurements:
     run = campaign.settings.run
     with Journal.open(journal_path(home, campaign), campaign.campaign_id) as journal:
         trials = [each for each in journal.trials() if each.key.component == WHOLE]
+        cores = max((each.machine.cores for each in journal.sessions()), default=None)
     history = TrialHistory(trials, retries=run.retries)
     rows: list[int] = []
     seconds: list[float] = []
+    counted: list[TrialOutcome] = []
     for row in sorted({each.key.configuration for each in trials}):
         for each in history.repeats(row, WHOLE, run.repetitions):
             if each.outcome is not None and each.outcome.wall_seconds:
                 rows.append(row)
                 seconds.append(each.outcome.wall_seconds)
+                counted.append(each.outcome)
     ended = [(each.key.configuration, each.outcome) for each in trials if each.outcome is not None]
     late = [(row, end) for row, end in ended if end.status is TrialStatus.TIMEOUT]
     memory = {row for row, end in ended if end.status is TrialStatus.OOM}
@@ -296,7 +341,30 @@ def _measured(home: Path, campaign: Campaign) -> CampaignMeasurements:
         tuple(end.wall_seconds or run.timeout_seconds for _, end in late),
         tuple(sorted(memory - set(rows))),
         sum(end.status.is_failure for _, end in ended),
+        _load_of(counted, cores),
     )
+
+
+def _load_of(outcomes: Sequence[TrialOutcome], cores: int | None) -> Disturbance:
+    noisy = [each for each in outcomes if each.status is TrialStatus.NOISY]
+
+    def median(values: Iterable[float | None]) -> float | None:
+        seen = [each for each in values if each is not None]
+        return statistics.median(seen) if seen else None
+
+    return Disturbance(
+        len(outcomes),
+        len(noisy),
+        median(each.resources.cpu_seconds or None for each in noisy),
+        median(each.wall_seconds for each in noisy),
+        median(each.foreign_cores for each in noisy),
+        cores,
+    )
+
+
+def _units(grid: Grid, columns: Configuration) -> float:
+    """Parallel units of a configuration; all alike without a parallelism."""
+    return 1.0 if grid.parallelism is None else float(columns[grid.parallelism])
 
 
 def _rest(grid: Grid, columns: Configuration) -> tuple[Value, ...]:

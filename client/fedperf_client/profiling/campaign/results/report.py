@@ -104,10 +104,11 @@ def _run_times(summary: Summary) -> str:
         for title, drawing in charts
     )
     grid = summary.campaign.grid
-    parallelism, size = escape(grid.parallelism), escape(grid.size)
-    note = f"Wall time over {parallelism}: lines join the medians, points are repeats."
-    if len(grid.columns[grid.size]) > MOST_LINES:
-        note += f" At most {MOST_LINES} values of {size} are drawn, evenly spread."
+    over, line = grid.drawn
+    note = f"Wall time over {escape(over)}: " if over is not None else "Wall time: "
+    note += "lines join the medians, points are repeats."
+    if line is not None and len(grid.columns[line]) > MOST_LINES:
+        note += f" At most {MOST_LINES} values of {escape(line)} are drawn, evenly spread."
     if len(charts) == MOST_CHARTS:
         note += f" The first {MOST_CHARTS} cases are drawn; trials.csv has all."
     return f'<p class="note">{note}</p><div class="grid tight">{cards}</div>'

@@ -199,15 +199,24 @@ def test_a_failure_that_a_retry_mends_leaves_nothing_out(place: Places) -> None:
 
 
 def test_a_noisy_trial_is_redone_once_and_stays_data(place: Places) -> None:
-    readings = itertools.chain([BUSY, BUSY, BUSY, QUIET], itertools.repeat(QUIET))
+    readings = itertools.chain([BUSY, BUSY, QUIET, BUSY], itertools.repeat(QUIET))
     world, here = World(readings=readings), place("repetitions = 1\nretries = 5")
     stopped = here.run(world)
-    assert here.statuses()[:5] == ["noisy", "noisy", "noisy", "ok", "ok"]
+    assert here.statuses()[:5] == ["noisy", "noisy", "ok", "noisy", "ok"]
     assert len(world.ran) == 4 + 2
     with Journal.open(here.path, here.campaign.campaign_id) as journal:
         summary = summarize(here.campaign, journal.trials(), journal.sessions(), stopped)
     assert all(each.seconds for each in summary.repeats)
     assert len(summary.flagged) == 3
+
+
+def test_after_three_noisy_trials_in_a_row_none_is_redone_also_not_later(place: Places) -> None:
+    world, here = World(readings=itertools.repeat(BUSY)), place("repetitions = 1\nretries = 5")
+    here.run(world)
+    assert here.statuses() == ["noisy"] * 5
+    again = World()
+    here.run(again)
+    assert again.ran == []
 
 
 def test_a_noisy_trial_stays_where_there_are_no_retries(place: Places) -> None:

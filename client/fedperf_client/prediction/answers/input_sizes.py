@@ -1,0 +1,235 @@
+"""The same work on more or less data: what `--at rows=2x` or `bytes=10GB` asks about.
+
+All sources of a plan grow by one factor. Selectivities stay, so that filters, maps, sorts,
+exchanges and unions hand on as many times more rows as they read. Keys grow with the rows: a row
+of a join finds as many partners as before, and a join grows as its fastest growing input. Groups
+grow as far as they are many: by the factor to the power of groups per row read, so that a thousand
+groups of a million rows stay, and keys that are all different grow with the rows. Sums of
+everything, models and the best few rows stay. Widths of rows and partitions stay.
+
+A job that ran is answered by its own runs at the nearest size. What the start says that takes the
+same time at any size stays, and the rest of what they took grows with the rows. How a job grows may
+be off (the power of rows by 0.3), so the interval grows with every factor of two.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from fedperf_client.prediction.answers.carried import carried
+from fedperf_client.prediction.learners.prior_slopes import USUAL_DEPARTURE
+from fedperf_client.prediction.mixture.intervals import Estimate
+from fedperf_client.prediction.mixture.matched_folds import LEVEL_STEP, Asks
+from fedperf_client.prediction.mixture.personal import PersonalMix
+from fedperf_client.prediction.tables.roles import LOG_SLOPES, ColumnRole
+from fedperf_client.text.asked_values import InvalidValueError, number_of, values_by_name
+from fedperf_shared.execution import SizedPlan
+from fedperf_shared.workflow.graph import Operator, Plan
+from fedperf_shared.workflow.topology import topological_order
+from fedperf_shared.workflow.vocabulary import MAX_ROWS, OperatorKind
+
+ROWS, BYTES = "rows", "bytes"
+
+MOST_SIZES_ASKED = 16
+
+ASSUMPTION = (
+    "all sources grow alike: filters, maps and joins with them, groups as far as they are many; "
+    "sums stay"
+)
+"""How a plan is scaled, for people."""
+
+_STAY = frozenset({OperatorKind.GLOBAL_AGGREGATE, OperatorKind.ML_TRAIN, OperatorKind.TOPK})
+_GROUPS = frozenset({OperatorKind.AGGREGATE, OperatorKind.DISTINCT})
+_TO_ENDS = 1.645
+"""Standard deviations to either end of a normal 90 % interval."""
+
+
+@dataclass(frozen=True, slots=True)
+class InputSize:
+    """A size that is asked about, as it is written.
+
+    Attributes:
+        column: `ROWS` or `BYTES`.
+        value: the number, or how many times what there is.
+        is_factor: whether it counts times.
+    """
+
+    column: str
+    value: float
+    is_factor: bool
+
+
+@dataclass(frozen=True, slots=True)
+class GrownPlan:
+    """A plan on another size of its input.
+
+    Attributes:
+        plan: with rows and bytes of that size.
+        factor: by which its sources grew; 1 is the size that it has.
+    """
+
+    plan: Plan
+    factor: float
+
+    @property
+    def rows(self) -> float:
+        """Of all sources."""
+        return self.plan.workflow.source_rows
+
+    @property
+    def source_bytes(self) -> float:
+        """Of all sources."""
+        return _source_bytes(self.plan)
+
+    @property
+    def words(self) -> str:
+        """The size for people."""
+        times = f"{self.factor:.3g}x"
+        return f"{self.rows:,.0f} rows ({times})" if self.rows > 0 else times
+
+
+def sizes_asked(settings: Sequence[str]) -> list[InputSize]:
+    """The sizes that `--at` asks about, in their order.
+
+    Args:
+        settings: each like `rows=2x` or `bytes=10GB,20GB`.
+
+    Raises:
+        InvalidValueError: another name, both names, or no number above 0.
+    """
+    found = values_by_name(settings)
+    if unknown := [name for name in found if name not in (ROWS, BYTES)]:
+        raise InvalidValueError(
+            f"--at of a workflow takes rows or bytes, like rows=2x or bytes=10GB, "
+            f"got {unknown[0]!r}"
+        )
+    if len(found) > 1:
+        raise InvalidValueError("--at takes rows or bytes, not both: one follows from the other")
+    sizes = [_size(name, word) for name, words in found.items() for word in dict.fromkeys(words)]
+    if len(sizes) > MOST_SIZES_ASKED:
+        raise InvalidValueError(f"--at takes at most {MOST_SIZES_ASKED} sizes, got {len(sizes)}")
+    return sizes
+
+
+def grown_to(plan: Plan, size: InputSize) -> GrownPlan:
+    """The plan at that size of its input.
+
+    Raises:
+        InvalidValueError: what its sources hold is not known, or they would hold too many rows.
+    """
+    factor = size.value
+    if not size.is_factor:
+        held = plan.workflow.source_rows if size.column == ROWS else _source_bytes(plan)
+        if not held > 0:
+            raise InvalidValueError(
+                f"it is not known how many {size.column} the sources of this workflow hold; ask "
+                f"for times as many, like --at {size.column}=2x"
+            )
+        factor = size.value / held
+    rows = plan.workflow.source_rows * factor
+    if not rows <= MAX_ROWS:
+        raise InvalidValueError(
+            f"--at asks about {rows:.3g} rows, at most {MAX_ROWS:g} are answered"
+        )
+    return GrownPlan(_grown(plan, factor), factor)
+
+
+def grown_estimate(
+    predictor: PersonalMix,
+    question: SizedPlan,
+    factor: float,
+    ran: Sequence[tuple[float, SizedPlan]],
+) -> Estimate:
+    """How long a plan takes at another size of its input.
+
+    Args:
+        predictor: of the home.
+        question: that is asked.
+        factor: by which its sources are larger than the plan's whose size it is not.
+        ran: factors of the sizes that the job ran at, and the job at these sizes on the resources
+            of the question; at least one.
+    """
+    nearest, known = min(ran, key=lambda each: abs(math.log(each[0] / factor)))
+    [reference] = predictor.estimate([known])
+    if reference.basis.runs == 0:
+        [direct] = predictor.estimate([question])
+        return direct
+    log_factor, slope = math.log(factor / nearest), LOG_SLOPES[ColumnRole.SIZE]
+    if abs(log_factor) <= LEVEL_STEP:
+        return reference
+    took = reference.prediction.median_seconds
+    fixed = _fixed_seconds(predictor, question, known, factor / nearest)
+    by = slope.mean * log_factor
+    if fixed is not None:
+        stays = min(fixed, took) / took
+        by = math.log(stays + (1 - stays) * factor / nearest)
+    sizes = [each for each, _ in ran]
+    is_between = min(sizes) < factor < max(sizes)
+    kind = Asks.BETWEEN_SIZES if is_between else Asks.BEYOND_SIZES
+    return carried(
+        reference,
+        by=by,
+        added=_TO_ENDS * math.hypot(slope.sd * log_factor, USUAL_DEPARTURE),
+        kind=reference.kind if reference.kind.is_of_scales else kind,
+        extrapolating=not is_between,
+    )
+
+
+def _fixed_seconds(
+    predictor: PersonalMix, question: SizedPlan, known: SizedPlan, factor: float
+) -> float | None:
+    """Seconds that the start says a job takes at any size; None where it cannot tell."""
+    names = (each.start for each in predictor.learners if each.fewest == 0)
+    start = next((each for each in names if each is not None), None)
+    if start is None or not known.plan.workflow.source_rows > 0:
+        return None
+    longer, shorter = np.exp(predictor.candidates.starts[start]([question, known])).tolist()
+    return max(0.0, float(shorter - (longer - shorter) / (factor - 1)))
+
+
+def _size(name: str, word: str) -> InputSize:
+    is_factor = word[-1:] in ("x", "X")
+    value = number_of(word[:-1] if is_factor else word, is_bytes=name == BYTES and not is_factor)
+    if value is None or not value > 0:
+        example = "2x, 5e6, 10k or 3M" if name == ROWS else "2x, 10GB, 1GiB or 5e9"
+        raise InvalidValueError(
+            f"--at {name} takes a number above 0 like {example}; got {word[:80]!r}"
+        )
+    return InputSize(name, value, is_factor)
+
+
+def _source_bytes(plan: Plan) -> float:
+    return sum(each.output_bytes for each in plan.workflow.operators if not each.inputs)
+
+
+def _grown(plan: Plan, factor: float) -> Plan:
+    """The plan with all sources `factor` times as large, see the module."""
+    operators = plan.workflow.operators
+    times: dict[int, float] = {}
+    for place in topological_order(plan.workflow):
+        operator = operators[place]
+        given = [times[each] for each in operator.inputs]
+        read = [operators[each].output_rows for each in operator.inputs]
+        times[place] = _growth(operator, given, read) if given else factor
+    grown = tuple(
+        replace(each, output_rows=min(each.output_rows * times[place], MAX_ROWS))
+        for place, each in enumerate(operators)
+    )
+    return Plan(replace(plan.workflow, operators=grown), plan.platforms)
+
+
+def _growth(operator: Operator, given: Sequence[float], read: Sequence[float]) -> float:
+    """How many times as many rows an operator hands on, whose inputs grew by `given`."""
+    largest = max(given) if max(given) >= 1 else min(given)
+    if operator.kind in _STAY:
+        return 1.0
+    if operator.kind in _GROUPS:
+        share = min(1.0, operator.output_rows / max(sum(read), 1.0))
+        return float(largest**share)
+    if operator.kind is OperatorKind.CROSS:
+        return math.prod(given)
+    if operator.kind is OperatorKind.UNION and sum(read) > 0:
+        return sum(g * rows for g, rows in zip(given, read, strict=True)) / sum(read)
+    return largest
