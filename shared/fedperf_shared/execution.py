@@ -200,8 +200,9 @@ class Measurement:
         peak_memory_bytes: of all processes together.
         read_bytes: from files.
         written_bytes: to files.
-        startup_seconds: from the submission of its application to its own start, not in
-            `runtime_seconds`; 0 where nobody knows, or where others ran before.
+        startup_seconds: from the submission of its application to its own start, where none ran
+            before, and what its first task waited while no executor was there; not in
+            `runtime_seconds`; 0 where nobody knows.
     """
 
     runtime_seconds: float

@@ -26,29 +26,24 @@ class Symptom(StrEnum):
     SHUFFLE_GROWTH = "shuffle growth"
     BROADCAST = "broadcast"
     FAILURES = "failures"
+    DROPPED_EVENTS = "dropped events"
+    OUTSIDE_JOBS = "outside jobs"
 
 
 @dataclass(frozen=True, slots=True)
 class JobFinding:
-    """What a rule found.
+    """What a rule found."""
 
-    Attributes:
-        symptom: what it is about.
-        place: the stage, or the job as a whole.
-        seconds: of the job's time that are at stake, at most.
-        evidence: figures of the log, for people who look them up there.
-        advice: what would change it.
-        conf: the same as settings, each like `spark.sql.shuffle.partitions=400`.
-        figures: those of the evidence, for programs.
-    """
-
-    symptom: Symptom
-    place: str
-    seconds: float
-    evidence: str
-    advice: str
-    conf: tuple[str, ...] = ()
-    figures: Mapping[str, float] = field(default_factory=dict)
+    symptom: Symptom  # what it is about
+    place: str  # the stage, or the job as a whole
+    seconds: float  # of the job's time that are at stake, at most
+    evidence: str  # figures of the log, for people who look them up there
+    advice: str  # what would change it
+    conf: tuple[str, ...] = ()  # the same as settings, each like `spark.sql.shuffle.partitions=400`
+    # those of the evidence, for programs
+    figures: Mapping[str, float | str] = field(default_factory=dict)
+    # of the job's cost that is at stake, where that is another than of its time
+    share: float | None = None
 
     def __post_init__(self) -> None:
         if not self.seconds >= 0:

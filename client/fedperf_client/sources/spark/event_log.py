@@ -12,9 +12,16 @@ from pathlib import Path
 
 from fedperf_client.sources import NothingToReadError, SkippedRecord, Source
 from fedperf_client.sources.spark.application import Application
-from fedperf_client.sources.spark.events import BadLine, Events, is_event
+from fedperf_client.sources.spark.events import (
+    STARTS_OF_TASKS,
+    TASKS_THAT_DID_WELL,
+    BadLine,
+    Events,
+    is_event,
+)
 from fedperf_client.sources.spark.fields import MalformedEventError
-from fedperf_client.sources.spark.open_work import WANTED, OpenWork
+from fedperf_client.sources.spark.query import SparkQuery
+from fedperf_client.sources.spark.reader import Reader
 from fedperf_client.sources.spark.streams import (
     CutLogError,
     DamagedLogError,
@@ -34,48 +41,52 @@ _EMPTY = f"empty, so nothing can be read; {_UNLESS}"
 
 @dataclass(frozen=True, slots=True)
 class EventLog:
-    """The log of one application.
+    """The log of one application."""
 
-    Attributes:
-        files: in order.
-        is_partial: earlier events are gone.
-    """
-
-    files: tuple[Path, ...]
-    is_partial: bool = False
+    files: tuple[Path, ...]  # in order
+    is_partial: bool = False  # earlier events are gone
 
     def read(self) -> Iterator[Execution | SkippedRecord]:
         """Every query, and every job without one, once; see `Source.read`."""
-        is_empty = True
-        for found in self._found():
+        is_empty, application = True, Application(is_partial=self.is_partial)
+        for found in self.work(application):
             is_empty = False
-            yield found
+            yield found if isinstance(found, SkippedRecord) else application.found(found)
         if is_empty:
             yield SkippedRecord("the log", "no query and no job ran")
 
-    def _found(self) -> Iterator[Execution | SkippedRecord]:
-        running, events = OpenWork(Application(is_partial=self.is_partial)), Events(WANTED)
-        for file in self.files:
-            yield from self._of_file(file, events, running)
-        yield from running.end()
+    def work(
+        self, application: Application, *, with_tasks: bool = False
+    ) -> Iterator[SparkQuery | SkippedRecord]:
+        """Every query and job when it is over, and what is wrong with the log, where it is.
 
-    def _of_file(
-        self, file: Path, events: Events, running: OpenWork
-    ) -> Iterator[Execution | SkippedRecord]:
-        """What becomes complete with the events of a file, and what is wrong with it."""
-        try:
-            for found in events.of(file):
-                if isinstance(found, BadLine):
-                    yield SkippedRecord(f"line {found.number} of {file.name}", found.reason)
-                    continue
-                try:
-                    yield from running.take(*found)
-                except MalformedEventError as error:
-                    yield SkippedRecord(f"line {events.line} of {file.name}", str(error))
-        except DamagedLogError as error:
-            yield SkippedRecord(file.name, str(error).removeprefix(f"{file}: "))
-        except OSError as error:
-            yield SkippedRecord(file.name, f"cannot be read further: {error.strerror or error}")
+        Args:
+            application: that gets what the log tells of the whole.
+            with_tasks: the figures of tasks are wanted, not only those of stages.
+        """
+        events = Events(frozenset(), STARTS_OF_TASKS if with_tasks else TASKS_THAT_DID_WELL)
+        reader = Reader(application, with_tasks, events.ends_passed)
+        events.wanted = reader.wanted
+        for file in self.files:
+            yield from _of_file(file, events, reader)
+        yield from reader.end()
+
+
+def _of_file(file: Path, events: Events, reader: Reader) -> Iterator[SparkQuery | SkippedRecord]:
+    """What becomes complete with the events of a file, and what is wrong with it."""
+    try:
+        for found in events.of(file):
+            if isinstance(found, BadLine):
+                yield SkippedRecord(f"line {found.number} of {file.name}", found.reason)
+                continue
+            try:
+                yield from reader.take(*found)
+            except MalformedEventError as error:
+                yield SkippedRecord(f"line {events.line} of {file.name}", str(error))
+    except DamagedLogError as error:
+        yield SkippedRecord(file.name, str(error).removeprefix(f"{file}: "))
+    except OSError as error:
+        yield SkippedRecord(file.name, f"cannot be read further: {error.strerror or error}")
 
 
 def open_event_log(path: Path) -> Source | None:

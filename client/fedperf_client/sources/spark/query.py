@@ -1,16 +1,28 @@
 """One query, or one job without a query, while its events arrive."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from fedperf_client.sources.spark.fields import Event, MalformedEventError, integer, objects, text
-from fedperf_client.sources.spark.plan import PhysicalPlan
+from fedperf_client.sources.spark.fields import (
+    Event,
+    MalformedEventError,
+    integer,
+    line,
+    mapping,
+    milliseconds,
+    objects,
+    part,
+    text,
+)
+from fedperf_client.sources.spark.plan import PhysicalPlan, PlanTooLargeError, read_plan
 from fedperf_client.sources.spark.rdd import job_plan
 from fedperf_client.sources.spark.stage import StageRun, read_stage
+from fedperf_client.sources.spark.tasks import Names, StageAttempt, first_lines
+from fedperf_shared.execution import ClusterConfig
 
 CUT = "its application ended before it"
 
-MAX_COUNTERS = 20_000
-"""Counters remembered for one query; of more the later ones are left out."""
+MAX_COUNTERS = 20_000  # counters remembered for one query; of more the later ones are left out
 
 CPU_NANOSECONDS = (
     "internal.metrics.executorCpuTime",
@@ -22,74 +34,137 @@ TOTALS = frozenset({*CPU_NANOSECONDS, READ_BYTES, WRITTEN_BYTES})
 """Spark's own counters of a stage, over all its tasks, that are looked at."""
 
 
+MAX_FAILURES = 20  # Of jobs and stages, whose texts are kept for one query
+
+WHOLE = 0.95
+"""Of the tasks that a stage announced: where less of them are told, Spark dropped events."""
+
+Interval = tuple[int, int]  # two moments, in milliseconds since 1970
+
+
+@dataclass(frozen=True, slots=True)
+class DroppedTasks:
+    """A stage that was completed and of whose tasks the log tells too few."""
+
+    stage: int
+    told: int
+    announced: int
+
+
 @dataclass(slots=True)
 class SparkQuery:
-    """What is known so far.
+    """What is known so far."""
 
-    Attributes:
-        number: of the query, or of the job, in its application.
-        started_at: milliseconds since 1970, as all moments here.
-        root: number of the query that it runs inside of, its own where it runs in none.
-        is_job: a job without a query.
-        plan: of the last event that brought one.
-        shape: of the first plan: what the optimizer changed since does not count.
-        description: what its people wrote about it, or where their code asked for it.
-        call_site: of a job, where code asked for it.
-        failure: what Spark said when it, or a job of it, failed.
-        ended_at: None while it runs.
-        ended_badly: whether its end names an error; None where it does not say (before Spark 3.4).
-        has_failed_jobs: a job of it failed, or was called off.
-        has_failed_tasks: tasks of it failed and were done again.
-        open_jobs: its jobs that still run, and their stages.
-        open_stages: of all open jobs.
-        jobs: how many it had.
-        before: queries of its application that had done work when it began.
-        counters: values of Spark's accumulators by id.
-        totals: sums of `TOTALS` over its stages.
-        stages: of a job, those that ended, by number.
-        rdds: of all these stages, with their parents.
-        problem: why its plan cannot be used, empty otherwise.
-        counted_size: its `size` when that was last added to what is kept for all.
-    """
-
-    number: int
-    started_at: int
-    root: int
-    is_job: bool = False
-    plan: PhysicalPlan = field(default_factory=PhysicalPlan)
-    shape: str = ""
-    description: str = ""
-    call_site: str = ""
-    failure: str = ""
-    ended_at: int | None = None
+    number: int  # of the query, or of the job, in its application
+    started_at: int  # milliseconds since 1970, as all moments here
+    root: int  # number of the query that it runs inside of, its own where it runs in none
+    is_job: bool = False  # a job without a query
+    is_start_told: bool = True  # the log says when it started
+    plan: PhysicalPlan = field(default_factory=PhysicalPlan)  # of the last event that brought one
+    shape: str = ""  # of the first plan: what the optimizer changed since does not count
+    description: str = ""  # what its people wrote about it, or where their code asked for it
+    call_site: str = ""  # of a job, where code asked for it
+    settings: dict[str, str] = field(default_factory=dict)  # that its session or its code set
+    failure: str = ""  # what Spark said when it, or a job of it, failed
+    # what Spark said of jobs and stages that failed, with their names; local texts
+    failures: list[tuple[str, str]] = field(default_factory=list)
+    ended_at: int | None = None  # None while it runs
+    # whether its end names an error; None where it does not say (before Spark 3.4)
     ended_badly: bool | None = None
-    has_failed_jobs: bool = False
-    has_failed_tasks: bool = False
-    open_jobs: dict[int, tuple[int, ...]] = field(default_factory=dict)
-    open_stages: int = 0
-    jobs: int = 0
-    before: int = 0
-    counters: dict[int, int] = field(default_factory=dict)
-    totals: dict[str, int] = field(default_factory=dict)
+    has_failed_jobs: bool = False  # a job of it failed, or was called off
+    has_failed_tasks: bool = False  # tasks of it failed and were done again
+    is_torn: bool = False  # an event of it is missing, or too few tasks of it are told
+    was_alone: bool = True  # no other one of its application ran meanwhile
+    is_given_up: bool = False  # its tasks were too many to be kept
+    open_jobs: set[int] = field(default_factory=set)  # its jobs that still run
+    stage_numbers: set[int] = field(default_factory=set)  # of all its jobs
+    jobs: int = 0  # how many it had
+    asked_at: int | None = None  # when its first job was submitted; None where none was
+    first_task_at: int | None = None  # when its first task began, where that is told
+    # when its first stage was submitted, where its start is not told
+    first_stage_at: int | None = None
+    last_stage_at: int | None = None  # when the last of its stages, or of its jobs, was completed
+    waited: Interval | None = None  # from `asked_at` on, while no executor was there
+    before: int = 0  # queries of its application that had done work when it began
+    # the executors from its first task on, a mean; None where none is known
+    cluster: ClusterConfig | None = None
+    slots: int = 0  # tasks that these run at once; 0 where that is unknown
+    counters: dict[int, int] = field(default_factory=dict)  # values of Spark's accumulators by id
+    totals: dict[str, int] = field(default_factory=dict)  # sums of `TOTALS` over its stages
+    # of a job, those that ended, by number
     stages: dict[int, StageRun] = field(default_factory=dict)
-    rdds: int = 0
-    problem: str = ""
-    counted_size: int = 0
+    # at stages, by number and attempt
+    attempts: dict[tuple[int, int], StageAttempt] = field(default_factory=dict)
+    names: Names = field(default_factory=Names)  # that these attempts refer to
+    # the stage of which most tasks are not told, where events were dropped
+    dropped: DroppedTasks | None = None
+    tasks: int = 0  # that its completed stages announced
+    rdds: int = 0  # of all these stages, with their parents
+    problem: str = ""  # why its plan cannot be used, empty otherwise
+    counted_size: int = 0  # its `size` when that was last added to what is kept for all
+    counted_tasks: int = 0  # ends of tasks that are kept for it
 
     def __str__(self) -> str:
         return f"{'job' if self.is_job else 'query'} {self.number}"
 
-    def open_job(self, number: int, stages: tuple[int, ...]) -> None:
-        """A job of it has started."""
-        self.open_jobs[number] = stages
-        self.open_stages += len(stages)
-        self.jobs += 1
+    def failed(self, what: str, said: object) -> None:
+        """It, or a part of it, failed."""
+        if len(self.failures) < MAX_FAILURES:
+            self.failures.append((what, first_lines(said)))
 
-    def close_job(self, number: int) -> tuple[int, ...]:
-        """A job of it has ended; its stages."""
-        stages = self.open_jobs.pop(number)
-        self.open_stages -= len(stages)
-        return stages
+    def take_plan(self, event: Event) -> None:
+        """Its plan is told, or why there is none."""
+        try:
+            self.plan, self.problem = read_plan(mapping(event, "sparkPlanInfo")), ""
+        except PlanTooLargeError as error:
+            self.plan, self.problem = PhysicalPlan(), str(error)
+
+    def take_end(self, event: Event) -> None:
+        """Its end is told."""
+        self.ended_at = milliseconds(event, "time")
+        error = event.get("errorMessage")
+        self.ended_badly = None if error is None else bool(error)
+        self.failure = line(event, "errorMessage") or self.failure
+        if self.ended_badly:
+            self.failed(str(self), error)
+
+    def take_job_end(self, number: int, event: Event) -> None:
+        """The end of a job of it is told."""
+        self.open_jobs.discard(number)
+        result = part(event, "Job Result")
+        if result.get("Result") != "JobSucceeded":
+            error = part(result, "Exception")
+            self.has_failed_jobs, self.failure = True, line(error, "Message")
+            self.failed(f"job {number}", error.get("Message"))
+        if "Completion Time" in event:  # not before Spark 1.5
+            self.last_stage_at = milliseconds(event, "Completion Time")
+
+    def take_stage_end(self, stage: StageAttempt, info: Event) -> None:
+        """The end of an attempt at a stage is told."""
+        if "Completion Time" in info:
+            at = milliseconds(info, "Completion Time")
+            self.last_stage_at = max(self.last_stage_at or at, at)
+        if not self.is_start_told and "Submission Time" in info:
+            at = milliseconds(info, "Submission Time")
+            self.first_stage_at = min(self.first_stage_at or at, at)
+        stage.announced = integer(info, "Number of Tasks") if "Number of Tasks" in info else 0
+        stage.is_done = "Failure Reason" not in info
+        if not stage.is_done:
+            self.failed(str(stage), info.get("Failure Reason"))
+        self.has_failed_tasks = self.has_failed_tasks or stage.attempt > 0
+        self.take_stage(info)
+
+    def give_up_tasks(self) -> None:
+        """Keep the figures of no task any more."""
+        self.is_given_up, self.counted_tasks, self.names = True, 0, Names()
+        for stage in self.attempts.values():
+            del stage.columns[:]
+
+    def task_began(self, info: Event) -> None:
+        """A task of it began, which may be the first."""
+        if "Launch Time" in info:
+            at, known = milliseconds(info, "Launch Time"), self.first_task_at
+            self.first_task_at = at if known is None else min(at, known)
 
     def take_stage(self, stage: Event) -> None:
         """Take the totals and counters of a stage that has ended."""
@@ -117,12 +192,46 @@ class SparkQuery:
         elif len(self.counters) < MAX_COUNTERS:
             self.counters[counter] = value
 
-    def cut(self, at: int) -> None:
-        """Its application ended: what was at work then, or had failed, never comes to its end."""
-        if self.ended_at is None and (self.open_jobs or self.has_failed_jobs):
-            self.ended_at, self.ended_badly = max(at, self.started_at), True
-            self.failure = self.failure or CUT
+    def close(self, stopped_at: int | None) -> None:
+        """The log is over: the end of what is larger is its end, where its own is missing.
+
+        Args:
+            stopped_at: end of its application; None where the log stops before that.
+        """
+        result = max(self.stage_numbers, default=None)
+        has_result = any(each.is_done and each.number == result for each in self.attempts.values())
+        if self.is_job and self.ended_at is None and has_result:
+            self.ended_at = self.last_stage_at
+        elif self.ended_at is None and stopped_at is not None:
+            if self.open_jobs or self.has_failed_jobs:
+                self.ended_at, self.ended_badly = max(stopped_at, self.started_at), True
+                self.failure = self.failure or CUT
+            elif self.jobs:
+                self.ended_at, self.is_torn = self.last_stage_at, True
+        if self.ended_at is not None and self.open_jobs:
+            self.is_torn = self.is_torn or not self.ended_badly
             self.open_jobs.clear()
+
+    def count_tasks(self, passed: Callable[[int], int | None]) -> None:
+        """Count what its stages announced, and whether the log tells of as many tasks.
+
+        Args:
+            passed: of a stage the ends of tasks that were not looked at; None if nobody counted.
+        """
+        stages: dict[int, list[StageAttempt]] = {}
+        for each in self.attempts.values():
+            stages.setdefault(each.number, []).append(each)
+        for number, attempts in stages.items():
+            announced = max((each.announced for each in attempts if each.is_done), default=None)
+            if announced is None:
+                continue
+            self.tasks += max(each.announced for each in attempts)
+            more = passed(number)
+            told = sum(each.succeeded for each in attempts) + (more or 0)
+            missing = 0 if more is None or told >= WHOLE * announced else announced - told
+            if missing > (self.dropped.announced - self.dropped.told if self.dropped else 0):
+                self.dropped = DroppedTasks(number, told, announced)
+        self.is_torn = self.is_torn or self.dropped is not None
 
     def with_job_plan(self) -> None:
         """Of a job: its plan, from the stages that ran; errors as `job_plan`."""
@@ -144,7 +253,18 @@ class SparkQuery:
         return self.has_failed_jobs if self.ended_badly is None else self.ended_badly
 
     @property
+    def is_accelerated(self) -> bool:
+        """Whether another engine than Spark's own ran a part of it."""
+        stages = self.stages.values()
+        return self.plan.is_accelerated or any(r.is_accelerated for s in stages for r in s.rdds)
+
+    @property
+    def wait_milliseconds(self) -> int:
+        """How long it waited while no executor was there."""
+        return 0 if self.waited is None else self.waited[1] - self.waited[0]
+
+    @property
     def size(self) -> int:
         """Nodes, counters, jobs, stages and RDDs that are kept for it."""
-        running = len(self.open_jobs) + self.open_stages
+        running = len(self.open_jobs) + len(self.stage_numbers) + 4 * len(self.attempts)
         return len(self.counters) + len(self.plan.nodes) + running + self.rdds

@@ -10,10 +10,12 @@ Sources: lz4-java `LZ4BlockOutputStream`, snappy-java `SnappyOutputStream`.
 
 import gzip
 import os
+import re
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
 
@@ -50,6 +52,14 @@ class UnreadCodecError(DamagedLogError):
 
 NEAR_BYTES = 200
 
+MAX_STAGES = 20_000
+"""Whose lines are counted apart."""
+
+_STAGE = re.compile(rb'\{"Event":"\w{1,100}","Stage ID":(\d{1,10}),')
+_STARTED = b'{"Event":"SparkListenerTaskStart","Stage ID":%b,'
+_NAME_BYTES = 34
+"""As many as stand before the stage at most, and end behind the comma before it at least."""
+
 Line = tuple[int, bytes | None]
 """A line's number, from 1 on, and the line; None for one above `MAX_LINE_BYTES`."""
 
@@ -58,27 +68,52 @@ Line = tuple[int, bytes | None]
 class PassedOver:
     """Lines that are not wanted and found before they are copied.
 
+    Of tasks they are counted by the stage that they name first, and the first of each stage, which
+    tells when it began, is given like any other line.
+
     Attributes:
         beginnings: of lines that are passed over.
         beginning_near: of lines that are passed over if `near` is in their first bytes.
         near: sought in the first `NEAR_BYTES` of these, which are at least as long.
+        beginning_stage: of lines that are passed over but for the first of each stage.
+        stages: how many were passed over, by their beginning with the stage's number; by an empty
+            one those of no stage that was found, or is remembered.
     """
 
     beginnings: tuple[bytes, ...] = ()
     beginning_near: bytes | tuple[()] = ()
     near: bytes = b""
+    beginning_stage: bytes | tuple[()] = ()
+    stages: dict[bytes, int] = field(default_factory=dict)
 
-    def holds(self, line: bytes | bytearray) -> bool:
-        """Whether a line is one of them."""
-        if line.startswith(self.beginning_near):
-            return line.find(self.near, 0, NEAR_BYTES) >= 0
-        return line.startswith(self.beginnings)
+    def holds(self, block: bytes | bytearray, start: int = 0) -> bool:
+        """Whether the line that starts there is one of them."""
+        is_near = block.startswith(self.beginning_near, start)
+        if is_near and block.find(self.near, start, start + NEAR_BYTES) < 0:
+            return False
+        if not (is_near or block.startswith(self.beginning_stage, start)):
+            return block.startswith(self.beginnings, start)
+        stage = bytes(block[start : block.find(b",", start + _NAME_BYTES, start + NEAR_BYTES) + 1])
+        if stage not in self.stages:
+            found = _STAGE.fullmatch(stage)
+            stage, number = (stage, found[1]) if found else (b"", b"")
+            is_first = found is not None and _STARTED % number not in self.stages
+            self.stages[stage] = self.stages.get(stage, 0) + (not is_first)
+            self._forget()
+            return not is_first
+        self.stages[stage] += 1
+        return True
+
+    def _forget(self) -> None:
+        if len(self.stages) > MAX_STAGES:
+            for each in list(islice(self.stages, MAX_STAGES // 2)):
+                self.stages[b""] = self.stages.get(b"", 0) + self.stages.pop(each)
 
 
 NOTHING = PassedOver()
 
 
-def lines(
+def lines(  # noqa: PLR0912 (one loop, by which nearly all time goes)
     path: Path,
     passed_over: PassedOver = NOTHING,
     *,
@@ -95,8 +130,11 @@ def lines(
         DamagedLogError: the bytes are damaged or cut off; all whole lines before were given.
         OSError: the file cannot be read.
     """
-    beginnings, near = passed_over.beginnings, passed_over.near
-    beginning_near = passed_over.beginning_near
+    # Nearly all time goes by here: most lines begin as the last one of their kind did.
+    near, stages, ended = passed_over.near, passed_over.stages, 0
+    same_end: bytes | tuple[()] = ()
+    same_start: bytes | tuple[()] = ()
+    same_stage = b""
     number, tail, is_too_long = 0, bytearray(), False
     for block in _blocks(path):
         start, end = 0, block.find(b"\n")
@@ -114,15 +152,25 @@ def lines(
             end = block.find(b"\n", start)
         while end >= 0:
             number += 1
-            # As `PassedOver.holds`, in place: nearly all time goes by here.
-            if block.startswith(beginning_near, start):
-                is_passed = block.find(near, start, start + NEAR_BYTES) >= 0
-            else:
-                is_passed = block.startswith(beginnings, start)
-            if not is_passed:
-                yield number, block[start:end]
+            if block.startswith(same_end, start):
+                ended += 1
+            elif not block.startswith(same_start, start):
+                if ended:
+                    stages[same_stage], ended = stages.get(same_stage, 0) + ended, 0
+                comma = block.find(b",", start + _NAME_BYTES, start + NEAR_BYTES)
+                stage = block[start : comma + 1]
+                if not passed_over.holds(block, start):
+                    yield number, block[start:end]
+                elif stage and stage in stages:
+                    if stage.startswith(passed_over.beginning_stage):
+                        same_start = stage
+                    else:
+                        so_far = block.find(near, start, start + NEAR_BYTES) + len(near)
+                        same_end, same_stage = block[start:so_far], stage
             start = end + 1
             end = block.find(b"\n", start)
+        if ended:
+            stages[same_stage], ended = stages.get(same_stage, 0) + ended, 0
         if not is_too_long:
             tail += block[start:]
         if len(tail) > MAX_LINE_BYTES:

@@ -23,10 +23,11 @@ from fedperf_client.advice.spark_application import (
     SparkApplication,
     newest_of_each,
 )
-from fedperf_client.diagnosis.spark_settings import SparkSettings
+from fedperf_client.diagnosis.job_facts import JobFacts
 from fedperf_client.prediction.mixture.intervals import Basis, Estimate, RestsOn
 from fedperf_client.prediction.mixture.matched_folds import Asks
 from fedperf_client.prediction.mixture.spreads import Student
+from fedperf_client.sources.spark.settings import SparkSettings
 from fedperf_shared.execution import ClusterConfig, Execution, Measurement, Origin, SizedPlan
 from fedperf_shared.workflow.vocabulary import RUNS_PYTHON, Complexity, Platform
 from tests.fakes.measured_logs import FakeTask, log_of
@@ -329,6 +330,11 @@ def test_the_largest_task_counts_whole_beside_others_of_the_mean(tmp_path: Path)
     assert found.held_bytes == pytest.approx(4 * GIB + (at_once - 1) * mean)
 
 
+def _moved(job: JobFacts, at: int, took: int) -> JobFacts:
+    """The same at another time."""
+    return replace(job, query=replace(job.query, started_at=at, ended_at=at + took))
+
+
 def test_what_came_before_the_first_query_is_counted_once(tmp_path: Path) -> None:
     (job,), _ = log_of([FakeTask(1000, 11_000)]).jobs(tmp_path)  # a command at 1 s of its clock
     began = START.timestamp() + 15.0
@@ -339,12 +345,8 @@ def test_what_came_before_the_first_query_is_counted_once(tmp_path: Path) -> Non
     )
     shift = round(1000 * (began - 14.0)) - job.started_at
     record = ApplicationRecord()
-    record.add_job(
-        replace(job, started_at=job.started_at + shift, ended_at=job.started_at + shift + 10_000)
-    )
-    record.add_job(
-        replace(job, started_at=round(1000 * began), ended_at=round(1000 * began) + 5000)
-    )
+    record.add_job(_moved(job, job.started_at + shift, 10_000))
+    record.add_job(_moved(job, round(1000 * began), 5000))
     record.add_query(counted)
     found = record.finished()
     assert found is not None

@@ -18,6 +18,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fedperf_client.sources.kinds import read_source
+from fedperf_client.sources.spark import streams
+from fedperf_client.sources.spark.events import BadLine, Events
+from fedperf_client.sources.spark.fields import Event
 from fedperf_client.sources.spark.streams import (
     MAX_LINE_BYTES,
     NEAR_BYTES,
@@ -245,3 +248,57 @@ def test_lzf_is_refused_with_what_to_do(tmp_path: Path) -> None:
     (tmp_path / "log").write_bytes(b"ZV\x01\x00\x05")
     with pytest.raises(DamagedLogError, match=r"lzf.*zstd"):
         list(texts(tmp_path / "log"))
+
+
+def task(name: str, stage: int, reason: str = "Success") -> bytes:
+    end = b',"Task End Reason":{"Reason":"%b"}' % reason.encode() if name == "TaskEnd" else b""
+    return b'{"Event":"SparkListener%b","Stage ID":%d,"Stage Attempt ID":0%b,"More":"%b"}' % (
+        name.encode(), stage, end, LONG,
+    )  # fmt: skip
+
+
+@with_files
+@given(
+    drawn=st.lists(
+        st.tuples(
+            st.sampled_from(["TaskStart", "TaskEnd"]),
+            st.integers(0, 3),
+            st.sampled_from(["Success", "Success", "TaskKilled"]),
+        ),
+        max_size=40,
+    ),
+    size=st.integers(50, 2000),
+)
+def test_ends_of_tasks_are_counted_by_stage_and_the_first_line_of_each_is_given(
+    tmp_path: Path, drawn: list[tuple[str, int, str]], size: int
+) -> None:
+    blocks = b"".join(task(*each) + b"\n" for each in drawn)
+    packed = b"".join(lz4_block(blocks[at : at + size]) for at in range(0, len(blocks), size))
+    (tmp_path / "log").write_bytes(packed + lz4_block(b""))
+    found = Events(frozenset({"SparkListenerTaskStart", "SparkListenerTaskEnd"}))
+    given = [(name, event["Stage ID"]) for name, event in map(as_event, found.of(tmp_path / "log"))]
+    for stage in range(4):
+        starts = [each for each in drawn if each[:2] == ("TaskStart", stage)]
+        well = [each for each in drawn if each == ("TaskEnd", stage, "Success")]
+        badly = [each for each in drawn if each == ("TaskEnd", stage, "TaskKilled")]
+        ends = given.count(("SparkListenerTaskEnd", stage))
+        assert given.count(("SparkListenerTaskStart", stage)) == bool(starts)
+        assert ends in {len(badly), len(badly) + bool(well)}
+        assert found.ends_passed(stage) == len(well) - (ends - len(badly))
+
+
+def as_event(found: tuple[str, Event] | BadLine) -> tuple[str, Event]:
+    assert not isinstance(found, BadLine)
+    return found
+
+
+def test_the_ends_of_more_stages_than_are_remembered_are_not_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streams, "MAX_STAGES", 10)
+    every = [task("TaskEnd", stage) for stage in range(30) for _ in range(2)]
+    (tmp_path / "log").write_bytes(b"\n".join(every))
+    found = Events(frozenset())
+    assert list(found.of(tmp_path / "log")) == []
+    assert found.ends_passed(29) is None
+    assert len(found.passed_over.stages) <= 11
