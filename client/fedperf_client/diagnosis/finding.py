@@ -41,7 +41,7 @@ class JobFinding:
     advice: str  # what would change it
     conf: tuple[str, ...] = ()  # the same as settings, each like `spark.sql.shuffle.partitions=400`
     # those of the evidence, for programs
-    figures: Mapping[str, float | str] = field(default_factory=dict)
+    figures: Mapping[str, float | str | tuple[str, ...]] = field(default_factory=dict)
     # of the job's cost that is at stake, where that is another than of its time
     share: float | None = None
 

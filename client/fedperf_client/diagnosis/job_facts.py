@@ -14,14 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedperf_client.sources.spark.application import Application
-from fedperf_client.sources.spark.cluster import Removal
+from fedperf_client.sources.spark.failures.ends import LostAttempt, Removal
 from fedperf_client.sources.spark.query import Interval, SparkQuery
 from fedperf_client.sources.spark.settings import SparkSettings
 from fedperf_client.sources.spark.tasks import (
     COLUMNS,
     RESUBMITTED,
     SUCCEEDED,
-    EndReason,
     Names,
     StageAttempt,
 )
@@ -32,22 +31,6 @@ _SIZE = "data size"
 
 _OVERLAP = 0.05
 """Share of all task time that may exceed the slots: some milliseconds at each task's end."""
-
-
-@dataclass(frozen=True, slots=True)
-class LostAttempt:
-    """An attempt at a task that did not succeed; it took its place all the same."""
-
-    stage: int  # of it
-    executor: tuple[str, str]  # with its host, where it ran; empty where that is unknown
-    launched: int  # launched, finished: as the driver saw it
-    finished: int
-    reason: EndReason  # why it ended
-
-    @property
-    def duration(self) -> int:
-        """Milliseconds."""
-        return max(0, self.finished - self.launched)
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,11 +210,6 @@ class JobFacts:
     def lost(self) -> tuple[LostAttempt, ...]:
         """Attempts at tasks that did not succeed."""
         return tuple(lost for each in self.attempts for lost in each.lost)
-
-    @cached_property
-    def failed(self) -> tuple[LostAttempt, ...]:
-        """Those of them that failed, and were not merely called off."""
-        return tuple(each for each in self.lost if not each.reason.is_called_off)
 
     @cached_property
     def broadcasts(self) -> tuple[Broadcast, ...]:

@@ -1,59 +1,88 @@
-"""Tasks that failed, stages that ran again, and jobs that ended with an error.
+"""Tasks that failed, stages that ran again, and jobs that ended with an error, by their causes.
 
 At stake is the time in which lost tasks or repeated stages ran; of a job that failed, all.
 """
 
-from collections import Counter
 from collections.abc import Iterator
 
 from fedperf_client.diagnosis.finding import JobFinding, Symptom
-from fedperf_client.diagnosis.job_facts import JobFacts
+from fedperf_client.diagnosis.job_facts import JobFacts, StageFacts
+from fedperf_client.sources.spark.failures.advice import advice_for
+from fedperf_client.sources.spark.failures.causes import FailureCause, causes_of
+from fedperf_client.sources.spark.failures.ends import FailureText, last_text
 from fedperf_client.sources.spark.query import Interval
-from fedperf_client.sources.spark.settings import memory_setting
 from fedperf_client.text.durations import duration_text
 
-MOST_REASONS = 3  # that are named
+MOST_CAUSES = 3
+"""That are told of one job."""
 
 
 def failures(job: JobFacts) -> Iterator[JobFinding]:
     """What had to be done again, or was in vain."""
-    again = [each for each in job.stages if each.attempt]
-    if not (job.failed or again or job.query.has_failed):
-        return
-    lost = _covered(
-        [(each.launched, each.finished) for each in job.failed]
+    own_text = None
+    if job.query.has_failed:
+        own_text = last_text(job.query.failures) or FailureText.of("", job.query.failure)
+    causes, again = causes_of(job.lost, job.removals, own_text), list(_repeated(job))
+    if again and not causes:
+        causes = [FailureCause(None, "")]
+    # Whatever lost the files of a stage made it run again; else what cost most attempts.
+    to_blame = next((each for each in causes if each.missing), causes[0] if causes else None)
+    for cause in causes[:MOST_CAUSES]:
+        yield _finding(job, cause, again if cause is to_blame else [])
+
+
+def _repeated(job: JobFacts) -> Iterator[StageFacts]:
+    """Attempts at stages in which tasks ran that had succeeded before."""
+    for stage in job.stages:
+        so_far = [
+            each
+            for each in job.stages
+            if each.number == stage.number and each.attempt <= stage.attempt
+        ]
+        done = sum(len(each.tasks) for each in so_far)
+        if done > max(each.announced or len(each.tasks) for each in so_far):
+            yield stage
+
+
+def _finding(job: JobFacts, cause: FailureCause, again: list[StageFacts]) -> JobFinding:
+    settings = job.settings
+    advice = advice_for(cause, properties=settings.properties, version=settings.version)
+    seconds = _covered(
+        [(each.launched, each.finished) for each in cause.failures]
         + [(each.began, each.ended) for each in again]
     )
-    said = [
-        f"the job ended with an error after {duration_text(job.seconds)}"
-    ] * job.query.has_failed
-    if job.failed:
-        reasons = Counter(each.reason.name for each in job.failed).most_common(MOST_REASONS)
-        named = ", ".join(f"{count} {reason}" for reason, count in reasons)
-        count = len(job.failed)
-        said.append(f"{count} task{'s' * (count > 1)} failed ({named})")
-    if again:
-        said.append(f"{', '.join(map(str, again))} ran again")
-    no_memory = any(each.reason.is_out_of_memory for each in job.failed)
-    settings = job.settings
-    stages = sorted({each.stage for each in job.failed})
-    yield JobFinding(
+    ended = f"the job ended with an error after {duration_text(job.seconds)}"
+    repeated = f"{', '.join(map(str, again))} ran again"
+    lost = f"{duration_text(seconds)} lost"
+    said = (
+        ended * cause.ends_job,
+        advice.reason,
+        *cause.evidence,
+        repeated * bool(again),
+        lost * bool(seconds),
+    )
+    after = None if cause.moment is None else (cause.moment - job.started_at) / 1000
+    return JobFinding(
         Symptom.FAILURES,
-        f"stage {stages[0]}" if len(stages) == 1 else job.label,
-        job.seconds if job.query.has_failed else min(lost / 1000, job.seconds),
-        "; ".join(said),
-        "memory ran out: more for each task" if no_memory else "see the error in the log",
-        (f"{settings.memory_name}={memory_setting(2 * settings.memory_bytes)}",)
-        if no_memory
-        else (),
-        {"failed_tasks": len(job.failed), "repeated_stages": len(again)},
+        job.label if cause.stage is None else f"stage {cause.stage}",
+        job.seconds if cause.ends_job else min(seconds, job.seconds),
+        "; ".join(filter(None, said)),
+        advice.action,
+        advice.conf,
+        {
+            "repeated_stages": len(again),
+            "lost_seconds": seconds,
+            **cause.figures,
+            **({} if after is None else {"after_seconds": after}),
+            **({"settings": advice.settings} if advice.settings else {}),
+        },
     )
 
 
-def _covered(intervals: list[Interval]) -> int:
-    """Milliseconds that at least one of them holds."""
+def _covered(intervals: list[Interval]) -> float:
+    """Seconds that at least one of them holds."""
     total, reached = 0, 0
     for start, end in sorted(intervals):
         total += max(0, end - max(start, reached))
         reached = max(reached, end)
-    return total
+    return total / 1000

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from fedperf_client.diagnosis.finding import JobFinding, Symptom
-from fedperf_client.diagnosis.job_facts import JobFacts, Longs, LostAttempt, StageFacts
+from fedperf_client.diagnosis.job_facts import JobFacts, Longs, StageFacts
+from fedperf_client.sources.spark.failures.ends import LostAttempt
 from fedperf_client.sources.spark.fields import MIB
 from fedperf_client.sources.spark.settings import SKEW_JOINS
 from fedperf_client.text.durations import duration_text

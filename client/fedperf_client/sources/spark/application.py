@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from fedperf_client.sources import SkippedRecord
 from fedperf_client.sources.spark.cluster import Executors, UnknownClusterError
+from fedperf_client.sources.spark.failures.ends import last_text
 from fedperf_client.sources.spark.fields import (
     Event,
     MalformedEventError,
@@ -188,7 +189,7 @@ class Application:
             workload=workload_of(self._name, query.shape, call_site=query.call_site),
             plan=Plan.on_one_platform(counted.workflow, Platform.SPARK),
             cluster=cluster,
-            status=ExecutionStatus.FAILED if query.has_failed else ExecutionStatus.OK,
+            status=_status(query),
             measurement=_measurement(query, end, submitted_at=self.submitted_at),
             finished_at=moment(end),
             origin=Origin(
@@ -244,6 +245,15 @@ def _reason(query: SparkQuery) -> str:
         return ONLY_A_COMMAND
     took = query.ended_at - query.started_at - query.wait_milliseconds
     return "" if took > 0 else NO_TIME
+
+
+def _status(query: SparkQuery) -> ExecutionStatus:
+    own_text = last_text(query.failures)
+    if not query.has_failed:
+        return ExecutionStatus.OK
+    if own_text is not None and own_text.kind is not None and own_text.kind.is_out_of_memory:
+        return ExecutionStatus.OUT_OF_MEMORY
+    return ExecutionStatus.FAILED
 
 
 def _measurement(query: SparkQuery, end: int, *, submitted_at: int | None) -> Measurement:

@@ -12,6 +12,7 @@ import re
 from collections.abc import Container, Mapping
 from dataclasses import dataclass, field, replace
 
+from fedperf_client.sources.spark.failures.ends import Removal
 from fedperf_client.sources.spark.fields import (
     MIB,
     Event,
@@ -22,7 +23,6 @@ from fedperf_client.sources.spark.fields import (
     size_bytes,
     text,
 )
-from fedperf_client.sources.spark.tasks import first_lines
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import ClusterConfig
 
@@ -54,16 +54,6 @@ def profile_of(info: Event) -> int:
     """The resource profile that an executor has, or a stage asks for; the default is 0."""
     found = info.get("Resource Profile Id")
     return found if isinstance(found, int) else 0
-
-
-@dataclass(frozen=True, slots=True)
-class Removal:
-    """An executor that went away, with what the log says of it; local text."""
-
-    executor: str
-    host: str
-    at: int
-    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,8 +159,7 @@ class Executors:
         identity, at = text(event, "Executor ID"), milliseconds(event, "Timestamp")
         found = self._known.pop(identity, None)
         host = "" if found is None else found.host
-        reason = first_lines(event.get("Removed Reason"))
-        self.removals.append(Removal(identity[:_LONGEST_NAME], host, at, reason))
+        self.removals.append(Removal.of(identity, host, at, event.get("Removed Reason")))
         del self.removals[:-MAX_REMOVALS]
         if found is not None:
             self._ended.append(replace(found, removed_at=at))

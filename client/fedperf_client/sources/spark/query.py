@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from fedperf_client.sources.spark.failures.ends import FailureText
 from fedperf_client.sources.spark.fields import (
     Event,
     MalformedEventError,
@@ -17,7 +18,7 @@ from fedperf_client.sources.spark.fields import (
 from fedperf_client.sources.spark.plan import PhysicalPlan, PlanTooLargeError, read_plan
 from fedperf_client.sources.spark.rdd import job_plan
 from fedperf_client.sources.spark.stage import StageRun, read_stage
-from fedperf_client.sources.spark.tasks import Names, StageAttempt, first_lines
+from fedperf_client.sources.spark.tasks import Names, StageAttempt
 from fedperf_shared.execution import ClusterConfig
 
 CUT = "its application ended before it"
@@ -67,7 +68,7 @@ class SparkQuery:
     settings: dict[str, str] = field(default_factory=dict)  # that its session or its code set
     failure: str = ""  # what Spark said when it, or a job of it, failed
     # what Spark said of jobs and stages that failed, with their names; local texts
-    failures: list[tuple[str, str]] = field(default_factory=list)
+    failures: list[FailureText] = field(default_factory=list)
     ended_at: int | None = None  # None while it runs
     # whether its end names an error; None where it does not say (before Spark 3.4)
     ended_badly: bool | None = None
@@ -109,8 +110,8 @@ class SparkQuery:
 
     def failed(self, what: str, said: object) -> None:
         """It, or a part of it, failed."""
-        if len(self.failures) < MAX_FAILURES:
-            self.failures.append((what, first_lines(said)))
+        self.failures.append(FailureText.of(what, said))
+        del self.failures[:-MAX_FAILURES]
 
     def take_plan(self, event: Event) -> None:
         """Its plan is told, or why there is none."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from fedperf_client.sources.spark.application import Application
 from fedperf_client.sources.spark.cluster import profile_of
+from fedperf_client.sources.spark.failures.reasons import KILLED
 from fedperf_client.sources.spark.fields import (
     Event,
     integer,
@@ -29,7 +30,7 @@ from fedperf_client.sources.spark.plan import carried_out_by
 from fedperf_client.sources.spark.query import SparkQuery
 from fedperf_client.sources.spark.settings import kept
 from fedperf_client.sources.spark.stage import has_python
-from fedperf_client.sources.spark.tasks import CALLED_OFF, COLUMNS, StageAttempt
+from fedperf_client.sources.spark.tasks import COLUMNS, StageAttempt
 
 MAX_OPEN = 2_000  # most queries and jobs that may be open at the same time
 MAX_KEPT = 60_000  # most nodes, counters, jobs, stages and RDDs of all of them together
@@ -277,7 +278,7 @@ class Reader:
         end = mapping(event, "Task End Reason")
         reason = str(end.get("Reason"))
         stage.succeeded += reason == "Success"
-        query.has_failed_tasks = query.has_failed_tasks or reason not in (*CALLED_OFF, "Success")
+        query.has_failed_tasks = query.has_failed_tasks or reason not in (*KILLED, "Success")
         if (
             not stage.has_begun
         ):  # its starts are not told; of all other ends most may be passed over

@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from fedperf_client.sources.spark.failures.setting_lines import CURRENT_VALUES
 from fedperf_client.sources.spark.fields import MIB, size_bytes
 
 DATABRICKS = "spark.databricks."
@@ -35,6 +36,7 @@ _KEPT = frozenset(
         "spark.sql.files.maxPartitionBytes",
         "spark.speculation",
         "spark.scheduler.listenerbus.eventqueue.capacity",
+        *CURRENT_VALUES,
     }
 )
 _LONGEST_VALUE = 100

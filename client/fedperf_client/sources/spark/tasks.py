@@ -7,6 +7,7 @@ that said the same.
 from array import array
 from dataclasses import dataclass, field
 
+from fedperf_client.sources.spark.failures.ends import EndReason
 from fedperf_client.sources.spark.fields import (
     Event,
     MalformedEventError,
@@ -15,9 +16,6 @@ from fedperf_client.sources.spark.fields import (
     milliseconds,
     part,
 )
-
-CALLED_OFF = frozenset({"TaskKilled", "TaskCommitDenied"})
-"""Ends that are no failures: another attempt was first, or nobody needed it any more."""
 
 RESUBMITTED = "Resubmitted"
 """Told of a task that had succeeded, when what it wrote was gone with its executor."""
@@ -28,42 +26,8 @@ COLUMNS = 7  # launched, finished, executor, end, run time, bytes read, rows rea
 MAX_REASONS, MAX_NAMES = 500, 5_000
 """Told apart in one job: reasons, and executors. Later ones have no message, and no name."""
 
-_LONGEST_NAME, _LONGEST_MESSAGE, _LINES = 120, 1000, 3
+_LONGEST_NAME = 120
 _NANOSECONDS = 1_000_000  # in a millisecond
-
-_MESSAGES = ("Description", "Loss Reason", "Kill Reason", "Message")
-_NO_MEMORY = ("OutOfMemory", "exceeding memory limits", "exit code 137", "exit code 143")
-
-
-@dataclass(frozen=True, slots=True)
-class EndReason:
-    """Why attempts did not succeed; local text."""
-
-    name: str  # in one word of the log, such as the class of an exception
-    message: str = ""  # the first lines of what the log says
-    is_called_off: bool = False  # that was no failure, see `CALLED_OFF`
-    is_out_of_memory: bool = False  # whether the log says that memory ran out
-
-    @classmethod
-    def of(cls, end: Event) -> "EndReason":
-        """The reason of a "Task End Reason"."""
-        reason, told = end.get("Reason"), end.get("Class Name")
-        named = told if isinstance(told, str) else reason if isinstance(reason, str) else "unknown"
-        said = "\n".join(each for name in _MESSAGES if isinstance(each := end.get(name), str))
-        words = (named, said, end.get("Full Stack Trace"))
-        return cls(
-            named.rpartition(".")[2][:_LONGEST_NAME],
-            first_lines(said),
-            str(reason) in CALLED_OFF,
-            any(each in word for word in words if isinstance(word, str) for each in _NO_MEMORY),
-        )
-
-
-def first_lines(said: object) -> str:
-    """The first lines of a text, cut where they are long; empty where it is none."""
-    if not isinstance(said, str):
-        return ""
-    return "\n".join(said[:_LONGEST_MESSAGE].strip().splitlines()[:_LINES])
 
 
 @dataclass(slots=True)
@@ -87,7 +51,7 @@ class Names:
         """The number of the reason why a task ended."""
         found = EndReason.of(end)
         if found not in self.reasons and len(self.reasons) >= MAX_REASONS:
-            found = EndReason("unknown", "", found.is_called_off, found.is_out_of_memory)
+            found = EndReason(found.name if found.is_called_off else "unknown", "", found.kind)
         return self.reasons.setdefault(found, len(self.reasons))
 
 

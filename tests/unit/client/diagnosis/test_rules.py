@@ -275,8 +275,8 @@ def test_tasks_that_failed_are_found_with_their_reasons(tmp_path: Path) -> None:
     killed = {"Reason": "ExecutorLostFailure", "Loss Reason": "exit code 137"}
     found = found_in(log_of(failing(killed), executor_memory="8g"), tmp_path)[Symptom.FAILURES]
     assert found.seconds == pytest.approx(4.0)
-    assert "1 task failed (1 ExecutorLostFailure)" in found.evidence
-    assert found.conf == ("spark.executor.memory=16g",)
+    assert found.figures["reason"] == "container memory"
+    assert found.conf == ("spark.executor.memoryOverhead=2g",)
 
 
 def test_an_attempt_that_was_called_off_is_no_failure(tmp_path: Path) -> None:

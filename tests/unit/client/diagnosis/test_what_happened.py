@@ -83,11 +83,10 @@ def test_tasks_that_were_killed_worked_until_then(
     assert found.keys() == {Symptom.FAILURES}
     (job,), _ = log.jobs(tmp_path)
     assert job.quiet == ()
-    assert job.failed == ()
     assert {(each.launched, each.finished) for each in job.lost} == {
         (APP_START + 1000, APP_START + 11_000)
     }
-    assert ("stage 0", "too large") in job.query.failures
+    assert ("stage 0", "too large") in [(each.what, each.message) for each in job.query.failures]
 
 
 def test_an_attempt_carries_who_ran_it_and_what_it_said(tmp_path: Path) -> None:
@@ -102,11 +101,11 @@ def test_an_attempt_carries_who_ran_it_and_what_it_said(tmp_path: Path) -> None:
     gone = {"Executor ID": "1", "Timestamp": APP_START + 2000, "Removed Reason": "spot instance"}
     log.events.append({"Event": "SparkListenerExecutorRemoved", **gone})
     (job,), _ = log.closed().jobs(tmp_path)
-    assert [(each.executor, each.duration, each.reason.name) for each in job.failed] == [
+    assert [(each.executor, each.duration, each.reason.name) for each in job.lost] == [
         (("1", "host-1"), 1000, "ExecutorLostFailure"),
         (("0", "host-0"), 1500, "IOException"),
     ]
-    assert [each.reason.message for each in job.failed] == ["gone\n\tat home", "No space left"]
+    assert [each.reason.message for each in job.lost] == ["gone\n\tat home", "No space left"]
     assert [(each.executor, each.host, each.reason) for each in job.removals] == [
         ("1", "host-1", "spot instance")
     ]

@@ -1,0 +1,1 @@
+"""Failures of Spark applications: what made them fail, and the settings against it."""

@@ -1,0 +1,218 @@
+"""The settings against a failure, with values computed from what an application had."""
+
+import pytest
+
+from fedperf_client.sources.spark.failures.advice import advice_on
+from fedperf_client.sources.spark.failures.reasons import FailureKind
+
+K = FailureKind
+OVERHEAD = "spark.executor.memoryOverhead"
+OFFERS = (
+    "spark.decommission.enabled=true",
+    "spark.storage.decommission.enabled=true",
+    "spark.storage.decommission.shuffleBlocks.enabled=true",
+)
+
+
+def conf(kind: FailureKind, version: str = "3.5.3", *, said: str = "", **set_: str) -> list[str]:
+    """Setting lines; settings are given without `spark.`, dots as underscores."""
+    properties = {f"spark.{name.replace('_', '.')}": value for name, value in set_.items()}
+    return list(advice_on(kind, said, properties=properties, version=version).conf)
+
+
+@pytest.mark.parametrize(
+    ("version", "set_", "line"),
+    [
+        ("3.3.2", {"master": "yarn", "executor_memory": "4g"}, f"{OVERHEAD}=1g"),
+        ("3.3.2", {"master": "yarn", "executor_memory": "16g"}, f"{OVERHEAD}=4g"),
+        ("3.3.2", {"master": "yarn"}, f"{OVERHEAD}=1g"),  # 384 MiB at least
+        ("2.4.8", {"master": "yarn", "executor_memoryOverhead": "1g"}, f"{OVERHEAD}=2g"),
+        ("2.4.8", {"master": "yarn", "executor_memoryOverhead": "1500"}, f"{OVERHEAD}=3g"),
+        ("2.4.8", {"master": "yarn", "yarn_executor_memoryOverhead": "3072"}, f"{OVERHEAD}=6g"),
+        (
+            "2.2.3",
+            {"master": "yarn", "yarn_executor_memoryOverhead": "600"},
+            "spark.yarn.executor.memoryOverhead=2048",
+        ),
+        (
+            "3.1.3",
+            {"master": "mesos://h:5050", "executor_memory": "8g"},
+            "spark.mesos.executor.memoryOverhead=2048",
+        ),
+        (
+            "2.3.4",
+            {"master": "k8s://https://h", "executor_memory": "8g"},
+            "spark.kubernetes.executor.memoryOverhead=2048",
+        ),
+        ("3.5.3", {"master": "k8s://https://h", "executor_memory": "8g"}, f"{OVERHEAD}=2g"),
+        (
+            "3.5.3",
+            {
+                "master": "k8s://https://h",
+                "executor_memory": "8g",
+                "kubernetes_resource_type": "python",
+            },
+            f"{OVERHEAD}=7g",  # of Python's containers it is 40 %
+        ),
+        (
+            "3.5.3",
+            {"master": "yarn", "executor_memory": "8g", "executor_memoryOverheadFactor": "0.25"},
+            f"{OVERHEAD}=4g",
+        ),
+        ("4.0.0", {"executor_memory": "4g", "executor_minMemoryOverhead": "2g"}, f"{OVERHEAD}=4g"),
+        ("", {}, f"{OVERHEAD}=1g"),
+    ],
+)
+def test_overhead_is_doubled_under_the_name_that_the_version_and_manager_read(
+    version: str, set_: dict[str, str], line: str
+) -> None:
+    assert conf(K.CONTAINER_MEMORY, version, **set_) == [line]
+
+
+def test_overhead_is_no_setting_where_no_container_is() -> None:
+    for master in ("spark://h:7077", "local[4]"):
+        assert conf(K.CONTAINER_MEMORY, master=master) == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "set_", "lines"),
+    [
+        (K.EXECUTOR_MEMORY, {"executor_memory": "4g"}, ["spark.executor.memory=8g"]),
+        (K.EXECUTOR_MEMORY, {"executor_memory": "1500m"}, ["spark.executor.memory=3000m"]),
+        (K.EXECUTOR_MEMORY, {"master": "local[2]"}, ["spark.driver.memory=2g"]),
+        (K.DRIVER_MEMORY, {"driver_memory": "3g"}, ["spark.driver.memory=6g"]),
+        (K.PYTHON_MEMORY, {"executor_pyspark_memory": "2g"}, ["spark.executor.pyspark.memory=4g"]),
+        (K.PYTHON_MEMORY, {}, [f"{OVERHEAD}=1g"]),
+        (
+            K.BROADCAST_MEMORY,
+            {},
+            ["spark.driver.memory=2g", "spark.sql.autoBroadcastJoinThreshold=-1"],
+        ),
+        (K.VIRTUAL_MEMORY, {"master": "yarn"}, [f"{OVERHEAD}=1g"]),
+        (K.DIRECT_MEMORY, {}, ["spark.executor.memory=2g", f"{OVERHEAD}=1g"]),
+        (K.DISASSOCIATED, {"master": "yarn"}, [f"{OVERHEAD}=1g"]),
+        (
+            K.PYTHON_CRASH,
+            {},
+            [f"{OVERHEAD}=1g", "spark.python.worker.faulthandler.enabled=true"],
+        ),
+        (K.PYTHON_START, {}, ["spark.python.authenticate.socketTimeout=30s"]),
+        (
+            K.HEARTBEAT,
+            {"network_timeout": "5min"},
+            ["spark.network.timeout=600s", "spark.executor.memory=2g"],
+        ),
+        (K.HEARTBEAT, {}, ["spark.network.timeout=240s", "spark.executor.memory=2g"]),
+        (K.STAGE_ATTEMPTS, {}, ["spark.stage.maxConsecutiveAttempts=8"]),
+        (K.SHUFFLE_LOST, {"shuffle_io_maxRetries": "10"}, ["spark.shuffle.io.maxRetries=20"]),
+        (K.BARRIER_DYNAMIC, {}, ["spark.dynamicAllocation.enabled=false"]),
+        (K.BARRIER_TIMEOUT, {"barrier_sync_timeout": "10"}, ["spark.barrier.sync.timeout=20s"]),
+        (K.BARRIER_TIMEOUT, {}, []),
+        (K.BROADCAST_SIZE, {}, ["spark.sql.autoBroadcastJoinThreshold=-1"]),
+        (K.SCALED_DOWN, {}, ["spark.dynamicAllocation.shuffleTracking.enabled=true"]),
+        (K.SCALED_DOWN, {"shuffle_service_enabled": "true"}, []),
+        (K.TERMINATED, {"master": "yarn"}, list(OFFERS)),
+    ],
+)
+def test_a_value_is_twice_what_there_was(
+    kind: FailureKind, set_: dict[str, str], lines: list[str]
+) -> None:
+    assert conf(kind, **set_) == lines
+
+
+@pytest.mark.parametrize(
+    ("kind", "said", "set_", "lines"),
+    [
+        (
+            K.RESULT_SIZE,
+            "Total size of serialized results of 1 tasks (12.3 MiB) is bigger than",
+            {"driver_maxResultSize": "1m"},
+            ["spark.driver.maxResultSize=25m"],
+        ),
+        (
+            K.RESULT_SIZE,
+            "Total size of serialized results of 9 tasks (1024.2 MB) is bigger than",
+            {},
+            ["spark.driver.maxResultSize=2049m"],
+        ),
+        (K.RESULT_SIZE, "", {"driver_maxResultSize": "2g"}, ["spark.driver.maxResultSize=4g"]),
+        (
+            K.RPC_SIZE,
+            "Serialized task 1:0 was 209715200 bytes, which exceeds",
+            {},
+            ["spark.rpc.message.maxSize=400"],
+        ),
+        (K.RPC_SIZE, "", {"rpc_message_maxSize": "1500"}, ["spark.rpc.message.maxSize=2047"]),
+        (
+            K.KRYO_BUFFER,
+            "Buffer overflow. Available: 0, required: 104857600",
+            {},
+            ["spark.kryoserializer.buffer.max=200m"],
+        ),
+        (K.KRYO_BUFFER, "", {}, ["spark.kryoserializer.buffer.max=128m"]),
+        (
+            K.BROADCAST_TIMEOUT,
+            "Could not execute broadcast in 900 secs.",
+            {},
+            ["spark.sql.broadcastTimeout=1800", "spark.sql.autoBroadcastJoinThreshold=-1"],
+        ),
+        (
+            K.NAMED_SETTING,
+            'If necessary set "spark.sql.ansi.enabled" to "false" to bypass this error.',
+            {},
+            ["spark.sql.ansi.enabled=false"],
+        ),
+        (K.NAMED_SETTING, "This timeout is controlled by spark.rpc.askTimeout", {}, []),
+    ],
+)
+def test_a_value_is_above_what_the_message_tells(
+    kind: FailureKind, said: str, set_: dict[str, str], lines: list[str]
+) -> None:
+    assert conf(kind, said=said, **set_) == lines
+
+
+@pytest.mark.parametrize("kind", [K.PREEMPTED, K.DECOMMISSIONED, K.NODE_LOST])
+def test_an_executor_that_is_taken_away_may_hand_over_its_blocks(kind: FailureKind) -> None:
+    assert conf(kind, master="yarn") == list(OFFERS)
+    assert conf(kind, decommission_enabled="true") == list(OFFERS[1:])
+    assert conf(kind, "3.0.3", master="yarn") == ["spark.shuffle.service.enabled=true"]
+    assert conf(kind, "2.4.8", master="k8s://h") == []
+    every = dict.fromkeys(
+        (
+            "decommission_enabled",
+            "storage_decommission_enabled",
+            "storage_decommission_shuffleBlocks_enabled",
+        ),
+        "true",
+    )
+    assert conf(kind, **every) == []
+    properties = {f"spark.{name.replace('_', '.')}": value for name, value in every.items()}
+    found = advice_on(kind, "", properties=properties, version="3.5.3")
+    assert "spark.storage.decommission.fallbackStorage.path" in found.settings
+    assert "spark.shuffle.service.enabled" in found.settings
+
+
+def test_settings_without_a_value_are_named() -> None:
+    def named(kind: FailureKind, version: str = "3.5.3", **properties: str) -> tuple[str, ...]:
+        given = {f"spark.{name}": value for name, value in properties.items()}
+        return advice_on(
+            kind, "see spark.rpc.askTimeout", properties=given, version=version
+        ).settings
+
+    assert named(K.DISK_FULL) == ("spark.local.dir",)
+    assert named(K.DISK_FULL, master="yarn") == ("yarn.nodemanager.local-dirs",)
+    assert named(K.EXCLUDED)[0] == "spark.excludeOnFailure.enabled"
+    assert named(K.EXCLUDED, "3.0.3")[0] == "spark.blacklist.enabled"
+    assert named(K.NAMED_SETTING) == ("spark.rpc.askTimeout",)
+    assert named(K.CONTAINER_MEMORY) == (OVERHEAD,)
+    assert named(K.PYTHON_START, "2.4.8") == ()
+
+
+@pytest.mark.parametrize("kind", list(FailureKind))
+def test_every_kind_has_words_and_survives_settings_that_make_no_sense(kind: FailureKind) -> None:
+    names = ("executor.memory", "executor.memoryOverheadFactor", "network.timeout", "master")
+    properties = {f"spark.{name}": "9" * 40 + " parsecs" for name in names}
+    found = advice_on(kind, "12.3.4 of 5", properties=properties, version="three")
+    assert found.reason
+    assert found.action
+    assert all("=" in each for each in found.conf)

@@ -1,0 +1,203 @@
+"""Failures of one job are told by their causes, with what they have in common."""
+
+from collections.abc import Mapping
+
+from fedperf_client.sources.spark.failures.causes import FailureCause, causes_of
+from fedperf_client.sources.spark.failures.ends import (
+    EndReason,
+    FailureText,
+    LostAttempt,
+    Removal,
+    last_text,
+)
+from fedperf_client.sources.spark.failures.reasons import FailureKind
+from fedperf_client.sources.spark.query import MAX_FAILURES, SparkQuery
+from tests.fakes.failing_logs import killed, lost, missed, raised
+
+K = FailureKind
+PHYSICAL = "Container killed by YARN for exceeding physical memory limits. 4.4 GB of 4.4 GB"
+
+
+def failure(
+    end: Mapping[str, object], *, executor: str = "2", stage: int = 0, at: int = 15_000
+) -> LostAttempt:
+    place = executor, f"host{executor}"
+    return LostAttempt(stage, place, at - 14_000, at, EndReason.of(end))
+
+
+def removal(said: str, *, executor: str = "2", at: int = 15_060) -> Removal:
+    return Removal.of(executor, f"host{executor}", at, said)
+
+
+def common(cause: FailureCause) -> tuple[str | None, str | None, int | None, int | None]:
+    return cause.executor, cause.host, cause.stage, cause.moment
+
+
+def test_tasks_of_one_executor_have_it_its_host_their_stage_and_moment_in_common() -> None:
+    (cause,) = causes_of([failure(lost(PHYSICAL)) for _ in range(4)], [])
+    assert (cause.kind, len(cause.failures)) == (K.CONTAINER_MEMORY, 4)
+    assert common(cause) == ("2", "host2", 0, 15_000)
+    assert cause.line == PHYSICAL
+    assert not cause.ends_job
+
+
+def test_tasks_that_differ_have_nothing_in_common() -> None:
+    (cause,) = causes_of(
+        [
+            failure(raised("java.io.IOException", "No space left on device")),
+            failure(
+                raised("java.io.IOException", "No space left on device"),
+                executor="3",
+                stage=1,
+                at=40_000,
+            ),
+        ],
+        [],
+    )
+    assert cause.kind is K.DISK_FULL
+    assert common(cause) == (None, None, None, None)
+
+
+def test_files_that_are_missing_are_put_down_to_why_their_executor_left() -> None:
+    gone = removal("Executor decommission: Executor 2 is decommissioned.")
+    (cause,) = causes_of([failure(missed("Connection refused"), executor="1")], [gone])
+    assert (cause.kind, cause.missing) == (K.DECOMMISSIONED, 1)
+    assert cause.line == "Executor decommission: Executor 2 is decommissioned."
+    others = [
+        removal("Executor decommission: gone", executor="3"),
+        removal("Executor decommission: gone", at=9_000_000),
+        removal("Executor Process Lost"),
+    ]
+    (cause,) = causes_of([failure(missed("Connection refused"), executor="1")], others)
+    assert (cause.kind, cause.line) == (K.SHUFFLE_LOST, "Connection refused")
+
+
+def test_files_of_nobody_are_put_down_to_the_executor_that_left_last() -> None:
+    end = {"Reason": "FetchFailed", "Message": "Missing an output location for shuffle 0"}
+    gone = [removal(PHYSICAL, executor="3", at=9000), removal("Executor Process Lost")]
+    (cause,) = causes_of([failure(end, executor="1")], gone)
+    assert (cause.kind, cause.executor, cause.host) == (K.CONTAINER_MEMORY, "3", "host3")
+    (cause,) = causes_of([failure(end, executor="1")], [])
+    assert (cause.kind, cause.executor, cause.host) == (K.SHUFFLE_LOST, None, None)
+
+
+def test_a_job_that_failed_without_a_word_failed_for_what_most_of_its_tasks_did() -> None:
+    tasks = [failure(lost(PHYSICAL))] * 3 + [failure(raised("my.Error", "x"))]
+    first, second = causes_of(tasks, [], FailureText("", "", None))
+    assert (first.kind, first.ends_job, second.ends_job) == (K.CONTAINER_MEMORY, True, False)
+
+
+def test_an_executor_that_went_without_a_word_is_put_down_to_its_removal() -> None:
+    gone = failure(lost("Remote RPC client disassociated. Likely due to containers"))
+    (cause,) = causes_of([gone], [removal(PHYSICAL)])
+    assert (cause.kind, cause.line) == (K.CONTAINER_MEMORY, PHYSICAL)
+    (cause,) = causes_of([gone], [])
+    assert cause.kind is K.DISASSOCIATED
+
+
+def test_what_its_own_end_tells_counts_more_than_the_removal_of_its_executor() -> None:
+    gone = removal("Executor decommission: Executor 2 is decommissioned.")
+    (cause,) = causes_of([failure(lost(PHYSICAL))], [gone])
+    assert cause.kind is K.CONTAINER_MEMORY
+
+
+def test_errors_that_nobody_knows_are_told_apart_by_their_names() -> None:
+    own = [failure(raised("my.First", "x"))] * 2 + [failure(raised("my.Second", "x"))]
+    assert [each.name for each in causes_of(own, [])] == ["First", "Second"]
+
+
+def test_of_too_many_texts_the_last_are_kept() -> None:
+    query = SparkQuery(0, 0, root=0)
+    for number in range(MAX_FAILURES + 5):
+        query.failed(f"stage {number}", "x")
+    assert len(query.failures) == MAX_FAILURES
+    assert query.failures[-1].what == f"stage {MAX_FAILURES + 4}"
+
+
+def test_the_removal_of_its_executor_does_not_explain_an_error_of_the_code() -> None:
+    own = failure(raised("java.lang.IllegalStateException", "x"))
+    (cause,) = causes_of([own], [removal(PHYSICAL)])
+    assert (cause.kind, cause.name) == (None, "IllegalStateException")
+
+
+def test_attempts_that_were_called_off_are_no_failures() -> None:
+    off = [
+        failure(killed(said))
+        for said in ("another attempt succeeded", "Stage cancelled: Job 1 cancelled", "", "x")
+    ]
+    assert causes_of([*off, failure({"Reason": "TaskCommitDenied"})], []) == []
+    above = failure(killed("Tasks result size has exceeded maxResultSize"))
+    assert [each.kind for each in causes_of([*off, above], [])] == [K.RESULT_SIZE]
+
+
+def test_a_job_that_failed_comes_first_with_its_own_words() -> None:
+    tasks = [failure(lost(PHYSICAL)) for _ in range(9)]
+    above = failure(killed("Tasks result size has exceeded maxResultSize"))
+    said = "Job aborted due to stage failure: Total size (9 MiB) above spark.driver.maxResultSize"
+    first, second = causes_of([*tasks, above], [], FailureText.of("job 0", said))
+    assert (first.kind, first.line, first.ends_job) == (K.RESULT_SIZE, said, True)
+    assert (second.kind, second.ends_job) == (K.CONTAINER_MEMORY, False)
+
+
+def test_a_job_that_failed_for_its_last_task_has_the_words_of_the_task() -> None:
+    task = failure(raised("my.OwnError", "the price is negative"))
+    said = (
+        "Job aborted due to stage failure: Task 0 in stage 0.0 failed 4 times, most recent "
+        "failure: Lost task 0.3 in stage 0.0 (TID 7) (h executor 2): my.OwnError: the price"
+    )
+    (cause,) = causes_of([task] * 4, [], FailureText.of("job 0", said))
+    assert (cause.line, cause.ends_job, len(cause.failures)) == ("the price is negative", True, 4)
+
+
+def test_a_job_that_failed_with_the_words_of_its_tasks_has_one_cause() -> None:
+    tasks = [failure(raised("my.CastError", "[CAST] 'x' is no number\nSQLSTATE: 22018"))] * 2
+    other = [failure(raised("my.Other", "y"))] * 3
+    found = causes_of([*other, *tasks], [], FailureText.of("query 0", "[CAST] 'x' is no number"))
+    assert [(each.name, each.ends_job) for each in found] == [("CastError", True), ("Other", False)]
+
+
+def test_a_job_that_failed_before_any_task_has_a_cause_of_its_own() -> None:
+    (cause,) = causes_of([], [], FailureText.of("query 0", "no such column\nSELECT 1"))
+    assert (cause.kind, cause.line, cause.ends_job) == (None, "no such column", True)
+    assert common(cause) == (None, None, None, None)
+    other = failure(lost(PHYSICAL))
+    first, second = causes_of([other], [], FailureText.of("query 0", "no such column"))
+    assert (first.failures, first.ends_job) == ([], True)
+    assert second.failures == [other]
+
+
+def test_a_stage_that_failed_too_often_is_put_down_to_what_made_it_fail() -> None:
+    gone = removal("Executor decommission: Executor 2 is decommissioned.")
+    said = "ResultStage 1 has failed the maximum allowable number of times: 4."
+    (cause,) = causes_of(
+        [failure(missed("Connection refused"), executor="1")], [gone], FailureText.of("job 0", said)
+    )
+    assert (cause.kind, cause.summary) == (K.DECOMMISSIONED, K.STAGE_ATTEMPTS)
+    (alone,) = causes_of([], [], FailureText.of("job 0", said))
+    assert (alone.kind, alone.summary) == (K.STAGE_ATTEMPTS, None)
+
+
+def test_the_last_words_that_are_not_about_calling_off_tell_most() -> None:
+    said = ("no such file", "Job 1 cancelled because", "")
+    texts = [FailureText.of(f"job {number}", text) for number, text in enumerate(said)]
+    found = last_text(texts)
+    assert found is not None
+    assert found.what == "job 0"
+    off = last_text(texts[1:])
+    assert off is not None
+    assert off.kind is K.CANCELLED
+    assert last_text([]) is None
+
+
+def test_an_end_without_any_usable_field_is_an_unknown_one() -> None:
+    found = EndReason.of({"Reason": 7, "Class Name": None, "Block Manager Address": "x"})
+    assert found == EndReason("unknown")
+    assert EndReason.of({"Block Manager Address": {"Executor ID": 7}}).missed == ("", "")
+    assert Removal.of("1", "h", 0, None).kind is None
+    assert len(EndReason.of(raised("x" * 999, "y" * 99_999)).message) == 1000
+
+
+def test_of_a_traceback_what_was_raised_is_kept() -> None:
+    said = "Traceback (most recent call last):\n" + "  File 'a.py'\n" * 500 + "ValueError: seven\n"
+    found = EndReason.of(raised("org.apache.spark.api.python.PythonException", said))
+    assert (found.message, found.kind) == ("ValueError: seven", K.PYTHON_CODE)
