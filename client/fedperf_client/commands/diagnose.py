@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedperf_client.commands.home_option import Json
+from fedperf_client.commands.home_option import Json, LocalPath
 from fedperf_client.text.progress import progress_bar
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.programs.command_line import show, visible
@@ -19,7 +19,12 @@ MOST_NOTES = 20
 
 
 def diagnose(
-    logs: Annotated[list[Path], typer.Argument(help="Spark event logs, or directories of them.")],
+    logs: Annotated[
+        list[Path],
+        typer.Argument(
+            click_type=LocalPath(), help="Spark event logs, directories of them, or zips."
+        ),
+    ],
     prices: Annotated[
         Path | None,
         typer.Option(help="TOML with your prices of an hour: core, gib, node, \\[node_types]."),

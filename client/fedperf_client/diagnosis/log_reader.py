@@ -8,10 +8,11 @@ from fedperf_client.diagnosis.job_facts import JobFacts
 from fedperf_client.diagnosis.open_jobs import WANTED, OpenJobs
 from fedperf_client.sources import NothingToReadError
 from fedperf_client.sources.kinds import places
+from fedperf_client.sources.opener import Place
 from fedperf_client.sources.spark.event_log import EventLog, open_event_log
 from fedperf_client.sources.spark.events import BadLine, Events
 from fedperf_client.sources.spark.fields import MalformedEventError
-from fedperf_client.sources.spark.streams import DamagedLogError, PassedOver
+from fedperf_client.sources.spark.streams import DamagedLogError, PassedOver, UnreadCodecError
 from fedperf_shared.errors import InvalidInputError
 
 _STARTS_OF_TASKS = PassedOver((b'{"Event":"SparkListenerTaskStart"',))
@@ -68,16 +69,20 @@ def event_logs_in(
         except NothingToReadError as error:
             (problems if is_named else passed_by).append(str(error))
             continue
+        except UnreadCodecError as error:
+            (problems if is_named else passed_by).append(str(error))
+            continue
         except (InvalidInputError, OSError) as error:
             problems.append(str(error))
             continue
-        if isinstance(log, EventLog):
-            found.append((place, log))
-        else:
+        if log is None:
             (problems if is_named else passed_by).append(f"{place}: not a Spark event log")
+            continue
+        found += [(place, each) for each in log.logs]
+        passed_by += [f"{place}: {each}" for each in log.others]
     return found, problems
 
 
-def _words(file: Path, error: Exception, *, is_one_of_many: bool) -> str:
+def _words(file: Place, error: Exception, *, is_one_of_many: bool) -> str:
     said = str(error.strerror if isinstance(error, OSError) else error).removeprefix(f"{file}: ")
     return f"{file.name}: {said}" if is_one_of_many else said
