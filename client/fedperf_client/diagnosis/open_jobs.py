@@ -29,6 +29,7 @@ from fedperf_client.diagnosis.task_figures import (
     totals_of,
 )
 from fedperf_client.sources.spark.cluster import MAX_EXECUTORS, profile_of
+from fedperf_client.sources.spark.display_name import query_name
 from fedperf_client.sources.spark.fields import (
     Event,
     integer,
@@ -174,7 +175,7 @@ class OpenJobs:
         job = self._query(number, milliseconds(event, "time"))
         described = event.get("description")
         if isinstance(described, str) and not job.description:
-            job.description = described[:LONGEST_TEXT]
+            job.description = query_name(described[:LONGEST_TEXT], event.get("sparkPlanInfo"))
         job.broadcasts.take_plan(event)
 
     def _plan_changed(self, event: Event) -> None:

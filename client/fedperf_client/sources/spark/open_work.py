@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from fedperf_client.sources import SkippedRecord
 from fedperf_client.sources.spark.application import Application, Found
+from fedperf_client.sources.spark.display_name import job_name, query_name
 from fedperf_client.sources.spark.fields import (
     Event,
     MalformedEventError,
@@ -95,7 +96,7 @@ class OpenWork:
         query = self._query(number, milliseconds(event, "time"))
         query.plan, query.problem = _plan(event)
         query.shape, query.root = shape_of(query.plan), root
-        query.description = line(event, "description")
+        query.description = query_name(line(event, "description"), event.get("sparkPlanInfo"))
         return self._grown(query)
 
     def _query(self, number: int, at: int) -> SparkQuery:
@@ -159,6 +160,7 @@ class OpenWork:
         stages = objects(event, "Stage Infos")
         last = max(stages, key=lambda stage: integer(stage, "Stage ID"), default={})
         query.call_site = line(last, "Stage Name")
+        query.display_name = job_name(query.call_site, stages)
         if (True, number) in self._open:
             self._forget(self._open[True, number])
         self._open[True, number] = query

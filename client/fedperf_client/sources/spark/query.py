@@ -35,6 +35,7 @@ class SparkQuery:
         shape: of the first plan: what the optimizer changed since does not count.
         description: what its people wrote about it, or where their code asked for it.
         call_site: of a job, where code asked for it.
+        display_name: of a job, what people know it by where nobody described it.
         failure: what Spark said when it, or a job of it, failed.
         ended_at: None while it runs.
         ended_badly: whether its end names an error; None where it does not say (before Spark 3.4).
@@ -60,6 +61,7 @@ class SparkQuery:
     shape: str = ""
     description: str = ""
     call_site: str = ""
+    display_name: str = ""
     failure: str = ""
     ended_at: int | None = None
     ended_badly: bool | None = None
