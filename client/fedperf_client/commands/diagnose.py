@@ -59,14 +59,21 @@ def diagnose(
                 else:
                     ranking.add(each, path.name, priced)
     if found:
-        _show(ranking, priced, [*notes, *others], logs=len(found), json=json)
+        _show(ranking, priced, notes, others, logs=len(found), json=json)
     if problems:
         raise InvalidInputError("; ".join(problems))
 
 
 def _show(
-    ranking: "Ranking", prices: "PriceList | None", notes: list[str], *, logs: int, json: bool
+    ranking: "Ranking",
+    prices: "PriceList | None",
+    left_out: list[str],
+    not_read: list[str],
+    *,
+    logs: int,
+    json: bool,
 ) -> None:
+    """Show the ranking, what is missing of logs that were read, and what was not read."""
     from fedperf_client.diagnosis.presentation import lines_of, row_of
 
     first = ranking.first
@@ -78,7 +85,7 @@ def _show(
             "with_findings": ranking.with_findings,
         }
         rows = [row_of(each, prices) for each in first]
-        show({**counts, "not_read": notes, "diagnoses": rows}, json=True)
+        show({**counts, "not_read": [*left_out, *not_read], "diagnoses": rows}, json=True)
         return
     for diagnosis in first:
         for line in lines_of(diagnosis, prices):
@@ -95,7 +102,10 @@ def _show(
             f"{len(first)} of {ranking.with_findings} shown, most {what} at stake first{more}; "
             "times at stake are bounds, and those of one job overlap"
         )
+    notes = [f"read in part: {each}" for each in left_out] + [
+        f"not read: {each}" for each in not_read
+    ]
     for note in notes[:MOST_NOTES]:
-        typer.echo(f"not read: {visible(note)}")
+        typer.echo(visible(note))
     if len(notes) > MOST_NOTES:
         typer.echo(f"{MOST_NOTES} of {len(notes)} that were not read are shown; --json lists all")

@@ -8,7 +8,7 @@ from fedperf_client.diagnosis.job_facts import JobFacts
 from fedperf_client.diagnosis.open_jobs import WANTED, OpenJobs
 from fedperf_client.sources import NothingToReadError
 from fedperf_client.sources.kinds import places
-from fedperf_client.sources.opener import Place
+from fedperf_client.sources.opener import Place, UnreadArchiveError
 from fedperf_client.sources.spark.event_log import EventLog, open_event_log
 from fedperf_client.sources.spark.events import BadLine, Events
 from fedperf_client.sources.spark.fields import MalformedEventError
@@ -69,7 +69,7 @@ def event_logs_in(
         except NothingToReadError as error:
             (problems if is_named else passed_by).append(str(error))
             continue
-        except UnreadCodecError as error:
+        except (UnreadArchiveError, UnreadCodecError) as error:
             (problems if is_named else passed_by).append(str(error))
             continue
         except (InvalidInputError, OSError) as error:

@@ -6,12 +6,14 @@ it is read; its members then hold no more than they claim, or are damaged.
 """
 
 import io
+import struct
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Literal, Protocol
 
+from fedperf_client.sources import NothingToReadError
 from fedperf_shared.errors import InvalidInputError
 
 MAX_MEMBERS = 2_000
@@ -27,6 +29,7 @@ _READ_BYTES = 128 * 1024
 _BEGINNINGS = (b"PK\x03\x04", b"PK\x05\x06")
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _ENCRYPTED = 1
+_DAMAGE = (zipfile.BadZipFile, NotImplementedError, KeyError, struct.error)
 _NOT_CONTENT = (".", "__MACOSX")
 
 
@@ -118,9 +121,12 @@ class Member(_File):
         return f"{self.archive}/{self.member}"
 
     def open(self, mode: Literal["rb"]) -> BinaryIO:
-        """Its bytes; zipfile's errors where they are damaged."""
-        with zipfile.ZipFile(self.archive) as archive:  # closed with the member
-            return archive.open(self.member)  # type: ignore[return-value]
+        """Its bytes; reading them raises what zipfile does where they are damaged."""
+        try:
+            with zipfile.ZipFile(self.archive) as archive:  # closed with the member
+                return archive.open(self.member)  # type: ignore[return-value]
+        except _DAMAGE as error:
+            raise zipfile.BadZipFile(f"{self.member}: {error}") from error
 
 
 @dataclass(frozen=True)
@@ -167,7 +173,8 @@ def open_zip(path: Path) -> Directory | None:
     """What a zip holds; None where the file is none.
 
     Raises:
-        UnreadArchiveError: more than the limits of this module, encrypted, or damaged.
+        UnreadArchiveError: more than the limits of this module, or encrypted.
+        NothingToReadError: it is damaged.
         OSError: it cannot be read.
     """
     with _ListedFile(path) as file:
@@ -176,8 +183,8 @@ def open_zip(path: Path) -> Directory | None:
         try:
             with zipfile.ZipFile(file) as archive:
                 members = archive.infolist()
-        except (zipfile.BadZipFile, NotImplementedError, ValueError, EOFError) as error:
-            raise UnreadArchiveError(path, f"a damaged zip ({error})") from error
+        except (*_DAMAGE, ValueError, EOFError) as error:
+            raise NothingToReadError(f"{path}: a damaged zip ({error}); copy it again") from error
         size = file.seek(0, io.SEEK_END)
     if len(members) > MAX_MEMBERS:
         raise UnreadArchiveError(path, f"a zip of {len(members)} files, above {MAX_MEMBERS}")
@@ -188,15 +195,17 @@ def open_zip(path: Path) -> Directory | None:
     tree: dict[str, object] = {}
     for each in files:
         _grow(tree, path, each)
-    return _directory(path, tree, "")
+    return _directory(path, tree, path.name)
 
 
 class _ListedFile(io.FileIO):
-    """A zip whose listing is not read where it claims to be longer than the limit."""
+    """A zip whose list of names is not read where it claims to be longer than the limit."""
 
     def read(self, size: int | None = -1, /) -> bytes:
         if size is not None and size > MAX_LISTING_BYTES:
-            raise zipfile.BadZipFile(f"a listing of {size} bytes, above {MAX_LISTING_BYTES}")
+            raise UnreadArchiveError(
+                Path(str(self.name)), f"a zip with {size} bytes of names, above {MAX_LISTING_BYTES}"
+            )
         return super().read(size)
 
 

@@ -40,6 +40,11 @@ _LONGEST_NUMBER = 9
 _FIRST_LINES = 5
 _REASONS_TOLD = 3
 _NO_LOG = "not a Spark event log"
+_START = "SparkListenerApplicationStart"
+_PART = (
+    "a part of a log: its application started in another; put all parts into one directory, "
+    "numbered in their order, or join them"
+)
 _OLD = "Spark {} is read in part: {}"
 _UNLESS = "copy it again, unless it is still being written"
 _CUT = f"compressed, and cut off before anything that can be read; {_UNLESS}"
@@ -82,6 +87,8 @@ class EventLog:
         for file in self.files:
             yield from self._of_file(file, events, running)
         yield from running.end()
+        if events.seen and _START not in events.seen and not self.is_partial:
+            yield SkippedRecord("the log", _PART)
 
     def _of_file(
         self, file: Place, events: Events, running: OpenWork

@@ -67,12 +67,14 @@ class Events:
         passed_over: lines that are not even looked at.
         line: number of the line that was read last.
         version: of Spark, as the log says.
+        seen: names of the events that came.
     """
 
     wanted: frozenset[str]
     passed_over: PassedOver = TASKS_THAT_DID_WELL
     line: int = 0
     version: str = ""
+    seen: set[str] = field(default_factory=set)
     _updates: dict[bytes, tuple[int, bytes]] = field(default_factory=dict)
     _held_bytes: int = 0
 
@@ -111,6 +113,7 @@ class Events:
         if event is None:
             yield BadLine(number, NO_EVENT if _ends_as_an_event(line) else TORN)
             return
+        self.seen.add(name)
         if name == "SparkListenerLogStart":
             self.version = str(event.get("Spark Version"))
         yield name, event

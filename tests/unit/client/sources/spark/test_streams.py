@@ -105,7 +105,17 @@ def test_any_bytes_come_out_as_they_went_in(tmp_path: Path, content: bytes, code
 
 
 ENCODED = (b"\xff\xfe", b"\xfe\xff", b"\xef\xbb\xbf", b"{\0", b"\0{", b"\0\0")
-MAGIC = (b"BZh", b"\xfd7z", b"7z", b"\x28\xb5\x2f\xfd", b"\x1f\x8b", b"LZ4Block", b"\x04\x22\x4d\x18", b"\x82SNAPPY", b"ZV")
+MAGIC = (
+    b"BZh",
+    b"\xfd7z",
+    b"7z",
+    b"\x28\xb5\x2f\xfd",
+    b"\x1f\x8b",
+    b"LZ4Block",
+    b"\x04\x22\x4d\x18",
+    b"\x82SNAPPY",
+    b"ZV",
+)
 
 
 @pytest.mark.parametrize("share", [0.1, 2 / 3, 0.99])
