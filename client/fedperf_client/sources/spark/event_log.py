@@ -153,7 +153,7 @@ def _all_in(directory: Directory) -> Iterator[EventLog | SkippedRecord]:
     for place in sorted(directory.iterdir(), key=_name):
         try:
             log = _log_at(place)
-        except InvalidInputError as error:
+        except (InvalidInputError, OSError) as error:
             yield SkippedRecord(place.name, str(error).removeprefix(f"{place}: "))
             continue
         if log is not None:

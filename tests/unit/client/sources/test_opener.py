@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from fedperf_client.sources import NothingToReadError, opener
 from fedperf_client.sources.opener import Directory, Joined, Place, UnreadArchiveError, open_zip
 
-NAMED = (UnreadArchiveError, NothingToReadError, zipfile.BadZipFile, zlib.error, EOFError)
-"""Those of members, which whoever reads them tells, are the last three."""
+NAMED = (UnreadArchiveError, NothingToReadError, zipfile.BadZipFile, zlib.error, EOFError, OSError)
+"""The last four come while a member is read; whoever reads it tells them."""
 
 with_files = settings(
     suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=80, deadline=None
