@@ -8,7 +8,7 @@ from fedperf_client.diagnosis.job_facts import JobFacts
 from fedperf_client.diagnosis.open_jobs import WANTED, OpenJobs
 from fedperf_client.sources import NothingToReadError
 from fedperf_client.sources.kinds import places
-from fedperf_client.sources.opener import Place, UnreadArchiveError
+from fedperf_client.sources.opener import FilePlace, UnreadArchiveError
 from fedperf_client.sources.spark.event_log import EventLog, open_event_log
 from fedperf_client.sources.spark.events import BadLine, Events
 from fedperf_client.sources.spark.fields import MalformedEventError
@@ -83,6 +83,6 @@ def event_logs_in(
     return found, problems
 
 
-def _words(file: Place, error: Exception, *, is_one_of_many: bool) -> str:
+def _words(file: FilePlace, error: Exception, *, is_one_of_many: bool) -> str:
     said = str(error.strerror if isinstance(error, OSError) else error).removeprefix(f"{file}: ")
     return f"{file.name}: {said}" if is_one_of_many else said

@@ -1,8 +1,8 @@
 """An opener lists files and reads them: of a directory, of a zip, or one of several parts.
 
-What reads a `Place` reads directories of this machine, which are `pathlib.Path`s, and whatever an
-opener lists, alike. Nothing is unpacked into files. What a zip claims is checked before anything of
-it is read; its members then hold no more than they claim, or are damaged.
+What reads a `FilePlace` reads directories of this machine, which are `pathlib.Path`s, and whatever
+an opener lists, alike. Nothing is unpacked into files. What a zip claims is checked before anything
+of it is read; its members then hold no more than they claim, or are damaged.
 """
 
 import io
@@ -33,7 +33,7 @@ _DAMAGE = (zipfile.BadZipFile, NotImplementedError, KeyError, struct.error)
 _NOT_CONTENT = (".", "__MACOSX")
 
 
-class Place(Protocol):
+class FilePlace(Protocol):
     """A file or a directory, as far as readers of logs use `pathlib.Path`."""
 
     @property
@@ -49,7 +49,7 @@ class Place(Protocol):
         """Whether it can be read."""
         ...
 
-    def iterdir(self) -> "Iterator[Place]":
+    def iterdir(self) -> "Iterator[FilePlace]":
         """The places in a directory, in any order."""
         ...
 
@@ -66,11 +66,11 @@ class UnreadArchiveError(InvalidInputError):
 
 
 @dataclass(frozen=True, slots=True)
-class Directory:
+class ZipDirectory:
     """A directory inside of an archive."""
 
     name: str
-    places: Sequence[Place]
+    places: Sequence[FilePlace]
 
     def is_dir(self) -> bool:
         """It is."""
@@ -80,7 +80,7 @@ class Directory:
         """It is none."""
         return False
 
-    def iterdir(self) -> Iterator[Place]:
+    def iterdir(self) -> Iterator[FilePlace]:
         """The places in it."""
         return iter(self.places)
 
@@ -100,13 +100,13 @@ class _File:
         """It is."""
         return True
 
-    def iterdir(self) -> Iterator[Place]:
+    def iterdir(self) -> Iterator[FilePlace]:
         """Refused, as of any file."""
         raise NotADirectoryError(20, "Not a directory", str(self))
 
 
 @dataclass(frozen=True)
-class Member(_File):
+class ZipMember(_File):
     """A file inside of a zip, which is opened anew for each reading."""
 
     archive: Path
@@ -130,11 +130,11 @@ class Member(_File):
 
 
 @dataclass(frozen=True)
-class Joined(_File):
+class JoinedFile(_File):
     """One file that was split into several, in their order."""
 
     name: str
-    parts: tuple[Place, ...]
+    parts: tuple[FilePlace, ...]
 
     def __str__(self) -> str:
         return str(self.parts[0])
@@ -169,7 +169,7 @@ class BlockStream(io.RawIOBase):
         return size
 
 
-def open_zip(path: Path) -> Directory | None:
+def open_zip(path: Path) -> ZipDirectory | None:
     """What a zip holds; None where the file is none.
 
     Raises:
@@ -230,11 +230,11 @@ def _grow(tree: dict[str, object], path: Path, member: zipfile.ZipInfo) -> None:
     tree[parts[-1]] = member.filename
 
 
-def _directory(path: Path, tree: Mapping[str, object], name: str) -> Directory:
-    places: list[Place] = []
+def _directory(path: Path, tree: Mapping[str, object], name: str) -> ZipDirectory:
+    places: list[FilePlace] = []
     for part, below in tree.items():
         if isinstance(below, dict):
             places.append(_directory(path, below, part))
         else:
-            places.append(Member(path, str(below)))
-    return Directory(name, places)
+            places.append(ZipMember(path, str(below)))
+    return ZipDirectory(name, places)

@@ -13,7 +13,7 @@ from itertools import islice
 from pathlib import Path
 
 from fedperf_client.sources import NothingToReadError, SkippedRecord
-from fedperf_client.sources.opener import Directory, Joined, Place, open_zip
+from fedperf_client.sources.opener import FilePlace, JoinedFile, ZipDirectory, open_zip
 from fedperf_client.sources.spark.application import Application
 from fedperf_client.sources.spark.events import BadLine, Events, name_of, whole_events
 from fedperf_client.sources.spark.fields import MalformedEventError
@@ -60,7 +60,7 @@ class EventLog:
         is_partial: earlier events are gone.
     """
 
-    files: tuple[Place, ...]
+    files: tuple[FilePlace, ...]
     is_partial: bool = False
 
     @property
@@ -91,7 +91,7 @@ class EventLog:
             yield SkippedRecord("the log", _PART)
 
     def _of_file(
-        self, file: Place, events: Events, running: OpenWork
+        self, file: FilePlace, events: Events, running: OpenWork
     ) -> Iterator[Execution | SkippedRecord]:
         """What becomes complete with the events of a file, and what is wrong with it."""
         try:
@@ -148,7 +148,7 @@ def open_event_log(path: Path) -> EventLog | Archive | None:
     return Archive(logs, others) if logs else None
 
 
-def _all_in(directory: Directory) -> Iterator[EventLog | SkippedRecord]:
+def _all_in(directory: ZipDirectory) -> Iterator[EventLog | SkippedRecord]:
     """The logs in an archive, and what is none."""
     for place in sorted(directory.iterdir(), key=_name):
         try:
@@ -158,13 +158,13 @@ def _all_in(directory: Directory) -> Iterator[EventLog | SkippedRecord]:
             continue
         if log is not None:
             yield log
-        elif isinstance(place, Directory):
+        elif isinstance(place, ZipDirectory):
             yield from _all_in(place)
         elif not place.name.startswith(_STATUS):
             yield SkippedRecord(place.name, _NO_LOG)
 
 
-def _log_at(place: Place) -> EventLog | None:
+def _log_at(place: FilePlace) -> EventLog | None:
     if place.is_dir():
         return _in_directory([each for each in place.iterdir() if each.is_file()], place.name)
     if place.name.startswith(_STATUS) or not place.is_file():
@@ -186,7 +186,7 @@ def _log_at(place: Place) -> EventLog | None:
     return None
 
 
-def _in_directory(files: Sequence[Place], name: str) -> EventLog | None:
+def _in_directory(files: Sequence[FilePlace], name: str) -> EventLog | None:
     """The log that all files of a directory are."""
     for file in files:
         if (match := _BEFORE_1_2.fullmatch(file.name)) is not None:
@@ -196,7 +196,7 @@ def _in_directory(files: Sequence[Place], name: str) -> EventLog | None:
     return _rolled(files) or _databricks(files) or _split(files, name)
 
 
-def _rolled(files: Sequence[Place]) -> EventLog | None:
+def _rolled(files: Sequence[FilePlace]) -> EventLog | None:
     """Spark's own rolling log (`spark.eventLog.rolling.enabled`)."""
     found = {
         (int(match[1]), file.name): file
@@ -210,7 +210,7 @@ def _rolled(files: Sequence[Place]) -> EventLog | None:
     return EventLog(tuple(found[each] for each in order), is_partial)
 
 
-def _databricks(files: Sequence[Place]) -> EventLog | None:
+def _databricks(files: Sequence[FilePlace]) -> EventLog | None:
     """The rolling log of Databricks: dated files, and the newest without a date."""
     found = {file.name: match[1] for file in files if (match := _DATABRICKS.fullmatch(file.name))}
     dated = [file for file in sorted(files, key=_name) if found.get(file.name)]
@@ -218,7 +218,7 @@ def _databricks(files: Sequence[Place]) -> EventLog | None:
     return EventLog((*dated, *newest)) if dated else None
 
 
-def _split(files: Sequence[Place], name: str) -> EventLog | None:
+def _split(files: Sequence[FilePlace], name: str) -> EventLog | None:
     """A log that was split into the files of a directory: the first begins it, no other does."""
     content = [each for each in files if not each.name.startswith((".", "_"))]
     numbers = _part_numbers([each.name for each in content])
@@ -233,7 +233,7 @@ def _split(files: Sequence[Place], name: str) -> EventLog | None:
     for each in order[1:]:
         if _begins_a_log(each) or (is_text and not _first_names(each)):
             return None
-    return EventLog((Joined(name, tuple(order)),))
+    return EventLog((JoinedFile(name, tuple(order)),))
 
 
 def _part_numbers(names: Sequence[str]) -> list[int] | None:
@@ -263,12 +263,12 @@ def _common_start(texts: Sequence[str]) -> str:
     return least[:size]
 
 
-def _begins_a_log(file: Place) -> bool:
+def _begins_a_log(file: FilePlace) -> bool:
     names = _first_names(file, 1)
     return bool(names) and names[0] in _FIRST_EVENTS
 
 
-def _first_names(file: Place, count: int = _FIRST_LINES) -> list[str]:
+def _first_names(file: FilePlace, count: int = _FIRST_LINES) -> list[str]:
     """Names of the events in the first lines."""
     names = []
     with suppress(InvalidInputError, OSError):
@@ -281,5 +281,5 @@ def _is_old(events: Events) -> bool:
     return events.version.startswith("1.")
 
 
-def _name(place: Place) -> str:
+def _name(place: FilePlace) -> str:
     return place.name

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 import orjson
 
 from fedperf_client.sources.json_memory import takes_too_much
-from fedperf_client.sources.opener import Place
+from fedperf_client.sources.opener import FilePlace
 from fedperf_client.sources.spark.fields import Event
 from fedperf_client.sources.spark.streams import MAX_LINE_BYTES, Line, PassedOver, lines
 
@@ -78,7 +78,7 @@ class Events:
     _updates: dict[bytes, tuple[int, bytes]] = field(default_factory=dict)
     _held_bytes: int = 0
 
-    def of(self, path: Place) -> Iterator[tuple[str, Event] | BadLine]:
+    def of(self, path: FilePlace) -> Iterator[tuple[str, Event] | BadLine]:
         """Short name and content of the wanted events in a file; errors as `streams.lines`.
 
         Lines that are no events come where they stand: however many there are, none is kept.

@@ -26,7 +26,7 @@ import lz4.block
 import lz4.frame
 import zstandard
 
-from fedperf_client.sources.opener import BlockStream, Place
+from fedperf_client.sources.opener import BlockStream, FilePlace
 from fedperf_shared.errors import InvalidInputError
 
 MAX_LINE_BYTES = 8 * 1024**2
@@ -89,7 +89,7 @@ NOTHING = PassedOver()
 
 
 def lines(
-    path: Place,
+    path: FilePlace,
     passed_over: PassedOver = NOTHING,
     *,
     is_whole: Callable[[bytes], bool] = lambda _: True,
@@ -143,7 +143,7 @@ def lines(
         yield number + 1, bytes(tail)
 
 
-def is_packed(path: Place) -> bool:
+def is_packed(path: FilePlace) -> bool:
     """Whether the first bytes of a file are those of a codec."""
     with path.open("rb") as stream:
         return _codec_of(stream.read(_MAGIC_BYTES)) is not None
@@ -153,7 +153,7 @@ def _codec_of(start: bytes) -> "Callable[[BinaryIO], Iterator[bytes]] | None":
     return next((each for magic, each in _CODECS if start.startswith(magic)), None)
 
 
-def _whole(path: Place, tail: bytearray, is_whole: Callable[[bytes], bool]) -> bytes:
+def _whole(path: FilePlace, tail: bytearray, is_whole: Callable[[bytes], bool]) -> bytes:
     """A last line whose end is missing, if it is whole nevertheless."""
     last = bytes(tail)
     if not is_whole(last):
@@ -161,7 +161,7 @@ def _whole(path: Place, tail: bytearray, is_whole: Callable[[bytes], bool]) -> b
     return last
 
 
-def _blocks(path: Place) -> Iterator[bytes]:
+def _blocks(path: FilePlace) -> Iterator[bytes]:
     with _damage(path):
         with path.open("rb") as stream:
             start = stream.read(_MAGIC_BYTES)
@@ -215,7 +215,7 @@ _ENCODINGS = (
 
 
 @contextmanager
-def _damage(path: Place) -> Iterator[None]:
+def _damage(path: FilePlace) -> Iterator[None]:
     try:
         yield
     except DamagedLogError as error:

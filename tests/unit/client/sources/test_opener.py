@@ -14,7 +14,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fedperf_client.sources import NothingToReadError, opener
-from fedperf_client.sources.opener import Directory, Joined, Place, UnreadArchiveError, open_zip
+from fedperf_client.sources.opener import (
+    FilePlace,
+    JoinedFile,
+    UnreadArchiveError,
+    ZipDirectory,
+    open_zip,
+)
 
 NAMED = (UnreadArchiveError, NothingToReadError, zipfile.BadZipFile, zlib.error, EOFError, OSError)
 """The last four come while a member is read; whoever reads it tells them."""
@@ -31,13 +37,13 @@ def zipped(path: Path, members: dict[str, bytes], method: int = zipfile.ZIP_DEFL
     return path
 
 
-def opened(path: Path) -> Directory:
+def opened(path: Path) -> ZipDirectory:
     found = open_zip(path)
     assert found is not None
     return found
 
 
-def content(place: Place) -> dict[str, object]:
+def content(place: FilePlace) -> dict[str, object]:
     """Everything below a directory, by name."""
     return {
         each.name: content(each) if each.is_dir() else each.open("rb").read()
@@ -174,7 +180,7 @@ def test_joined_parts_are_one_file(tmp_path: Path) -> None:
     for number, each in enumerate((b"ab", b"", b"c\n" * 100_000)):
         parts.append(tmp_path / str(number))
         parts[-1].write_bytes(each)
-    joined = Joined("log", tuple(parts))
+    joined = JoinedFile("log", tuple(parts))
     with joined.open("rb") as stream:
         assert stream.read(1) == b"a"
         assert stream.read() == b"b" + b"c\n" * 100_000
