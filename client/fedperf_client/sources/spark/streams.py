@@ -60,6 +60,8 @@ class UnreadCodecError(DamagedLogError):
 
 NEAR_BYTES = 200
 
+_Codec = Callable[[BinaryIO], Iterator[bytes]]
+
 Line = tuple[int, bytes | None]
 """A line's number, from 1 on, and the line; None for one above `MAX_LINE_BYTES`."""
 
@@ -149,7 +151,7 @@ def is_packed(path: FilePlace) -> bool:
         return _codec_of(stream.read(_MAGIC_BYTES)) is not None
 
 
-def _codec_of(start: bytes) -> "Callable[[BinaryIO], Iterator[bytes]] | None":
+def _codec_of(start: bytes) -> _Codec | None:
     return next((each for magic, each in _CODECS if start.startswith(magic)), None)
 
 
@@ -169,11 +171,12 @@ def _blocks(path: FilePlace) -> Iterator[bytes]:
             yield from _as_utf8(_unpacked(stream, start))
 
 
-def _unpacked(stream: BinaryIO, start: bytes, layer: int = 0) -> Iterator[bytes]:
+def _unpacked(stream: BinaryIO, start: bytes, around: tuple[_Codec, ...] = ()) -> Iterator[bytes]:
     """The bytes of a stream that starts so, without the codecs around them."""
     codec = _codec_of(start)
-    if codec is not None and layer == MAX_LAYERS:
-        raise UnreadCodecError(f"compressed more than {MAX_LAYERS} times; unpack it once")
+    has_windows = codec is _zstd and _zstd in around  # of which one fits into memory
+    if codec is not None and (len(around) == MAX_LAYERS or has_windows):
+        raise UnreadCodecError("compressed too often, or twice by zstd; unpack it once")
     blocks = _plain(stream) if codec is None else codec(stream)
     first = b""
     while len(first) < _FIRST_BYTES and (block := next(blocks, b"")):
@@ -185,7 +188,7 @@ def _unpacked(stream: BinaryIO, start: bytes, layer: int = 0) -> Iterator[bytes]
     blocks = chain((first,), blocks)
     if codec is not None and _codec_of(first) is not None:
         within = io.BufferedReader(BlockStream(blocks), _READ_BYTES)
-        blocks = _unpacked(within, first[:_MAGIC_BYTES], layer + 1)
+        blocks = _unpacked(within, first[:_MAGIC_BYTES], (*around, codec))
     yield from blocks
 
 
@@ -365,7 +368,7 @@ def _exactly(stream: BinaryIO, size: int) -> bytes:
     return found
 
 
-_CODECS: tuple[tuple[bytes, Callable[[BinaryIO], Iterator[bytes]]], ...] = (
+_CODECS: tuple[tuple[bytes, _Codec], ...] = (
     (b"\x28\xb5\x2f\xfd", _zstd),
     (b"\x1f\x8b", _gzip),
     (_LZ4_MAGIC, _lz4_blocks),
