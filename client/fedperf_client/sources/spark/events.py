@@ -148,7 +148,11 @@ def _name_within(line: bytes) -> str:
     """The name of an event whose name is not its first key."""
     if not line.lstrip().startswith(b"{"):
         return ""
-    names = {found[1].decode("ascii", "replace") for found in _NAME_WITHIN.finditer(line)}
+    names = set[str]()
+    for found in _NAME_WITHIN.finditer(line):
+        names.add(found[1].decode("ascii", "replace"))
+        if len(names) > 1:
+            break
     if len(names) > 1 and not takes_too_much(line):  # others stand in what the event holds
         name = (_parsed(line) or {}).get("Event")
         names = {name.rpartition(".")[2]} if isinstance(name, str) else set()

@@ -202,7 +202,8 @@ def _as_utf8(blocks: Iterator[bytes]) -> Iterator[bytes]:
         return
     decoder = codecs.getincrementaldecoder(encoding)(errors="replace")
     for block in chain((first,), blocks):
-        yield decoder.decode(block).encode(errors="replace")
+        for at in range(0, len(block), _READ_BYTES):
+            yield decoder.decode(block[at : at + _READ_BYTES]).encode(errors="replace")
 
 
 _ENCODINGS = (

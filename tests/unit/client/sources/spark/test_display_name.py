@@ -56,6 +56,7 @@ READ = [
         "db.orders",
     ),
     (scan("Scan csv ", location="InMemoryFileIndex(1 paths)[file:/data/lake/ord..."), "lake"),
+    (scan("Scan csv ", location="InMemoryFileIndex(1 paths)[file:/data/lake/ord"), "lake"),
 ]
 
 
