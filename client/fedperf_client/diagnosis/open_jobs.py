@@ -28,8 +28,8 @@ from fedperf_client.diagnosis.task_figures import (
     figures_of,
     totals_of,
 )
+from fedperf_client.sources.display_name import query_name
 from fedperf_client.sources.spark.cluster import MAX_EXECUTORS, profile_of
-from fedperf_client.sources.spark.display_name import query_name
 from fedperf_client.sources.spark.fields import (
     Event,
     integer,

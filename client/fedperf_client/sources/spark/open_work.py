@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from fedperf_client.sources import SkippedRecord
+from fedperf_client.sources.display_name import job_name, query_name
 from fedperf_client.sources.spark.application import Application, Found
-from fedperf_client.sources.spark.display_name import job_name, query_name
 from fedperf_client.sources.spark.fields import (
     Event,
     MalformedEventError,

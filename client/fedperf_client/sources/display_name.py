@@ -1,4 +1,4 @@
-"""A name of a query or job for people, by what it reads and writes.
+"""A name of a query or job of Spark for people, by what it reads and writes.
 
 Spark describes what nobody described by the place in the code that asked for it. For a program in
 Python, or in a shell or notebook, that is the same place of a bridge each time, such as "count at
@@ -12,7 +12,7 @@ description is, and no part of what workloads are told apart by.
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from fedperf_client.sources.spark.fields import Event
+_Node = Mapping[str, object]
 
 LONGEST_NAME = 160
 
@@ -71,7 +71,7 @@ def query_name(description: str, plan: object) -> str:
     return _told(call, list(sources), list(sinks)) or description
 
 
-def job_name(call_site: str, stages: Iterable[Event]) -> str:
+def job_name(call_site: str, stages: Iterable[_Node]) -> str:
     """That of a job without a query: where code asked for it, unless that only names the bridge."""
     call = _call(call_site)
     if call is None:
@@ -107,7 +107,7 @@ def _told(call: str, sources: Sequence[str], sinks: Sequence[str]) -> str:
     return f"{call}{' of ' if sources else ''}{names}{written}"[:LONGEST_NAME]
 
 
-def _nodes(plan: object) -> Iterator[Event]:
+def _nodes(plan: object) -> Iterator[_Node]:
     """The nodes of a plan, each before what it reads."""
     waiting = [plan]
     for _ in range(_MOST_NODES):
@@ -120,7 +120,7 @@ def _nodes(plan: object) -> Iterator[Event]:
             waiting += reversed([each for each in children if isinstance(each, Mapping)])
 
 
-def _text(event: Event, name: str) -> str:
+def _text(event: _Node, name: str) -> str:
     value = event.get(name)
     return value[:_LONGEST_TEXT] if isinstance(value, str) else ""
 
