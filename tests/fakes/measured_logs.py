@@ -61,8 +61,7 @@ class MeasuredLog(SparkLog):
 
     def set(self, **properties: str) -> "MeasuredLog":
         """Properties of the application, `spark.` left out and dots as underscores."""
-        found = {f"spark.{key.replace('_', '.')}": value for key, value in properties.items()}
-        self.add("SparkListenerEnvironmentUpdate", Spark_Properties=found)
+        self.add("SparkListenerEnvironmentUpdate", Spark_Properties=named(properties))
         return self
 
     def opened(self, *, query: int | None = 0, at: int = 1000, stages: int = 1) -> "MeasuredLog":
@@ -93,10 +92,23 @@ class MeasuredLog(SparkLog):
         at: int | None = None,
         name: str = "sum at job.py:7",
         profile: int = 0,
+        announced: int | None = None,
+        rdds: Sequence[Mapping[str, object]] = (),
+        failure: str = "",
     ) -> "MeasuredLog":
-        """A stage that is submitted with its first task, unless `at` says when."""
+        """A stage that is submitted with its first task, unless `at` says when.
+
+        Args:
+            tasks: ends of attempts that are told.
+            number, attempt, name, profile, rdds, failure: as the log has them.
+            at: when it was submitted.
+            announced: tasks that it was to have; those that succeeded by default.
+        """
         submitted = min(each.begin for each in tasks) if at is None else at
         info = {"Stage ID": number, "Stage Attempt ID": attempt, "Stage Name": name}
+        succeeded = sum(each.reason == "Success" for each in tasks)
+        info |= {"Number of Tasks": succeeded if announced is None else announced}
+        info |= {"RDD Info": list(rdds)} | ({"Failure Reason": failure} if failure else {})
         self.add(
             "SparkListenerStageSubmitted",
             Stage_Info={
@@ -112,7 +124,7 @@ class MeasuredLog(SparkLog):
                 "Finish Time": APP_START + each.end,
             }
             if each.executor is not None:
-                told["Executor ID"] = each.executor
+                told |= {"Executor ID": each.executor, "Host": f"host-{each.executor}"}
             self.events.append(
                 {
                     "Event": "SparkListenerTaskEnd",
@@ -123,7 +135,9 @@ class MeasuredLog(SparkLog):
                     "Task Metrics": each.metrics,
                 }
             )
-        self.add("SparkListenerStageCompleted", Stage_Info=info)
+        ended = max((each.end for each in tasks), default=submitted)
+        times = {"Submission Time": APP_START + submitted, "Completion Time": APP_START + ended}
+        self.add("SparkListenerStageCompleted", Stage_Info={**info, **times})
         return self
 
     def closed(self, *, query: int | None = 0, end: int = 11_000, error: str = "") -> "MeasuredLog":
@@ -145,6 +159,11 @@ class MeasuredLog(SparkLog):
             [each for each in found if isinstance(each, JobFacts)],
             [each.reason for each in found if isinstance(each, UnreadPart)],
         )
+
+
+def named(properties: Mapping[str, str]) -> dict[str, str]:
+    """Properties by their whole names."""
+    return {f"spark.{key.replace('_', '.')}": value for key, value in properties.items()}
 
 
 def started(**properties: str) -> MeasuredLog:

@@ -209,11 +209,21 @@ class SparkLog:
 def sample() -> list[Json]:
     """A log with every event that is looked at."""
     log = SparkLog().begin()
-    amounts = {"memory": {"Amount": 512}}
+    properties = {"spark.master": "local[2]", "spark.task.resource.gpu.amount": "0.25"}
+    log.add("SparkListenerEnvironmentUpdate", Spark_Properties=properties)
     log.add(
         "SparkListenerResourceProfileAdded",
         Resource_Profile_Id=0,
-        Executor_Resource_Requests=amounts,
+        Executor_Resource_Requests={"memory": {"Amount": 512}, "gpu": {"Amount": 1}},
+        Task_Resource_Requests={"cpus": {"Amount": 1.0}, "gpu": {"Amount": 0.25}},
+    )
+    gpu = {"gpu": {"name": "gpu", "addresses": ["0"]}}
+    info = {"Host": "host-2", "Total Cores": 4, "Resource Profile Id": 0, "Resources": gpu}
+    log.add(
+        "SparkListenerExecutorAdded",
+        Timestamp=APP_START + 1500,
+        Executor_ID="2",
+        Executor_Info=info,
     )
     manager = {"Executor ID": "0", "Host": "host-0"}
     log.add("SparkListenerBlockManagerAdded", Block_Manager_ID=manager, Maximum_Memory=9)
@@ -235,9 +245,51 @@ def sample() -> list[Json]:
     )
     log.finish(2).finish(1)
     log.start(3, scan).job(3, {1: 5}).finish(3, error="ACME has no bytes left")
+    log.events[-2]["modifiedConfigs"] = {"spark.sql.shuffle.partitions": "3"}
+    log.events += _measured(4)
     log.add("SparkListenerApplicationEnd", Timestamp=APP_START + 9_000)
-    log.add("SparkListenerExecutorRemoved", Executor_ID="1", Timestamp=APP_START + 10_000)
-    return log.events
+    gone = {"Executor ID": "1", "Timestamp": APP_START + 10_000, "Removed Reason": "ACME took it"}
+    return [*log.events, {"Event": "SparkListenerExecutorRemoved", **gone}]
+
+
+def _measured(job: int) -> list[Json]:
+    """A job whose stage was tried twice; its tasks have figures, and reasons of their ends."""
+    name = "SparkListenerTaskEnd"
+    told: Json = {"Task ID": 1, "Launch Time": APP_START + 5000, "Finish Time": APP_START + 5500}
+    told |= {"Executor ID": "2", "Host": "host-2"}
+    metrics = {"Executor Run Time": 300, "Input Metrics": {"Bytes Read": 9, "Records Read": 2}}
+    of_stage: Json = {"Stage ID": 90, "Stage Attempt ID": 0}
+    info = {**of_stage, "Stage Name": "sum", "Number of Tasks": 2, "Resource Profile Id": 0}
+    times = {"Submission Time": APP_START + 4500, "Completion Time": APP_START + 5600}
+    info |= {"RDD Info": [{"RDD ID": 7, "Name": "PythonRDD", "Parent IDs": []}], **times}
+    reasons: list[Json] = [
+        {"Reason": "Success"},
+        {"Reason": "TaskKilled", "Kill Reason": "another attempt succeeded"},
+        {"Reason": "ExecutorLostFailure", "Executor ID": "1", "Loss Reason": "exit code 137"},
+        {"Reason": "ExceptionFailure", "Class Name": "java.lang.X", "Description": "no bytes"},
+    ]
+    ends: list[Json] = [
+        {
+            "Event": name,
+            **of_stage,
+            "Task End Reason": each,
+            "Task Info": told,
+            "Task Metrics": metrics,
+        }
+        for each in reasons
+    ]
+    properties = {"spark.sql.adaptive.enabled": "false"}
+    started = {"Job ID": job, "Stage IDs": [90], "Properties": properties}
+    again = {**info, "Stage Attempt ID": 1}
+    return [
+        {"Event": "SparkListenerJobStart", **started, "Submission Time": APP_START + 4500},
+        {"Event": "SparkListenerStageSubmitted", "Stage Info": info},
+        {"Event": "SparkListenerTaskStart", **of_stage, "Task Info": told},
+        *ends,
+        {"Event": "SparkListenerStageCompleted", "Stage Info": {**info, "Failure Reason": "lost"}},
+        {"Event": "SparkListenerStageCompleted", "Stage Info": again},
+        {"Event": "SparkListenerJobEnd", "Job ID": job, "Job Result": {"Result": "JobSucceeded"}},
+    ]
 
 
 def read_log(path: Path) -> tuple[list[Execution], list[SkippedRecord]]:

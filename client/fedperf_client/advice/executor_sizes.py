@@ -15,13 +15,13 @@ import numpy as np
 
 from fedperf_client.advice.sizes import WORTH
 from fedperf_client.advice.spark_application import SparkApplication
-from fedperf_client.diagnosis.spark_settings import memory_setting
 from fedperf_client.platforms.support import could_run
 from fedperf_client.prediction.answers.comparison import SURE
 from fedperf_client.prediction.answers.resources import moved
 from fedperf_client.prediction.answers.what_if import HOLDS
 from fedperf_client.prediction.mixture.intervals import Estimate
 from fedperf_client.prediction.mixture.spreads import USUAL_DEGREES, Student
+from fedperf_client.sources.spark.settings import memory_setting
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import ClusterConfig, SizedPlan
 from fedperf_shared.workflow.graph import Plan

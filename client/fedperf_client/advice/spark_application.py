@@ -4,25 +4,17 @@ Executors are a setting of the application, not of a query, so this is what is s
 many queries the longest are asked about; the time of all others counts as time beside.
 """
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from fedperf_client.diagnosis.job_facts import JobFacts
-from fedperf_client.diagnosis.spark_settings import SparkSettings
 from fedperf_client.sources.spark.cluster import UNIFIED_SHARE
-from fedperf_client.sources.spark.identity import stripped
+from fedperf_client.sources.spark.identity import is_interactive, stripped
+from fedperf_client.sources.spark.settings import SparkSettings
 from fedperf_shared.execution import ClusterConfig, Execution
 
 MOST_QUERIES = 200
 """Asked about at most."""
-
-INTERACTIVE = re.compile(
-    r"(?:databricks |spark |pyspark)shell|sparkr|sparksql::.*|livy-session-\d+|zeppelin.*|"
-    r"thrift jdbc/odbc server",
-    re.IGNORECASE,
-)
-"""Names under which anybody does anything: two applications of such a name are two jobs."""
 
 RESERVED_BYTES = 300 * 2**20
 """Of an executor's memory that Spark keeps for itself (its tuning guide)."""
@@ -149,7 +141,7 @@ class ApplicationRecord:
 
 def _group_of(name: str) -> str:
     plain = name.rpartition(" (")[0] or name
-    return name if INTERACTIVE.fullmatch(plain) else stripped(plain)
+    return name if is_interactive(plain) else stripped(plain)
 
 
 def _submitted_at(execution: Execution) -> float:

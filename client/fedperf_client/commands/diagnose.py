@@ -35,9 +35,10 @@ def diagnose(
     """Say what held Spark's jobs up, with the evidence of the log and a setting that mends it.
 
     Reads event logs and nothing else: spills, skew, stragglers, idle cores, waiting for
-    executors or for the driver, garbage collection, shuffles, broadcasts, failures. What is at
-    stake is a bound; bounds of several findings overlap. Jobs are ranked by money with --prices,
-    by core-hours without. Stores and sends nothing.
+    executors or for the driver, garbage collection, shuffles, broadcasts, failures, time of an
+    application outside of its jobs. What is at stake is a bound; bounds of several findings
+    overlap. Jobs are ranked by money with --prices, by core-hours without. Nothing is stored or
+    sent.
     """
     from fedperf_client.diagnosis.diagnosis import Ranking
     from fedperf_client.diagnosis.log_reader import UnreadPart, event_logs_in, jobs_of
@@ -83,6 +84,7 @@ def _show(
             "jobs": ranking.jobs,
             "without_tasks": ranking.without_tasks,
             "with_findings": ranking.with_findings,
+            "applications": ranking.applications,
         }
         rows = [row_of(each, prices) for each in first]
         show({**counts, "not_read": [*left_out, *not_read], "diagnoses": rows}, json=True)
@@ -91,15 +93,18 @@ def _show(
         for line in lines_of(diagnosis, prices):
             typer.echo(line)
     without = f", {ranking.without_tasks} of them without a task" if ranking.without_tasks else ""
+    wholes = ranking.applications
+    idle = f", and {wholes} applications with much time outside of jobs" if wholes else ""
     typer.echo(
         f"{ranking.jobs} jobs in {logs} logs (queries and jobs without one, that ended{without}), "
-        f"{ranking.with_findings} with findings"
+        f"{ranking.with_findings} with findings{idle}"
     )
     if first:
-        more = "" if len(first) == ranking.with_findings else "; --top shows more"
+        found = ranking.with_findings + wholes
+        more = "" if len(first) == found else "; --top shows more"
         what = "core-seconds" if prices is None else "money"
         typer.echo(
-            f"{len(first)} of {ranking.with_findings} shown, most {what} at stake first{more}; "
+            f"{len(first)} of {found} shown, most {what} at stake first{more}; "
             "times at stake are bounds, and those of one job overlap"
         )
     notes = [f"read in part: {each}" for each in left_out] + [

@@ -1,8 +1,8 @@
-"""The findings about jobs, those that cost most first.
+"""The findings about jobs and whole applications, those that cost most first.
 
 A finding below `LEAST_SHARE` of its job's time, or below `LEAST_SECONDS`, is not worth a
-person's look and is left out. Only the jobs that are shown are kept, so that memory does not
-grow with a log.
+person's look and is left out, unless it says why there are no others. Only the jobs that are
+shown are kept, so that memory does not grow with a log.
 """
 
 import heapq
@@ -10,18 +10,21 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from itertools import count
 
-from fedperf_client.diagnosis.finding import JobFinding
+from fedperf_client.diagnosis.finding import JobFinding, Symptom
 from fedperf_client.diagnosis.job_facts import JobFacts
 from fedperf_client.diagnosis.rules.broadcasts import broadcasts
+from fedperf_client.diagnosis.rules.dropped_events import dropped_events
 from fedperf_client.diagnosis.rules.failures import failures
 from fedperf_client.diagnosis.rules.few_tasks import few_tasks
 from fedperf_client.diagnosis.rules.garbage import garbage_collection
 from fedperf_client.diagnosis.rules.idle_executors import idle_executors
+from fedperf_client.diagnosis.rules.outside_jobs import outside_jobs
 from fedperf_client.diagnosis.rules.shuffles import shuffles
 from fedperf_client.diagnosis.rules.spill import spills
 from fedperf_client.diagnosis.rules.tiny_tasks import tiny_tasks
 from fedperf_client.diagnosis.rules.uneven_tasks import uneven_tasks
 from fedperf_client.home.prices import PriceList
+from fedperf_client.sources.spark.application import Application
 from fedperf_shared.execution import ClusterConfig
 
 LEAST_SHARE = 0.05
@@ -42,18 +45,23 @@ RULES: tuple[Rule, ...] = (
     shuffles,
     broadcasts,
     failures,
+    dropped_events,
 )
+
+WHOLE = "application"
+"""Label of what is found about an application as a whole."""
 
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """One job and what is wrong with it.
+    """One job, or an application as a whole, and what is wrong with it.
 
     Attributes:
         log: name of the file or directory that tells it; local text.
         application, label, description: which job it is; local text.
         started_at: milliseconds since 1970.
-        seconds: that it took.
+        seconds: that it took, without what it waited for its first executor.
+        waited_seconds: for that.
         cores: that it had.
         cluster: its executors; None where none is known.
         findings: the one with most at stake first; at least one.
@@ -70,26 +78,33 @@ class Diagnosis:
     cluster: ClusterConfig | None
     findings: tuple[JobFinding, ...]
     cost: float
+    waited_seconds: float = 0.0
 
     def at_stake(self, finding: JobFinding) -> float:
         """The part of its cost that a finding is about, at most."""
-        return self.cost * finding.seconds / self.seconds
+        return self.cost * self.share_of(finding)
+
+    def share_of(self, finding: JobFinding) -> float:
+        """The same as a share of its cost."""
+        return finding.seconds / self.seconds if finding.share is None else finding.share
 
 
 def diagnosed(job: JobFacts, log: str, prices: PriceList | None) -> Diagnosis | None:
     """What all rules found about a job; None where nothing is worth a look."""
-    least = max(LEAST_SECONDS, LEAST_SHARE * job.seconds)
+    least = max(LEAST_SECONDS, LEAST_SHARE * job.wall_seconds)
     bounded = (
-        replace(each, seconds=min(each.seconds, job.seconds))
+        replace(each, seconds=min(each.seconds, job.wall_seconds))
         for rule in RULES
         for each in rule(job)
     )
-    findings = [each for each in bounded if each.seconds >= least]
-    if not findings:
+    findings = [
+        each for each in bounded if each.seconds >= least or each.symptom is Symptom.DROPPED_EVENTS
+    ]
+    if not (findings and job.seconds > 0):
         return None
     cost = job.core_seconds
     if prices is not None:
-        cost = 0.0 if job.cluster is None else prices.cost(job.cluster, job.seconds)
+        cost = 0.0 if job.query.cluster is None else prices.cost(job.query.cluster, job.seconds)
     return Diagnosis(
         log,
         job.application,
@@ -98,10 +113,27 @@ def diagnosed(job: JobFacts, log: str, prices: PriceList | None) -> Diagnosis | 
         job.started_at,
         job.seconds,
         job.cores,
-        job.cluster,
+        job.query.cluster,
         tuple(sorted(findings, key=lambda each: -each.seconds)),
         cost,
+        job.waited_seconds,
     )
+
+
+def diagnosed_whole(whole: Application, log: str, prices: PriceList | None) -> Diagnosis | None:
+    """What there is to say about an application as a whole; None where nothing is."""
+    start, end = whole.submitted_at, whole.stopped_at
+    if start is None or end is None or not whole.seconds > 0:
+        return None
+    cluster = whole.executors.whole(start, end)
+    cores = 0 if cluster is None else cluster.cores
+    found, seconds = outside_jobs(whole, cores), whole.seconds
+    if found is None:
+        return None
+    cost = cores * seconds
+    if prices is not None:
+        cost = 0.0 if cluster is None else prices.cost(cluster, seconds)
+    return Diagnosis(log, whole.name, WHOLE, "", start, seconds, cores, cluster, (found,), cost)
 
 
 @dataclass(slots=True)
@@ -114,6 +146,7 @@ class Ranking:
         without_tasks: of these, that ran no task, such as commands of the catalogue.
         seconds: that all of them took.
         with_findings: how many have some.
+        applications: that have one as a whole.
     """
 
     most: int
@@ -121,24 +154,33 @@ class Ranking:
     without_tasks: int = 0
     seconds: float = 0.0
     with_findings: int = 0
-    _kept: list[tuple[float, int, Diagnosis]] = field(default_factory=list)
+    applications: int = 0
+    _kept: list[tuple[float, float, int, Diagnosis]] = field(default_factory=list)
     _numbers: "count[int]" = field(default_factory=count)
 
-    def add(self, job: JobFacts, log: str, prices: PriceList | None) -> None:
-        """Diagnose a job and keep what was found if it is among the largest."""
+    def add(self, found: JobFacts | Application, log: str, prices: PriceList | None) -> None:
+        """Diagnose a job, or a whole, and keep what was found if it is among the largest."""
+        if isinstance(found, Application):
+            whole = diagnosed_whole(found, log, prices)
+            self.applications += whole is not None
+            self._keep(whole)
+            return
         self.jobs += 1
-        self.without_tasks += not (job.stages or job.failed)
-        self.seconds += job.seconds
-        found = diagnosed(job, log, prices)
+        self.without_tasks += not (found.stages or found.lost)
+        self.seconds += found.seconds
+        diagnosis = diagnosed(found, log, prices)
+        self.with_findings += diagnosis is not None
+        self._keep(diagnosis)
+
+    def _keep(self, found: Diagnosis | None) -> None:
         if found is None:
             return
-        self.with_findings += 1
-        worth = found.at_stake(found.findings[0]), -next(self._numbers)
-        heapq.heappush(self._kept, (*worth, found))
+        worth = max(map(found.at_stake, found.findings)), found.findings[0].seconds
+        heapq.heappush(self._kept, (*worth, -next(self._numbers), found))
         if len(self._kept) > self.most:
             heapq.heappop(self._kept)
 
     @property
     def first(self) -> list[Diagnosis]:
         """The kept ones, most at stake first."""
-        return [each for *_, each in sorted(self._kept, key=lambda kept: kept[:2], reverse=True)]
+        return [each for *_, each in sorted(self._kept, key=lambda kept: kept[:3], reverse=True)]

@@ -26,6 +26,8 @@ class Symptom(StrEnum):
     SHUFFLE_GROWTH = "shuffle growth"
     BROADCAST = "broadcast"
     FAILURES = "failures"
+    DROPPED_EVENTS = "dropped events"
+    OUTSIDE_JOBS = "outside jobs"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,7 @@ class JobFinding:
         advice: what would change it.
         conf: the same as settings, each like `spark.sql.shuffle.partitions=400`.
         figures: those of the evidence, for programs.
+        share: of the job's cost that is at stake, where that is another than of its time.
     """
 
     symptom: Symptom
@@ -48,7 +51,8 @@ class JobFinding:
     evidence: str
     advice: str
     conf: tuple[str, ...] = ()
-    figures: Mapping[str, float] = field(default_factory=dict)
+    figures: Mapping[str, float | str] = field(default_factory=dict)
+    share: float | None = None
 
     def __post_init__(self) -> None:
         if not self.seconds >= 0:

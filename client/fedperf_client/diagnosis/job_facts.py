@@ -1,25 +1,60 @@
 """Facts of one job from a Spark log: its stages, their tasks, and the times when nothing ran.
 
-A job is a query with all its Spark jobs, or a Spark job without a query. Moments and durations are
-whole milliseconds, as the log has them. All figures are sums, medians or extremes of what tasks
-reported; nothing is estimated here.
+They are the view of what `sources.spark.reader` read for those who diagnose. A job is a query with
+all its Spark jobs, or a Spark job without a query. Moments and durations are whole milliseconds, as
+the log has them. All figures are sums, medians or extremes of what tasks reported; nothing is
+estimated here.
 """
 
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedperf_client.diagnosis.broadcasts import Broadcast
-from fedperf_client.diagnosis.spark_settings import SparkSettings
-from fedperf_shared.execution import ClusterConfig
+from fedperf_client.sources.spark.application import Application
+from fedperf_client.sources.spark.cluster import Removal
+from fedperf_client.sources.spark.query import Interval, SparkQuery
+from fedperf_client.sources.spark.settings import SparkSettings
+from fedperf_client.sources.spark.tasks import (
+    COLUMNS,
+    RESUBMITTED,
+    SUCCEEDED,
+    EndReason,
+    Names,
+    StageAttempt,
+)
 
 Longs = NDArray[np.int64]
-Interval = tuple[int, int]
+
+_SIZE = "data size"
 
 _OVERLAP = 0.05
 """Share of all task time that may exceed the slots: some milliseconds at each task's end."""
+
+
+@dataclass(frozen=True, slots=True)
+class LostAttempt:
+    """An attempt at a task that did not succeed; it took its place all the same.
+
+    Attributes:
+        stage: of it.
+        executor: with its host, where it ran; empty where that is unknown.
+        launched, finished: as the driver saw it.
+        reason: why it ended.
+    """
+
+    stage: int
+    executor: tuple[str, str]
+    launched: int
+    finished: int
+    reason: EndReason
+
+    @property
+    def duration(self) -> int:
+        """Milliseconds."""
+        return max(0, self.finished - self.launched)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,12 +63,14 @@ class TaskColumns:
 
     Attributes:
         launched, finished: as the driver saw them.
+        executor: its number among `Names.executors`; -1 where that is unknown.
         run: time in the task's own code.
         read_bytes, read_rows: from files and from shuffles.
     """
 
     launched: Longs
     finished: Longs
+    executor: Longs
     run: Longs
     read_bytes: Longs
     read_rows: Longs
@@ -42,69 +79,47 @@ class TaskColumns:
         return len(self.launched)
 
 
-@dataclass(frozen=True, slots=True)
-class TaskTotals:
-    """Sums over the tasks of a stage that succeeded: milliseconds and bytes.
+@dataclass(kw_only=True)
+class StageFacts(StageAttempt):
+    """An attempt at a stage of which the log was read.
 
     Attributes:
-        cpu, garbage: of `TaskColumns.run`; garbage is the time that the JVM stood still.
-        fetch_wait: of `run`, waiting for what other tasks had written.
-        shuffle_write: of `run`, writing for other tasks.
-        input_bytes, shuffle_read, shuffle_written: from files, from and for other tasks.
-        rows_read, rows_written: the same in rows; written for other tasks alone.
-        spilled_memory, spilled_disk: what did not fit, in memory's form and on disk.
-        spilled_tasks, spilled_run: how many tasks that were, and their `run` without garbage
-            and fetch wait.
-        held: the most memory that each task had for its work, added up.
-        most_held: the most that one of them had.
+        names: of executors and reasons.
     """
 
-    cpu: int = 0
-    garbage: int = 0
-    fetch_wait: int = 0
-    shuffle_write: int = 0
-    input_bytes: int = 0
-    shuffle_read: int = 0
-    shuffle_written: int = 0
-    rows_read: int = 0
-    rows_written: int = 0
-    spilled_memory: int = 0
-    spilled_disk: int = 0
-    spilled_tasks: int = 0
-    spilled_run: int = 0
-    held: int = 0
-    most_held: int = 0
+    names: Names
 
-
-@dataclass(frozen=True)
-class StageFacts:
-    """One attempt at a stage.
-
-    Attributes:
-        number, attempt: as the log counts them.
-        name: the call that made it; local text.
-        submitted_at: None where the log does not tell.
-        slots: tasks that its executors could run at once, a mean over its time; 0 where no
-            executor is known.
-        had_executors: whether one that it could use was there when it was submitted.
-        at_start: none had ever been there by then: the application was starting.
-        tasks: those that succeeded; at least one.
-        totals: sums over them.
-    """
-
-    number: int
-    attempt: int
-    name: str
-    submitted_at: int | None
-    slots: int
-    had_executors: bool
-    tasks: TaskColumns
-    totals: TaskTotals = field(default_factory=TaskTotals)
-    at_start: bool = False
+    @classmethod
+    def of(cls, stage: StageAttempt, names: Names) -> "StageFacts":
+        """The attempt with what its columns refer to."""
+        return cls(**{each.name: getattr(stage, each.name) for each in fields(stage)}, names=names)
 
     def __str__(self) -> str:
-        again = f".{self.attempt}" if self.attempt else ""
-        return f"stage {self.number}{again}"
+        return StageAttempt.__str__(self)
+
+    @cached_property
+    def _table(self) -> Longs:
+        return np.array(self.columns, np.int64).reshape(-1, COLUMNS)
+
+    @cached_property
+    def tasks(self) -> TaskColumns:
+        """Those that succeeded."""
+        table = self._table[self._table[:, 3] == SUCCEEDED]
+        return TaskColumns(*(np.ascontiguousarray(table[:, at]) for at in (0, 1, 2, 4, 5, 6)))
+
+    @cached_property
+    def lost(self) -> tuple[LostAttempt, ...]:
+        """Attempts at its tasks that did not succeed."""
+        reasons = list(self.names.reasons)
+        return tuple(
+            LostAttempt(self.number, self.executor(place), began, ended, reasons[reason])
+            for began, ended, place, reason in self._table[:, :4].tolist()
+            if reason != SUCCEEDED
+        )
+
+    def executor(self, place: int) -> tuple[str, str]:
+        """Id and host of an executor; empty where that is unknown."""
+        return list(self.names.executors)[place] if place >= 0 else ("", "")
 
     @cached_property
     def began(self) -> int:
@@ -147,6 +162,11 @@ class StageFacts:
         """Duration of the middle task."""
         return float(np.median(self.durations))
 
+    @cached_property
+    def median_run(self) -> float:
+        """Time of the middle task in its own code."""
+        return float(np.median(self.tasks.run))
+
     @property
     def even_span(self) -> float:
         """The least that it could take with the same work, spread evenly over all slots."""
@@ -163,21 +183,17 @@ class StageFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class FailedTask:
-    """A task that did not succeed, and was not merely called off.
+class Broadcast:
+    """One table that was sent to all.
 
     Attributes:
-        stage: number of its stage.
-        reason: in one word of the log, such as the class of an exception.
-        is_out_of_memory: whether the log says that memory ran out.
-        launched, finished: as the driver saw it.
+        data_bytes: of it, as it is kept in memory.
+        build_time, send_time: milliseconds of the driver, once it had been collected.
     """
 
-    stage: int
-    reason: str
-    is_out_of_memory: bool
-    launched: int
-    finished: int
+    data_bytes: int
+    build_time: int
+    send_time: int
 
 
 @dataclass(frozen=True)
@@ -185,43 +201,96 @@ class JobFacts:
     """One job of a log.
 
     Attributes:
+        query: what was read of it.
         application: name and id of the application; local text.
-        label: such as "query 7" or "job 3".
-        description: what the log says of it; local text.
-        started_at, ended_at: of its first and last event.
-        cluster: the executors that the application had meanwhile, a mean; None where none is
-            known.
-        was_alone: no other job of the application ran meanwhile.
-        has_failed: it ended with an error.
-        stages: that ran tasks, in the order of their numbers.
-        settings: of its application.
-        failed: tasks that did not succeed.
-        broadcasts: tables that it sent to all executors.
+        settings: that it ran with.
+        attempts: at stages, in the order of their numbers.
+        removals: of executors of the application, so far.
     """
 
+    query: SparkQuery
     application: str
-    label: str
-    description: str
-    started_at: int
-    ended_at: int
-    cluster: ClusterConfig | None
-    was_alone: bool
-    has_failed: bool
-    stages: tuple[StageFacts, ...]
-    settings: SparkSettings = field(default_factory=SparkSettings)
-    failed: tuple[FailedTask, ...] = ()
-    broadcasts: tuple[Broadcast, ...] = ()
+    settings: SparkSettings
+    attempts: tuple[StageFacts, ...]
+    removals: tuple[Removal, ...]
+
+    @classmethod
+    def of(cls, query: SparkQuery, application: Application) -> "JobFacts":
+        """A query or job that is over."""
+        stages = [each for _, each in sorted(query.attempts.items())]
+        if query.plan.runs_python and not any(each.runs_python for each in stages):
+            for each in stages:  # one of them does
+                each.runs_python = True
+        return cls(
+            query,
+            application.name,
+            application.settings.overlaid(query.settings),
+            tuple(StageFacts.of(each, query.names) for each in stages),
+            tuple(application.executors.removals),
+        )
+
+    @property
+    def label(self) -> str:
+        """Such as "query 7" or "job 3"."""
+        return str(self.query)
+
+    @property
+    def description(self) -> str:
+        """What the log says of it; local text."""
+        query = self.query
+        told = query.job_description or query.description or query.display_name
+        return " ".join(told.split())
+
+    @property
+    def started_at(self) -> int:
+        """Its first event."""
+        return self.query.started_at
+
+    @property
+    def ended_at(self) -> int:
+        """Its last event."""
+        return max(self.query.ended_at or 0, self.started_at)
+
+    @cached_property
+    def stages(self) -> tuple[StageFacts, ...]:
+        """Attempts at stages of which tasks succeeded."""
+        return tuple(each for each in self.attempts if len(each.tasks))
+
+    @cached_property
+    def lost(self) -> tuple[LostAttempt, ...]:
+        """Attempts at tasks that did not succeed."""
+        return tuple(lost for each in self.attempts for lost in each.lost)
+
+    @cached_property
+    def failed(self) -> tuple[LostAttempt, ...]:
+        """Those of them that failed, and were not merely called off."""
+        return tuple(each for each in self.lost if not each.reason.is_called_off)
+
+    @cached_property
+    def broadcasts(self) -> tuple[Broadcast, ...]:
+        """Tables that it sent to all executors."""
+        return tuple(_broadcasts(self.query))
+
+    @property
+    def wall_seconds(self) -> float:
+        """From its start to its end, with what it waited for the first executor."""
+        return (self.ended_at - self.started_at) / 1000
+
+    @property
+    def waited_seconds(self) -> float:
+        """That it waited while no executor was there."""
+        return self.query.wait_milliseconds / 1000
 
     @property
     def seconds(self) -> float:
-        """From its start to its end."""
-        return (self.ended_at - self.started_at) / 1000
+        """Its run time: without what it waited while no executor was there."""
+        return (self.ended_at - self.started_at - self.query.wait_milliseconds) / 1000
 
     @cached_property
     def cores(self) -> int:
         """Its number of cores; where no executor is known, those that its tasks used at once."""
-        if self.cluster is not None:
-            return self.cluster.cores
+        if self.query.cluster is not None:
+            return self.query.cluster.cores
         return max(1, int(self._changes[1].max(initial=0)) * self.settings.cores_per_task)
 
     @property
@@ -232,20 +301,26 @@ class JobFacts:
     @property
     def slots(self) -> int:
         """Tasks that can run at once."""
-        return max(1, self.cores // self.settings.cores_per_task)
+        return self.query.slots or max(1, self.cores // self.settings.cores_per_task)
 
     def held_at_once(self, stage: StageFacts) -> float:
         """The most that tasks of one executor held: the largest beside others of the mean."""
         cores, tasks = self.settings.executor_cores or self.cores, len(stage.tasks)
-        others = min(max(1, cores // self.settings.cores_per_task), tasks) - 1
+        at_once = max(1, round(self.slots * min(1.0, cores / self.cores)))
+        others = min(at_once, tasks) - 1
         return stage.totals.most_held + others * stage.totals.held / tasks
 
     @cached_property
     def _changes(self) -> tuple[Longs, Longs]:
         """Moments at which the number of running tasks changes, and the number from then on."""
-        failed = np.array([(e.launched, e.finished) for e in self.failed], np.int64).reshape(-1, 2)
-        launched = np.concatenate([*(e.tasks.launched for e in self.stages), *failed.T[:1]])
-        finished = np.concatenate([*(e.tasks.finished for e in self.stages), *failed.T[1:]])
+        places = [
+            (each.launched, each.finished)
+            for each in self.lost
+            if each.reason.name != RESUBMITTED  # what it had done before stands there already
+        ]
+        lost = np.array(places, np.int64).reshape(-1, 2)
+        launched = np.concatenate([*(e.tasks.launched for e in self.stages), *lost.T[:1]])
+        finished = np.concatenate([*(e.tasks.finished for e in self.stages), *lost.T[1:]])
         moments = np.concatenate([launched, np.maximum(finished, launched)])
         steps = np.concatenate([np.ones_like(launched), -np.ones_like(finished)])
         order = np.lexsort((steps, moments))  # who ends makes room before who begins
@@ -255,14 +330,16 @@ class JobFacts:
     def idle_is_known(self) -> bool:
         """Whether unused cores can be told: executors are known, and nobody else used them.
 
-        Where more tasks ran than there were slots for, the log does not tell all executors. A
-        task is said to end a little after the next has begun in its place, hence `_OVERLAP`.
+        Where events were dropped, what seems idle is what is not told. Where more tasks ran than
+        there were slots for, the log does not tell all executors. A task is said to end a little
+        after the next has begun in its place, hence `_OVERLAP`.
         """
         moments, running = self._changes
         most = max((self.slots, *(each.slots for each in self.stages)))
         above = np.maximum(running[:-1] - most, 0) * np.diff(moments)
         used = sum(each.task_time for each in self.stages)
-        if self.cluster is None or not self.was_alone:
+        query = self.query
+        if not (query.cluster and query.slots and query.was_alone) or query.dropped:
             return False
         return float(above.sum()) <= _OVERLAP * used
 
@@ -296,3 +373,19 @@ class JobFacts:
         ends = np.concatenate([[0], np.flatnonzero(running == 0) + 1])
         pairs = zip(starts, following[ends], strict=True)
         return tuple((int(start), int(end)) for start, end in pairs if end > start)
+
+
+def _broadcasts(query: SparkQuery) -> Iterator[Broadcast]:
+    """Every table that was sent to all and whose size was counted, once."""
+    seen = set[int]()
+    for node in query.plan.nodes:
+        ids = node.sent or {}
+        counted = {
+            name.removesuffix(" (ms)"): max(0, query.counters[number])
+            for name, number in ids.items()
+            if number in query.counters
+        }
+        if counted.get(_SIZE) and ids[_SIZE] not in seen:
+            seen.add(ids[_SIZE])
+            build, send = counted.get("time to build", 0), counted.get("time to broadcast", 0)
+            yield Broadcast(counted[_SIZE], build, send)

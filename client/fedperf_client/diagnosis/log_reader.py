@@ -1,21 +1,22 @@
 """The jobs of Spark's event logs, read once each, in bounded memory."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from fedperf_client.diagnosis.job_facts import JobFacts
-from fedperf_client.diagnosis.open_jobs import WANTED, OpenJobs
-from fedperf_client.sources import NothingToReadError
+from fedperf_client.sources import NothingToReadError, SkippedRecord
 from fedperf_client.sources.kinds import places
-from fedperf_client.sources.opener import FilePlace, UnreadArchiveError
+from fedperf_client.sources.opener import UnreadArchiveError
+from fedperf_client.sources.spark.application import Application
 from fedperf_client.sources.spark.event_log import EventLog, open_event_log
-from fedperf_client.sources.spark.events import BadLine, Events
-from fedperf_client.sources.spark.fields import MalformedEventError
-from fedperf_client.sources.spark.streams import DamagedLogError, PassedOver, UnreadCodecError
+from fedperf_client.sources.spark.streams import UnreadCodecError
 from fedperf_shared.errors import InvalidInputError
 
-_STARTS_OF_TASKS = PassedOver((b'{"Event":"SparkListenerTaskStart"',))
+_UNFINISHED = "no end of a job: the log stops before it"
+_GIVEN_UP = "a job given up: too much ran at the same time"
+_BAD = "a line that is no usable event"
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,30 +26,28 @@ class UnreadPart:
     reason: str
 
 
-def jobs_of(log: EventLog) -> Iterator[JobFacts | UnreadPart]:
-    """Every job of a log when it is complete, and at its end what is missing."""
-    running, events = OpenJobs(), Events(WANTED, _STARTS_OF_TASKS)
-    bad = 0
-    for file in log.files:
-        try:
-            for found in events.of(file):
-                if isinstance(found, BadLine):
-                    bad += 1
-                    continue
-                try:
-                    yield from running.take(*found)
-                except MalformedEventError:
-                    bad += 1
-        except (DamagedLogError, OSError) as error:
-            yield UnreadPart(_words(file, error, is_one_of_many=len(log.files) > 1))
-    yield from running.complete()
-    for count, reason in (
-        (running.unfinished, "no end of a job: the log stops before it"),
-        (running.given_up, "a job given up: too much ran at the same time"),
-        (bad, "a line that is no usable event"),
-    ):
-        if count:
-            yield UnreadPart(f"{reason} ({count})")
+def jobs_of(log: EventLog) -> Iterator[JobFacts | Application | UnreadPart]:
+    """Every job of a log when it is complete, and at its end the whole, and what is missing."""
+    names = {file.name for file in log.files}
+    missing, application = Counter[str](), Application(is_partial=log.is_partial)
+    for found in log.work(application, with_tasks=True):
+        if isinstance(found, SkippedRecord) and found.record in names:
+            is_one_of_many = len(names) > 1
+            yield UnreadPart(f"{found.record}: {found.reason}" if is_one_of_many else found.reason)
+        elif isinstance(found, SkippedRecord):
+            missing[_BAD] += 1
+        elif found.is_given_up:
+            missing[_GIVEN_UP] += 1
+        elif found.is_nested:
+            continue
+        elif found.is_complete:
+            yield JobFacts.of(found, application)
+        else:
+            missing[_UNFINISHED] += 1
+    yield application
+    for reason in (_UNFINISHED, _GIVEN_UP, _BAD):
+        if missing[reason]:
+            yield UnreadPart(f"{reason} ({missing[reason]})")
 
 
 def event_logs_in(
@@ -81,8 +80,3 @@ def event_logs_in(
         found += [(place, each) for each in log.logs]
         passed_by += [f"{place}: {each}" for each in log.others]
     return found, problems
-
-
-def _words(file: FilePlace, error: Exception, *, is_one_of_many: bool) -> str:
-    said = str(error.strerror if isinstance(error, OSError) else error).removeprefix(f"{file}: ")
-    return f"{file.name}: {said}" if is_one_of_many else said

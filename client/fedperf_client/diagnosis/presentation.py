@@ -6,7 +6,7 @@ neither terminal nor markup, and cut where they are long.
 
 from collections.abc import Iterator
 
-from fedperf_client.diagnosis.diagnosis import Diagnosis
+from fedperf_client.diagnosis.diagnosis import WHOLE, Diagnosis
 from fedperf_client.diagnosis.finding import JobFinding
 from fedperf_client.home.prices import PriceList, cost_text
 from fedperf_client.sources.spark.fields import moment
@@ -17,19 +17,23 @@ LONGEST_TEXT = 60
 
 
 def lines_of(found: Diagnosis, prices: PriceList | None) -> Iterator[str]:
-    """A job and its findings, for people."""
+    """A job, or an application as a whole, and its findings, for people."""
     described = f" {_cut(found.description)!r}" if found.description else ""
+    waited = found.waited_seconds
+    after = f" after {duration_text(waited)} without an executor" if waited else ""
     yield (
-        f"{found.label}{described} of {_cut(found.application)}, "
+        f"{found.label}{described}{' ' if found.label == WHOLE else ' of '}"
+        f"{_cut(found.application)}, "
         f"{moment(found.started_at):%Y-%m-%d %H:%M}: {duration_text(found.seconds)} on "
-        f"{found.cores} cores, {cost_text(found.cost, prices)} ({_cut(found.log)})"
+        f"{found.cores} cores{after}, {cost_text(found.cost, prices)} ({_cut(found.log)})"
     )
     for number, finding in enumerate(found.findings, 1):
         stake = cost_text(found.at_stake(finding), prices, largest=found.cost)
-        yield (
-            f"  {number}. {finding.symptom}, {finding.place}: at most "
-            f"{duration_text(finding.seconds)} of {duration_text(found.seconds)}, {stake}"
+        at_most = (
+            f": at most {duration_text(finding.seconds)} of "
+            f"{duration_text(found.seconds + waited)}, {stake}"
         )
+        yield f"  {number}. {finding.symptom}, {finding.place}{at_most if finding.seconds else ''}"
         yield f"     log: {visible(finding.evidence)}"
         yield f"     do: {visible(finding.advice)}"
         yield from (f"     --conf {each}" for each in finding.conf)
@@ -45,6 +49,7 @@ def row_of(found: Diagnosis, prices: PriceList | None) -> dict[str, object]:
         "description": found.description,
         "started_at": moment(found.started_at).isoformat(),
         "seconds": found.seconds,
+        "waited_seconds": found.waited_seconds,
         "cores": found.cores,
         "nodes": None if cluster is None else cluster.nodes,
         "memory_bytes": None if cluster is None else cluster.memory_bytes,
@@ -61,7 +66,7 @@ def _finding_row(
         "symptom": finding.symptom.value,
         "place": finding.place,
         "seconds_at_most": finding.seconds,
-        "core_seconds_at_most": finding.seconds * found.cores,
+        "core_seconds_at_most": found.share_of(finding) * found.seconds * found.cores,
         "cost_at_most": None if prices is None else found.at_stake(finding),
         "evidence": finding.evidence,
         "figures": dict(finding.figures),

@@ -34,9 +34,5 @@ def broadcasts(job: JobFacts) -> Iterator[JobFinding]:
         "join it by a shuffle: no broadcast hint, statistics of the table, or a lower "
         "spark.sql.autoBroadcastJoinThreshold",
         (),
-        {
-            "data_bytes": worst.data_bytes,
-            "build_seconds": build,
-            "send_seconds": send,
-        },
+        {"data_bytes": worst.data_bytes, "build_seconds": build, "send_seconds": send},
     )

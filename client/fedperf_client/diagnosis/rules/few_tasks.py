@@ -9,7 +9,8 @@ from collections.abc import Iterator
 
 from fedperf_client.diagnosis.finding import JobFinding, Symptom
 from fedperf_client.diagnosis.job_facts import JobFacts, StageFacts
-from fedperf_client.diagnosis.spark_settings import MIB, SparkSettings
+from fedperf_client.sources.spark.fields import MIB
+from fedperf_client.sources.spark.settings import SparkSettings
 from fedperf_client.text.durations import duration_text
 from fedperf_client.text.operator_tree import size_text
 

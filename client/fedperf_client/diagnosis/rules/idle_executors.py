@@ -8,13 +8,14 @@ or built a table for all. More executors help with neither.
 from collections.abc import Iterator
 
 from fedperf_client.diagnosis.finding import JobFinding, Symptom
-from fedperf_client.diagnosis.job_facts import Interval, JobFacts, StageFacts
+from fedperf_client.diagnosis.job_facts import JobFacts, StageFacts
+from fedperf_client.sources.spark.query import Interval
 from fedperf_client.text.durations import duration_text
 
 
 def idle_executors(job: JobFacts) -> Iterator[JobFinding]:
     """What of the quiet times was waiting for tasks to begin, and what was the driver alone."""
-    if not job.was_alone:
+    if not job.query.was_alone or job.query.dropped:
         return
     waits = _merged([(each.submitted_at, each.began) for each in job.stages if each.submitted_at])
     waited = _together(job.quiet, waits)
@@ -45,6 +46,7 @@ def _waiting(job: JobFacts, waited: list[Interval]) -> JobFinding:
         _how_to_wait_less(stage),
         conf,
         {"waited_seconds": total, "longest_seconds": longest},
+        max(0.0, total - job.waited_seconds) / job.seconds if job.seconds > 0 else 0.0,
     )
 
 
@@ -83,7 +85,7 @@ def _driver(job: JobFacts, alone: int) -> JobFinding:
         f"{duration_text(after / 1000)} after its last"
         if job.stages
         else "no task of it succeeded"
-        if job.failed
+        if job.lost
         else "it had no task"
     )
     return JobFinding(
@@ -94,7 +96,7 @@ def _driver(job: JobFacts, alone: int) -> JobFinding:
         f"stage waited for one ({where})",
         "the driver planned, listed files, collected results or committed: fewer files and "
         "partitions, less to collect; more executors do not help"
-        if job.stages or job.failed
+        if job.stages or job.lost
         else "no executor took part: planning, or the catalogue and its metastore; more executors "
         "do not help",
         (),

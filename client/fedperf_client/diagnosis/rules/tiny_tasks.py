@@ -1,14 +1,16 @@
 """Many tasks that have next to nothing to do.
 
 At stake is what tasks spent beside computing (their start, waiting, scheduling), as far as
-there were more of them than the slots and the bytes ask for.
+there were more of them than the slots and the bytes ask for. The log counts the processor time of
+the JVM alone, so nothing is said of stages in which Python works, or whose tasks ran long.
 """
 
 from collections.abc import Iterator
 
 from fedperf_client.diagnosis.finding import JobFinding, Symptom
 from fedperf_client.diagnosis.job_facts import JobFacts, StageFacts
-from fedperf_client.diagnosis.spark_settings import MIB, SparkSettings
+from fedperf_client.sources.spark.fields import MIB
+from fedperf_client.sources.spark.settings import SparkSettings
 from fedperf_client.text.durations import duration_text
 from fedperf_client.text.operator_tree import size_text
 
@@ -17,6 +19,9 @@ WORTH_BYTES = MIB
 
 TINY_MILLISECONDS = 100.0
 """Below this most of a task that reads nothing is its own start."""
+
+MUCH_WORK_MILLISECONDS = 500.0
+"""In the code of most tasks: whatever they read, that is no start."""
 
 WAVES = 2
 """Fewer tasks per slot are no excess."""
@@ -31,6 +36,8 @@ def tiny_tasks(job: JobFacts) -> Iterator[JobFinding]:
         read = totals.input_bytes + totals.shuffle_read
         enough = max(stage.slots, -(-read // WORTH_BYTES))
         is_tiny = read > 0 or stage.median < TINY_MILLISECONDS
+        if stage.runs_python or job.query.dropped or stage.median_run > MUCH_WORK_MILLISECONDS:
+            continue
         if not (stage.slots and is_tiny and tasks >= WAVES * enough):
             continue
         beside = max(0, stage.task_time - totals.cpu)
@@ -41,7 +48,7 @@ def tiny_tasks(job: JobFacts) -> Iterator[JobFinding]:
             f"{tasks} tasks on {stage.slots} slots read {size_text(read / tasks)} each and took "
             f"{duration_text(stage.median / 1000)} in the median; of "
             f"{duration_text(stage.task_time / 1000)} in all, {duration_text(totals.cpu / 1000)} "
-            "were CPU time of their code in the JVM",
+            "were CPU time of their code in the JVM; time of programs beside it is not counted",
             _advice(job, stage),
             _conf(job, stage, job.settings, enough=enough),
             {

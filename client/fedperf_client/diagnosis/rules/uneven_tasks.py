@@ -11,8 +11,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from fedperf_client.diagnosis.finding import JobFinding, Symptom
-from fedperf_client.diagnosis.job_facts import JobFacts, Longs, StageFacts
-from fedperf_client.diagnosis.spark_settings import MIB, SKEW_JOINS
+from fedperf_client.diagnosis.job_facts import JobFacts, Longs, LostAttempt, StageFacts
+from fedperf_client.sources.spark.fields import MIB
+from fedperf_client.sources.spark.settings import SKEW_JOINS
 from fedperf_client.text.durations import duration_text
 from fedperf_client.text.operator_tree import size_text
 
@@ -32,10 +33,17 @@ def uneven_tasks(job: JobFacts) -> Iterator[JobFinding]:
     for stage in job.stages:
         seconds = job.uneven(stage) / 1000
         longest = float(stage.durations[stage.longest])
-        if not seconds > 0:
+        overtaken = max(
+            (each for each in stage.lost if each.reason.is_called_off),
+            key=lambda each: each.duration,
+            default=None,
+        )
+        if overtaken and overtaken.duration >= max(longest, MUCH * stage.median):
+            yield _overtaken(stage, overtaken)
+        elif not seconds > 0:
             continue
-        if longest < MUCH * stage.median:
-            if len(stage.tasks) > stage.slots:
+        elif longest < MUCH * stage.median:
+            if len(stage.tasks) > stage.slots and not (stage.lost or stage.attempt):
                 yield _last_wave(job, stage, seconds)
         elif _much(stage, stage.tasks.read_bytes, LEAST_BYTES) or _much(
             stage, stage.tasks.read_rows, LEAST_ROWS
@@ -116,11 +124,39 @@ def _skew(job: JobFacts, stage: StageFacts, seconds: float) -> JobFinding:
     return JobFinding(Symptom.SKEW, str(stage), seconds, evidence, advice, conf, _figures(stage))
 
 
+def _overtaken(stage: StageFacts, lost: LostAttempt) -> JobFinding:
+    """An attempt that was called off since another, which began later, was first."""
+    beside = lost.duration - stage.median  # it would have ended before the others
+    took = lost.duration / 1000
+    return JobFinding(
+        Symptom.STRAGGLER,
+        str(stage),
+        min(beside, max(0.0, stage.span - max(stage.even_span, stage.median))) / 1000,
+        f"{_where(*lost.executor)} worked on a task for {duration_text(took)} and more, "
+        f"the median is {duration_text(stage.median / 1000)}; another attempt at it was first",
+        f"not the data: look at {_where(*lost.executor)}, its disk and its garbage collection",
+        (),
+        {
+            **_figures(stage),
+            "longest_seconds": took,
+            "executor": lost.executor[0],
+            "host": lost.executor[1],
+        },
+    )
+
+
+def _where(executor: str, host: str) -> str:
+    """The name of an executor."""
+    return f"executor {executor or 'unknown'}" + (f" on {host}" if host else "")
+
+
 def _straggler(job: JobFacts, stage: StageFacts, seconds: float) -> JobFinding:
     slow, outside = _slow(stage), _outside(stage)
+    executor, host = stage.executor(int(stage.tasks.executor[stage.longest]))
     evidence = (
-        f"{_times(stage)} ({slow} took twice the median or more); {duration_text(outside / 1000)} "
-        f"of the longest were outside of its own code; {_reads(stage)}"
+        f"{_times(stage)} ({slow} took twice the median or more), the longest on "
+        f"{_where(executor, host)}; {duration_text(outside / 1000)} of it were outside of its own "
+        f"code; {_reads(stage)}"
     )
     is_late = outside > float(stage.durations[stage.longest]) / 2
     others = not (job.settings.is_local or job.settings.speculates)
@@ -134,7 +170,13 @@ def _straggler(job: JobFacts, stage: StageFacts, seconds: float) -> JobFinding:
         if is_late
         else "not the data: look at the executor of that task, its disk and its garbage collection",
         ("spark.speculation=true",) if others else (),
-        {**_figures(stage), "slow_tasks": slow, "outside_seconds": outside / 1000},
+        {
+            **_figures(stage),
+            "slow_tasks": slow,
+            "outside_seconds": outside / 1000,
+            "executor": executor,
+            "host": host,
+        },
     )
 
 

@@ -5,20 +5,31 @@ name, which never leave the organization. All others are compared and forgotten.
 """
 
 import hashlib
+import heapq
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from fedperf_client.sources import SkippedRecord
-from fedperf_client.sources.spark.cluster import Executors
-from fedperf_client.sources.spark.fields import Event, line, mapping, milliseconds, moment, text
-from fedperf_client.sources.spark.identity import workload_of
-from fedperf_client.sources.spark.plan import workflow_of
+from fedperf_client.sources.spark.cluster import Executors, UnknownClusterError
+from fedperf_client.sources.spark.fields import (
+    Event,
+    MalformedEventError,
+    line,
+    mapping,
+    milliseconds,
+    moment,
+    text,
+)
+from fedperf_client.sources.spark.identity import shape_of, workload_of
+from fedperf_client.sources.spark.plan import PlanTooLargeError, workflow_of
 from fedperf_client.sources.spark.query import (
     CPU_NANOSECONDS,
     READ_BYTES,
     WRITTEN_BYTES,
+    Interval,
     SparkQuery,
 )
+from fedperf_client.sources.spark.settings import SparkSettings
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import (
     MAX_QUERIES_BEFORE,
@@ -46,7 +57,34 @@ _NODE_TYPES = (
     "spark.databricks.workerNodeTypeId",
     "spark.databricks.clusterUsageTags.clusterNodeType",
 )
-DATABRICKS = "spark.databricks."
+
+MOST_GAPS = 3
+"""Times without a query or job that are remembered, the longest."""
+
+
+@dataclass(slots=True)
+class Gaps:
+    """Times of an application in which no query and no job ran.
+
+    Attributes:
+        milliseconds: of all together.
+        core_milliseconds: that executors were there meanwhile, times their cores.
+        longest: the longest of them, the shortest of these first.
+    """
+
+    milliseconds: int = 0
+    core_milliseconds: float = 0.0
+    longest: list[tuple[int, Interval]] = field(default_factory=list)
+
+    def add(self, start: int, end: int, executors: Executors) -> None:
+        """One of them, if it is one."""
+        if end <= start:
+            return
+        self.milliseconds += end - start
+        self.core_milliseconds += executors.core_time_during(start, end)
+        heapq.heappush(self.longest, (end - start, (start, end)))
+        if len(self.longest) > MOST_GAPS:
+            heapq.heappop(self.longest)
 
 
 @dataclass(slots=True)
@@ -56,45 +94,95 @@ class Application:
     Attributes:
         is_partial: a part of its log is missing.
         executors: those that it had.
+        gaps: times in which none of its queries and jobs ran.
+        settings: that it was started with.
+        submitted_at: None where the log does not tell.
+        stopped_at: likewise; the last moment of the log where that stops before.
+        latest: the last moment that was told.
     """
 
     is_partial: bool = False
     executors: Executors = field(default_factory=Executors)
+    gaps: Gaps = field(default_factory=Gaps)
+    settings: SparkSettings = field(default_factory=SparkSettings)
+    submitted_at: int | None = None
+    stopped_at: int | None = None
+    latest: int = 0
     _version: str = ""
     _vendor: str = "spark"
     _name: str = ""
     _shown_name: str = ""
     _shown_id: str = ""
     _identity: tuple[object, ...] = ()
-    _submitted_at: int | None = None
     _node_type: str = ""
     _architecture: str = ""
 
     def log_started(self, event: Event) -> None:
         """Take Spark's version."""
         self._version = text(event, "Spark Version")[:_LONGEST_TEXT]
+        self.settings = replace(self.settings, version=self._version)
 
     def started(self, event: Event) -> None:
         """Take what tells this application, and this attempt at it, from others."""
         self._name = text(event, "App Name")
         self._shown_name, self._shown_id = line(event, "App Name"), line(event, "App ID")
         attempt, identity = event.get("App Attempt ID"), event.get("App ID")
-        self._submitted_at = milliseconds(event, "Timestamp")
-        self._identity = (identity, attempt, self._submitted_at)
+        self.submitted_at = milliseconds(event, "Timestamp")
+        self._identity = (identity, attempt, self.submitted_at)
 
     def configured(self, event: Event) -> None:
         """Take the few properties that count."""
         properties = mapping(event, "Spark Properties")
         self.executors.configured(properties)
-        if any(name.startswith(DATABRICKS) for name in properties):
+        self.settings = SparkSettings.of(self._version, properties)
+        if self.settings.is_databricks:
             self._vendor = "databricks"
         self._node_type = _first(properties, _NODE_TYPES)
         system = event.get("System Properties")
         if isinstance(system, Mapping):
             self._architecture = _first(system, ("os.arch",))
 
+    def stopped(self, event: Event) -> None:
+        """Take its end."""
+        self.stopped_at = milliseconds(event, "Timestamp")
+
+    def settle(self, query: SparkQuery) -> None:
+        """Say what a query had, when its end is told: who was there is not known for long.
+
+        The time before its first task, while no executor was there, is no run time of it.
+        """
+        if query.first_stage_at is not None:
+            query.started_at = query.asked_at = query.first_stage_at
+        end = max(query.ended_at or query.started_at, query.started_at)
+        first = query.first_task_at
+        begin = first if first is not None and query.started_at < first < end else query.started_at
+        asked = query.asked_at
+        if asked is not None and (came := self.executors.arrival(asked, end)) is not None:
+            came = begin if begin > asked else came
+            query.waited = (asked, came) if asked < came < end else None
+            begin = max(begin, came) if query.waited else begin
+        query.slots = self.executors.slots_of(begin, end)
+        try:
+            query.cluster = self.executors.during(begin, end)
+        except UnknownClusterError:
+            query.cluster = None
+
+    @property
+    def seconds(self) -> float:
+        """From its submission to its end, as far as its log goes; 0 where nothing tells."""
+        if self.submitted_at is None or self.stopped_at is None:
+            return 0.0
+        return max(0, self.stopped_at - self.submitted_at) / 1000
+
+    @property
+    def name(self) -> str:
+        """Its name with its id; local text."""
+        return f"{self._shown_name} ({self._shown_id})" if self._shown_id else self._shown_name
+
     def found(self, query: SparkQuery) -> Found:
         """The execution that a query was, or the reason why it is none."""
+        if query.is_job:
+            _plan_job(query)
         reason = query.problem or _reason(query)
         if reason:
             return SkippedRecord(str(query), reason)
@@ -105,10 +193,9 @@ class Application:
 
     def _execution(self, query: SparkQuery) -> Execution:
         end = query.ended_at or query.started_at
-        cluster = replace(
-            self.executors.during(query.started_at, end),
-            queries_before=min(query.before, MAX_QUERIES_BEFORE),
-        )
+        if query.cluster is None:
+            raise UnknownClusterError
+        cluster = replace(query.cluster, queries_before=min(query.before, MAX_QUERIES_BEFORE))
         counted = workflow_of(query.plan, query.counters)
         return Execution(
             execution_id=self._execution_id(query),
@@ -116,7 +203,7 @@ class Application:
             plan=Plan.on_one_platform(counted.workflow, Platform.SPARK),
             cluster=cluster,
             status=ExecutionStatus.FAILED if query.has_failed else ExecutionStatus.OK,
-            measurement=_measurement(query, end, submitted_at=self._submitted_at),
+            measurement=_measurement(query, end, submitted_at=self.submitted_at),
             finished_at=moment(end),
             origin=Origin(
                 source=f"{self._vendor} {self._version}".strip(),
@@ -130,17 +217,31 @@ class Application:
                 description=query.description or query.display_name,
                 failure=query.failure if query.has_failed else "",
                 operator_seconds=counted.seconds if any(counted.seconds) else (),
+                tasks=query.tasks,
             ),
         )
 
     def _remarks(self, query: SparkQuery) -> tuple[Remark, ...]:
-        remarks = {Remark.FAILED_TASKS} if query.has_failed_tasks else set()
-        return tuple(sorted(remarks | ({Remark.INCOMPLETE} if self.is_partial else set())))
+        remarks = {
+            Remark.ACCELERATED: query.is_accelerated,
+            Remark.FAILED_TASKS: query.has_failed_tasks,
+            Remark.INCOMPLETE: self.is_partial or query.is_torn,
+        }
+        return tuple(sorted(remark for remark, holds in remarks.items() if holds))
 
     def _execution_id(self, query: SparkQuery) -> str:
         """The same whenever and wherever this log is read; local."""
         what = repr((*self._identity, str(query), query.started_at))
         return hashlib.sha256(what.encode(errors="replace")).hexdigest()[:_ID_DIGITS]
+
+
+def _plan_job(query: SparkQuery) -> None:
+    """Find the plan of a job in the stages that ran."""
+    try:
+        query.with_job_plan()
+        query.shape = shape_of(query.plan)
+    except (PlanTooLargeError, MalformedEventError) as error:
+        query.problem = query.problem or str(error)
 
 
 def _reason(query: SparkQuery) -> str:
@@ -155,20 +256,21 @@ def _reason(query: SparkQuery) -> str:
         return NO_STAGE
     if not query.jobs and query.plan.is_command:
         return ONLY_A_COMMAND
-    return "" if query.ended_at > query.started_at else NO_TIME
+    took = query.ended_at - query.started_at - query.wait_milliseconds
+    return "" if took > 0 else NO_TIME
 
 
 def _measurement(query: SparkQuery, end: int, *, submitted_at: int | None) -> Measurement:
     is_first = query.before == 0 and submitted_at is not None
-    waited = query.started_at - (submitted_at or 0) if is_first else 0
+    waited = max(query.started_at - (submitted_at or 0), 0) if is_first else 0
     totals = query.totals
-    seconds = (end - query.started_at) / 1000
+    seconds = (end - query.started_at - query.wait_milliseconds) / 1000
     return Measurement(
         runtime_seconds=min(seconds, MAX_RUNTIME_SECONDS),
         cpu_seconds=max(sum(totals.get(name, 0) for name in CPU_NANOSECONDS), 0) / 1e9,
         read_bytes=max(totals.get(READ_BYTES, 0), 0),
         written_bytes=max(totals.get(WRITTEN_BYTES, 0), 0),
-        startup_seconds=min(max(waited, 0) / 1000, MAX_RUNTIME_SECONDS),
+        startup_seconds=min((waited + query.wait_milliseconds) / 1000, MAX_RUNTIME_SECONDS),
     )
 
 

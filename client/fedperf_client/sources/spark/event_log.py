@@ -15,9 +15,17 @@ from pathlib import Path
 from fedperf_client.sources import NothingToReadError, SkippedRecord
 from fedperf_client.sources.opener import FilePlace, JoinedFile, ZipDirectory, open_zip
 from fedperf_client.sources.spark.application import Application
-from fedperf_client.sources.spark.events import BadLine, Events, name_of, whole_events
+from fedperf_client.sources.spark.events import (
+    STARTS_OF_TASKS,
+    TASKS_THAT_DID_WELL,
+    BadLine,
+    Events,
+    name_of,
+    whole_events,
+)
 from fedperf_client.sources.spark.fields import MalformedEventError
-from fedperf_client.sources.spark.open_work import WANTED, OpenWork
+from fedperf_client.sources.spark.query import SparkQuery
+from fedperf_client.sources.spark.reader import Reader
 from fedperf_client.sources.spark.streams import (
     CutLogError,
     DamagedLogError,
@@ -75,39 +83,50 @@ class EventLog:
 
     def read(self) -> Iterator[Execution | SkippedRecord]:
         """Every query, and every job without one, once; see `Source.read`."""
-        is_empty = True
-        for found in self._found():
+        is_empty, application = True, Application(is_partial=self.is_partial)
+        for found in self.work(application):
             is_empty = False
-            yield found
+            yield found if isinstance(found, SkippedRecord) else application.found(found)
         if is_empty:
             yield SkippedRecord("the log", "no query and no job ran")
 
-    def _found(self) -> Iterator[Execution | SkippedRecord]:
-        running, events = OpenWork(Application(is_partial=self.is_partial)), Events(WANTED)
+    def work(
+        self, application: Application, *, with_tasks: bool = False
+    ) -> Iterator[SparkQuery | SkippedRecord]:
+        """Every query and job when it is over, and what is wrong with the log, where it is.
+
+        Args:
+            application: that gets what the log tells of the whole.
+            with_tasks: the figures of tasks are wanted, not only those of stages.
+        """
+        events = Events(frozenset(), STARTS_OF_TASKS if with_tasks else TASKS_THAT_DID_WELL)
+        reader = Reader(application, with_tasks, events.ends_passed)
+        events.wanted = reader.wanted
         for file in self.files:
-            yield from self._of_file(file, events, running)
-        yield from running.end()
+            yield from _of_file(file, events, reader)
+        yield from reader.end()
         if events.seen and _START not in events.seen and not self.is_partial:
             yield SkippedRecord("the log", _PART)
 
-    def _of_file(
-        self, file: FilePlace, events: Events, running: OpenWork
-    ) -> Iterator[Execution | SkippedRecord]:
-        """What becomes complete with the events of a file, and what is wrong with it."""
-        try:
-            for found in events.of(file):
-                if isinstance(found, BadLine):
-                    yield SkippedRecord(f"line {found.number} of {file.name}", found.reason)
-                    continue
-                try:
-                    yield from running.take(*found)
-                except MalformedEventError as error:
-                    reason = _OLD.format(events.version, error) if _is_old(events) else str(error)
-                    yield SkippedRecord(f"line {events.line} of {file.name}", reason)
-        except DamagedLogError as error:
-            yield SkippedRecord(file.name, str(error).removeprefix(f"{file}: "))
-        except OSError as error:
-            yield SkippedRecord(file.name, f"cannot be read further: {error.strerror or error}")
+
+def _of_file(
+    file: FilePlace, events: Events, reader: Reader
+) -> Iterator[SparkQuery | SkippedRecord]:
+    """What becomes complete with the events of a file, and what is wrong with it."""
+    try:
+        for found in events.of(file):
+            if isinstance(found, BadLine):
+                yield SkippedRecord(f"line {found.number} of {file.name}", found.reason)
+                continue
+            try:
+                yield from reader.take(*found)
+            except MalformedEventError as error:
+                reason = _OLD.format(events.version, error) if _is_old(events) else str(error)
+                yield SkippedRecord(f"line {events.line} of {file.name}", reason)
+    except DamagedLogError as error:
+        yield SkippedRecord(file.name, str(error).removeprefix(f"{file}: "))
+    except OSError as error:
+        yield SkippedRecord(file.name, f"cannot be read further: {error.strerror or error}")
 
 
 @dataclass(frozen=True, slots=True)

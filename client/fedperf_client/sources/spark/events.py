@@ -12,7 +12,7 @@ that comes from not looking.
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import orjson
 
@@ -22,11 +22,15 @@ from fedperf_client.sources.spark.fields import Event
 from fedperf_client.sources.spark.streams import MAX_LINE_BYTES, Line, PassedOver, lines
 
 TASKS_THAT_DID_WELL = PassedOver(
-    beginnings=(b'{"Event":"SparkListenerTaskStart"', b'{"Event":"SparkListenerTaskGettingResult"'),
+    beginnings=(b'{"Event":"SparkListenerTaskGettingResult"',),
     beginning_near=b'{"Event":"SparkListenerTaskEnd"',
     near=b'"Task End Reason":{"Reason":"Success"}',
+    beginning_stage=b'{"Event":"SparkListenerTaskStart"',
 )
-"""All lines of tasks that did not fail."""
+"""All lines of tasks that did not fail, but for the first of each stage."""
+
+STARTS_OF_TASKS = replace(TASKS_THAT_DID_WELL, beginning_near=())
+"""Of these the starts alone, for those who ask for the figures of tasks."""
 
 _EVENT = rb'"Event"\s*:\s*"(?:[\w.$]{1,200}\.)?([\w$]{1,100})"'
 _NAME = re.compile(rb"\s*\{\s*" + _EVENT)
@@ -77,6 +81,15 @@ class Events:
     seen: set[str] = field(default_factory=set)
     _updates: dict[bytes, tuple[int, bytes]] = field(default_factory=dict)
     _held_bytes: int = 0
+
+    def __post_init__(self) -> None:
+        self.passed_over = replace(self.passed_over, stages={})
+
+    def ends_passed(self, stage: int) -> int | None:
+        """How many ends of a stage's tasks were passed over; None where nobody counted them."""
+        stages = self.passed_over.stages
+        key = b'{"Event":"SparkListenerTaskEnd","Stage ID":%d,' % stage
+        return None if b"" in stages else stages.get(key, 0)
 
     def of(self, path: FilePlace) -> Iterator[tuple[str, Event] | BadLine]:
         """Short name and content of the wanted events in a file; errors as `streams.lines`.

@@ -24,6 +24,12 @@ _IDS = re.compile(
 _SEPARATORS = re.compile(r"[\W_]+")
 _DIRECTORIES = re.compile(r"\S*[/\\]")
 
+_INTERACTIVE = re.compile(
+    r"(?:databricks |spark |pyspark)shell|sparkr|sparksql::.*|livy-session-\d+|zeppelin.*|"
+    r"thrift jdbc/odbc server",
+    re.IGNORECASE,
+)
+
 _UNIMPORTANT = frozenset({OperatorKind.EXCHANGE, OperatorKind.SORT, OperatorKind.MAP})
 _GROUPINGS = frozenset(
     {OperatorKind.AGGREGATE, OperatorKind.GLOBAL_AGGREGATE, OperatorKind.DISTINCT}
@@ -41,6 +47,11 @@ def workload_of(application: str, shape: str, *, call_site: str = "") -> str:
     """
     asked = stripped(_DIRECTORIES.sub("", call_site))
     return f"{stripped(application) or 'spark'}/{asked}{'-' if asked else ''}{shape}"
+
+
+def is_interactive(name: str) -> bool:
+    """Whether anybody does anything under the name of an application, as in a shell."""
+    return _INTERACTIVE.fullmatch(name) is not None
 
 
 def stripped(text: str) -> str:

@@ -4,11 +4,16 @@ GPU, Photon and other accelerated operators have the names of Spark's own with a
 a suffix, and mean the same. Layers that only wrap others (code generation, query stages)
 are no operators. What no rule knows is `OTHER`. Names are only compared, never kept: they
 hold tables and paths.
+
+Times of operators are sums over tasks, so one of ten seconds may have taken one. What an operator
+waited for inside of its stage, such as the rows of the one below, counts as its own.
 """
 
 import re
+from collections.abc import Mapping
 from functools import lru_cache
 
+from fedperf_client.sources.spark.fields import Event, MalformedEventError, integer, objects
 from fedperf_shared.workflow.vocabulary import PARSES_TEXT, RUNS_PYTHON, OperatorKind
 
 _LONGEST_NAME = 200
@@ -105,6 +110,8 @@ _KINDS = tuple((re.compile(pattern), kind) for pattern, kind in _RULES)
 _TEXT = re.compile(r"(?:File)?Scan (?:csv|json|text)\b.*|BatchScan (?:csv|json|text)\b.*|CsvScan.*")
 _PYTHON = re.compile(r".*(?:EvalPython|InPandas|InArrow|PythonMapIn|PythonUDTF|PythonRDD).*")
 
+_BESIDE_THE_JVM = re.compile(r"Python|PySpark|InPandas|InArrow")
+
 _LIMIT = re.compile(r"^\w*?(?:Limit\w* |TakeOrderedAndProject\(limit=|Tail )(\d{1,12})")
 
 
@@ -146,6 +153,54 @@ def steps_of(name: str) -> int:
     return PARSES_TEXT if _TEXT.fullmatch(plain) else 0
 
 
+def is_accelerated(name: str) -> bool:
+    """Whether another engine than Spark's own runs a node, by its name."""
+    found = _ACCELERATED.search(name.strip()[:_LONGEST_NAME])
+    return found is not None and found[0] != "Exec"
+
+
+def runs_python(name: str) -> bool:
+    """Whether the name of a node, RDD or scope says that Python works beside the JVM."""
+    return _BESIDE_THE_JVM.search(name, 0, _LONGEST_NAME) is not None
+
+
 def _plain(name: str) -> str:
     """A name without what accelerators add to it."""
     return _ACCELERATED.sub("", name.strip()[:_LONGEST_NAME])
+
+
+_UNITS = {"timing": 1e-3, "nsTiming": 1e-9}
+"""Seconds of a counter's unit, by Spark's `metricType`."""
+
+_NAMES = frozenset(
+    {"duration", "scan time", "sort time", "time in aggregation build", "shuffle write time",
+     "fetch wait time", "time to build", "time to build hash map", "time to collect",
+     "time to broadcast", "op time", "opTime"}
+)  # fmt: skip
+"""Counters of time; an operator has one of them, or some that count different times."""
+
+Times = tuple[tuple[int, float], ...]
+"""Ids of counters of time, and the seconds of their units."""
+
+
+def times_of(node: Event) -> Times:
+    """The counters of time of a plan's node.
+
+    Raises:
+        MalformedEventError: they are no objects.
+    """
+    found: list[tuple[int, float]] = []
+    for each in objects(node, "metrics"):
+        unit = _UNITS.get(str(each.get("metricType")))
+        if unit is not None and each.get("name") in _NAMES:
+            try:
+                found.append((integer(each, "accumulatorId"), unit))
+            except MalformedEventError:
+                continue  # as a counter without an id elsewhere
+    return tuple(found)
+
+
+def seconds_of(times: Times, counters: Mapping[int, int]) -> float | None:
+    """The seconds that these counted together; None where none was counted."""
+    counted = [max(counters[each], 0) * unit for each, unit in times if each in counters]
+    return sum(counted) if counted else None

@@ -9,14 +9,18 @@ from its inputs and does not count as known.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from fedperf_client.sources.spark.fields import (
-    Event,
-    MalformedEventError,
-    objects,
-    text,
+from fedperf_client.sources.spark.fields import Event, MalformedEventError, objects, text
+from fedperf_client.sources.spark.operators import (
+    Times,
+    grouping_kind,
+    is_accelerated,
+    kind_of,
+    limit_of,
+    runs_python,
+    seconds_of,
+    steps_of,
+    times_of,
 )
-from fedperf_client.sources.spark.operators import grouping_kind, kind_of, limit_of, steps_of
-from fedperf_client.sources.spark.times import Times, seconds_of, times_of
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.workflow.estimates import DEFAULT_ROW_BYTES
 from fedperf_shared.workflow.graph import Operator, Workflow
@@ -78,7 +82,7 @@ class PlanNode:
         partitions: id of the counter of its partitions.
         limit: rows that it lets through at most.
         reads_exchange: it reads what the exchange below it wrote, in its own partitions.
-        is_sent_to_all: it hands all rows to every task, as one partition.
+        sent: counters of a table that it hands to every task, as one partition, by their names.
         code_steps: of code that runs for each row.
         times: counters of its time.
         children: positions of its children in the plan.
@@ -91,7 +95,7 @@ class PlanNode:
     partitions: int | None = None
     limit: float | None = None
     reads_exchange: bool = False
-    is_sent_to_all: bool = False
+    sent: Mapping[str, int] | None = None
     code_steps: int = 0
     times: Times = ()
     children: tuple[int, ...] = ()
@@ -99,9 +103,17 @@ class PlanNode:
 
 @dataclass(frozen=True, slots=True)
 class PhysicalPlan:
-    """The nodes of a plan; the root is the first, children stand behind their parents."""
+    """The nodes of a plan; the root is the first, children stand behind their parents.
+
+    Attributes:
+        nodes: of it.
+        is_accelerated: another engine than Spark's own runs some of them.
+        runs_python: some of them do, beside the JVM.
+    """
 
     nodes: tuple[PlanNode, ...] = ()
+    is_accelerated: bool = False
+    runs_python: bool = False
 
     @property
     def is_command(self) -> bool:
@@ -135,7 +147,7 @@ def carried_out_by(command: PhysicalPlan, inner: PhysicalPlan) -> PhysicalPlan:
     moved = (
         replace(node, children=tuple(child + 1 for child in node.children)) for node in inner.nodes
     )
-    return PhysicalPlan((first, *moved))
+    return replace(inner, nodes=(first, *moved))
 
 
 def read_plan(info: Event) -> PhysicalPlan:
@@ -155,8 +167,11 @@ def read_plan(info: Event) -> PhysicalPlan:
         if len(infos) > MAX_NODES:
             raise PlanTooLargeError
         position += 1
+    names = [text(each, "nodeName") for each in infos]
     return PhysicalPlan(
-        tuple(_node(each, below) for each, below in zip(infos, children, strict=True))
+        tuple(_node(each, below) for each, below in zip(infos, children, strict=True)),
+        any(map(is_accelerated, names)),
+        any(map(runs_python, names)),
     )
 
 
@@ -213,7 +228,7 @@ def _node(info: Event, children: tuple[int, ...]) -> PlanNode:
         partitions=next(iter(_known(ids, PARTITIONS)), None),
         limit=limit_of(description) if kind is OperatorKind.TOPK else None,
         reads_exchange=kind is OperatorKind.EXCHANGE and "ShuffleRead" in name,
-        is_sent_to_all=kind is OperatorKind.EXCHANGE and "Broadcast" in name,
+        sent=ids if kind is OperatorKind.EXCHANGE and "Broadcast" in name else None,
         code_steps=steps_of(name),
         times=times_of(info),
         children=children,
@@ -293,7 +308,7 @@ def _rows(node: PlanNode, counters: Counters) -> float | None:
 
 def _partitions(node: PlanNode, counters: Counters) -> int:
     """Partitions that were counted; 0 where nothing tells."""
-    if node.is_sent_to_all:
+    if node.sent is not None:
         return 1
     return 0 if node.partitions is None else counters.get(node.partitions, 0)
 

@@ -1,11 +1,15 @@
 """One query, or one job without a query, while its events arrive."""
 
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from fedperf_client.sources.spark.fields import Event, MalformedEventError, integer, objects, text
 from fedperf_client.sources.spark.plan import PhysicalPlan
 from fedperf_client.sources.spark.rdd import job_plan
 from fedperf_client.sources.spark.stage import StageRun, read_stage
+from fedperf_client.sources.spark.tasks import Names, StageAttempt, first_lines
+from fedperf_shared.execution import ClusterConfig
 
 CUT = "its application ended before it"
 
@@ -22,6 +26,25 @@ TOTALS = frozenset({*CPU_NANOSECONDS, READ_BYTES, WRITTEN_BYTES})
 """Spark's own counters of a stage, over all its tasks, that are looked at."""
 
 
+MAX_FAILURES = 20
+"""Of jobs and stages, whose texts are kept for one query."""
+
+WHOLE = 0.95
+"""Of the tasks that a stage announced: where less of them are told, Spark dropped events."""
+
+Interval = tuple[int, int]
+"""Two moments, in milliseconds since 1970."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """A stage that was completed and of whose tasks the log tells too few."""
+
+    stage: int
+    told: int
+    announced: int
+
+
 @dataclass(slots=True)
 class SparkQuery:
     """What is known so far.
@@ -31,67 +54,98 @@ class SparkQuery:
         started_at: milliseconds since 1970, as all moments here.
         root: number of the query that it runs inside of, its own where it runs in none.
         is_job: a job without a query.
+        is_start_told: the log says when it started.
         plan: of the last event that brought one.
         shape: of the first plan: what the optimizer changed since does not count.
         description: what its people wrote about it, or where their code asked for it.
+        job_description: the same, of the last of its jobs that has one of its own.
         call_site: of a job, where code asked for it.
         display_name: of a job, what people know it by where nobody described it.
+        settings: that its session or its code set.
         failure: what Spark said when it, or a job of it, failed.
+        failures: what Spark said of jobs and stages that failed, with their names; local texts.
         ended_at: None while it runs.
         ended_badly: whether its end names an error; None where it does not say (before Spark 3.4).
         has_failed_jobs: a job of it failed, or was called off.
         has_failed_tasks: tasks of it failed and were done again.
-        open_jobs: its jobs that still run, and their stages.
-        open_stages: of all open jobs.
+        is_torn: an event of it is missing, or too few tasks of it are told.
+        was_alone: no other one of its application ran meanwhile.
+        is_given_up: its tasks were too many to be kept.
+        open_jobs: its jobs that still run.
+        stage_numbers: of all its jobs.
         jobs: how many it had.
+        asked_at: when its first job was submitted; None where none was.
+        first_task_at: when its first task began, where that is told.
+        first_stage_at: when its first stage was submitted, where its start is not told.
+        last_stage_at: when the last of its stages, or of its jobs, was completed.
+        waited: from `asked_at` on, while no executor was there.
         before: queries of its application that had done work when it began.
+        cluster: the executors from its first task on, a mean; None where none is known.
+        slots: tasks that these run at once; 0 where that is unknown.
         counters: values of Spark's accumulators by id.
         totals: sums of `TOTALS` over its stages.
         stages: of a job, those that ended, by number.
+        attempts: at stages, by number and attempt.
+        names: that these attempts refer to.
+        dropped: the stage of which most tasks are not told, where events were dropped.
+        tasks: that its completed stages announced.
         rdds: of all these stages, with their parents.
         problem: why its plan cannot be used, empty otherwise.
         counted_size: its `size` when that was last added to what is kept for all.
+        counted_tasks: ends of tasks that are kept for it.
     """
 
     number: int
     started_at: int
     root: int
     is_job: bool = False
+    is_start_told: bool = True
     plan: PhysicalPlan = field(default_factory=PhysicalPlan)
     shape: str = ""
     description: str = ""
+    job_description: str = ""
     call_site: str = ""
     display_name: str = ""
+    settings: dict[str, str] = field(default_factory=dict)
     failure: str = ""
+    failures: list[tuple[str, str]] = field(default_factory=list)
     ended_at: int | None = None
     ended_badly: bool | None = None
     has_failed_jobs: bool = False
     has_failed_tasks: bool = False
-    open_jobs: dict[int, tuple[int, ...]] = field(default_factory=dict)
-    open_stages: int = 0
+    is_torn: bool = False
+    was_alone: bool = True
+    is_given_up: bool = False
+    open_jobs: set[int] = field(default_factory=set)
+    stage_numbers: set[int] = field(default_factory=set)
     jobs: int = 0
+    asked_at: int | None = None
+    first_task_at: int | None = None
+    first_stage_at: int | None = None
+    last_stage_at: int | None = None
+    waited: Interval | None = None
     before: int = 0
+    cluster: ClusterConfig | None = None
+    slots: int = 0
     counters: dict[int, int] = field(default_factory=dict)
     totals: dict[str, int] = field(default_factory=dict)
     stages: dict[int, StageRun] = field(default_factory=dict)
+    attempts: dict[tuple[int, int], StageAttempt] = field(default_factory=dict)
+    names: Names = field(default_factory=Names)
+    dropped: Dropped | None = None
+    tasks: int = 0
     rdds: int = 0
     problem: str = ""
     counted_size: int = 0
+    counted_tasks: int = 0
 
     def __str__(self) -> str:
         return f"{'job' if self.is_job else 'query'} {self.number}"
 
-    def open_job(self, number: int, stages: tuple[int, ...]) -> None:
-        """A job of it has started."""
-        self.open_jobs[number] = stages
-        self.open_stages += len(stages)
-        self.jobs += 1
-
-    def close_job(self, number: int) -> tuple[int, ...]:
-        """A job of it has ended; its stages."""
-        stages = self.open_jobs.pop(number)
-        self.open_stages -= len(stages)
-        return stages
+    def failed(self, what: str, said: object) -> None:
+        """It, or a part of it, failed."""
+        if len(self.failures) < MAX_FAILURES:
+            self.failures.append((what, first_lines(said)))
 
     def take_stage(self, stage: Event) -> None:
         """Take the totals and counters of a stage that has ended."""
@@ -119,12 +173,46 @@ class SparkQuery:
         elif len(self.counters) < MAX_COUNTERS:
             self.counters[counter] = value
 
-    def cut(self, at: int) -> None:
-        """Its application ended: what was at work then, or had failed, never comes to its end."""
-        if self.ended_at is None and (self.open_jobs or self.has_failed_jobs):
-            self.ended_at, self.ended_badly = max(at, self.started_at), True
-            self.failure = self.failure or CUT
+    def close(self, stopped_at: int | None) -> None:
+        """The log is over: the end of what is larger is its end, where its own is missing.
+
+        Args:
+            stopped_at: end of its application; None where the log stops before that.
+        """
+        result = max(self.stage_numbers, default=None)
+        has_result = any(each.is_done and each.number == result for each in self.attempts.values())
+        if self.is_job and self.ended_at is None and has_result:
+            self.ended_at = self.last_stage_at
+        elif self.ended_at is None and stopped_at is not None:
+            if self.open_jobs or self.has_failed_jobs:
+                self.ended_at, self.ended_badly = max(stopped_at, self.started_at), True
+                self.failure = self.failure or CUT
+            elif self.jobs:
+                self.ended_at, self.is_torn = self.last_stage_at, True
+        if self.ended_at is not None and self.open_jobs:
+            self.is_torn = self.is_torn or not self.ended_badly
             self.open_jobs.clear()
+
+    def count_tasks(self, passed: Callable[[int], int | None]) -> None:
+        """Count what its stages announced, and whether the log tells of as many tasks.
+
+        Args:
+            passed: of a stage the ends of tasks that were not looked at; None if nobody counted.
+        """
+        succeeded, announced = Counter[int](), dict[int, int]()
+        for each in self.attempts.values():
+            succeeded[each.number] += each.succeeded
+            announced[each.number] = max(announced.get(each.number, 0), each.announced)
+        done = [each for each in self.attempts.values() if each.is_done]
+        self.tasks = sum(announced[number] for number in {each.number for each in done})
+        for each in done:
+            more = passed(each.number)
+            told = succeeded[each.number] + (more or 0)
+            fewer = more is not None and told < WHOLE * each.announced
+            missing = each.announced - told
+            if fewer and (not self.dropped or missing > self.dropped.announced - self.dropped.told):
+                self.dropped = Dropped(each.number, told, each.announced)
+        self.is_torn = self.is_torn or self.dropped is not None
 
     def with_job_plan(self) -> None:
         """Of a job: its plan, from the stages that ran; errors as `job_plan`."""
@@ -146,7 +234,18 @@ class SparkQuery:
         return self.has_failed_jobs if self.ended_badly is None else self.ended_badly
 
     @property
+    def is_accelerated(self) -> bool:
+        """Whether another engine than Spark's own ran a part of it."""
+        stages = self.stages.values()
+        return self.plan.is_accelerated or any(r.is_accelerated for s in stages for r in s.rdds)
+
+    @property
+    def wait_milliseconds(self) -> int:
+        """How long it waited while no executor was there."""
+        return 0 if self.waited is None else self.waited[1] - self.waited[0]
+
+    @property
     def size(self) -> int:
         """Nodes, counters, jobs, stages and RDDs that are kept for it."""
-        running = len(self.open_jobs) + self.open_stages
+        running = len(self.open_jobs) + len(self.stage_numbers) + 4 * len(self.attempts)
         return len(self.counters) + len(self.plan.nodes) + running + self.rdds

@@ -17,7 +17,7 @@ from fedperf_client.sources.spark.fields import (
     sequence,
     text,
 )
-from fedperf_client.sources.spark.operators import kind_of, steps_of
+from fedperf_client.sources.spark.operators import is_accelerated, kind_of, runs_python, steps_of
 from fedperf_shared.workflow.vocabulary import OperatorKind
 
 INTERNAL = "internal.metrics."
@@ -88,6 +88,7 @@ class Rdd:
         kind: what that call does; None where it only leads to others.
         code_steps: of code that runs for each row.
         parents: numbers of those that it reads, in this stage or from others.
+        is_accelerated: another engine than Spark's own computes it.
     """
 
     number: int
@@ -95,6 +96,7 @@ class Rdd:
     kind: OperatorKind | None
     code_steps: int
     parents: tuple[int, ...]
+    is_accelerated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +164,13 @@ def read_stage(info: Event) -> StageRun:
     )
 
 
+def has_python(info: Event) -> bool:
+    """Whether Python works beside the JVM in a stage, by the names of its RDDs and their scopes."""
+    rdds = objects(info, "RDD Info")
+    told = (each.get(name) for each in rdds for name in ("Name", "Scope"))
+    return any(runs_python(each) for each in told if isinstance(each, str))
+
+
 def _counters(info: Event) -> dict[str, int]:
     """Spark's own counters by their names."""
     found: dict[str, int] = {}
@@ -185,7 +194,7 @@ def _rdd(info: Event) -> Rdd:
         call = name if isinstance(name, str) else ""
         kind = _CLASSES.get(call, OperatorKind.OTHER)
     parents = dict.fromkeys(x for x in sequence(info, "Parent IDs") if isinstance(x, int))
-    return Rdd(number, scope, kind, steps_of(call), tuple(parents))
+    return Rdd(number, scope, kind, steps_of(call), tuple(parents), is_accelerated(call))
 
 
 def _scope(number: int, info: Event) -> tuple[str, str]:

@@ -13,12 +13,13 @@ import codecs
 import gzip
 import io
 import os
+import re
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from itertools import chain
+from dataclasses import dataclass, field
+from itertools import chain, islice
 from typing import BinaryIO
 
 import cramjam
@@ -61,6 +62,13 @@ class UnreadCodecError(DamagedLogError):
 NEAR_BYTES = 200
 
 _Codec = Callable[[BinaryIO], Iterator[bytes]]
+MAX_STAGES = 20_000
+"""Whose lines are counted apart."""
+
+NAME_BYTES = 34
+"""At least as many as stand before the stage of a task, its own name not counted."""
+
+_STAGE = re.compile(rb'\{"Event":"\w{1,100}","Stage ID":\d{1,10},')
 
 Line = tuple[int, bytes | None]
 """A line's number, from 1 on, and the line; None for one above `MAX_LINE_BYTES`."""
@@ -70,27 +78,52 @@ Line = tuple[int, bytes | None]
 class PassedOver:
     """Lines that are not wanted and found before they are copied.
 
+    Of tasks they are counted by the stage that they name first, and the first of each stage is
+    given like any other line.
+
     Attributes:
         beginnings: of lines that are passed over.
         beginning_near: of lines that are passed over if `near` is in their first bytes.
         near: sought in the first `NEAR_BYTES` of these, which are at least as long.
+        beginning_stage: of lines that are passed over but for the first of each stage.
+        stages: how many were passed over, by their beginning with the stage's number; by an empty
+            one those of no stage that was found, or is remembered.
     """
 
     beginnings: tuple[bytes, ...] = ()
     beginning_near: bytes | tuple[()] = ()
     near: bytes = b""
+    beginning_stage: bytes | tuple[()] = ()
+    stages: dict[bytes, int] = field(default_factory=dict)
 
-    def holds(self, line: bytes | bytearray) -> bool:
-        """Whether a line is one of them."""
-        if line.startswith(self.beginning_near):
-            return line.find(self.near, 0, NEAR_BYTES) >= 0
-        return line.startswith(self.beginnings)
+    def holds(self, block: bytes | bytearray, start: int = 0) -> tuple[bool, bytes | tuple[()]]:
+        """Whether the line that starts there is one of them, and its beginning if of a stage."""
+        is_near = block.startswith(self.beginning_near, start)
+        if is_near and block.find(self.near, start, start + NEAR_BYTES) < 0:
+            return False, ()
+        if not (is_near or block.startswith(self.beginning_stage, start)):
+            return block.startswith(self.beginnings, start), ()
+        stage = bytes(block[start : block.find(b",", start + NAME_BYTES, start + NEAR_BYTES) + 1])
+        if stage not in self.stages and not _STAGE.fullmatch(stage):
+            stage = b""
+        is_first = bool(stage) and stage not in self.stages
+        self.add(stage, not is_first)
+        return not is_first, stage or ()
+
+    def add(self, stage: bytes | tuple[()], count: int) -> int:
+        """Count lines of a stage, if it is one; returns how many are left to be counted, none."""
+        if isinstance(stage, bytes):
+            self.stages[stage] = self.stages.get(stage, 0) + count
+            if len(self.stages) > MAX_STAGES:
+                for each in list(islice(self.stages, MAX_STAGES // 2)):
+                    self.stages[b""] = self.stages.get(b"", 0) + self.stages.pop(each)
+        return 0
 
 
 NOTHING = PassedOver()
 
 
-def lines(
+def lines(  # noqa: PLR0912 (one loop, by which nearly all time goes)
     path: FilePlace,
     passed_over: PassedOver = NOTHING,
     *,
@@ -107,8 +140,10 @@ def lines(
         DamagedLogError: the bytes are damaged or cut off; all whole lines before were given.
         OSError: the file cannot be read.
     """
-    beginnings, near = passed_over.beginnings, passed_over.near
-    beginning_near = passed_over.beginning_near
+    # Nearly all time goes by here: most lines begin as the last one of their kind did.
+    near, ended = passed_over.near, 0
+    same_end: bytes | tuple[()] = ()
+    same_start: bytes | tuple[()] = ()
     number, tail, is_too_long = 0, bytearray(), False
     for block in _blocks(path):
         start, end = 0, block.find(b"\n")
@@ -119,29 +154,38 @@ def lines(
             tail.clear()  # a line of megabytes is held once while it is looked at
             if is_too_long:
                 yield number, None
-            elif not passed_over.holds(whole):
+            elif not passed_over.holds(whole)[0]:
                 yield number, whole
             del whole
             is_too_long, start = False, end + 1
             end = block.find(b"\n", start)
         while end >= 0:
             number += 1
-            # As `PassedOver.holds`, in place: nearly all time goes by here.
-            if block.startswith(beginning_near, start):
+            if block.startswith(same_end, start):
                 is_passed = block.find(near, start, start + NEAR_BYTES) >= 0
+                ended += is_passed
+            elif block.startswith(same_start, start):
+                is_passed = True
             else:
-                is_passed = block.startswith(beginnings, start)
+                ended = passed_over.add(same_end, ended)
+                is_passed, stage = passed_over.holds(block, start)
+                if stage and stage.startswith(passed_over.beginning_stage):
+                    same_start = stage
+                elif stage:
+                    same_end = stage
             if not is_passed:
+                ended = passed_over.add(same_end, ended)
                 yield number, block[start:end]
             start = end + 1
             end = block.find(b"\n", start)
+        ended = passed_over.add(same_end, ended)
         if not is_too_long:
             tail += block[start:]
         if len(tail) > MAX_LINE_BYTES:
             tail, is_too_long = bytearray(), True
     if is_too_long:
         yield number + 1, None
-    elif tail and not passed_over.holds(_whole(path, tail, is_whole)):
+    elif tail and not passed_over.holds(_whole(path, tail, is_whole))[0]:
         yield number + 1, bytes(tail)
 
 

@@ -20,10 +20,10 @@ from fedperf_client.advice.spark_application import (
     SparkApplication,
     newest_of_each,
 )
-from fedperf_client.diagnosis.spark_settings import SparkSettings
 from fedperf_client.prediction.mixture.intervals import Estimate
 from fedperf_client.prediction.mixture.matched_folds import Asks
 from fedperf_client.prediction.mixture.spreads import Student
+from fedperf_client.sources.spark.settings import SparkSettings
 from fedperf_shared.execution import ClusterConfig, Execution, Measurement, SizedPlan
 from fedperf_shared.workflow.vocabulary import RUNS_PYTHON, Complexity, Platform
 from tests.fakes.measured_logs import FakeTask, log_of

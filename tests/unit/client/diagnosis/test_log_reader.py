@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from fedperf_client.diagnosis import open_jobs
+from fedperf_client.sources.spark import reader
 from tests.fakes.measured_logs import FakeTask, log_of, started
 from tests.fakes.spark_logs import APP_START
 
@@ -14,7 +14,7 @@ def test_a_query_has_its_stages_and_their_sums(tmp_path: Path) -> None:
     (job,), missing = log_of(tasks).jobs(tmp_path)
     assert missing == []
     assert (job.label, job.description, job.seconds) == ("query 0", "the nightly sum", 10.0)
-    assert (job.cores, job.was_alone, job.has_failed) == (8, True, False)
+    assert (job.cores, job.query.was_alone, job.query.has_failed) == (8, True, False)
     (stage,) = job.stages
     assert (stage.span, stage.task_time, stage.slots) == (7000, 10_000, 8)
     assert (stage.totals.cpu, stage.totals.input_bytes, stage.totals.shuffle_read) == (700, 10, 5)
@@ -41,7 +41,7 @@ def test_tasks_that_are_told_after_the_end_of_their_job_belong_to_it(tmp_path: P
     log.opened(query=1, at=20_000).closed(query=1, end=21_000)
     (job, _), _ = log.jobs(tmp_path)
     assert len(job.stages[0].tasks) == 1
-    assert job.was_alone
+    assert job.query.was_alone
 
 
 def test_a_log_that_stops_and_lines_that_are_no_events_are_told(tmp_path: Path) -> None:
@@ -58,7 +58,7 @@ def test_a_log_that_stops_and_lines_that_are_no_events_are_told(tmp_path: Path) 
 def test_a_job_with_too_many_tasks_is_given_up_and_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(open_jobs, "MAX_TASKS", 1500)
+    monkeypatch.setattr(reader, "MAX_TASKS", 1500)
     many = [FakeTask(1000, 1001)] * 4000
     found, missing = log_of(many).jobs(tmp_path)
     assert found == []
@@ -68,7 +68,7 @@ def test_a_job_with_too_many_tasks_is_given_up_and_counted(
 def test_of_a_job_that_was_given_up_nothing_comes_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(open_jobs, "MAX_TASKS", 1500)
+    monkeypatch.setattr(reader, "MAX_TASKS", 1500)
     log = started().opened().stage([FakeTask(1000, 1001)] * 2000)
     again = {"Job ID": 9, "Submission Time": APP_START + 5000, "Stage IDs": [9]}
     properties = {"spark.sql.execution.id": "0"}
@@ -94,11 +94,11 @@ def test_executors_that_came_after_a_stage_are_no_slots_of_it(tmp_path: Path) ->
     assert job.cores == 8 + 40
 
 
-def test_executors_by_another_clock_are_not_known(tmp_path: Path) -> None:
+def test_executors_by_another_clock_count_in_full_and_tell_no_idle_cores(tmp_path: Path) -> None:
     log = started()
     log.executor("other", APP_START + 10**9, host="host-9")
     (job,), _ = log.opened().stage([FakeTask(1000, 4000)]).closed().jobs(tmp_path)
-    assert job.cluster is None
+    assert job.cores == 12  # as for those who keep executions
     assert job.stages[0].slots == 0
     assert not job.idle_is_known
 

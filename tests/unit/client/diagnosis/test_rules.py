@@ -110,7 +110,7 @@ def test_cores_that_another_job_used_are_not_counted_as_lost(tmp_path: Path) -> 
     log.events[-1] |= {"Job ID": 7, "Stage IDs": [7]}
     log.stage(one_long(fetched=50 * MIB)).closed()
     (job,), _ = log.jobs(tmp_path)
-    assert not job.was_alone
+    assert not job.query.was_alone
     assert diagnosed(job, "log", None) is None
 
 

@@ -14,7 +14,7 @@ from fedperf_client.sources.kinds import UnknownSourceError, open_source
 from fedperf_client.sources.spark import events
 from fedperf_client.sources.spark.event_log import open_event_log
 from fedperf_client.sources.spark.events import TORN, Events
-from fedperf_client.sources.spark.open_work import WANTED
+from fedperf_client.sources.spark.reader import WANTED
 from fedperf_shared.execution import Execution, ExecutionStatus, Remark
 from fedperf_shared.workflow.vocabulary import OperatorKind, Platform
 from tests.fakes.spark_logs import APP_START, SQL, SparkLog, grouped, node, read_log

@@ -7,12 +7,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from fedperf_client.diagnosis.diagnosis import Ranking
+from fedperf_client.diagnosis.log_reader import UnreadPart, jobs_of
+from fedperf_client.diagnosis.presentation import lines_of, row_of
 from fedperf_client.sources import SkippedRecord
-from fedperf_client.sources.spark import open_work
+from fedperf_client.sources.spark import reader
 from fedperf_client.sources.spark.event_log import EventLog
 from fedperf_client.sources.spark.fields import MalformedEventError
-from fedperf_client.sources.spark.open_work import WANTED, OpenWork
 from fedperf_client.sources.spark.plan import MAX_NODES
+from fedperf_client.sources.spark.reader import WANTED, Reader
 from fedperf_shared.execution import Execution
 from tests.fakes.json_places import Place, places, replaced
 from tests.fakes.spark_logs import SparkLog, node, sample
@@ -59,6 +62,22 @@ def test_any_value_in_any_place_is_an_execution_or_a_reason(
 
 
 @with_files
+@given(place=st.sampled_from(PLACES), value=JSON)
+def test_any_value_in_any_place_is_diagnosed_or_not_read(
+    tmp_path: Path, place: Place, value: object
+) -> None:
+    path = tmp_path / "log"
+    path.write_bytes(b"\n".join(map(_dumped, replaced(SAMPLE, place, value))))
+    ranking = Ranking(5)
+    for found in jobs_of(EventLog((path,))):
+        if not isinstance(found, UnreadPart):
+            ranking.add(found, "log", None)
+    for each in ranking.first:
+        assert list(lines_of(each, None))
+        assert orjson.dumps(row_of(each, None))
+
+
+@with_files
 @given(
     events=st.lists(
         st.tuples(st.sampled_from(sorted(WANTED)), st.dictionaries(st.text(), JSON, max_size=4)),
@@ -68,13 +87,14 @@ def test_any_value_in_any_place_is_an_execution_or_a_reason(
 def test_any_event_of_a_known_name_is_taken_or_refused_by_name(
     events: list[tuple[str, Json]],
 ) -> None:
-    state = OpenWork()
-    for name, event in events:
-        try:
-            list(state.take(name, event))
-        except MalformedEventError:
-            continue
-    list(state.end())
+    for with_tasks in (False, True):
+        state = Reader(wants_tasks=with_tasks)
+        for name, event in events:
+            try:
+                state.take(name, event)
+            except MalformedEventError:
+                continue
+        state.end()
 
 
 @with_files
@@ -101,17 +121,17 @@ def test_a_plan_of_any_depth_is_read_or_refused(tmp_path: Path, depth: int) -> N
 
 
 def test_what_never_ends_is_given_up_and_memory_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(open_work, "MAX_OPEN", 50)
-    monkeypatch.setattr(open_work, "MAX_KEPT", 5_000)
-    state = OpenWork()
+    monkeypatch.setattr(reader, "MAX_OPEN", 50)
+    monkeypatch.setattr(reader, "MAX_KEPT", 5_000)
+    state = Reader()
     skipped = 0
     for number in range(1000):
         plan = node("Union", *[node("Scan parquet", rows=n) for n in range(number % 60)])
         event = {"executionId": number, "time": 5, "sparkPlanInfo": plan}
-        skipped += len(list(state.take("SparkListenerSQLExecutionStart", event)))
+        skipped += len(state.take("SparkListenerSQLExecutionStart", event))
         assert len(state._open) <= 51
         assert sum(query.size for query in state._open.values()) <= 5_000 + MAX_NODES
-    assert skipped + len(list(state.end())) == 1000
+    assert skipped + len(state.end()) == 1000
 
 
 @pytest.mark.parametrize("query", [None, 1])
@@ -119,17 +139,17 @@ def test_what_never_ends_is_given_up_and_memory_stays(monkeypatch: pytest.Monkey
 def test_jobs_without_end_are_given_up_and_memory_stays(
     monkeypatch: pytest.MonkeyPatch, query: int | None, *, same_job: bool
 ) -> None:
-    monkeypatch.setattr(open_work, "MAX_KEPT", 1_000)
-    state = OpenWork()
+    monkeypatch.setattr(reader, "MAX_KEPT", 1_000)
+    state = Reader()
     properties = {} if query is None else {"spark.sql.execution.id": str(query)}
-    found: list[Execution | SkippedRecord] = []
+    found = []
     for number in range(500):
         stages = list(range(10 * number, 10 * number + 10))
         event = {"Job ID": 0 if same_job else number, "Submission Time": 5, "Stage IDs": stages}
         found += state.take("SparkListenerJobStart", {**event, "Properties": properties})
         assert len(state._stages) + len(state._jobs) <= 1_011
     assert len(found) >= (0 if same_job else 1)
-    assert {str(each).partition(": ")[2] for each in found} <= {open_work.GIVEN_UP}
+    assert {each.problem for each in found} <= {reader.GIVEN_UP}
 
 
 def test_hostile_names_are_data(tmp_path: Path) -> None:

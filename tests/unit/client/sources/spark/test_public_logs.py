@@ -1,17 +1,22 @@
 """Real event logs of Spark 2 to 4, EMR, Dataproc, Databricks and GPUs are read or refused."""
 
+import hashlib
 from collections import Counter, defaultdict
 from pathlib import Path
 
 import orjson
 import pytest
 
+from fedperf_client.diagnosis.job_facts import JobFacts
+from fedperf_client.diagnosis.log_reader import jobs_of
 from fedperf_client.sources import SkippedRecord
 from fedperf_client.sources.kinds import UnknownSourceError, open_source, places
+from fedperf_client.sources.spark.application import NO_PLAN, ONLY_A_COMMAND
 from fedperf_client.sources.spark.event_log import EventLog
 from fedperf_client.sources.spark.query import TOTALS
 from fedperf_client.sources.spark.streams import lines
 from fedperf_shared.execution import Execution, Remark
+from fedperf_shared.wire.codec.plans import encode_plan
 from fedperf_shared.workflow.vocabulary import OperatorKind
 from tests.public_data import public_data
 
@@ -21,6 +26,9 @@ WITHOUT_FAILED_TASKS = (
     "join_missing_sql_end",
     "cluster_information/eventlog_4nodes_8cores_dynamic_alloc.zstd",
 )
+PINNED = Path(__file__).parent / "public_workloads.txt"
+"""Digests of what every log gave when its workloads got their names."""
+
 NO_SOURCES = {"LICENSE", "NOTICE", "README.md", "driverlog"}
 GPU = {"gpu_eventlog"}
 
@@ -65,6 +73,47 @@ def test_every_log_is_read_and_what_gives_nothing_says_why(
     (empty,) = found["qualification/empty_eventlog"]
     assert str(empty) == "the log: no query and no job ran"
     assert sum(bool(executions(records)) for records in found.values()) >= 43
+
+
+def test_workloads_ids_and_plans_stay_as_they_always_were(
+    found: dict[str, list[Execution | SkippedRecord]],
+) -> None:
+    """What organizations contributed would count twice, were a workload named in another way."""
+    pinned = PINNED.read_text(encoding="utf-8").splitlines()
+    digests = []
+    for name, records in found.items():
+        told = sorted(
+            f"{each.origin.record} {each.workload} {each.execution_id} "
+            f"{encode_plan(each.plan).hex()}"
+            for each in executions(records)
+        )
+        digest = hashlib.sha256("\n".join(told).encode()).hexdigest()
+        digests.append(f"{digest[:12]} {name}")
+    assert sorted(digests) == sorted(pinned)
+
+
+def test_both_views_agree_on_jobs_status_cores_and_times(
+    found: dict[str, list[Execution | SkippedRecord]], logs: Path
+) -> None:
+    skipped = Counter[str]()
+    for name, records in found.items():
+        log = open_source(logs / name)
+        assert isinstance(log, EventLog)
+        jobs = {each.label: each for each in jobs_of(log) if isinstance(each, JobFacts)}
+        kept = {each.origin.record: each for each in executions(records)}
+        assert kept.keys() <= jobs.keys()
+        for record, execution in kept.items():
+            job = jobs[record]
+            assert (job.query.has_failed, job.cores) == (
+                not execution.is_ok,
+                execution.cluster.cores,
+            )
+            assert job.seconds == execution.runtime_seconds
+            assert job.ended_at / 1000 == execution.finished_at.timestamp()
+            assert job.query.is_accelerated is (Remark.ACCELERATED in execution.origin.remarks)
+        reasons = {each.record: each.reason for each in records if isinstance(each, SkippedRecord)}
+        skipped.update(reasons[label] for label in jobs.keys() - kept.keys())
+    assert skipped.keys() <= {ONLY_A_COMMAND, "no executor is known for its time", NO_PLAN}
 
 
 def test_what_a_driver_prints_is_no_event_log(logs: Path) -> None:

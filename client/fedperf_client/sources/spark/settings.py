@@ -1,16 +1,15 @@
-"""The settings of an application that findings speak about, as its log tells them.
+"""The settings that findings speak about, as a log tells them of an application and its sessions.
 
 Values that are missing are Spark's defaults; one that cannot be read counts as missing.
 """
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from fedperf_client.sources.spark.application import DATABRICKS
-from fedperf_client.sources.spark.fields import size_bytes
+from fedperf_client.sources.spark.fields import MIB, size_bytes
 
-MIB = 2**20
+DATABRICKS = "spark.databricks."
 DEFAULT_PARTITIONS = 200
 """spark.sql.shuffle.partitions where nobody set it."""
 
@@ -26,6 +25,9 @@ SKEW_JOINS = (3, 0)
 ADAPTIVE_BY_DEFAULT = (3, 2)
 """The version from which on adaptive execution is on where nobody set it."""
 
+SHUFFLE_TRACKING = (3, 0)
+"""The version from which on executors come and go without a service of their shuffles."""
+
 _KEPT = frozenset(
     {
         "spark.master",
@@ -39,6 +41,7 @@ _KEPT = frozenset(
         "spark.sql.autoBroadcastJoinThreshold",
         "spark.sql.files.maxPartitionBytes",
         "spark.speculation",
+        "spark.scheduler.listenerbus.eventqueue.capacity",
     }
 )
 _LONGEST_VALUE = 100
@@ -47,7 +50,7 @@ _VERSION = re.compile(r"(\d{1,3})\.(\d{1,3})")
 
 @dataclass(frozen=True, slots=True)
 class SparkSettings:
-    """What an application was started with.
+    """What an application was started with, or what a query of it ran with.
 
     Attributes:
         version: of Spark; empty where the log does not tell.
@@ -62,13 +65,12 @@ class SparkSettings:
     @classmethod
     def of(cls, version: str, properties: Mapping[str, object]) -> "SparkSettings":
         """Of all properties of an application those that count."""
-        kept = {
-            name: value
-            for name in _KEPT
-            if isinstance(value := properties.get(name), str) and len(value) <= _LONGEST_VALUE
-        }
         is_databricks = any(name.startswith(DATABRICKS) for name in properties)
-        return cls(version[:_LONGEST_VALUE], kept, is_databricks)
+        return cls(version[:_LONGEST_VALUE], kept(properties), is_databricks)
+
+    def overlaid(self, own: Mapping[str, str]) -> "SparkSettings":
+        """The same where a session, or code, set some of its own; see `kept`."""
+        return replace(self, properties={**self.properties, **own}) if own else self
 
     @property
     def is_local(self) -> bool:
@@ -117,6 +119,11 @@ class SparkSettings:
         return self._number("spark.executor.cores", 0)
 
     @property
+    def queued_events(self) -> int:
+        """Events that wait for their listeners at most; 0 where nobody set them."""
+        return self._number("spark.scheduler.listenerbus.eventqueue.capacity", 0)
+
+    @property
     def has_dynamic_executors(self) -> bool:
         """Whether executors come and go as they are needed."""
         return self._is_on("spark.dynamicAllocation.enabled", default=False)
@@ -146,3 +153,12 @@ class SparkSettings:
 def memory_setting(size: int) -> str:
     """A size as Spark takes it: GiB where they are whole, else MiB, rounded up."""
     return f"{-(-size // MIB)}m" if size % 2**30 else f"{size // 2**30}g"
+
+
+def kept(properties: Mapping[str, object]) -> dict[str, str]:
+    """Of many properties those that findings speak about."""
+    return {
+        name: value
+        for name in _KEPT
+        if isinstance(value := properties.get(name), str) and len(value) <= _LONGEST_VALUE
+    }

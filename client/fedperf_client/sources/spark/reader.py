@@ -1,0 +1,467 @@
+"""The one reader of Spark's events: an application's queries and jobs until each is complete.
+
+All that is known of them comes from here; executions to keep and facts to diagnose are two views
+of it. What is kept is bounded by what runs at the same time: beyond the limits of this module the
+oldest is given up, or the one with most tasks. A query is one piece of work with the queries inside
+of it and all their jobs. Jobs without a query are pieces of work as well: of RDDs, of libraries
+for machine learning, or Spark's own, such as the reading of a schema.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from fedperf_client.sources.display_name import job_name, query_name
+from fedperf_client.sources.spark.application import Application
+from fedperf_client.sources.spark.cluster import profile_of
+from fedperf_client.sources.spark.fields import (
+    Event,
+    integer,
+    line,
+    mapping,
+    milliseconds,
+    objects,
+    sequence,
+    text,
+)
+from fedperf_client.sources.spark.identity import shape_of
+from fedperf_client.sources.spark.plan import (
+    PhysicalPlan,
+    PlanTooLargeError,
+    carried_out_by,
+    read_plan,
+)
+from fedperf_client.sources.spark.query import SparkQuery
+from fedperf_client.sources.spark.settings import kept
+from fedperf_client.sources.spark.stage import has_python
+from fedperf_client.sources.spark.tasks import CALLED_OFF, COLUMNS, Names, StageAttempt
+
+MAX_OPEN = 2_000
+"""Most queries and jobs that may be open at the same time."""
+
+MAX_KEPT = 60_000
+"""Most nodes, counters, jobs, stages and RDDs of all of them together."""
+
+MAX_TASKS = 400_000
+"""Most ends of tasks of all of them together, where their figures are asked for."""
+
+MAX_STAGES = 10_000
+"""Most stages of one job; later ones are left out."""
+
+GIVEN_UP = "given up: too much ran at the same time"
+
+_QUERY_ID = "spark.sql.execution.id"
+_DESCRIPTION = "spark.job.description"
+_INNER = "(runId "
+"""In what Spark itself calls the jobs that build a table for all."""
+
+_LONGEST_NAME = 120
+
+_Key = tuple[bool, int]
+"""Whether it is a job without a query, and its number."""
+
+
+@dataclass(slots=True)
+class Reader:
+    """Everything that runs; `take` its events one after the other, then `end`.
+
+    Attributes:
+        application: whose events these are.
+        wants_tasks: whether the figures of tasks are kept.
+        ends_passed: of a stage, the successful ends of tasks that were not given; None if unknown.
+    """
+
+    application: Application = field(default_factory=Application)
+    wants_tasks: bool = False
+    ends_passed: Callable[[int], int | None] = lambda _: 0
+    _open: dict[_Key, SparkQuery] = field(default_factory=dict)
+    _jobs: dict[int, SparkQuery] = field(default_factory=dict)
+    _stages: dict[int, SparkQuery] = field(default_factory=dict)
+    _complete: list[SparkQuery] = field(default_factory=list)
+    _found: list[SparkQuery] = field(default_factory=list)
+    _running: int = 0
+    _alone: SparkQuery | None = None
+    _free_since: int | None = None
+    _worked: int = 0
+    _kept: int = 0
+    _tasks: int = 0
+
+    @property
+    def wanted(self) -> frozenset[str]:
+        """Short names of the events that it looks at."""
+        return WANTED if self.wants_tasks else WANTED - {"SparkListenerStageSubmitted"}
+
+    def take(self, name: str, event: Event) -> list[SparkQuery]:
+        """Take an event by its short name; what is complete, or given up, comes out.
+
+        The last events of a piece of work may be told after its end: it comes out when the next
+        begins.
+
+        Raises:
+            MalformedEventError: the event lacks something and counts for nothing.
+        """
+        if name in _BEGINNINGS:
+            self._retire()
+        of_application, handler = _OF_APPLICATION.get(name), _HANDLERS.get(name)
+        if of_application is not None:
+            of_application(self.application, event)
+        elif handler is not None:
+            handler(self, event)
+        found, self._found = self._found, []
+        return found
+
+    def end(self) -> list[SparkQuery]:
+        """The log has ended: what is not complete now never will be."""
+        self._retire()
+        application, ends = self.application, [self._free_since or 0]
+        for query in self._open.values():
+            is_settled = query.ended_at is not None
+            query.close(application.stopped_at)
+            if query.ended_at is not None and not is_settled:
+                application.settle(query)
+            ends.append(application.latest if query.ended_at is None else query.ended_at)
+            self._count(query)
+            self._found.append(query)
+        self._open.clear()
+        if application.stopped_at is None:
+            application.stopped_at = application.latest
+        if self._free_since is not None or len(ends) > 1:
+            application.gaps.add(max(ends), application.stopped_at, application.executors)
+        found, self._found = self._found, []
+        return found
+
+    def _application_started(self, event: Event) -> None:
+        self.application.started(event)
+        if not self.application.is_partial:  # else jobs before the first that is told are gone
+            self._free_since = self.application.submitted_at
+
+    def _query_started(self, event: Event) -> None:
+        number = integer(event, "executionId")
+        is_told = event.get("rootExecutionId") is not None  # from Spark 3.4 on
+        root = integer(event, "rootExecutionId") if is_told else number
+        query = self._query(number, milliseconds(event, "time"), root=root)
+        if query.root != root:  # a job of it came first
+            self._stops(query)
+            query.root = root
+        query.description = query_name(line(event, "description"), event.get("sparkPlanInfo"))
+        configs = event.get("modifiedConfigs")  # from Spark 3.3 on
+        query.settings = {**kept(configs if isinstance(configs, Mapping) else {}), **query.settings}
+        if "sparkPlanInfo" in event:
+            query.plan, query.problem = _plan(event)
+            query.shape = shape_of(query.plan)
+        self._grown(query)
+
+    def _query(self, number: int, at: int, *, root: int | None = None) -> SparkQuery:
+        """The query of that number; its first job may come before its own start."""
+        query = self._open.get((False, number))
+        if query is None:
+            query = SparkQuery(number, at, root=number if root is None else root)
+            self._begin(query)
+        query.started_at = min(query.started_at, at)
+        return query
+
+    def _begin(self, query: SparkQuery) -> None:
+        """A piece of work begins: whoever runs now is not alone."""
+        query.before = self._worked
+        self._open[query.is_job, query.number] = query
+        self._told(query.started_at)
+        if query.is_nested:
+            return
+        if self._running:
+            query.was_alone = False
+            if self._alone is not None:
+                self._alone.was_alone = False
+        elif self._free_since is not None:
+            executors = self.application.executors
+            self.application.gaps.add(self._free_since, query.started_at, executors)
+        self._alone = None if self._running else query
+        self._running += 1
+
+    def _plan_changed(self, event: Event) -> None:
+        query = self._open.get((False, integer(event, "executionId")))
+        if query is not None and not query.is_complete:
+            query.plan, query.problem = _plan(event)
+            self._grown(query)
+
+    def _driver_counted(self, event: Event) -> None:
+        query = self._open.get((False, integer(event, "executionId")))
+        if query is None or query.is_complete:
+            return
+        for each in sequence(event, "accumUpdates"):
+            match each:
+                case [int(counter), int(value)]:
+                    query.count(counter, value)
+        self._grown(query)
+
+    def _query_ended(self, event: Event) -> None:
+        query = self._open.get((False, integer(event, "executionId")))
+        if query is None or query.ended_at is not None:
+            return
+        query.ended_at = milliseconds(event, "time")
+        error = event.get("errorMessage")
+        query.ended_badly = None if error is None else bool(error)
+        query.failure = line(event, "errorMessage") or query.failure
+        if query.ended_badly:
+            query.failed(str(query), error)
+        root = self._open.get((False, query.root))
+        if root is not None and query.is_nested:
+            root.plan = carried_out_by(root.plan, query.plan)
+        self.application.settle(query)  # now: its last job may be told much later
+        self._may_be_complete(query)
+
+    def _job_started(self, event: Event) -> None:
+        number = integer(event, "Job ID")
+        properties = event.get("Properties")
+        known = properties if isinstance(properties, Mapping) else {}
+        is_told = "Submission Time" in event  # not before Spark 1.5
+        at = milliseconds(event, "Submission Time") if is_told else self.application.latest
+        if _QUERY_ID in known:
+            query = self._query(integer(known, _QUERY_ID), at)
+            query = self._open.get((False, query.root), query)
+        else:
+            query = self._job_alone(number, at, event)
+            query.is_start_told = is_told
+        query.description = query.description or line(known, _DESCRIPTION)
+        if _INNER not in (said := line(known, _DESCRIPTION)):
+            query.job_description = said or query.job_description
+        query.settings |= kept(known)
+        query.asked_at = at if query.asked_at is None else min(at, query.asked_at)
+        stages = [each for each in sequence(event, "Stage IDs") if isinstance(each, int)]
+        self._jobs[number] = query
+        query.open_jobs.add(number)
+        query.jobs += 1
+        for stage in stages[:MAX_STAGES]:
+            self._stages[stage] = query
+        query.stage_numbers.update(stages[:MAX_STAGES])
+        self._grown(query)
+
+    def _job_alone(self, number: int, at: int, event: Event) -> SparkQuery:
+        stages = objects(event, "Stage Infos")
+        last = max(stages, key=lambda stage: integer(stage, "Stage ID"), default={})
+        if (True, number) in self._open:
+            self._forget(self._open[True, number])
+        query = SparkQuery(number, at, root=number, is_job=True)
+        query.call_site = line(last, "Stage Name")
+        query.display_name = job_name(query.call_site, stages)
+        self._begin(query)
+        return query
+
+    def _stage_of(self, info: Event) -> tuple[SparkQuery, StageAttempt] | None:
+        """The attempt at a stage that an event is about, and whose it is."""
+        number = integer(info, "Stage ID")
+        query = self._stages.get(number)
+        if query is None:
+            return None
+        key = number, integer(info, "Stage Attempt ID") if "Stage Attempt ID" in info else 0
+        stage = query.attempts.get(key)
+        if stage is None:
+            stage = query.attempts[key] = StageAttempt(*key)
+            self._grown(query)
+        return query, stage
+
+    def _stage_submitted(self, event: Event) -> None:
+        info = mapping(event, "Stage Info")
+        found = self._stage_of(info)
+        if found is None or "Submission Time" not in info:
+            return
+        query, stage = found
+        at = stage.submitted_at = milliseconds(info, "Submission Time")
+        stage.name = text(info, "Stage Name")[:_LONGEST_NAME]
+        stage.profile = profile_of(info)
+        stage.runs_python = has_python(info)
+        stage.had_executors = self.application.executors.are_there(at, stage.profile)
+        stage.at_start = not self.application.executors.have_come
+        self._grown(query)
+
+    def _stage_completed(self, event: Event) -> None:
+        info = mapping(event, "Stage Info")
+        found = self._stage_of(info)
+        if found is None or found[0].is_complete:
+            return
+        query, stage = found
+        stage.announced = integer(info, "Number of Tasks") if "Number of Tasks" in info else 0
+        stage.is_done = "Failure Reason" not in info
+        if not stage.is_done:
+            query.failed(str(stage), info.get("Failure Reason"))
+        query.has_failed_tasks = query.has_failed_tasks or stage.attempt > 0
+        self._stage_times(query, info)
+        query.take_stage(info)
+        if stage.columns:
+            taken = stage.columns[2::COLUMNS]
+            ids = [identity for identity, _ in query.names.executors]
+            stage.slots = self.application.executors.slots_of(
+                min(stage.columns[0::COLUMNS]),
+                max(stage.columns[1::COLUMNS]),
+                profile=stage.profile,
+                takers=Counter(ids[each] for each in taken if each >= 0),
+            )
+        self._grown(query)
+
+    def _stage_times(self, query: SparkQuery, info: Event) -> None:
+        """Take the times of a stage, which tell those of a job that does not tell its own."""
+        if "Completion Time" in info:
+            at = milliseconds(info, "Completion Time")
+            query.last_stage_at = max(query.last_stage_at or at, at)
+            self._told(at)
+        if not query.is_start_told and "Submission Time" in info:
+            at = milliseconds(info, "Submission Time")
+            query.first_stage_at = min(query.first_stage_at or at, at)
+
+    def _task_started(self, event: Event) -> None:
+        found, info = self._stage_of(event), event.get("Task Info")
+        if found is not None and isinstance(info, Mapping):
+            self._first_task(found[0], info)
+
+    def _first_task(self, query: SparkQuery, info: Event) -> None:
+        if "Launch Time" in info:
+            at, known = milliseconds(info, "Launch Time"), query.first_task_at
+            query.first_task_at = at if known is None else min(at, known)
+
+    def _task_ended(self, event: Event) -> None:
+        found = self._stage_of(event)
+        if found is None:
+            return
+        query, stage = found
+        end, info = mapping(event, "Task End Reason"), event.get("Task Info")
+        reason = str(end.get("Reason"))
+        stage.succeeded += reason == "Success"
+        is_failed = reason != "Success" and reason not in CALLED_OFF
+        query.has_failed_tasks = query.has_failed_tasks or is_failed
+        if not stage.has_ends and isinstance(info, Mapping):
+            self._first_task(query, info)
+        stage.has_ends = True
+        if self.wants_tasks and not query.is_given_up:
+            stage.take(event, end, query.names)
+            query.counted_tasks += 1
+            self._tasks += 1
+            if self._tasks > MAX_TASKS:
+                self._give_up_tasks()
+
+    def _give_up_tasks(self) -> None:
+        """Keep no task of the piece of work that has most."""
+        largest = max(self._open.values(), key=lambda each: each.counted_tasks)
+        self._tasks -= largest.counted_tasks
+        largest.is_given_up, largest.counted_tasks, largest.names = True, 0, Names()
+        for stage in largest.attempts.values():
+            del stage.columns[:]
+
+    def _job_ended(self, event: Event) -> None:
+        number = integer(event, "Job ID")
+        query = self._jobs.pop(number, None)
+        if query is None:
+            return
+        query.open_jobs.discard(number)
+        result = event.get("Job Result")
+        if not (isinstance(result, Mapping) and result.get("Result") == "JobSucceeded"):
+            query.has_failed_jobs = True
+            error = result.get("Exception") if isinstance(result, Mapping) else None
+            told = error if isinstance(error, Mapping) else {}
+            query.failure = line(told, "Message")
+            query.failed(f"job {number}", told.get("Message"))
+        is_told = "Completion Time" in event  # not before Spark 1.5
+        if is_told:
+            query.last_stage_at = milliseconds(event, "Completion Time")
+        if query.is_job:
+            query.ended_at = query.last_stage_at
+            if query.ended_at is None:
+                query.ended_at = self.application.latest
+        self._may_be_complete(query)
+
+    def _may_be_complete(self, query: SparkQuery) -> None:
+        """Take what a query or job had while it is known, if nothing more of it is to come."""
+        if not query.is_complete or self._open.get((query.is_job, query.number)) is not query:
+            return
+        self.application.settle(query)
+        self._complete.append(query)
+        self._worked += query.jobs > 0
+        if not query.is_nested:
+            self._stops(query)
+            end = query.ended_at or 0
+            self._free_since = max(self._free_since or end, end)
+            self._told(end)
+
+    def _retire(self) -> None:
+        """Hand out what is complete."""
+        for query in self._complete:
+            if self._open.get((query.is_job, query.number)) is query:
+                self._forget(query, is_complete=True)
+                self._count(query)
+                self._found.append(query)
+        if self._complete:
+            self._complete.clear()
+            needed = [each.started_at for each in self._open.values()]
+            needed += [] if self._free_since is None else [self._free_since]
+            if needed:
+                self.application.executors.forget_before(min(needed))
+
+    def _count(self, query: SparkQuery) -> None:
+        if not self.application.is_partial:
+            query.count_tasks(self.ends_passed)
+
+    def _told(self, at: int) -> None:
+        self.application.latest = max(self.application.latest, at)
+
+    def _grown(self, query: SparkQuery) -> None:
+        """Give up the oldest where all that is kept, with what this query has now, is too much."""
+        self._kept += query.size - query.counted_size
+        query.counted_size = query.size
+        while self._open and (len(self._open) > MAX_OPEN or self._kept > MAX_KEPT):
+            oldest = next(iter(self._open.values()))
+            if not oldest.is_complete:
+                oldest.problem, oldest.is_given_up = GIVEN_UP, True
+            self._forget(oldest, is_complete=oldest.is_complete)
+            self._count(oldest)
+            self._found.append(oldest)
+
+    def _stops(self, query: SparkQuery) -> None:
+        self._running -= 1
+        self._alone = None if self._alone is query else self._alone
+
+    def _forget(self, query: SparkQuery, *, is_complete: bool = False) -> None:
+        """Keep nothing of it any more."""
+        del self._open[query.is_job, query.number]
+        self._kept -= query.counted_size
+        self._tasks -= query.counted_tasks
+        if not (is_complete or query.is_nested):
+            self._stops(query)
+        for number in query.stage_numbers:
+            if self._stages.get(number) is query:
+                del self._stages[number]
+        for number in query.open_jobs:
+            if self._jobs.get(number) is query:
+                del self._jobs[number]
+
+
+def _plan(event: Event) -> tuple[PhysicalPlan, str]:
+    """The plan of an event, and why there is none."""
+    try:
+        return read_plan(mapping(event, "sparkPlanInfo")), ""
+    except PlanTooLargeError as error:
+        return PhysicalPlan(), str(error)
+
+
+_OF_APPLICATION: Mapping[str, Callable[[Application, Event], None]] = {
+    "SparkListenerLogStart": Application.log_started,
+    "SparkListenerEnvironmentUpdate": Application.configured,
+    "SparkListenerApplicationEnd": Application.stopped,
+    "SparkListenerResourceProfileAdded": lambda app, event: app.executors.resource_profile(event),
+    "SparkListenerBlockManagerAdded": lambda app, event: app.executors.block_manager_added(event),
+    "SparkListenerExecutorAdded": lambda app, event: app.executors.added(event),
+    "SparkListenerExecutorRemoved": lambda app, event: app.executors.removed(event),
+}
+_HANDLERS: Mapping[str, Callable[[Reader, Event], None]] = {
+    "SparkListenerApplicationStart": Reader._application_started,
+    "SparkListenerSQLExecutionStart": Reader._query_started,
+    "SparkListenerSQLAdaptiveExecutionUpdate": Reader._plan_changed,
+    "SparkListenerDriverAccumUpdates": Reader._driver_counted,
+    "SparkListenerSQLExecutionEnd": Reader._query_ended,
+    "SparkListenerJobStart": Reader._job_started,
+    "SparkListenerStageSubmitted": Reader._stage_submitted,
+    "SparkListenerStageCompleted": Reader._stage_completed,
+    "SparkListenerTaskStart": Reader._task_started,
+    "SparkListenerTaskEnd": Reader._task_ended,
+    "SparkListenerJobEnd": Reader._job_ended,
+}
+_BEGINNINGS = frozenset({"SparkListenerSQLExecutionStart", "SparkListenerJobStart"})
+WANTED = frozenset(_OF_APPLICATION) | frozenset(_HANDLERS)
+"""Events that are looked at; of the ends of tasks those that failed count."""

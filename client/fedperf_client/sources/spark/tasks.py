@@ -1,0 +1,246 @@
+"""The attempts at a stage's tasks: of each its interval, its executor, its end and its figures.
+
+Numbers stand in one array. What attempts said that did not succeed is kept once for all of a job
+that said the same.
+"""
+
+from array import array
+from dataclasses import dataclass, field
+
+from fedperf_client.sources.spark.fields import (
+    Event,
+    MalformedEventError,
+    integer,
+    mapping,
+    milliseconds,
+)
+
+CALLED_OFF = frozenset({"TaskKilled", "TaskCommitDenied"})
+"""Ends that are no failures: another attempt was first, or nobody needed it any more."""
+
+RESUBMITTED = "Resubmitted"
+"""Told of a task that had succeeded, when what it wrote was gone with its executor."""
+
+SUCCEEDED = -1
+"""Among the ends of attempts, which else are numbers of reasons."""
+
+COLUMNS = 7
+"""Launched, finished, executor, end, run time, bytes read, rows read: of each attempt."""
+
+MAX_REASONS, MAX_NAMES = 500, 5_000
+"""Told apart in one job: reasons, and executors. Later ones have no message, and no name."""
+
+_LONGEST_NAME, _LONGEST_MESSAGE, _LINES = 120, 1000, 3
+_NANOSECONDS = 1_000_000
+"""In a millisecond."""
+
+_WRITTEN = "Shuffle Write Metrics"
+
+_MESSAGES = ("Description", "Loss Reason", "Kill Reason", "Message")
+_NO_MEMORY = ("OutOfMemory", "exceeding memory limits", "exit code 137", "exit code 143")
+
+
+@dataclass(frozen=True, slots=True)
+class EndReason:
+    """Why attempts did not succeed; local text.
+
+    Attributes:
+        name: in one word of the log, such as the class of an exception.
+        message: the first lines of what the log says.
+        is_called_off: that was no failure, see `CALLED_OFF`.
+        is_out_of_memory: whether the log says that memory ran out.
+    """
+
+    name: str
+    message: str = ""
+    is_called_off: bool = False
+    is_out_of_memory: bool = False
+
+    @classmethod
+    def of(cls, end: Event) -> "EndReason":
+        """The reason of a "Task End Reason"."""
+        reason, told = end.get("Reason"), end.get("Class Name")
+        named = told if isinstance(told, str) else reason if isinstance(reason, str) else "unknown"
+        said = "\n".join(each for name in _MESSAGES if isinstance(each := end.get(name), str))
+        words = (named, said, end.get("Full Stack Trace"))
+        return cls(
+            named.rpartition(".")[2][:_LONGEST_NAME],
+            first_lines(said),
+            str(reason) in CALLED_OFF,
+            any(each in word for word in words if isinstance(word, str) for each in _NO_MEMORY),
+        )
+
+
+def first_lines(said: object) -> str:
+    """The first lines of a text, cut where they are long; empty where it is none."""
+    if not isinstance(said, str):
+        return ""
+    return "\n".join(said[:_LONGEST_MESSAGE].strip().splitlines()[:_LINES])
+
+
+@dataclass(slots=True)
+class Names:
+    """Executors with their hosts, and reasons of ends, that attempts of one job refer to."""
+
+    executors: dict[tuple[str, str], int] = field(default_factory=dict)
+    reasons: dict[EndReason, int] = field(default_factory=dict)
+
+    def executor(self, info: Event) -> int:
+        """The number of a task's executor; -1 where it is unknown."""
+        identity, host = info.get("Executor ID"), info.get("Host")
+        if not isinstance(identity, str):
+            return -1
+        key = identity[:_LONGEST_NAME], host[:_LONGEST_NAME] if isinstance(host, str) else ""
+        if key not in self.executors and len(self.executors) >= MAX_NAMES:
+            return -1
+        return self.executors.setdefault(key, len(self.executors))
+
+    def reason(self, end: Event) -> int:
+        """The number of the reason why a task ended."""
+        found = EndReason.of(end)
+        if found not in self.reasons and len(self.reasons) >= MAX_REASONS:
+            found = EndReason("unknown", "", found.is_called_off, found.is_out_of_memory)
+        return self.reasons.setdefault(found, len(self.reasons))
+
+
+@dataclass(slots=True)
+class TaskTotals:
+    """Sums over the tasks of a stage that succeeded: milliseconds and bytes.
+
+    Attributes:
+        cpu_nanoseconds, garbage: of the time in tasks' own code; garbage is the time that the JVM
+            stood still. Thousands of short tasks would lose a fifth, were theirs rounded.
+        fetch_wait: of the same, waiting for what other tasks had written.
+        write_nanoseconds: of the same, writing for other tasks.
+        input_bytes, shuffle_read, shuffle_written: from files, from and for other tasks.
+        rows_read, rows_written: the same in rows; written for other tasks alone.
+        spilled_memory, spilled_disk: what did not fit, in memory's form and on disk.
+        spilled_tasks, spilled_run: how many tasks that were, and their time without garbage
+            and fetch wait.
+        held: the most memory that each task had for its work, added up.
+        most_held: the most that one of them had.
+    """
+
+    cpu_nanoseconds: int = 0
+    garbage: int = 0
+    fetch_wait: int = 0
+    write_nanoseconds: int = 0
+    input_bytes: int = 0
+    shuffle_read: int = 0
+    shuffle_written: int = 0
+    rows_read: int = 0
+    rows_written: int = 0
+    spilled_memory: int = 0
+    spilled_disk: int = 0
+    spilled_tasks: int = 0
+    spilled_run: int = 0
+    held: int = 0
+    most_held: int = 0
+
+    @property
+    def cpu(self) -> int:
+        """Milliseconds of processor time of the JVM."""
+        return self.cpu_nanoseconds // _NANOSECONDS
+
+    @property
+    def shuffle_write(self) -> int:
+        """Milliseconds of writing for other tasks."""
+        return self.write_nanoseconds // _NANOSECONDS
+
+    def add(self, metrics: Event) -> tuple[int, int, int]:
+        """Add the figures of a task; its own time, and bytes and rows that it read.
+
+        Raises:
+            MalformedEventError: a figure is no number, or negative.
+        """
+        read, written = _part(metrics, "Shuffle Read Metrics"), _part(metrics, _WRITTEN)
+        given = _part(metrics, "Input Metrics")
+        run, garbage = _count(metrics, "Executor Run Time"), _count(metrics, "JVM GC Time")
+        wait, spilled = _count(read, "Fetch Wait Time"), _count(metrics, "Memory Bytes Spilled")
+        figures = {
+            "cpu_nanoseconds": _count(metrics, "Executor CPU Time"),
+            "garbage": min(garbage, run),
+            "fetch_wait": min(wait, run),
+            "write_nanoseconds": min(_count(written, "Shuffle Write Time"), run * _NANOSECONDS),
+            "input_bytes": _count(given, "Bytes Read"),
+            "shuffle_read": _count(read, "Remote Bytes Read") + _count(read, "Local Bytes Read"),
+            "shuffle_written": _count(written, "Shuffle Bytes Written"),
+            "rows_read": _count(read, "Total Records Read") + _count(given, "Records Read"),
+            "rows_written": _count(written, "Shuffle Records Written"),
+            "spilled_memory": spilled,
+            "spilled_disk": _count(metrics, "Disk Bytes Spilled"),
+            "spilled_tasks": int(spilled > 0),
+            "spilled_run": max(0, run - garbage - wait) if spilled else 0,
+            "held": _count(metrics, "Peak Execution Memory"),
+        }
+        for name, value in figures.items():
+            setattr(self, name, getattr(self, name) + value)
+        self.most_held = max(self.most_held, figures["held"])
+        return run, figures["input_bytes"] + figures["shuffle_read"], figures["rows_read"]
+
+
+@dataclass(slots=True)
+class StageAttempt:
+    """One attempt at a stage, as far as its log was read.
+
+    Attributes:
+        number, attempt: as the log counts them.
+        name: the call that made it; local text.
+        submitted_at: None where the log does not tell.
+        announced: tasks that it was to have; 0 where the log does not tell.
+        is_done: it was completed and did not fail.
+        profile: of resources, that it asks for.
+        runs_python: beside the JVM, whose processor time alone the log tells.
+        had_executors: whether one that it could use was there when it was submitted.
+        at_start: none had ever been there by then: the application was starting.
+        slots: tasks that its executors could run at once, a mean; 0 where that is unknown.
+        succeeded: tasks of which the end was told one by one.
+        has_ends: whether the end of any was told.
+        columns: of every attempt at a task, if figures are asked for.
+        totals: of these that succeeded.
+    """
+
+    number: int
+    attempt: int
+    name: str = ""
+    submitted_at: int | None = None
+    announced: int = 0
+    is_done: bool = False
+    profile: int = 0
+    runs_python: bool = False
+    had_executors: bool = True
+    at_start: bool = False
+    slots: int = 0
+    succeeded: int = 0
+    has_ends: bool = False
+    columns: "array[int]" = field(default_factory=lambda: array("q"))
+    totals: TaskTotals = field(default_factory=TaskTotals)
+
+    def __str__(self) -> str:
+        return f"stage {self.number}{f'.{self.attempt}' if self.attempt else ''}"
+
+    def take(self, event: Event, end: Event, names: Names) -> None:
+        """Take the end of an attempt at a task with its figures."""
+        info = mapping(event, "Task Info")
+        launched, finished = milliseconds(info, "Launch Time"), milliseconds(info, "Finish Time")
+        ended, figures = SUCCEEDED, (0, 0, 0)
+        if end.get("Reason") == "Success":
+            figures = self.totals.add(_part(event, "Task Metrics"))
+        else:
+            ended = names.reason(end)
+        self.columns.extend((launched, finished, names.executor(info), ended, *figures))
+
+
+def _part(metrics: Event, name: str) -> Event:
+    found = metrics.get(name)
+    return found if isinstance(found, dict) else {}
+
+
+def _count(metrics: Event, name: str) -> int:
+    """A figure of a task; 0 where it is missing, as in logs of older versions."""
+    if name not in metrics:
+        return 0
+    value = integer(metrics, name)
+    if value < 0:
+        raise MalformedEventError(name)
+    return value

@@ -1,0 +1,541 @@
+"""What really happened in a job: who worked, who waited, and what the log does not tell."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+
+from fedperf_client.diagnosis.diagnosis import WHOLE, Diagnosis, Ranking
+from fedperf_client.diagnosis.finding import JobFinding, Symptom
+from fedperf_client.diagnosis.job_facts import JobFacts
+from fedperf_client.diagnosis.log_reader import UnreadPart, jobs_of
+from fedperf_client.sources.spark.event_log import EventLog
+from fedperf_shared.execution import Execution, Remark
+from tests.fakes.measured_logs import FakeTask, MeasuredLog, log_of, named, started
+from tests.fakes.spark_logs import APP_START, SQL, node, read_log
+
+MIB = 2**20
+SCAN = node("Scan parquet", rows=1)
+RDDS = [{"RDD ID": 0, "Name": "MapPartitionsRDD", "Parent IDs": []}]
+KILLED = {"Reason": "TaskKilled", "Kill Reason": "another attempt succeeded"}
+
+
+def diagnoses(log: MeasuredLog, directory: Path) -> list[Diagnosis]:
+    """All that is found, with what is found of the whole application."""
+    ranking = Ranking(100)
+    for found in jobs_of(EventLog((log.write(directory / "log"),))):
+        assert not isinstance(found, UnreadPart)
+        ranking.add(found, "log", None)
+    return ranking.first
+
+
+def findings(log: MeasuredLog, directory: Path) -> dict[Symptom, JobFinding]:
+    """What is found of its jobs."""
+    jobs = [each for each in diagnoses(log, directory) if each.label != WHOLE]
+    return {found.symptom: found for each in jobs for found in each.findings}
+
+
+def both(log: MeasuredLog, directory: Path) -> tuple[JobFacts, Execution]:
+    """The two views of a log with one job."""
+    (job,), missing = log.jobs(directory)
+    (execution,), skipped = read_log(directory / "log")
+    assert (missing, skipped) == ([], [])
+    return job, execution
+
+
+def with_plan(log: MeasuredLog) -> MeasuredLog:
+    """A query that has a plan, so that it is an execution."""
+    for event in log.events:
+        if str(event["Event"]).endswith("SQLExecutionStart"):
+            event["sparkPlanInfo"] = SCAN
+    return log
+
+
+def rdds_of(log: MeasuredLog) -> MeasuredLog:
+    """Stages that have RDDs, so that a job without a query is an execution."""
+    for event in log.events:
+        if event["Event"] == "SparkListenerStageCompleted":
+            event["Stage Info"] |= {"RDD Info": RDDS}  # type: ignore[operator]
+    return log
+
+
+def even(count: int, begin: int = 1000, end: int = 11_000, **known: object) -> list[FakeTask]:
+    return [FakeTask(begin, end, **known) for _ in range(count)]  # type: ignore[arg-type]
+
+
+# Attempts that did not succeed took their place.
+
+KILL_REASONS: list[str | Mapping[str, object]] = [
+    {"Reason": "TaskKilled", "Kill Reason": "Tasks result size has exceeded maxResultSize"},
+    {"Reason": "TaskKilled"},  # Spark 2.2 and before
+    {"Reason": "TaskCommitDenied", "Job ID": 1, "Partition ID": 2, "Attempt Number": 0},
+]
+
+
+@pytest.mark.parametrize("reason", KILL_REASONS)
+@pytest.mark.parametrize("query", [0, None])
+def test_tasks_that_were_killed_worked_until_then(
+    tmp_path: Path, reason: str | Mapping[str, object], query: int | None
+) -> None:
+    log = started().opened(query=query).stage(even(8, reason=reason), failure="too large")
+    log.closed(query=query, error="too large")
+    found = findings(log, tmp_path)
+    assert found.keys() == {Symptom.FAILURES}
+    (job,), _ = log.jobs(tmp_path)
+    assert job.quiet == ()
+    assert job.failed == ()
+    assert {(each.launched, each.finished) for each in job.lost} == {
+        (APP_START + 1000, APP_START + 11_000)
+    }
+    assert ("stage 0", "too large") in job.query.failures
+
+
+def test_an_attempt_carries_who_ran_it_and_what_it_said(tmp_path: Path) -> None:
+    lost = {"Reason": "ExecutorLostFailure", "Executor ID": "1", "Loss Reason": "gone\n\tat home"}
+    raised = {"Reason": "ExceptionFailure", "Class Name": "java.io.IOException"}
+    tasks = [
+        *even(8),
+        FakeTask(1000, 2000, executor="1", reason=lost),
+        FakeTask(1000, 2500, executor="0", reason={**raised, "Description": "No space left"}),
+    ]
+    log = started().opened().stage(tasks)
+    gone = {"Executor ID": "1", "Timestamp": APP_START + 2000, "Removed Reason": "spot instance"}
+    log.events.append({"Event": "SparkListenerExecutorRemoved", **gone})
+    (job,), _ = log.closed().jobs(tmp_path)
+    assert [(each.executor, each.duration, each.reason.name) for each in job.failed] == [
+        (("1", "host-1"), 1000, "ExecutorLostFailure"),
+        (("0", "host-0"), 1500, "IOException"),
+    ]
+    assert [each.reason.message for each in job.failed] == ["gone\n\tat home", "No space left"]
+    assert [(each.executor, each.host, each.reason) for each in job.removals] == [
+        ("1", "host-1", "spot instance")
+    ]
+
+
+@pytest.mark.parametrize("query", [0, None])
+def test_the_loser_of_speculation_is_the_straggler_and_no_failed_task(
+    tmp_path: Path, query: int | None
+) -> None:
+    tasks = [*even(7, end=5000, executor="0"), FakeTask(5500, 9000, executor="0")]
+    loser = FakeTask(1000, 9010, executor="1", reason=KILLED)
+    log = started(speculation="true").opened(query=query).stage([*tasks, loser], rdds=RDDS)
+    with_plan(log.closed(query=query, end=9100))
+    found = findings(log, tmp_path)
+    assert found.keys() == {Symptom.STRAGGLER}
+    assert found[Symptom.STRAGGLER].figures["executor"] == "1"
+    assert found[Symptom.STRAGGLER].figures["longest_seconds"] == 8.01
+    _, execution = both(log, tmp_path)
+    assert execution.origin.remarks == ()
+
+
+def test_a_straggler_is_named_with_its_executor(tmp_path: Path) -> None:
+    tasks = [*even(7, end=3000, executor="0"), FakeTask(1000, 11_000, executor="1")]
+    figures = findings(log_of(tasks), tmp_path)[Symptom.STRAGGLER].figures
+    assert (figures["executor"], figures["host"]) == ("1", "host-1")
+
+
+def test_a_round_that_repeats_what_failed_is_no_last_wave(tmp_path: Path) -> None:
+    lost = {"Reason": "ExecutorLostFailure", "Loss Reason": "preempted"}
+    tasks = [*even(6, end=6000), *even(2, end=6000, reason=lost), *even(2, begin=6000)]
+    found = findings(log_of(tasks), tmp_path)
+    assert found.keys() == {Symptom.FAILURES}
+
+
+def called_off(error: str | None) -> MeasuredLog:
+    """A query whose second job adaptive execution called off."""
+    log = started().opened().stage(even(8, end=9000))
+    more = {"Job ID": 7, "Submission Time": APP_START + 1000, "Stage IDs": [7]}
+    properties = {"spark.sql.execution.id": "0"}
+    log.events.append({"Event": "SparkListenerJobStart", **more, "Properties": properties})
+    log.stage(even(1, end=9000, reason=KILLED), number=7, failure="Job 7 cancelled")
+    result = {"Result": "JobFailed", "Exception": {"Message": "Job 7 cancelled"}}
+    log.add("SparkListenerJobEnd", Job_ID=7, Completion_Time=APP_START + 9000, Job_Result=result)
+    log.closed()
+    log.events[-1] |= {"errorMessage": error}
+    return with_plan(log)
+
+
+@pytest.mark.parametrize(
+    ("error", "fails"),
+    [("", False), (None, True), ("Job 7 cancelled as part of cancelling all", True)],
+)
+def test_a_job_that_was_called_off_fails_its_query_only_where_that_says_so(
+    tmp_path: Path, error: str | None, *, fails: bool
+) -> None:
+    log = called_off(error)
+    assert (Symptom.FAILURES in findings(log, tmp_path)) is fails
+    job, execution = both(log, tmp_path)
+    assert execution.is_ok is not fails
+    assert job.query.has_failed is fails
+    assert Remark.FAILED_TASKS not in execution.origin.remarks
+
+
+# Slots.
+
+GPU = {"cpus": {"Amount": 1.0}, "gpu": {"Amount": 0.25}}
+
+
+def of_profile(log: MeasuredLog, number: int, executor: object, task: object) -> None:
+    log.add(
+        "SparkListenerResourceProfileAdded",
+        Resource_Profile_Id=number,
+        Executor_Resource_Requests=executor,
+        Task_Resource_Requests=task,
+    )
+
+
+def by_profile(log: MeasuredLog) -> int:
+    of_profile(log, 0, {"gpu": {"Amount": 1}}, GPU)
+    return 0
+
+
+def by_properties(log: MeasuredLog) -> int:
+    log.set(task_resource_gpu_amount=".25", executor_resource_gpu_amount="1")
+    return 0
+
+
+def by_processors(log: MeasuredLog) -> int:
+    log.set(task_cpus="4")
+    return 0
+
+
+def by_stage(log: MeasuredLog) -> int:
+    """Spark 3.4: a profile of tasks alone runs on the executors that are there."""
+    of_profile(log, 5, {}, {"cpus": {"Amount": 4}})
+    return 5
+
+
+def by_addresses(log: MeasuredLog) -> int:
+    of_profile(log, 0, {}, {"fpga": {"Amount": 2}})
+    for event in log.events:
+        if event["Event"] == "SparkListenerExecutorAdded":
+            resources = {"fpga": {"name": "fpga", "addresses": list("01234567")}}
+            event["Executor Info"] |= {"Resources": resources}  # type: ignore[operator]
+    return 0
+
+
+@pytest.mark.parametrize(
+    "asked", [by_profile, by_properties, by_processors, by_stage, by_addresses]
+)
+def test_slots_are_what_all_resources_of_a_task_allow(
+    tmp_path: Path, asked: Callable[[MeasuredLog], int]
+) -> None:
+    log = MeasuredLog()
+    log.begin(cores=16, executors=1)
+    profile = asked(log)
+    waves = [each for at in range(1000, 11_000, 2000) for each in even(4, at, at + 2000)]
+    log.opened().stage(waves, profile=profile).closed()
+    assert findings(log, tmp_path) == {}
+    (job,), _ = log.jobs(tmp_path)
+    assert [each.slots for each in job.stages] == [4]
+
+
+# What the log does not tell.
+
+
+@pytest.mark.parametrize("query", [0, None])
+@pytest.mark.parametrize("spaces", [b"", b" "])
+def test_fewer_ends_than_announced_tasks_are_dropped_events_and_no_idleness(
+    tmp_path: Path, query: int | None, spaces: bytes
+) -> None:
+    tasks = [each for at in (1000, 3000, 5000, 7000, 9000) for each in even(1, at, at + 2000)]
+    log = started().opened(query=query)
+    with_plan(log.stage(tasks, announced=40, rdds=RDDS).closed(query=query))
+    found = findings(log, tmp_path)
+    assert found.keys() == {Symptom.DROPPED_EVENTS}
+    dropped = found[Symptom.DROPPED_EVENTS]
+    assert (dropped.figures["told_tasks"], dropped.figures["tasks"]) == (5, 40)
+    (conf,) = dropped.conf
+    assert conf.startswith("spark.scheduler.listenerbus.eventqueue.capacity=")
+    path = tmp_path / "log"
+    path.write_bytes(
+        path.read_bytes().replace(b'"Task End Reason":{', b'"Task End Reason":%b{' % spaces)
+    )
+    (execution,), _ = read_log(path)
+    assert execution.origin.remarks == (Remark.INCOMPLETE,)
+    assert execution.origin.tasks == 40
+
+
+@pytest.mark.parametrize("announced", [None, 8, 0])
+def test_a_stage_of_which_all_is_told_is_whole(tmp_path: Path, announced: int | None) -> None:
+    log = with_plan(started().opened().stage(even(8), announced=announced).closed())
+    job, execution = both(log, tmp_path)
+    assert job.query.dropped is None
+    assert execution.origin.remarks == ()
+
+
+def test_a_stage_that_failed_need_not_tell_all_its_tasks(tmp_path: Path) -> None:
+    log = started().opened().stage(even(1, end=2000), announced=8, failure="fetch failed")
+    with_plan(log.stage(even(8, begin=2000), attempt=1, announced=7).closed())
+    job, execution = both(log, tmp_path)
+    assert job.query.dropped is None
+    assert execution.origin.tasks == 8
+    assert execution.origin.remarks == (Remark.FAILED_TASKS,)
+
+
+@pytest.mark.parametrize("lost", ["SparkListenerJobEnd", "SparkListenerSQLExecutionEnd"])
+def test_one_lost_end_does_not_lose_a_query_that_ended_well(tmp_path: Path, lost: str) -> None:
+    log = with_plan(started().opened().stage(even(8)).closed(end=11_100))
+    log.add("SparkListenerApplicationEnd", Timestamp=APP_START + 12_000)
+    log.events = [each for each in log.events if not str(each["Event"]).endswith(lost)]
+    job, execution = both(log, tmp_path)
+    assert execution.is_ok
+    assert execution.runtime_seconds == pytest.approx(10.1)
+    assert execution.origin.remarks == (Remark.INCOMPLETE,)
+    assert job.seconds == execution.runtime_seconds
+
+
+def test_a_job_whose_end_is_lost_ended_with_its_last_stage(tmp_path: Path) -> None:
+    log = started().opened(query=None, stages=2).stage(even(8, end=5000), rdds=RDDS)
+    log.stage(even(8, begin=5000), number=1, rdds=RDDS)
+    _, execution = both(log, tmp_path)
+    assert (execution.is_ok, execution.runtime_seconds) == (True, 10.0)
+
+
+# Time before executors were there.
+
+
+def late(query: int | None, *, first: int = 54_000, gone: bool = False) -> MeasuredLog:
+    """A job from second 1 on whose only executor comes late."""
+    log = MeasuredLog()
+    log.begin(executors=0)
+    if gone:  # another was there before
+        log.executor("old", APP_START, host="h")
+        log.events.append(
+            {
+                "Event": "SparkListenerExecutorRemoved",
+                "Executor ID": "old",
+                "Timestamp": APP_START + 500,
+            }
+        )
+    log.opened(query=query)
+    log.executor("1", APP_START + first, host="h", cores=8)
+    log.stage(even(8, first + 100, first + 6000), at=1010, rdds=RDDS)
+    return with_plan(log.closed(query=query, end=first + 6010))
+
+
+@pytest.mark.parametrize("query", [0, None])
+@pytest.mark.parametrize("gone", [False, True])
+def test_waiting_for_the_first_executor_is_start_up_and_no_run_time(
+    tmp_path: Path, query: int | None, *, gone: bool
+) -> None:
+    log = late(query, gone=gone)
+    job, execution = both(log, tmp_path)
+    assert execution.cluster.cores == job.cores == 8
+    assert execution.runtime_seconds == pytest.approx(5.91)
+    assert job.seconds == execution.runtime_seconds
+    assert execution.measurement is not None
+    assert execution.measurement.startup_seconds == pytest.approx(1.0 + 53.1)
+    found = findings(log, tmp_path)
+    assert found[Symptom.EXECUTOR_WAIT].seconds == pytest.approx(53.09, abs=0.02)
+    assert found[Symptom.EXECUTOR_WAIT].share == 0.0  # nobody was paid meanwhile
+
+
+def test_executors_that_come_while_tasks_run_change_no_run_time(tmp_path: Path) -> None:
+    log = MeasuredLog()
+    log.begin(executors=1, cores=4)
+    log.opened()
+    log.executor("9", APP_START + 6000, host="h", cores=4)
+    log.stage([*even(4, end=6000), *even(8, begin=6000)])
+    job, execution = both(with_plan(log.closed()), tmp_path)
+    assert execution.runtime_seconds == job.seconds == 10.0
+    assert execution.cluster.cores == 6  # four for one half, eight for the other
+    assert job.query.waited is None
+
+
+def test_planning_is_run_time_whenever_executors_come(tmp_path: Path) -> None:
+    log = MeasuredLog()
+    log.begin(executors=0)
+    log.opened(at=1000)
+    log.events[-1]["Submission Time"] = APP_START + 9000  # it was planned until then
+    log.executor("9", APP_START + 5000, host="h", cores=4)
+    job, execution = both(with_plan(log.stage(even(4, begin=9000)).closed()), tmp_path)
+    assert execution.runtime_seconds == job.seconds == 10.0
+    assert execution.cluster.cores == 4
+
+
+@pytest.mark.parametrize(
+    ("master", "cores"), [("local[4]", 4), ("local", 1), ("local[3, 2]", 3), ("local[*]", None)]
+)
+def test_local_mode_has_the_cores_that_its_master_says(
+    tmp_path: Path, master: str, cores: int | None
+) -> None:
+    log = MeasuredLog()
+    log.begin(executors=0)
+    log.set(master=master)
+    manager = {"Executor ID": "driver", "Host": "h"}
+    log.add("SparkListenerBlockManagerAdded", Block_Manager_ID=manager, Maximum_Memory=600 * MIB)
+    with_plan(log.opened().stage(even(2)).closed())
+    found, skipped = read_log(log.write(tmp_path / "log"))
+    assert [each.cluster.cores for each in found] == ([] if cores is None else [cores])
+    assert [each.cluster.memory_bytes for each in found] == [1000 * MIB] * len(found)
+    assert len(skipped) == (cores is None)
+
+
+# Settings of a session.
+
+
+@pytest.mark.parametrize("told", ["query", "job", "environment"])
+def test_settings_of_the_session_count(tmp_path: Path, told: str) -> None:
+    own = named({"sql_adaptive_enabled": "false", "sql_shuffle_partitions": "3"})
+    log = started().opened()
+    if told == "query":
+        log.events[-2]["modifiedConfigs"] = own
+    elif told == "job":
+        log.events[-1]["Properties"] |= own  # type: ignore[operator]
+    else:
+        log.add("SparkListenerEnvironmentUpdate", Spark_Properties=own)
+    log.stage([*even(3, fetched=100 * MIB)]).closed()
+    found = findings(log, tmp_path)[Symptom.FEW_TASKS]
+    assert found.conf == ("spark.sql.shuffle.partitions=8",)
+
+
+def test_settings_of_one_query_are_not_those_of_the_next(tmp_path: Path) -> None:
+    log = started().opened()
+    log.events[-2]["modifiedConfigs"] = {"spark.sql.adaptive.enabled": "false"}
+    log.stage(even(8)).closed()
+    log.opened(query=1, at=12_000).stage(even(8, 12_000, 13_000), number=1).closed(
+        query=1, end=13_000
+    )
+    first, second = log.jobs(tmp_path)[0]
+    assert (first.settings.is_adaptive, second.settings.is_adaptive) == (False, True)
+
+
+# Python.
+
+
+def small(**known: object) -> list[FakeTask]:
+    return [FakeTask(at, at + 50, cpu=1, fetched=9) for at in range(1000, 11_000, 50)] * 8
+
+
+PYTHON: dict[str, Callable[[], MeasuredLog]] = {
+    "an RDD": lambda: started().opened().stage(
+        small(), rdds=[{"RDD ID": 1, "Name": "PythonRDD", "Parent IDs": []}]
+    ),
+    "a scope": lambda: started().opened().stage(
+        small(), rdds=[{"RDD ID": 1, "Name": "x", "Scope": '{"id":"3","name":"MapInPandas"}'}]
+    ),
+    "a plan": lambda: planned(started().opened().stage(small()), node("ArrowEvalPython", SCAN)),
+    "a plan of Spark 4": lambda: planned(
+        started().opened().stage(small()), node("FlatMapGroupsInArrow", SCAN)
+    ),
+    "long work in tasks": lambda: started().opened().stage(
+        [FakeTask(at, at + 1000, cpu=1, fetched=9) for at in range(1000, 11_000, 1000)] * 8
+    ),
+}  # fmt: skip
+
+
+def planned(log: MeasuredLog, plan: dict[str, object]) -> MeasuredLog:
+    with_plan(log)
+    for event in log.events:
+        if "sparkPlanInfo" in event:
+            event["sparkPlanInfo"] = plan
+    return log
+
+
+@pytest.mark.parametrize("told", PYTHON)
+def test_the_work_of_python_is_no_start_of_tasks(tmp_path: Path, told: str) -> None:
+    assert Symptom.TINY_TASKS not in findings(PYTHON[told]().closed(), tmp_path)
+
+
+def test_tiny_tasks_of_the_jvm_are_found_still(tmp_path: Path) -> None:
+    log = planned(started().opened().stage(small()), node("ColumnarToRow", SCAN)).closed()
+    assert Symptom.TINY_TASKS in findings(log, tmp_path)
+
+
+# Time outside of jobs.
+
+
+def with_gaps(name: str = "loop", **settings: str) -> MeasuredLog:
+    """Three jobs of two seconds in a hundred seconds, on eight cores."""
+    log = MeasuredLog(app_name=name)
+    log.begin()
+    log.set(**settings)
+    for number in range(3):
+        at = 10_000 + 30_000 * number
+        log.opened(query=None, at=at)
+        log.events[-1] |= {"Job ID": number, "Stage IDs": [number]}
+        log.stage(even(8, at, at + 2000), number=number)
+        log.add("SparkListenerJobEnd", Job_ID=number, Completion_Time=APP_START + at + 2000)
+        log.events[-1]["Job Result"] = {"Result": "JobSucceeded"}
+    log.add("SparkListenerApplicationEnd", Timestamp=APP_START + 100_000)
+    return log
+
+
+def test_time_outside_of_jobs_is_found_first(tmp_path: Path) -> None:
+    (first,) = diagnoses(with_gaps(), tmp_path)
+    assert (first.label, first.seconds, first.cores) == (WHOLE, 100.0, 8)
+    (found,) = first.findings
+    assert found.symptom is Symptom.OUTSIDE_JOBS
+    assert found.seconds == 94.0
+    assert found.figures["idle_core_seconds"] == 752.0
+    assert found.figures["longest_seconds"] == 28.0
+    assert first.at_stake(found) == pytest.approx(752.0)
+    assert "spark.dynamicAllocation.enabled=true" in found.conf
+
+
+def test_an_idle_session_is_called_one(tmp_path: Path) -> None:
+    (first,) = diagnoses(with_gaps("Spark shell", master="local[8]"), tmp_path)
+    assert first.findings[0].place == "idle session"
+    assert first.findings[0].conf == ()
+
+
+def test_executors_that_came_and_went_cost_only_while_they_were_there(tmp_path: Path) -> None:
+    log = with_gaps(dynamicAllocation_enabled="true")
+    for number in range(2):
+        gone = {"Executor ID": str(number), "Timestamp": APP_START + 72_000}
+        log.events.insert(-1, {"Event": "SparkListenerExecutorRemoved", **gone})
+    (first,) = diagnoses(log, tmp_path)
+    assert first.findings[0].figures["idle_core_seconds"] == 752.0 - 28 * 8
+    assert first.findings[0].conf == ("spark.dynamicAllocation.executorIdleTimeout=60s",)
+
+
+def test_jobs_one_after_the_other_leave_no_time_outside(tmp_path: Path) -> None:
+    log = log_of(even(8))
+    log.add("SparkListenerApplicationEnd", Timestamp=APP_START + 12_000)
+    assert diagnoses(log, tmp_path) == []
+
+
+# Engines and versions.
+
+
+@pytest.mark.parametrize(
+    ("name", "is_accelerated"),
+    [
+        ("PhotonProject", True),
+        ("GpuFilter", True),
+        ("CometScan parquet", True),
+        ("ProjectExecTransformer", True),
+        ("NativeProject", True),
+        ("Project", False),
+        ("ColumnarToRow", False),
+        ("CartesianProduct", False),
+    ],
+)
+def test_an_engine_beside_spark_is_a_fact_of_the_run(
+    tmp_path: Path, name: str, *, is_accelerated: bool
+) -> None:
+    log = planned(started().opened().stage(even(8)).closed(), node(name, SCAN))
+    job, execution = both(log, tmp_path)
+    assert (Remark.ACCELERATED in execution.origin.remarks) is is_accelerated
+    assert job.query.is_accelerated is is_accelerated
+
+
+def test_a_log_of_spark_1_tells_times_by_its_stages(tmp_path: Path) -> None:
+    log = started().opened(query=None, stages=2).stage(even(8, end=5000), rdds=RDDS)
+    log.stage(even(8, begin=5000), number=1, rdds=RDDS).closed(query=None)
+    for event in log.events:
+        if str(event["Event"]) in ("SparkListenerJobStart", "SparkListenerJobEnd"):
+            event.pop("Submission Time", None)
+            event.pop("Completion Time", None)
+    job, execution = both(log, tmp_path)
+    assert execution.runtime_seconds == job.seconds == 10.0
+    assert job.started_at == APP_START + 1000
+    assert execution.cluster.cores == 8
+
+
+def test_nothing_runs_in_a_query_that_only_its_plan_tells(tmp_path: Path) -> None:
+    log = started()
+    log.add(SQL + "SparkListenerSQLExecutionStart", executionId=3, time=APP_START + 500)
+    (job,), _ = log.finish(3, at=900).jobs(tmp_path)
+    assert (job.stages, job.lost, job.seconds) == ((), (), 0.4)
