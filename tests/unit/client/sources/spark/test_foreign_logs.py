@@ -186,6 +186,7 @@ def test_an_event_that_was_spread_and_never_ends_hides_no_other(
         (lzma.compress(PLAIN), "unxz"),
         (b"7z\xbc\xaf\x27\x1c" + bytes(99), "7z"),
         (gzip.compress(gzip.compress(gzip.compress(PLAIN))), "too often"),
+        (json.dumps(nightly().events).encode(), "one a line"),
         (zstandard.compress(zstandard.compress(PLAIN)), "twice by zstd"),
     ],
 )
