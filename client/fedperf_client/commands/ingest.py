@@ -40,8 +40,9 @@ def ingest(
 ) -> None:
     """Take executions that already ran into the local store; twice is harmless.
 
-    Reads Spark event logs (files and rolling directories, compressed or not), DuckDB profiles,
-    fedperf's own histories, and what other installed packages add. Nothing of it leaves.
+    Reads Spark event logs (files, rolling directories, zips of the History Server, compressed or
+    not), DuckDB profiles, fedperf's own histories, and what other installed packages add. Nothing
+    of it leaves.
     """
     from fedperf_client.prediction.answers.home_columns import home_encoder
     from fedperf_client.sources.ingestion import ingest as ingest_all

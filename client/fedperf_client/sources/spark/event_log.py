@@ -20,6 +20,7 @@ from fedperf_client.sources.spark.events import (
     TASKS_THAT_DID_WELL,
     BadLine,
     Events,
+    is_list_of_events,
     name_of,
     whole_events,
 )
@@ -47,6 +48,7 @@ _AS_DIGITS = str.maketrans(string.ascii_lowercase, "0123456789" + string.ascii_l
 _LONGEST_NUMBER = 9
 _FIRST_LINES = 5
 _REASONS_TOLD = 3
+_LIST = "all events in one line; write one a line, such as with: jq -c '.[]'"
 _NO_LOG = "not a Spark event log"
 _START = "SparkListenerApplicationStart"
 _PART = (
@@ -188,12 +190,12 @@ def _log_at(place: FilePlace) -> EventLog | None:
         return _in_directory([each for each in place.iterdir() if each.is_file()], place.name)
     if place.name.startswith(_STATUS) or not place.is_file():
         return None
-    is_empty = True
+    is_empty, is_list = True, False
     try:
         for _, line in islice(whole_events(lines(place)), _FIRST_LINES):
             if name_of(line):
                 return EventLog((place,))
-            is_empty = False
+            is_empty, is_list = False, is_list or is_list_of_events(line)
     except UnreadCodecError:
         raise
     except CutLogError as error:
@@ -202,6 +204,8 @@ def _log_at(place: FilePlace) -> EventLog | None:
         raise NothingToReadError(f"{error}; nothing of it can be read, copy it again") from error
     if is_empty:
         raise NothingToReadError(f"{place}: {_EMPTY}")
+    if is_list:
+        raise UnreadCodecError(f"{place}: {_LIST}")
     return None
 
 

@@ -103,8 +103,7 @@ class Events:
             if line is None:
                 yield BadLine(number, TOO_LONG)
                 continue
-            found = _NAME.match(line)
-            name = found[1].decode("ascii", "replace") if found else _name_within(line)
+            name = name_of(line)
             if not name and line.strip(_BETWEEN):
                 is_piece = line.rstrip().endswith(b"}") != line.lstrip().startswith(b"{")
                 yield BadLine(number, TORN if is_piece else NO_EVENT)
@@ -170,6 +169,11 @@ def _name_within(line: bytes) -> str:
         name = (_parsed(line) or {}).get("Event")
         names = {name.rpartition(".")[2]} if isinstance(name, str) else set()
     return names.pop() if len(names) == 1 else ""
+
+
+def is_list_of_events(line: bytes | None) -> bool:
+    """Whether a line begins as a list of events does, of which more follow in it."""
+    return line is not None and _NAME.match(line.lstrip(b" [")) is not None
 
 
 def whole_events(found: Iterable[Line]) -> Iterator[Line]:

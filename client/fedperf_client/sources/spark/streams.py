@@ -56,7 +56,7 @@ class CutLogError(DamagedLogError):
 
 
 class UnreadCodecError(DamagedLogError):
-    """The log is compressed in a way that is not read; nothing need be wrong with it."""
+    """The log is packed in a way that is not read; nothing need be wrong with it."""
 
 
 NEAR_BYTES = 200

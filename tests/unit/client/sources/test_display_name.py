@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedperf_client.sources.display_name import LONGEST_NAME, job_name, query_name
-from tests.fakes.spark_logs import SparkLog, grouped, node, read_log, sample
+from tests.fakes.spark_logs import SparkLog, grouped, node, read_log
 
 Json = dict[str, object]
 COUNT = "count at NativeMethodAccessorImpl.java:0"
@@ -193,9 +193,8 @@ PINNED = {
     "16f2199b35b1b35c7e17b0e1851165a1": (
         "nightly-orders/collect-at-nativemethodaccessorimpl-java-bfc513f8bb6e"
     ),
-    "1107b2be91889bb60733e514833db434": "pysparkshell/count-at-acme-py-bfc513f8bb6e",
-    "c47918587b5f646851329b55c79183ca": "pysparkshell/0f5abebe9f2d",
-    "333cf50659aaba3dbe58bbc51fb18314": "pysparkshell/f2dcd3ab5d6e",
+    "135d48a1dd1a948c428b7cee6e9e8dd5": "pysparkshell/0f5abebe9f2d",
+    "e01f7102f58237116afd093f21ac6aa3": "pysparkshell/count-at-acme-py-bfc513f8bb6e",
 }
 """Ids and workloads as they were before anything was known by its data."""
 
@@ -210,7 +209,8 @@ def own_logs() -> tuple[SparkLog, SparkLog]:
     asked = "collect at NativeMethodAccessorImpl.java:0"
     one.job(None, rdds=[rdd], call_site=asked, at=11000, end=12000)
     other = SparkLog(app_id="app-8", app_name="PySparkShell").begin()
-    other.events += sample()[4:]
+    other.query(5, node("HashAggregate", place), {1: 9})
+    other.job(None, rdds=[rdd], call_site="count at /me/acme.py:13", at=9000, end=9900)
     return one, other
 
 
