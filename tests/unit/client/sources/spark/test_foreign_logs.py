@@ -8,6 +8,7 @@ import lzma
 import tarfile
 import zipfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import lz4.frame
@@ -46,6 +47,11 @@ PLAIN = nightly().bytes()
 
 def found_in(path: Path) -> tuple[list[Execution], list[SkippedRecord]]:
     return split(read_source(path))
+
+
+def measured(execution: Execution) -> Execution:
+    """Without remarks: whether events were dropped is told by the beginnings of their lines."""
+    return replace(execution, origin=replace(execution.origin, remarks=()))
 
 
 @pytest.fixture(name="expected")
@@ -152,7 +158,8 @@ def test_keys_in_any_order_give_the_same_executions(tmp_path: Path, data: st.Dat
 
     (tmp_path / "as-written").write_bytes(b"\n".join(map(orjson.dumps, sample())))
     (tmp_path / "log").write_bytes(b"\n".join(orjson.dumps(shuffled(each)) for each in sample()))
-    assert found_in(tmp_path / "log")[0] == found_in(tmp_path / "as-written")[0]
+    rewritten, written = (found_in(tmp_path / each)[0] for each in ("log", "as-written"))
+    assert [measured(each) for each in rewritten] == [measured(each) for each in written]
 
 
 def test_pieces_of_lines_are_named_where_they_stand(tmp_path: Path) -> None:
