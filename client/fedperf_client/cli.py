@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from click import UsageError
 
 from fedperf_client.commands import (
     advise,
@@ -177,6 +178,16 @@ def join(
             "be the one of `fedperf-server list`, else somebody used your invitation; then start "
             "fedperf daemon, which fixes the schedule"
         )
+
+
+@app.command(hidden=True)
+def leave() -> None:
+    """Say how an organization leaves: no command does it."""
+    raise UsageError(
+        "No command is needed to leave. Stop fedperf daemon: from then on nothing leaves. Then "
+        "ask the coordinator's operator to revoke your membership. What has left stays there; "
+        "your runs, predictions and ledgers stay here."
+    )
 
 
 @app.command()

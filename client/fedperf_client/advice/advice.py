@@ -104,8 +104,17 @@ class Advice:
 
     @property
     def choice(self) -> Choice:
-        """The plan on the right size."""
+        """The fastest plan by prediction, on the right size."""
         return self.best.choice
+
+    @property
+    def advised(self) -> Alternative:
+        """The plan to run: the choice, or what runs today or is simpler and may be as fast."""
+        rivalry, choice = self.rivalry, self.choice
+        if rivalry is None or not rivalry.is_open:
+            return choice
+        is_kept = rivalry.plan.plan.platforms == self.job.today.platforms
+        return rivalry.plan if is_kept or len(set(choice.plan.platforms)) > 1 else choice
 
 
 def advise(

@@ -7,7 +7,7 @@ from fedperf_client.advice.advice import Advice
 from fedperf_client.advice.explanation import name_of, platforms_text, size_of
 from fedperf_client.advice.sizes import ClusterChoice
 from fedperf_client.advice.turns import MeasuredChoice, fastest
-from fedperf_client.optimizer.enumeration import Alternative, Choice
+from fedperf_client.optimizer.enumeration import Alternative
 from fedperf_client.prediction.answers.what_if import WITH_ITS_PARTITIONS, chance_text
 from fedperf_client.text.durations import duration_text
 from fedperf_shared.execution import ClusterConfig
@@ -63,13 +63,12 @@ def headline(advice: Advice) -> str:
     choice = advice.choice
     start = choice.startup_seconds
     of_it = f"; {duration_text(start)} of it to start" if start else ""
-    rivalry, what_to_do = advice.rivalry, "run it on"
-    if rivalry is not None and rivalry.is_open:
-        if _runs_today(rivalry.plan, advice):
+    what_to_do = "run it on"
+    if advice.advised is not choice:
+        name = platforms_text(advice.advised.plan)
+        what_to_do = f"run it on {name}, which is simpler; the fastest by prediction:"
+        if _runs_today(advice.advised, advice):
             what_to_do = "keep it where it runs; the fastest by prediction:"
-        elif _is_mixed(choice):
-            name = platforms_text(rivalry.plan.plan)
-            what_to_do = f"run it on {name}, which is simpler; the fastest by prediction:"
     return (
         f"{what_to_do} {platforms_text(choice.plan)} with {size_of(advice.best.cluster)}: "
         f"{duration_text(choice.seconds)}, {choice.prediction.level:.0%} interval "
@@ -103,14 +102,14 @@ def no_difference(advice: Advice) -> str | None:
     if rivalry is None or not rivalry.is_open:
         return None
     name, what = f"{platforms_text(rivalry.plan.plan)} for everything", "the simpler one"
-    if _runs_today(rivalry.plan, advice):
-        name, what = "what runs today", "what you have"
-    elif not _is_mixed(choice):
+    if advice.advised is choice:
         what = "either"
+    elif _runs_today(rivalry.plan, advice):
+        name, what = "what runs today", "what you have"
     return (
         f"no difference that can be told: {name} takes {duration_text(rivalry.plan.seconds)}, "
         f"{rivalry.plan.prediction.level:.0%} interval {_interval(rivalry.plan)}, against "
-        f"{duration_text(choice.seconds)}, {_interval(choice)}; the choice is faster with a "
+        f"{duration_text(choice.seconds)}, {_interval(choice)}; the latter is faster with a "
         f"chance of {chance_text(rivalry.chance)}, so take {what}"
     )
 
@@ -128,12 +127,16 @@ def no_better_size(advice: Advice) -> str | None:
     )
 
 
-def _runs_today(each: Alternative | Choice, advice: Advice) -> bool:
+def _runs_today(each: Alternative, advice: Advice) -> bool:
     return each.plan.platforms == advice.job.today.platforms
 
 
-def _is_mixed(each: Alternative | Choice) -> bool:
-    return len(set(each.plan.platforms)) > 1
+def _label(each: Alternative, advice: Advice) -> str:
+    """What a plan is called in a table: how it differs from the choice."""
+    if each is advice.choice:
+        return "chosen" if each is advice.advised else "fastest by prediction"
+    text = platforms_text(each.plan, advice.choice.plan)
+    return f"{text} (chosen)" if each is advice.advised else text
 
 
 def plan_lines(advice: Advice) -> list[dict[str, object]]:
@@ -141,7 +144,7 @@ def plan_lines(advice: Advice) -> list[dict[str, object]]:
     chosen = advice.choice
     return [
         {
-            "plan": "chosen" if each is chosen else platforms_text(each.plan, chosen.plan),
+            "plan": _label(each, advice),
             "time": duration_text(each.seconds),
             f"{each.prediction.level:.0%} interval": _interval(each),
             "start": duration_text(each.startup_seconds) if each.startup_seconds else "",
@@ -189,11 +192,7 @@ def measured_lines(measured: Sequence[MeasuredChoice], advice: Advice) -> list[d
     """The same for people: run times on engines that are awake, and what a start adds."""
     return [
         {
-            "plan": (
-                "chosen"
-                if each.plan is advice.choice
-                else platforms_text(each.plan.plan, advice.choice.plan)
-            ),
+            "plan": _label(each.plan, advice),
             "predicted": duration_text(each.plan.prediction.median_seconds),
             "measured": _or_reason(each),
             "with the start": _started(each),
@@ -208,24 +207,24 @@ def measured_lines(measured: Sequence[MeasuredChoice], advice: Advice) -> list[d
 
 
 def outcome(measured: Sequence[MeasuredChoice], advice: Advice) -> str:
-    """Whether the choice was the fastest, and by how much."""
-    best, [chosen] = fastest(measured), [m for m in measured if m.plan is advice.choice]
+    """Whether what is advised was the fastest, and by how much."""
+    best, [chosen] = fastest(measured), [m for m in measured if m.plan is advice.advised]
     if best is None or best.seconds is None:
         return "no plan ended well"
     if chosen.seconds is None:
-        return f"the choice did not end well: {chosen.reason}"
+        return f"the advised plan did not end well: {chosen.reason}"
     if best is not chosen:
+        times = chosen.seconds / best.seconds
         return (
-            f"{platforms_text(best.plan.plan)} was the fastest, "
-            f"{duration_text(best.seconds)}; the choice took {chosen.seconds / best.seconds:.2f} "
-            "times as long"
+            f"{platforms_text(best.plan.plan)} was the fastest, {duration_text(best.seconds)}; "
+            f"the advised plan took {times:.2f} times as long"
         )
     others = [each.seconds for each in measured if each is not chosen and each.seconds]
     if not others:
-        return "the choice ran alone" if len(measured) == 1 else "only the choice ended well"
-    return (
-        f"the choice was the fastest; the next took {min(others) / best.seconds:.2f} times as long"
-    )
+        is_alone = len(measured) == 1
+        return "the advised plan ran alone" if is_alone else "only the advised plan ended well"
+    times = min(others) / best.seconds
+    return f"the advised plan was the fastest; the next took {times:.2f} times as long"
 
 
 def search_text(advice: Advice, milliseconds: float) -> str:

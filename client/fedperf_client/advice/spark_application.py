@@ -151,22 +151,26 @@ def _submitted_at(execution: Execution) -> float:
 
 
 def newest_of_each(applications: Iterable[SparkApplication]) -> list[SparkApplication]:
-    """Of runs of the same application the last one; those that used most core-seconds first.
+    """Of runs of the same application the last one; those whose queries used most cores first.
 
-    Core-seconds are counted over all runs.
+    Core-seconds are counted over all runs. Those in which no query ran, as in a shell that waits
+    for its user, do not decide the order: no number of executors makes them fewer.
     """
     runs: dict[str, list[SparkApplication]] = {}
     for each in applications:
         runs.setdefault(each.group, []).append(each)
-    newest = [
+    return [
         replace(
             max(reversed(group), key=_end),
             runs=len(group),
             used_core_seconds=sum(each.cluster.cores * each.wall_seconds for each in group),
         )
-        for group in runs.values()
+        for group in sorted(runs.values(), key=_core_seconds_of_queries, reverse=True)
     ]
-    return sorted(newest, key=lambda each: -each.used_core_seconds)
+
+
+def _core_seconds_of_queries(runs: Iterable[SparkApplication]) -> float:
+    return sum(each.cluster.cores * (each.wall_seconds - each.beside_seconds) for each in runs)
 
 
 def _end(application: SparkApplication) -> float:

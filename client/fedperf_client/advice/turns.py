@@ -48,14 +48,15 @@ RunTrial = Callable[[Assignment], Trial]
 
 
 def runnable_rivals(advice: Advice, *, all_of_them: bool) -> list[Alternative]:
-    """Single platforms, and the next best plans.
+    """Single platforms, the next best plans, and the one that is advised.
 
     Args:
         advice: whose choice they are to be compared with.
-        all_of_them: also on platforms outside of this process that the choice does not use;
+        all_of_them: also on platforms outside of this process that neither the choice nor what
+            is advised uses;
             without, nobody waits for a JVM that he did not ask for.
     """
-    wanted = {*EMBEDDED_PLATFORMS, *advice.choice.plan.platforms}
+    wanted = {*EMBEDDED_PLATFORMS, *advice.choice.plan.platforms, *advice.advised.plan.platforms}
     able = [each for each in advice.rivals if all_of_them or wanted.issuperset(each.plan.platforms)]
     single = [each for each in able if len(set(each.plan.platforms)) == 1]
     mixed = [each for each in able if len(set(each.plan.platforms)) > 1]

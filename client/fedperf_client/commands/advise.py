@@ -173,7 +173,8 @@ def advise(
     if plot is not None:
         require_chart_file(plot)
     with ExitStack() as stack:
-        store = stack.enter_context(ExecutionStore.open(home.store))
+        opened = ExecutionStore.open if execute else ExecutionStore.open_to_read
+        store = stack.enter_context(opened(home.store))
         with opened_kept(home, store, json=json) as kept:
             job, profiler = _job(stack, store, kept, source, execution=execution, data=data)
             if execute:

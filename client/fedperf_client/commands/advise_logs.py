@@ -97,8 +97,8 @@ def advise_on_logs(
     else:
         if len(every) > 1:
             typer.echo(
-                f"{len(found)} of {len(every)} applications, in the order of the core-hours of all "
-                "their runs that were read"
+                f"{len(found)} of {len(every)} applications, in the order of the core-hours in "
+                "which their queries ran, over all runs that were read"
             )
         for each in found:
             _show(each, priced)

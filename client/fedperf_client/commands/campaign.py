@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def profile(
     context: typer.Context,
     campaign: Annotated[
-        Path, typer.Argument(help="Campaign file: TOML with [[component]] and [grid].")
+        Path, typer.Argument(help="Campaign file: TOML with tables component and grid.")
     ],
     out: Annotated[
         Path | None, typer.Option(help="Directory of the results; in the home by default.")

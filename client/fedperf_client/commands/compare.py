@@ -154,7 +154,7 @@ def _stored(context: typer.Context) -> "dict[str, list[TimedRun]]":
     from fedperf_client.home.store import ExecutionStore
     from fedperf_client.prediction.answers.slowdowns import runs_by_workload
 
-    with ExecutionStore.open(home_of(context).store) as store:
+    with ExecutionStore.open_to_read(home_of(context).store) as store:
         found = runs_by_workload(store.executions())
     if not found:
         raise EmptySideError("no executions yet; take some in with: fedperf ingest FILE")

@@ -34,7 +34,7 @@ def drift(
     home = home_of(context)
     if plot is not None:
         require_chart_file(plot)
-    with ExecutionStore.open(home.store) as store:
+    with ExecutionStore.open_to_read(home.store) as store:
         streams = streams_at_home(store)
     if plot is not None:
         draw_drift(plot, streams)

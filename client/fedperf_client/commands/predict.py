@@ -86,7 +86,7 @@ def predict(
     seconds = None if deadline is None else parse_duration(deadline)
     if plot is not None:
         require_chart_file(plot)
-    with ExecutionStore.open(home.store) as store:
+    with ExecutionStore.open_to_read(home.store) as store:
         _require_no_campaign(home, workflow)
         plan, cluster_or, own = _asked(store, workflow, execution, platform)
         with opened_kept(home, store, json=json) as kept:
@@ -130,17 +130,28 @@ def models(context: typer.Context, json: Json = False) -> None:
     """
     from fedperf_client.home.config import write_private
     from fedperf_client.home.store import ExecutionStore
-    from fedperf_client.prediction.answers.explanation import lines_of, rows_of, rules_of
+    from fedperf_client.prediction.answers.explanation import (
+        in_short,
+        lines_of,
+        rows_of,
+        rules_of,
+    )
 
     home = _home(context)
-    with ExecutionStore.open(home.store) as store, opened_kept(home, store, json=json) as kept:
+    with (
+        ExecutionStore.open_to_read(home.store) as store,
+        opened_kept(home, store, json=json) as kept,
+    ):
         kept.predictor.outcome()  # for questions inside, asked or not
         kept.keep(write_private)
     say_if_nothing_is_known(kept)
     outcomes = kept.predictor.outcomes.values()
     show_rows(rows_of(outcomes) if json else lines_of(outcomes), json=json, empty="")
-    for each in () if json else rules_of(outcomes):
-        typer.echo(each)
+    if json:
+        return
+    for each in (*rules_of(outcomes), in_short(outcomes)):
+        if each is not None:
+            typer.echo(each)
 
 
 def gain(
@@ -174,7 +185,7 @@ def gain(
     models = FetchedModels(home.models)
     has_joined = models.newest is not None
     asked = None if held_out is None else list(executions_of(held_out))
-    with ExecutionStore.open(home.store) as store:
+    with ExecutionStore.open_to_read(home.store) as store:
         own = columns_at_home(store)
         own = own.take(own.is_ok)
         if asked is not None:

@@ -73,7 +73,7 @@ def runs(
     chosen = selection_of(
         workload, search, status=status, platform=platform, since=since, until=until
     )
-    with ExecutionStore.open(home_of(context).store) as store:
+    with ExecutionStore.open_to_read(home_of(context).store) as store:
         found, count = store.newest(last, chosen), store.count(chosen)
         if json:
             show_rows([facts_of(each) for each in found], json=True, empty="")
@@ -105,7 +105,7 @@ def show_one(
     from fedperf_client.home.store import ExecutionStore
     from fedperf_client.text.operator_tree import operator_tree
 
-    with ExecutionStore.open(home_of(context).store) as store:
+    with ExecutionStore.open_to_read(home_of(context).store) as store:
         found = store.find(execution)
     if json:
         show({**facts_of(found), "plan": operators_of(found)}, json=True)
@@ -191,7 +191,7 @@ def export(
     )
     if file.suffix not in (".parquet", ".csv"):
         raise InvalidInputError(f"{file}: name a file that ends in .parquet or .csv")
-    with ExecutionStore.open(home_of(context).store) as store:
+    with ExecutionStore.open_to_read(home_of(context).store) as store:
         ids = store.ids(chosen)
         _write(file, ids, (store.find(each) for each in ids))
     show({"written": len(ids), "file": file}, json=json)

@@ -39,7 +39,7 @@ def status(context: typer.Context, json: Json = False) -> None:
     if is_member(home.identity):
         coordinator = Membership.load(home.identity).exchange_address
         key = fingerprint(load_or_create_key(home.identity).public_key())
-    with ExecutionStore.open(home.store) as store:
+    with ExecutionStore.open_to_read(home.store) as store:
         counts = store.counts()
     policy, ledger, contact = load_policy(home.policy), newest_ledger(home), Contact.of(home)
     planned = None if ledger is None else PlannedSlots.of_period(home, ledger, policy)

@@ -130,6 +130,18 @@ def forget(connection: sqlite3.Connection, numbers: Sequence[int]) -> None:
             _write(connection, key, kept, first=first, last=end)
 
 
+def wide_of(
+    connection: sqlite3.Connection, key: bytes, numbers: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], list[NDArray[Any]]]:
+    """Those of the numbers that were encoded by `key`, and `WIDE` of them in parts."""
+    kept, parts = [np.empty(0, np.int64)], []
+    for each in read(connection, key, wide=True):
+        chosen = np.isin(each[NUMBER], numbers, assume_unique=True)
+        kept.append(each[NUMBER][chosen])
+        parts.append(each[WIDE][chosen])
+    return np.concatenate(kept), parts
+
+
 def read(
     connection: sqlite3.Connection, key: bytes, *, wide: bool = False
 ) -> Iterator[dict[str, NDArray[Any]]]:

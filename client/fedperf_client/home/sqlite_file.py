@@ -1,5 +1,6 @@
 """Opening of SQLite files of a home, their transactions, and errors that say what to do."""
 
+import os
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ BUSY_SECONDS = 30.0
 """How long a program waits for another one that writes."""
 
 _BUSY = ("SQLITE_BUSY", "SQLITE_LOCKED")
+_DENIED = ("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM")
 
 
 def open_database(path: Path, check: Callable[[sqlite3.Connection], None]) -> sqlite3.Connection:
@@ -73,6 +75,11 @@ def open_unchanged(path: Path, check: Callable[[sqlite3.Connection], None]) -> s
     return connection
 
 
+def is_read_only(path: Path) -> bool:
+    """Whether a file is there that can be read alone, or beside which nothing can be written."""
+    return path.is_file() and not all(os.access(each, os.W_OK) for each in (path, path.parent))
+
+
 def _write_ahead(connection: sqlite3.Connection) -> None:
     """Turn the write-ahead log on; SQLite itself does not wait for who does so at the same time."""
     attempts = Retrying(
@@ -107,17 +114,23 @@ def clear_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as error:
-        raise StorageError(f"{path}: {error}; {_advice(error)} (nothing was changed)") from error
+        raise StorageError(
+            f"{path}: {error}; {_advice(error, path)} (nothing was changed)"
+        ) from error
 
 
-def _advice(error: sqlite3.Error) -> str:
+def _advice(error: sqlite3.Error, path: Path) -> str:
     name = getattr(error, "sqlite_errorname", "")
     if name.startswith("SQLITE_NOTADB"):
         return "it is not a store of fedperf, name another file"
     if name.startswith("SQLITE_CORRUPT"):
         return "the file is damaged, restore a backup or save what `sqlite3 FILE .recover` finds"
-    if name.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM")):
-        return "the directory must exist and be writable, together with the file"
+    if name.startswith(_DENIED):
+        return (
+            "this home is read-only, make it writable or choose another --home"
+            if is_read_only(path)
+            else "the directory must exist and be writable, together with the file"
+        )
     if name.startswith(_BUSY):
         return f"another process kept it locked for {BUSY_SECONDS:g} s, try again when it is done"
     if name.startswith("SQLITE_FULL"):

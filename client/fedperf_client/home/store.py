@@ -36,6 +36,7 @@ from fedperf_client.home.execution_rows import (
 from fedperf_client.home.selection import CONDITION, EVERYTHING, PLATFORM_FUNCTION, Selection
 from fedperf_client.home.sqlite_file import (
     clear_errors,
+    is_read_only,
     open_database,
     open_unchanged,
     transaction,
@@ -108,9 +109,14 @@ class StoreCounts:
 class ExecutionStore(Closing):
     """Executions of one organization; one object per thread, any number of processes."""
 
-    def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
+    def __init__(
+        self, connection: sqlite3.Connection, path: Path, *, is_unchanged: bool = False
+    ) -> None:
+        connection.row_factory = sqlite3.Row
+        connection.create_function(PLATFORM_FUNCTION, 2, runs_on, deterministic=True)
         self._connection = connection
         self._path = path
+        self._is_unchanged = is_unchanged
 
     @classmethod
     def open(cls, path: Path) -> Self:
@@ -119,7 +125,7 @@ class ExecutionStore(Closing):
         Raises:
             StorageError: the file cannot be read or written, is not a store, or is newer.
         """
-        return cls._over(open_database(path, lambda opened: check_or_create(opened, path)), path)
+        return cls(open_database(path, lambda opened: check_or_create(opened, path)), path)
 
     @classmethod
     def open_unchanged(cls, path: Path) -> Self:
@@ -128,27 +134,23 @@ class ExecutionStore(Closing):
         Raises:
             StorageError: the file cannot be read, is not a store, or not of the present schema.
         """
-        return cls._over(open_unchanged(path, lambda opened: check_present(opened, path)), path)
+        return cls(open_unchanged(path, lambda o: check_present(o, path)), path, is_unchanged=True)
 
     @classmethod
-    def _over(cls, connection: sqlite3.Connection, path: Path) -> Self:
-        connection.row_factory = sqlite3.Row
-        connection.create_function(PLATFORM_FUNCTION, 2, runs_on, deterministic=True)
-        return cls(connection, path)
+    def open_to_read(cls, path: Path) -> Self:
+        """Open the store as `open` does, or as `open_unchanged` where the home is read-only."""
+        return cls.open_unchanged(path) if is_read_only(path) else cls.open(path)
 
     def close(self) -> None:
         """Close the file; closing twice is harmless."""
         self._connection.close()
 
     def add(self, executions: Iterable[Execution], encoder: segments.Encoder | None = None) -> int:
-        """Store the executions, all or none; ids that are stored already are left alone.
+        """Store executions, all or none, and return how many were new; known ids are left alone.
 
         Args:
             executions: any number.
             encoder: of the columns that are kept with them; without one, `columns` adds them.
-
-        Returns:
-            How many were new.
 
         Raises:
             InvalidExecutionError: a value does not fit the store; nothing was stored.
@@ -235,9 +237,8 @@ class ExecutionStore(Closing):
     def workloads(self) -> tuple[str, ...]:
         """Names of all workloads, sorted."""
         with clear_errors(self._path):
-            found = self._connection.execute(
-                "SELECT DISTINCT workload FROM execution ORDER BY workload"
-            ).fetchall()
+            query = "SELECT DISTINCT workload FROM execution ORDER BY workload"
+            found = self._connection.execute(query).fetchall()
         return tuple(str(name) for (name,) in found)
 
     def newest(self, count: int, selection: Selection = EVERYTHING) -> tuple[Execution, ...]:
@@ -251,8 +252,8 @@ class ExecutionStore(Closing):
     def count(self, selection: Selection = EVERYTHING) -> int:
         """How many executions a selection has."""
         with clear_errors(self._path):
-            found = self._connection.execute(_COUNT_CHOSEN, selection.parameters).fetchone()
-        return int(found[0])
+            (found,) = self._connection.execute(_COUNT_CHOSEN, selection.parameters).fetchone()
+        return int(found)
 
     def ids(self, selection: Selection = EVERYTHING) -> tuple[str, ...]:
         """The ids of a selection, in the order of `finished_at`."""
@@ -314,13 +315,13 @@ class ExecutionStore(Closing):
     def columns(self, encoder: segments.Encoder, *, keep: bool = True) -> dict[str, NDArray[Any]]:
         """What the encoder makes of all executions, but `segments.WIDE`, in order of `NUMBER`.
 
-        What was not encoded yet is encoded now, and kept unless that is not wanted.
+        What was not encoded yet is encoded now, and kept unless that is not wanted or possible.
 
         Raises:
             StorageError: the file or a row of it cannot be read, or the file not written.
         """
         with clear_errors(self._path):
-            if keep:
+            if keep and not self._is_unchanged:
                 with transaction(self._connection):
                     segments.drop_others(self._connection, encoder.key)
             gaps = segments.gaps(self._connection, encoder.key)
@@ -333,13 +334,13 @@ class ExecutionStore(Closing):
         return {name: np.concatenate([each[name] for each in parts])[order] for name in parts[0]}
 
     def features(self, encoder: segments.Encoder, numbers: NDArray[np.int64]) -> NDArray[Any]:
-        """`segments.WIDE` of these, at least one, ascending, as `columns` kept it."""
+        """`segments.WIDE` of these, at least one, ascending; what `columns` did not keep anew."""
         with clear_errors(self._path):
-            parts = [
-                each[segments.WIDE][np.isin(each[segments.NUMBER], numbers, assume_unique=True)]
-                for each in segments.read(self._connection, encoder.key, wide=True)
-            ]
-        return np.concatenate(parts)
+            kept, parts = segments.wide_of(self._connection, encoder.key, numbers)
+        missing = np.setdiff1d(numbers, kept)
+        if len(missing):
+            parts.append(encoder(self.numbered(missing.tolist()))[segments.WIDE])
+        return np.concatenate(parts)[np.argsort(np.concatenate([kept, missing]))]
 
     def in_order(self) -> NDArray[np.int64]:
         """The number of every execution, in the order of `executions`."""
@@ -362,7 +363,7 @@ class ExecutionStore(Closing):
             numbers = [int(row["number"]) for row in found]
             last = numbers[-1] if len(found) == _PAGE_ROWS else end
             encoded = encoder([execution_of(tuple(row)[1:], self._path) for row in found])
-            if keep:
+            if keep and not self._is_unchanged:
                 with transaction(self._connection):
                     again = self._connection.execute(_SELECT_RANGE, (begin, last, _PAGE_ROWS))
                     if again.fetchall() == found:  # or else somebody deletes: next time
@@ -391,7 +392,6 @@ class ExecutionStore(Closing):
         self, after: tuple[int, str], chosen: Mapping[str, str | int | None]
     ) -> list[sqlite3.Row]:
         place = {"after_time": after[0], "after_id": after[1], "limit": _PAGE_ROWS}
-        parameters = {**chosen, **place}
         query = _SELECT if chosen["workload"] is None else _SELECT_WORKLOAD
         with clear_errors(self._path):
-            return self._connection.execute(query, parameters).fetchall()
+            return self._connection.execute(query, {**chosen, **place}).fetchall()

@@ -1,4 +1,7 @@
-"""The one style of HTML pages for people, and their tables; a page fetches nothing."""
+"""The one style of HTML pages for people, and their tables; a page fetches nothing.
+
+On a phone a chart keeps its size, so that its words can be read, and its card scrolls.
+"""
 
 from collections.abc import Iterable
 from html import escape
@@ -40,6 +43,14 @@ code { font:13px ui-monospace,Menlo,Consolas,monospace; background:#f2f4f7;
 .scroll th { position:sticky; top:0; background:#fff; }
 th.wide { text-align:left; }
 td.wide { white-space:normal; text-align:left; min-width:260px; }
+.grid > .card { min-width:0; }
+@media (max-width:480px) {
+  main { padding:20px 12px 40px; }
+  h1 { font-size:23px; }
+  .card { padding:14px; }
+  td, th { padding:6px 4px; }
+  svg { max-width:none; }
+}
 """
 
 

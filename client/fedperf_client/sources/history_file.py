@@ -182,8 +182,8 @@ def _batches(path: Path) -> "Iterator[pyarrow.RecordBatch]":
             raise InvalidInputError(
                 f"{path} is not a history of fedperf: it lacks the columns {', '.join(missing)}"
             )
-        wanted = (*COLUMNS, *ORIGIN_COLUMNS, *START_COLUMNS, *SIZE_COLUMNS, *NAME_COLUMNS)
-        wanted = (*wanted, SECONDS_COLUMN)
+        known = (*COLUMNS, *ORIGIN_COLUMNS, *START_COLUMNS, *SIZE_COLUMNS, *NAME_COLUMNS)
+        wanted = {*known, SECONDS_COLUMN}
         there = [name for name in file.schema_arrow.names if name in wanted]
         batches = file.iter_batches(_BATCH_ROWS, columns=there)
         while True:

@@ -12,11 +12,13 @@ import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Annotated, get_args, get_type_hints
 
 import typer
-from click import BadParameter, MissingParameter, ParamType
+from click import Argument, BadParameter, MissingParameter, NoSuchCommand, ParamType
 from typer.core import TyperGroup
+from typer.models import ArgumentInfo
 
 from fedperf_shared.errors import FedperfError, InvalidInputError
 
@@ -38,6 +40,9 @@ READABLE = 10
 
 SHORT = 16
 """Characters of a value that is hard to read in two lines, such as a date or a duration."""
+
+_CLOSE = 0.75
+"""Share of letters that two names have in common where one may be a slip for the other."""
 
 _COMPARED = "fingerprint"
 """The column of values that people compare letter by letter."""
@@ -127,20 +132,54 @@ class ProgramCommands(TyperGroup):
         if command is not None and command.help:
             paragraphs = command.help.split("\n\n")
             command.help = "\n\n".join(" ".join(each.split()) for each in paragraphs)
+        if command is not None:
+            _restore_help(command)
         return command
 
+    def resolve_command(
+        self, ctx: "Context", args: list[str]
+    ) -> "tuple[str | None, Command | None, list[str]]":
+        """The command that the words begin with, and the words that are left for it.
+
+        Raises:
+            NoSuchCommand: there is none; those with a name that is hard to tell apart are named.
+        """
+        try:
+            return super().resolve_command(ctx, args)
+        except NoSuchCommand as error:
+            typed = error.command_name
+            close = get_close_matches(typed, self.commands, cutoff=_CLOSE)
+            raise NoSuchCommand(typed, possibilities=close, ctx=ctx) from None
+
     def invoke(self, ctx: "Context") -> object:
-        """Run the command that was asked for.
+        """Run the command that was asked for; an interrupt says how to go on.
 
         Raises:
             WrongValueError: one of its options cannot have the value that was given.
         """
         try:
             return super().invoke(ctx)
+        except KeyboardInterrupt:
+            # Without its words, which may be many files of a pattern, or an invitation.
+            again = f"{ctx.command_path} {ctx.invoked_subcommand or ''}".strip()
+            print(f"stopped; to go on, call {again} again as before", file=sys.stderr)
+            raise typer.Exit(INTERRUPTED) from None
         except BadParameter as error:
             if error.param is None or isinstance(error, MissingParameter):
                 raise
             raise WrongValueError(error.format_message()) from error
+
+
+def _restore_help(command: "Command") -> None:
+    """Give arguments the help that they were declared with.
+
+    Click from 8.5 on has help of arguments itself, and overwrites what typer up to 0.20 had set.
+    """
+    for each in command.params:
+        if isinstance(each, Argument) and each.help is None and command.callback is not None:
+            declared = get_type_hints(command.callback, include_extras=True)[str(each.name)]
+            found = (info.help for info in get_args(declared) if isinstance(info, ArgumentInfo))
+            each.help = next(found, None)
 
 
 def run(program: Callable[[], object]) -> None:

@@ -18,7 +18,15 @@ from fedperf_simulations.demo.summary import (
     OrganizationResult,
     YearResult,
 )
-from fedperf_simulations.demo.verdicts import factor, lines, noticed, runs, told
+from fedperf_simulations.demo.verdicts import (
+    SPREAD,
+    factor,
+    lines,
+    noticed,
+    of_five_seeds,
+    runs,
+    told,
+)
 
 _STYLE = """
 h3 { font-size:15px; margin:14px 0 4px; }
@@ -32,13 +40,9 @@ h3 { font-size:15px; margin:14px 0 4px; }
 .told.better { color:#067647; }
 .told.worse { color:#b42318; }
 .story ol { list-style:none; padding:0; }
-.grid > .card { min-width:0; }
 @media (max-width:480px) {
-  main { padding:20px 12px 40px; }
-  h1 { font-size:23px; }
-  .card { padding:14px; }
   .story { font-size:15px; }
-  td, th { padding:6px 4px; }
+  svg { max-width:100%; }
   .bar { grid-template-columns:94px 1fr 74px; font-size:14px; }
 }
 """
@@ -64,7 +68,8 @@ organizations learn in memory, three as programs. {summary.total_seconds:.0f} se
 <div class="grid">
 <section class="card"><h2>(a) A newcomer</h2>
 <p class="note">{escape(year.family.capitalize())} jobs on {escape(year.platform)}, both unknown to
-the start. By how much {told_by} predictions for workloads of nobody are off; x1.00 is perfect.</p>
+the start: the model that everybody begins with here. By how much {told_by} predictions for
+workloads of no organization are off; x1.00 is perfect. Intervals are {SPREAD}.</p>
 {"".join(map(_newcomer, year.newcomer))}
 <p class="note">The start that ships knows {escape(year.platform)} and {escape(year.family)} jobs,
 as it was trained on both; the one beside it is what a platform of yours would meet.</p></section>
@@ -99,7 +104,10 @@ def _newcomer(found: NewcomerResult) -> str:
     )
     widest = max(value or 1.0 for _, value, _ in bars)
     drawn = "".join(_bar(name, value, widest, kind) for name, value, kind in bars)
-    return f"<h3>{escape(runs(found))}</h3>{drawn}{_told('joined against the start', found.change)}"
+    return (
+        f"<h3>{escape(runs(found))}</h3>{drawn}{_told('joined against the start', found.change)}"
+        f'<p class="note">{escape(of_five_seeds(found.own_runs))}</p>'
+    )
 
 
 def _machine(found: MachineResult) -> str:

@@ -28,7 +28,14 @@ STOP_SECONDS = 15.0
 """How long a program may take to end after it was asked to."""
 
 _SETTINGS = {
+    # Sums in another order are other bits, and a training that goes another way: one thread, and
+    # vectors of one width on all machines that have them.
     "OMP_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "ATEN_CPU_CAPABILITY": "avx2",
+    "MKL_CBWR": "AVX2",
+    "ONEDNN_MAX_CPU_ISA": "AVX2",
     "PYTHONUNBUFFERED": "1",
     "NO_COLOR": "1",
     "FLWR_TELEMETRY_ENABLED": "0",

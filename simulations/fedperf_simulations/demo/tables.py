@@ -6,7 +6,15 @@ from rich.table import Table
 from rich.text import Text
 
 from fedperf_simulations.demo.summary import Change, DemoSummary, OrganizationResult, YearResult
-from fedperf_simulations.demo.verdicts import amount, factor, noticed, told
+from fedperf_simulations.demo.verdicts import (
+    SPREAD,
+    amount,
+    factor,
+    noticed,
+    of_five_seeds,
+    runs,
+    told,
+)
 
 
 def show_summary(summary: DemoSummary, console: Console) -> None:
@@ -17,6 +25,9 @@ def show_summary(summary: DemoSummary, console: Console) -> None:
         "off by a factor of[/]"
     )
     console.print(_newcomer_table(year))
+    console.print(Text(f"intervals are {SPREAD}"))
+    for each in year.newcomer:
+        console.print(Text(f"{runs(each)}, {of_five_seeds(each.own_runs)}"))
     console.print(Text(f"(b) {noticed(year)}; off by a factor of", style="bold"))
     console.print(_machines_table(year))
     console.print("[bold](c) what left, for how much[/]")

@@ -3,7 +3,11 @@
 A difference is only called one where its interval leaves out 0. Windows count from 1 here.
 """
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import orjson
 
 from fedperf_simulations.demo.summary import (
     Change,
@@ -13,6 +17,12 @@ from fedperf_simulations.demo.summary import (
     OrganizationResult,
     YearResult,
 )
+
+SPREAD = "over workloads, of this one training"
+"""What intervals of the demo are of; another training moves its errors by more."""
+
+FIVE_SEEDS = Path(__file__).with_name("five_seeds.json")
+"""What newcomers of five whole demos were off by, and the commit at which these ran."""
 
 
 def told(change: Change) -> str:
@@ -49,8 +59,25 @@ def newcomer(found: NewcomerResult) -> str:
     """The gain of joining with so many own runs, in words."""
     return (
         f"{runs(found)}: off by {factor(found.joined)} joined, {factor(found.start)} with the "
-        f"start: {told(found.change)}"
+        f"start: {told(found.change)} {SPREAD}"
     )
+
+
+def of_five_seeds(own_runs: int) -> str:
+    """What seeds 0 to 4 found, each with a training of its own, as means and ranges."""
+    every = orjson.loads(FIVE_SEEDS.read_bytes())["newcomers"]
+    found = [each for each in every if each["own_runs"] == own_runs]
+    joined, start = ([each[name] for each in found] for name in ("joined", "start"))
+    changes = [100 * (math.log(j) / math.log(s) - 1) for j, s in zip(joined, start, strict=True)]
+    return (
+        f"mean and range of seeds 0 to 4: {_range('x{:.2f}', joined)} joined, "
+        f"{_range('x{:.2f}', start)} with the start, {_range('{:+.0f} %', changes)} error"
+    )
+
+
+def _range(form: str, values: Sequence[float]) -> str:
+    mean, low, high = sum(values) / len(values), min(values), max(values)
+    return f"{form.format(mean)} ({form.format(low)} to {form.format(high)})"
 
 
 def noticed(year: YearResult) -> str:
@@ -61,15 +88,14 @@ def noticed(year: YearResult) -> str:
         return f"{came}: not noticed{alarms}"
     seen = year.noticed
     began = (
-        "no window left for an epoch"
+        "no window was left to learn it apart"
         if seen.epoch_window is None
-        else f"an epoch from window {seen.epoch_window + 1} on"
+        else f"from window {seen.epoch_window + 1} on (a new epoch) it is learnt apart"
     )
     return (
-        f"{came}, unannounced: reports of window {seen.window + 1} showed "
-        f"{factor(seen.factor)} the expected times on {' and '.join(seen.platforms)} "
-        f"({seen.organizations} of {year.organizations} members), "
-        f"{began}{alarms}"
+        f"{came}, unannounced: the noisy reports of window {seen.window + 1} gave it away, as jobs "
+        f"on {' and '.join(seen.platforms)} took {factor(seen.factor)} the time expected at "
+        f"{seen.organizations} of {year.organizations} members; {began}{alarms}"
     )
 
 

@@ -107,8 +107,8 @@ class YearView:
         spending = self.year.spending
         yield (
             f"together: epsilon {spending.spent:.4f} of {spending.budget.epsilon:g} at delta "
-            f"{spending.budget.delta:g} for one {UNIT} added or removed, "
-            f"{spending.spent_replace_one:.4f} for one replaced"
+            f"{spending.budget.delta:g} for one {UNIT} added or removed, which is what your "
+            f"policy promises; {spending.spent_replace_one:.4f} for one replaced"
         )
         unused = spending.slots - spending.made
         if unused > 0:

@@ -1,5 +1,6 @@
 """`fedperf`: documented, light at its start, and clear about bad input."""
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -28,7 +29,7 @@ from tests.unit.shared.console_programs import Ended, commands, contents, nothin
 
 HEAVY = ("torch", "flwr", "sdv", "pandas", "polars", "duckdb", "scipy", "sklearn", "lightgbm")
 COMMANDS = dict(commands(typer.main.get_command(cli.app)))
-SHOWS_NOTHING = {"daemon"}
+SHOWS_NOTHING = {"daemon", "leave"}
 
 
 def fedperf(home: Home, *arguments: object) -> Ended:
@@ -64,6 +65,15 @@ def test_every_command_has_help_and_json_where_it_shows_something(name: str) -> 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_is_on_the_engineers_page(name: str) -> None:
     assert f"fedperf {name}" in ENGINEER.read_text(encoding="utf-8")
+
+
+def test_leave_needs_no_home_and_says_what_to_do_instead_of_another_command(home: Home) -> None:
+    before = contents(home.directory)
+    for ended in (run(cli.main, "leave"), fedperf(home, "leave")):
+        assert (ended.code, ended.out) == (2, "")
+        assert "revoke" in ended.err
+        assert "Did you mean" not in ended.err
+    assert contents(home.directory) == before
 
 
 def test_exit_codes_are_in_the_help() -> None:
@@ -130,6 +140,19 @@ def test_a_second_init_with_the_same_options_says_that_the_home_exists(
     assert f"{home.directory} exists already" in ended.err
     assert "next:" not in ended.out
     assert contents(home.directory) == before
+
+
+def test_commands_that_only_look_work_in_a_home_that_cannot_be_written(
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fedperf(home, "ingest", write_jobs(tmp_path / "jobs.parquet"))
+    before = contents(home.directory)
+    monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK)  # root may write anywhere
+    asked = ("predict", "--execution", "execution-1")
+    for words in (("runs",), ("status",), ("models",), ("drift",), ("compare",), asked):
+        ended = fedperf(home, *words)
+        assert ended.code == 0, ended.err
+        assert contents(home.directory) == before, words
 
 
 def test_ingesting_twice_is_harmless(home: Home, tmp_path: Path) -> None:

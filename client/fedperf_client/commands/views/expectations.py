@@ -140,8 +140,10 @@ def tell_outlook(policy: "Policy", calendar: ExpectedCalendar, *, at: datetime) 
     ]
     show_rows(rows, json=False, empty="")
     typer.echo(
-        "expected error: factor by which the shared correction is off in a cell, averaged over "
-        "the period; 2.72 if nobody reports. Epsilon is for all releases of a period together."
+        "expected error: the factor by which what members share is off for a kind of job, in the "
+        "mean over the period: 1 is exact, 2.72 is what it is if nobody reports. It compares "
+        "policies; your own predictions, which own runs mend, are not meant. Epsilon is for all "
+        "releases of a period together."
     )
 
 

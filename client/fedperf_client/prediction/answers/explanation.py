@@ -3,6 +3,8 @@
 import math
 from collections.abc import Iterable
 
+import numpy as np
+
 from fedperf_client.prediction.mixture.intervals import HULL_MARGIN
 from fedperf_client.prediction.mixture.learner_weights import SMALLEST_WEIGHT, STACKED_FROM
 from fedperf_client.prediction.mixture.matched_folds import Asks
@@ -39,6 +41,21 @@ def lines_of(outcomes: Iterable[MixOutcome]) -> list[dict[str, object]]:
         }
         for row in rows_of(outcomes)
     ]
+
+
+def in_short(outcomes: Iterable[MixOutcome]) -> str | None:
+    """What a person can expect of answers, in one sentence; None where nothing ran yet."""
+    inside = [each for each in outcomes if each.kind is Asks.SEEN and len(each.errors)]
+    if not inside:
+        return None
+    _, group = np.unique(inside[0].groups, return_inverse=True)
+    errors = np.bincount(group, np.abs(inside[0].errors)) / np.bincount(group)
+    half, most = (math.exp(float(np.quantile(errors, share))) for share in (0.5, 0.9))
+    return (
+        "in short: asked about each workload as if it had never run here, but others like it, "
+        f"half of the answers are off by less than {half:.2f} times, nine of ten by less than "
+        f"{most:.2f} ({len(errors)} workloads); what ran before is answered from its own runs"
+    )
 
 
 def rules_of(outcomes: Iterable[MixOutcome]) -> list[str]:

@@ -9,6 +9,7 @@ executions and never leaves.
 """
 
 import hashlib
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -87,11 +88,13 @@ class KeptPredictor:
     def keep(self, replace_file: ReplaceFile) -> None:
         """Write the file again where more has been weighed or fitted since it was read.
 
+        In a home that can only be read it stays as it is, and the next command weighs again.
+
         Raises:
             StorageError: it cannot be written.
         """
         pieces = _pieces(self.predictor)
-        if pieces > self._written:
+        if pieces > self._written and os.access(self._path.parent, os.W_OK):
             content = encoded(self.predictor, self.clusters, self._digests)
             try:
                 replace_file(self._path, content)

@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from fedperf_client.advice.executor_sizes import (
+    SHARES,
     ExecutorAdvice,
     TooLittleMemoryError,
+    WholeTime,
     better_engine,
     executor_advice,
 )
@@ -157,6 +159,62 @@ def test_without_a_deadline_prices_decide_or_else_the_fastest() -> None:
     assert advised().best.executors == 8
     flat = executor_advice(ran(), by(lambda _: 50.0), core_seconds)
     assert flat.best.executors == 1  # more bring nothing
+
+
+def spread_by(
+    spreads: dict[int, float], exponent: float
+) -> Callable[[Sequence[SizedPlan]], list[Estimate]]:
+    """Estimates whose medians follow a power of the cores, and whose spreads do not."""
+
+    def estimates(questions: Sequence[SizedPlan]) -> list[Estimate]:
+        return [
+            Estimate.around(
+                math.log(50.0 * (32 / each.cluster.cores) ** exponent),
+                Student(spreads[each.cluster.cores], 1e6),
+                kind=Asks.SEEN,
+                level=0.9,
+                inside=True,
+            )
+            for each in questions
+        ]
+
+    return estimates
+
+
+@pytest.mark.parametrize("deadline", [115.0, 140.0, 180.0, 250.0])
+def test_more_executors_that_are_no_slower_keep_a_deadline_no_less_surely(deadline: float) -> None:
+    asked = spread_by({8: 0.01, 16: 0.02, 32: 0.3, 64: 0.9}, 0.1)
+    found = executor_advice(ran(), asked, core_seconds)
+    chances = [each.chance_within(deadline) for each in found.times]
+    assert chances == sorted(chances)
+    assert [each.p90_seconds for each in found.times] == sorted(
+        (each.p90_seconds for each in found.times), reverse=True
+    )
+    told = [asked([SizedPlan(chain_plan(), TODAY)])[0].seconds_at(share) for share in SHARES]
+    assert found.today.seconds == pytest.approx([10.0 + 2 * each for each in told])
+
+
+def test_more_executors_that_are_slower_by_the_model_stay_so() -> None:
+    asked = spread_by({8: 0.1, 16: 0.1, 32: 0.1, 64: 0.1}, -0.5)
+    chances = [
+        each.chance_within(115.0) for each in executor_advice(ran(), asked, core_seconds).times
+    ]
+    assert chances == sorted(chances, reverse=True)
+    assert (chances[0] > 0.9, chances[-1] < 0.1) == (True, True)
+
+
+def whole(kinship: float, *, times: float = 1.0) -> WholeTime:
+    """A time of which P25 and P75 are a fifth off its median, which is 100 s by `times`."""
+    seconds = tuple(100.0 * times * 1.44 ** (2 * (share - 0.5)) for share in SHARES)
+    return WholeTime(TODAY, 4, seconds, kinship, extrapolating=False, cost=times)
+
+
+def test_two_times_share_no_more_error_than_either_shares_with_others() -> None:
+    alone, both = whole(0.0, times=0.8), whole(0.9, times=0.8)
+    for first, second in ((alone, whole(0.9)), (both, whole(0.0))):
+        for chance in (first.chance_faster_than(second), first.chance_cheaper_than(second)):
+            assert chance == pytest.approx(alone.chance_faster_than(whole(0.0)))
+    assert both.chance_faster_than(whole(0.9)) > alone.chance_faster_than(whole(0.0)) + 0.05
 
 
 def test_where_no_difference_can_be_told_what_ran_is_kept_and_the_rival_is_named() -> None:
@@ -326,6 +384,12 @@ def test_of_an_application_the_last_run_counts_and_the_costliest_comes_first() -
     assert first.endswith("; the last of 2 runs")
     first, *_ = lines_of(advised(found[1]), None)
     assert "runs" not in first
+
+
+def test_shells_that_waited_for_their_user_do_not_come_before_what_works() -> None:
+    idle = ran(group="shell", wall_seconds=9000.0, beside_seconds=8990.0)
+    works = ran(group="nightly", wall_seconds=110.0, beside_seconds=10.0)
+    assert [each.group for each in newest_of_each([idle, works])] == ["nightly", "shell"]
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from fedperf_client.advice.presentation import (
     verdict,
     without_empty,
 )
-from fedperf_client.advice.turns import MeasuredChoice
+from fedperf_client.advice.turns import MeasuredChoice, runnable_rivals
 from fedperf_shared.execution import SizedPlan
 from fedperf_shared.workflow.graph import Plan, Workflow
 from tests.unit.client.advice.jobs import (
@@ -97,6 +97,16 @@ def test_one_of_two_plans_that_cannot_be_told_apart_is_advised_and_it_is_the_sim
     assert told.endswith("so take the simpler one") is is_open
     begins = "run it on polars, which is simpler; the fastest by prediction: duckdb ("
     assert headline(found).startswith(begins if is_open else "run it on duckdb (")
+    assert (found.advised is not found.choice) is is_open
+    assert found.advised in runnable_rivals(found, all_of_them=False) or not is_open
+    both = [MeasuredChoice(found.choice, 2.0), MeasuredChoice(found.advised, 1.0)]
+    lines = [*plan_lines(found), *measured_lines(both, found)]
+    chosen = {str(each["plan"]) for each in lines if "chosen" in str(each["plan"])}
+    assert chosen == {"polars (chosen)" if is_open else "chosen"}
+    if is_open:
+        assert outcome(both, found) == (
+            "the advised plan was the fastest; the next took 2.00 times as long"
+        )
 
 
 def test_a_plan_that_may_not_be_is_not_what_one_keeps() -> None:
@@ -199,11 +209,11 @@ SECONDS |= {PANDAS: 9.0}
 @pytest.mark.parametrize(
     ("measured", "says"),
     [
-        ((1.0, 1.5, 3.0), "the choice was the fastest; the next took 1.50 times as long"),
-        ((3.0, 2.0, 4.0), "polars was the fastest, 2 s; the choice took 1.50 times as long"),
-        ((1.0, None), "only the choice ended well"),
-        ((1.0,), "the choice ran alone"),
-        ((None, 1.0), "the choice did not end well: out of memory"),
+        ((1.0, 1.5, 3.0), "the advised plan was the fastest; the next took 1.50 times as long"),
+        ((3.0, 2.0, 4.0), "polars was the fastest, 2 s; the advised plan took 1.50 times as long"),
+        ((1.0, None), "only the advised plan ended well"),
+        ((1.0,), "the advised plan ran alone"),
+        ((None, 1.0), "the advised plan did not end well: out of memory"),
         ((None, None), "no plan ended well"),
     ],
 )

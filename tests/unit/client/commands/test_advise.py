@@ -208,7 +208,7 @@ def test_people_see_what_was_predicted_beside_what_was_measured(home: Home, data
     ended = fedperf(home, "advise", *asked, "--platforms", "duckdb", "--repeats", "1")
     assert ended.code == 0
     assert "predicted" in ended.out
-    assert ended.out.endswith("the choice ran alone\n")
+    assert ended.out.endswith("the advised plan ran alone\n")
 
 
 def test_a_fetched_model_gets_additive_costs_of_its_own(

@@ -54,7 +54,7 @@ def test_the_order_of_applications_and_their_runs_are_told(home: Home, logs: Pat
     assert " applications, in the order of" not in once
     (logs / "app-3").write_text(log.replace(name, "payroll"))
     lines = fedperf(home, "advise", logs).out.splitlines()
-    assert lines[0].startswith("2 of 2 applications, in the order of the core-hours of all their")
+    assert lines[0].startswith("2 of 2 applications, in the order of the core-hours in which")
     assert lines[1].endswith("; the last of 2 runs")
     assert next(each for each in lines if each.startswith("payroll")).endswith("of 4 cores")
     found = fedperf(home, "advise", logs, "--json", "--top", "1").json()

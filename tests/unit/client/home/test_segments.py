@@ -78,6 +78,21 @@ def test_who_only_looks_changes_nothing(store: ExecutionStore, counted: Counted)
     assert counted.seen == 4
 
 
+def test_a_store_that_is_only_read_encodes_what_is_missing_and_keeps_nothing(
+    store: ExecutionStore, counted: Counted, tmp_path: Path
+) -> None:
+    encoder = Encoder(b"one", counted)
+    store.add(some(0, 2), encoder)
+    store.add(some(4, 6))
+    with ExecutionStore.open_unchanged(tmp_path / "executions.sqlite") as reader:
+        for _ in range(2):
+            assert values(reader, encoder) == [0, 2, 4, 6]
+    other = Encoder(b"other", counted)
+    with ExecutionStore.open_unchanged(tmp_path / "executions.sqlite") as reader:
+        assert values(reader, other) == [0, 2, 4, 6]
+    assert store.columns(encoder, keep=False)["value"].tolist() == [0, 2, 4, 6]
+
+
 def test_nothing_is_kept_of_a_call_that_is_refused(store: ExecutionStore) -> None:
     def refuse(executions: Sequence[Execution]) -> dict[str, NDArray[Any]]:
         raise RuntimeError("killed")

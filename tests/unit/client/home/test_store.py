@@ -212,6 +212,25 @@ def test_an_older_store_is_not_brought_up_to_date_by_who_only_reads(path: Path) 
     assert contents(path.parent) == before
 
 
+@pytest.fixture
+def read_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no place be written, for whom the system asks; root may write anywhere."""
+    monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK)
+
+
+def test_store_in_a_read_only_home_is_read_and_says_so_to_who_writes(
+    path: Path, read_only: None
+) -> None:
+    with ExecutionStore.open(path) as store:
+        store.add([make_execution(1)])
+    before = contents(path.parent)
+    with ExecutionStore.open_to_read(path) as store:
+        assert [*store.executions()] == [make_execution(1)]
+        with pytest.raises(StorageError, match="this home is read-only"):
+            store.add([make_execution(2)])
+    assert contents(path.parent) == before
+
+
 def test_no_store_is_made_by_who_only_reads(path: Path) -> None:
     with pytest.raises(StorageError):
         ExecutionStore.open_unchanged(path)

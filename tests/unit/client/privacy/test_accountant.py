@@ -73,6 +73,13 @@ def test_reports_cost_what_the_exact_gaussian_curve_says_and_never_less(
     assert replaced - 1e-6 <= replace_one_epsilon(events, DELTA) <= replaced + 1e-3 * replaced
 
 
+@pytest.mark.parametrize("steps", [1, 2, 5])
+def test_every_step_of_an_update_counts_as_the_exact_gaussian_curve_says(steps: int) -> None:
+    event = event_of(update(10.0, q=1.0, steps=steps))  # all are drawn: no sampling
+    exact = exact_gaussian_epsilon(10.0 / math.sqrt(steps), 1.0, DELTA)
+    assert exact - 1e-6 <= epsilon([event], DELTA) <= exact + 1e-3 * max(1, exact)
+
+
 def test_nothing_released_costs_nothing() -> None:
     assert epsilon([], DELTA) == 0.0
 

@@ -1,5 +1,6 @@
 """The desk judges each window's candidate once, in the next window, and may be killed anywhere."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -20,7 +21,7 @@ from fedperf_server.state.epochs import Cause, declare
 from fedperf_server.state.registry import PromotionVerdict, UnknownVersionError, VersionStanding
 from fedperf_shared.exchange import SyntheticRow
 from fedperf_shared.execution import SizedPlan
-from fedperf_shared.releases.basis import CELLS
+from fedperf_shared.releases.basis import CELLS, cell_of
 from fedperf_shared.releases.period import Period, SlotTimes, Timetable, to_unix_ms
 from fedperf_shared.workflow.vocabulary import Platform
 from tests.fakes.rounds import newest_version
@@ -153,6 +154,19 @@ def test_what_a_candidate_changes_on_other_machines_than_the_catalogues_counts(
     verdict = look(database, START + 34 * DAY, predict=predict_elsewhere)
     assert verdict is not None
     assert verdict.promoted
+
+
+def test_a_gain_is_the_mean_over_a_cells_plans_and_counts_each_cell_once(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    anchors = [*PLANS, PLANS[0]]
+    monkeypatch.setattr(promotion, "anchors_of", lambda _: anchors)
+    plans = Counter(cell_of(each.plan).index for each in anchors)
+    assert {*plans.values()} == {1, 2}
+    add(database, 0.5, public_error=1.0, at=START + 11 * DAY)
+    verdict = look(database, START + 34 * DAY)
+    assert verdict is not None
+    assert verdict.gain == pytest.approx((2 * 0.5 - 0.5**2) * len(plans) / CELLS)
 
 
 def test_a_candidate_for_which_no_report_speaks_is_left_open(

@@ -89,6 +89,27 @@ def counted(
     print(many, since)
 
 
+@counting.command("wait")
+def waiting() -> None:
+    """Be interrupted."""
+    raise KeyboardInterrupt
+
+
+def test_an_interrupted_command_says_how_to_go_on() -> None:
+    ended = run(lambda: command_line.run(counting), "wait")
+    assert (ended.code, ended.out) == (command_line.INTERRUPTED, "")
+    [line] = ended.err.splitlines()
+    assert line.startswith("stopped; to go on, call ")
+    assert line.endswith("program wait again as before")
+
+
+@pytest.mark.parametrize(("typed", "times"), [("cuonted", 1), ("ended", 0), ("no", 0)])
+def test_a_command_that_there_is_not_names_a_close_one_once(typed: str, times: int) -> None:
+    ended = run(lambda: command_line.run(counting), typed)
+    assert ended.code == 2
+    assert ended.err.count("Did you mean") == ended.err.count("'counted'") == times
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [

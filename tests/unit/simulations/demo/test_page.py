@@ -9,6 +9,7 @@ from rich.console import Console
 from fedperf_simulations.demo.page import page, write_report
 from fedperf_simulations.demo.summary import KindLeft, LeftOut
 from fedperf_simulations.demo.tables import show_summary
+from fedperf_simulations.demo.verdicts import of_five_seeds
 from tests.unit.simulations.findings import ALDER, NOTICED, SUMMARY, YEAR
 
 EVIL = "<script>alert('&')</script>$x_1$"
@@ -24,6 +25,8 @@ def test_the_page_has_every_verdict_with_its_spread_and_every_figure_behind_it()
         assert figure in text
     assert "signal-to-noise: too few" in text
     assert text.count("<svg") == 1
+    for each in YEAR.newcomer:
+        assert of_five_seeds(each.own_runs) in text
 
 
 def test_what_got_worse_is_not_coloured_as_better() -> None:
@@ -73,7 +76,7 @@ def test_the_terminal_shows_a_line_for_each_finding(width: int) -> None:
     written = StringIO()
     show_summary(SUMMARY, Console(file=written, width=width))
     lines = written.getvalue().splitlines()
-    told = [line for line in lines if "%)" in line]
+    told = [line for line in lines if "error (" in line or "difference (" in line]
     assert len(told) == 4
     assert sum("31 % less error (25 to 36 %)" in line for line in told) == 2
     assert any("alder (large)" in line and "0.988 of 1 for a workload" in line for line in lines)

@@ -65,6 +65,12 @@ def test_of_several_steps_the_one_is_named_that_failed_by_itself(programs: Progr
         programs.together([lambda: list(programs.lines(waiting)), nested], at_once=2)
 
 
+def test_a_program_computes_in_one_thread_whatever_the_user_has_set(tmp_path: Path) -> None:
+    many = {"OMP_NUM_THREADS": "7", "MKL_NUM_THREADS": "7", "OPENBLAS_NUM_THREADS": "7"}
+    with Programs(tmp_path / "logs", {**os.environ, **many}) as programs:
+        assert programs.facts(python("import torch; print(torch.get_num_threads())")) == 1
+
+
 def test_what_is_no_json_fails_the_step(programs: Programs) -> None:
     with programs, pytest.raises(StepFailedError, match="no JSON"):
         programs.facts(python("print('hello')"))

@@ -2,10 +2,19 @@
 
 from dataclasses import replace
 
+import orjson
 import pytest
 
 from fedperf_simulations.demo.summary import Change
-from fedperf_simulations.demo.verdicts import amount, lines, noticed, told
+from fedperf_simulations.demo.verdicts import (
+    FIVE_SEEDS,
+    amount,
+    lines,
+    noticed,
+    of_five_seeds,
+    told,
+)
+from tests.pages import DOCS
 from tests.unit.simulations.findings import BETTER, NOTICED, SAME, SUMMARY, WORSE, YEAR
 
 
@@ -28,13 +37,14 @@ def test_every_finding_is_a_line_with_its_verdict() -> None:
     without, three, cap, half, whole, left = lines(SUMMARY)
     assert without == (
         "(a) A newcomer with no own runs: off by x1.61 joined, x1.95 with the start: "
-        "31 % less error (25 to 36 %)"
+        "31 % less error (25 to 36 %) over workloads, of this one training"
     )
     assert three.startswith("(a) A newcomer with 3 own runs: ")
-    assert three.endswith(": no difference (-3 to +5 %)")
+    assert three.endswith(": no difference (-3 to +5 %) over workloads, of this one training")
     assert cap == (
-        "(b) Half a core from window 4 of 8 on, unannounced: reports of window 5 showed x1.47 the "
-        "expected times on duckdb and pandas (10 of 10 members), an epoch from window 6 on"
+        "(b) Half a core from window 4 of 8 on, unannounced: the noisy reports of window 5 gave it "
+        "away, as jobs on duckdb and pandas took x1.47 the time expected at 10 of 10 members; from "
+        "window 6 on (a new epoch) it is learnt apart"
     )
     assert half == (
         "(b) On half a core: off by x1.51 before the cap, x1.37 at the end: "
@@ -50,8 +60,31 @@ def test_every_finding_is_a_line_with_its_verdict() -> None:
 def test_drift_that_nobody_noticed_is_called_so_and_false_alarms_are_counted() -> None:
     assert noticed(replace(YEAR, noticed=None)).endswith(": not noticed")
     late = replace(NOTICED, epoch_window=None)
-    assert noticed(replace(YEAR, noticed=late)).endswith("no window left for an epoch")
+    assert noticed(replace(YEAR, noticed=late)).endswith("no window was left to learn it apart")
     assert noticed(replace(YEAR, false_alarms=1)).endswith("; 1 false alarms before")
+
+
+def test_other_seeds_stand_beside_as_mean_and_range() -> None:
+    assert of_five_seeds(0) == (
+        "mean and range of seeds 0 to 4: x1.75 (x1.57 to x2.01) joined, "
+        "x2.07 (x1.60 to x2.58) with the start, -18 % (-33 % to +4 %) error"
+    )
+
+
+def test_what_five_seeds_found_is_what_the_page_of_results_says() -> None:
+    table = (DOCS / "results.md").read_text(encoding="utf-8").partition("## The demo")[2]
+    rows = [
+        [cell.strip() for cell in line.split("|")] for line in table.splitlines() if "|" in line
+    ]
+    said = {
+        (runs, row[2]): row[3:7] for runs, row in zip((0,) * 5 + (3,) * 5, rows[2:12], strict=True)
+    }
+    found = orjson.loads(FIVE_SEEDS.read_bytes())["newcomers"]
+    assert len(found) == 10
+    for each in found:
+        figures = (each[name] for name in ("alone", "start", "joined", "shipped"))
+        told = ["" if figure is None else f"{figure:.2f}" for figure in figures]
+        assert said[each["own_runs"], str(each["seed"])] == told
 
 
 def test_bytes_are_readable() -> None:

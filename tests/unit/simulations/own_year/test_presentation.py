@@ -76,8 +76,8 @@ def test_the_first_release_is_told_in_words_and_that_nothing_left() -> None:
 def test_costs_are_told_with_the_other_unit_beside_and_what_is_left_out() -> None:
     said = [*VIEW.costs()]
     assert said == [
-        "together: epsilon 0.9000 of 1 at delta 1e-05 for one workload added or removed, 1.9000 "
-        "for one replaced",
+        "together: epsilon 0.9000 of 1 at delta 1e-05 for one workload added or removed, which "
+        "is what your policy promises; 1.9000 for one replaced",
         "not planned: model update: too small",
     ]
     (row,) = VIEW.release_rows()

@@ -208,7 +208,18 @@ def _counts(summary: Summary) -> str:
         f'<p class="note">{TrialStatus.SKIPPED.value}: {count}, {escape(reason)}</p>'
         for reason, count in skipped.items()
     )
-    return _table(["status", "trials"], rows) + reasons
+    return _table(["status", "trials"], rows) + _noise_note(summary) + reasons
+
+
+def _noise_note(summary: Summary) -> str:
+    """What noisy trials are, and what it means where nothing else was measured."""
+    count = summary.statuses[TrialStatus.NOISY.value]
+    if not count:
+        return ""
+    what = "Noisy: other programs kept the machine busy; these trials count, but may be too long."
+    if summary.statuses[TrialStatus.OK.value]:
+        return f'<p class="note">{what}</p>'
+    return f'<p class="note">{what} All of them were: measure again on a quiet machine.</p>'
 
 
 def _budget(summary: Summary) -> str:

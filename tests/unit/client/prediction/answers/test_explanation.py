@@ -1,10 +1,11 @@
 """Explanations of mixes: who has which weight, and why."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
-from fedperf_client.prediction.answers.explanation import lines_of, rows_of, rules_of
+from fedperf_client.prediction.answers.explanation import in_short, lines_of, rows_of, rules_of
 from fedperf_client.prediction.mixture.learner_weights import STACKED_FROM
 from fedperf_client.prediction.mixture.matched_folds import Asks
 from fedperf_client.prediction.mixture.mixture import MixMember, MixOutcome
@@ -34,6 +35,20 @@ def test_every_member_is_told_with_its_weight_its_error_and_why() -> None:
     weights, errors = rules_of([outcome(STACKED_FROM - 1)])
     assert "weights fall with the error" in weights
     assert errors.startswith("error: how many times too long or too short")
+
+
+def test_what_to_expect_is_told_by_workload_in_one_sentence() -> None:
+    often = np.concatenate([np.zeros(50, np.int64), np.arange(1, 11)])  # one ran fifty times
+    errors = np.concatenate([np.full(50, 3.0), np.log(np.linspace(1.1, 2.0, 10))])
+    told = in_short(
+        [replace(outcome(60), errors=errors * [(-1) ** n for n in range(60)], groups=often)]
+    )
+    assert told is not None
+    assert (
+        "half of the answers are off by less than 1.60 times, nine of ten by less than 2.0" in told
+    )
+    assert "(11 workloads)" in told
+    assert in_short([outcome(0)]) is None
 
 
 def test_weights_that_were_fitted_together_are_told_as_such() -> None:

@@ -66,6 +66,12 @@ def test_the_hull_knows_sizes_cores_platforms_and_kinds(asked: SizedPlan, inside
     assert hull.contains(asked) is inside
 
 
+def test_hull_of_small_nodes_asked_about_a_large_one_does_not_contain_it() -> None:
+    hull = Hull.around([question(cluster=ClusterConfig(n, 2 * n, 2**33)) for n in (1, 4)])
+    assert hull.contains(question(cluster=ClusterConfig(4, 8, 2**33)))
+    assert not hull.contains(question(cluster=ClusterConfig(1, 8, 2**33)))
+
+
 def test_a_kind_and_a_platform_seen_apart_are_not_known_together() -> None:
     sort, join = OperatorKind.SORT, OperatorKind.JOIN
     hull = Hull.around([question(kind=sort), question(kind=join, platform=Platform.POLARS)])

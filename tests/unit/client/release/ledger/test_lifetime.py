@@ -85,12 +85,13 @@ def test_without_a_declared_lifetime_it_is_ten_periods_worth(tmp_path: Path) -> 
     assert record(tmp_path).promise == lifetime_of(BUDGET) == PrivacyBudget(10.0, BUDGET.delta)
 
 
+@pytest.mark.parametrize("days", [-100, 100])
 def test_periods_that_overlap_would_spend_two_budgets_at_once_and_are_refused(
-    tmp_path: Path,
+    tmp_path: Path, days: int
 ) -> None:
     begin(tmp_path, 0)
     moved = of_year(0)
-    period = replace(moved.timetable.period, start=START + timedelta(days=100))
+    period = replace(moved.timetable.period, start=START + timedelta(days=days))
     moved = replace(moved, timetable=replace(moved.timetable, period=period))
     with pytest.raises(PeriodOverlapsError, match="overlaps with the one from 2027-01-01"):
         PrivacyLedger.create(tmp_path / "other.sqlite", BUDGET, moved)

@@ -185,6 +185,22 @@ def test_what_the_charts_leave_out_is_said(tmp_path: Path, monkeypatch: pytest.M
     assert "At most 1 values of rows are drawn" in page
 
 
+@pytest.mark.parametrize(("noisy", "said"), [(0, (0, 0)), (1, (1, 0)), (4, (1, 1))])
+def test_noisy_trials_are_explained_and_more_so_where_there_are_no_others(
+    tmp_path: Path, noisy: int, said: tuple[int, int]
+) -> None:
+    found = hostile_summary(tmp_path)
+    trials = list(found.trials)
+    for place in range(noisy):
+        outcome = trials[place].outcome
+        assert outcome is not None
+        trials[place] = replace(
+            trials[place], outcome=replace(outcome, status=TrialStatus.NOISY, reason="others")
+        )
+    page, _, _ = results(tmp_path, replace(found, trials=tuple(trials)))
+    assert (page.count("may be too long"), page.count("on a quiet machine")) == said
+
+
 def test_a_campaign_of_nothing_has_a_report(tmp_path: Path) -> None:
     campaign = make_campaign(tmp_path)
     summary = summarize(campaign, [], [], CampaignEnd("it was stopped", True, ()))
