@@ -27,11 +27,8 @@ from fedperf_client.home.prices import PriceList
 from fedperf_client.sources.spark.application import Application
 from fedperf_shared.execution import ClusterConfig
 
-LEAST_SHARE = 0.05
-"""Of a job's time: two runs of one job differ by as much."""
-
-LEAST_SECONDS = 0.2
-"""Nobody waits for less."""
+LEAST_SHARE = 0.05  # Of a job's time: two runs of one job differ by as much
+LEAST_SECONDS = 0.2  # nobody waits for less
 
 Rule = Callable[[JobFacts], Iterable[JobFinding]]
 
@@ -48,37 +45,24 @@ RULES: tuple[Rule, ...] = (
     dropped_events,
 )
 
-WHOLE = "application"
-"""Label of what is found about an application as a whole."""
+WHOLE = "application"  # label of what is found about an application as a whole
 
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """One job, or an application as a whole, and what is wrong with it.
+    """One job, or an application as a whole, and what is wrong with it."""
 
-    Attributes:
-        log: name of the file or directory that tells it; local text.
-        application, label, description: which job it is; local text.
-        started_at: milliseconds since 1970.
-        seconds: that it took, without what it waited for its first executor.
-        waited_seconds: for that.
-        cores: that it had.
-        cluster: its executors; None where none is known.
-        findings: the one with most at stake first; at least one.
-        cost: of the job, in money where prices are known, else in core-seconds.
-    """
-
-    log: str
-    application: str
+    log: str  # name of the file or directory that tells it; local text
+    application: str  # application, label, description: which job it is; local text
     label: str
     description: str
-    started_at: int
-    seconds: float
-    cores: int
-    cluster: ClusterConfig | None
-    findings: tuple[JobFinding, ...]
-    cost: float
-    waited_seconds: float = 0.0
+    started_at: int  # milliseconds since 1970
+    seconds: float  # that it took, without what it waited for its first executor
+    cores: int  # that it had
+    cluster: ClusterConfig | None  # its executors; None where none is known
+    findings: tuple[JobFinding, ...]  # the one with most at stake first; at least one
+    cost: float  # of the job, in money where prices are known, else in core-seconds
+    waited_seconds: float = 0.0  # for that
 
     def at_stake(self, finding: JobFinding) -> float:
         """The part of its cost that a finding is about, at most."""
@@ -138,23 +122,14 @@ def diagnosed_whole(whole: Application, log: str, prices: PriceList | None) -> D
 
 @dataclass(slots=True)
 class Ranking:
-    """The jobs with most at stake among all that were added, `most` of them.
+    """The jobs with most at stake among all that were added, `most` of them."""
 
-    Attributes:
-        most: that are kept.
-        jobs: that were added, with findings or without.
-        without_tasks: of these, that ran no task, such as commands of the catalogue.
-        seconds: that all of them took.
-        with_findings: how many have some.
-        applications: that have one as a whole.
-    """
-
-    most: int
-    jobs: int = 0
-    without_tasks: int = 0
-    seconds: float = 0.0
-    with_findings: int = 0
-    applications: int = 0
+    most: int  # that are kept
+    jobs: int = 0  # that were added, with findings or without
+    without_tasks: int = 0  # of these, that ran no task, such as commands of the catalogue
+    seconds: float = 0.0  # that all of them took
+    with_findings: int = 0  # how many have some
+    applications: int = 0  # that have one as a whole
     _kept: list[tuple[float, float, int, Diagnosis]] = field(default_factory=list)
     _numbers: "count[int]" = field(default_factory=count)
 

@@ -32,26 +32,17 @@ class Symptom(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class JobFinding:
-    """What a rule found.
+    """What a rule found."""
 
-    Attributes:
-        symptom: what it is about.
-        place: the stage, or the job as a whole.
-        seconds: of the job's time that are at stake, at most.
-        evidence: figures of the log, for people who look them up there.
-        advice: what would change it.
-        conf: the same as settings, each like `spark.sql.shuffle.partitions=400`.
-        figures: those of the evidence, for programs.
-        share: of the job's cost that is at stake, where that is another than of its time.
-    """
-
-    symptom: Symptom
-    place: str
-    seconds: float
-    evidence: str
-    advice: str
-    conf: tuple[str, ...] = ()
+    symptom: Symptom  # what it is about
+    place: str  # the stage, or the job as a whole
+    seconds: float  # of the job's time that are at stake, at most
+    evidence: str  # figures of the log, for people who look them up there
+    advice: str  # what would change it
+    conf: tuple[str, ...] = ()  # the same as settings, each like `spark.sql.shuffle.partitions=400`
+    # those of the evidence, for programs
     figures: Mapping[str, float | str] = field(default_factory=dict)
+    # of the job's cost that is at stake, where that is another than of its time
     share: float | None = None
 
     def __post_init__(self) -> None:

@@ -36,20 +36,13 @@ _OVERLAP = 0.05
 
 @dataclass(frozen=True, slots=True)
 class LostAttempt:
-    """An attempt at a task that did not succeed; it took its place all the same.
+    """An attempt at a task that did not succeed; it took its place all the same."""
 
-    Attributes:
-        stage: of it.
-        executor: with its host, where it ran; empty where that is unknown.
-        launched, finished: as the driver saw it.
-        reason: why it ended.
-    """
-
-    stage: int
-    executor: tuple[str, str]
-    launched: int
+    stage: int  # of it
+    executor: tuple[str, str]  # with its host, where it ran; empty where that is unknown
+    launched: int  # launched, finished: as the driver saw it
     finished: int
-    reason: EndReason
+    reason: EndReason  # why it ended
 
     @property
     def duration(self) -> int:
@@ -59,20 +52,13 @@ class LostAttempt:
 
 @dataclass(frozen=True, slots=True)
 class TaskColumns:
-    """The tasks of a stage that succeeded, one entry each.
+    """The tasks of a stage that succeeded, one entry each."""
 
-    Attributes:
-        launched, finished: as the driver saw them.
-        executor: its number among `Names.executors`; -1 where that is unknown.
-        run: time in the task's own code.
-        read_bytes, read_rows: from files and from shuffles.
-    """
-
-    launched: Longs
+    launched: Longs  # launched, finished: as the driver saw them
     finished: Longs
-    executor: Longs
-    run: Longs
-    read_bytes: Longs
+    executor: Longs  # its number among `Names.executors`; -1 where that is unknown
+    run: Longs  # time in the task's own code
+    read_bytes: Longs  # read_bytes, read_rows: from files and from shuffles
     read_rows: Longs
 
     def __len__(self) -> int:
@@ -81,13 +67,9 @@ class TaskColumns:
 
 @dataclass(kw_only=True)
 class StageFacts(StageAttempt):
-    """An attempt at a stage of which the log was read.
+    """An attempt at a stage of which the log was read."""
 
-    Attributes:
-        names: of executors and reasons.
-    """
-
-    names: Names
+    names: Names  # of executors and reasons
 
     @classmethod
     def of(cls, stage: StageAttempt, names: Names) -> "StageFacts":
@@ -184,35 +166,22 @@ class StageFacts(StageAttempt):
 
 @dataclass(frozen=True, slots=True)
 class Broadcast:
-    """One table that was sent to all.
+    """One table that was sent to all."""
 
-    Attributes:
-        data_bytes: of it, as it is kept in memory.
-        build_time, send_time: milliseconds of the driver, once it had been collected.
-    """
-
-    data_bytes: int
-    build_time: int
+    data_bytes: int  # of it, as it is kept in memory
+    build_time: int  # build_time, send_time: milliseconds of the driver, once it had been collected
     send_time: int
 
 
 @dataclass(frozen=True)
 class JobFacts:
-    """One job of a log.
+    """One job of a log."""
 
-    Attributes:
-        query: what was read of it.
-        application: name and id of the application; local text.
-        settings: that it ran with.
-        attempts: at stages, in the order of their numbers.
-        removals: of executors of the application, so far.
-    """
-
-    query: SparkQuery
-    application: str
-    settings: SparkSettings
-    attempts: tuple[StageFacts, ...]
-    removals: tuple[Removal, ...]
+    query: SparkQuery  # what was read of it
+    application: str  # name and id of the application; local text
+    settings: SparkSettings  # that it ran with
+    attempts: tuple[StageFacts, ...]  # at stages, in the order of their numbers
+    removals: tuple[Removal, ...]  # of executors of the application, so far
 
     @classmethod
     def of(cls, query: SparkQuery, application: Application) -> "JobFacts":
@@ -237,8 +206,7 @@ class JobFacts:
     @property
     def description(self) -> str:
         """What the log says of it; local text."""
-        query = self.query
-        told = query.job_description or query.description or query.display_name
+        told = self.query.description or self.query.display_name
         return " ".join(told.split())
 
     @property

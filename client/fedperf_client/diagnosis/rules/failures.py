@@ -12,8 +12,7 @@ from fedperf_client.sources.spark.query import Interval
 from fedperf_client.sources.spark.settings import memory_setting
 from fedperf_client.text.durations import duration_text
 
-MOST_REASONS = 3
-"""That are named."""
+MOST_REASONS = 3  # that are named
 
 
 def failures(job: JobFacts) -> Iterator[JobFinding]:

@@ -11,11 +11,8 @@ from fedperf_client.sources.spark.settings import memory_setting
 from fedperf_client.text.durations import duration_text
 from fedperf_client.text.operator_tree import size_text
 
-ROOMY = 0.1
-"""Of an executor's memory: whose tasks hold less has enough of it for them."""
-
-MUCH = 0.1
-"""Of the time in tasks' code: from here on Spark's own interface shows a task in red."""
+ROOMY = 0.1  # Of an executor's memory: whose tasks hold less has enough of it for them
+MUCH = 0.1  # Of the time in tasks' code: from here on Spark's own interface shows a task in red
 
 
 def garbage_collection(job: JobFacts) -> Iterator[JobFinding]:

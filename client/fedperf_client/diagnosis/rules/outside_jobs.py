@@ -10,14 +10,9 @@ from fedperf_client.sources.spark.identity import is_interactive
 from fedperf_client.sources.spark.settings import SHUFFLE_TRACKING, SparkSettings
 from fedperf_client.text.durations import duration_text
 
-MUCH = 0.2
-"""Of an application's time: every one has some, before its first job and between others."""
-
-LEAST_SECONDS = 5.0
-"""Below this an application is short, and most of that is its start."""
-
-IDLE_TIMEOUT = 60
-"""Seconds after which Spark gives an idle executor back, where nobody set it."""
+MUCH = 0.2  # Of an application's time: every one has some, before its first job and between others
+LEAST_SECONDS = 5.0  # below this an application is short, and most of that is its start
+IDLE_TIMEOUT = 60  # seconds after which Spark gives an idle executor back, where nobody set it
 
 
 def outside_jobs(whole: Application, cores: int) -> JobFinding | None:

@@ -12,14 +12,9 @@ from fedperf_client.sources.spark.fields import MIB
 from fedperf_client.text.durations import duration_text
 from fedperf_client.text.operator_tree import size_text
 
-MUCH = 0.1
-"""Of the time in tasks' code, as for garbage collection."""
-
-GROWS = 2.0
-"""Times the rows that were read: a stage that only joins to keys adds none."""
-
-LEAST_BYTES = 128 * MIB
-"""A shuffle below this fits into one partition of the usual size."""
+MUCH = 0.1  # Of the time in tasks' code, as for garbage collection
+GROWS = 2.0  # times the rows that were read: a stage that only joins to keys adds none
+LEAST_BYTES = 128 * MIB  # A shuffle below this fits into one partition of the usual size
 
 
 def shuffles(job: JobFacts) -> Iterator[JobFinding]:

@@ -14,17 +14,10 @@ from fedperf_client.sources.spark.settings import SparkSettings
 from fedperf_client.text.durations import duration_text
 from fedperf_client.text.operator_tree import size_text
 
-WORTH_BYTES = MIB
-"""That a task should read: what Spark itself merges partitions up to."""
-
-TINY_MILLISECONDS = 100.0
-"""Below this most of a task that reads nothing is its own start."""
-
-MUCH_WORK_MILLISECONDS = 500.0
-"""In the code of most tasks: whatever they read, that is no start."""
-
-WAVES = 2
-"""Fewer tasks per slot are no excess."""
+WORTH_BYTES = MIB  # that a task should read: what Spark itself merges partitions up to
+TINY_MILLISECONDS = 100.0  # below this most of a task that reads nothing is its own start
+MUCH_WORK_MILLISECONDS = 500.0  # in the code of most tasks: whatever they read, that is no start
+WAVES = 2  # fewer tasks per slot are no excess
 
 _LISTING = "Listing leaf files"
 

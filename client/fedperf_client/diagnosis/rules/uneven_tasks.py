@@ -17,8 +17,7 @@ from fedperf_client.sources.spark.settings import SKEW_JOINS
 from fedperf_client.text.durations import duration_text
 from fedperf_client.text.operator_tree import size_text
 
-MUCH = 2.0
-"""A task is unlike others at twice the median: below, a second wave would cost as much."""
+MUCH = 2.0  # A task is unlike others at twice the median: below, a second wave would cost as much
 
 FEW = 0.25
 """Of the tasks, that may be slow: speculation begins when three quarters have ended. Where more

@@ -58,22 +58,16 @@ _NODE_TYPES = (
     "spark.databricks.clusterUsageTags.clusterNodeType",
 )
 
-MOST_GAPS = 3
-"""Times without a query or job that are remembered, the longest."""
+MOST_GAPS = 3  # times without a query or job that are remembered, the longest
 
 
 @dataclass(slots=True)
 class Gaps:
-    """Times of an application in which no query and no job ran.
+    """Times of an application in which no query and no job ran."""
 
-    Attributes:
-        milliseconds: of all together.
-        core_milliseconds: that executors were there meanwhile, times their cores.
-        longest: the longest of them, the shortest of these first.
-    """
-
-    milliseconds: int = 0
-    core_milliseconds: float = 0.0
+    milliseconds: int = 0  # of all together
+    core_milliseconds: float = 0.0  # that executors were there meanwhile, times their cores
+    # the longest of them, the shortest of these first
     longest: list[tuple[int, Interval]] = field(default_factory=list)
 
     def add(self, start: int, end: int, executors: Executors) -> None:
@@ -89,25 +83,15 @@ class Gaps:
 
 @dataclass(slots=True)
 class Application:
-    """An application, as far as its log was read.
+    """An application, as far as its log was read."""
 
-    Attributes:
-        is_partial: a part of its log is missing.
-        executors: those that it had.
-        gaps: times in which none of its queries and jobs ran.
-        settings: that it was started with.
-        submitted_at: None where the log does not tell.
-        stopped_at: likewise; the last moment of the log where that stops before.
-        latest: the last moment that was told.
-    """
-
-    is_partial: bool = False
-    executors: Executors = field(default_factory=Executors)
-    gaps: Gaps = field(default_factory=Gaps)
-    settings: SparkSettings = field(default_factory=SparkSettings)
-    submitted_at: int | None = None
-    stopped_at: int | None = None
-    latest: int = 0
+    is_partial: bool = False  # a part of its log is missing
+    executors: Executors = field(default_factory=Executors)  # those that it had
+    gaps: Gaps = field(default_factory=Gaps)  # times in which none of its queries and jobs ran
+    settings: SparkSettings = field(default_factory=SparkSettings)  # that it was started with
+    submitted_at: int | None = None  # None where the log does not tell
+    stopped_at: int | None = None  # likewise; the last moment of the log where that stops before
+    latest: int = 0  # the last moment that was told
     _version: str = ""
     _vendor: str = "spark"
     _name: str = ""

@@ -18,6 +18,7 @@ from fedperf_client.sources.spark.fields import (
     integer,
     mapping,
     milliseconds,
+    part,
     size_bytes,
     text,
 )
@@ -25,26 +26,13 @@ from fedperf_client.sources.spark.tasks import first_lines
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import ClusterConfig
 
-DEFAULT_MEMORY_BYTES = 1024 * MIB
-"""Spark's default for an executor (spark.executor.memory)."""
-
-UNIFIED_SHARE = 0.6
-"""Of an executor's memory that its block manager counts (spark.memory.fraction)."""
-
-MAX_EXECUTORS = 5_000
-"""Executors remembered; of more the oldest that ended are forgotten."""
-
-MAX_CORES = 100_000
-"""Of one executor; one that claims more is not believed."""
-
-MAX_RESOURCES = 20
-"""Kinds of them that are told apart beside cores, such as GPUs."""
-
-MAX_REMOVALS = 1_000
-"""Of executors, that are remembered with their reason; of more the newest."""
-
-CLOCKS_APART = 60_000
-"""Milliseconds; events are told within a second or so of their time."""
+DEFAULT_MEMORY_BYTES = 1024 * MIB  # spark's default for an executor (spark.executor.memory)
+UNIFIED_SHARE = 0.6  # Of an executor's memory that its block manager counts (spark.memory.fraction)
+MAX_EXECUTORS = 5_000  # executors remembered; of more the oldest that ended are forgotten
+MAX_CORES = 100_000  # Of one executor; one that claims more is not believed
+MAX_RESOURCES = 20  # kinds of them that are told apart beside cores, such as GPUs
+MAX_REMOVALS = 1_000  # Of executors, that are remembered with their reason; of more the newest
+CLOCKS_APART = 60_000  # milliseconds; events are told within a second or so of their time
 
 DRIVER = "driver"
 
@@ -52,8 +40,7 @@ _LONGEST_NAME = 120
 _LOCAL = re.compile(r"local(?:\[(\d{1,6})(?:,\s*\w+)?\])?")
 _AMOUNT = re.compile(r"spark\.(task|executor)\.resource\.([\w-]{1,60})\.amount")
 
-Amounts = Mapping[str, float]
-"""Of resources by their names."""
+Amounts = Mapping[str, float]  # Of resources by their names
 
 
 class UnknownClusterError(InvalidInputError):
@@ -102,13 +89,9 @@ class _Executor:
 
 @dataclass(slots=True)
 class Executors:
-    """All executors of an application so far.
+    """All executors of an application so far."""
 
-    Attributes:
-        removals: of executors, the last of them.
-    """
-
-    removals: list[Removal] = field(default_factory=list)
+    removals: list[Removal] = field(default_factory=list)  # of executors, the last of them
     _gone: list[_Executor] = field(default_factory=list)
     _known: dict[str, _Executor] = field(default_factory=dict)
     _ended: list[_Executor] = field(default_factory=list)
@@ -138,7 +121,6 @@ class Executors:
     def resource_profile(self, event: Event) -> None:
         """Take the memory of a resource profile (MiB), and its other resources."""
         requests = mapping(event, "Executor Resource Requests")
-        of_task = event.get("Task Resource Requests")
         memory = [
             integer(mapping(requests, name), "Amount")
             for name in ("memory", "memoryOverhead", "offHeap")
@@ -148,7 +130,7 @@ class Executors:
             self._profiles[integer(event, "Resource Profile Id")] = _Profile(
                 sum(memory) * MIB,
                 _amounts(requests),
-                _amounts(of_task if isinstance(of_task, dict) else {}),
+                _amounts(part(event, "Task Resource Requests")),
             )
 
     def added(self, event: Event) -> None:
@@ -160,7 +142,6 @@ class Executors:
         memory = memory or self._configured.memory_bytes
         if identity == DRIVER:  # local mode: what executors would have tells nothing of it
             memory = 0
-        resources = info.get("Resources")
         found = _Executor(
             identity=identity,
             profile=profile,
@@ -168,7 +149,7 @@ class Executors:
             cores=integer(info, "Total Cores"),
             memory_bytes=memory or self._managed.get(identity, 0) or DEFAULT_MEMORY_BYTES,
             added_at=milliseconds(event, "Timestamp"),
-            resources=_addresses(resources if isinstance(resources, dict) else {}),
+            resources=_addresses(part(info, "Resources")),
         )
         if len(self._known) < MAX_EXECUTORS and 0 < found.cores <= MAX_CORES:
             self._known[identity] = found

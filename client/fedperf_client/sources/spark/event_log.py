@@ -63,15 +63,10 @@ _EMPTY = f"empty, so nothing can be read; {_UNLESS}"
 
 @dataclass(frozen=True, slots=True)
 class EventLog:
-    """The log of one application.
+    """The log of one application."""
 
-    Attributes:
-        files: in order.
-        is_partial: earlier events are gone.
-    """
-
-    files: tuple[FilePlace, ...]
-    is_partial: bool = False
+    files: tuple[FilePlace, ...]  # in order
+    is_partial: bool = False  # earlier events are gone
 
     @property
     def logs(self) -> tuple["EventLog", ...]:

@@ -10,8 +10,7 @@ Event = Mapping[str, object]
 
 MIB = 2**20
 
-_LATEST_MILLISECONDS = 4_102_444_800_000
-"""The year 2100."""
+_LATEST_MILLISECONDS = 4_102_444_800_000  # the year 2100
 
 _SIZE = re.compile(r"(\d{1,15})\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
 _UNITS = {"k": 2**10, "m": MIB, "g": 2**30, "t": 2**40}
@@ -60,6 +59,12 @@ def mapping(event: Event, name: str) -> Event:
     if isinstance(value, dict):
         return value
     raise MalformedEventError(name)
+
+
+def part(event: Event, name: str) -> Event:
+    """A JSON object; empty where there is none."""
+    value = event.get(name)
+    return value if isinstance(value, dict) else {}
 
 
 def sequence(event: Event, name: str) -> Sequence[object]:

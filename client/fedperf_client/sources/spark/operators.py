@@ -169,8 +169,7 @@ def _plain(name: str) -> str:
     return _ACCELERATED.sub("", name.strip()[:_LONGEST_NAME])
 
 
-_UNITS = {"timing": 1e-3, "nsTiming": 1e-9}
-"""Seconds of a counter's unit, by Spark's `metricType`."""
+_UNITS = {"timing": 1e-3, "nsTiming": 1e-9}  # seconds of a counter's unit, by Spark's `metricType`
 
 _NAMES = frozenset(
     {"duration", "scan time", "sort time", "time in aggregation build", "shuffle write time",
@@ -179,8 +178,7 @@ _NAMES = frozenset(
 )  # fmt: skip
 """Counters of time; an operator has one of them, or some that count different times."""
 
-Times = tuple[tuple[int, float], ...]
-"""Ids of counters of time, and the seconds of their units."""
+Times = tuple[tuple[int, float], ...]  # ids of counters of time, and the seconds of their units
 
 
 def times_of(node: Event) -> Times:

@@ -34,11 +34,8 @@ from fedperf_shared.workflow.vocabulary import (
     OperatorKind,
 )
 
-MAX_NODES = 4 * MAX_OPERATORS
-"""Nodes of a plan with all its wrappers; a larger one is refused."""
-
-MAX_ROUNDS = 8
-"""Passes over a plan in which rows follow from others; more never bring anything."""
+MAX_NODES = 4 * MAX_OPERATORS  # nodes of a plan with all its wrappers; a larger one is refused
+MAX_ROUNDS = 8  # passes over a plan in which rows follow from others; more never bring anything
 
 ROWS = ("number of output rows", "output rows", "rows output", "num output rows")
 MOVED_ROWS = ("shuffle records written", "records read")
@@ -58,8 +55,7 @@ KEEPS_WIDTH = frozenset(
 )  # fmt: skip
 GROUPS = frozenset({OperatorKind.AGGREGATE, OperatorKind.DISTINCT})
 
-Counters = Mapping[int, int]
-"""Values by the id of their counter (Spark's accumulators)."""
+Counters = Mapping[int, int]  # values by the id of their counter (Spark's accumulators)
 
 
 class PlanTooLargeError(InvalidInputError):
@@ -71,49 +67,30 @@ class PlanTooLargeError(InvalidInputError):
 
 @dataclass(frozen=True, slots=True)
 class PlanNode:
-    """One node of a physical plan.
+    """One node of a physical plan."""
 
-    Attributes:
-        kind: None for a layer that only wraps others.
-        identity: what is equal for the same node met twice (a result used again); empty where
-            nothing tells.
-        rows: ids of counters of its rows, best first.
-        sizes: ids of counters of its bytes, best first.
-        partitions: id of the counter of its partitions.
-        limit: rows that it lets through at most.
-        reads_exchange: it reads what the exchange below it wrote, in its own partitions.
-        sent: counters of a table that it hands to every task, as one partition, by their names.
-        code_steps: of code that runs for each row.
-        times: counters of its time.
-        children: positions of its children in the plan.
-    """
-
-    kind: OperatorKind | None
+    kind: OperatorKind | None  # None for a layer that only wraps others
+    # what is equal for the same node met twice (a result used again); empty where nothing tells
     identity: tuple[int, ...] = ()
-    rows: tuple[int, ...] = ()
-    sizes: tuple[int, ...] = ()
-    partitions: int | None = None
-    limit: float | None = None
-    reads_exchange: bool = False
+    rows: tuple[int, ...] = ()  # ids of counters of its rows, best first
+    sizes: tuple[int, ...] = ()  # ids of counters of its bytes, best first
+    partitions: int | None = None  # id of the counter of its partitions
+    limit: float | None = None  # rows that it lets through at most
+    reads_exchange: bool = False  # it reads what the exchange below it wrote, in its own partitions
+    # counters of a table that it hands to every task, as one partition, by their names
     sent: Mapping[str, int] | None = None
-    code_steps: int = 0
-    times: Times = ()
-    children: tuple[int, ...] = ()
+    code_steps: int = 0  # of code that runs for each row
+    times: Times = ()  # counters of its time
+    children: tuple[int, ...] = ()  # positions of its children in the plan
 
 
 @dataclass(frozen=True, slots=True)
 class PhysicalPlan:
-    """The nodes of a plan; the root is the first, children stand behind their parents.
+    """The nodes of a plan; the root is the first, children stand behind their parents."""
 
-    Attributes:
-        nodes: of it.
-        is_accelerated: another engine than Spark's own runs some of them.
-        runs_python: some of them do, beside the JVM.
-    """
-
-    nodes: tuple[PlanNode, ...] = ()
-    is_accelerated: bool = False
-    runs_python: bool = False
+    nodes: tuple[PlanNode, ...] = ()  # of it
+    is_accelerated: bool = False  # another engine than Spark's own runs some of them
+    runs_python: bool = False  # some of them do, beside the JVM
 
     @property
     def is_command(self) -> bool:

@@ -4,7 +4,14 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from fedperf_client.sources.spark.fields import Event, MalformedEventError, integer, objects, text
+from fedperf_client.sources.spark.fields import (
+    Event,
+    MalformedEventError,
+    integer,
+    milliseconds,
+    objects,
+    text,
+)
 from fedperf_client.sources.spark.plan import PhysicalPlan
 from fedperf_client.sources.spark.rdd import job_plan
 from fedperf_client.sources.spark.stage import StageRun, read_stage
@@ -13,8 +20,7 @@ from fedperf_shared.execution import ClusterConfig
 
 CUT = "its application ended before it"
 
-MAX_COUNTERS = 20_000
-"""Counters remembered for one query; of more the later ones are left out."""
+MAX_COUNTERS = 20_000  # counters remembered for one query; of more the later ones are left out
 
 CPU_NANOSECONDS = (
     "internal.metrics.executorCpuTime",
@@ -26,14 +32,12 @@ TOTALS = frozenset({*CPU_NANOSECONDS, READ_BYTES, WRITTEN_BYTES})
 """Spark's own counters of a stage, over all its tasks, that are looked at."""
 
 
-MAX_FAILURES = 20
-"""Of jobs and stages, whose texts are kept for one query."""
+MAX_FAILURES = 20  # Of jobs and stages, whose texts are kept for one query
 
 WHOLE = 0.95
 """Of the tasks that a stage announced: where less of them are told, Spark dropped events."""
 
-Interval = tuple[int, int]
-"""Two moments, in milliseconds since 1970."""
+Interval = tuple[int, int]  # two moments, in milliseconds since 1970
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,97 +51,57 @@ class Dropped:
 
 @dataclass(slots=True)
 class SparkQuery:
-    """What is known so far.
+    """What is known so far."""
 
-    Attributes:
-        number: of the query, or of the job, in its application.
-        started_at: milliseconds since 1970, as all moments here.
-        root: number of the query that it runs inside of, its own where it runs in none.
-        is_job: a job without a query.
-        is_start_told: the log says when it started.
-        plan: of the last event that brought one.
-        shape: of the first plan: what the optimizer changed since does not count.
-        description: what its people wrote about it, or where their code asked for it.
-        job_description: the same, of the last of its jobs that has one of its own.
-        call_site: of a job, where code asked for it.
-        display_name: of a job, what people know it by where nobody described it.
-        settings: that its session or its code set.
-        failure: what Spark said when it, or a job of it, failed.
-        failures: what Spark said of jobs and stages that failed, with their names; local texts.
-        ended_at: None while it runs.
-        ended_badly: whether its end names an error; None where it does not say (before Spark 3.4).
-        has_failed_jobs: a job of it failed, or was called off.
-        has_failed_tasks: tasks of it failed and were done again.
-        is_torn: an event of it is missing, or too few tasks of it are told.
-        was_alone: no other one of its application ran meanwhile.
-        is_given_up: its tasks were too many to be kept.
-        open_jobs: its jobs that still run.
-        stage_numbers: of all its jobs.
-        jobs: how many it had.
-        asked_at: when its first job was submitted; None where none was.
-        first_task_at: when its first task began, where that is told.
-        first_stage_at: when its first stage was submitted, where its start is not told.
-        last_stage_at: when the last of its stages, or of its jobs, was completed.
-        waited: from `asked_at` on, while no executor was there.
-        before: queries of its application that had done work when it began.
-        cluster: the executors from its first task on, a mean; None where none is known.
-        slots: tasks that these run at once; 0 where that is unknown.
-        counters: values of Spark's accumulators by id.
-        totals: sums of `TOTALS` over its stages.
-        stages: of a job, those that ended, by number.
-        attempts: at stages, by number and attempt.
-        names: that these attempts refer to.
-        dropped: the stage of which most tasks are not told, where events were dropped.
-        tasks: that its completed stages announced.
-        rdds: of all these stages, with their parents.
-        problem: why its plan cannot be used, empty otherwise.
-        counted_size: its `size` when that was last added to what is kept for all.
-        counted_tasks: ends of tasks that are kept for it.
-    """
-
-    number: int
-    started_at: int
-    root: int
-    is_job: bool = False
-    is_start_told: bool = True
-    plan: PhysicalPlan = field(default_factory=PhysicalPlan)
-    shape: str = ""
-    description: str = ""
-    job_description: str = ""
-    call_site: str = ""
-    display_name: str = ""
-    settings: dict[str, str] = field(default_factory=dict)
-    failure: str = ""
+    number: int  # of the query, or of the job, in its application
+    started_at: int  # milliseconds since 1970, as all moments here
+    root: int  # number of the query that it runs inside of, its own where it runs in none
+    is_job: bool = False  # a job without a query
+    is_start_told: bool = True  # the log says when it started
+    plan: PhysicalPlan = field(default_factory=PhysicalPlan)  # of the last event that brought one
+    shape: str = ""  # of the first plan: what the optimizer changed since does not count
+    description: str = ""  # what its people wrote about it, or where their code asked for it
+    call_site: str = ""  # of a job, where code asked for it
+    display_name: str = ""  # of a job, what people know it by where nobody described it
+    settings: dict[str, str] = field(default_factory=dict)  # that its session or its code set
+    failure: str = ""  # what Spark said when it, or a job of it, failed
+    # what Spark said of jobs and stages that failed, with their names; local texts
     failures: list[tuple[str, str]] = field(default_factory=list)
-    ended_at: int | None = None
+    ended_at: int | None = None  # None while it runs
+    # whether its end names an error; None where it does not say (before Spark 3.4)
     ended_badly: bool | None = None
-    has_failed_jobs: bool = False
-    has_failed_tasks: bool = False
-    is_torn: bool = False
-    was_alone: bool = True
-    is_given_up: bool = False
-    open_jobs: set[int] = field(default_factory=set)
-    stage_numbers: set[int] = field(default_factory=set)
-    jobs: int = 0
-    asked_at: int | None = None
-    first_task_at: int | None = None
+    has_failed_jobs: bool = False  # a job of it failed, or was called off
+    has_failed_tasks: bool = False  # tasks of it failed and were done again
+    is_torn: bool = False  # an event of it is missing, or too few tasks of it are told
+    was_alone: bool = True  # no other one of its application ran meanwhile
+    is_given_up: bool = False  # its tasks were too many to be kept
+    open_jobs: set[int] = field(default_factory=set)  # its jobs that still run
+    stage_numbers: set[int] = field(default_factory=set)  # of all its jobs
+    jobs: int = 0  # how many it had
+    asked_at: int | None = None  # when its first job was submitted; None where none was
+    first_task_at: int | None = None  # when its first task began, where that is told
+    # when its first stage was submitted, where its start is not told
     first_stage_at: int | None = None
-    last_stage_at: int | None = None
-    waited: Interval | None = None
-    before: int = 0
+    last_stage_at: int | None = None  # when the last of its stages, or of its jobs, was completed
+    waited: Interval | None = None  # from `asked_at` on, while no executor was there
+    before: int = 0  # queries of its application that had done work when it began
+    # the executors from its first task on, a mean; None where none is known
     cluster: ClusterConfig | None = None
-    slots: int = 0
-    counters: dict[int, int] = field(default_factory=dict)
-    totals: dict[str, int] = field(default_factory=dict)
+    slots: int = 0  # tasks that these run at once; 0 where that is unknown
+    counters: dict[int, int] = field(default_factory=dict)  # values of Spark's accumulators by id
+    totals: dict[str, int] = field(default_factory=dict)  # sums of `TOTALS` over its stages
+    # of a job, those that ended, by number
     stages: dict[int, StageRun] = field(default_factory=dict)
+    # at stages, by number and attempt
     attempts: dict[tuple[int, int], StageAttempt] = field(default_factory=dict)
-    names: Names = field(default_factory=Names)
+    names: Names = field(default_factory=Names)  # that these attempts refer to
+    # the stage of which most tasks are not told, where events were dropped
     dropped: Dropped | None = None
-    tasks: int = 0
-    rdds: int = 0
-    problem: str = ""
-    counted_size: int = 0
-    counted_tasks: int = 0
+    tasks: int = 0  # that its completed stages announced
+    rdds: int = 0  # of all these stages, with their parents
+    problem: str = ""  # why its plan cannot be used, empty otherwise
+    counted_size: int = 0  # its `size` when that was last added to what is kept for all
+    counted_tasks: int = 0  # ends of tasks that are kept for it
 
     def __str__(self) -> str:
         return f"{'job' if self.is_job else 'query'} {self.number}"
@@ -146,6 +110,12 @@ class SparkQuery:
         """It, or a part of it, failed."""
         if len(self.failures) < MAX_FAILURES:
             self.failures.append((what, first_lines(said)))
+
+    def task_began(self, info: Event) -> None:
+        """A task of it began, which may be the first."""
+        if "Launch Time" in info:
+            at, known = milliseconds(info, "Launch Time"), self.first_task_at
+            self.first_task_at = at if known is None else min(at, known)
 
     def take_stage(self, stage: Event) -> None:
         """Take the totals and counters of a stage that has ended."""

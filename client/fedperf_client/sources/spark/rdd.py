@@ -15,8 +15,7 @@ from fedperf_client.sources.spark.plan import MAX_NODES, PhysicalPlan, PlanNode,
 from fedperf_client.sources.spark.stage import StageRun
 from fedperf_shared.workflow.vocabulary import OperatorKind
 
-_Place = tuple[str, int]
-"""What an operator stands for, and the number of its RDD or stage."""
+_Place = tuple[str, int]  # what an operator stands for, and the number of its RDD or stage
 
 _RDD, _MOVED, _KEPT, _SINK = "rdd", "moved", "kept", "sink"
 _END: _Place = ("end", 0)

@@ -21,6 +21,7 @@ from fedperf_client.sources.spark.fields import (
     mapping,
     milliseconds,
     objects,
+    part,
     sequence,
     text,
 )
@@ -36,43 +37,27 @@ from fedperf_client.sources.spark.settings import kept
 from fedperf_client.sources.spark.stage import has_python
 from fedperf_client.sources.spark.tasks import CALLED_OFF, COLUMNS, Names, StageAttempt
 
-MAX_OPEN = 2_000
-"""Most queries and jobs that may be open at the same time."""
-
-MAX_KEPT = 60_000
-"""Most nodes, counters, jobs, stages and RDDs of all of them together."""
-
-MAX_TASKS = 400_000
-"""Most ends of tasks of all of them together, where their figures are asked for."""
-
-MAX_STAGES = 10_000
-"""Most stages of one job; later ones are left out."""
+MAX_OPEN = 2_000  # most queries and jobs that may be open at the same time
+MAX_KEPT = 60_000  # most nodes, counters, jobs, stages and RDDs of all of them together
+MAX_TASKS = 400_000  # most ends of tasks of all of them together, where their figures are asked for
+MAX_STAGES = 10_000  # most stages of one job; later ones are left out
 
 GIVEN_UP = "given up: too much ran at the same time"
 
 _QUERY_ID = "spark.sql.execution.id"
 _DESCRIPTION = "spark.job.description"
-_INNER = "(runId "
-"""In what Spark itself calls the jobs that build a table for all."""
-
 _LONGEST_NAME = 120
 
-_Key = tuple[bool, int]
-"""Whether it is a job without a query, and its number."""
+_Key = tuple[bool, int]  # whether it is a job without a query, and its number
 
 
 @dataclass(slots=True)
 class Reader:
-    """Everything that runs; `take` its events one after the other, then `end`.
+    """Everything that runs; `take` its events one after the other, then `end`."""
 
-    Attributes:
-        application: whose events these are.
-        wants_tasks: whether the figures of tasks are kept.
-        ends_passed: of a stage, the successful ends of tasks that were not given; None if unknown.
-    """
-
-    application: Application = field(default_factory=Application)
-    wants_tasks: bool = False
+    application: Application = field(default_factory=Application)  # whose events these are
+    wants_tasks: bool = False  # whether the figures of tasks are kept
+    # of a stage, the successful ends of tasks that were not given; None if unknown
     ends_passed: Callable[[int], int | None] = lambda _: 0
     _open: dict[_Key, SparkQuery] = field(default_factory=dict)
     _jobs: dict[int, SparkQuery] = field(default_factory=dict)
@@ -120,8 +105,7 @@ class Reader:
             if query.ended_at is not None and not is_settled:
                 application.settle(query)
             ends.append(application.latest if query.ended_at is None else query.ended_at)
-            self._count(query)
-            self._found.append(query)
+            self._hand_out(query)
         self._open.clear()
         if application.stopped_at is None:
             application.stopped_at = application.latest
@@ -144,8 +128,7 @@ class Reader:
             self._stops(query)
             query.root = root
         query.description = query_name(line(event, "description"), event.get("sparkPlanInfo"))
-        configs = event.get("modifiedConfigs")  # from Spark 3.3 on
-        query.settings = {**kept(configs if isinstance(configs, Mapping) else {}), **query.settings}
+        query.settings = {**kept(part(event, "modifiedConfigs")), **query.settings}
         if "sparkPlanInfo" in event:
             query.plan, query.problem = _plan(event)
             query.shape = shape_of(query.plan)
@@ -177,25 +160,27 @@ class Reader:
         self._alone = None if self._running else query
         self._running += 1
 
-    def _plan_changed(self, event: Event) -> None:
+    def _query_of(self, event: Event) -> SparkQuery | None:
+        """The query that an event is about, if more of it is to come."""
         query = self._open.get((False, integer(event, "executionId")))
-        if query is not None and not query.is_complete:
+        return None if query is None or query.is_complete else query
+
+    def _plan_changed(self, event: Event) -> None:
+        if query := self._query_of(event):
             query.plan, query.problem = _plan(event)
             self._grown(query)
 
     def _driver_counted(self, event: Event) -> None:
-        query = self._open.get((False, integer(event, "executionId")))
-        if query is None or query.is_complete:
-            return
-        for each in sequence(event, "accumUpdates"):
-            match each:
-                case [int(counter), int(value)]:
-                    query.count(counter, value)
-        self._grown(query)
+        if query := self._query_of(event):
+            for each in sequence(event, "accumUpdates"):
+                match each:
+                    case [int(counter), int(value)]:
+                        query.count(counter, value)
+            self._grown(query)
 
     def _query_ended(self, event: Event) -> None:
-        query = self._open.get((False, integer(event, "executionId")))
-        if query is None or query.ended_at is not None:
+        query = self._query_of(event)
+        if query is None:
             return
         query.ended_at = milliseconds(event, "time")
         error = event.get("errorMessage")
@@ -210,9 +195,7 @@ class Reader:
         self._may_be_complete(query)
 
     def _job_started(self, event: Event) -> None:
-        number = integer(event, "Job ID")
-        properties = event.get("Properties")
-        known = properties if isinstance(properties, Mapping) else {}
+        number, known = integer(event, "Job ID"), part(event, "Properties")
         is_told = "Submission Time" in event  # not before Spark 1.5
         at = milliseconds(event, "Submission Time") if is_told else self.application.latest
         if _QUERY_ID in known:
@@ -222,8 +205,6 @@ class Reader:
             query = self._job_alone(number, at, event)
             query.is_start_told = is_told
         query.description = query.description or line(known, _DESCRIPTION)
-        if _INNER not in (said := line(known, _DESCRIPTION)):
-            query.job_description = said or query.job_description
         query.settings |= kept(known)
         query.asked_at = at if query.asked_at is None else min(at, query.asked_at)
         stages = [each for each in sequence(event, "Stage IDs") if isinstance(each, int)]
@@ -279,12 +260,18 @@ class Reader:
         if found is None or found[0].is_complete:
             return
         query, stage = found
+        if "Completion Time" in info:
+            at = milliseconds(info, "Completion Time")
+            query.last_stage_at = max(query.last_stage_at or at, at)
+            self._told(at)
+        if not query.is_start_told and "Submission Time" in info:
+            at = milliseconds(info, "Submission Time")
+            query.first_stage_at = min(query.first_stage_at or at, at)
         stage.announced = integer(info, "Number of Tasks") if "Number of Tasks" in info else 0
         stage.is_done = "Failure Reason" not in info
         if not stage.is_done:
             query.failed(str(stage), info.get("Failure Reason"))
         query.has_failed_tasks = query.has_failed_tasks or stage.attempt > 0
-        self._stage_times(query, info)
         query.take_stage(info)
         if stage.columns:
             taken = stage.columns[2::COLUMNS]
@@ -297,38 +284,21 @@ class Reader:
             )
         self._grown(query)
 
-    def _stage_times(self, query: SparkQuery, info: Event) -> None:
-        """Take the times of a stage, which tell those of a job that does not tell its own."""
-        if "Completion Time" in info:
-            at = milliseconds(info, "Completion Time")
-            query.last_stage_at = max(query.last_stage_at or at, at)
-            self._told(at)
-        if not query.is_start_told and "Submission Time" in info:
-            at = milliseconds(info, "Submission Time")
-            query.first_stage_at = min(query.first_stage_at or at, at)
-
     def _task_started(self, event: Event) -> None:
-        found, info = self._stage_of(event), event.get("Task Info")
-        if found is not None and isinstance(info, Mapping):
-            self._first_task(found[0], info)
-
-    def _first_task(self, query: SparkQuery, info: Event) -> None:
-        if "Launch Time" in info:
-            at, known = milliseconds(info, "Launch Time"), query.first_task_at
-            query.first_task_at = at if known is None else min(at, known)
+        if found := self._stage_of(event):
+            found[0].task_began(part(event, "Task Info"))
 
     def _task_ended(self, event: Event) -> None:
         found = self._stage_of(event)
         if found is None:
             return
         query, stage = found
-        end, info = mapping(event, "Task End Reason"), event.get("Task Info")
+        end = mapping(event, "Task End Reason")
         reason = str(end.get("Reason"))
         stage.succeeded += reason == "Success"
-        is_failed = reason != "Success" and reason not in CALLED_OFF
-        query.has_failed_tasks = query.has_failed_tasks or is_failed
-        if not stage.has_ends and isinstance(info, Mapping):
-            self._first_task(query, info)
+        query.has_failed_tasks = query.has_failed_tasks or reason not in (*CALLED_OFF, "Success")
+        if not stage.has_ends:  # of others that succeeded nobody else may be told
+            query.task_began(part(event, "Task Info"))
         stage.has_ends = True
         if self.wants_tasks and not query.is_given_up:
             stage.take(event, end, query.names)
@@ -351,20 +321,15 @@ class Reader:
         if query is None:
             return
         query.open_jobs.discard(number)
-        result = event.get("Job Result")
-        if not (isinstance(result, Mapping) and result.get("Result") == "JobSucceeded"):
-            query.has_failed_jobs = True
-            error = result.get("Exception") if isinstance(result, Mapping) else None
-            told = error if isinstance(error, Mapping) else {}
-            query.failure = line(told, "Message")
-            query.failed(f"job {number}", told.get("Message"))
-        is_told = "Completion Time" in event  # not before Spark 1.5
-        if is_told:
+        result = part(event, "Job Result")
+        if result.get("Result") != "JobSucceeded":
+            error = part(result, "Exception")
+            query.has_failed_jobs, query.failure = True, line(error, "Message")
+            query.failed(f"job {number}", error.get("Message"))
+        if "Completion Time" in event:  # not before Spark 1.5
             query.last_stage_at = milliseconds(event, "Completion Time")
         if query.is_job:
-            query.ended_at = query.last_stage_at
-            if query.ended_at is None:
-                query.ended_at = self.application.latest
+            query.ended_at = query.last_stage_at or self.application.latest
         self._may_be_complete(query)
 
     def _may_be_complete(self, query: SparkQuery) -> None:
@@ -385,18 +350,13 @@ class Reader:
         for query in self._complete:
             if self._open.get((query.is_job, query.number)) is query:
                 self._forget(query, is_complete=True)
-                self._count(query)
-                self._found.append(query)
+                self._hand_out(query)
         if self._complete:
             self._complete.clear()
             needed = [each.started_at for each in self._open.values()]
             needed += [] if self._free_since is None else [self._free_since]
             if needed:
                 self.application.executors.forget_before(min(needed))
-
-    def _count(self, query: SparkQuery) -> None:
-        if not self.application.is_partial:
-            query.count_tasks(self.ends_passed)
 
     def _told(self, at: int) -> None:
         self.application.latest = max(self.application.latest, at)
@@ -410,8 +370,12 @@ class Reader:
             if not oldest.is_complete:
                 oldest.problem, oldest.is_given_up = GIVEN_UP, True
             self._forget(oldest, is_complete=oldest.is_complete)
-            self._count(oldest)
-            self._found.append(oldest)
+            self._hand_out(oldest)
+
+    def _hand_out(self, query: SparkQuery) -> None:
+        is_partial = self.application.is_partial
+        query.count_tasks((lambda _: None) if is_partial else self.ends_passed)
+        self._found.append(query)
 
     def _stops(self, query: SparkQuery) -> None:
         self._running -= 1

@@ -10,17 +10,10 @@ from dataclasses import dataclass, field, replace
 from fedperf_client.sources.spark.fields import MIB, size_bytes
 
 DATABRICKS = "spark.databricks."
-DEFAULT_PARTITIONS = 200
-"""spark.sql.shuffle.partitions where nobody set it."""
-
-DEFAULT_BROADCAST_BYTES = 10 * MIB
-"""spark.sql.autoBroadcastJoinThreshold where nobody set it."""
-
-DEFAULT_FILE_BYTES = 128 * MIB
-"""spark.sql.files.maxPartitionBytes where nobody set it."""
-
-SKEW_JOINS = (3, 0)
-"""The version from which on adaptive execution splits what is skewed."""
+DEFAULT_PARTITIONS = 200  # spark.sql.shuffle.partitions where nobody set it
+DEFAULT_BROADCAST_BYTES = 10 * MIB  # spark.sql.autoBroadcastJoinThreshold where nobody set it
+DEFAULT_FILE_BYTES = 128 * MIB  # spark.sql.files.maxPartitionBytes where nobody set it
+SKEW_JOINS = (3, 0)  # the version from which on adaptive execution splits what is skewed
 
 ADAPTIVE_BY_DEFAULT = (3, 2)
 """The version from which on adaptive execution is on where nobody set it."""
@@ -50,17 +43,11 @@ _VERSION = re.compile(r"(\d{1,3})\.(\d{1,3})")
 
 @dataclass(frozen=True, slots=True)
 class SparkSettings:
-    """What an application was started with, or what a query of it ran with.
+    """What an application was started with, or what a query of it ran with."""
 
-    Attributes:
-        version: of Spark; empty where the log does not tell.
-        properties: of `_KEPT` those that were set.
-        is_databricks: whether machines are chosen as those of a Databricks cluster are.
-    """
-
-    version: str = ""
-    properties: Mapping[str, str] = field(default_factory=dict)
-    is_databricks: bool = False
+    version: str = ""  # of Spark; empty where the log does not tell
+    properties: Mapping[str, str] = field(default_factory=dict)  # of `_KEPT` those that were set
+    is_databricks: bool = False  # whether machines are chosen as those of a Databricks cluster are
 
     @classmethod
     def of(cls, version: str, properties: Mapping[str, object]) -> "SparkSettings":

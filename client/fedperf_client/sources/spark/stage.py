@@ -20,8 +20,7 @@ from fedperf_client.sources.spark.fields import (
 from fedperf_client.sources.spark.operators import is_accelerated, kind_of, runs_python, steps_of
 from fedperf_shared.workflow.vocabulary import OperatorKind
 
-INTERNAL = "internal.metrics."
-"""How the names of Spark's own counters begin."""
+INTERNAL = "internal.metrics."  # how the names of Spark's own counters begin
 
 _LONGEST_SCOPE, _LONGEST_ID = 1000, 40
 
@@ -80,56 +79,32 @@ _CLASSES: Mapping[str, OperatorKind | None] = {
 
 @dataclass(frozen=True, slots=True)
 class Rdd:
-    """One RDD of a stage.
+    """One RDD of a stage."""
 
-    Attributes:
-        number: in its application.
-        scope: id of the call that made it, its own where it has none.
-        kind: what that call does; None where it only leads to others.
-        code_steps: of code that runs for each row.
-        parents: numbers of those that it reads, in this stage or from others.
-        is_accelerated: another engine than Spark's own computes it.
-    """
-
-    number: int
-    scope: str
-    kind: OperatorKind | None
-    code_steps: int
-    parents: tuple[int, ...]
-    is_accelerated: bool = False
+    number: int  # in its application
+    scope: str  # id of the call that made it, its own where it has none
+    kind: OperatorKind | None  # what that call does; None where it only leads to others
+    code_steps: int  # of code that runs for each row
+    parents: tuple[int, ...]  # numbers of those that it reads, in this stage or from others
+    is_accelerated: bool = False  # another engine than Spark's own computes it
 
 
 @dataclass(frozen=True, slots=True)
 class StageRun:
-    """One stage that ended.
+    """One stage that ended."""
 
-    Attributes:
-        number: in its application.
-        tasks: of its last attempt.
-        rdds: that its tasks computed.
-        read_rows: from files, tables and memory, as all figures summed over its tasks.
-        read_bytes: likewise.
-        fetched_rows: from exchanges.
-        fetched_bytes: likewise.
-        moved_rows: into an exchange.
-        moved_bytes: likewise.
-        written_rows: to files and tables.
-        written_bytes: likewise.
-        run_milliseconds: that its tasks took.
-    """
-
-    number: int
-    tasks: int
-    rdds: tuple[Rdd, ...]
-    read_rows: int
-    read_bytes: int
-    fetched_rows: int
-    fetched_bytes: int
-    moved_rows: int
-    moved_bytes: int
-    written_rows: int
-    written_bytes: int
-    run_milliseconds: int
+    number: int  # in its application
+    tasks: int  # of its last attempt
+    rdds: tuple[Rdd, ...]  # that its tasks computed
+    read_rows: int  # from files, tables and memory, as all figures summed over its tasks
+    read_bytes: int  # likewise
+    fetched_rows: int  # from exchanges
+    fetched_bytes: int  # likewise
+    moved_rows: int  # into an exchange
+    moved_bytes: int  # likewise
+    written_rows: int  # to files and tables
+    written_bytes: int  # likewise
+    run_milliseconds: int  # that its tasks took
 
     @property
     def size(self) -> int:

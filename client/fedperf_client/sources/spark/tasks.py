@@ -13,6 +13,7 @@ from fedperf_client.sources.spark.fields import (
     integer,
     mapping,
     milliseconds,
+    part,
 )
 
 CALLED_OFF = frozenset({"TaskKilled", "TaskCommitDenied"})
@@ -21,20 +22,14 @@ CALLED_OFF = frozenset({"TaskKilled", "TaskCommitDenied"})
 RESUBMITTED = "Resubmitted"
 """Told of a task that had succeeded, when what it wrote was gone with its executor."""
 
-SUCCEEDED = -1
-"""Among the ends of attempts, which else are numbers of reasons."""
-
-COLUMNS = 7
-"""Launched, finished, executor, end, run time, bytes read, rows read: of each attempt."""
+SUCCEEDED = -1  # among the ends of attempts, which else are numbers of reasons
+COLUMNS = 7  # launched, finished, executor, end, run time, bytes read, rows read: of each attempt
 
 MAX_REASONS, MAX_NAMES = 500, 5_000
 """Told apart in one job: reasons, and executors. Later ones have no message, and no name."""
 
 _LONGEST_NAME, _LONGEST_MESSAGE, _LINES = 120, 1000, 3
-_NANOSECONDS = 1_000_000
-"""In a millisecond."""
-
-_WRITTEN = "Shuffle Write Metrics"
+_NANOSECONDS = 1_000_000  # in a millisecond
 
 _MESSAGES = ("Description", "Loss Reason", "Kill Reason", "Message")
 _NO_MEMORY = ("OutOfMemory", "exceeding memory limits", "exit code 137", "exit code 143")
@@ -42,19 +37,12 @@ _NO_MEMORY = ("OutOfMemory", "exceeding memory limits", "exit code 137", "exit c
 
 @dataclass(frozen=True, slots=True)
 class EndReason:
-    """Why attempts did not succeed; local text.
+    """Why attempts did not succeed; local text."""
 
-    Attributes:
-        name: in one word of the log, such as the class of an exception.
-        message: the first lines of what the log says.
-        is_called_off: that was no failure, see `CALLED_OFF`.
-        is_out_of_memory: whether the log says that memory ran out.
-    """
-
-    name: str
-    message: str = ""
-    is_called_off: bool = False
-    is_out_of_memory: bool = False
+    name: str  # in one word of the log, such as the class of an exception
+    message: str = ""  # the first lines of what the log says
+    is_called_off: bool = False  # that was no failure, see `CALLED_OFF`
+    is_out_of_memory: bool = False  # whether the log says that memory ran out
 
     @classmethod
     def of(cls, end: Event) -> "EndReason":
@@ -105,37 +93,29 @@ class Names:
 
 @dataclass(slots=True)
 class TaskTotals:
-    """Sums over the tasks of a stage that succeeded: milliseconds and bytes.
+    """Sums over the tasks of a stage that succeeded: milliseconds and bytes."""
 
-    Attributes:
-        cpu_nanoseconds, garbage: of the time in tasks' own code; garbage is the time that the JVM
-            stood still. Thousands of short tasks would lose a fifth, were theirs rounded.
-        fetch_wait: of the same, waiting for what other tasks had written.
-        write_nanoseconds: of the same, writing for other tasks.
-        input_bytes, shuffle_read, shuffle_written: from files, from and for other tasks.
-        rows_read, rows_written: the same in rows; written for other tasks alone.
-        spilled_memory, spilled_disk: what did not fit, in memory's form and on disk.
-        spilled_tasks, spilled_run: how many tasks that were, and their time without garbage
-            and fetch wait.
-        held: the most memory that each task had for its work, added up.
-        most_held: the most that one of them had.
-    """
-
+    # cpu_nanoseconds, garbage: of the time in tasks' own code; garbage is the time that the JVM
+    # stood still. Thousands of short tasks would lose a fifth, were theirs rounded
     cpu_nanoseconds: int = 0
     garbage: int = 0
-    fetch_wait: int = 0
-    write_nanoseconds: int = 0
+    fetch_wait: int = 0  # of the same, waiting for what other tasks had written
+    write_nanoseconds: int = 0  # of the same, writing for other tasks
+    # input_bytes, shuffle_read, shuffle_written: from files, from and for other tasks
     input_bytes: int = 0
     shuffle_read: int = 0
     shuffle_written: int = 0
-    rows_read: int = 0
+    rows_read: int = 0  # rows_read, rows_written: the same in rows; written for other tasks alone
     rows_written: int = 0
+    # spilled_memory, spilled_disk: what did not fit, in memory's form and on disk
     spilled_memory: int = 0
     spilled_disk: int = 0
+    # spilled_tasks, spilled_run: how many tasks that were, and their time without garbage and fetch
+    # wait
     spilled_tasks: int = 0
     spilled_run: int = 0
-    held: int = 0
-    most_held: int = 0
+    held: int = 0  # the most memory that each task had for its work, added up
+    most_held: int = 0  # the most that one of them had
 
     @property
     def cpu(self) -> int:
@@ -153,8 +133,8 @@ class TaskTotals:
         Raises:
             MalformedEventError: a figure is no number, or negative.
         """
-        read, written = _part(metrics, "Shuffle Read Metrics"), _part(metrics, _WRITTEN)
-        given = _part(metrics, "Input Metrics")
+        read, given = part(metrics, "Shuffle Read Metrics"), part(metrics, "Input Metrics")
+        written = part(metrics, "Shuffle Write Metrics")
         run, garbage = _count(metrics, "Executor Run Time"), _count(metrics, "JVM GC Time")
         wait, spilled = _count(read, "Fetch Wait Time"), _count(metrics, "Memory Bytes Spilled")
         figures = {
@@ -181,40 +161,24 @@ class TaskTotals:
 
 @dataclass(slots=True)
 class StageAttempt:
-    """One attempt at a stage, as far as its log was read.
+    """One attempt at a stage, as far as its log was read."""
 
-    Attributes:
-        number, attempt: as the log counts them.
-        name: the call that made it; local text.
-        submitted_at: None where the log does not tell.
-        announced: tasks that it was to have; 0 where the log does not tell.
-        is_done: it was completed and did not fail.
-        profile: of resources, that it asks for.
-        runs_python: beside the JVM, whose processor time alone the log tells.
-        had_executors: whether one that it could use was there when it was submitted.
-        at_start: none had ever been there by then: the application was starting.
-        slots: tasks that its executors could run at once, a mean; 0 where that is unknown.
-        succeeded: tasks of which the end was told one by one.
-        has_ends: whether the end of any was told.
-        columns: of every attempt at a task, if figures are asked for.
-        totals: of these that succeeded.
-    """
-
-    number: int
+    number: int  # number, attempt: as the log counts them
     attempt: int
-    name: str = ""
-    submitted_at: int | None = None
-    announced: int = 0
-    is_done: bool = False
-    profile: int = 0
-    runs_python: bool = False
-    had_executors: bool = True
-    at_start: bool = False
-    slots: int = 0
-    succeeded: int = 0
-    has_ends: bool = False
+    name: str = ""  # the call that made it; local text
+    submitted_at: int | None = None  # None where the log does not tell
+    announced: int = 0  # tasks that it was to have; 0 where the log does not tell
+    is_done: bool = False  # it was completed and did not fail
+    profile: int = 0  # of resources, that it asks for
+    runs_python: bool = False  # beside the JVM, whose processor time alone the log tells
+    had_executors: bool = True  # whether one that it could use was there when it was submitted
+    at_start: bool = False  # none had ever been there by then: the application was starting
+    slots: int = 0  # tasks that its executors could run at once, a mean; 0 where that is unknown
+    succeeded: int = 0  # tasks of which the end was told one by one
+    has_ends: bool = False  # whether the end of any was told
+    # of every attempt at a task, if figures are asked for
     columns: "array[int]" = field(default_factory=lambda: array("q"))
-    totals: TaskTotals = field(default_factory=TaskTotals)
+    totals: TaskTotals = field(default_factory=TaskTotals)  # of these that succeeded
 
     def __str__(self) -> str:
         return f"stage {self.number}{f'.{self.attempt}' if self.attempt else ''}"
@@ -225,15 +189,10 @@ class StageAttempt:
         launched, finished = milliseconds(info, "Launch Time"), milliseconds(info, "Finish Time")
         ended, figures = SUCCEEDED, (0, 0, 0)
         if end.get("Reason") == "Success":
-            figures = self.totals.add(_part(event, "Task Metrics"))
+            figures = self.totals.add(part(event, "Task Metrics"))
         else:
             ended = names.reason(end)
         self.columns.extend((launched, finished, names.executor(info), ended, *figures))
-
-
-def _part(metrics: Event, name: str) -> Event:
-    found = metrics.get(name)
-    return found if isinstance(found, dict) else {}
 
 
 def _count(metrics: Event, name: str) -> int:
