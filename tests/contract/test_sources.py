@@ -7,6 +7,7 @@ executions wherever and however often it is read, and says what is wrong with wh
 import shutil
 import tomllib
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import orjson
@@ -18,9 +19,9 @@ from fedperf_client.sources.duckdb.profile_file import open_profile
 from fedperf_client.sources.history_file import open_history, write_history
 from fedperf_client.sources.spark.event_log import open_event_log
 from fedperf_shared.errors import InvalidInputError, StorageError
-from fedperf_shared.execution import Execution
-from tests.fakes.duckdb_profiles import grouped
-from tests.fakes.spark_logs import sample
+from fedperf_shared.execution import Execution, ExecutionStatus
+from tests.fakes.duckdb_profiles import grouped, node_1, node_2, profile_1, profile_2
+from tests.fakes.spark_logs import SparkLog, node, sample
 from tests.unit.client.executions import make_execution
 
 Opener = Callable[[Path], Source | None]
@@ -44,6 +45,43 @@ KINDS: dict[str, tuple[Opener, Callable[[Path], None]]] = {
     "DuckDB profile": (open_profile, write_profiles),
 }
 """By the name of the entry point: what opens the kind, and what writes a sample of it."""
+
+
+def write_failed_history(path: Path) -> None:
+    stati = [each for each in ExecutionStatus if each is not ExecutionStatus.OK]
+    runs = [replace(make_execution(n), status=each) for n, each in enumerate(stati)]
+    write_history(path, [*runs, replace(make_execution(99), status=stati[0], measurement=None)])
+
+
+def write_failed_event_log(path: Path) -> None:
+    log = SparkLog().begin()
+    scan = node("Scan parquet ", rows=1)
+    log.start(1, scan).job(1, {1: 5}, result="JobFailed").finish(1, error="no space left")
+    log.start(2, scan, at=4000).job(2, {1: 5}, at=4000, end=5000, result="JobFailed")
+    log.finish(2, at=5000, error=None)  # before Spark 3.4
+    log.job(None, call_site="count at a.py:1", at=6000, end=7000, result="JobFailed")
+    log.start(3, scan, at=8000)
+    log.add("SparkListenerApplicationEnd", Timestamp=1_750_000_009_000)
+    log.write(path)
+
+
+def write_failed_profiles(path: Path) -> None:
+    nothing = {"result_set_size": 0, "latency": 0.0}
+    profiles = [
+        profile_1(node_1("RESULT_COLLECTOR", 0), **nothing),
+        profile_1(**nothing),
+        profile_2(node_2("RESULT_COLLECTOR", 0), query={"total_time": 0.0}),
+        {**grouped(0), "result": 0.0, "timing": 0.0},
+    ]
+    path.write_bytes(b"\n".join(map(orjson.dumps, profiles)))
+
+
+FAILED: dict[str, Callable[[Path], None]] = {
+    "history": write_failed_history,
+    "Spark event log": write_failed_event_log,
+    "DuckDB profile": write_failed_profiles,
+}
+"""By the same names: what writes runs of which none succeeded."""
 
 every_kind = pytest.mark.parametrize("kind", KINDS)
 
@@ -75,6 +113,15 @@ def damaged(content: bytes) -> Iterator[bytes]:
 def test_every_kind_that_ships_is_held_to_its_promises() -> None:
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
     assert set(KINDS) == set(project["project"]["entry-points"]["fedperf.sources"])
+    assert set(FAILED) == set(KINDS)
+
+
+@every_kind
+def test_a_run_that_did_not_succeed_is_never_one_to_learn_from(kind: str, tmp_path: Path) -> None:
+    FAILED[kind](tmp_path / "failed")
+    found = list(opened(kind, tmp_path / "failed").read())
+    assert found
+    assert [each for each in found if isinstance(each, Execution) and each.is_ok] == []
 
 
 @every_kind

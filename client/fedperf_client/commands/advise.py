@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedperf_client.commands.advise_logs import advise_on_logs, is_spark_log, refuse_for_logs
-from fedperf_client.commands.home_option import Json, home_of, now
+from fedperf_client.commands.home_option import Json, LocalPath, home_of, now
 from fedperf_client.commands.predict import opened_kept, say_if_nothing_is_known
 from fedperf_client.optimizer.methods import Method
 from fedperf_client.text.progress import progress_bar
@@ -55,7 +55,8 @@ def advise(
     source: Annotated[
         Path | None,
         typer.Argument(
-            help="Workflow as for predict (platforms may be left out), a program, or Spark logs."
+            click_type=LocalPath(),
+            help="Workflow as for predict (platforms may be left out), a program, or Spark logs.",
         ),
     ] = None,
     execution: Annotated[

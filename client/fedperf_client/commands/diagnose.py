@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedperf_client.commands.home_option import Json
+from fedperf_client.commands.home_option import Json, LocalPath
 from fedperf_client.text.progress import progress_bar
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.programs.command_line import show, visible
@@ -19,7 +19,12 @@ MOST_NOTES = 20
 
 
 def diagnose(
-    logs: Annotated[list[Path], typer.Argument(help="Spark event logs, or directories of them.")],
+    logs: Annotated[
+        list[Path],
+        typer.Argument(
+            click_type=LocalPath(), help="Spark event logs, directories of them, or zips."
+        ),
+    ],
     prices: Annotated[
         Path | None,
         typer.Option(help="TOML with your prices of an hour: core, gib, node, \\[node_types]."),
@@ -55,14 +60,21 @@ def diagnose(
                 else:
                     ranking.add(each, path.name, priced)
     if found:
-        _show(ranking, priced, [*notes, *others], logs=len(found), json=json)
+        _show(ranking, priced, notes, others, logs=len(found), json=json)
     if problems:
         raise InvalidInputError("; ".join(problems))
 
 
 def _show(
-    ranking: "Ranking", prices: "PriceList | None", notes: list[str], *, logs: int, json: bool
+    ranking: "Ranking",
+    prices: "PriceList | None",
+    left_out: list[str],
+    not_read: list[str],
+    *,
+    logs: int,
+    json: bool,
 ) -> None:
+    """Show the ranking, what is missing of logs that were read, and what was not read."""
     from fedperf_client.diagnosis.presentation import lines_of, row_of
 
     first = ranking.first
@@ -75,7 +87,7 @@ def _show(
             "applications": ranking.applications,
         }
         rows = [row_of(each, prices) for each in first]
-        show({**counts, "not_read": notes, "diagnoses": rows}, json=True)
+        show({**counts, "not_read": [*left_out, *not_read], "diagnoses": rows}, json=True)
         return
     for diagnosis in first:
         for line in lines_of(diagnosis, prices):
@@ -95,7 +107,10 @@ def _show(
             f"{len(first)} of {found} shown, most {what} at stake first{more}; "
             "times at stake are bounds, and those of one job overlap"
         )
+    notes = [f"read in part: {each}" for each in left_out] + [
+        f"not read: {each}" for each in not_read
+    ]
     for note in notes[:MOST_NOTES]:
-        typer.echo(f"not read: {visible(note)}")
+        typer.echo(visible(note))
     if len(notes) > MOST_NOTES:
         typer.echo(f"{MOST_NOTES} of {len(notes)} that were not read are shown; --json lists all")

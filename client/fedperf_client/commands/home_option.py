@@ -1,15 +1,30 @@
-"""The home directory, the present time and `--json`, as all commands of `fedperf` take them."""
+"""Home directory, time, local paths and `--json`, as all commands of `fedperf` take them."""
 
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from click import ParamType
 
 if TYPE_CHECKING:
+    from click import Context, Parameter
+
     from fedperf_client.home.config import Home
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+
+
+class LocalPath(ParamType[Path]):
+    """A path on this machine; an address elsewhere is refused while it is whole."""
+
+    name = "path"
+
+    def convert(self, value: object, param: "Parameter | None", ctx: "Context | None") -> Path:
+        """The path that `value` names; errors as `local_path`."""
+        from fedperf_client.sources.kinds import local_path
+
+        return local_path(str(value))
 
 
 def home_of(context: typer.Context, *, must_exist: bool = True) -> "Home":

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedperf_client.commands.home_option import Json, home_of
+from fedperf_client.commands.home_option import Json, LocalPath, home_of
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.programs.command_line import show, show_rows, visible
 
@@ -25,7 +25,10 @@ def ingest(
     context: typer.Context,
     paths: Annotated[
         list[Path],
-        typer.Argument(help="Event logs, profiles, histories, or directories of them."),
+        typer.Argument(
+            click_type=LocalPath(),
+            help="Event logs, also as zip, profiles, histories, or directories of them.",
+        ),
     ],
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Read and say what is there; store nothing.")
@@ -37,8 +40,9 @@ def ingest(
 ) -> None:
     """Take executions that already ran into the local store; twice is harmless.
 
-    Reads Spark event logs (files and rolling directories, compressed or not), DuckDB profiles,
-    fedperf's own histories, and what other installed packages add. Nothing of it leaves.
+    Reads Spark event logs (files, rolling directories, zips of the History Server, compressed or
+    not), DuckDB profiles, fedperf's own histories, and what other installed packages add. Nothing
+    of it leaves.
     """
     from fedperf_client.prediction.answers.home_columns import home_encoder
     from fedperf_client.sources.ingestion import ingest as ingest_all

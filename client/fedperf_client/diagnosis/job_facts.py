@@ -189,7 +189,8 @@ class JobFacts:
     @property
     def description(self) -> str:
         """What the log says of it; local text."""
-        return " ".join(self.query.description.split())
+        told = self.query.description or self.query.display_name
+        return " ".join(told.split())
 
     @property
     def started_at(self) -> int:

@@ -8,8 +8,10 @@ from pathlib import Path
 from fedperf_client.diagnosis.job_facts import JobFacts
 from fedperf_client.sources import NothingToReadError, SkippedRecord
 from fedperf_client.sources.kinds import places
+from fedperf_client.sources.opener import UnreadArchiveError
 from fedperf_client.sources.spark.application import Application
 from fedperf_client.sources.spark.event_log import EventLog, open_event_log
+from fedperf_client.sources.spark.streams import UnreadCodecError
 from fedperf_shared.errors import InvalidInputError
 
 _UNFINISHED = "no end of a job: the log stops before it"
@@ -66,11 +68,15 @@ def event_logs_in(
         except NothingToReadError as error:
             (problems if is_named else passed_by).append(str(error))
             continue
+        except (UnreadArchiveError, UnreadCodecError) as error:
+            (problems if is_named else passed_by).append(str(error))
+            continue
         except (InvalidInputError, OSError) as error:
             problems.append(str(error))
             continue
-        if isinstance(log, EventLog):
-            found.append((place, log))
-        else:
+        if log is None:
             (problems if is_named else passed_by).append(f"{place}: not a Spark event log")
+            continue
+        found += [(place, each) for each in log.logs]
+        passed_by += [f"{place}: {each}" for each in log.others]
     return found, problems

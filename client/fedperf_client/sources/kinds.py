@@ -57,22 +57,36 @@ class NothingFoundError(InvalidInputError):
 class RemoteSourceError(InvalidInputError):
     """An address elsewhere was named in place of a path."""
 
-    def __init__(self, scheme: str, place: str) -> None:
-        copy = _COPY.get(scheme.lower(), "the tools of that store")
-        super().__init__(
-            f"{scheme}://{place}: addresses are not read; copy the logs to this machine first, "
-            f"such as with {copy}, or mount them, and name the directory"
-        )
+    def __init__(self, address: str) -> None:
+        scheme = address.partition(":")[0].lower()
+        if scheme in ("http", "https"):
+            advice = _DOWNLOAD.format(*_history_server(address))
+        else:
+            advice = _COPY.format(_TOOLS.get(scheme, "the tools of that store"))
+        super().__init__(f"{address}: addresses are not read; {advice}")
 
 
-_COPY = {
+_COPY = (
+    "copy the logs to this machine first, such as with {}, or mount them, and name the directory"
+)
+_DOWNLOAD = (
+    "a Spark History Server gives the logs of an application as a zip, which is read: "
+    "curl -o logs.zip {}/api/v1/applications/{}/logs"
+)
+_TOOLS = {
     **dict.fromkeys(("s3", "s3a", "s3n"), "aws s3 sync"),
     "gs": "gcloud storage rsync",
     "hdfs": "hdfs dfs -get",
     **dict.fromkeys(("abfs", "abfss", "wasb", "wasbs"), "azcopy copy"),
     "dbfs": "databricks fs cp -r",
-    **dict.fromkeys(("http", "https"), "curl -O"),
 }
+_SERVER = re.compile(r"(https?:/+[^/?#]*)(?:.*/(?:history|applications)/([\w.-]+))?", re.IGNORECASE)
+
+
+def _history_server(address: str) -> tuple[str, str]:
+    """The server of an address, and the id of the application that it shows."""
+    found = _SERVER.match(address)
+    return (found[1], found[2] or "ID") if found else (address, "ID")
 
 
 class BrokenKindError(InvalidInputError):
@@ -152,6 +166,18 @@ def _named_errors(path: Path, name: str) -> Iterator[None]:
         raise FailedReadingError(path, name, error) from error
 
 
+def local_path(text: str) -> Path:
+    """The path that a text names.
+
+    Raises:
+        RemoteSourceError: it is an address elsewhere, and nothing lies there by that name.
+    """
+    path = Path(text)
+    if _ADDRESS.match(text) and not os.path.lexists(path):
+        raise RemoteSourceError(text)
+    return path
+
+
 def places(paths: Iterable[Path], problems: list[str]) -> Iterator[tuple[Path, bool]]:
     """Every place under the paths that may hold a source, and whether it was asked for by name.
 
@@ -183,8 +209,8 @@ def _inside(path: Path, *, is_named: bool) -> list[Path] | None:
         if not path.is_dir():
             # What was only listed may have gone since; whoever opens it will see.
             if is_named and not path.exists():
-                if found := _ADDRESS.search(str(path)):
-                    raise RemoteSourceError(found[1], found[2])
+                if found := _ADDRESS.search(str(path)):  # of a path only one slash is left
+                    raise RemoteSourceError(f"{found[1]}://{found[2]}")
                 raise InvalidInputError(f"{path}: no such file or directory")
             return None
         if _opened(path) is not None:

@@ -201,7 +201,7 @@ class Application:
                 application=self._shown_name,
                 application_id=self._shown_id,
                 record=str(query),
-                description=query.description or query.call_site,
+                description=query.description or query.display_name,
                 failure=query.failure if query.has_failed else "",
                 operator_seconds=counted.seconds if any(counted.seconds) else (),
                 tasks=query.tasks,

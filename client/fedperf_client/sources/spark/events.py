@@ -4,18 +4,22 @@ Nearly all bytes of a log are tasks, whose figures are in their stages as well. 
 asks for them these lines are passed over without being parsed, but for the ends of tasks that did
 not succeed. So is every other event that nobody looks at. Of the plans that a query has one after
 the other only the last counts: updates are held back until a query ends.
+
+Spark writes an event into one line, with its name first. Other programs that had the log since may
+have sorted its keys, or spread its events over lines: such a log is read as well, without the speed
+that comes from not looking.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 import orjson
 
 from fedperf_client.sources.json_memory import takes_too_much
+from fedperf_client.sources.opener import FilePlace
 from fedperf_client.sources.spark.fields import Event
-from fedperf_client.sources.spark.streams import PassedOver, lines
+from fedperf_client.sources.spark.streams import MAX_LINE_BYTES, Line, PassedOver, lines
 
 TASKS_THAT_DID_WELL = PassedOver(
     beginnings=(b'{"Event":"SparkListenerTaskGettingResult"',),
@@ -28,7 +32,16 @@ TASKS_THAT_DID_WELL = PassedOver(
 STARTS_OF_TASKS = replace(TASKS_THAT_DID_WELL, beginning_near=())
 """Of these the starts alone, for those who ask for the figures of tasks."""
 
-_NAME = re.compile(rb'\s*\{\s*"Event"\s*:\s*"(?:[\w.$]{1,200}\.)?(\w{1,100})"')
+_EVENT = rb'"Event"\s*:\s*"(?:[\w.$]{1,200}\.)?([\w$]{1,100})"'
+_NAME = re.compile(rb"\s*\{\s*" + _EVENT)
+_NAME_WITHIN = re.compile(_EVENT)
+_BETWEEN = b" \t\r\n[],"
+"""What may stand between events, where they are a list."""
+
+_WRITTEN = b'{"'
+"""How Spark begins an event."""
+
+_BEGIN_ALONE = re.compile(rb"(\s*)\{\s*")
 
 _UPDATE, _END = "SparkListenerSQLAdaptiveExecutionUpdate", "SparkListenerSQLExecutionEnd"
 _QUERY = re.compile(rb'"executionId"\s*:\s*(\d{1,19})\s*,')
@@ -38,6 +51,7 @@ MAX_HELD_BYTES = 8 * 1024**2
 
 TOO_LONG = "a line above the limit"
 NO_EVENT = "no event"
+TORN = "a piece of an event: its line was cut or wrapped since Spark wrote it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +70,15 @@ class Events:
         wanted: short names.
         passed_over: lines that are not even looked at.
         line: number of the line that was read last.
+        version: of Spark, as the log says.
+        seen: names of the events that came.
     """
 
     wanted: frozenset[str]
     passed_over: PassedOver = TASKS_THAT_DID_WELL
     line: int = 0
+    version: str = ""
+    seen: set[str] = field(default_factory=set)
     _updates: dict[bytes, tuple[int, bytes]] = field(default_factory=dict)
     _held_bytes: int = 0
 
@@ -73,22 +91,22 @@ class Events:
         key = b'{"Event":"SparkListenerTaskEnd","Stage ID":%d,' % stage
         return None if b"" in stages else stages.get(key, 0)
 
-    def of(self, path: Path) -> Iterator[tuple[str, Event] | BadLine]:
+    def of(self, path: FilePlace) -> Iterator[tuple[str, Event] | BadLine]:
         """Short name and content of the wanted events in a file; errors as `streams.lines`.
 
         Lines that are no events come where they stand: however many there are, none is kept.
 
         What is held back when a file turns out to be damaged comes with the next one.
         """
-        for number, line in lines(path, self.passed_over, is_whole=_ends_as_an_event):
+        for number, line in whole_events(lines(path, self.passed_over, is_whole=_ends_as_an_event)):
             self.line = number
             if line is None:
                 yield BadLine(number, TOO_LONG)
                 continue
-            found = _NAME.match(line)
-            if found is None and line.strip():
-                yield BadLine(number, NO_EVENT)
-            name = found[1].decode("ascii", "replace") if found else ""
+            name = name_of(line)
+            if not name and line.strip(_BETWEEN):
+                is_piece = line.rstrip().endswith(b"}") != line.lstrip().startswith(b"{")
+                yield BadLine(number, TORN if is_piece else NO_EVENT)
             if name not in self.wanted:
                 continue
             if name == _UPDATE:
@@ -104,7 +122,13 @@ class Events:
             yield BadLine(number, TOO_LONG)
             return
         event = _parsed(line)
-        yield BadLine(number, NO_EVENT) if event is None else (name, event)
+        if event is None:
+            yield BadLine(number, NO_EVENT if _ends_as_an_event(line) else TORN)
+            return
+        self.seen.add(name)
+        if name == "SparkListenerLogStart":
+            self.version = str(event.get("Spark Version"))
+        yield name, event
 
     def _held_back(self, number: int, line: bytes) -> Iterator[tuple[str, Event] | BadLine]:
         """Keep an update until a query ends or another takes its place; a plan has megabytes."""
@@ -124,18 +148,82 @@ class Events:
             yield from self._event(_UPDATE, number, line)
 
 
-def is_event(line: bytes | None) -> bool:
-    """Whether a line begins as an event does."""
-    return line is not None and _NAME.match(line) is not None
+def name_of(line: bytes | None) -> str:
+    """The short name of the event that a line begins as, wherever it stands; empty if of none."""
+    if line is None:
+        return ""
+    found = _NAME.match(line)
+    return found[1].decode("ascii", "replace") if found else _name_within(line)
+
+
+def _name_within(line: bytes) -> str:
+    """The name of an event whose name is not its first key."""
+    if not line.lstrip().startswith(b"{"):
+        return ""
+    names = set[str]()
+    for found in _NAME_WITHIN.finditer(line):
+        names.add(found[1].decode("ascii", "replace"))
+        if len(names) > 1:
+            break
+    if len(names) > 1 and not takes_too_much(line):  # others stand in what the event holds
+        name = (_parsed(line) or {}).get("Event")
+        names = {name.rpartition(".")[2]} if isinstance(name, str) else set()
+    return names.pop() if len(names) == 1 else ""
+
+
+def is_list_of_events(line: bytes | None) -> bool:
+    """Whether a line begins as a list of events does, of which more follow in it."""
+    return line is not None and _NAME.match(line.lstrip(b" [")) is not None
+
+
+def whole_events(found: Iterable[Line]) -> Iterator[Line]:
+    """The lines, of which those that one event was spread over come as one, by the first's number.
+
+    Such an event begins with a brace alone in its line and ends with one that stands below it.
+    """
+    begun, end, event = 0, b"", bytearray()
+    is_too_long = False
+    for number, line in found:
+        if begun and (line is None or not line.startswith(_WRITTEN)):
+            piece = b"" if line is None else line.rstrip(b",\r ") if line.startswith(end) else line
+            is_too_long = is_too_long or line is None or len(event) + len(piece) > MAX_LINE_BYTES
+            event += b"" if is_too_long else piece
+            if piece == end:
+                yield begun, None if is_too_long else bytes(event)
+                begun = 0
+            continue
+        if begun:  # it never ended
+            yield begun, None if is_too_long else bytes(event)
+            begun = 0
+        brace = None
+        if line is not None and not line.startswith(_WRITTEN):
+            brace = _BEGIN_ALONE.fullmatch(line)
+        if brace is None:
+            yield number, line
+        else:
+            begun, end, event, is_too_long = number, brace[1] + b"}", bytearray(b"{"), False
+    if begun:
+        yield begun, None if is_too_long else bytes(event)
 
 
 def _ends_as_an_event(line: bytes) -> bool:
-    return line.rstrip().endswith(b"}")
+    return line.rstrip().endswith((b"}", b"]"))
 
 
 def _parsed(line: bytes) -> Event | None:
     try:
         found = orjson.loads(line)
     except orjson.JSONDecodeError:
-        return None
+        return _mended(line)
     return found if isinstance(found, dict) else None
+
+
+def _mended(line: bytes) -> Event | None:
+    """An event that another program wrote into a list, or in the encoding of its machine."""
+    if (alone := line.rstrip(_BETWEEN)) != line:
+        return _parsed(alone)
+    try:
+        line.decode()
+    except UnicodeDecodeError:
+        return _parsed(line.decode("cp1252", "replace").encode())
+    return None

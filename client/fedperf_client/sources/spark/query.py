@@ -65,6 +65,7 @@ class SparkQuery:
     shape: str = ""  # of the first plan: what the optimizer changed since does not count
     description: str = ""  # what its people wrote about it, or where their code asked for it
     call_site: str = ""  # of a job, where code asked for it
+    display_name: str = ""  # of a job, what people know it by where nobody described it
     settings: dict[str, str] = field(default_factory=dict)  # that its session or its code set
     failure: str = ""  # what Spark said when it, or a job of it, failed
     # what Spark said of jobs and stages that failed, with their names; local texts

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from fedperf_client.sources.display_name import job_name, query_name
 from fedperf_client.sources.spark.application import Application
 from fedperf_client.sources.spark.cluster import profile_of
 from fedperf_client.sources.spark.failures.reasons import KILLED
@@ -122,7 +123,7 @@ class Reader:
         if query.root != root:  # a job of it came first
             self._stops(query)
             query.root = root
-        query.description = line(event, "description")
+        query.description = query_name(line(event, "description"), event.get("sparkPlanInfo"))
         if self.wants_tasks:
             query.settings = {**kept(part(event, "modifiedConfigs")), **query.settings}
         if "sparkPlanInfo" in event:
@@ -215,6 +216,7 @@ class Reader:
             self._forget(self._open[True, number])
         query = SparkQuery(number, at, root=number, is_job=True)
         query.call_site = line(last, "Stage Name")
+        query.display_name = job_name(query.call_site, stages)
         self._begin(query)
         return query
 

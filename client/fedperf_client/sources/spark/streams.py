@@ -1,22 +1,25 @@
-"""The lines of an event log, whatever codec Spark wrote it with.
+"""The lines of an event log, whatever codec Spark wrote it with, and others packed it with since.
 
-The codec is known by its first bytes, never by the file's name. Memory is bounded: blocks
-and lines above the limits of this module are refused or left out, whatever they claim.
+The codec is known by its first bytes, never by the file's name, and so is the encoding: text of 16
+or 32 bits a character comes out as UTF-8. Memory is bounded: blocks and lines above the limits of
+this module are refused or left out, whatever they claim.
 
 Spark's lz4 and snappy files are not the codecs' standard frames: lz4-java writes
 "LZ4Block" blocks, snappy-java the stream of xerial. Only their framing is read here.
 Sources: lz4-java `LZ4BlockOutputStream`, snappy-java `SnappyOutputStream`.
 """
 
+import codecs
 import gzip
+import io
 import os
 import re
+import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import islice
-from pathlib import Path
+from itertools import chain, islice
 from typing import BinaryIO
 
 import cramjam
@@ -24,6 +27,7 @@ import lz4.block
 import lz4.frame
 import zstandard
 
+from fedperf_client.sources.opener import BlockStream, FilePlace
 from fedperf_shared.errors import InvalidInputError
 
 MAX_LINE_BYTES = 8 * 1024**2
@@ -33,6 +37,11 @@ MAX_WINDOW_BYTES = 128 * 1024**2
 
 _READ_BYTES = 128 * 1024
 _MAGIC_BYTES = 16
+_TAR_AT, _TAR = 257, b"ustar"
+_FIRST_BYTES = 512
+MAX_LAYERS = 2
+"""Codecs around a log: Spark's own, and that of who collected it."""
+
 _COPY = "read up to there; copy the log again, unless it is still being written"
 _CUT_LINE = f"cut off in the middle of a line, {_COPY}"
 _CUT_PACKED = f"cut off in the middle of compressed bytes, {_COPY}"
@@ -47,11 +56,12 @@ class CutLogError(DamagedLogError):
 
 
 class UnreadCodecError(DamagedLogError):
-    """The log is compressed in a way that is not read; nothing need be wrong with it."""
+    """The log is packed in a way that is not read; nothing need be wrong with it."""
 
 
 NEAR_BYTES = 200
 
+_Codec = Callable[[BinaryIO], Iterator[bytes]]
 MAX_STAGES = 20_000
 """Whose lines are counted apart."""
 
@@ -114,7 +124,7 @@ NOTHING = PassedOver()
 
 
 def lines(  # noqa: PLR0912 (one loop, by which nearly all time goes)
-    path: Path,
+    path: FilePlace,
     passed_over: PassedOver = NOTHING,
     *,
     is_whole: Callable[[bytes], bool] = lambda _: True,
@@ -181,7 +191,17 @@ def lines(  # noqa: PLR0912 (one loop, by which nearly all time goes)
         yield number + 1, bytes(tail)
 
 
-def _whole(path: Path, tail: bytearray, is_whole: Callable[[bytes], bool]) -> bytes:
+def is_packed(path: FilePlace) -> bool:
+    """Whether the first bytes of a file are those of a codec."""
+    with path.open("rb") as stream:
+        return _codec_of(stream.read(_MAGIC_BYTES)) is not None
+
+
+def _codec_of(start: bytes) -> _Codec | None:
+    return next((each for magic, each in _CODECS if start.startswith(magic)), None)
+
+
+def _whole(path: FilePlace, tail: bytearray, is_whole: Callable[[bytes], bool]) -> bytes:
     """A last line whose end is missing, if it is whole nevertheless."""
     last = bytes(tail)
     if not is_whole(last):
@@ -189,17 +209,63 @@ def _whole(path: Path, tail: bytearray, is_whole: Callable[[bytes], bool]) -> by
     return last
 
 
-def _blocks(path: Path) -> Iterator[bytes]:
-    with path.open("rb") as stream:
-        magic = stream.read(_MAGIC_BYTES)
-        stream.seek(0)
-        blocks = next((each for start, each in _CODECS if magic.startswith(start)), _plain)
-        with _damage(path):
-            yield from blocks(stream)
+def _blocks(path: FilePlace) -> Iterator[bytes]:
+    with _damage(path):
+        with path.open("rb") as stream:
+            start = stream.read(_MAGIC_BYTES)
+        with path.open("rb") as stream:
+            yield from _as_utf8(_unpacked(stream, start))
+
+
+def _unpacked(stream: BinaryIO, start: bytes, around: tuple[_Codec, ...] = ()) -> Iterator[bytes]:
+    """The bytes of a stream that starts so, without the codecs around them."""
+    codec = _codec_of(start)
+    has_windows = codec is _zstd and _zstd in around  # of which one fits into memory
+    if codec is not None and (len(around) == MAX_LAYERS or has_windows):
+        raise UnreadCodecError("compressed too often, or twice by zstd; unpack it once")
+    blocks = _plain(stream) if codec is None else codec(stream)
+    first = b""
+    while len(first) < _FIRST_BYTES and (block := next(blocks, b"")):
+        first += block
+    if first.startswith(_TAR, _TAR_AT):
+        raise UnreadCodecError(
+            "a tar archive; unpack it, such as with tar -xf, and name the directory"
+        )
+    blocks = chain((first,), blocks)
+    if codec is not None and _codec_of(first) is not None:
+        within = io.BufferedReader(BlockStream(blocks), _READ_BYTES)
+        blocks = _unpacked(within, first[:_MAGIC_BYTES], (*around, codec))
+    yield from blocks
+
+
+def _as_utf8(blocks: Iterator[bytes]) -> Iterator[bytes]:
+    """Text that begins as an event does, or with a mark of its encoding, as UTF-8 without one."""
+    first = next(blocks, b"")
+    encoding = next((each for start, each in _ENCODINGS if first.startswith(start)), None)
+    if encoding is None:
+        yield first.removeprefix(codecs.BOM_UTF8)
+        yield from blocks
+        return
+    decoder = codecs.getincrementaldecoder(encoding)(errors="replace")
+    for block in chain((first,), blocks):
+        for at in range(0, len(block), _READ_BYTES):
+            yield decoder.decode(block[at : at + _READ_BYTES]).encode(errors="replace")
+
+
+_ENCODINGS = (
+    (codecs.BOM_UTF32_LE, "utf-32"),
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+    (b"{\0\0\0", "utf-32-le"),
+    (b"\0\0\0{", "utf-32-be"),
+    (b"{\0", "utf-16-le"),
+    (b"\0{", "utf-16-be"),
+)
 
 
 @contextmanager
-def _damage(path: Path) -> Iterator[None]:
+def _damage(path: FilePlace) -> Iterator[None]:
     try:
         yield
     except DamagedLogError as error:
@@ -214,6 +280,7 @@ def _damage(path: Path) -> Iterator[None]:
         zstandard.ZstdError,
         lz4.block.LZ4BlockError,
         cramjam.DecompressionError,
+        zipfile.BadZipFile,
     ) as error:
         raise DamagedLogError(f"{path}: the compressed log is damaged ({error})") from error
 
@@ -231,9 +298,9 @@ _ZSTD_REPEATED = 1
 def _zstd(stream: BinaryIO) -> Iterator[bytes]:
     decompressor = zstandard.ZstdDecompressor(max_window_size=MAX_WINDOW_BYTES)
     with decompressor.stream_reader(stream, read_across_frames=True) as reader:
-        while block := _unpacked(reader):
+        while block := _read(reader):
             yield block
-        if not _ends_with_a_frame(stream):
+        if stream.seekable() and not _ends_with_a_frame(stream):
             raise CutLogError(_CUT_PACKED)
 
 
@@ -265,7 +332,7 @@ def _ends_with_a_frame(stream: BinaryIO) -> bool:
     return end <= stream.seek(0, os.SEEK_END)
 
 
-def _unpacked(reader: zstandard.ZstdDecompressionReader) -> bytes:
+def _read(reader: zstandard.ZstdDecompressionReader) -> bytes:
     try:
         return reader.read(_READ_BYTES)
     except zstandard.ZstdError as error:
@@ -327,11 +394,12 @@ def _snappy(stream: BinaryIO) -> Iterator[bytes]:
         yield bytes(cramjam.snappy.decompress_raw(content))
 
 
-def _lzf(stream: BinaryIO) -> Iterator[bytes]:
-    del stream
-    raise UnreadCodecError(
-        "lzf is not read; write event logs with spark.eventLog.compression.codec=zstd"
-    )
+def _refused(what: str) -> Callable[[BinaryIO], Iterator[bytes]]:
+    def refuse(stream: BinaryIO) -> Iterator[bytes]:
+        del stream
+        raise UnreadCodecError(what)
+
+    return refuse
 
 
 def _bounded(size: int) -> int:
@@ -347,11 +415,17 @@ def _exactly(stream: BinaryIO, size: int) -> bytes:
     return found
 
 
-_CODECS: tuple[tuple[bytes, Callable[[BinaryIO], Iterator[bytes]]], ...] = (
+_CODECS: tuple[tuple[bytes, _Codec], ...] = (
     (b"\x28\xb5\x2f\xfd", _zstd),
     (b"\x1f\x8b", _gzip),
     (_LZ4_MAGIC, _lz4_blocks),
     (b"\x04\x22\x4d\x18", _lz4_frame),
     (_SNAPPY_MAGIC, _snappy),
-    (b"ZV", _lzf),
+    (
+        b"ZV",
+        _refused("lzf is not read; write event logs with spark.eventLog.compression.codec=zstd"),
+    ),
+    (b"BZh", _refused("bzip2 is not read; unpack it with bunzip2")),
+    (b"\xfd7zXZ\0", _refused("xz is not read; unpack it with unxz")),
+    (b"7z\xbc\xaf\x27\x1c", _refused("a 7z archive; unpack it and name the directory")),
 )

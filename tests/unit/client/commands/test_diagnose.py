@@ -126,7 +126,9 @@ def test_a_log_that_is_cut_is_said_to_be_beside_what_was_read(tmp_path: Path) ->
     (tmp_path / "app-1").write_bytes(packed)
     out = diagnose(tmp_path).out
     assert "1 jobs in 1 logs" in out
-    assert "not read: app-1: cut off in the middle of compressed bytes, read up to there; " in out
+    assert (
+        "read in part: app-1: cut off in the middle of compressed bytes, read up to there; " in out
+    )
 
 
 def test_a_number_that_is_too_small_is_a_wrong_value(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from fedperf_client import cli
 from fedperf_client.home.store import ExecutionStore
 from fedperf_client.sources import SkippedRecord, kinds
 from fedperf_client.sources.follower import follow
@@ -17,6 +18,8 @@ from fedperf_client.sources.ingestion import LONGEST_REASON, MAX_REASONS, ingest
 from fedperf_shared.errors import StorageError
 from fedperf_shared.execution import Execution
 from tests.unit.client.executions import make_execution
+from tests.unit.client.homes import made_home
+from tests.unit.shared.console_programs import run
 
 Found = Execution | SkippedRecord
 
@@ -66,6 +69,11 @@ def foreign(monkeypatch: pytest.MonkeyPatch) -> Iterator[ForeignKind]:
 def store(tmp_path: Path) -> Iterator[ExecutionStore]:
     with ExecutionStore.open(tmp_path / "store.sqlite") as store:
         yield store
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return made_home(tmp_path_factory.mktemp("home")).directory
 
 
 @pytest.fixture
@@ -199,6 +207,37 @@ def test_an_address_elsewhere_is_refused_with_what_to_do(address: str, said: str
     assert list(kinds.places([Path(address)], problems)) == []
     (problem,) = problems
     assert re.search(said, problem)
+
+
+@pytest.mark.parametrize("command", ["ingest", "diagnose", "advise"])
+@pytest.mark.parametrize(
+    ("address", "said"),
+    [
+        ("s3://b/x", "aws s3 sync"),
+        ("hdfs:///logs", "hdfs dfs -get"),
+        ("HTTP://host:18080", "curl -o logs.zip HTTP://host:18080/api/v1/applications/ID/logs"),
+        (
+            "https://host/gate/history/app-7/1/jobs/?a=b",
+            "curl -o logs.zip https://host/api/v1/applications/app-7/logs",
+        ),
+    ],
+)
+def test_every_command_refuses_an_address_as_it_was_typed(
+    home: Path, command: str, address: str, said: str
+) -> None:
+    ended = run(cli.main, "--home", home, command, address)
+    assert ended.code == 3
+    assert ended.complaint().startswith(f"error: {address}: addresses are not read; ")
+    assert said in ended.complaint()
+
+
+def test_a_path_that_is_there_is_no_address(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "s3:" / "logs").mkdir(parents=True)
+    assert kinds.local_path("s3://logs") == Path("s3:/logs")
+    assert kinds.local_path("C:logs") == Path("C:logs")
 
 
 def test_a_directory_that_looks_like_an_address_is_read(tmp_path: Path) -> None:

@@ -1,13 +1,16 @@
 """A small log that unpacks to much is read in bounded memory, whatever is in it."""
 
 import gzip
+import zipfile
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
+import lz4.frame
 import pytest
 import zstandard
 
 from fedperf_client.sources.json_memory import MAX_PARSED_BYTES, takes_too_much
+from fedperf_client.sources.opener import MAX_DEPTH, MAX_MEMBERS, RATIO_FROM_BYTES
 from fedperf_client.sources.spark.events import MAX_HELD_BYTES
 from fedperf_client.sources.spark.streams import MAX_LINE_BYTES, MAX_WINDOW_BYTES
 from tests.fakes.added_memory import MOST_MEGABYTES, megabytes_added
@@ -82,6 +85,25 @@ def window(path: Path, size: int, megabytes: int) -> None:
             log.write(b'{"Event":"Other","Text":"' + b"x" * 2**20 + b'"}\n')
 
 
+def zip_of_names(path: Path) -> None:
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("log", START + b"{}\n")
+        for number in range(MAX_MEMBERS - 1):
+            archive.writestr(f"{'a/' * (MAX_DEPTH - 2)}{number:0400}", b"")
+
+
+def in_blocks(path: Path, content: bytes) -> None:
+    """In as few blocks as lz4 allows."""
+    packed = lz4.frame.compress(content, block_size=lz4.frame.BLOCKSIZE_MAX4MB)
+    path.write_bytes(packed)
+
+
+def nothing_in_a_zip(path: Path) -> None:
+    """As many bytes of one line as no ratio refuses."""
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("log", START + bytes(RATIO_FROM_BYTES - 1000))
+
+
 LOGS: dict[str, Callable[[Path], None]] = {
     "lines that are no events": lambda path: repeated(path, b"{}\n", 1_000_000),
     "events that lack everything": lambda path: repeated(
@@ -112,6 +134,22 @@ LOGS: dict[str, Callable[[Path], None]] = {
         path, '"#\U0001f600aaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"'.encode()
     ),
     "stages that are kept": lambda path: stages_of_a_job(path, 100, 50_000),
+    "names of events in one event": lambda path: one_event(
+        path, b'{"a":[', numbered(b'{"Event":"a#"}', 350_000), b"]}"
+    ),
+    "an event over many lines": lambda path: in_blocks(
+        path, START + b"{\n" + b' "a":\n' * 1_300_000 + b"}\n" + START
+    ),
+    "an event over lines without end": lambda path: repeated(path, b"{\n" + b" 1,\n" * 99, 200_000),
+    "16 bits a character": lambda path: in_blocks(
+        path,
+        (START + b'{"Event":"' + b"x" * (MAX_LINE_BYTES - 99) + b"\n").decode().encode("utf-16"),
+    ),
+    "a long text in another encoding": lambda path: one_event(
+        path, JOB, [b'"\x80' + b"a" * 8_000_000 + b'"'], b"]}"
+    ),
+    "a zip of as many names as are read": zip_of_names,
+    "a zip of nothing": nothing_in_a_zip,
     "a window that every program writes": lambda path: window(path, USUAL_WINDOW_BYTES, 48),
 }
 

@@ -13,7 +13,7 @@ from fedperf_client.sources.history_file import HistoryFile
 from fedperf_client.sources.kinds import UnknownSourceError, open_source
 from fedperf_client.sources.spark import events
 from fedperf_client.sources.spark.event_log import open_event_log
-from fedperf_client.sources.spark.events import Events
+from fedperf_client.sources.spark.events import TORN, Events
 from fedperf_client.sources.spark.reader import WANTED
 from fedperf_shared.execution import Execution, ExecutionStatus, Remark
 from fedperf_shared.workflow.vocabulary import OperatorKind, Platform
@@ -493,7 +493,7 @@ def test_bad_lines_hide_no_other(tmp_path: Path) -> None:
     assert len(found) == 1
     assert [str(each) for each in skipped] == [
         "line 2 of log: an event holds no usable 'Job ID'",
-        "line 3 of log: no event",
+        f"line 3 of log: {TORN}",
         "line 4 of log: no event",
         "log: cut off in the middle of a line, read up to there; copy the log again, unless it "
         "is still being written",

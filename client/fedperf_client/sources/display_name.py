@@ -1,0 +1,187 @@
+"""A name of a query or job of Spark for people, by what it reads and writes.
+
+Spark describes what nobody described by the place in the code that asked for it. For a program in
+Python, or in a shell or notebook, that is the same place of a bridge each time, such as "count at
+NativeMethodAccessorImpl.java:0". The name is "count of orders.parquet, customers -> daily" then.
+
+It holds the last parts of paths and the names of tables and topics, without dates, values of
+partitions, and what an address holds beside its path. It is text of the organization, as every
+description is, and no part of what workloads are told apart by.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+_Node = Mapping[str, object]
+
+LONGEST_NAME = 160
+
+_MOST_NODES = 2_000
+_MOST_NAMES = 3
+_LONGEST_PART = 40
+_LONGEST_TEXT = 4_000
+
+_BRIDGE = re.compile(
+    r"(?P<call>[^ ]{1,80}) at (?:<[^>]{0,80}>|command-\d{1,20}|PythonRDD\.scala|SerDeUtil\.scala"
+    r"|(?:NativeMethodAccessorImpl|GeneratedMethodAccessor\d*|DirectMethodHandleAccessor|Method"
+    r"|\w*Thread\w*|\w*Future\w*|AccessController|Executors)\.java)(?::\d{1,9})?"
+)
+_CALLS = {
+    "showString": "show",
+    "collectToPython": "collect",
+    "toPandas": "collect",
+    "getRowsToPython": "show",
+    "runJob": "",
+    "run": "",
+    "invoke": "",
+    **dict.fromkeys(("save", "saveAsTable", "insertInto", "saveAsTextFile"), "write"),
+}
+_TABLE = re.compile(r"(?:Scan [\w.$]+ |BatchScan (?:[a-zA-Z]+ )?)([\w`][\w.`$-]*)")
+_PATH = re.compile(r"(?:Batch)?Scan [a-zA-Z]+ ([a-zA-Z][\w+.-]*:/\S*)")
+_LOCATION = re.compile(r"\w*(?:\(\d+ paths\))? ?\[([^\]]*)(\]?)")
+_JDBC = re.compile(r"JDBCRelation\((?:([\w.\"`$]+)\)|)")
+_TOPICS = re.compile(r"Kafka.{0,400}?(?:Subscribe|SubscribePattern)\[([^\]]{1,400})\]", re.DOTALL)
+_QUOTED = re.compile(r"(?:`[^`]{1,200}`\.){0,3}`[^`]{1,200}`")
+_SINK = re.compile(
+    r"(?:Execute )?(Insert|Create\w*AsSelect|Save|Append|Overwrite|Replace|Write)\w*"
+)
+_OPTION = re.compile(r"\b(?:(?:path|dbtable|topic|table) -> |table=)([^,()\s]+)")
+_NO_PATH = re.compile(r"[\s\[\](){}'\";]")
+_EXTENSION = re.compile(r"\.\w{1,8}$")
+
+_NUMBERS = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}|\d(?:[-_.:T]?\d){5,}")
+_ODD = re.compile(r"[^\w.*~+-]+")
+_SCHEME = re.compile(r"[a-zA-Z][\w+.-]*:/{0,3}")
+_DEFAULTS = ("spark_catalog", "default")
+
+
+def query_name(description: str, plan: object) -> str:
+    """That of a query: its description, unless that only names the bridge that asked for it."""
+    call = _call(description)
+    if call is None:
+        return description
+    sources: dict[str, None] = {}
+    sinks: dict[str, None] = {}
+    for node in _nodes(plan):
+        name, text = (_text(node, each) for each in ("nodeName", "simpleString"))
+        if _SINK.match(name):
+            sinks |= dict.fromkeys(_written(text))
+        elif "Scan" in name:
+            sources |= dict.fromkeys(_read(name, text, node.get("metadata")))
+    return _told(call, list(sources), list(sinks)) or description
+
+
+def job_name(call_site: str, stages: Iterable[_Node]) -> str:
+    """That of a job without a query: where code asked for it, unless that only names the bridge."""
+    call = _call(call_site)
+    if call is None:
+        return call_site
+    sources: dict[str, None] = {}
+    for stage in stages:
+        rdds = stage.get("RDD Info")
+        for rdd in rdds[:_MOST_NODES] if isinstance(rdds, list) else ():
+            name = _text(rdd, "Name") if isinstance(rdd, Mapping) else ""
+            for path in name.split(","):
+                is_path = not _NO_PATH.search(path) and ("/" in path or _EXTENSION.search(path))
+                if is_path and (last := _last(path)):
+                    sources[last] = None
+    return _told(call, list(sources), []) or call_site
+
+
+def _call(description: str) -> str | None:
+    """What was called, in a word; None where a description tells more than that."""
+    found = _BRIDGE.fullmatch(description.strip())
+    if found is None:
+        return None
+    call = found["call"]
+    return _CALLS.get(call, "" if "$" in call else call)
+
+
+def _told(call: str, sources: Sequence[str], sinks: Sequence[str]) -> str:
+    if not (sources or sinks):
+        return ""
+    call = "write" if sinks else call or "query"
+    more = len(sources) - _MOST_NAMES
+    names = ", ".join(sources[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
+    written = "".join(f" -> {each}" for each in sinks[:1])
+    return f"{call}{' of ' if sources else ''}{names}{written}"[:LONGEST_NAME]
+
+
+def _nodes(plan: object) -> Iterator[_Node]:
+    """The nodes of a plan, each before what it reads."""
+    waiting = [plan]
+    for _ in range(_MOST_NODES):
+        node = waiting.pop() if waiting else None
+        if not isinstance(node, Mapping):
+            return
+        yield node
+        children = node.get("children")
+        if isinstance(children, list):
+            waiting += reversed([each for each in children if isinstance(each, Mapping)])
+
+
+def _text(event: _Node, name: str) -> str:
+    value = event.get(name)
+    return value[:_LONGEST_TEXT] if isinstance(value, str) else ""
+
+
+def _read(name: str, text: str, metadata: object) -> Iterator[str]:
+    """What a scan reads."""
+    if (found := _JDBC.search(name)) is not None:
+        yield _table(found[1]) if found[1] else "a JDBC query"
+    elif (found := _TOPICS.search(text)) is not None:
+        yield from filter(None, map(_last, found[1].split(", ")))
+    elif (found := _PATH.match(name)) is not None:
+        yield from filter(None, (_last(found[1]),))
+    elif (found := _TABLE.fullmatch(name)) is not None:
+        yield _table(found[1])
+    elif (found := _QUOTED.search(text.partition("HiveTableRelation")[2])) is not None:
+        yield _table(found[0])
+    else:
+        known = metadata if isinstance(metadata, Mapping) else {}
+        place = _text(known, "Location") or text.partition("Location: ")[2]
+        if (found := _LOCATION.match(place)) is not None:
+            yield from _all_last(found[1], is_cut=not found[2])
+
+
+def _all_last(paths: str, *, is_cut: bool) -> Iterator[str]:
+    each = paths.split(", ")
+    if is_cut or each[-1].endswith("..."):  # of the last path only the beginning is told
+        each[-1] = each[-1].rpartition("/")[0]
+    yield from filter(None, map(_last, each))
+
+
+def _written(text: str) -> Iterator[str]:
+    """Where a command that writes does so."""
+    what = text.removeprefix("Execute ").partition(" ")[2]
+    if (found := _QUOTED.match(what)) is not None:
+        yield _table(found[0])
+    elif (found := _OPTION.search(what)) is not None:
+        yield from filter(None, (_last(found[1]),))
+    elif _SCHEME.match(what) or what.startswith("/"):
+        yield from filter(None, (_last(what.partition(", ")[0]),))
+
+
+def _table(name: str) -> str:
+    """A table without the catalogue and the database that stand for none."""
+    parts = [each for each in re.split(r"[.`\"]+", name) if each]
+    while len(parts) > 1 and parts[0] in _DEFAULTS:
+        parts = parts[1:]
+    return ".".join(filter(None, map(_plain, parts[-2:])))
+
+
+def _last(path: str) -> str:
+    """The last part of a path that names something, not one day's or one value's part of it."""
+    place = re.split(r"[?#;]", path.strip(), maxsplit=1)[0]
+    scheme = _SCHEME.match(place)
+    place = (place[scheme.end() :] if scheme else place).rpartition("@")[2]  # without its user
+    for part in reversed(re.split(r"[/\\]+", place)):
+        if "=" in part or part.startswith(("part-", "_", ".")):
+            continue
+        if re.search(r"[^\W\d_]", shown := _plain(part)):
+            return shown
+    return ""
+
+
+def _plain(part: str) -> str:
+    return _ODD.sub("_", _NUMBERS.sub("*", part))[:_LONGEST_PART]

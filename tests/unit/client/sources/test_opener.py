@@ -1,0 +1,189 @@
+"""An opener lists what a zip holds within fixed bounds, and reads it without unpacking it."""
+
+import io
+import struct
+import time
+import tracemalloc
+import zipfile
+import zlib
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from fedperf_client.sources import NothingToReadError, opener
+from fedperf_client.sources.opener import (
+    FilePlace,
+    JoinedFile,
+    UnreadArchiveError,
+    ZipDirectory,
+    open_zip,
+)
+
+NAMED = (UnreadArchiveError, NothingToReadError, zipfile.BadZipFile, zlib.error, EOFError, OSError)
+"""The last four come while a member is read; whoever reads it tells them."""
+
+with_files = settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=80, deadline=None
+)
+
+
+def zipped(path: Path, members: dict[str, bytes], method: int = zipfile.ZIP_DEFLATED) -> Path:
+    with zipfile.ZipFile(path, "w", method) as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+    return path
+
+
+def opened(path: Path) -> ZipDirectory:
+    found = open_zip(path)
+    assert found is not None
+    return found
+
+
+def content(place: FilePlace) -> dict[str, object]:
+    """Everything below a directory, by name."""
+    return {
+        each.name: content(each) if each.is_dir() else each.open("rb").read()
+        for each in place.iterdir()
+    }
+
+
+def test_a_zip_is_listed_and_read_as_the_directory_that_it_came_from(tmp_path: Path) -> None:
+    members = {"log": b"one", "v2/events_1": b"two", "v2/deep/er": b"", "__MACOSX/log": b"no"}
+    found = opened(zipped(tmp_path / "a.zip", {**members, ".hidden": b"no"}))
+    assert content(found) == {
+        "log": b"one",
+        "v2": {"events_1": b"two", "deep": {"er": b""}},
+    }
+    assert (found.is_dir(), found.is_file()) == (True, False)
+    with pytest.raises(IsADirectoryError):
+        found.open("rb")
+
+
+def test_what_is_no_zip_is_none(tmp_path: Path) -> None:
+    for each in (b"", b"PK", b'{"Event":"x"}', bytes(99)):
+        (tmp_path / "log").write_bytes(each)
+        assert open_zip(tmp_path / "log") is None
+
+
+def test_nothing_is_left_behind_and_no_file_stays_open(tmp_path: Path) -> None:
+    path = zipped(tmp_path / "a.zip", {"log": b"x" * 10**6})
+    (log,) = opened(path).iterdir()
+    with log.open("rb") as stream:
+        assert len(stream.read()) == 10**6
+    path.unlink()
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(FileNotFoundError):
+        log.open("rb")
+
+
+@pytest.mark.parametrize("name", ["../up", "a/../b", "/etc/passwd", "a//b", "a\\b", "./a"])
+def test_names_that_are_no_relative_paths_are_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(UnreadArchiveError, match="relative paths"):
+        open_zip(zipped(tmp_path / "a.zip", {name: b""}))
+
+
+def test_names_of_endless_depth_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UnreadArchiveError):
+        open_zip(zipped(tmp_path / "a.zip", {"a/" * 30_000 + "b": b""}))
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+@pytest.mark.parametrize("names", [("a", "a"), ("a", "a/b"), ("a/b", "a")])
+def test_a_name_for_two_things_is_refused(tmp_path: Path, names: tuple[str, str]) -> None:
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        for name in names:
+            archive.writestr(name, b"")
+    with pytest.raises(UnreadArchiveError, match="twice"):
+        open_zip(tmp_path / "a.zip")
+
+
+def test_too_many_members_are_refused_before_they_are_looked_at(tmp_path: Path) -> None:
+    members = {str(number): b"" for number in range(opener.MAX_MEMBERS + 1)}
+    with pytest.raises(UnreadArchiveError, match="files, above"):
+        open_zip(zipped(tmp_path / "a.zip", members))
+
+
+def test_a_list_of_names_without_end_is_not_read(tmp_path: Path) -> None:
+    members = {f"{number:0200d}": b"" for number in range(20_000)}
+    path = zipped(tmp_path / "a.zip", members, zipfile.ZIP_STORED)
+    tracemalloc.start()
+    with pytest.raises(UnreadArchiveError, match="bytes of names"):
+        open_zip(path)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 2**20
+
+
+def test_a_bomb_is_refused_by_what_it_claims(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(opener, "RATIO_FROM_BYTES", 2**20)
+    path = zipped(tmp_path / "a.zip", {str(n): bytes(2**20) for n in range(3)})
+    with pytest.raises(UnreadArchiveError, match="claims to hold 3145728"):
+        open_zip(path)
+    monkeypatch.setattr(opener, "MAX_UNPACKED_BYTES", 2**20)
+    path = zipped(tmp_path / "b.zip", {"a": bytes(2**20 + 1)}, zipfile.ZIP_STORED)
+    with pytest.raises(UnreadArchiveError, match="claims to hold"):
+        open_zip(path)
+
+
+def test_a_member_that_holds_more_than_it_claims_gives_no_more(tmp_path: Path) -> None:
+    path = zipped(tmp_path / "a.zip", {"log": bytes(10**6)})
+    spoiled = path.read_bytes().replace(struct.pack("<I", 10**6), struct.pack("<I", 1000))
+    path.write_bytes(spoiled)
+    (log,) = opened(path).iterdir()
+    with log.open("rb") as stream, pytest.raises(zipfile.BadZipFile):
+        stream.read()
+
+
+def test_an_encrypted_or_unknown_member_is_refused(tmp_path: Path) -> None:
+    plain = zipped(tmp_path / "a.zip", {"log": b"abc"}).read_bytes()
+    at = plain.index(b"PK\x01\x02")
+    for offset, value, told in ((8, 1, "encrypted"), (10, 93, "method 93")):
+        spoiled = bytearray(plain)
+        spoiled[at + offset] = value
+        (tmp_path / "b.zip").write_bytes(spoiled)
+        with pytest.raises(UnreadArchiveError, match=told):
+            open_zip(tmp_path / "b.zip")
+
+
+@with_files
+@given(at=st.floats(0, 1), byte=st.integers(0, 255), cut=st.booleans())
+def test_a_damaged_zip_is_told_by_named_errors_only(
+    tmp_path: Path, at: float, byte: int, cut: bool
+) -> None:
+    path = zipped(tmp_path / "a.zip", {"v2/events_1": b"one line\n" * 99, "log": b"two"})
+    spoiled = bytearray(path.read_bytes())
+    place = int(at * (len(spoiled) - 1))
+    spoiled[place] = byte
+    path.write_bytes(spoiled[:place] if cut else spoiled)
+    with suppress(*NAMED):
+        found = open_zip(path)
+        if found is not None:
+            content(found)
+
+
+def test_listing_and_reading_take_time_by_size_alone(tmp_path: Path) -> None:
+    members = {f"{n % 40}/{n}": b"x" for n in range(opener.MAX_MEMBERS)}
+    path = zipped(tmp_path / "a.zip", members)
+    start = time.process_time()
+    opened(path)
+    assert time.process_time() - start < 2
+
+
+def test_joined_parts_are_one_file(tmp_path: Path) -> None:
+    parts = []
+    for number, each in enumerate((b"ab", b"", b"c\n" * 100_000)):
+        parts.append(tmp_path / str(number))
+        parts[-1].write_bytes(each)
+    joined = JoinedFile("log", tuple(parts))
+    with joined.open("rb") as stream:
+        assert stream.read(1) == b"a"
+        assert stream.read() == b"b" + b"c\n" * 100_000
+    assert isinstance(joined.open("rb"), io.BufferedReader)
+    with pytest.raises(NotADirectoryError):
+        joined.iterdir()
