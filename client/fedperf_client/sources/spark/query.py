@@ -77,6 +77,7 @@ class SparkQuery:
     has_failed_tasks: bool = False  # tasks of it failed and were done again
     is_torn: bool = False  # an event of it is missing, or too few tasks of it are told
     was_alone: bool = True  # no other one of its application ran meanwhile
+    is_running: bool = False  # it counts among those that run now
     is_given_up: bool = False  # its tasks were too many to be kept
     open_jobs: set[int] = field(default_factory=set)  # its jobs that still run
     stage_numbers: set[int] = field(default_factory=set)  # of all its jobs
@@ -200,9 +201,7 @@ class SparkQuery:
         Args:
             stopped_at: end of its application; None where the log stops before that.
         """
-        result = max(self.stage_numbers, default=None)
-        has_result = any(each.is_done and each.number == result for each in self.attempts.values())
-        if self.is_job and self.ended_at is None and has_result:
+        if self.is_job and self.ended_at is None and self._has_result:
             self.ended_at = self.last_stage_at
         elif self.ended_at is None and stopped_at is not None:
             if self.open_jobs or self.has_failed_jobs:
@@ -250,6 +249,19 @@ class SparkQuery:
         return self.ended_at is not None and not self.open_jobs
 
     @property
+    def _has_result(self) -> bool:
+        """Whether the last of its stages is done."""
+        last = max(self.stage_numbers, default=None)
+        return any(each.is_done and each.number == last for each in self.attempts.values())
+
+    @property
+    def seems_over(self) -> bool:
+        """Whether nothing of it runs by what is told, though its end may be missing."""
+        if self.is_job:
+            return self._has_result
+        return self.jobs > 0 and (self.ended_at is not None or not self.open_jobs)
+
+    @property
     def has_failed(self) -> bool:
         """Whether it ended with an error, judged as Spark's own user interface does."""
         return self.has_failed_jobs if self.ended_badly is None else self.ended_badly
@@ -270,3 +282,36 @@ class SparkQuery:
         """Nodes, counters, jobs, stages and RDDs that are kept for it."""
         running = len(self.open_jobs) + len(self.stage_numbers) + 4 * len(self.attempts)
         return len(self.counters) + len(self.plan.nodes) + running + self.rdds
+
+
+@dataclass(slots=True)
+class Running:
+    """The queries and jobs that run now, but for those inside of others."""
+
+    count: int = 0
+    worked: int = 0  # others, that are over and did some work
+    alone: SparkQuery | None = None  # the only one
+
+    def begins(self, query: SparkQuery) -> None:
+        """One begins: from now on none is alone but where it is the only one."""
+        if self.count:
+            query.was_alone = False
+            if self.alone is not None:
+                self.alone.was_alone = False
+        self.alone = None if self.count else query
+        self.count += 1
+        query.is_running = True
+
+    def stops(self, query: SparkQuery) -> None:
+        """It does not run any more, by all that is told; a second time tells nothing."""
+        self.count -= query.is_running
+        self.worked += query.is_running and query.jobs > 0
+        query.is_running = False
+        self.alone = None if self.alone is query else self.alone
+
+    def goes_on(self, query: SparkQuery) -> None:
+        """More of it is told: where it did not run, others began meanwhile, and it was not over."""
+        if not (query.is_running or query.is_nested):
+            query.was_alone = False
+            self.worked -= 1
+            self.begins(query)

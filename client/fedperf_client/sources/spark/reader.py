@@ -28,7 +28,7 @@ from fedperf_client.sources.spark.fields import (
 )
 from fedperf_client.sources.spark.identity import shape_of
 from fedperf_client.sources.spark.plan import carried_out_by
-from fedperf_client.sources.spark.query import SparkQuery
+from fedperf_client.sources.spark.query import Running, SparkQuery
 from fedperf_client.sources.spark.settings import kept
 from fedperf_client.sources.spark.stage import has_python
 from fedperf_client.sources.spark.tasks import COLUMNS, StageAttempt
@@ -60,10 +60,8 @@ class Reader:
     _stages: dict[int, SparkQuery] = field(default_factory=dict)
     _complete: list[SparkQuery] = field(default_factory=list)
     _found: list[SparkQuery] = field(default_factory=list)
-    _running: int = 0
-    _alone: SparkQuery | None = None
+    _running: Running = field(default_factory=Running)
     _free_since: int | None = None
-    _worked: int = 0
     _kept: int = 0
     _tasks: int = 0
 
@@ -96,7 +94,7 @@ class Reader:
         self._retire()
         application, ends = self.application, [self._free_since or 0]
         for query in self._open.values():
-            is_settled = query.ended_at is not None
+            is_settled = query.ended_at is not None or query.cluster is not None
             query.close(application.stopped_at)
             if query.ended_at is not None and not is_settled:
                 application.settle(query, with_slots=self.wants_tasks)
@@ -121,7 +119,7 @@ class Reader:
         root = integer(event, "rootExecutionId") if is_told else number
         query = self._query(number, milliseconds(event, "time"), root=root)
         if query.root != root:  # a job of it came first
-            self._stops(query)
+            self._running.stops(query)
             query.root = root
         query.description = query_name(line(event, "description"), event.get("sparkPlanInfo"))
         if self.wants_tasks:
@@ -141,21 +139,25 @@ class Reader:
         return query
 
     def _begin(self, query: SparkQuery) -> None:
-        """A piece of work begins: whoever runs now is not alone."""
-        query.before = self._worked
+        """A piece of work begins."""
+        alone = self._running.alone
+        if alone is not None and alone.seems_over and not query.is_nested:
+            self._rests(alone, query.started_at)
+        query.before = self._running.worked
         self._open[query.is_job, query.number] = query
         self._told(query.started_at)
         if query.is_nested:
             return
-        if self._running:
-            query.was_alone = False
-            if self._alone is not None:
-                self._alone.was_alone = False
-        elif self.wants_tasks and self._free_since is not None:
+        if self.wants_tasks and not self._running.count and self._free_since is not None:
             executors = self.application.executors
             self.application.gaps.add(self._free_since, query.started_at, executors)
-        self._alone = None if self._running else query
-        self._running += 1
+        self._running.begins(query)
+
+    def _rests(self, query: SparkQuery, at: int) -> None:
+        """Another begins while nothing of it runs: its end may be lost, or is yet to come."""
+        self.application.settle(query, with_slots=self.wants_tasks)
+        self._running.stops(query)
+        self._free_since = max(self._free_since or at, at)
 
     def _query_of(self, event: Event) -> SparkQuery | None:
         """The query that an event is about, if more of it is to come."""
@@ -179,6 +181,7 @@ class Reader:
         query = self._query_of(event)
         if query is None:
             return
+        query.was_alone = query.was_alone and (query.is_running or query.ended_at is not None)
         query.take_end(event)
         root = self._open.get((False, query.root))
         if root is not None and query.is_nested:
@@ -194,6 +197,7 @@ class Reader:
         if _QUERY_ID in known:
             query = self._query(integer(known, _QUERY_ID), at)
             query = self._open.get((False, query.root), query)
+            self._running.goes_on(query)
         else:
             query = self._job_alone(number, at, event)
             query.is_start_told = is_told
@@ -311,9 +315,8 @@ class Reader:
             return
         self.application.settle(query, with_slots=self.wants_tasks)
         self._complete.append(query)
-        self._worked += query.jobs > 0
         if not query.is_nested:
-            self._stops(query)
+            self._running.stops(query)
             end = query.ended_at or 0
             self._free_since = max(self._free_since or end, end)
             self._told(end)
@@ -349,17 +352,12 @@ class Reader:
         query.count_tasks((lambda _: None) if is_partial else self.ends_passed)
         self._found.append(query)
 
-    def _stops(self, query: SparkQuery) -> None:
-        self._running -= 1
-        self._alone = None if self._alone is query else self._alone
-
     def _forget(self, query: SparkQuery, *, is_complete: bool = False) -> None:
         """Keep nothing of it any more."""
         del self._open[query.is_job, query.number]
         self._kept -= query.counted_size
         self._tasks -= query.counted_tasks
-        if not (is_complete or query.is_nested):
-            self._stops(query)
+        self._running.stops(query)
         for number in query.stage_numbers:
             if self._stages.get(number) is query:
                 del self._stages[number]

@@ -291,20 +291,73 @@ def test_a_job_whose_end_is_lost_ended_with_its_last_stage(tmp_path: Path) -> No
     assert (execution.is_ok, execution.runtime_seconds) == (True, 10.0)
 
 
+@pytest.mark.parametrize(
+    ("query", "lost"),
+    [
+        (0, "SparkListenerJobEnd"),
+        (0, "SparkListenerSQLExecutionEnd"),
+        (None, "SparkListenerJobEnd"),
+    ],
+)
+def test_a_lost_end_tells_nothing_of_what_came_after_it(
+    tmp_path: Path, query: int | None, lost: str
+) -> None:
+    log = started().opened(query=query).stage(even(8, end=5000), rdds=RDDS)
+    log.closed(query=query, end=5100)
+    log.events = [each for each in log.events if not str(each["Event"]).endswith(lost)]
+    log.opened(query=1, at=6000).executor("late", APP_START + 7000, host="h")
+    with_plan(log.stage(even(1, begin=6000, end=16_000)).closed(query=1, end=16_000))
+    log.add("SparkListenerApplicationEnd", Timestamp=APP_START + 17_000)
+    assert Symptom.FEW_TASKS in findings(log, tmp_path)
+    executions, skipped = read_log(tmp_path / "log")
+    assert skipped == []
+    assert [each.measurement and each.measurement.startup_seconds for each in executions] == [0, 1]
+    assert [each.cluster.queries_before for each in executions] == [1, 0]
+    assert [each.cluster.cores for each in executions] == [12, 8]
+
+
+def test_a_query_that_goes_on_beside_another_was_not_over(tmp_path: Path) -> None:
+    log = started().opened(stages=1).stage(even(2, end=5000))
+    log.add("SparkListenerJobEnd", Job_ID=0, Job_Result={"Result": "JobSucceeded"})
+    log.opened(query=1, at=6000).stage(even(2, begin=6000, end=9000))
+    properties = {"spark.sql.execution.id": "0"}
+    more = {"Job ID": 5, "Submission Time": APP_START + 7000, "Stage IDs": [5]}
+    log.events.append({"Event": "SparkListenerJobStart", **more, "Properties": properties})
+    log.stage(even(2, begin=7000, end=10_000), number=5).closed(query=1, end=9100)
+    log.add("SparkListenerJobEnd", Job_ID=5, Job_Result={"Result": "JobSucceeded"})
+    jobs, _ = log.finish(0, at=11_000).jobs(tmp_path)
+    assert [(each.label, each.query.was_alone) for each in jobs] == [
+        ("query 1", False),
+        ("query 0", False),
+    ]
+
+
 # Time before executors were there.
 
 
-def late(query: int | None, *, first: int = 54_000, gone: bool = False) -> MeasuredLog:
+def test_time_without_any_executor_makes_none_smaller(tmp_path: Path) -> None:
+    log = MeasuredLog()
+    log.begin(executors=1, cores=8)
+    log.opened(stages=2).stage(even(8, end=5000))
+    gone = {"Executor ID": "0", "Timestamp": APP_START + 6000}
+    log.events.append({"Event": "SparkListenerExecutorRemoved", **gone})
+    log.executor("1", APP_START + 60_000, host="h", cores=8)
+    tasks = even(8, begin=60_000, end=64_000)
+    job, execution = both(with_plan(log.stage(tasks, number=1).closed(end=64_000)), tmp_path)
+    assert execution.cluster.cores == job.cores == job.slots == 8
+
+
+def late(query: int | None, *, first: int = 54_000, gone: int | None = None) -> MeasuredLog:
     """A job from second 1 on whose only executor comes late."""
     log = MeasuredLog()
     log.begin(executors=0)
-    if gone:  # another was there before
+    if gone is not None:  # another was there before
         log.executor("old", APP_START, host="h")
         log.events.append(
             {
                 "Event": "SparkListenerExecutorRemoved",
                 "Executor ID": "old",
-                "Timestamp": APP_START + 500,
+                "Timestamp": APP_START + gone,
             }
         )
     log.opened(query=query)
@@ -314,9 +367,9 @@ def late(query: int | None, *, first: int = 54_000, gone: bool = False) -> Measu
 
 
 @pytest.mark.parametrize("query", [0, None])
-@pytest.mark.parametrize("gone", [False, True])
+@pytest.mark.parametrize("gone", [None, 500, 3000])
 def test_waiting_for_the_first_executor_is_start_up_and_no_run_time(
-    tmp_path: Path, query: int | None, *, gone: bool
+    tmp_path: Path, query: int | None, gone: int | None
 ) -> None:
     log = late(query, gone=gone)
     job, execution = both(log, tmp_path)
