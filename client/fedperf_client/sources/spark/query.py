@@ -219,11 +219,16 @@ class SparkQuery:
         Args:
             passed: of a stage the ends of tasks that were not looked at; None if nobody counted.
         """
+        is_whole = not (self.has_failed_jobs or self.is_torn)  # all that began ended
         stages: dict[int, list[StageAttempt]] = {}
         for each in self.attempts.values():
             stages.setdefault(each.number, []).append(each)
         for number, attempts in stages.items():
-            announced = max((each.announced for each in attempts if each.is_done), default=None)
+            begun = any(each.has_begun for each in attempts)
+            is_lost = is_whole and begun and not any(each.has_ended for each in attempts)
+            self.is_torn = self.is_torn or is_lost
+            ended = [each.announced for each in attempts if each.is_done or is_lost]
+            announced = max(ended, default=None)
             if announced is None:
                 continue
             self.tasks += max(each.announced for each in attempts)

@@ -245,6 +245,7 @@ class Reader:
         query, stage = found
         at = stage.submitted_at = milliseconds(info, "Submission Time")
         stage.name = text(info, "Stage Name")[:_LONGEST_NAME]
+        stage.announced = integer(info, "Number of Tasks") if "Number of Tasks" in info else 0
         stage.profile = profile_of(info)
         stage.runs_python = has_python(info)
         stage.had_executors = self.application.executors.are_there(at, stage.profile)
@@ -254,9 +255,12 @@ class Reader:
     def _stage_completed(self, event: Event) -> None:
         info = mapping(event, "Stage Info")
         found = self._stage_of(info)
-        if found is None or found[0].is_complete:
+        if found is None:
             return
         query, stage = found
+        stage.has_ended = True
+        if query.is_complete:
+            return
         query.take_stage_end(stage, info)
         self._told(query.last_stage_at or 0)
         if stage.columns:

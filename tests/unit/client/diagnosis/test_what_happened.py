@@ -284,6 +284,27 @@ def test_one_lost_end_does_not_lose_a_query_that_ended_well(tmp_path: Path, lost
     assert job.seconds == execution.runtime_seconds
 
 
+@pytest.mark.parametrize("told", [8, 2])
+def test_a_stage_whose_end_is_lost_is_not_whole(tmp_path: Path, told: int) -> None:
+    log = started().opened(stages=2).stage(even(told, end=5000), announced=8)
+    assert log.events.pop()["Event"] == "SparkListenerStageCompleted"
+    with_plan(log.stage(even(8, begin=5000), number=1).closed())
+    job, execution = both(log, tmp_path)
+    assert execution.is_ok
+    assert execution.origin.remarks == (Remark.INCOMPLETE,)
+    assert (job.query.dropped is not None) is (told < 8)
+    assert findings(log, tmp_path).keys() == ({Symptom.DROPPED_EVENTS} if told < 8 else set())
+
+
+def test_a_stage_whose_end_is_told_late_is_whole(tmp_path: Path) -> None:
+    log = with_plan(started().opened().stage(even(8)).closed())
+    late = next(each for each in log.events if each["Event"] == "SparkListenerStageCompleted")
+    log.events.remove(late)
+    log.events.append(late)
+    _, execution = both(log, tmp_path)
+    assert execution.origin.remarks == ()
+
+
 def test_a_job_whose_end_is_lost_ended_with_its_last_stage(tmp_path: Path) -> None:
     log = started().opened(query=None, stages=2).stage(even(8, end=5000), rdds=RDDS)
     log.stage(even(8, begin=5000), number=1, rdds=RDDS)
