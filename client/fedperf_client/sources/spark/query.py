@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from fedperf_client.sources.display_name import job_name
 from fedperf_client.sources.spark.failures.ends import FailureText
 from fedperf_client.sources.spark.fields import (
     Event,
@@ -107,6 +108,16 @@ class SparkQuery:
     counted_size: int = 0  # its `size` when that was last added to what is kept for all
     counted_tasks: int = 0  # ends of tasks that are kept for it
 
+    @classmethod
+    def of_job(cls, number: int, at: int, event: Event) -> "SparkQuery":
+        """A job without a query that starts."""
+        stages = objects(event, "Stage Infos")
+        last = max(stages, key=lambda stage: integer(stage, "Stage ID"), default={})
+        query = cls(number, at, root=number, is_job=True)
+        query.call_site = line(last, "Stage Name")
+        query.display_name = job_name(query.call_site, stages)
+        return query
+
     def __str__(self) -> str:
         return f"{'job' if self.is_job else 'query'} {self.number}"
 
@@ -207,6 +218,7 @@ class SparkQuery:
             if self.open_jobs or self.has_failed_jobs:
                 self.ended_at, self.ended_badly = max(stopped_at, self.started_at), True
                 self.failure = self.failure or CUT
+                self.was_alone = False  # tasks that ran until then are not told
             elif self.jobs:
                 self.ended_at, self.is_torn = self.last_stage_at, True
         if self.ended_at is not None and self.open_jobs:
@@ -219,7 +231,7 @@ class SparkQuery:
         Args:
             passed: of a stage the ends of tasks that were not looked at; None if nobody counted.
         """
-        is_whole = not (self.has_failed_jobs or self.is_torn)  # all that began ended
+        is_whole = not (self.has_failed or self.has_failed_jobs or self.is_torn)  # all ended
         stages: dict[int, list[StageAttempt]] = {}
         for each in self.attempts.values():
             stages.setdefault(each.number, []).append(each)

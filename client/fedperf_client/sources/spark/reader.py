@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from fedperf_client.sources.display_name import job_name, query_name
+from fedperf_client.sources.display_name import query_name
 from fedperf_client.sources.spark.application import Application
 from fedperf_client.sources.spark.cluster import profile_of
 from fedperf_client.sources.spark.failures.reasons import KILLED
@@ -21,7 +21,6 @@ from fedperf_client.sources.spark.fields import (
     line,
     mapping,
     milliseconds,
-    objects,
     part,
     sequence,
     text,
@@ -62,6 +61,7 @@ class Reader:
     _found: list[SparkQuery] = field(default_factory=list)
     _running: Running = field(default_factory=Running)
     _free_since: int | None = None
+    _next_job: int = 0  # above the numbers of all that were told
     _kept: int = 0
     _tasks: int = 0
 
@@ -140,8 +140,7 @@ class Reader:
 
     def _begin(self, query: SparkQuery) -> None:
         """A piece of work begins."""
-        alone = self._running.alone
-        if alone is not None and alone.seems_over and not query.is_nested:
+        if (alone := self._running.alone) is not None and alone.seems_over and not query.is_nested:
             self._rests(alone, query.started_at)
         query.before = self._running.worked
         self._open[query.is_job, query.number] = query
@@ -199,12 +198,16 @@ class Reader:
             query = self._open.get((False, query.root), query)
             self._running.goes_on(query)
         else:
-            query = self._job_alone(number, at, event)
+            if (True, number) in self._open:
+                self._forget(self._open[True, number])
+            query = SparkQuery.of_job(number, at, event)
+            self._begin(query)
             query.is_start_told = is_told
         query.description = query.description or line(known, _DESCRIPTION)
         query.settings |= kept(known) if self.wants_tasks else {}
         query.asked_at = at if query.asked_at is None else min(at, query.asked_at)
         stages = [each for each in sequence(event, "Stage IDs") if isinstance(each, int)]
+        self._next_job = max(self._next_job, number + 1)
         self._jobs[number] = query
         query.open_jobs.add(number)
         query.jobs += 1
@@ -213,16 +216,14 @@ class Reader:
         query.stage_numbers.update(stages[:MAX_STAGES])
         self._grown(query)
 
-    def _job_alone(self, number: int, at: int, event: Event) -> SparkQuery:
-        stages = objects(event, "Stage Infos")
-        last = max(stages, key=lambda stage: integer(stage, "Stage ID"), default={})
-        if (True, number) in self._open:
-            self._forget(self._open[True, number])
-        query = SparkQuery(number, at, root=number, is_job=True)
-        query.call_site = line(last, "Stage Name")
-        query.display_name = job_name(query.call_site, stages)
-        self._begin(query)
-        return query
+    def _start_lost(self, number: int) -> None:
+        """A job ended whose start was dropped: its tasks are those of what runs, or of nobody."""
+        self._next_job, alone = number + 1, self._running.alone
+        if alone is not None:
+            alone.jobs, alone.was_alone, alone.is_torn = alone.jobs + 1, False, True
+        elif not self._running.count:
+            self._running.worked += 1
+            self._free_since = self.application.latest
 
     def _stage_of(self, info: Event) -> tuple[SparkQuery, StageAttempt] | None:
         """The attempt at a stage that an event is about, and whose it is."""
@@ -289,9 +290,7 @@ class Reader:
         reason = str(end.get("Reason"))
         stage.succeeded += reason == "Success"
         query.has_failed_tasks = query.has_failed_tasks or reason not in (*KILLED, "Success")
-        if (
-            not stage.has_begun
-        ):  # its starts are not told; of all other ends most may be passed over
+        if not stage.has_begun:  # no start is told; of all other ends most may be passed over
             query.task_began(part(event, "Task Info"))
         stage.has_begun = True
         if self.wants_tasks and not query.is_given_up:
@@ -305,8 +304,12 @@ class Reader:
 
     def _job_ended(self, event: Event) -> None:
         number = integer(event, "Job ID")
+        if "Completion Time" in event:
+            self._told(milliseconds(event, "Completion Time"))
         query = self._jobs.pop(number, None)
         if query is None:
+            if number >= self._next_job:
+                self._start_lost(number)
             return
         query.take_job_end(number, event)
         if query.is_job:

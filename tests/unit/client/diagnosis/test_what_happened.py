@@ -305,6 +305,40 @@ def test_a_stage_whose_end_is_told_late_is_whole(tmp_path: Path) -> None:
     assert execution.origin.remarks == ()
 
 
+@pytest.mark.parametrize("query", [0, None])
+def test_tasks_of_a_job_whose_start_is_lost_are_nobodys_idle_time(
+    tmp_path: Path, query: int | None
+) -> None:
+    log = started().opened(query=query).stage(even(8), rdds=RDDS).closed(query=query)
+    log.events = [each for each in log.events if each["Event"] != "SparkListenerJobStart"]
+    log.opened(query=1, at=11_100).stage(even(8, begin=11_200, end=21_000))
+    with_plan(log.closed(query=1, end=21_000))
+    log.add("SparkListenerApplicationEnd", Timestamp=APP_START + 22_000)
+    assert diagnoses(log, tmp_path) == []
+    executions, skipped = read_log(tmp_path / "log")
+    assert skipped == []
+    incomplete = [] if query is None else [(Remark.INCOMPLETE,)]
+    assert [each.origin.remarks for each in executions] == [*incomplete, ()]
+    assert [each.cluster.queries_before for each in executions][-1] == 1
+
+
+def test_tasks_that_ran_when_the_application_ended_were_not_idle(tmp_path: Path) -> None:
+    log = started().opened().stage(even(8, end=3000), announced=16)
+    assert log.events.pop()["Event"] == "SparkListenerStageCompleted"
+    with_plan(log).add("SparkListenerApplicationEnd", Timestamp=APP_START + 12_000)
+    assert findings(log, tmp_path).keys() == {Symptom.FAILURES}
+
+
+def test_a_job_that_never_had_an_executor_waited_for_one(tmp_path: Path) -> None:
+    log = MeasuredLog()
+    log.begin(executors=0)
+    info = {"Stage ID": 0, "Stage Name": "x", "Submission Time": APP_START + 1000}
+    log.opened(query=None).add("SparkListenerStageSubmitted", Stage_Info=info)
+    found = findings(log.closed(query=None, error="Job 0 cancelled"), tmp_path)
+    assert found.keys() == {Symptom.FAILURES, Symptom.EXECUTOR_WAIT}
+    assert found[Symptom.EXECUTOR_WAIT].figures["waited_seconds"] == pytest.approx(10.0)
+
+
 def test_a_job_whose_end_is_lost_ended_with_its_last_stage(tmp_path: Path) -> None:
     log = started().opened(query=None, stages=2).stage(even(8, end=5000), rdds=RDDS)
     log.stage(even(8, begin=5000), number=1, rdds=RDDS)
