@@ -380,7 +380,8 @@ def test_a_query_that_goes_on_beside_another_was_not_over(tmp_path: Path) -> Non
     log.events.append({"Event": "SparkListenerJobStart", **more, "Properties": properties})
     log.stage(even(2, begin=7000, end=10_000), number=5).closed(query=1, end=9100)
     log.add("SparkListenerJobEnd", Job_ID=5, Job_Result={"Result": "JobSucceeded"})
-    jobs, _ = log.finish(0, at=11_000).jobs(tmp_path)
+    log.finish(0, at=11_000)
+    jobs, _ = log.jobs(tmp_path)
     assert [(each.label, each.query.was_alone) for each in jobs] == [
         ("query 1", False),
         ("query 0", False),
