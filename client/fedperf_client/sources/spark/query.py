@@ -23,6 +23,7 @@ from fedperf_client.sources.spark.tasks import Names, StageAttempt
 from fedperf_shared.execution import ClusterConfig
 
 CUT = "its application ended before it"
+LOST_END = "no end of it is told, though its application went on"
 
 MAX_COUNTERS = 20_000  # counters remembered for one query; of more the later ones are left out
 
@@ -206,14 +207,18 @@ class SparkQuery:
         elif len(self.counters) < MAX_COUNTERS:
             self.counters[counter] = value
 
-    def close(self, stopped_at: int | None) -> None:
+    def close(self, stopped_at: int | None, *, went_on: bool) -> None:
         """The log is over: the end of what is larger is its end, where its own is missing.
 
         Args:
             stopped_at: end of its application; None where the log stops before that.
+            went_on: whether others ended after it began.
         """
-        if self.is_job and self.ended_at is None and self._has_result:
-            self.ended_at = self.last_stage_at
+        is_told_well = self._has_result and self.last_stage_at and not self.has_failed_jobs
+        if self.ended_at is None and is_told_well and (self.is_job or stopped_at is not None):
+            self.ended_at, self.is_torn = self.last_stage_at, True
+        elif self.ended_at is None and went_on and self.open_jobs and not self.has_failed_jobs:
+            self.problem = LOST_END
         elif self.ended_at is None and stopped_at is not None:
             if self.open_jobs or self.has_failed_jobs:
                 self.ended_at, self.ended_badly = max(stopped_at, self.started_at), True
@@ -236,7 +241,7 @@ class SparkQuery:
         for each in self.attempts.values():
             stages.setdefault(each.number, []).append(each)
         for number, attempts in stages.items():
-            begun = any(each.has_begun for each in attempts)
+            begun = any(each.has_begun or each.announced for each in attempts)
             is_lost = is_whole and begun and not any(each.has_ended for each in attempts)
             self.is_torn = self.is_torn or is_lost
             ended = [each.announced for each in attempts if each.is_done or is_lost]
@@ -250,6 +255,11 @@ class SparkQuery:
             if missing > (self.dropped.announced - self.dropped.told if self.dropped else 0):
                 self.dropped = DroppedTasks(number, told, announced)
         self.is_torn = self.is_torn or self.dropped is not None
+        if self.is_torn and any(
+            not each.has_ended and (not each.has_begun or each.succeeded < WHOLE * each.announced)
+            for each in self.attempts.values()
+        ):
+            self.was_alone = False  # nobody can tell who worked
 
     def with_job_plan(self) -> None:
         """Of a job: its plan, from the stages that ran; errors as `job_plan`."""
@@ -274,9 +284,8 @@ class SparkQuery:
     @property
     def seems_over(self) -> bool:
         """Whether nothing of it runs by what is told, though its end may be missing."""
-        if self.is_job:
-            return self._has_result
-        return self.jobs > 0 and (self.ended_at is not None or not self.open_jobs)
+        is_over = self.ended_at is not None or not (self.is_job or self.open_jobs)
+        return self.jobs > 0 and (is_over or self._has_result)
 
     @property
     def has_failed(self) -> bool:

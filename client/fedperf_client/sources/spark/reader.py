@@ -95,7 +95,8 @@ class Reader:
         application, ends = self.application, [self._free_since or 0]
         for query in self._open.values():
             is_settled = query.ended_at is not None or query.cluster is not None
-            query.close(application.stopped_at)
+            others = self._running.worked - (not query.is_running)  # itself, where it rested
+            query.close(application.stopped_at, went_on=others > query.before)
             if query.ended_at is not None and not is_settled:
                 application.settle(query, with_slots=self.wants_tasks)
             ends.append(application.latest if query.ended_at is None else query.ended_at)
@@ -355,8 +356,7 @@ class Reader:
             self._hand_out(oldest)
 
     def _hand_out(self, query: SparkQuery) -> None:
-        is_partial = self.application.is_partial
-        query.count_tasks((lambda _: None) if is_partial else self.ends_passed)
+        query.count_tasks((lambda _: None) if self.application.is_partial else self.ends_passed)
         self._found.append(query)
 
     def _forget(self, query: SparkQuery, *, is_complete: bool = False) -> None:

@@ -371,6 +371,25 @@ def test_a_lost_end_tells_nothing_of_what_came_after_it(
     assert [each.cluster.cores for each in executions] == [12, 8]
 
 
+@pytest.mark.parametrize("is_stage_told", [True, False])
+def test_a_query_that_lost_all_its_ends_did_not_run_until_its_application_ended(
+    tmp_path: Path, *, is_stage_told: bool
+) -> None:
+    log = started().opened().stage(even(8, end=5000))
+    if not is_stage_told:
+        log.events.pop()
+    log.opened(query=1, at=6000).stage(even(8, begin=6000), number=0).closed(query=1)
+    with_plan(log).add("SparkListenerApplicationEnd", Timestamp=APP_START + 60_000)
+    executions, skipped = read_log(log.write(tmp_path / "log"))
+    found = {each.origin.record: each.runtime_seconds for each in executions}
+    assert all(each.is_ok for each in executions)
+    assert found == {"query 1": 5.0} | ({"query 0": 4.0} if is_stage_told else {})
+    assert [each.record for each in skipped] == ([] if is_stage_told else ["query 0"])
+    jobs, missing = log.jobs(tmp_path)
+    assert {each.label for each in jobs} == found.keys()
+    assert len(missing) == len(skipped)
+
+
 def test_a_query_that_goes_on_beside_another_was_not_over(tmp_path: Path) -> None:
     log = started().opened(stages=1).stage(even(2, end=5000))
     log.add("SparkListenerJobEnd", Job_ID=0, Job_Result={"Result": "JobSucceeded"})
