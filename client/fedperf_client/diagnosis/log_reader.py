@@ -7,11 +7,11 @@ from pathlib import Path
 
 from fedperf_client.diagnosis.job_facts import JobFacts
 from fedperf_client.sources import NothingToReadError, SkippedRecord
+from fedperf_client.sources.codecs import UnreadCodecError
 from fedperf_client.sources.kinds import places
 from fedperf_client.sources.opener import UnreadArchiveError
 from fedperf_client.sources.spark.application import Application
 from fedperf_client.sources.spark.event_log import EventLog, open_event_log
-from fedperf_client.sources.spark.streams import UnreadCodecError
 from fedperf_shared.errors import InvalidInputError
 
 _UNFINISHED = "no end of a job: the log stops before it"

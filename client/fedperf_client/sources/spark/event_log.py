@@ -13,6 +13,12 @@ from itertools import islice
 from pathlib import Path
 
 from fedperf_client.sources import NothingToReadError, SkippedRecord
+from fedperf_client.sources.codecs import (
+    CutLogError,
+    DamagedLogError,
+    UnreadCodecError,
+    is_packed,
+)
 from fedperf_client.sources.opener import FilePlace, JoinedFile, ZipDirectory, open_zip
 from fedperf_client.sources.spark.application import Application
 from fedperf_client.sources.spark.events import (
@@ -27,13 +33,7 @@ from fedperf_client.sources.spark.events import (
 from fedperf_client.sources.spark.fields import MalformedEventError
 from fedperf_client.sources.spark.query import SparkQuery
 from fedperf_client.sources.spark.reader import Reader
-from fedperf_client.sources.spark.streams import (
-    CutLogError,
-    DamagedLogError,
-    UnreadCodecError,
-    is_packed,
-    lines,
-)
+from fedperf_client.sources.spark.streams import lines
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import Execution
 
