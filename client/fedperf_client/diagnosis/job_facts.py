@@ -6,7 +6,7 @@ the log has them. All figures are sums, medians or extremes of what tasks report
 estimated here.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
 from functools import cached_property
 
@@ -58,9 +58,6 @@ class StageFacts(StageAttempt):
     def of(cls, stage: StageAttempt, names: Names) -> "StageFacts":
         """The attempt with what its columns refer to."""
         return cls(**{each.name: getattr(stage, each.name) for each in fields(stage)}, names=names)
-
-    def __str__(self) -> str:
-        return StageAttempt.__str__(self)
 
     @cached_property
     def _table(self) -> Longs:
@@ -319,6 +316,17 @@ class JobFacts:
         ends = np.concatenate([[0], np.flatnonzero(running == 0) + 1])
         pairs = zip(starts, following[ends], strict=True)
         return tuple((int(start), int(end)) for start, end in pairs if end > start)
+
+
+def merged(intervals: Iterable[Interval]) -> list[Interval]:
+    """The same times, without overlaps, in order."""
+    found: list[Interval] = []
+    for start, end in sorted(intervals):
+        if found and start <= found[-1][1]:
+            found[-1] = (found[-1][0], max(found[-1][1], end))
+        elif end > start:
+            found.append((start, end))
+    return found
 
 
 def _broadcasts(query: SparkQuery) -> Iterator[Broadcast]:

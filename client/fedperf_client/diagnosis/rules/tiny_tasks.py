@@ -68,6 +68,5 @@ def _conf(
     if job.description.startswith(_LISTING):
         return (f"spark.sql.sources.parallelPartitionDiscovery.parallelism={enough}",)
     if stage.totals.shuffle_read and len(stage.tasks) == settings.partitions:
-        adaptive = () if settings.is_adaptive else ("spark.sql.adaptive.enabled=true",)
-        return (*adaptive, f"spark.sql.shuffle.partitions={enough}")
+        return (*settings.with_adaptive, f"spark.sql.shuffle.partitions={enough}")
     return ()

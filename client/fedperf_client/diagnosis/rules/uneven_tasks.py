@@ -14,7 +14,6 @@ from fedperf_client.diagnosis.finding import JobFinding, Symptom
 from fedperf_client.diagnosis.job_facts import JobFacts, Longs, StageFacts
 from fedperf_client.sources.spark.failures.ends import LostAttempt
 from fedperf_client.sources.spark.fields import MIB
-from fedperf_client.sources.spark.settings import SKEW_JOINS
 from fedperf_client.text.durations import duration_text
 from fedperf_client.text.operator_tree import size_text
 
@@ -107,19 +106,15 @@ def _skew(job: JobFacts, stage: StageFacts, seconds: float) -> JobFinding:
             if is_whole
             else "smaller pieces of the files"
         )
-        if not is_whole and size < settings.file_bytes:
-            conf = (f"spark.sql.files.maxPartitionBytes={size}",)
+        conf = () if is_whole else settings.smaller_files(size)
     else:
         advice = "split the large partitions of a join, or spread the frequent keys (salt)"
-        conf = (
-            ()
-            if not settings.knows(SKEW_JOINS)
-            else (
-                *(() if settings.is_adaptive else ("spark.sql.adaptive.enabled=true",)),
+        if settings.knows((3, 0)):
+            conf = (
+                *settings.with_adaptive,
                 "spark.sql.adaptive.skewJoin.enabled=true",
                 f"spark.sql.adaptive.skewJoin.skewedPartitionThresholdInBytes={2 * size}",
             )
-        )
     evidence = f"{_times(stage)}; {_reads(stage)}"
     return JobFinding(Symptom.SKEW, str(stage), seconds, evidence, advice, conf, _figures(stage))
 
@@ -159,7 +154,7 @@ def _straggler(job: JobFacts, stage: StageFacts, seconds: float) -> JobFinding:
         f"code; {_reads(stage)}"
     )
     is_late = outside > float(stage.durations[stage.longest]) / 2
-    others = not (job.settings.is_local or job.settings.speculates)
+    others = not (job.settings.is_local or job.settings.is_on("spark.speculation"))
     return JobFinding(
         Symptom.STRAGGLER,
         str(stage),
@@ -192,9 +187,7 @@ def _last_wave(job: JobFacts, stage: StageFacts, seconds: float) -> JobFinding:
     conf: tuple[str, ...] = ()
     is_of_files = totals.input_bytes > totals.shuffle_read
     if is_of_files:
-        size = max(LEAST_BYTES, totals.input_bytes // more)
-        if size < job.settings.file_bytes:
-            conf = (f"spark.sql.files.maxPartitionBytes={size}",)
+        conf = job.settings.smaller_files(max(LEAST_BYTES, totals.input_bytes // more))
     elif totals.shuffle_read and tasks == job.settings.partitions:
         conf = (f"spark.sql.shuffle.partitions={more}",)
     return JobFinding(

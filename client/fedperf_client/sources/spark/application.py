@@ -30,6 +30,7 @@ from fedperf_client.sources.spark.query import (
     Interval,
     SparkQuery,
 )
+from fedperf_client.sources.spark.rdd import job_plan
 from fedperf_client.sources.spark.settings import SparkSettings
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import (
@@ -225,7 +226,7 @@ class Application:
 def _plan_job(query: SparkQuery) -> None:
     """Find the plan of a job in the stages that ran."""
     try:
-        query.with_job_plan()
+        query.plan, query.counters = job_plan(tuple(query.stages.values()))
         query.shape = shape_of(query.plan)
     except (PlanTooLargeError, MalformedEventError) as error:
         query.problem = query.problem or str(error)

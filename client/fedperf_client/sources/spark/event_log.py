@@ -68,16 +68,6 @@ class EventLog:
     files: tuple[FilePlace, ...]  # in order
     is_partial: bool = False  # earlier events are gone
 
-    @property
-    def logs(self) -> tuple["EventLog", ...]:
-        """Itself, as of an archive."""
-        return (self,)
-
-    @property
-    def others(self) -> tuple[SkippedRecord, ...]:
-        """None, as of an archive."""
-        return ()
-
     def read(self) -> Iterator[Execution | SkippedRecord]:
         """Every query, and every job without one, once; see `Source.read`."""
         is_empty, application = True, Application(is_partial=self.is_partial)
@@ -127,16 +117,16 @@ def _of_file(
 
 
 @dataclass(frozen=True, slots=True)
-class Archive:
-    """Several logs in one file, such as those of all attempts at an application.
+class EventLogs:
+    """The log at one place, or several in one file, such as those of all attempts.
 
     Attributes:
         logs: in the order of their names.
-        others: files that are none.
+        others: files of an archive that are none.
     """
 
     logs: tuple[EventLog, ...]
-    others: tuple[SkippedRecord, ...]
+    others: tuple[SkippedRecord, ...] = ()
 
     def read(self) -> Iterator[Execution | SkippedRecord]:
         """Every execution of every log; see `Source.read`."""
@@ -145,23 +135,23 @@ class Archive:
             yield from log.read()
 
 
-def open_event_log(path: Path) -> EventLog | Archive | None:
+def open_event_log(path: Path) -> EventLogs | None:
     """The event log at `path`, known by its first lines; see `OpenSource`.
 
     The zip of Spark's History Server is read as the directory would be that it came from.
     """
     archive = open_zip(path) if path.is_file() else None
+    if (log := _log_at(archive or path)) is not None:
+        return EventLogs((log,))
     if archive is None:
-        return _log_at(path)
-    if (log := _log_at(archive)) is not None:
-        return log
+        return None
     found = list(_all_in(archive))
     logs = tuple(each for each in found if isinstance(each, EventLog))
     others = tuple(each for each in found if isinstance(each, SkippedRecord))
     told = [each.reason for each in others if each.reason != _NO_LOG]
     if not logs and told:
         raise NothingToReadError(f"{path}: {'; '.join(told[:_REASONS_TOLD])}")
-    return Archive(logs, others) if logs else None
+    return EventLogs(logs, others) if logs else None
 
 
 def _all_in(directory: ZipDirectory) -> Iterator[EventLog | SkippedRecord]:

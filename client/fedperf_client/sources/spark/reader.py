@@ -17,6 +17,7 @@ from fedperf_client.sources.spark.cluster import profile_of
 from fedperf_client.sources.spark.failures.reasons import KILLED
 from fedperf_client.sources.spark.fields import (
     Event,
+    count,
     integer,
     line,
     mapping,
@@ -226,7 +227,7 @@ class Reader:
         query = self._stages.get(number)
         if query is None:
             return None
-        key = number, integer(info, "Stage Attempt ID") if "Stage Attempt ID" in info else 0
+        key = number, count(info, "Stage Attempt ID")
         stage = query.attempts.get(key)
         if stage is None:
             stage = query.attempts[key] = StageAttempt(*key)
@@ -280,10 +281,8 @@ class Reader:
         end = mapping(event, "Task End Reason")
         reason = str(end.get("Reason"))
         stage.succeeded += reason == "Success"
-        query.has_failed_tasks = query.has_failed_tasks or reason not in (*KILLED, "Success")
-        if (
-            not stage.has_begun
-        ):  # its starts are not told; of all other ends most may be passed over
+        query.has_failed_tasks |= reason not in (*KILLED, "Success")
+        if not stage.has_begun:  # no start is told; of all other ends most may be passed over
             query.task_began(part(event, "Task Info"))
         stage.has_begun = True
         if self.wants_tasks and not query.is_given_up:
