@@ -95,11 +95,12 @@ def _reads(stage: StageFacts) -> str:
 
 def _skew(job: JobFacts, stage: StageFacts, seconds: float) -> JobFinding:
     settings, totals = job.settings, stage.totals
-    size = max(LEAST_BYTES, int(np.median(stage.tasks.read_bytes)))
+    median = int(np.median(stage.tasks.read_bytes))
+    size = max(LEAST_BYTES, median)
     conf: tuple[str, ...] = ()
     if totals.input_bytes > totals.shuffle_read:
         # Where most tasks found nothing to read, pieces are smaller than what can be split.
-        is_whole = float(np.median(stage.tasks.read_bytes)) < LEAST_BYTES
+        is_whole = median < LEAST_BYTES
         advice = (
             "the files cannot be split further (row groups, or gzip): write them with smaller "
             "row groups, or spread the rows after reading (repartition)"
@@ -146,7 +147,8 @@ def _where(executor: str, host: str) -> str:
 
 
 def _straggler(job: JobFacts, stage: StageFacts, seconds: float) -> JobFinding:
-    slow, outside = _slow(stage), _outside(stage)
+    slow = _slow(stage)
+    outside = max(0, int(stage.durations[stage.longest] - stage.tasks.run[stage.longest]))
     executor, host = stage.executor(int(stage.tasks.executor[stage.longest]))
     evidence = (
         f"{_times(stage)} ({slow} took twice the median or more), the longest on "
@@ -173,11 +175,6 @@ def _straggler(job: JobFacts, stage: StageFacts, seconds: float) -> JobFinding:
             "host": host,
         },
     )
-
-
-def _outside(stage: StageFacts) -> int:
-    """Milliseconds of the longest task that were not in its own code."""
-    return max(0, int(stage.durations[stage.longest] - stage.tasks.run[stage.longest]))
 
 
 def _last_wave(job: JobFacts, stage: StageFacts, seconds: float) -> JobFinding:

@@ -94,8 +94,6 @@ class Application:
     submitted_at: int | None = None  # None where the log does not tell
     stopped_at: int | None = None  # likewise; the last moment of the log where that stops before
     latest: int = 0  # the last moment that was told
-    _version: str = ""
-    _vendor: str = "spark"
     _name: str = ""
     _shown_name: str = ""
     _shown_id: str = ""
@@ -105,8 +103,8 @@ class Application:
 
     def log_started(self, event: Event) -> None:
         """Take Spark's version."""
-        self._version = text(event, "Spark Version")[:_LONGEST_TEXT]
-        self.settings = replace(self.settings, version=self._version)
+        version = text(event, "Spark Version")[:_LONGEST_TEXT]
+        self.settings = replace(self.settings, version=version)
 
     def started(self, event: Event) -> None:
         """Take what tells this application, and this attempt at it, from others."""
@@ -120,9 +118,7 @@ class Application:
         """Take the few properties that count."""
         properties = mapping(event, "Spark Properties")
         self.executors.configured(properties)
-        self.settings = SparkSettings.of(self._version, properties)
-        if self.settings.is_databricks:
-            self._vendor = "databricks"
+        self.settings = SparkSettings.of(self.settings.version, properties)
         self._node_type = _first(properties, _NODE_TYPES)
         system = event.get("System Properties")
         if isinstance(system, Mapping):
@@ -185,6 +181,7 @@ class Application:
             raise UnknownClusterError
         cluster = replace(query.cluster, queries_before=min(query.before, MAX_QUERIES_BEFORE))
         counted = workflow_of(query.plan, query.counters)
+        vendor = "databricks" if self.settings.is_databricks else "spark"
         return Execution(
             execution_id=self._execution_id(query),
             workload=workload_of(self._name, query.shape, call_site=query.call_site),
@@ -194,7 +191,7 @@ class Application:
             measurement=_measurement(query, end, submitted_at=self.submitted_at),
             finished_at=moment(end),
             origin=Origin(
-                source=f"{self._vendor} {self._version}".strip(),
+                source=f"{vendor} {self.settings.version}".strip(),
                 node_type=self._node_type,
                 architecture=self._architecture,
                 rows_known=counted.known / len(counted.workflow.operators),

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
+from operator import attrgetter
 from pathlib import Path
 
 from fedperf_client.sources import NothingToReadError, SkippedRecord
@@ -108,7 +109,11 @@ def _of_file(
             try:
                 yield from reader.take(*found)
             except MalformedEventError as error:
-                reason = _OLD.format(events.version, error) if _is_old(events) else str(error)
+                reason = (
+                    _OLD.format(events.version, error)
+                    if events.version.startswith("1.")
+                    else str(error)
+                )
                 yield SkippedRecord(f"line {events.line} of {file.name}", reason)
     except DamagedLogError as error:
         yield SkippedRecord(file.name, str(error).removeprefix(f"{file}: "))
@@ -156,7 +161,7 @@ def open_event_log(path: Path) -> EventLogs | None:
 
 def _all_in(directory: ZipDirectory) -> Iterator[EventLog | SkippedRecord]:
     """The logs in an archive, and what is none."""
-    for place in sorted(directory.iterdir(), key=_name):
+    for place in sorted(directory.iterdir(), key=attrgetter("name")):
         try:
             log = _log_at(place)
         except (InvalidInputError, OSError) as error:
@@ -221,7 +226,7 @@ def _rolled(files: Sequence[FilePlace]) -> EventLog | None:
 def _databricks(files: Sequence[FilePlace]) -> EventLog | None:
     """The rolling log of Databricks: dated files, and the newest without a date."""
     found = {file.name: match[1] for file in files if (match := _DATABRICKS.fullmatch(file.name))}
-    dated = [file for file in sorted(files, key=_name) if found.get(file.name)]
+    dated = [file for file in sorted(files, key=attrgetter("name")) if found.get(file.name)]
     newest = [file for file in files if file.name == "eventlog"]
     return EventLog((*dated, *newest)) if dated else None
 
@@ -283,11 +288,3 @@ def _first_names(file: FilePlace, count: int = _FIRST_LINES) -> list[str]:
         for _, line in islice(lines(file), count):
             names.append(name_of(line))
     return [each for each in names if each]
-
-
-def _is_old(events: Events) -> bool:
-    return events.version.startswith("1.")
-
-
-def _name(place: FilePlace) -> str:
-    return place.name

@@ -11,7 +11,7 @@ from fedperf_client.sources.spark.failures.reasons import (
     reason_of,
     told_line,
 )
-from fedperf_client.sources.spark.fields import Event, words
+from fedperf_client.sources.spark.fields import Event, part, words
 
 FETCH_FAILED = "FetchFailed"
 """The end of an attempt that could not fetch what another task had written."""
@@ -41,16 +41,13 @@ class EndReason:
         """The reason of a "Task End Reason"."""
         reason, raised = words(end, "Reason"), words(end, "Class Name")
         said = "\n".join(each for name in _MESSAGES if (each := words(end, name)))
-        place = end.get("Block Manager Address")
-        missed = ("", "")
-        if isinstance(place, dict):
-            missed = (words(place, "Executor ID")[:_LONGEST_NAME], words(place, "Host"))
+        place = part(end, "Block Manager Address")
         whole = f"{raised}: {said}\n{words(end, 'Full Stack Trace')}" if raised else said
         return cls(
             (raised.rpartition(".")[2] or reason or "unknown")[:_LONGEST_NAME],
             kept_text(said),
             reason_of(whole, reason or "unknown"),
-            (missed[0], missed[1][:_LONGEST_NAME]),
+            (words(place, "Executor ID")[:_LONGEST_NAME], words(place, "Host")[:_LONGEST_NAME]),
         )
 
     @property
