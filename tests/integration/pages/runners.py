@@ -86,6 +86,9 @@ RUNNERS: Mapping[str, Runner] = {
     "fedperf-server": Walk(),
     "mkdir": Walk(),
     "python": Walk(),
+    "python -m tests.unit.client.prediction.cached_answers": run_by(
+        "unit/client/prediction/test_cached_answers.py::test_"
+    ),
     "export": Walk(),
     "make demo": DEMO,
     "make install": ByCi(),
