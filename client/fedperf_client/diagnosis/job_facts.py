@@ -188,7 +188,7 @@ class JobFacts:
     @property
     def ended_at(self) -> int:
         """Its last event."""
-        return max(self.query.ended_at or 0, self.started_at)
+        return self.query.end
 
     @cached_property
     def stages(self) -> tuple[StageFacts, ...]:
@@ -213,7 +213,7 @@ class JobFacts:
     @property
     def seconds(self) -> float:
         """Its run time: without what it waited while no executor was there."""
-        return (self.ended_at - self.started_at - self.query.wait_milliseconds) / 1000
+        return self.query.milliseconds / 1000
 
     @cached_property
     def cores(self) -> int:

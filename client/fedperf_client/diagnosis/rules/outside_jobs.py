@@ -27,7 +27,7 @@ def outside_jobs(whole: Application, cores: int) -> JobFinding | None:
         return None
     idle, total = whole.gaps.core_milliseconds / 1000, cores * seconds
     session = is_interactive(whole.name.rpartition(" (")[0] or whole.name)
-    longest = sorted(whole.gaps.longest, reverse=True)
+    longest = whole.gaps.longest
     gaps = ", ".join(
         f"{duration_text(took / 1000)} from {moment(at):%H:%M:%S}" for took, (at, _) in longest
     )

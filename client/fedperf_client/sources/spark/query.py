@@ -257,6 +257,16 @@ class SparkQuery:
         return self.plan.is_accelerated or any(r.is_accelerated for s in stages for r in s.rdds)
 
     @property
+    def end(self) -> int:
+        """When it ended; its start where nobody knows."""
+        return max(self.ended_at or 0, self.started_at)
+
+    @property
+    def milliseconds(self) -> int:
+        """How long it ran, without what it waited while no executor was there."""
+        return self.end - self.started_at - self.wait_milliseconds
+
+    @property
     def wait_milliseconds(self) -> int:
         """How long it waited while no executor was there."""
         return 0 if self.waited is None else self.waited[1] - self.waited[0]
