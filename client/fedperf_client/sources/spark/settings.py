@@ -116,14 +116,10 @@ class SparkSettings:
         found = _VERSION.match(self.version)
         return found is None or (int(found[1]), int(found[2])) >= since
 
-    @property
-    def file_bytes(self) -> int:
-        """The most that a task reads of files."""
-        return self.size("spark.sql.files.maxPartitionBytes", DEFAULT_FILE_BYTES, unit=1)
-
     def smaller_files(self, size: int) -> tuple[str, ...]:
         """The setting with which a task reads that much of files; none if it read no more."""
-        return (f"spark.sql.files.maxPartitionBytes={size}",) if size < self.file_bytes else ()
+        name = "spark.sql.files.maxPartitionBytes"
+        return (f"{name}={size}",) if size < self.size(name, DEFAULT_FILE_BYTES, unit=1) else ()
 
     @property
     def broadcast_bytes(self) -> int:

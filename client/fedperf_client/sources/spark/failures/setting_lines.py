@@ -185,22 +185,18 @@ def result(case: FailureCase) -> tuple[str, ...]:
     return (f"{name}={memory_setting(2 * max(case.given.size(name, _GIB, unit=1), seen))}",)
 
 
-def rpc(case: FailureCase) -> tuple[str, ...]:
-    """The largest message, in MiB without a unit."""
-    name = "spark.rpc.message.maxSize"
-    now = case.given.size(name, 128 * MIB) / MIB
-    return (f"{name}={_mib(max(now, case.number(_SENT) / MIB))}",)
+def _larger(name: str, mib: int, told: re.Pattern[str], unit: str = "") -> Settings:
+    """A size that is twice as large, or twice what the message tells, as far as Spark allows."""
+
+    def settings(case: FailureCase) -> tuple[str, ...]:
+        now = max(case.given.size(name, mib * MIB), case.number(told)) / MIB
+        return (f"{name}={min(_LARGEST_MIB, -int(-2 * now // 1))}{unit}",)
+
+    return settings
 
 
-def kryo(case: FailureCase) -> tuple[str, ...]:
-    """The largest record of Kryo's."""
-    name = "spark.kryoserializer.buffer.max"
-    now = case.given.size(name, 64 * MIB) / MIB
-    return (f"{name}={_mib(max(now, case.number(_REQUIRED) / MIB))}m",)
-
-
-def _mib(now: float) -> int:
-    return min(_LARGEST_MIB, -int(-2 * now // 1))
+rpc = _larger("spark.rpc.message.maxSize", 128, _SENT)  # in MiB without a unit
+kryo = _larger("spark.kryoserializer.buffer.max", 64, _REQUIRED, "m")
 
 
 def broadcast_wait(case: FailureCase) -> tuple[str, ...]:
