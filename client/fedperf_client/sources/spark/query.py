@@ -317,7 +317,7 @@ class SparkQuery:
 
 
 @dataclass(slots=True)
-class Running:
+class OpenWork:
     """The queries and jobs that run now, but for those inside of others."""
 
     count: int = 0

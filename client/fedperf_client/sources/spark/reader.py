@@ -28,7 +28,7 @@ from fedperf_client.sources.spark.fields import (
 )
 from fedperf_client.sources.spark.identity import shape_of
 from fedperf_client.sources.spark.plan import carried_out_by
-from fedperf_client.sources.spark.query import Running, SparkQuery
+from fedperf_client.sources.spark.query import OpenWork, SparkQuery
 from fedperf_client.sources.spark.settings import kept
 from fedperf_client.sources.spark.stage import has_python
 from fedperf_client.sources.spark.tasks import COLUMNS, StageAttempt
@@ -60,7 +60,7 @@ class Reader:
     _stages: dict[int, SparkQuery] = field(default_factory=dict)
     _complete: list[SparkQuery] = field(default_factory=list)
     _found: list[SparkQuery] = field(default_factory=list)
-    _running: Running = field(default_factory=Running)
+    _running: OpenWork = field(default_factory=OpenWork)
     _free_since: int | None = None
     _next_job: int = 0  # above the numbers of all that were told
     _kept: int = 0
