@@ -71,7 +71,7 @@ EXPERIMENTS = "unit/simulations/experiments"
 INTERVALS = f"{EXPERIMENTS}/intervals"
 PARTS = (
     *("experiment", "at_home", "deadlines", "repeats"),
-    *("scale_outs", "spark_logs", "sql_queries", "unknown_kinds", "unrelated"),
+    *("own_runs", "scale_outs", "spark_logs", "sql_queries", "unknown_kinds", "unrelated"),
 )
 DEMO = run_by("unit/simulations/demo/test_demo.py::test_the_demo_tells_its_three_parts_")
 PLATFORMS = "integration/simulations/test_platform_choice.py"
@@ -86,6 +86,9 @@ RUNNERS: Mapping[str, Runner] = {
     "fedperf-server": Walk(),
     "mkdir": Walk(),
     "python": Walk(),
+    "python -m tests.unit.client.prediction.cached_answers": run_by(
+        "unit/client/prediction/test_cached_answers.py::test_"
+    ),
     "export": Walk(),
     "make demo": DEMO,
     "make install": ByCi(),

@@ -321,6 +321,10 @@ def test_one_execution_is_shown_with_its_operators(home: Home) -> None:
         "row_bytes": 10.0,
         "output_bytes": 123_450.0,
         "partitions": 0,
+        "code_steps": 0,
+        "complexity": "none",
+        "iterations": 0,
+        "key_distinct_ratio": 0.0,
         "seconds": None,
     }
 
