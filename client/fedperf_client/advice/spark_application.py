@@ -7,7 +7,7 @@ many queries the longest are asked about; the time of all others counts as time 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from fedperf_client.diagnosis.job_facts import JobFacts
+from fedperf_client.diagnosis.job_facts import JobFacts, merged
 from fedperf_client.sources.spark.cluster import UNIFIED_SHARE
 from fedperf_client.sources.spark.identity import is_interactive, stripped
 from fedperf_client.sources.spark.settings import SparkSettings
@@ -131,7 +131,7 @@ class ApplicationRecord:
             if len(stage.tasks) <= stage.slots:
                 self._narrow += stage.span / 1000
         if len(self._busy) > MOST_INTERVALS:
-            self._busy = _united(self._busy)
+            self._busy = merged(self._busy)
 
     def add_query(self, execution: Execution) -> None:
         """A query of it."""
@@ -209,18 +209,7 @@ def _longest(queries: list[Execution]) -> list[Execution]:
 
 def _seconds(intervals: Iterable[Interval]) -> float:
     """Seconds that at least one of them covers."""
-    return sum(end - start for start, end in _united(intervals))
-
-
-def _united(intervals: Iterable[Interval]) -> list[Interval]:
-    """The same seconds as intervals that do not overlap, ascending."""
-    found: list[Interval] = []
-    for start, end in sorted(intervals):
-        if found and start <= found[-1][1]:
-            found[-1] = found[-1][0], max(end, found[-1][1])
-        else:
-            found.append((start, end))
-    return found
+    return sum(end - start for start, end in merged(intervals))
 
 
 def _interval(execution: Execution) -> Interval:

@@ -343,8 +343,11 @@ def _runs(
 
 
 def _show(shown: _TimedAdvice) -> None:
+    from rich.console import Console
+
     from fedperf_client.advice import presentation
     from fedperf_client.advice.explanation import size_of
+    from fedperf_client.text.operator_tree import operator_tree
 
     found = shown.advice
     typer.echo(presentation.headline(found))
@@ -353,7 +356,8 @@ def _show(shown: _TimedAdvice) -> None:
     for sentence in (say(found) for say in says):
         if sentence is not None:
             typer.echo(sentence)
-    _print_tree(found)
+    tree, depth = operator_tree(found.choice.plan, presentation.COLOURS)
+    Console(width=max(Console().width, 4 * depth + 80)).print(tree)
     for reason in shown.reasons:
         typer.echo(f"- {reason}")
     for lines in (presentation.plan_lines(found), presentation.size_lines(found)):
@@ -389,13 +393,3 @@ def _draw(path: Path, shown: _TimedAdvice, *, json: bool) -> None:
     draw_advice(path, shown.advice)
     if not json:
         typer.echo(f"picture: {path}")
-
-
-def _print_tree(found: "Advice") -> None:
-    from rich.console import Console
-
-    from fedperf_client.advice.presentation import COLOURS
-    from fedperf_client.text.operator_tree import operator_tree
-
-    tree, depth = operator_tree(found.choice.plan, COLOURS)
-    Console(width=max(Console().width, 4 * depth + 80)).print(tree)

@@ -41,7 +41,7 @@ def diagnose(
     sent.
     """
     from fedperf_client.diagnosis.diagnosis import Ranking
-    from fedperf_client.diagnosis.log_reader import UnreadPart, event_logs_in, jobs_of
+    from fedperf_client.diagnosis.log_reader import event_logs_in, jobs_of
     from fedperf_client.home.prices import load_prices
     from fedperf_client.sources.kinds import NothingFoundError
 
@@ -55,8 +55,8 @@ def diagnose(
         for done, (path, log) in enumerate(found):
             advance(done, len(found))
             for each in jobs_of(log):
-                if isinstance(each, UnreadPart):
-                    notes.append(f"{path.name}: {each.reason}")
+                if isinstance(each, str):
+                    notes.append(f"{path.name}: {each}")
                 else:
                     ranking.add(each, path.name, priced)
     if found:

@@ -86,7 +86,7 @@ def diagnosed(job: JobFacts, log: str, prices: PriceList | None) -> Diagnosis | 
     ]
     if not (findings and job.seconds > 0):
         return None
-    cost = job.core_seconds
+    cost = job.cores * job.seconds
     if prices is not None:
         cost = 0.0 if job.query.cluster is None else prices.cost(job.query.cluster, job.seconds)
     return Diagnosis(

@@ -6,9 +6,10 @@ the log has them. All figures are sums, medians or extremes of what tasks report
 estimated here.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from functools import cached_property
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,8 +27,7 @@ from fedperf_client.sources.spark.tasks import (
 )
 
 Longs = NDArray[np.int64]
-
-_SIZE = "data size"
+Time = TypeVar("Time", int, float)
 
 _OVERLAP = 0.05
 """Share of all task time that may exceed the slots: some milliseconds at each task's end."""
@@ -58,9 +58,6 @@ class StageFacts(StageAttempt):
     def of(cls, stage: StageAttempt, names: Names) -> "StageFacts":
         """The attempt with what its columns refer to."""
         return cls(**{each.name: getattr(stage, each.name) for each in fields(stage)}, names=names)
-
-    def __str__(self) -> str:
-        return StageAttempt.__str__(self)
 
     @cached_property
     def _table(self) -> Longs:
@@ -147,15 +144,6 @@ class StageFacts(StageAttempt):
         return self.span * min(1.0, time / self.task_time)
 
 
-@dataclass(frozen=True, slots=True)
-class Broadcast:
-    """One table that was sent to all."""
-
-    data_bytes: int  # of it, as it is kept in memory
-    build_time: int  # build_time, send_time: milliseconds of the driver, once it had been collected
-    send_time: int
-
-
 @dataclass(frozen=True)
 class JobFacts:
     """One job of a log."""
@@ -200,7 +188,7 @@ class JobFacts:
     @property
     def ended_at(self) -> int:
         """Its last event."""
-        return max(self.query.ended_at or 0, self.started_at)
+        return self.query.end
 
     @cached_property
     def stages(self) -> tuple[StageFacts, ...]:
@@ -211,11 +199,6 @@ class JobFacts:
     def lost(self) -> tuple[LostAttempt, ...]:
         """Attempts at tasks that did not succeed."""
         return tuple(lost for each in self.attempts for lost in each.lost)
-
-    @cached_property
-    def broadcasts(self) -> tuple[Broadcast, ...]:
-        """Tables that it sent to all executors."""
-        return tuple(_broadcasts(self.query))
 
     @property
     def wall_seconds(self) -> float:
@@ -230,7 +213,7 @@ class JobFacts:
     @property
     def seconds(self) -> float:
         """Its run time: without what it waited while no executor was there."""
-        return (self.ended_at - self.started_at - self.query.wait_milliseconds) / 1000
+        return self.query.milliseconds / 1000
 
     @cached_property
     def cores(self) -> int:
@@ -238,11 +221,6 @@ class JobFacts:
         if self.query.cluster is not None:
             return self.query.cluster.cores
         return max(1, int(self._changes[1].max(initial=0)) * self.settings.cores_per_task)
-
-    @property
-    def core_seconds(self) -> float:
-        """All its cores for all its time: what it cost."""
-        return self.cores * self.seconds
 
     @property
     def slots(self) -> int:
@@ -321,17 +299,12 @@ class JobFacts:
         return tuple((int(start), int(end)) for start, end in pairs if end > start)
 
 
-def _broadcasts(query: SparkQuery) -> Iterator[Broadcast]:
-    """Every table that was sent to all and whose size was counted, once."""
-    seen = set[int]()
-    for node in query.plan.nodes:
-        ids = node.sent or {}
-        counted = {
-            name.removesuffix(" (ms)"): max(0, query.counters[number])
-            for name, number in ids.items()
-            if number in query.counters
-        }
-        if counted.get(_SIZE) and ids[_SIZE] not in seen:
-            seen.add(ids[_SIZE])
-            build, send = counted.get("time to build", 0), counted.get("time to broadcast", 0)
-            yield Broadcast(counted[_SIZE], build, send)
+def merged(intervals: Iterable[tuple[Time, Time]]) -> list[tuple[Time, Time]]:
+    """The same times, without overlaps, in order."""
+    found = list[tuple[Time, Time]]()
+    for start, end in sorted(intervals):
+        if found and start <= found[-1][1]:
+            found[-1] = (found[-1][0], max(found[-1][1], end))
+        elif end > start:
+            found.append((start, end))
+    return found

@@ -2,16 +2,15 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from fedperf_client.diagnosis.job_facts import JobFacts
 from fedperf_client.sources import NothingToReadError, SkippedRecord
+from fedperf_client.sources.codecs import UnreadCodecError
 from fedperf_client.sources.kinds import places
 from fedperf_client.sources.opener import UnreadArchiveError
 from fedperf_client.sources.spark.application import Application
 from fedperf_client.sources.spark.event_log import EventLog, open_event_log
-from fedperf_client.sources.spark.streams import UnreadCodecError
 from fedperf_shared.errors import InvalidInputError
 
 _UNFINISHED = "no end of a job: the log stops before it"
@@ -19,21 +18,17 @@ _GIVEN_UP = "a job given up: too much ran at the same time"
 _BAD = "a line that is no usable event"
 
 
-@dataclass(frozen=True, slots=True)
-class UnreadPart:
-    """Something of a log that no finding is about; local text."""
+def jobs_of(log: EventLog) -> Iterator[JobFacts | Application | str]:
+    """Every job of a log when it is complete, and at its end the whole.
 
-    reason: str
-
-
-def jobs_of(log: EventLog) -> Iterator[JobFacts | Application | UnreadPart]:
-    """Every job of a log when it is complete, and at its end the whole, and what is missing."""
+    Texts say what of it no finding is about; local.
+    """
     names = {file.name for file in log.files}
     missing, application = Counter[str](), Application(is_partial=log.is_partial)
     for found in log.work(application, with_tasks=True):
         if isinstance(found, SkippedRecord) and found.record in names:
             is_one_of_many = len(names) > 1
-            yield UnreadPart(f"{found.record}: {found.reason}" if is_one_of_many else found.reason)
+            yield f"{found.record}: {found.reason}" if is_one_of_many else found.reason
         elif isinstance(found, SkippedRecord):
             missing[_BAD] += 1
         elif found.is_given_up:
@@ -47,7 +42,7 @@ def jobs_of(log: EventLog) -> Iterator[JobFacts | Application | UnreadPart]:
     yield application
     for reason in (_UNFINISHED, _GIVEN_UP, _BAD):
         if missing[reason]:
-            yield UnreadPart(f"{reason} ({missing[reason]})")
+            yield f"{reason} ({missing[reason]})"
 
 
 def event_logs_in(
@@ -65,10 +60,7 @@ def event_logs_in(
     for place, is_named in places(paths, problems):
         try:
             log = open_event_log(place)
-        except NothingToReadError as error:
-            (problems if is_named else passed_by).append(str(error))
-            continue
-        except (UnreadArchiveError, UnreadCodecError) as error:
+        except (NothingToReadError, UnreadArchiveError, UnreadCodecError) as error:
             (problems if is_named else passed_by).append(str(error))
             continue
         except (InvalidInputError, OSError) as error:

@@ -17,7 +17,7 @@ def dropped_events(job: JobFacts) -> Iterator[JobFinding]:
     dropped = job.query.dropped
     if dropped is None:
         return
-    capacity = 4 * (job.settings.queued_events or USUAL_EVENTS)
+    name = "spark.scheduler.listenerbus.eventqueue.capacity"
     yield JobFinding(
         Symptom.DROPPED_EVENTS,
         f"stage {dropped.stage}",
@@ -25,6 +25,6 @@ def dropped_events(job: JobFacts) -> Iterator[JobFinding]:
         f"{dropped.told} of {dropped.announced} tasks of stage {dropped.stage} are in the log: "
         "Spark dropped events, so that nothing is said about idle time, and sums are too low",
         "a longer queue for the events, and more memory for the driver that keeps it",
-        (f"spark.scheduler.listenerbus.eventqueue.capacity={capacity}",),
+        (f"{name}={4 * (job.settings.number(name, 0) or USUAL_EVENTS)}",),
         {"stage": dropped.stage, "told_tasks": dropped.told, "tasks": dropped.announced},
     )

@@ -6,11 +6,10 @@ At stake is the time in which lost tasks or repeated stages ran; of a job that f
 from collections.abc import Iterator
 
 from fedperf_client.diagnosis.finding import JobFinding, Symptom
-from fedperf_client.diagnosis.job_facts import JobFacts, StageFacts
+from fedperf_client.diagnosis.job_facts import JobFacts, StageFacts, merged
 from fedperf_client.sources.spark.failures.advice import advice_for
 from fedperf_client.sources.spark.failures.causes import FailureCause, causes_of
 from fedperf_client.sources.spark.failures.ends import FailureText, last_text
-from fedperf_client.sources.spark.query import Interval
 from fedperf_client.text.durations import duration_text
 
 MOST_CAUSES = 3
@@ -45,21 +44,18 @@ def _repeated(job: JobFacts) -> Iterator[StageFacts]:
 
 
 def _finding(job: JobFacts, cause: FailureCause, again: list[StageFacts]) -> JobFinding:
-    settings = job.settings
-    advice = advice_for(cause, properties=settings.properties, version=settings.version)
-    seconds = _covered(
-        [(each.launched, each.finished) for each in cause.failures]
-        + [(each.began, each.ended) for each in again]
-    )
+    advice = advice_for(cause, job.settings)
+    lost = [(each.launched, each.finished) for each in cause.failures]
+    times = merged([*lost, *((each.began, each.ended) for each in again)])
+    seconds = sum(end - start for start, end in times) / 1000
     ended = f"the job ended with an error after {duration_text(job.seconds)}"
     repeated = f"{', '.join(map(str, again))} ran again"
-    lost = f"{duration_text(seconds)} lost"
     said = (
         ended * cause.ends_job,
         advice.reason,
         *cause.evidence,
         repeated * bool(again),
-        lost * bool(seconds),
+        f"{duration_text(seconds)} lost" * bool(seconds),
     )
     after = None if cause.moment is None else (cause.moment - job.started_at) / 1000
     return JobFinding(
@@ -77,12 +73,3 @@ def _finding(job: JobFacts, cause: FailureCause, again: list[StageFacts]) -> Job
             **({"settings": advice.settings} if advice.settings else {}),
         },
     )
-
-
-def _covered(intervals: list[Interval]) -> float:
-    """Seconds that at least one of them holds."""
-    total, reached = 0, 0
-    for start, end in sorted(intervals):
-        total += max(0, end - max(start, reached))
-        reached = max(reached, end)
-    return total / 1000

@@ -63,8 +63,7 @@ def _conf(stage: StageFacts, settings: SparkSettings) -> tuple[str, ...]:
     if size < LEAST_BYTES:
         return ()
     if totals.input_bytes > totals.shuffle_read:
-        smaller = size < settings.file_bytes
-        return (f"spark.sql.files.maxPartitionBytes={size}",) if smaller else ()
+        return settings.smaller_files(size)
     if tasks == settings.partitions:
         return (f"spark.sql.shuffle.partitions={stage.slots}",)
     if settings.is_adaptive and settings.partitions >= stage.slots:

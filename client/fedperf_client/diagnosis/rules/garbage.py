@@ -7,7 +7,6 @@ from collections.abc import Iterator
 
 from fedperf_client.diagnosis.finding import JobFinding, Symptom
 from fedperf_client.diagnosis.job_facts import JobFacts
-from fedperf_client.sources.spark.settings import memory_setting
 from fedperf_client.text.durations import duration_text
 from fedperf_client.text.operator_tree import size_text
 
@@ -35,9 +34,7 @@ def garbage_collection(job: JobFacts) -> Iterator[JobFinding]:
             "cache, or code that makes many objects"
             if is_roomy
             else "more memory per core: twice as much, or half as many cores per executor",
-            ()
-            if is_roomy
-            else (f"{settings.memory_name}={memory_setting(2 * settings.memory_bytes)}",),
+            () if is_roomy else (settings.times_memory(2),),
             {
                 "garbage_seconds": stage.totals.garbage / 1000,
                 "run_seconds": stage.run_time / 1000,

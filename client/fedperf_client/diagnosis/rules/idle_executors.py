@@ -8,7 +8,7 @@ or built a table for all. More executors help with neither.
 from collections.abc import Iterator
 
 from fedperf_client.diagnosis.finding import JobFinding, Symptom
-from fedperf_client.diagnosis.job_facts import JobFacts, StageFacts
+from fedperf_client.diagnosis.job_facts import JobFacts, StageFacts, merged
 from fedperf_client.sources.spark.query import Interval
 from fedperf_client.text.durations import duration_text
 
@@ -17,7 +17,7 @@ def idle_executors(job: JobFacts) -> Iterator[JobFinding]:
     """What of the quiet times was waiting for tasks to begin, and what was the driver alone."""
     if not job.query.was_alone or job.query.dropped:
         return
-    waits = _merged([(each.submitted_at, each.began) for each in job.stages if each.submitted_at])
+    waits = merged([(each.submitted_at, each.began) for each in job.stages if each.submitted_at])
     waited = _together(job.quiet, waits)
     alone = sum(end - start for start, end in job.quiet) - sum(b - a for a, b in waited)
     if waited:
@@ -103,17 +103,6 @@ def _driver(job: JobFacts, alone: int) -> JobFinding:
         {"alone_seconds": alone / 1000, "before_seconds": before / 1000,
          "after_seconds": after / 1000},
     )  # fmt: skip
-
-
-def _merged(intervals: list[Interval]) -> list[Interval]:
-    """The same times, without overlaps, in order."""
-    found: list[Interval] = []
-    for start, end in sorted(intervals):
-        if found and start <= found[-1][1]:
-            found[-1] = (found[-1][0], max(found[-1][1], end))
-        elif end > start:
-            found.append((start, end))
-    return found
 
 
 def _together(some: tuple[Interval, ...], others: list[Interval]) -> list[Interval]:

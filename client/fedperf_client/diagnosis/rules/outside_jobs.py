@@ -7,7 +7,7 @@ from fedperf_client.diagnosis.finding import JobFinding, Symptom
 from fedperf_client.sources.spark.application import Application
 from fedperf_client.sources.spark.fields import moment
 from fedperf_client.sources.spark.identity import is_interactive
-from fedperf_client.sources.spark.settings import SHUFFLE_TRACKING, SparkSettings
+from fedperf_client.sources.spark.settings import SparkSettings
 from fedperf_client.text.durations import duration_text
 
 MUCH = 0.2  # Of an application's time: every one has some, before its first job and between others
@@ -27,7 +27,7 @@ def outside_jobs(whole: Application, cores: int) -> JobFinding | None:
         return None
     idle, total = whole.gaps.core_milliseconds / 1000, cores * seconds
     session = is_interactive(whole.name.rpartition(" (")[0] or whole.name)
-    longest = sorted(whole.gaps.longest, reverse=True)
+    longest = whole.gaps.longest
     gaps = ", ".join(
         f"{duration_text(took / 1000)} from {moment(at):%H:%M:%S}" for took, (at, _) in longest
     )
@@ -69,11 +69,6 @@ def _conf(settings: SparkSettings) -> tuple[str, ...]:
     timeout = f"spark.dynamicAllocation.executorIdleTimeout={IDLE_TIMEOUT}s"
     if settings.has_dynamic_executors:
         return (timeout,)
-    tracking = settings.knows(SHUFFLE_TRACKING)
-    return (
-        "spark.dynamicAllocation.enabled=true",
-        "spark.dynamicAllocation.shuffleTracking.enabled=true"
-        if tracking
-        else "spark.shuffle.service.enabled=true",
-        timeout,
-    )
+    has_tracking = settings.knows((3, 0))
+    kept = "dynamicAllocation.shuffleTracking" if has_tracking else "shuffle.service"
+    return ("spark.dynamicAllocation.enabled=true", f"spark.{kept}.enabled=true", timeout)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from fedperf_client.diagnosis.finding import JobFinding, Symptom
 from fedperf_client.diagnosis.job_facts import JobFacts, StageFacts
 from fedperf_client.sources.spark.fields import MIB
-from fedperf_client.sources.spark.settings import ADAPTIVE_BY_DEFAULT, SparkSettings, memory_setting
+from fedperf_client.sources.spark.settings import ADAPTIVE_BY_DEFAULT, SparkSettings
 from fedperf_client.text.operator_tree import size_text
 
 
@@ -57,4 +57,4 @@ def _conf(stage: StageFacts, settings: SparkSettings, factor: int) -> tuple[str,
             return (advisory, heeded) if settings.knows(ADAPTIVE_BY_DEFAULT) else (advisory,)
         if tasks == settings.partitions:
             return (f"spark.sql.shuffle.partitions={tasks * factor}",)
-    return (f"{settings.memory_name}={memory_setting(settings.memory_bytes * factor)}",)
+    return (settings.times_memory(factor),)

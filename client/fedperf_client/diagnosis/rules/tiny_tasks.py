@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from fedperf_client.diagnosis.finding import JobFinding, Symptom
 from fedperf_client.diagnosis.job_facts import JobFacts, StageFacts
 from fedperf_client.sources.spark.fields import MIB
-from fedperf_client.sources.spark.settings import SparkSettings
 from fedperf_client.text.durations import duration_text
 from fedperf_client.text.operator_tree import size_text
 
@@ -43,7 +42,7 @@ def tiny_tasks(job: JobFacts) -> Iterator[JobFinding]:
             f"{duration_text(stage.task_time / 1000)} in all, {duration_text(totals.cpu / 1000)} "
             "were CPU time of their code in the JVM; time of programs beside it is not counted",
             _advice(job, stage),
-            _conf(job, stage, job.settings, enough=enough),
+            _conf(job, stage, enough),
             {
                 "tasks": tasks,
                 "slots": stage.slots,
@@ -62,12 +61,9 @@ def _advice(job: JobFacts, stage: StageFacts) -> str:
     return "fewer partitions"
 
 
-def _conf(
-    job: JobFacts, stage: StageFacts, settings: SparkSettings, *, enough: int
-) -> tuple[str, ...]:
+def _conf(job: JobFacts, stage: StageFacts, enough: int) -> tuple[str, ...]:
     if job.description.startswith(_LISTING):
         return (f"spark.sql.sources.parallelPartitionDiscovery.parallelism={enough}",)
-    if stage.totals.shuffle_read and len(stage.tasks) == settings.partitions:
-        adaptive = () if settings.is_adaptive else ("spark.sql.adaptive.enabled=true",)
-        return (*adaptive, f"spark.sql.shuffle.partitions={enough}")
+    if stage.totals.shuffle_read and len(stage.tasks) == job.settings.partitions:
+        return (*job.settings.with_adaptive, f"spark.sql.shuffle.partitions={enough}")
     return ()

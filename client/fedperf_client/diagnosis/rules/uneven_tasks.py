@@ -14,7 +14,6 @@ from fedperf_client.diagnosis.finding import JobFinding, Symptom
 from fedperf_client.diagnosis.job_facts import JobFacts, Longs, StageFacts
 from fedperf_client.sources.spark.failures.ends import LostAttempt
 from fedperf_client.sources.spark.fields import MIB
-from fedperf_client.sources.spark.settings import SKEW_JOINS
 from fedperf_client.text.durations import duration_text
 from fedperf_client.text.operator_tree import size_text
 
@@ -96,30 +95,27 @@ def _reads(stage: StageFacts) -> str:
 
 def _skew(job: JobFacts, stage: StageFacts, seconds: float) -> JobFinding:
     settings, totals = job.settings, stage.totals
-    size = max(LEAST_BYTES, int(np.median(stage.tasks.read_bytes)))
+    median = int(np.median(stage.tasks.read_bytes))
+    size = max(LEAST_BYTES, median)
     conf: tuple[str, ...] = ()
     if totals.input_bytes > totals.shuffle_read:
         # Where most tasks found nothing to read, pieces are smaller than what can be split.
-        is_whole = float(np.median(stage.tasks.read_bytes)) < LEAST_BYTES
+        is_whole = median < LEAST_BYTES
         advice = (
             "the files cannot be split further (row groups, or gzip): write them with smaller "
             "row groups, or spread the rows after reading (repartition)"
             if is_whole
             else "smaller pieces of the files"
         )
-        if not is_whole and size < settings.file_bytes:
-            conf = (f"spark.sql.files.maxPartitionBytes={size}",)
+        conf = () if is_whole else settings.smaller_files(size)
     else:
         advice = "split the large partitions of a join, or spread the frequent keys (salt)"
-        conf = (
-            ()
-            if not settings.knows(SKEW_JOINS)
-            else (
-                *(() if settings.is_adaptive else ("spark.sql.adaptive.enabled=true",)),
+        if settings.knows((3, 0)):
+            conf = (
+                *settings.with_adaptive,
                 "spark.sql.adaptive.skewJoin.enabled=true",
                 f"spark.sql.adaptive.skewJoin.skewedPartitionThresholdInBytes={2 * size}",
             )
-        )
     evidence = f"{_times(stage)}; {_reads(stage)}"
     return JobFinding(Symptom.SKEW, str(stage), seconds, evidence, advice, conf, _figures(stage))
 
@@ -151,7 +147,8 @@ def _where(executor: str, host: str) -> str:
 
 
 def _straggler(job: JobFacts, stage: StageFacts, seconds: float) -> JobFinding:
-    slow, outside = _slow(stage), _outside(stage)
+    slow = _slow(stage)
+    outside = max(0, int(stage.durations[stage.longest] - stage.tasks.run[stage.longest]))
     executor, host = stage.executor(int(stage.tasks.executor[stage.longest]))
     evidence = (
         f"{_times(stage)} ({slow} took twice the median or more), the longest on "
@@ -159,7 +156,7 @@ def _straggler(job: JobFacts, stage: StageFacts, seconds: float) -> JobFinding:
         f"code; {_reads(stage)}"
     )
     is_late = outside > float(stage.durations[stage.longest]) / 2
-    others = not (job.settings.is_local or job.settings.speculates)
+    others = not (job.settings.is_local or job.settings.is_on("spark.speculation"))
     return JobFinding(
         Symptom.STRAGGLER,
         str(stage),
@@ -180,11 +177,6 @@ def _straggler(job: JobFacts, stage: StageFacts, seconds: float) -> JobFinding:
     )
 
 
-def _outside(stage: StageFacts) -> int:
-    """Milliseconds of the longest task that were not in its own code."""
-    return max(0, int(stage.durations[stage.longest] - stage.tasks.run[stage.longest]))
-
-
 def _last_wave(job: JobFacts, stage: StageFacts, seconds: float) -> JobFinding:
     tasks, totals = len(stage.tasks), stage.totals
     waves = tasks / stage.slots
@@ -192,9 +184,7 @@ def _last_wave(job: JobFacts, stage: StageFacts, seconds: float) -> JobFinding:
     conf: tuple[str, ...] = ()
     is_of_files = totals.input_bytes > totals.shuffle_read
     if is_of_files:
-        size = max(LEAST_BYTES, totals.input_bytes // more)
-        if size < job.settings.file_bytes:
-            conf = (f"spark.sql.files.maxPartitionBytes={size}",)
+        conf = job.settings.smaller_files(max(LEAST_BYTES, totals.input_bytes // more))
     elif totals.shuffle_read and tasks == job.settings.partitions:
         conf = (f"spark.sql.shuffle.partitions={more}",)
     return JobFinding(

@@ -5,7 +5,6 @@ name, which never leave the organization. All others are compared and forgotten.
 """
 
 import hashlib
-import heapq
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
@@ -30,6 +29,7 @@ from fedperf_client.sources.spark.query import (
     Interval,
     SparkQuery,
 )
+from fedperf_client.sources.spark.rdd import job_plan
 from fedperf_client.sources.spark.settings import SparkSettings
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import (
@@ -68,8 +68,7 @@ class Gaps:
 
     milliseconds: int = 0  # of all together
     core_milliseconds: float = 0.0  # that executors were there meanwhile, times their cores
-    # the longest of them, the shortest of these first
-    longest: list[tuple[int, Interval]] = field(default_factory=list)
+    longest: list[tuple[int, Interval]] = field(default_factory=list)  # of them, in that order
 
     def add(self, start: int, end: int, executors: Executors) -> None:
         """One of them, if it is one."""
@@ -77,9 +76,8 @@ class Gaps:
             return
         self.milliseconds += end - start
         self.core_milliseconds += executors.core_time_during(start, end)
-        heapq.heappush(self.longest, (end - start, (start, end)))
-        if len(self.longest) > MOST_GAPS:
-            heapq.heappop(self.longest)
+        every = [*self.longest, (end - start, (start, end))]
+        self.longest = sorted(every, reverse=True)[:MOST_GAPS]
 
 
 @dataclass(slots=True)
@@ -93,8 +91,6 @@ class Application:
     submitted_at: int | None = None  # None where the log does not tell
     stopped_at: int | None = None  # likewise; the last moment of the log where that stops before
     latest: int = 0  # the last moment that was told
-    _version: str = ""
-    _vendor: str = "spark"
     _name: str = ""
     _shown_name: str = ""
     _shown_id: str = ""
@@ -104,8 +100,8 @@ class Application:
 
     def log_started(self, event: Event) -> None:
         """Take Spark's version."""
-        self._version = text(event, "Spark Version")[:_LONGEST_TEXT]
-        self.settings = replace(self.settings, version=self._version)
+        version = text(event, "Spark Version")[:_LONGEST_TEXT]
+        self.settings = replace(self.settings, version=version)
 
     def started(self, event: Event) -> None:
         """Take what tells this application, and this attempt at it, from others."""
@@ -119,9 +115,7 @@ class Application:
         """Take the few properties that count."""
         properties = mapping(event, "Spark Properties")
         self.executors.configured(properties)
-        self.settings = SparkSettings.of(self._version, properties)
-        if self.settings.is_databricks:
-            self._vendor = "databricks"
+        self.settings = SparkSettings.of(self.settings.version, properties)
         self._node_type = _first(properties, _NODE_TYPES)
         system = event.get("System Properties")
         if isinstance(system, Mapping):
@@ -140,8 +134,7 @@ class Application:
             return  # no execution
         if query.first_stage_at is not None:
             query.started_at = query.asked_at = query.first_stage_at
-        end = max(query.ended_at or query.started_at, query.started_at)
-        first = query.first_task_at
+        end, first = query.end, query.first_task_at
         begin = first if first is not None and query.started_at < first < end else query.started_at
         asked = query.asked_at
         if asked is not None and (came := self.executors.arrival(asked, end)) is not None:
@@ -179,21 +172,21 @@ class Application:
             return SkippedRecord(str(query), str(error))
 
     def _execution(self, query: SparkQuery) -> Execution:
-        end = query.ended_at or query.started_at
         if query.cluster is None:
             raise UnknownClusterError
         cluster = replace(query.cluster, queries_before=min(query.before, MAX_QUERIES_BEFORE))
         counted = workflow_of(query.plan, query.counters)
+        vendor = "databricks" if self.settings.is_databricks else "spark"
         return Execution(
             execution_id=self._execution_id(query),
             workload=workload_of(self._name, query.shape, call_site=query.call_site),
             plan=Plan.on_one_platform(counted.workflow, Platform.SPARK),
             cluster=cluster,
             status=_status(query),
-            measurement=_measurement(query, end, submitted_at=self.submitted_at),
-            finished_at=moment(end),
+            measurement=_measurement(query, self.submitted_at),
+            finished_at=moment(query.end),
             origin=Origin(
-                source=f"{self._vendor} {self._version}".strip(),
+                source=f"{vendor} {self.settings.version}".strip(),
                 node_type=self._node_type,
                 architecture=self._architecture,
                 rows_known=counted.known / len(counted.workflow.operators),
@@ -225,7 +218,7 @@ class Application:
 def _plan_job(query: SparkQuery) -> None:
     """Find the plan of a job in the stages that ran."""
     try:
-        query.with_job_plan()
+        query.plan, query.counters = job_plan(tuple(query.stages.values()))
         query.shape = shape_of(query.plan)
     except (PlanTooLargeError, MalformedEventError) as error:
         query.problem = query.problem or str(error)
@@ -235,7 +228,7 @@ def _reason(query: SparkQuery) -> str:
     """Why a query is no execution; empty where it is one."""
     if query.is_nested:
         return NESTED
-    if not query.is_complete or query.ended_at is None:
+    if not query.is_complete:
         return NO_END
     if not query.plan.nodes:
         return NO_PLAN
@@ -243,8 +236,7 @@ def _reason(query: SparkQuery) -> str:
         return NO_STAGE
     if not query.jobs and query.plan.is_command:
         return ONLY_A_COMMAND
-    took = query.ended_at - query.started_at - query.wait_milliseconds
-    return "" if took > 0 else NO_TIME
+    return "" if query.milliseconds > 0 else NO_TIME
 
 
 def _status(query: SparkQuery) -> ExecutionStatus:
@@ -256,13 +248,12 @@ def _status(query: SparkQuery) -> ExecutionStatus:
     return ExecutionStatus.FAILED
 
 
-def _measurement(query: SparkQuery, end: int, *, submitted_at: int | None) -> Measurement:
+def _measurement(query: SparkQuery, submitted_at: int | None) -> Measurement:
     is_first = query.before == 0 and submitted_at is not None
     waited = max(query.started_at - (submitted_at or 0), 0) if is_first else 0
     totals = query.totals
-    seconds = (end - query.started_at - query.wait_milliseconds) / 1000
     return Measurement(
-        runtime_seconds=min(seconds, MAX_RUNTIME_SECONDS),
+        runtime_seconds=min(query.milliseconds / 1000, MAX_RUNTIME_SECONDS),
         cpu_seconds=max(sum(totals.get(name, 0) for name in CPU_NANOSECONDS), 0) / 1e9,
         read_bytes=max(totals.get(READ_BYTES, 0), 0),
         written_bytes=max(totals.get(WRITTEN_BYTES, 0), 0),

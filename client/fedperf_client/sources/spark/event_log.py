@@ -10,9 +10,16 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
+from operator import attrgetter
 from pathlib import Path
 
 from fedperf_client.sources import NothingToReadError, SkippedRecord
+from fedperf_client.sources.codecs import (
+    CutLogError,
+    DamagedLogError,
+    UnreadCodecError,
+    is_packed,
+)
 from fedperf_client.sources.opener import FilePlace, JoinedFile, ZipDirectory, open_zip
 from fedperf_client.sources.spark.application import Application
 from fedperf_client.sources.spark.events import (
@@ -27,13 +34,7 @@ from fedperf_client.sources.spark.events import (
 from fedperf_client.sources.spark.fields import MalformedEventError
 from fedperf_client.sources.spark.query import SparkQuery
 from fedperf_client.sources.spark.reader import Reader
-from fedperf_client.sources.spark.streams import (
-    CutLogError,
-    DamagedLogError,
-    UnreadCodecError,
-    is_packed,
-    lines,
-)
+from fedperf_client.sources.spark.streams import lines
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import Execution
 
@@ -67,16 +68,6 @@ class EventLog:
 
     files: tuple[FilePlace, ...]  # in order
     is_partial: bool = False  # earlier events are gone
-
-    @property
-    def logs(self) -> tuple["EventLog", ...]:
-        """Itself, as of an archive."""
-        return (self,)
-
-    @property
-    def others(self) -> tuple[SkippedRecord, ...]:
-        """None, as of an archive."""
-        return ()
 
     def read(self) -> Iterator[Execution | SkippedRecord]:
         """Every query, and every job without one, once; see `Source.read`."""
@@ -118,7 +109,11 @@ def _of_file(
             try:
                 yield from reader.take(*found)
             except MalformedEventError as error:
-                reason = _OLD.format(events.version, error) if _is_old(events) else str(error)
+                reason = (
+                    _OLD.format(events.version, error)
+                    if events.version.startswith("1.")
+                    else str(error)
+                )
                 yield SkippedRecord(f"line {events.line} of {file.name}", reason)
     except DamagedLogError as error:
         yield SkippedRecord(file.name, str(error).removeprefix(f"{file}: "))
@@ -127,16 +122,16 @@ def _of_file(
 
 
 @dataclass(frozen=True, slots=True)
-class Archive:
-    """Several logs in one file, such as those of all attempts at an application.
+class EventLogs:
+    """The log at one place, or several in one file, such as those of all attempts.
 
     Attributes:
         logs: in the order of their names.
-        others: files that are none.
+        others: files of an archive that are none.
     """
 
     logs: tuple[EventLog, ...]
-    others: tuple[SkippedRecord, ...]
+    others: tuple[SkippedRecord, ...] = ()
 
     def read(self) -> Iterator[Execution | SkippedRecord]:
         """Every execution of every log; see `Source.read`."""
@@ -145,28 +140,28 @@ class Archive:
             yield from log.read()
 
 
-def open_event_log(path: Path) -> EventLog | Archive | None:
+def open_event_log(path: Path) -> EventLogs | None:
     """The event log at `path`, known by its first lines; see `OpenSource`.
 
     The zip of Spark's History Server is read as the directory would be that it came from.
     """
     archive = open_zip(path) if path.is_file() else None
+    if (log := _log_at(archive or path)) is not None:
+        return EventLogs((log,))
     if archive is None:
-        return _log_at(path)
-    if (log := _log_at(archive)) is not None:
-        return log
+        return None
     found = list(_all_in(archive))
     logs = tuple(each for each in found if isinstance(each, EventLog))
     others = tuple(each for each in found if isinstance(each, SkippedRecord))
     told = [each.reason for each in others if each.reason != _NO_LOG]
     if not logs and told:
         raise NothingToReadError(f"{path}: {'; '.join(told[:_REASONS_TOLD])}")
-    return Archive(logs, others) if logs else None
+    return EventLogs(logs, others) if logs else None
 
 
 def _all_in(directory: ZipDirectory) -> Iterator[EventLog | SkippedRecord]:
     """The logs in an archive, and what is none."""
-    for place in sorted(directory.iterdir(), key=_name):
+    for place in sorted(directory.iterdir(), key=attrgetter("name")):
         try:
             log = _log_at(place)
         except (InvalidInputError, OSError) as error:
@@ -231,7 +226,7 @@ def _rolled(files: Sequence[FilePlace]) -> EventLog | None:
 def _databricks(files: Sequence[FilePlace]) -> EventLog | None:
     """The rolling log of Databricks: dated files, and the newest without a date."""
     found = {file.name: match[1] for file in files if (match := _DATABRICKS.fullmatch(file.name))}
-    dated = [file for file in sorted(files, key=_name) if found.get(file.name)]
+    dated = [file for file in sorted(files, key=attrgetter("name")) if found.get(file.name)]
     newest = [file for file in files if file.name == "eventlog"]
     return EventLog((*dated, *newest)) if dated else None
 
@@ -293,11 +288,3 @@ def _first_names(file: FilePlace, count: int = _FIRST_LINES) -> list[str]:
         for _, line in islice(lines(file), count):
             names.append(name_of(line))
     return [each for each in names if each]
-
-
-def _is_old(events: Events) -> bool:
-    return events.version.startswith("1.")
-
-
-def _name(place: FilePlace) -> str:
-    return place.name

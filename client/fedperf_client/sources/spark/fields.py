@@ -36,6 +36,14 @@ def integer(event: Event, name: str) -> int:
     raise MalformedEventError(name)
 
 
+def count(event: Event, name: str) -> int:
+    """A whole number that is not negative; 0 where it is missing, as in logs of older versions."""
+    value = integer(event, name) if name in event else 0
+    if value < 0:
+        raise MalformedEventError(name)
+    return value
+
+
 def text(event: Event, name: str) -> str:
     """A text."""
     value = event.get(name)
@@ -44,12 +52,15 @@ def text(event: Event, name: str) -> str:
     raise MalformedEventError(name)
 
 
+def words(event: Event, name: str) -> str:
+    """A text; empty where there is none."""
+    value = event.get(name)
+    return value if isinstance(value, str) else ""
+
+
 def line(event: Event, name: str) -> str:
     """The first line of a text, cut where it is long; empty where there is none."""
-    value = event.get(name)
-    if not isinstance(value, str):
-        return ""
-    first = value[:_LONGEST_TEXT].strip().partition("\n")[0]
+    first = words(event, name)[:_LONGEST_TEXT].strip().partition("\n")[0]
     return first.partition("<br")[0].strip()[:_LONGEST_LINE]  # Spark writes for a page
 
 

@@ -9,7 +9,7 @@ from its inputs and does not count as known.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from fedperf_client.sources.spark.fields import Event, MalformedEventError, objects, text
+from fedperf_client.sources.spark.fields import Event, MalformedEventError, objects, text, words
 from fedperf_client.sources.spark.operators import (
     Times,
     grouping_kind,
@@ -181,9 +181,7 @@ def workflow_of(plan: PhysicalPlan, counters: Counters) -> CountedWorkflow:
 def _node(info: Event, children: tuple[int, ...]) -> PlanNode:
     name = text(info, "nodeName")
     kind = kind_of(name)
-    description = info.get("simpleString")
-    if not isinstance(description, str):
-        description = ""
+    description = words(info, "simpleString")
     if kind is OperatorKind.AGGREGATE:
         kind = grouping_kind(description)
     if kind is None:

@@ -7,6 +7,7 @@ from fedperf_client.sources.spark.failures.ends import FailureText
 from fedperf_client.sources.spark.fields import (
     Event,
     MalformedEventError,
+    count,
     integer,
     line,
     mapping,
@@ -16,7 +17,6 @@ from fedperf_client.sources.spark.fields import (
     text,
 )
 from fedperf_client.sources.spark.plan import PhysicalPlan, PlanTooLargeError, read_plan
-from fedperf_client.sources.spark.rdd import job_plan
 from fedperf_client.sources.spark.stage import StageRun, read_stage
 from fedperf_client.sources.spark.tasks import Names, StageAttempt
 from fedperf_shared.execution import ClusterConfig
@@ -149,11 +149,11 @@ class SparkQuery:
         if not self.is_start_told and "Submission Time" in info:
             at = milliseconds(info, "Submission Time")
             self.first_stage_at = min(self.first_stage_at or at, at)
-        stage.announced = integer(info, "Number of Tasks") if "Number of Tasks" in info else 0
+        stage.announced = count(info, "Number of Tasks")
         stage.is_done = "Failure Reason" not in info
         if not stage.is_done:
             self.failed(str(stage), info.get("Failure Reason"))
-        self.has_failed_tasks = self.has_failed_tasks or stage.attempt > 0
+        self.has_failed_tasks |= stage.attempt > 0
         self.take_stage(info)
 
     def give_up_tasks(self) -> None:
@@ -233,11 +233,7 @@ class SparkQuery:
             missing = 0 if more is None or told >= WHOLE * announced else announced - told
             if missing > (self.dropped.announced - self.dropped.told if self.dropped else 0):
                 self.dropped = DroppedTasks(number, told, announced)
-        self.is_torn = self.is_torn or self.dropped is not None
-
-    def with_job_plan(self) -> None:
-        """Of a job: its plan, from the stages that ran; errors as `job_plan`."""
-        self.plan, self.counters = job_plan(tuple(self.stages.values()))
+        self.is_torn |= self.dropped is not None
 
     @property
     def is_nested(self) -> bool:
@@ -259,6 +255,16 @@ class SparkQuery:
         """Whether another engine than Spark's own ran a part of it."""
         stages = self.stages.values()
         return self.plan.is_accelerated or any(r.is_accelerated for s in stages for r in s.rdds)
+
+    @property
+    def end(self) -> int:
+        """When it ended; its start where nobody knows."""
+        return max(self.ended_at or 0, self.started_at)
+
+    @property
+    def milliseconds(self) -> int:
+        """How long it ran, without what it waited while no executor was there."""
+        return self.end - self.started_at - self.wait_milliseconds
 
     @property
     def wait_milliseconds(self) -> int:

@@ -13,10 +13,11 @@ from dataclasses import dataclass, field
 
 from fedperf_client.sources.display_name import job_name, query_name
 from fedperf_client.sources.spark.application import Application
-from fedperf_client.sources.spark.cluster import profile_of
+from fedperf_client.sources.spark.cluster import Executors, profile_of
 from fedperf_client.sources.spark.failures.reasons import KILLED
 from fedperf_client.sources.spark.fields import (
     Event,
+    count,
     integer,
     line,
     mapping,
@@ -68,6 +69,11 @@ class Reader:
     _tasks: int = 0
 
     @property
+    def executors(self) -> Executors:
+        """Those of its application."""
+        return self.application.executors
+
+    @property
     def wanted(self) -> frozenset[str]:
         """Short names of the events that it looks at."""
         return WANTED if self.wants_tasks else WANTED - {"SparkListenerStageSubmitted"}
@@ -83,11 +89,8 @@ class Reader:
         """
         if name in _BEGINNINGS:
             self._retire()
-        of_application, handler = _OF_APPLICATION.get(name), _HANDLERS.get(name)
-        if of_application is not None:
-            of_application(self.application, event)
-        elif handler is not None:
-            handler(self, event)
+        if name in WANTED:
+            _HANDLERS[name](self, event)
         found, self._found = self._found, []
         return found
 
@@ -152,8 +155,7 @@ class Reader:
             if self._alone is not None:
                 self._alone.was_alone = False
         elif self.wants_tasks and self._free_since is not None:
-            executors = self.application.executors
-            self.application.gaps.add(self._free_since, query.started_at, executors)
+            self.application.gaps.add(self._free_since, query.started_at, self.executors)
         self._alone = None if self._running else query
         self._running += 1
 
@@ -226,7 +228,7 @@ class Reader:
         query = self._stages.get(number)
         if query is None:
             return None
-        key = number, integer(info, "Stage Attempt ID") if "Stage Attempt ID" in info else 0
+        key = number, count(info, "Stage Attempt ID")
         stage = query.attempts.get(key)
         if stage is None:
             stage = query.attempts[key] = StageAttempt(*key)
@@ -243,8 +245,8 @@ class Reader:
         stage.name = text(info, "Stage Name")[:_LONGEST_NAME]
         stage.profile = profile_of(info)
         stage.runs_python = has_python(info)
-        stage.had_executors = self.application.executors.are_there(at, stage.profile)
-        stage.at_start = not self.application.executors.have_come
+        stage.had_executors = self.executors.are_there(at, stage.profile)
+        stage.at_start = not self.executors.have_come
         self._grown(query)
 
     def _stage_completed(self, event: Event) -> None:
@@ -258,7 +260,7 @@ class Reader:
         if stage.columns:
             taken = stage.columns[2::COLUMNS]
             ids = [identity for identity, _ in query.names.executors]
-            stage.slots = self.application.executors.slots_of(
+            stage.slots = self.executors.slots_of(
                 min(stage.columns[0::COLUMNS]),
                 max(stage.columns[1::COLUMNS]),
                 profile=stage.profile,
@@ -280,10 +282,8 @@ class Reader:
         end = mapping(event, "Task End Reason")
         reason = str(end.get("Reason"))
         stage.succeeded += reason == "Success"
-        query.has_failed_tasks = query.has_failed_tasks or reason not in (*KILLED, "Success")
-        if (
-            not stage.has_begun
-        ):  # its starts are not told; of all other ends most may be passed over
+        query.has_failed_tasks |= reason not in (*KILLED, "Success")
+        if not stage.has_begun:  # no start is told; of all other ends most may be passed over
             query.task_began(part(event, "Task Info"))
         stage.has_begun = True
         if self.wants_tasks and not query.is_given_up:
@@ -324,9 +324,9 @@ class Reader:
             if self._open.get((query.is_job, query.number)) is query:
                 self._forget(query, is_complete=True)
                 self._hand_out(query)
-        if self._complete and self.application.executors.any_ended:
+        if self._complete and self.executors.any_ended:
             needed = [each.started_at for each in self._open.values()]
-            self.application.executors.forget_before(min([*needed, self._free_since or 0]))
+            self.executors.forget_before(min([*needed, self._free_since or 0]))
         self._complete.clear()
 
     def _told(self, at: int) -> None:
@@ -368,16 +368,14 @@ class Reader:
                 del self._jobs[number]
 
 
-_OF_APPLICATION: Mapping[str, Callable[[Application, Event], None]] = {
-    "SparkListenerLogStart": Application.log_started,
-    "SparkListenerEnvironmentUpdate": Application.configured,
-    "SparkListenerApplicationEnd": Application.stopped,
-    "SparkListenerResourceProfileAdded": lambda app, event: app.executors.resource_profile(event),
-    "SparkListenerBlockManagerAdded": lambda app, event: app.executors.block_manager_added(event),
-    "SparkListenerExecutorAdded": lambda app, event: app.executors.added(event),
-    "SparkListenerExecutorRemoved": lambda app, event: app.executors.removed(event),
-}
 _HANDLERS: Mapping[str, Callable[[Reader, Event], None]] = {
+    "SparkListenerLogStart": lambda of, event: of.application.log_started(event),
+    "SparkListenerEnvironmentUpdate": lambda of, event: of.application.configured(event),
+    "SparkListenerApplicationEnd": lambda of, event: of.application.stopped(event),
+    "SparkListenerResourceProfileAdded": lambda of, event: of.executors.resource_profile(event),
+    "SparkListenerBlockManagerAdded": lambda of, event: of.executors.block_manager_added(event),
+    "SparkListenerExecutorAdded": lambda of, event: of.executors.added(event),
+    "SparkListenerExecutorRemoved": lambda of, event: of.executors.removed(event),
     "SparkListenerApplicationStart": Reader._application_started,
     "SparkListenerSQLExecutionStart": Reader._query_started,
     "SparkListenerSQLAdaptiveExecutionUpdate": Reader._plan_changed,
@@ -391,5 +389,5 @@ _HANDLERS: Mapping[str, Callable[[Reader, Event], None]] = {
     "SparkListenerJobEnd": Reader._job_ended,
 }
 _BEGINNINGS = frozenset({"SparkListenerSQLExecutionStart", "SparkListenerJobStart"})
-WANTED = frozenset(_OF_APPLICATION) | frozenset(_HANDLERS)
+WANTED = frozenset(_HANDLERS)
 """Events that are looked at; of the ends of tasks those that failed count."""

@@ -1,4 +1,6 @@
-"""The settings that findings speak about, as a log tells them of an application and its sessions.
+"""The settings that findings and advice speak about, as a log tells them.
+
+They are those of an application, and of its sessions where these set their own.
 
 Values that are missing are Spark's defaults; one that cannot be read counts as missing.
 """
@@ -7,20 +9,15 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from fedperf_client.sources.spark.failures.setting_lines import CURRENT_VALUES
 from fedperf_client.sources.spark.fields import MIB, size_bytes
 
 DATABRICKS = "spark.databricks."
 DEFAULT_PARTITIONS = 200  # spark.sql.shuffle.partitions where nobody set it
 DEFAULT_BROADCAST_BYTES = 10 * MIB  # spark.sql.autoBroadcastJoinThreshold where nobody set it
 DEFAULT_FILE_BYTES = 128 * MIB  # spark.sql.files.maxPartitionBytes where nobody set it
-SKEW_JOINS = (3, 0)  # the version from which on adaptive execution splits what is skewed
 
 ADAPTIVE_BY_DEFAULT = (3, 2)
 """The version from which on adaptive execution is on where nobody set it."""
-
-SHUFFLE_TRACKING = (3, 0)
-"""The version from which on executors come and go without a service of their shuffles."""
 
 _KEPT = frozenset(
     {
@@ -36,7 +33,30 @@ _KEPT = frozenset(
         "spark.sql.files.maxPartitionBytes",
         "spark.speculation",
         "spark.scheduler.listenerbus.eventqueue.capacity",
-        *CURRENT_VALUES,
+        "spark.decommission.enabled",
+        "spark.storage.decommission.enabled",
+        "spark.storage.decommission.shuffleBlocks.enabled",
+        "spark.storage.decommission.fallbackStorage.path",
+        "spark.shuffle.service.enabled",
+        "spark.barrier.sync.timeout",
+        "spark.driver.maxResultSize",
+        "spark.dynamicAllocation.shuffleTracking.enabled",
+        "spark.executor.memoryOverhead",
+        "spark.executor.memoryOverheadFactor",
+        "spark.executor.minMemoryOverhead",
+        "spark.executor.pyspark.memory",
+        "spark.kryoserializer.buffer.max",
+        "spark.kubernetes.executor.memoryOverhead",
+        "spark.kubernetes.memoryOverheadFactor",
+        "spark.kubernetes.resource.type",
+        "spark.mesos.executor.memoryOverhead",
+        "spark.network.timeout",
+        "spark.python.authenticate.socketTimeout",
+        "spark.rpc.message.maxSize",
+        "spark.shuffle.io.maxRetries",
+        "spark.sql.broadcastTimeout",
+        "spark.stage.maxConsecutiveAttempts",
+        "spark.yarn.executor.memoryOverhead",
     }
 )
 _LONGEST_VALUE = 100
@@ -64,58 +84,57 @@ class SparkSettings:
     @property
     def is_local(self) -> bool:
         """Whether all runs in the driver's process."""
-        return self.properties.get("spark.master", "").startswith("local")
+        return self.runs_on("local")
+
+    def runs_on(self, *managers: str) -> bool:
+        """Whether the master is of one of these managers."""
+        return self.properties.get("spark.master", "").startswith(managers)
 
     @property
     def cores_per_task(self) -> int:
         """Cores that a task takes."""
-        return max(1, self._number("spark.task.cpus", 1))
+        return max(1, self.number("spark.task.cpus", 1))
 
     @property
     def partitions(self) -> int:
         """Partitions of a shuffle of a query."""
-        return self._number("spark.sql.shuffle.partitions", DEFAULT_PARTITIONS)
+        return self.number("spark.sql.shuffle.partitions", DEFAULT_PARTITIONS)
 
     @property
     def is_adaptive(self) -> bool:
         """Whether queries are planned anew while they run."""
         is_default = bool(self.version) and self.knows(ADAPTIVE_BY_DEFAULT)
-        return self._is_on("spark.sql.adaptive.enabled", default=is_default)
+        return self.is_on("spark.sql.adaptive.enabled", default=is_default)
+
+    @property
+    def with_adaptive(self) -> tuple[str, ...]:
+        """The setting with which they are, if they are not."""
+        return () if self.is_adaptive else ("spark.sql.adaptive.enabled=true",)
 
     def knows(self, since: tuple[int, int]) -> bool:
         """Whether a setting that there is since a version of Spark counts; unless that is told."""
         found = _VERSION.match(self.version)
         return found is None or (int(found[1]), int(found[2])) >= since
 
-    @property
-    def file_bytes(self) -> int:
-        """The most that a task reads of files."""
-        return self._bytes("spark.sql.files.maxPartitionBytes", DEFAULT_FILE_BYTES, unit=1)
+    def smaller_files(self, size: int) -> tuple[str, ...]:
+        """The setting with which a task reads that much of files; none if it read no more."""
+        name = "spark.sql.files.maxPartitionBytes"
+        return (f"{name}={size}",) if size < self.size(name, DEFAULT_FILE_BYTES, unit=1) else ()
 
     @property
     def broadcast_bytes(self) -> int:
         """Size up to which Spark sends a table to all; its default where that is switched off."""
-        return self._bytes("spark.sql.autoBroadcastJoinThreshold", DEFAULT_BROADCAST_BYTES, unit=1)
-
-    @property
-    def speculates(self) -> bool:
-        """Whether a slow task is started a second time."""
-        return self._is_on("spark.speculation", default=False)
+        return self.size("spark.sql.autoBroadcastJoinThreshold", DEFAULT_BROADCAST_BYTES, unit=1)
 
     @property
     def executor_cores(self) -> int:
         """Cores of an executor; 0 where nobody set them."""
-        return self._number("spark.executor.cores", 0)
-
-    @property
-    def queued_events(self) -> int:
-        """Events that wait for their listeners at most; 0 where nobody set them."""
-        return self._number("spark.scheduler.listenerbus.eventqueue.capacity", 0)
+        return self.number("spark.executor.cores", 0)
 
     @property
     def has_dynamic_executors(self) -> bool:
         """Whether executors come and go as they are needed."""
-        return self._is_on("spark.dynamicAllocation.enabled", default=False)
+        return self.is_on("spark.dynamicAllocation.enabled")
 
     @property
     def memory_name(self) -> str:
@@ -125,23 +144,30 @@ class SparkSettings:
     @property
     def memory_bytes(self) -> int:
         """What `memory_name` was; Spark's 1 GiB where nobody set it."""
-        return self._bytes(self.memory_name, 2**30, unit=MIB)
+        return self.size(self.memory_name, 2**30)
 
-    def _number(self, name: str, default: int) -> int:
+    def times_memory(self, factor: int) -> str:
+        """The setting that gives tasks that many times the memory."""
+        return f"{self.memory_name}={memory_setting(factor * self.memory_bytes)}"
+
+    def number(self, name: str, default: int) -> int:
+        """A whole number."""
         value = self.properties.get(name, "")
         is_number = value.isascii() and value.isdecimal() and len(value) <= 9  # noqa: PLR2004
         return int(value) if is_number else default
 
-    def _is_on(self, name: str, *, default: bool) -> bool:
+    def is_on(self, name: str, *, default: bool = False) -> bool:
+        """Whether it is switched on."""
         return {"true": True, "false": False}.get(self.properties.get(name, "").lower(), default)
 
-    def _bytes(self, name: str, default: int, *, unit: int) -> int:
+    def size(self, name: str, default: int, *, unit: int = MIB) -> int:
+        """The bytes of a size; `unit` of a number without one."""
         return size_bytes(self.properties.get(name), unit=unit) or default
 
 
-def memory_setting(size: int) -> str:
+def memory_setting(size: float) -> str:
     """A size as Spark takes it: GiB where they are whole, else MiB, rounded up."""
-    return f"{-(-size // MIB)}m" if size % 2**30 else f"{size // 2**30}g"
+    return f"{-int(-size // MIB)}m" if size % 2**30 else f"{int(size // 2**30)}g"
 
 
 def kept(properties: Mapping[str, object]) -> dict[str, str]:

@@ -12,10 +12,12 @@ import orjson
 from fedperf_client.sources.spark.fields import (
     Event,
     MalformedEventError,
+    count,
     integer,
     objects,
     sequence,
     text,
+    words,
 )
 from fedperf_client.sources.spark.operators import is_accelerated, kind_of, runs_python, steps_of
 from fedperf_shared.workflow.vocabulary import OperatorKind
@@ -125,7 +127,7 @@ def read_stage(info: Event) -> StageRun:
 
     return StageRun(
         number=integer(info, "Stage ID"),
-        tasks=integer(info, "Number of Tasks") if "Number of Tasks" in info else 0,
+        tasks=count(info, "Number of Tasks"),
         rdds=tuple(map(_rdd, objects(info, "RDD Info"))),
         read_rows=total("input.recordsRead"),
         read_bytes=total("input.bytesRead"),
@@ -142,8 +144,7 @@ def read_stage(info: Event) -> StageRun:
 def has_python(info: Event) -> bool:
     """Whether Python works beside the JVM in a stage, by the names of its RDDs and their scopes."""
     rdds = objects(info, "RDD Info")
-    told = (each.get(name) for each in rdds for name in ("Name", "Scope"))
-    return any(runs_python(each) for each in told if isinstance(each, str))
+    return any(runs_python(words(each, name)) for each in rdds for name in ("Name", "Scope"))
 
 
 def _counters(info: Event) -> dict[str, int]:
@@ -165,8 +166,7 @@ def _rdd(info: Event) -> Rdd:
     if call:
         kind = _CALLS[call] if call in _CALLS else kind_of(call)
     else:
-        name = info.get("Name")
-        call = name if isinstance(name, str) else ""
+        call = words(info, "Name")
         kind = _CLASSES.get(call, OperatorKind.OTHER)
     parents = dict.fromkeys(x for x in sequence(info, "Parent IDs") if isinstance(x, int))
     return Rdd(number, scope, kind, steps_of(call), tuple(parents), is_accelerated(call))

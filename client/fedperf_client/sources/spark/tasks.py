@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from fedperf_client.sources.spark.failures.ends import EndReason
 from fedperf_client.sources.spark.fields import (
     Event,
-    MalformedEventError,
-    integer,
+    count,
     mapping,
     milliseconds,
     part,
+    words,
 )
 
 RESUBMITTED = "Resubmitted"
@@ -39,11 +39,9 @@ class Names:
 
     def executor(self, info: Event) -> int:
         """The number of a task's executor; -1 where it is unknown."""
-        identity, host = info.get("Executor ID"), info.get("Host")
-        if not isinstance(identity, str):
-            return -1
-        key = identity[:_LONGEST_NAME], host[:_LONGEST_NAME] if isinstance(host, str) else ""
-        if key not in self.executors and len(self.executors) >= MAX_NAMES:
+        key = words(info, "Executor ID")[:_LONGEST_NAME], words(info, "Host")[:_LONGEST_NAME]
+        is_known = bool(key[0]) and (key in self.executors or len(self.executors) < MAX_NAMES)
+        if not is_known:
             return -1
         return self.executors.setdefault(key, len(self.executors))
 
@@ -99,23 +97,23 @@ class TaskTotals:
         """
         read, given = part(metrics, "Shuffle Read Metrics"), part(metrics, "Input Metrics")
         written = part(metrics, "Shuffle Write Metrics")
-        run, garbage = _count(metrics, "Executor Run Time"), _count(metrics, "JVM GC Time")
-        wait, spilled = _count(read, "Fetch Wait Time"), _count(metrics, "Memory Bytes Spilled")
+        run, garbage = count(metrics, "Executor Run Time"), count(metrics, "JVM GC Time")
+        wait, spilled = count(read, "Fetch Wait Time"), count(metrics, "Memory Bytes Spilled")
         figures = {
-            "cpu_nanoseconds": _count(metrics, "Executor CPU Time"),
+            "cpu_nanoseconds": count(metrics, "Executor CPU Time"),
             "garbage": min(garbage, run),
             "fetch_wait": min(wait, run),
-            "write_nanoseconds": min(_count(written, "Shuffle Write Time"), run * _NANOSECONDS),
-            "input_bytes": _count(given, "Bytes Read"),
-            "shuffle_read": _count(read, "Remote Bytes Read") + _count(read, "Local Bytes Read"),
-            "shuffle_written": _count(written, "Shuffle Bytes Written"),
-            "rows_read": _count(read, "Total Records Read") + _count(given, "Records Read"),
-            "rows_written": _count(written, "Shuffle Records Written"),
+            "write_nanoseconds": min(count(written, "Shuffle Write Time"), run * _NANOSECONDS),
+            "input_bytes": count(given, "Bytes Read"),
+            "shuffle_read": count(read, "Remote Bytes Read") + count(read, "Local Bytes Read"),
+            "shuffle_written": count(written, "Shuffle Bytes Written"),
+            "rows_read": count(read, "Total Records Read") + count(given, "Records Read"),
+            "rows_written": count(written, "Shuffle Records Written"),
             "spilled_memory": spilled,
-            "spilled_disk": _count(metrics, "Disk Bytes Spilled"),
+            "spilled_disk": count(metrics, "Disk Bytes Spilled"),
             "spilled_tasks": int(spilled > 0),
             "spilled_run": max(0, run - garbage - wait) if spilled else 0,
-            "held": _count(metrics, "Peak Execution Memory"),
+            "held": count(metrics, "Peak Execution Memory"),
         }
         for name, value in figures.items():
             setattr(self, name, getattr(self, name) + value)
@@ -157,13 +155,3 @@ class StageAttempt:
         else:
             ended = names.reason(end)
         self.columns.extend((launched, finished, names.executor(info), ended, *figures))
-
-
-def _count(metrics: Event, name: str) -> int:
-    """A figure of a task; 0 where it is missing, as in logs of older versions."""
-    if name not in metrics:
-        return 0
-    value = integer(metrics, name)
-    if value < 0:
-        raise MalformedEventError(name)
-    return value

@@ -8,7 +8,7 @@ import pytest
 from fedperf_client.diagnosis.diagnosis import WHOLE, Diagnosis, Ranking
 from fedperf_client.diagnosis.finding import JobFinding, Symptom
 from fedperf_client.diagnosis.job_facts import JobFacts
-from fedperf_client.diagnosis.log_reader import UnreadPart, jobs_of
+from fedperf_client.diagnosis.log_reader import jobs_of
 from fedperf_client.sources.spark.event_log import EventLog
 from fedperf_shared.execution import Execution, Remark
 from tests.fakes.measured_logs import FakeTask, MeasuredLog, log_of, named, started
@@ -24,7 +24,7 @@ def diagnoses(log: MeasuredLog, directory: Path) -> list[Diagnosis]:
     """All that is found, with what is found of the whole application."""
     ranking = Ranking(100)
     for found in jobs_of(EventLog((log.write(directory / "log"),))):
-        assert not isinstance(found, UnreadPart)
+        assert not isinstance(found, str)
         ranking.add(found, "log", None)
     return ranking.first
 

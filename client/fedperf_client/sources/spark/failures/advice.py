@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from fedperf_client.sources.spark.failures import setting_lines as s
 from fedperf_client.sources.spark.failures.causes import FailureCause
 from fedperf_client.sources.spark.failures.reasons import FailureKind
+from fedperf_client.sources.spark.settings import SparkSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,19 +26,16 @@ class FailureAdvice:
     conf: tuple[str, ...] = ()
 
 
-def advice_on(
-    kind: FailureKind, message: str, *, properties: Mapping[str, str], version: str
-) -> FailureAdvice:
+def advice_on(kind: FailureKind, message: str, settings: SparkSettings) -> FailureAdvice:
     """What to do about a failure.
 
     Args:
         kind: of the failure.
         message: all that the log says of it: some messages tell sizes.
-        properties: of the application, at least `CURRENT_VALUES`, master and memory.
-        version: of Spark; empty where the log does not tell.
+        settings: of the application.
     """
-    reason, action, settings = _ADVICE[kind]
-    named = settings(s.FailureCase(message, properties, version))
+    reason, action, against = _ADVICE[kind]
+    named = against(s.FailureCase(message, settings))
     return FailureAdvice(
         reason,
         action,
@@ -46,24 +44,20 @@ def advice_on(
     )
 
 
-def advice_for(
-    cause: FailureCause, *, properties: Mapping[str, str], version: str
-) -> FailureAdvice:
+def advice_for(cause: FailureCause, settings: SparkSettings) -> FailureAdvice:
     """What to do about a cause, and about the limit at which Spark gave up for it.
 
     The action names the settings that have no computed value; arguments are as in `advice_on`.
     """
     kinds = [each for each in (cause.kind, cause.summary) if each]
-    found = [
-        advice_on(each, cause.message, properties=properties, version=version) for each in kinds
-    ]
+    found = [advice_on(each, cause.message, settings) for each in kinds]
     if not found:
         return FailureAdvice("of no known reason", "see what the code does at that place")
-    settings = tuple(name for each in found for name in each.settings)
+    names = tuple(name for each in found for name in each.settings)
     conf = tuple(line for each in found for line in each.conf)
-    bare = [each for each in settings if each not in {line.partition("=")[0] for line in conf}]
+    bare = [each for each in names if each not in {line.partition("=")[0] for line in conf}]
     named = f" ({', '.join(bare)})" if bare else ""
-    return FailureAdvice(found[0].reason, found[0].action + named, settings, conf)
+    return FailureAdvice(found[0].reason, found[0].action + named, names, conf)
 
 
 _NOTHING = s.named()

@@ -11,7 +11,7 @@ from fedperf_client.sources.spark.failures.reasons import (
     reason_of,
     told_line,
 )
-from fedperf_client.sources.spark.fields import Event
+from fedperf_client.sources.spark.fields import Event, part, words
 
 FETCH_FAILED = "FetchFailed"
 """The end of an attempt that could not fetch what another task had written."""
@@ -39,18 +39,15 @@ class EndReason:
     @classmethod
     def of(cls, end: Event) -> "EndReason":
         """The reason of a "Task End Reason"."""
-        reason, raised = _text(end, "Reason"), _text(end, "Class Name")
-        said = "\n".join(each for name in _MESSAGES if (each := _text(end, name)))
-        place = end.get("Block Manager Address")
-        missed = ("", "")
-        if isinstance(place, dict):
-            missed = (_text(place, "Executor ID")[:_LONGEST_NAME], _text(place, "Host"))
-        whole = f"{raised}: {said}\n{_text(end, 'Full Stack Trace')}" if raised else said
+        reason, raised = words(end, "Reason"), words(end, "Class Name")
+        said = "\n".join(each for name in _MESSAGES if (each := words(end, name)))
+        place = part(end, "Block Manager Address")
+        whole = f"{raised}: {said}\n{words(end, 'Full Stack Trace')}" if raised else said
         return cls(
             (raised.rpartition(".")[2] or reason or "unknown")[:_LONGEST_NAME],
             kept_text(said),
             reason_of(whole, reason or "unknown"),
-            (missed[0], missed[1][:_LONGEST_NAME]),
+            (words(place, "Executor ID")[:_LONGEST_NAME], words(place, "Host")[:_LONGEST_NAME]),
         )
 
     @property
@@ -127,8 +124,3 @@ def kept_text(said: str) -> str:
     """What is kept of a text: its beginning, or what Python raised at the end of a traceback."""
     line = told_line(said)
     return said[:_LONGEST_MESSAGE].strip() if said.lstrip().startswith(line) else line
-
-
-def _text(event: Event, name: str) -> str:
-    found = event.get(name)
-    return found if isinstance(found, str) else ""

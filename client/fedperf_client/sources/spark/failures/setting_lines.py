@@ -5,11 +5,12 @@ application had: at least twice as much, rounded up.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from fedperf_client.sources.spark.failures.reasons import SETTING
-from fedperf_client.sources.spark.fields import MIB, size_bytes
+from fedperf_client.sources.spark.fields import MIB
+from fedperf_client.sources.spark.settings import SparkSettings, memory_setting
 
 _GIB = 2**30
 _LARGEST_MIB = 2047
@@ -27,34 +28,6 @@ _FALLBACK = "spark.storage.decommission.fallbackStorage.path"
 SERVICE = "spark.shuffle.service.enabled"
 THRESHOLD = "spark.sql.autoBroadcastJoinThreshold"
 
-CURRENT_VALUES = frozenset(
-    {
-        *_OFFERS,
-        _FALLBACK,
-        SERVICE,
-        "spark.barrier.sync.timeout",
-        "spark.driver.maxResultSize",
-        "spark.dynamicAllocation.shuffleTracking.enabled",
-        "spark.executor.memoryOverhead",
-        "spark.executor.memoryOverheadFactor",
-        "spark.executor.minMemoryOverhead",
-        "spark.executor.pyspark.memory",
-        "spark.kryoserializer.buffer.max",
-        "spark.kubernetes.executor.memoryOverhead",
-        "spark.kubernetes.memoryOverheadFactor",
-        "spark.kubernetes.resource.type",
-        "spark.mesos.executor.memoryOverhead",
-        "spark.network.timeout",
-        "spark.python.authenticate.socketTimeout",
-        "spark.rpc.message.maxSize",
-        "spark.shuffle.io.maxRetries",
-        "spark.sql.broadcastTimeout",
-        "spark.stage.maxConsecutiveAttempts",
-        "spark.yarn.executor.memoryOverhead",
-    }
-)
-"""Settings whose values advice starts from, beside master and memory."""
-
 _SIZE = re.compile(r"results of \d+ tasks \((\d{1,9}(?:\.\d{1,3})?) ([KMGT])i?B\)")
 _SENT = re.compile(r"was (\d{1,12}) bytes")
 _REQUIRED = re.compile(r"required: (\d{1,12})")
@@ -63,37 +36,18 @@ _TIME = re.compile(r"(\d{1,9})\s*(ms|s|m|min|h|d)?")
 _SECONDS = {"ms": 0.001, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400}
 _NAMED = re.compile(SETTING)
 _ORDERED = re.compile(rf"\bset(?:ting)? [\"'`]?({SETTING})[\"'`]? to [\"'`]?(-?\w[\w.]{{0,20}})")
-_VERSION = re.compile(r"(\d{1,3})\.(\d{1,3})")
 
 
 @dataclass(frozen=True, slots=True)
 class FailureCase:
-    """What is known of one failure: its message, and settings and version of its application."""
+    """What is known of one failure: its message, and the settings of its application."""
 
     message: str
-    properties: Mapping[str, str]
-    version: str
-
-    def is_since(self, version: tuple[int, int]) -> bool:
-        """Whether that version of Spark or a later one ran; so where the log does not tell."""
-        found = _VERSION.match(self.version)
-        return found is None or (int(found[1]), int(found[2])) >= version
-
-    def runs_on(self, *managers: str) -> bool:
-        """Whether the master is of one of these managers."""
-        return self.properties.get("spark.master", "").startswith(managers)
-
-    def is_on(self, name: str) -> bool:
-        """Whether it was switched on."""
-        return self.properties.get(name, "").lower() == "true"
-
-    def size(self, name: str, default: int, *, unit: int = MIB) -> int:
-        """The bytes of a setting."""
-        return size_bytes(self.properties.get(name), unit=unit) or default
+    given: SparkSettings
 
     def seconds(self, name: str, default: int) -> int:
         """The seconds of a setting."""
-        found = _TIME.fullmatch(self.properties.get(name, "").strip().lower())
+        found = _TIME.fullmatch(self.given.properties.get(name, "").strip().lower())
         return (round(int(found[1]) * _SECONDS[found[2] or "s"]) if found else 0) or default
 
     def number(self, pattern: re.Pattern[str]) -> int:
@@ -104,11 +58,6 @@ class FailureCase:
 
 Settings = Callable[[FailureCase], tuple[str, ...]]
 """Settings against one kind of failure, each as its name, or as `name=value`."""
-
-
-def _size_text(size: float) -> str:
-    """A size as Spark takes it: GiB where it is whole ones, else MiB, rounded up."""
-    return f"{int(size // _GIB)}g" if size % _GIB == 0 else f"{-int(-size // MIB)}m"
 
 
 def named(*names: str) -> Settings:
@@ -123,17 +72,17 @@ def both(*settings: Settings) -> Settings:
 
 def overhead(case: FailureCase) -> tuple[str, ...]:
     """Memory of a container beside the heap; Spark's own workers and local mode have none."""
-    if case.runs_on("spark:", "local"):
+    if case.given.runs_on("spark:", "local"):
         return ("spark.executor.memory",)
     name = "spark.executor.memoryOverhead"
-    if case.runs_on("mesos"):
+    if case.given.runs_on("mesos"):
         name = "spark.mesos.executor.memoryOverhead"
-    elif case.runs_on("k8s") and not case.is_since((2, 4)):
+    elif case.given.runs_on("k8s") and not case.given.knows((2, 4)):
         name = "spark.kubernetes.executor.memoryOverhead"
-    elif not case.is_since((2, 3)):
+    elif not case.given.knows((2, 3)):
         name = "spark.yarn.executor.memoryOverhead"
     # The older name of a setting still counts where it is the only one.
-    now = case.size(name, 0) or case.size("spark.yarn.executor.memoryOverhead", 0)
+    now = case.given.size(name, 0) or case.given.size("spark.yarn.executor.memoryOverhead", 0)
     wanted = 2 * (now or _given_overhead(case))
     if name == "spark.executor.memoryOverhead":
         return (f"{name}={-(-wanted // _GIB)}g",)
@@ -142,18 +91,18 @@ def overhead(case: FailureCase) -> tuple[str, ...]:
 
 def _given_overhead(case: FailureCase) -> int:
     """What a container gets beside its heap where nobody said how much."""
-    is_python = case.properties.get("spark.kubernetes.resource.type", "java") != "java"
-    factor = _PYTHON_OVERHEAD if is_python and case.runs_on("k8s") else _OVERHEAD
+    is_python = case.given.properties.get("spark.kubernetes.resource.type", "java") != "java"
+    factor = _PYTHON_OVERHEAD if is_python and case.given.runs_on("k8s") else _OVERHEAD
     for name in ("spark.kubernetes.memoryOverheadFactor", "spark.executor.memoryOverheadFactor"):
-        found = re.fullmatch(r"\d{0,4}\.?\d{1,9}", case.properties.get(name, ""))
+        found = re.fullmatch(r"\d{0,4}\.?\d{1,9}", case.given.properties.get(name, ""))
         factor = float(found[0]) if found else factor
-    least = case.size("spark.executor.minMemoryOverhead", _LEAST_OVERHEAD)
-    return max(least, round(factor * case.size("spark.executor.memory", _GIB)))
+    least = case.given.size("spark.executor.minMemoryOverhead", _LEAST_OVERHEAD)
+    return max(least, round(factor * case.given.size("spark.executor.memory", _GIB)))
 
 
 def heap(case: FailureCase) -> tuple[str, ...]:
     """The memory of tasks, which local mode has in the driver."""
-    return driver(case) if case.runs_on("local") else _twice(case, "spark.executor.memory")
+    return _twice(case, case.given.memory_name)
 
 
 def driver(case: FailureCase) -> tuple[str, ...]:
@@ -162,58 +111,52 @@ def driver(case: FailureCase) -> tuple[str, ...]:
 
 
 def _twice(case: FailureCase, name: str) -> tuple[str, ...]:
-    return (f"{name}={_size_text(2 * case.size(name, _GIB))}",)
+    return (f"{name}={memory_setting(2 * case.given.size(name, _GIB))}",)
 
 
 def python(case: FailureCase) -> tuple[str, ...]:
     """Python's own limit where there is one, else what it shares with all beside the heap."""
     name = "spark.executor.pyspark.memory"
-    return _twice(case, name) if case.size(name, 0) else overhead(case)
+    return _twice(case, name) if case.given.size(name, 0) else overhead(case)
 
 
 def crash(case: FailureCase) -> tuple[str, ...]:
     """Memory for Python, and what makes it tell where it died."""
-    tells = ("spark.python.worker.faulthandler.enabled=true",) if case.is_since((3, 2)) else ()
+    tells = ("spark.python.worker.faulthandler.enabled=true",) if case.given.knows((3, 2)) else ()
     return python(case) + tells
 
 
 def moving(case: FailureCase) -> tuple[str, ...]:
     """What lets an executor hand over its blocks before it goes, or keeps them elsewhere."""
-    service = () if case.runs_on("k8s") or case.is_on(SERVICE) else (SERVICE,)
-    if not case.is_since((3, 1)):
+    service = () if case.given.runs_on("k8s") or case.given.is_on(SERVICE) else (SERVICE,)
+    if not case.given.knows((3, 1)):
         return tuple(f"{each}=true" for each in service)
-    off = tuple(f"{each}=true" for each in _OFFERS if not case.is_on(each))
+    off = tuple(f"{each}=true" for each in _OFFERS if not case.given.is_on(each))
     return (off or (_FALLBACK,)) + service
 
 
 def scaled(case: FailureCase) -> tuple[str, ...]:
     """What keeps executors whose shuffle files are still needed."""
     tracking = "spark.dynamicAllocation.shuffleTracking.enabled"
-    kept = case.is_on(SERVICE) or case.is_on(tracking) or not case.is_since((3, 0))
+    kept = case.given.is_on(SERVICE) or case.given.is_on(tracking) or not case.given.knows((3, 0))
     idle = "spark.dynamicAllocation.executorIdleTimeout"
     return (idle,) if kept else (f"{tracking}=true", idle)
 
 
 def disk(case: FailureCase) -> tuple[str, ...]:
     """Where the local disks are named; on YARN it is YARN that does."""
-    return ("yarn.nodemanager.local-dirs",) if case.runs_on("yarn") else ("spark.local.dir",)
+    return ("yarn.nodemanager.local-dirs",) if case.given.runs_on("yarn") else ("spark.local.dir",)
 
 
 def excluded(case: FailureCase) -> tuple[str, ...]:
     """When executors are excluded, and for how long; renamed in Spark 3.1."""
-    name = "excludeOnFailure" if case.is_since((3, 1)) else "blacklist"
+    name = "excludeOnFailure" if case.given.knows((3, 1)) else "blacklist"
     return (f"spark.{name}.enabled", f"spark.{name}.timeout")
 
 
 def retries(name: str, default: int) -> Settings:
     """A count that is twice as large."""
-
-    def settings(case: FailureCase) -> tuple[str, ...]:
-        value = case.properties.get(name, "")
-        now = int(value) if re.fullmatch(r"\d{1,6}", value) else default
-        return (f"{name}={2 * now}",)
-
-    return settings
+    return lambda case: (f"{name}={2 * case.given.number(name, default)}",)
 
 
 def wait(name: str, default: int) -> Settings:
@@ -224,14 +167,13 @@ def wait(name: str, default: int) -> Settings:
 def barrier(case: FailureCase) -> tuple[str, ...]:
     """How long tasks of a barrier stage wait; a year where nobody said."""
     name = "spark.barrier.sync.timeout"
-    return wait(name, 1)(case) if name in case.properties else (name,)
+    return wait(name, 1)(case) if name in case.given.properties else (name,)
 
 
 def connect(case: FailureCase) -> tuple[str, ...]:
     """How long Spark waits for a Python worker; fixed before Spark 3.1."""
-    return (
-        wait("spark.python.authenticate.socketTimeout", 15)(case) if case.is_since((3, 1)) else ()
-    )
+    name = "spark.python.authenticate.socketTimeout"
+    return wait(name, 15)(case) if case.given.knows((3, 1)) else ()
 
 
 def result(case: FailureCase) -> tuple[str, ...]:
@@ -240,25 +182,21 @@ def result(case: FailureCase) -> tuple[str, ...]:
     found = _SIZE.search(case.message)
     units = {"K": 2**10, "M": MIB, "G": _GIB, "T": 2**40}
     seen = float(found[1]) * units[found[2]] if found else 0
-    return (f"{name}={_size_text(2 * max(case.size(name, _GIB, unit=1), seen))}",)
+    return (f"{name}={memory_setting(2 * max(case.given.size(name, _GIB, unit=1), seen))}",)
 
 
-def rpc(case: FailureCase) -> tuple[str, ...]:
-    """The largest message, in MiB without a unit."""
-    name = "spark.rpc.message.maxSize"
-    now = case.size(name, 128 * MIB) / MIB
-    return (f"{name}={_mib(max(now, case.number(_SENT) / MIB))}",)
+def _larger(name: str, mib: int, told: re.Pattern[str], unit: str = "") -> Settings:
+    """A size that is twice as large, or twice what the message tells, as far as Spark allows."""
+
+    def settings(case: FailureCase) -> tuple[str, ...]:
+        now = max(case.given.size(name, mib * MIB), case.number(told)) / MIB
+        return (f"{name}={min(_LARGEST_MIB, -int(-2 * now // 1))}{unit}",)
+
+    return settings
 
 
-def kryo(case: FailureCase) -> tuple[str, ...]:
-    """The largest record of Kryo's."""
-    name = "spark.kryoserializer.buffer.max"
-    now = case.size(name, 64 * MIB) / MIB
-    return (f"{name}={_mib(max(now, case.number(_REQUIRED) / MIB))}m",)
-
-
-def _mib(now: float) -> int:
-    return min(_LARGEST_MIB, -int(-2 * now // 1))
+rpc = _larger("spark.rpc.message.maxSize", 128, _SENT)  # in MiB without a unit
+kryo = _larger("spark.kryoserializer.buffer.max", 64, _REQUIRED, "m")
 
 
 def broadcast_wait(case: FailureCase) -> tuple[str, ...]:

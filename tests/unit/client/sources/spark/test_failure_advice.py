@@ -4,6 +4,7 @@ import pytest
 
 from fedperf_client.sources.spark.failures.advice import advice_on
 from fedperf_client.sources.spark.failures.reasons import FailureKind
+from fedperf_client.sources.spark.settings import SparkSettings
 
 K = FailureKind
 OVERHEAD = "spark.executor.memoryOverhead"
@@ -17,7 +18,7 @@ OFFERS = (
 def conf(kind: FailureKind, version: str = "3.5.3", *, said: str = "", **set_: str) -> list[str]:
     """Setting lines; settings are given without `spark.`, dots as underscores."""
     properties = {f"spark.{name.replace('_', '.')}": value for name, value in set_.items()}
-    return list(advice_on(kind, said, properties=properties, version=version).conf)
+    return list(advice_on(kind, said, SparkSettings(version, properties)).conf)
 
 
 @pytest.mark.parametrize(
@@ -187,7 +188,7 @@ def test_an_executor_that_is_taken_away_may_hand_over_its_blocks(kind: FailureKi
     )
     assert conf(kind, **every) == []
     properties = {f"spark.{name.replace('_', '.')}": value for name, value in every.items()}
-    found = advice_on(kind, "", properties=properties, version="3.5.3")
+    found = advice_on(kind, "", SparkSettings("3.5.3", properties))
     assert "spark.storage.decommission.fallbackStorage.path" in found.settings
     assert "spark.shuffle.service.enabled" in found.settings
 
@@ -195,9 +196,7 @@ def test_an_executor_that_is_taken_away_may_hand_over_its_blocks(kind: FailureKi
 def test_settings_without_a_value_are_named() -> None:
     def named(kind: FailureKind, version: str = "3.5.3", **properties: str) -> tuple[str, ...]:
         given = {f"spark.{name}": value for name, value in properties.items()}
-        return advice_on(
-            kind, "see spark.rpc.askTimeout", properties=given, version=version
-        ).settings
+        return advice_on(kind, "see spark.rpc.askTimeout", SparkSettings(version, given)).settings
 
     assert named(K.DISK_FULL) == ("spark.local.dir",)
     assert named(K.DISK_FULL, master="yarn") == ("yarn.nodemanager.local-dirs",)
@@ -212,7 +211,7 @@ def test_settings_without_a_value_are_named() -> None:
 def test_every_kind_has_words_and_survives_settings_that_make_no_sense(kind: FailureKind) -> None:
     names = ("executor.memory", "executor.memoryOverheadFactor", "network.timeout", "master")
     properties = {f"spark.{name}": "9" * 40 + " parsecs" for name in names}
-    found = advice_on(kind, "12.3.4 of 5", properties=properties, version="three")
+    found = advice_on(kind, "12.3.4 of 5", SparkSettings("three", properties))
     assert found.reason
     assert found.action
     assert all("=" in each for each in found.conf)

@@ -20,11 +20,11 @@ from hypothesis import strategies as st
 
 from fedperf_client.home.store import ExecutionStore
 from fedperf_client.sources import NothingToReadError, SkippedRecord
+from fedperf_client.sources.codecs import UnreadCodecError
 from fedperf_client.sources.ingestion import take_in
 from fedperf_client.sources.kinds import UnknownSourceError, open_source, places, read_source
 from fedperf_client.sources.spark.event_log import open_event_log
 from fedperf_client.sources.spark.events import NO_EVENT, TORN
-from fedperf_client.sources.spark.streams import UnreadCodecError
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import Execution
 from tests.fakes.spark_logs import SparkLog, grouped, node, sample, split

@@ -12,7 +12,7 @@ from fedperf_client.diagnosis.log_reader import jobs_of
 from fedperf_client.sources import SkippedRecord
 from fedperf_client.sources.kinds import UnknownSourceError, open_source, places
 from fedperf_client.sources.spark.application import NO_PLAN, ONLY_A_COMMAND
-from fedperf_client.sources.spark.event_log import EventLog
+from fedperf_client.sources.spark.event_log import EventLogs
 from fedperf_client.sources.spark.query import TOTALS
 from fedperf_client.sources.spark.streams import lines
 from fedperf_shared.execution import Execution, Remark
@@ -48,7 +48,7 @@ def found(logs: Path) -> dict[str, list[Execution | SkippedRecord]]:
         except UnknownSourceError:
             assert path.name in NO_SOURCES
             continue
-        if isinstance(source, EventLog):
+        if isinstance(source, EventLogs):
             every[str(path.relative_to(logs))] = list(source.read())
     return every
 
@@ -97,8 +97,9 @@ def test_both_views_agree_on_jobs_status_cores_and_times(
 ) -> None:
     skipped = Counter[str]()
     for name, records in found.items():
-        log = open_source(logs / name)
-        assert isinstance(log, EventLog)
+        source = open_source(logs / name)
+        assert isinstance(source, EventLogs)
+        (log,) = source.logs
         jobs = {each.label: each for each in jobs_of(log) if isinstance(each, JobFacts)}
         kept = {each.origin.record: each for each in executions(records)}
         assert kept.keys() <= jobs.keys()

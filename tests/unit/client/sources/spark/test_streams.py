@@ -17,6 +17,7 @@ import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from fedperf_client.sources.codecs import CutLogError, DamagedLogError
 from fedperf_client.sources.kinds import read_source
 from fedperf_client.sources.spark import streams
 from fedperf_client.sources.spark.events import BadLine, Events
@@ -24,8 +25,6 @@ from fedperf_client.sources.spark.fields import Event
 from fedperf_client.sources.spark.streams import (
     MAX_LINE_BYTES,
     NEAR_BYTES,
-    CutLogError,
-    DamagedLogError,
     PassedOver,
     lines,
 )
