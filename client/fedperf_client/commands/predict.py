@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from fedperf_client.home.store import ExecutionStore
     from fedperf_client.prediction.answers.predictor_cache import KeptPredictor
     from fedperf_client.text.workflow_file import WrittenWorkflow
-    from fedperf_shared.execution import ClusterConfig, Execution
+    from fedperf_shared.execution import ClusterConfig, Execution, KnownJob
     from fedperf_shared.workflow.graph import Plan
 
 MOST_RUNS = 200
@@ -79,16 +79,11 @@ def predict(
     from fedperf_client.home.config import write_private
     from fedperf_client.home.store import ExecutionStore
     from fedperf_client.pictures.charts import draw_prediction, require_chart_file
+    from fedperf_client.prediction.answers import what_if
     from fedperf_client.prediction.answers.explanation import same_work
     from fedperf_client.prediction.answers.input_sizes import sizes_asked
     from fedperf_client.prediction.answers.own_runs import Disturbance, JobChange
     from fedperf_client.prediction.answers.time_scope import time_scope
-    from fedperf_client.prediction.answers.what_if import (
-        answers,
-        grown_answers,
-        parse_cores,
-        parse_duration,
-    )
     from fedperf_shared.execution import KnownJob, SizedPlan
 
     if [workflow, execution, campaign].count(None) != 2:  # noqa: PLR2004 (of three)
@@ -100,26 +95,25 @@ def predict(
         show_campaign(home, campaign, asked_at, deadline, json=json)
         return
     inputs = sizes_asked(asked_at)
-    numbers = None if cores is None else parse_cores(cores)
-    node_numbers = None if nodes is None else parse_cores(nodes, "--nodes")
-    seconds = None if deadline is None else parse_duration(deadline)
+    numbers = None if cores is None else what_if.parse_cores(cores)
+    node_numbers = None if nodes is None else what_if.parse_cores(nodes, "--nodes")
+    seconds = None if deadline is None else what_if.parse_duration(deadline)
     if plot is not None:
         require_chart_file(plot)
         if len(inputs) > 1:
             raise typer.BadParameter("--plot draws one size of the input")
     with ExecutionStore.open_to_read(home.store) as store:
         _require_no_campaign(home, workflow)
-        plan, cluster_or, own = _asked(store, workflow, execution, platform)
+        plan, cluster_or, own, job = _asked(store, workflow, execution, platform)
         runs = _runs_like(store, own, plan)
         load = Disturbance.of([each for each in runs if same_work(each.plan, plan)])
         with opened_kept(home, store, json=json) as kept:
             cluster = cluster_or(kept.usual_for(plan))
             is_as_it_ran = own is not None and platform is None
-            job = None if own is None else KnownJob.of(own)
-            job = job if job is None or is_as_it_ran else job.elsewhere()
+            job = job if job is None or platform is None else job.elsewhere()
             sizes = _sizes(plan, cluster, numbers, node_numbers, kept, is_as_it_ran=is_as_it_ran)
             found = (
-                grown_answers(
+                what_if.grown_answers(
                     kept.predictor,
                     plan,
                     cluster,
@@ -131,7 +125,7 @@ def predict(
                     deadline_seconds=seconds,
                 )
                 if inputs
-                else answers(
+                else what_if.answers(
                     kept.predictor,
                     plan,
                     cluster,
@@ -283,33 +277,38 @@ _ClusterOr = Callable[["ClusterConfig"], "ClusterConfig"]
 
 def _asked(
     store: "ExecutionStore", workflow: Path | None, execution: str | None, platform: str | None
-) -> "tuple[Plan, _ClusterOr, Execution | None]":
-    """The plan, how its resources follow from the usual ones, and the own execution named."""
+) -> "tuple[Plan, _ClusterOr, Execution | None, KnownJob | None]":
+    """The plan, how its resources follow from the usual ones, the own execution, and its job."""
     from fedperf_client.home.execution_ids import UnknownExecutionError
+    from fedperf_client.sources.kinds import local_path
     from fedperf_client.text.workflow_file import (
         STANDARD_INPUT,
         InvalidWorkflowFileError,
         read_workflow_file,
     )
+    from fedperf_shared.execution import KnownJob
     from fedperf_shared.workflow.graph import Plan
     from fedperf_shared.workflow.vocabulary import platform_of
 
     if workflow is not None and (workflow == STANDARD_INPUT or workflow.exists()):
         written = read_workflow_file(workflow, platform=platform)
-        return written.plan, written.cluster_or, _stored(store, written, platform)
+        found = _stored(store, written, platform)
+        job = written.job if found is None else KnownJob.of(found)
+        return written.plan, written.cluster_or, found, job
     try:
         own = store.find(str(workflow if execution is None else execution))
     except UnknownExecutionError as error:
         if workflow is None:
             raise
+        local_path(str(workflow).replace(":/", "://", 1))  # of an address a path keeps one slash
         raise InvalidWorkflowFileError(
             f"{workflow} does not exist: it is neither a file nor how the id of an own execution "
             "begins; fedperf runs lists those"
         ) from error
-    if platform is None:
-        return own.plan, lambda _: own.cluster, own
-    moved = Plan.on_one_platform(own.plan.workflow, platform_of(platform))
-    return moved, lambda _: own.cluster, own
+    plan = own.plan
+    if platform is not None:
+        plan = Plan.on_one_platform(plan.workflow, platform_of(platform))
+    return plan, lambda _: own.cluster, own, KnownJob.of(own)
 
 
 def _stored(

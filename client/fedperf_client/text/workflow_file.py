@@ -38,7 +38,7 @@ from typing import Annotated, NoReturn, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fedperf_shared.errors import InvalidInputError
-from fedperf_shared.execution import MAX_QUERIES_BEFORE, ClusterConfig
+from fedperf_shared.execution import MAX_QUERIES_BEFORE, ClusterConfig, KnownJob, Remark
 from fedperf_shared.programs.wrong_keys import problems_of
 from fedperf_shared.workflow.estimates import with_estimates
 from fedperf_shared.workflow.graph import (
@@ -134,11 +134,13 @@ class WrittenWorkflow:
         plan: the workflow with a platform for every operator.
         cluster: resources, as far as the file names them.
         execution_id: of the execution that it is the plan of; None where a person wrote it.
+        job: as that execution tells it; None where the plan holds all rows of its sources.
     """
 
     plan: Plan
     cluster: ClusterEntry
     execution_id: str | None = None
+    job: KnownJob | None = None
 
     def cluster_or(self, usual: ClusterConfig) -> ClusterConfig:
         """The resources named, and those of `usual` where none are."""
@@ -166,7 +168,8 @@ def read_workflow_file(
     Raises:
         InvalidWorkflowFileError: see the module.
     """
-    entry, execution_id = _entry(path)
+    entry, shown = _entry(path)
+    execution_id = None if shown is None else str(shown.get("id", ""))
     places = _places(entry.operators, path)
     operators = tuple(
         _operator(each, _title(each, number), places, path)
@@ -186,14 +189,15 @@ def read_workflow_file(
         rows = [n for n, each in enumerate(entry.operators) if each.output_rows is None]
         widths = [n for n, each in enumerate(entry.operators) if each.row_bytes is None]
         workflow = with_estimates(written, rows, widths)
-        return WrittenWorkflow(Plan(workflow, platforms), entry.cluster, execution_id)
+        job = None if shown is None else _job_of_shown(shown, workflow)
+        return WrittenWorkflow(Plan(workflow, platforms), entry.cluster, execution_id, job)
     except InvalidWorkflowError as error:
         titles = [_title(each, number) for number, each in enumerate(entry.operators)]
         raise InvalidWorkflowFileError(f"{path}: {_with_names(str(error), titles)}") from error
 
 
-def _entry(path: Path) -> tuple[WorkflowEntry, str | None]:
-    """What a file says, and the id of the execution that it shows, if it does."""
+def _entry(path: Path) -> tuple[WorkflowEntry, Mapping[str, object] | None]:
+    """What a file says, and the facts of the execution that it shows, if it does."""
     try:
         if path == STANDARD_INPUT:
             data = sys.stdin.buffer.read(MAX_FILE_BYTES + 1)
@@ -217,11 +221,11 @@ def _entry(path: Path) -> tuple[WorkflowEntry, str | None]:
             f"{path} is a program, whose rows are counted before anything is predicted: ask with "
             f"fedperf advise {path} --data DIRECTORY"
         )
-    execution_id = None
+    shown = None
     if isinstance(content, Mapping) and isinstance(content.get("plan"), list):
-        execution_id, content = str(content.get("id", "")), _of_shown(content)
+        shown, content = content, _of_shown(content)
     try:
-        return WorkflowEntry.model_validate(content), execution_id
+        return WorkflowEntry.model_validate(content), shown
     except ValidationError as error:
         found = problems_of(error, WorkflowEntry, content, {"operators": _written_title})
         raise InvalidWorkflowFileError(f"{path}: {_together(found)}") from error
@@ -242,6 +246,19 @@ def _of_shown(content: Mapping[str, object]) -> dict[str, object]:
     if isinstance(memory, int | float):
         cluster["memory_gib"] = memory / GIB
     return {"operators": operators, "sources": content.get("sources", {}), "cluster": cluster}
+
+
+def _job_of_shown(shown: Mapping[str, object], workflow: Workflow) -> KnownJob | None:
+    """The job of a shown execution, where only own runs of it would tell how long it takes."""
+    rows, took, remarks = (shown.get(key) for key in ("rows_known", "runtime_seconds", "remarks"))
+    counted = rows is None or rows == 1
+    job = KnownJob(
+        "",
+        has_rows=counted or all(each.inputs or each.output_rows > 0 for each in workflow.operators),
+        is_accelerated=isinstance(remarks, list) and Remark.ACCELERATED in remarks,
+        seconds=float(took) if isinstance(took, int | float) and took > 0 else 0.0,
+    )
+    return job if job.answers_alone else None
 
 
 def _not_a_number(name: str) -> NoReturn:

@@ -207,10 +207,11 @@ def grown_answers(
         other = run.plan.workflow.source_rows
         if rows > 0 and other > 0:
             known.append((other / rows, run))
+    alone = job if job is not None and job.answers_alone else None
     found = []
     for grown in [grown_to(plan, each) for each in at]:
         for size in sizes:
-            each = moved(grown.plan, cluster, size)
+            each = moved(grown.plan, cluster, size, alone)
             there = [(f, moved(one.plan, one.cluster, size, one.job).question) for f, one in known]
             estimate = grown_estimate(predictor, each.question, grown.factor, there)
             keeps = each.keeps_partitions or (grown.factor != 1 and _has_partitions(plan))

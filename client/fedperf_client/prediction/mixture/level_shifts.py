@@ -42,6 +42,10 @@ ALIKE_ROWS = 1.2
 MOST_CHANGES = 3
 """Of the days since which a workload changed."""
 
+_BOTH_CHOSEN = 2
+"""As so many looks counts one at a day that the runs chose: those on either side of it agree better
+than repeats do, and they tell how much these differ."""
+
 _MEDIAN_SD = math.sqrt(math.pi / 2)
 """By how much the median of many is less sure than their mean."""
 
@@ -143,15 +147,18 @@ def workload_changes(
     size = np.log1p(np.where(has_rows, columns.source_rows, columns.read_bytes))
     days = columns.finished_at // _DAY_US
     for is_upgrade, sides in ((True, upgraded), *[(False, days)] * MOST_CHANGES):
-        repeats_of = 2 * same + upgraded
-        repeats = Repeats.of(repeats_of, np.zeros_like(same), today)
         splits = _splits(_Work(workload, same, sides, size), today)
+        repeats_of = 2 * same + upgraded
+        for number, (_, after, _) in enumerate(splits):
+            repeats_of[after] = -1 - number  # each side repeats for itself, as in `compare`
+        repeats = Repeats.of(repeats_of, np.zeros_like(same), today)
         for before, after, tries in splits:
-            level = 1 - (1 - SURE) / tries
             belief = repeats.belief(int(repeats_of[before[0]]))
-            change = median_change(today[before], today[after], belief, level)
-            if not change.is_sure:
+            sides_of = today[before], today[after], belief
+            looks = tries if is_upgrade else _BOTH_CHOSEN * tries
+            if not median_change(*sides_of, 1 - (1 - SURE) / looks).is_sure:
                 continue
+            change = median_change(*sides_of)
             since = int(after[0])
             before_it = (workload == workload[since]) & (sides < sides[since])
             today[before_it] += change.log_ratio

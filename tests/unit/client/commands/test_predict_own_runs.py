@@ -6,13 +6,21 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from fedperf_client.home.config import Home
 from fedperf_client.home.store import ExecutionStore
 from fedperf_client.prediction.answers.input_sizes import InputSize, grown_to
-from fedperf_shared.execution import ClusterConfig, Execution, Measurement, Origin, Remark
+from fedperf_shared.execution import (
+    ClusterConfig,
+    Execution,
+    ExecutionStatus,
+    Measurement,
+    Origin,
+    Remark,
+)
 from fedperf_shared.programs.command_line import NO_ANSWER
 from fedperf_shared.workflow.graph import Operator, Plan, Workflow
 from fedperf_shared.workflow.vocabulary import OperatorClass, OperatorKind, Platform
@@ -307,3 +315,67 @@ def test_far_beyond_all_that_ran_nothing_is_promised(empty: Home, tmp_path: Path
     assert (code, answer["holds"]) == (NO_ANSWER, False)
     said = fedperf(empty, "predict", file, "--deadline", "100h").out
     assert "no promise" in said
+
+
+def test_a_change_at_a_day_is_found_by_as_few_runs_as_compare_needs(empty: Home) -> None:
+    nights(empty, [(each, OLD) for each in (60, 62, 58, 61, 59, 60, 61, 90, 93)])
+    code, facts, answer = ask(empty, "execution-0", "--deadline", "70s")
+    assert (code, answer["holds"]) == (NO_ANSWER, False)
+    assert answer["p50_seconds"] == pytest.approx(91.5, rel=0.03)
+    day = (START + timedelta(days=7)).date().isoformat()
+    compared = fedperf(empty, "compare", "--since", day, "--json").json()
+    assert isinstance(compared, dict)
+    change = facts["change"]
+    assert isinstance(change, dict)
+    for name in ("ratio", "lower", "upper"):
+        assert change[name] == pytest.approx(compared["workloads"][0][name])
+
+
+@pytest.mark.parametrize("sizes", [(), ("--at", "rows=2x")])
+def test_a_run_of_unknown_rows_shown_in_a_home_without_it_promises_nothing(
+    empty: Home, tmp_path: Path, sizes: tuple[str, ...]
+) -> None:
+    shown = _shown_unknown(empty)
+    file = tmp_path / "shown.json"
+    file.write_text(json.dumps(shown))
+    own = ask(empty, file, "--deadline", "600s", *sizes)[2]
+    assert own["own_runs"] == 1
+    with ExecutionStore.open(empty.store) as store:
+        store.delete([shown["id"]])
+    code, _, answer = ask(empty, file, "--deadline", "600s", *sizes)
+    assert (code, answer["holds"], answer["own_runs"]) == (NO_ANSWER, False, 0)
+    assert answer["rests_on"] == "no own run of it there, and rows unknown"
+    for each in shown["plan"]:
+        each["output_rows"] = 1e5  # now that they are told the start may answer
+    file.write_text(json.dumps(shown))
+    assert ask(empty, file, *sizes)[2]["rests_on"] == "the start that ships"
+
+
+def test_a_failed_run_of_unknown_rows_promises_nothing_at_another_size(empty: Home) -> None:
+    shown = _shown_unknown(empty, ExecutionStatus.FAILED)
+    code, _, answer = ask(empty, shown["id"], "--at", "rows=2x", "--deadline", "600s")
+    assert (code, answer["holds"]) == (NO_ANSWER, False)
+
+
+def _shown_unknown(home: Home, status: ExecutionStatus = ExecutionStatus.OK) -> dict[str, Any]:
+    plan = chain_plan(platform=Platform.SPARK)
+    blind = tuple(replace(each, output_rows=0.0) for each in plan.workflow.operators)
+    made = make_execution(
+        0,
+        plan=replace(plan, workflow=replace(plan.workflow, operators=blind)),
+        cluster=ClusterConfig(1, 8, 2**33),
+        measurement=Measurement(60.0),
+        origin=replace(OLD, rows_known=0.0, tasks=8),
+        status=status,
+    )
+    with ExecutionStore.open(home.store) as store:
+        store.add([made])
+    shown = fedperf(home, "runs", "show", made.execution_id, "--json").json()
+    assert isinstance(shown, dict)
+    return shown
+
+
+def test_predict_names_an_address_as_it_was_typed(empty: Home) -> None:
+    ended = fedperf(empty, "predict", "s3://bucket/plan.json")
+    assert ended.code == 3
+    assert "s3://bucket/plan.json: addresses are not read" in ended.complaint()
