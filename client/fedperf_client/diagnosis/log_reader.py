@@ -10,7 +10,7 @@ from fedperf_client.sources.codecs import UnreadCodecError
 from fedperf_client.sources.kinds import places
 from fedperf_client.sources.opener import UnreadArchiveError
 from fedperf_client.sources.spark.application import Application
-from fedperf_client.sources.spark.event_log import EventLog, open_event_log
+from fedperf_client.sources.spark.event_log import WHOLE_LOG, EventLog, open_event_log
 from fedperf_shared.errors import InvalidInputError
 
 _UNFINISHED = "no end of a job: the log stops before it"
@@ -29,6 +29,8 @@ def jobs_of(log: EventLog) -> Iterator[JobFacts | Application | str]:
         if isinstance(found, SkippedRecord) and found.record in names:
             is_one_of_many = len(names) > 1
             yield f"{found.record}: {found.reason}" if is_one_of_many else found.reason
+        elif isinstance(found, SkippedRecord) and found.record == WHOLE_LOG:
+            yield found.reason
         elif isinstance(found, SkippedRecord):
             missing[_BAD] += 1
         elif found.is_given_up:

@@ -17,7 +17,9 @@ def idle_executors(job: JobFacts) -> Iterator[JobFinding]:
     """What of the quiet times was waiting for tasks to begin, and what was the driver alone."""
     if not job.query.was_alone or job.query.dropped:
         return
-    waits = merged([(each.submitted_at, each.began) for each in job.stages if each.submitted_at])
+    waits = merged(
+        [(each.submitted_at, _began(job, each)) for each in _waited_for(job) if each.submitted_at]
+    )
     waited = _together(job.quiet, waits)
     alone = sum(end - start for start, end in job.quiet) - sum(b - a for a, b in waited)
     if waited:
@@ -26,23 +28,34 @@ def idle_executors(job: JobFacts) -> Iterator[JobFinding]:
         yield _driver(job, alone)
 
 
+def _waited_for(job: JobFacts) -> list[StageFacts]:
+    """Stages of which tasks succeeded, and those of which none ever began."""
+    return [each for each in job.attempts if len(each.tasks) or not each.has_begun]
+
+
+def _began(job: JobFacts, stage: StageFacts) -> int:
+    """When its first task began; the end of the job where none did."""
+    return stage.began if len(stage.tasks) else job.ended_at
+
+
 def _waiting(job: JobFacts, waited: list[Interval]) -> JobFinding:
     start, end = max(waited, key=lambda each: each[1] - each[0])
     stage = min(
-        (each for each in job.stages if each.submitted_at is not None),
-        key=lambda each: (each.began < end, each.began),
+        (each for each in _waited_for(job) if each.submitted_at is not None),
+        key=lambda each: (_began(job, each) < end, _began(job, each)),
     )
     missing = not stage.had_executors
     conf = _least_executors(job, stage) if missing and not stage.at_start else ()
     total = sum(b - a for a, b in waited) / 1000
     longest = (end - start) / 1000
     said = "no executor was there" if missing else "executors were there"
+    before = f"before the first task of {stage}" if stage.has_begun else f"no task of {stage} began"
     return JobFinding(
         Symptom.EXECUTOR_WAIT,
         str(stage),
         total,
         f"for {duration_text(total)} stages were submitted and no task ran; the longest time, "
-        f"{duration_text(longest)}, before the first task of {stage}: {said}",
+        f"{duration_text(longest)}, {before}: {said}",
         _how_to_wait_less(stage),
         conf,
         {"waited_seconds": total, "longest_seconds": longest},

@@ -137,10 +137,15 @@ class Application:
         end, first = query.end, query.first_task_at
         begin = first if first is not None and query.started_at < first < end else query.started_at
         asked = query.asked_at
-        if asked is not None and (came := self.executors.arrival(asked, end)) is not None:
-            came = begin if begin > asked else came
-            query.waited = (asked, came) if asked < came < end else None
-            begin = max(begin, came) if query.waited else begin
+        if asked is not None:
+            came = self.executors.arrival(asked, end, needed=begin)
+            came = begin if came is not None and begin > asked else came
+            query.waited = (asked, came) if came is not None and asked < came < end else None
+        if query.waited is not None:
+            begin = max(begin, query.waited[1])
+            for each in query.attempts.values():  # whoever was there had gone before a task began
+                if each.submitted_at is not None and each.submitted_at < query.waited[1]:
+                    each.had_executors = False
         query.slots = self.executors.slots_of(begin, end) if with_slots else 0
         try:
             query.cluster = self.executors.during(begin, end)

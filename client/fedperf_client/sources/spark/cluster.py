@@ -1,7 +1,7 @@
 """The resources of a query: what the executors had while it ran, not what was asked for.
 
-Executors come and go; cores and memory are means over the query's time, weighted by how
-long each executor lived during it. Machines are the distinct hosts among them.
+Executors come and go; cores and memory are means over the part of the query's time in which any
+was there, weighted by how long each lived during it. Machines are the distinct hosts among them.
 
 Who was there is asked when a stage or a query ends: asked later, executors that came since would
 count as well, since one that claims to be newer than the end is taken to have another clock.
@@ -9,7 +9,7 @@ count as well, since one that claims to be newer than the end is taken to have a
 
 import math
 import re
-from collections.abc import Container, Mapping
+from collections.abc import Collection, Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from fedperf_client.sources.spark.failures.ends import Removal
@@ -75,6 +75,9 @@ class _Executor:
     added_at: int
     removed_at: float = math.inf
     resources: Amounts = field(default_factory=dict)
+
+
+_Lived = tuple[_Executor, float, float]  # from when on it was there, and until when
 
 
 @dataclass(slots=True)
@@ -181,15 +184,18 @@ class Executors:
         self._ended = [each for each in self._ended if each.removed_at >= at]
         del self._gone[:-MAX_EXECUTORS]
 
-    def arrival(self, at: int, end: int) -> int | None:
+    def arrival(self, at: int, end: int, *, needed: int) -> int | None:
         """When the first came, where none was there at a moment; None where one was, or none came.
 
         Args:
             at: the moment.
             end: the latest at which it may have come.
+            needed: when work began; one that had gone by then did none.
         """
         first = None
         for each in (*self._ended, *self._known.values()):
+            if at < needed and each.removed_at <= needed:
+                continue
             if each.removed_at > at and not at < each.added_at <= end:
                 return None
             if each.added_at > at and (first is None or each.added_at < first):
@@ -200,29 +206,23 @@ class Executors:
         """The resources between two moments (milliseconds), the later of which has passed.
 
         An executor that is known by then and claims to have come later has another clock; it
-        counts in full.
+        counts in full. Times without any executor count for nothing.
 
         Raises:
             UnknownClusterError: no executor lived then.
         """
         lived = self._lived(start, end)
-        if not lived:
-            raise UnknownClusterError
-        return ClusterConfig(
-            nodes=len({each.host for each, _ in lived}),
-            cores=max(1, round(sum(share * each.cores for each, share in lived))),
-            memory_bytes=max(1, round(sum(share * each.memory_bytes for each, share in lived))),
-        )
+        return _mean(lived, _covered(lived))
 
     def core_time_during(self, start: int, end: int) -> float:
         """Milliseconds of all cores that were there between two moments; as `during`."""
-        return (end - start) * sum(share * each.cores for each, share in self._lived(start, end))
+        return sum((b - a) * each.cores for each, a, b in self._lived(start, end))
 
     def whole(self, start: int, end: int) -> ClusterConfig | None:
         """The mean of all that were there in the time of an application; None without any."""
         self._ended, self._gone = [*self._gone, *self._ended], []
         try:
-            return self.during(start, end)
+            return _mean(self._lived(start, end), max(end - start, 1))
         except UnknownClusterError:
             return None
 
@@ -254,8 +254,8 @@ class Executors:
 
     def _slots(self, start: int, end: int, profile: int, only: Container[str] | None) -> int:
         lived = self._lived(start, end, profile, only)
-        found = sum(share * self._slots_on(each, profile) for each, share in lived)
-        return max(1, round(found)) if found else 0
+        found = sum((b - a) * self._slots_on(each, profile) for each, a, b in lived)
+        return max(1, round(found / _covered(lived))) if found else 0
 
     def _slots_on(self, executor: _Executor, profile: int) -> int:
         """Tasks of a profile that an executor runs at once: the least over all that they ask for.
@@ -278,8 +278,8 @@ class Executors:
 
     def _lived(
         self, start: int, end: int, profile: int | None = None, only: Container[str] | None = None
-    ) -> list[tuple[_Executor, float]]:
-        """Executors that take tasks of a profile, with the share of the time that each lived."""
+    ) -> list[_Lived]:
+        """Executors that take tasks of a profile, with the part of the time that each lived."""
         if profile is not None and profile in self._profiles:
             is_of_tasks = not self._profiles[profile].of_executor
             profile = 0 if is_of_tasks else profile  # it asks for no executors of its own
@@ -288,14 +288,36 @@ class Executors:
         if not self._newest and self._local_cores:  # local mode, told by its properties alone
             memory = self._managed.get(DRIVER, 0) or DEFAULT_MEMORY_BYTES
             every = [_Executor(DRIVER, 0, DRIVER, self._local_cores, memory, 0)]
-        last, lived = start + span, list[tuple[_Executor, float]]()
+        last, lived = start + span, list[_Lived]()
         for each in every:
             if profile in (None, each.profile) and (only is None or each.identity in only):
                 added_at = each.added_at if start < each.added_at <= end else start
                 removed_at = each.removed_at if each.removed_at < last else last
                 if removed_at > added_at:
-                    lived.append((each, (removed_at - added_at) / span))
+                    lived.append((each, added_at, removed_at))
         return lived
+
+
+def _covered(lived: Iterable[_Lived]) -> float:
+    """Milliseconds in which any of them lived."""
+    total, reached = 0.0, 0.0
+    for _, added_at, removed_at in sorted(lived, key=lambda each: each[1:]):
+        total += max(0.0, removed_at - max(added_at, reached))
+        reached = max(reached, removed_at)
+    return total
+
+
+def _mean(lived: Collection[_Lived], span: float) -> ClusterConfig:
+    """What they had, a mean over a time; `UnknownClusterError` without any."""
+    if not lived:
+        raise UnknownClusterError
+    cores = sum((b - a) * each.cores for each, a, b in lived) / span
+    memory = sum((b - a) * each.memory_bytes for each, a, b in lived) / span
+    return ClusterConfig(
+        nodes=len({each.host for each, _, _ in lived}),
+        cores=max(1, round(cores)),
+        memory_bytes=max(1, round(memory)),
+    )
 
 
 def _number(value: object) -> float:

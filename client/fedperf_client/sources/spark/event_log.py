@@ -38,6 +38,9 @@ from fedperf_client.sources.spark.streams import lines
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import Execution
 
+WHOLE_LOG = "the log"
+"""The record of what is wrong with all of it."""
+
 _ROLLED = re.compile(r"events_(\d{1,9})_.*")
 _COMPACTED = ".compact"
 _DATABRICKS = re.compile(r"eventlog(-[\d-]+)?(\.[a-z0-9]+)?")
@@ -76,7 +79,7 @@ class EventLog:
             is_empty = False
             yield found if isinstance(found, SkippedRecord) else application.found(found)
         if is_empty:
-            yield SkippedRecord("the log", "no query and no job ran")
+            yield SkippedRecord(WHOLE_LOG, "no query and no job ran")
 
     def work(
         self, application: Application, *, with_tasks: bool = False
@@ -94,7 +97,7 @@ class EventLog:
             yield from _of_file(file, events, reader)
         yield from reader.end()
         if events.seen and _START not in events.seen and not self.is_partial:
-            yield SkippedRecord("the log", _PART)
+            yield SkippedRecord(WHOLE_LOG, _PART)
 
 
 def _of_file(

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from fedperf_client.sources.display_name import job_name
 from fedperf_client.sources.spark.failures.ends import FailureText
 from fedperf_client.sources.spark.fields import (
     Event,
@@ -22,6 +23,7 @@ from fedperf_client.sources.spark.tasks import Names, StageAttempt
 from fedperf_shared.execution import ClusterConfig
 
 CUT = "its application ended before it"
+LOST_END = "no end of it is told, though its application went on"
 
 MAX_COUNTERS = 20_000  # counters remembered for one query; of more the later ones are left out
 
@@ -77,6 +79,7 @@ class SparkQuery:
     has_failed_tasks: bool = False  # tasks of it failed and were done again
     is_torn: bool = False  # an event of it is missing, or too few tasks of it are told
     was_alone: bool = True  # no other one of its application ran meanwhile
+    is_running: bool = False  # it counts among those that run now
     is_given_up: bool = False  # its tasks were too many to be kept
     open_jobs: set[int] = field(default_factory=set)  # its jobs that still run
     stage_numbers: set[int] = field(default_factory=set)  # of all its jobs
@@ -105,6 +108,16 @@ class SparkQuery:
     problem: str = ""  # why its plan cannot be used, empty otherwise
     counted_size: int = 0  # its `size` when that was last added to what is kept for all
     counted_tasks: int = 0  # ends of tasks that are kept for it
+
+    @classmethod
+    def of_job(cls, number: int, at: int, event: Event) -> "SparkQuery":
+        """A job without a query that starts."""
+        stages = objects(event, "Stage Infos")
+        last = max(stages, key=lambda stage: integer(stage, "Stage ID"), default={})
+        query = cls(number, at, root=number, is_job=True)
+        query.call_site = line(last, "Stage Name")
+        query.display_name = job_name(query.call_site, stages)
+        return query
 
     def __str__(self) -> str:
         return f"{'job' if self.is_job else 'query'} {self.number}"
@@ -194,20 +207,23 @@ class SparkQuery:
         elif len(self.counters) < MAX_COUNTERS:
             self.counters[counter] = value
 
-    def close(self, stopped_at: int | None) -> None:
+    def close(self, stopped_at: int | None, *, went_on: bool) -> None:
         """The log is over: the end of what is larger is its end, where its own is missing.
 
         Args:
             stopped_at: end of its application; None where the log stops before that.
+            went_on: whether others ended after it began.
         """
-        result = max(self.stage_numbers, default=None)
-        has_result = any(each.is_done and each.number == result for each in self.attempts.values())
-        if self.is_job and self.ended_at is None and has_result:
-            self.ended_at = self.last_stage_at
+        is_told_well = self._has_result and self.last_stage_at and not self.has_failed_jobs
+        if self.ended_at is None and is_told_well and (self.is_job or stopped_at is not None):
+            self.ended_at, self.is_torn = self.last_stage_at, True
+        elif self.ended_at is None and went_on and self.open_jobs and not self.has_failed_jobs:
+            self.problem = LOST_END
         elif self.ended_at is None and stopped_at is not None:
             if self.open_jobs or self.has_failed_jobs:
                 self.ended_at, self.ended_badly = max(stopped_at, self.started_at), True
                 self.failure = self.failure or CUT
+                self.was_alone = False  # tasks that ran until then are not told
             elif self.jobs:
                 self.ended_at, self.is_torn = self.last_stage_at, True
         if self.ended_at is not None and self.open_jobs:
@@ -220,11 +236,16 @@ class SparkQuery:
         Args:
             passed: of a stage the ends of tasks that were not looked at; None if nobody counted.
         """
+        is_whole = not (self.has_failed or self.has_failed_jobs or self.is_torn)  # all ended
         stages: dict[int, list[StageAttempt]] = {}
         for each in self.attempts.values():
             stages.setdefault(each.number, []).append(each)
         for number, attempts in stages.items():
-            announced = max((each.announced for each in attempts if each.is_done), default=None)
+            begun = any(each.has_begun or each.announced for each in attempts)
+            is_lost = is_whole and begun and not any(each.has_ended for each in attempts)
+            self.is_torn |= is_lost
+            ended = [each.announced for each in attempts if each.is_done or is_lost]
+            announced = max(ended, default=None)
             if announced is None:
                 continue
             self.tasks += max(each.announced for each in attempts)
@@ -234,6 +255,11 @@ class SparkQuery:
             if missing > (self.dropped.announced - self.dropped.told if self.dropped else 0):
                 self.dropped = DroppedTasks(number, told, announced)
         self.is_torn |= self.dropped is not None
+        if self.is_torn and any(
+            not each.has_ended and (not each.has_begun or each.succeeded < WHOLE * each.announced)
+            for each in self.attempts.values()
+        ):
+            self.was_alone = False  # nobody can tell who worked
 
     @property
     def is_nested(self) -> bool:
@@ -244,6 +270,18 @@ class SparkQuery:
     def is_complete(self) -> bool:
         """Whether nothing of it is missing."""
         return self.ended_at is not None and not self.open_jobs
+
+    @property
+    def _has_result(self) -> bool:
+        """Whether the last of its stages is done."""
+        last = max(self.stage_numbers, default=None)
+        return any(each.is_done and each.number == last for each in self.attempts.values())
+
+    @property
+    def seems_over(self) -> bool:
+        """Whether nothing of it runs by what is told, though its end may be missing."""
+        is_over = self.ended_at is not None or not (self.is_job or self.open_jobs)
+        return self.jobs > 0 and (is_over or self._has_result)
 
     @property
     def has_failed(self) -> bool:
@@ -258,8 +296,8 @@ class SparkQuery:
 
     @property
     def end(self) -> int:
-        """When it ended; its start where nobody knows."""
-        return max(self.ended_at or 0, self.started_at)
+        """When it ended, or else its last stage that is told; its start where nobody knows."""
+        return max(self.ended_at or self.last_stage_at or 0, self.started_at)
 
     @property
     def milliseconds(self) -> int:
@@ -276,3 +314,36 @@ class SparkQuery:
         """Nodes, counters, jobs, stages and RDDs that are kept for it."""
         running = len(self.open_jobs) + len(self.stage_numbers) + 4 * len(self.attempts)
         return len(self.counters) + len(self.plan.nodes) + running + self.rdds
+
+
+@dataclass(slots=True)
+class OpenWork:
+    """The queries and jobs that run now, but for those inside of others."""
+
+    count: int = 0
+    worked: int = 0  # others, that are over and did some work
+    alone: SparkQuery | None = None  # the only one
+
+    def begins(self, query: SparkQuery) -> None:
+        """One begins: from now on none is alone but where it is the only one."""
+        if self.count:
+            query.was_alone = False
+            if self.alone is not None:
+                self.alone.was_alone = False
+        self.alone = None if self.count else query
+        self.count += 1
+        query.is_running = True
+
+    def stops(self, query: SparkQuery) -> None:
+        """It does not run any more, by all that is told; a second time tells nothing."""
+        self.count -= query.is_running
+        self.worked += query.is_running and query.jobs > 0
+        query.is_running = False
+        self.alone = None if self.alone is query else self.alone
+
+    def goes_on(self, query: SparkQuery) -> None:
+        """More of it is told: where it did not run, others began meanwhile, and it was not over."""
+        if not (query.is_running or query.is_nested):
+            query.was_alone = False
+            self.worked -= 1
+            self.begins(query)

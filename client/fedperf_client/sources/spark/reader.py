@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from fedperf_client.sources.display_name import job_name, query_name
+from fedperf_client.sources.display_name import query_name
 from fedperf_client.sources.spark.application import Application
 from fedperf_client.sources.spark.cluster import Executors, profile_of
 from fedperf_client.sources.spark.failures.reasons import KILLED
@@ -22,14 +22,13 @@ from fedperf_client.sources.spark.fields import (
     line,
     mapping,
     milliseconds,
-    objects,
     part,
     sequence,
     text,
 )
 from fedperf_client.sources.spark.identity import shape_of
 from fedperf_client.sources.spark.plan import carried_out_by
-from fedperf_client.sources.spark.query import SparkQuery
+from fedperf_client.sources.spark.query import OpenWork, SparkQuery
 from fedperf_client.sources.spark.settings import kept
 from fedperf_client.sources.spark.stage import has_python
 from fedperf_client.sources.spark.tasks import COLUMNS, StageAttempt
@@ -61,10 +60,9 @@ class Reader:
     _stages: dict[int, SparkQuery] = field(default_factory=dict)
     _complete: list[SparkQuery] = field(default_factory=list)
     _found: list[SparkQuery] = field(default_factory=list)
-    _running: int = 0
-    _alone: SparkQuery | None = None
+    _running: OpenWork = field(default_factory=OpenWork)
     _free_since: int | None = None
-    _worked: int = 0
+    _next_job: int = 0  # above the numbers of all that were told
     _kept: int = 0
     _tasks: int = 0
 
@@ -99,8 +97,9 @@ class Reader:
         self._retire()
         application, ends = self.application, [self._free_since or 0]
         for query in self._open.values():
-            is_settled = query.ended_at is not None
-            query.close(application.stopped_at)
+            is_settled = query.ended_at is not None or query.cluster is not None
+            others = self._running.worked - (not query.is_running)  # itself, where it rested
+            query.close(application.stopped_at, went_on=others > query.before)
             if query.ended_at is not None and not is_settled:
                 application.settle(query, with_slots=self.wants_tasks)
             ends.append(application.latest if query.ended_at is None else query.ended_at)
@@ -124,7 +123,7 @@ class Reader:
         root = integer(event, "rootExecutionId") if is_told else number
         query = self._query(number, milliseconds(event, "time"), root=root)
         if query.root != root:  # a job of it came first
-            self._stops(query)
+            self._running.stops(query)
             query.root = root
         query.description = query_name(line(event, "description"), event.get("sparkPlanInfo"))
         if self.wants_tasks:
@@ -144,20 +143,23 @@ class Reader:
         return query
 
     def _begin(self, query: SparkQuery) -> None:
-        """A piece of work begins: whoever runs now is not alone."""
-        query.before = self._worked
+        """A piece of work begins."""
+        if (alone := self._running.alone) is not None and alone.seems_over and not query.is_nested:
+            self._rests(alone, query.started_at)
+        query.before = self._running.worked
         self._open[query.is_job, query.number] = query
         self._told(query.started_at)
         if query.is_nested:
             return
-        if self._running:
-            query.was_alone = False
-            if self._alone is not None:
-                self._alone.was_alone = False
-        elif self.wants_tasks and self._free_since is not None:
+        if self.wants_tasks and not self._running.count and self._free_since is not None:
             self.application.gaps.add(self._free_since, query.started_at, self.executors)
-        self._alone = None if self._running else query
-        self._running += 1
+        self._running.begins(query)
+
+    def _rests(self, query: SparkQuery, at: int) -> None:
+        """Another begins while nothing of it runs: its end may be lost, or is yet to come."""
+        self.application.settle(query, with_slots=self.wants_tasks)
+        self._running.stops(query)
+        self._free_since = max(self._free_since or at, at)
 
     def _query_of(self, event: Event) -> SparkQuery | None:
         """The query that an event is about, if more of it is to come."""
@@ -181,6 +183,7 @@ class Reader:
         query = self._query_of(event)
         if query is None:
             return
+        query.was_alone = query.was_alone and (query.is_running or query.ended_at is not None)
         query.take_end(event)
         root = self._open.get((False, query.root))
         if root is not None and query.is_nested:
@@ -196,13 +199,18 @@ class Reader:
         if _QUERY_ID in known:
             query = self._query(integer(known, _QUERY_ID), at)
             query = self._open.get((False, query.root), query)
+            self._running.goes_on(query)
         else:
-            query = self._job_alone(number, at, event)
+            if (True, number) in self._open:
+                self._forget(self._open[True, number])
+            query = SparkQuery.of_job(number, at, event)
+            self._begin(query)
             query.is_start_told = is_told
         query.description = query.description or line(known, _DESCRIPTION)
         query.settings |= kept(known) if self.wants_tasks else {}
         query.asked_at = at if query.asked_at is None else min(at, query.asked_at)
         stages = [each for each in sequence(event, "Stage IDs") if isinstance(each, int)]
+        self._next_job = max(self._next_job, number + 1)
         self._jobs[number] = query
         query.open_jobs.add(number)
         query.jobs += 1
@@ -211,16 +219,14 @@ class Reader:
         query.stage_numbers.update(stages[:MAX_STAGES])
         self._grown(query)
 
-    def _job_alone(self, number: int, at: int, event: Event) -> SparkQuery:
-        stages = objects(event, "Stage Infos")
-        last = max(stages, key=lambda stage: integer(stage, "Stage ID"), default={})
-        if (True, number) in self._open:
-            self._forget(self._open[True, number])
-        query = SparkQuery(number, at, root=number, is_job=True)
-        query.call_site = line(last, "Stage Name")
-        query.display_name = job_name(query.call_site, stages)
-        self._begin(query)
-        return query
+    def _start_lost(self, number: int) -> None:
+        """A job ended whose start was dropped: its tasks are those of what runs, or of nobody."""
+        self._next_job, alone = number + 1, self._running.alone
+        if alone is not None:
+            alone.jobs, alone.was_alone, alone.is_torn = alone.jobs + 1, False, True
+        elif not self._running.count:
+            self._running.worked += 1
+            self._free_since = self.application.latest
 
     def _stage_of(self, info: Event) -> tuple[SparkQuery, StageAttempt] | None:
         """The attempt at a stage that an event is about, and whose it is."""
@@ -243,6 +249,7 @@ class Reader:
         query, stage = found
         at = stage.submitted_at = milliseconds(info, "Submission Time")
         stage.name = text(info, "Stage Name")[:_LONGEST_NAME]
+        stage.announced = integer(info, "Number of Tasks") if "Number of Tasks" in info else 0
         stage.profile = profile_of(info)
         stage.runs_python = has_python(info)
         stage.had_executors = self.executors.are_there(at, stage.profile)
@@ -252,9 +259,12 @@ class Reader:
     def _stage_completed(self, event: Event) -> None:
         info = mapping(event, "Stage Info")
         found = self._stage_of(info)
-        if found is None or found[0].is_complete:
+        if found is None:
             return
         query, stage = found
+        stage.has_ended = True
+        if query.is_complete:
+            return
         query.take_stage_end(stage, info)
         self._told(query.last_stage_at or 0)
         if stage.columns:
@@ -297,8 +307,12 @@ class Reader:
 
     def _job_ended(self, event: Event) -> None:
         number = integer(event, "Job ID")
+        if "Completion Time" in event:
+            self._told(milliseconds(event, "Completion Time"))
         query = self._jobs.pop(number, None)
         if query is None:
+            if number >= self._next_job:
+                self._start_lost(number)
             return
         query.take_job_end(number, event)
         if query.is_job:
@@ -311,9 +325,8 @@ class Reader:
             return
         self.application.settle(query, with_slots=self.wants_tasks)
         self._complete.append(query)
-        self._worked += query.jobs > 0
         if not query.is_nested:
-            self._stops(query)
+            self._running.stops(query)
             end = query.ended_at or 0
             self._free_since = max(self._free_since or end, end)
             self._told(end)
@@ -345,21 +358,15 @@ class Reader:
             self._hand_out(oldest)
 
     def _hand_out(self, query: SparkQuery) -> None:
-        is_partial = self.application.is_partial
-        query.count_tasks((lambda _: None) if is_partial else self.ends_passed)
+        query.count_tasks((lambda _: None) if self.application.is_partial else self.ends_passed)
         self._found.append(query)
-
-    def _stops(self, query: SparkQuery) -> None:
-        self._running -= 1
-        self._alone = None if self._alone is query else self._alone
 
     def _forget(self, query: SparkQuery, *, is_complete: bool = False) -> None:
         """Keep nothing of it any more."""
         del self._open[query.is_job, query.number]
         self._kept -= query.counted_size
         self._tasks -= query.counted_tasks
-        if not (is_complete or query.is_nested):
-            self._stops(query)
+        self._running.stops(query)
         for number in query.stage_numbers:
             if self._stages.get(number) is query:
                 del self._stages[number]

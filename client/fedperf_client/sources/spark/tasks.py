@@ -130,6 +130,7 @@ class StageAttempt:
     name: str = ""  # the call that made it; local text
     submitted_at: int | None = None  # None where the log does not tell
     announced: int = 0  # tasks that it was to have; 0 where the log does not tell
+    has_ended: bool = False  # its end was told
     is_done: bool = False  # it was completed and did not fail
     profile: int = 0  # of resources, that it asks for
     runs_python: bool = False  # beside the JVM, whose processor time alone the log tells

@@ -284,6 +284,61 @@ def test_one_lost_end_does_not_lose_a_query_that_ended_well(tmp_path: Path, lost
     assert job.seconds == execution.runtime_seconds
 
 
+@pytest.mark.parametrize("told", [8, 2])
+def test_a_stage_whose_end_is_lost_is_not_whole(tmp_path: Path, told: int) -> None:
+    log = started().opened(stages=2).stage(even(told, end=5000), announced=8)
+    assert log.events.pop()["Event"] == "SparkListenerStageCompleted"
+    with_plan(log.stage(even(8, begin=5000), number=1).closed())
+    job, execution = both(log, tmp_path)
+    assert execution.is_ok
+    assert execution.origin.remarks == (Remark.INCOMPLETE,)
+    assert (job.query.dropped is not None) is (told < 8)
+    assert findings(log, tmp_path).keys() == ({Symptom.DROPPED_EVENTS} if told < 8 else set())
+
+
+def test_a_stage_whose_end_is_told_late_is_whole(tmp_path: Path) -> None:
+    log = with_plan(started().opened().stage(even(8)).closed())
+    late = next(each for each in log.events if each["Event"] == "SparkListenerStageCompleted")
+    log.events.remove(late)
+    log.events.append(late)
+    _, execution = both(log, tmp_path)
+    assert execution.origin.remarks == ()
+
+
+@pytest.mark.parametrize("query", [0, None])
+def test_tasks_of_a_job_whose_start_is_lost_are_nobodys_idle_time(
+    tmp_path: Path, query: int | None
+) -> None:
+    log = started().opened(query=query).stage(even(8), rdds=RDDS).closed(query=query)
+    log.events = [each for each in log.events if each["Event"] != "SparkListenerJobStart"]
+    log.opened(query=1, at=11_100).stage(even(8, begin=11_200, end=21_000))
+    with_plan(log.closed(query=1, end=21_000))
+    log.add("SparkListenerApplicationEnd", Timestamp=APP_START + 22_000)
+    assert diagnoses(log, tmp_path) == []
+    executions, skipped = read_log(tmp_path / "log")
+    assert skipped == []
+    incomplete = [] if query is None else [(Remark.INCOMPLETE,)]
+    assert [each.origin.remarks for each in executions] == [*incomplete, ()]
+    assert [each.cluster.queries_before for each in executions][-1] == 1
+
+
+def test_tasks_that_ran_when_the_application_ended_were_not_idle(tmp_path: Path) -> None:
+    log = started().opened().stage(even(8, end=3000), announced=16)
+    assert log.events.pop()["Event"] == "SparkListenerStageCompleted"
+    with_plan(log).add("SparkListenerApplicationEnd", Timestamp=APP_START + 12_000)
+    assert findings(log, tmp_path).keys() == {Symptom.FAILURES}
+
+
+def test_a_job_that_never_had_an_executor_waited_for_one(tmp_path: Path) -> None:
+    log = MeasuredLog()
+    log.begin(executors=0)
+    info = {"Stage ID": 0, "Stage Name": "x", "Submission Time": APP_START + 1000}
+    log.opened(query=None).add("SparkListenerStageSubmitted", Stage_Info=info)
+    found = findings(log.closed(query=None, error="Job 0 cancelled"), tmp_path)
+    assert found.keys() == {Symptom.FAILURES, Symptom.EXECUTOR_WAIT}
+    assert found[Symptom.EXECUTOR_WAIT].figures["waited_seconds"] == pytest.approx(10.0)
+
+
 def test_a_job_whose_end_is_lost_ended_with_its_last_stage(tmp_path: Path) -> None:
     log = started().opened(query=None, stages=2).stage(even(8, end=5000), rdds=RDDS)
     log.stage(even(8, begin=5000), number=1, rdds=RDDS)
@@ -291,20 +346,93 @@ def test_a_job_whose_end_is_lost_ended_with_its_last_stage(tmp_path: Path) -> No
     assert (execution.is_ok, execution.runtime_seconds) == (True, 10.0)
 
 
+@pytest.mark.parametrize(
+    ("query", "lost"),
+    [
+        (0, "SparkListenerJobEnd"),
+        (0, "SparkListenerSQLExecutionEnd"),
+        (None, "SparkListenerJobEnd"),
+    ],
+)
+def test_a_lost_end_tells_nothing_of_what_came_after_it(
+    tmp_path: Path, query: int | None, lost: str
+) -> None:
+    log = started().opened(query=query).stage(even(8, end=5000), rdds=RDDS)
+    log.closed(query=query, end=5100)
+    log.events = [each for each in log.events if not str(each["Event"]).endswith(lost)]
+    log.opened(query=1, at=6000).executor("late", APP_START + 7000, host="h")
+    with_plan(log.stage(even(1, begin=6000, end=16_000)).closed(query=1, end=16_000))
+    log.add("SparkListenerApplicationEnd", Timestamp=APP_START + 17_000)
+    assert Symptom.FEW_TASKS in findings(log, tmp_path)
+    executions, skipped = read_log(tmp_path / "log")
+    assert skipped == []
+    assert [each.measurement and each.measurement.startup_seconds for each in executions] == [0, 1]
+    assert [each.cluster.queries_before for each in executions] == [1, 0]
+    assert [each.cluster.cores for each in executions] == [12, 8]
+
+
+@pytest.mark.parametrize("is_stage_told", [True, False])
+def test_a_query_that_lost_all_its_ends_did_not_run_until_its_application_ended(
+    tmp_path: Path, *, is_stage_told: bool
+) -> None:
+    log = started().opened().stage(even(8, end=5000))
+    if not is_stage_told:
+        log.events.pop()
+    log.opened(query=1, at=6000).stage(even(8, begin=6000), number=0).closed(query=1)
+    with_plan(log).add("SparkListenerApplicationEnd", Timestamp=APP_START + 60_000)
+    executions, skipped = read_log(log.write(tmp_path / "log"))
+    found = {each.origin.record: each.runtime_seconds for each in executions}
+    assert all(each.is_ok for each in executions)
+    assert found == {"query 1": 5.0} | ({"query 0": 4.0} if is_stage_told else {})
+    assert [each.record for each in skipped] == ([] if is_stage_told else ["query 0"])
+    jobs, missing = log.jobs(tmp_path)
+    assert {each.label for each in jobs} == found.keys()
+    assert len(missing) == len(skipped)
+
+
+def test_a_query_that_goes_on_beside_another_was_not_over(tmp_path: Path) -> None:
+    log = started().opened(stages=1).stage(even(2, end=5000))
+    log.add("SparkListenerJobEnd", Job_ID=0, Job_Result={"Result": "JobSucceeded"})
+    log.opened(query=1, at=6000).stage(even(2, begin=6000, end=9000))
+    properties = {"spark.sql.execution.id": "0"}
+    more = {"Job ID": 5, "Submission Time": APP_START + 7000, "Stage IDs": [5]}
+    log.events.append({"Event": "SparkListenerJobStart", **more, "Properties": properties})
+    log.stage(even(2, begin=7000, end=10_000), number=5).closed(query=1, end=9100)
+    log.add("SparkListenerJobEnd", Job_ID=5, Job_Result={"Result": "JobSucceeded"})
+    log.finish(0, at=11_000)
+    jobs, _ = log.jobs(tmp_path)
+    assert [(each.label, each.query.was_alone) for each in jobs] == [
+        ("query 1", False),
+        ("query 0", False),
+    ]
+
+
 # Time before executors were there.
 
 
-def late(query: int | None, *, first: int = 54_000, gone: bool = False) -> MeasuredLog:
+def test_time_without_any_executor_makes_none_smaller(tmp_path: Path) -> None:
+    log = MeasuredLog()
+    log.begin(executors=1, cores=8)
+    log.opened(stages=2).stage(even(8, end=5000))
+    gone = {"Executor ID": "0", "Timestamp": APP_START + 6000}
+    log.events.append({"Event": "SparkListenerExecutorRemoved", **gone})
+    log.executor("1", APP_START + 60_000, host="h", cores=8)
+    tasks = even(8, begin=60_000, end=64_000)
+    job, execution = both(with_plan(log.stage(tasks, number=1).closed(end=64_000)), tmp_path)
+    assert execution.cluster.cores == job.cores == job.slots == 8
+
+
+def late(query: int | None, *, first: int = 54_000, gone: int | None = None) -> MeasuredLog:
     """A job from second 1 on whose only executor comes late."""
     log = MeasuredLog()
     log.begin(executors=0)
-    if gone:  # another was there before
+    if gone is not None:  # another was there before
         log.executor("old", APP_START, host="h")
         log.events.append(
             {
                 "Event": "SparkListenerExecutorRemoved",
                 "Executor ID": "old",
-                "Timestamp": APP_START + 500,
+                "Timestamp": APP_START + gone,
             }
         )
     log.opened(query=query)
@@ -314,9 +442,9 @@ def late(query: int | None, *, first: int = 54_000, gone: bool = False) -> Measu
 
 
 @pytest.mark.parametrize("query", [0, None])
-@pytest.mark.parametrize("gone", [False, True])
+@pytest.mark.parametrize("gone", [None, 500, 3000])
 def test_waiting_for_the_first_executor_is_start_up_and_no_run_time(
-    tmp_path: Path, query: int | None, *, gone: bool
+    tmp_path: Path, query: int | None, gone: int | None
 ) -> None:
     log = late(query, gone=gone)
     job, execution = both(log, tmp_path)

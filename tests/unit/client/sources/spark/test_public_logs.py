@@ -229,10 +229,10 @@ def test_what_failed_says_so(found: dict[str, list[Execution | SkippedRecord]]) 
         for each in executions(records)
         if not each.is_ok
     }
-    assert failed["join_missing_sql_end", "query 0"] == "its application ended before it"
+    assert ("join_missing_sql_end", "query 0") not in failed  # its result stage was done
     assert "Task 0 in stage 17.0 failed 1 times" in failed["complex_dec_eventlog.zstd", "job 17"]
     assert failed["leaky-plain-local.json", "query 4"].startswith("[CAST_INVALID_INPUT]")
-    assert len(failed) == 6
+    assert len(failed) == 5
 
 
 def is_sum(counter: dict[str, object]) -> bool:
