@@ -321,7 +321,7 @@ def _ordered(
         for size in line:
             told = times[size].seconds
             ordered = tuple(tighter(told, known.seconds).tolist())
-            if ordered[SHARES.index(0.5)] == times[size].median_seconds:
+            if math.isclose(ordered[SHARES.index(0.5)], times[size].median_seconds, rel_tol=1e-6):
                 known = found[size] = replace(times[size], seconds=ordered)
     return found
 

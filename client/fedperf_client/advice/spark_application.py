@@ -65,11 +65,16 @@ class SparkApplication:
     idle_seconds: float = 0.0
 
     def least_seconds(self, cores: int) -> float:
-        """What it takes at least on so many cores: their slots never wait for a task."""
+        """What it takes at least on so many cores: their slots never wait for a task.
+
+        Stages that had a slot for every task take as long on more.
+        """
         slots = max(1, cores // self.settings.cores_per_task)
-        least = self.idle_seconds + self.task_seconds / slots
+        least = self.task_seconds / slots
+        if cores < self.cluster.cores:
+            return self.idle_seconds + least
         # Cores are a mean over time; where they are no fewer, it has been that fast.
-        return least if cores < self.cluster.cores else min(least, self.wall_seconds)
+        return min(self.idle_seconds + max(least, self.narrow_seconds), self.wall_seconds)
 
     @property
     def runtime_seconds(self) -> float:
@@ -114,7 +119,7 @@ class ApplicationRecord:
     _ended: float = 0.0
     _held: float = 0.0
     _spilled: int = 0
-    _narrow: float = 0.0
+    _narrow: list[Interval] = field(default_factory=list)
     _task_seconds: float = 0.0
     _busy: list[Interval] = field(default_factory=list)
 
@@ -129,9 +134,9 @@ class ApplicationRecord:
             self._task_seconds += stage.task_time / 1000
             self._busy.append((stage.began / 1000, stage.ended / 1000))
             if len(stage.tasks) <= stage.slots:
-                self._narrow += stage.span / 1000
+                self._narrow.append((stage.began / 1000, stage.ended / 1000))
         if len(self._busy) > MOST_INTERVALS:
-            self._busy = merged(self._busy)
+            self._busy, self._narrow = merged(self._busy), merged(self._narrow)
 
     def add_query(self, execution: Execution) -> None:
         """A query of it."""
@@ -159,7 +164,7 @@ class ApplicationRecord:
             max(0.0, wall - covered),
             self._held,
             self._spilled,
-            min(self._narrow, covered),
+            min(_seconds(self._narrow), covered),
             task_seconds=self._task_seconds,
             idle_seconds=max(0.0, wall - _seconds(self._busy)),
         )

@@ -136,6 +136,17 @@ def test_no_size_is_faster_than_its_slots_can_do_the_work() -> None:
     assert found.best.cluster.cores == 32
 
 
+def test_stages_that_had_a_slot_for_every_task_take_as_long_on_more() -> None:
+    """A stage of 80 s, all tasks at once on 32 cores, and 20 s without any task."""
+    application = ran(task_seconds=2560.0, idle_seconds=20.0, narrow_seconds=80.0)
+    assert application.least_seconds(64) == pytest.approx(100.0)
+    assert application.least_seconds(16) == pytest.approx(20 + 160)
+    found = executor_advice(application, by(lambda _: 50.0), core_seconds, deadline_seconds=105.0)
+    today, more = (x for x in found.times if x.cluster.cores in (32, 64))
+    assert more.median_seconds >= 100.0
+    assert more.chance_within(150.0) >= today.chance_within(150.0)
+
+
 def test_slots_are_of_the_cores_that_a_task_takes() -> None:
     application = ran(task_seconds=1000.0, settings={**CLUSTER, "spark.task.cpus": "4"})
     assert application.least_seconds(8) == pytest.approx(500.0)
