@@ -206,7 +206,8 @@ class Candidates:
         """What own runs say beside a mix; log seconds of those cut, and ended, of exactly this."""
         asked = mixed.identity
         if asked.job:
-            answer = self.apart.answer(asked, math.log(question.cluster.cores))
+            tasks = 0 if question.job is None else question.job.tasks
+            answer = self.apart.answer(asked, math.log(question.cluster.cores), tasks=tasks)
             cut, ended = (self.apart.runs_of(asked, is_ok=each) for each in (False, True))
             return answer, cut, ended
         number = asked.configuration

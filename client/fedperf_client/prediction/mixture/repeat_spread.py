@@ -291,7 +291,7 @@ class RunsApart:
     def __len__(self) -> int:
         return len(self.job)
 
-    def answer(self, asked: Identity, log_cores: float) -> RepeatAnswer | None:
+    def answer(self, asked: Identity, log_cores: float, *, tasks: int = 0) -> RepeatAnswer | None:
         """What runs of that job say; None where none of its workload ended well.
 
         Runs of exactly this job speak before those of another size of it, and among these the
@@ -300,6 +300,7 @@ class RunsApart:
         Args:
             asked: of a job that answers alone.
             log_cores: that it has, over all nodes.
+            tasks: that it is divided into, which leave more cores idle; 0 where unknown.
         """
         rows = self._of(asked)
         rows, alike = rows[self.is_ok[rows]], self._alike(asked)[self.is_ok[rows]]
@@ -313,7 +314,8 @@ class RunsApart:
         runs, belief = self.log_seconds[nearest], PUBLIC_BELIEF
         if len(here) > 0 and is_same_job:
             return RepeatAnswer(float(runs.mean()), _posterior(runs, belief)[0], len(runs))
-        by = log_cores - float(self.log_cores[nearest[-1]])
+        most = math.log(tasks) if tasks else math.inf
+        by = min(log_cores, most) - min(float(self.log_cores[nearest[-1]]), most)
         variance = 0.0 if len(here) > 0 else (SLOPE_SD * by) ** 2 + USUAL_DEPARTURE**2
         if not is_same_job:
             belief, known = OTHER_SIZE_BELIEF, self.read_bytes[nearest]

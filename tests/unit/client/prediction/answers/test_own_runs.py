@@ -117,6 +117,17 @@ def test_fewer_cores_take_at_least_the_processor_time(home: Home) -> None:
     assert found.estimate.prediction.median_seconds >= 440 - 1e-9
 
 
+@pytest.mark.parametrize(("tasks", "changes"), [(8, False), (12, True), (0, True)])
+def test_more_cores_than_tasks_bring_nothing(tasks: int, changes: bool, home: Home) -> None:
+    execution = run(0, 60.0, origin=replace(UNKNOWN, tasks=tasks))
+    kept = home([execution])
+    at_tasks, beyond = about(kept, execution, 12), about(kept, execution, 12 * 16)
+    medians = [each.estimate.prediction.median_seconds for each in (at_tasks, beyond)]
+    assert (medians[0] < 59.0) is changes
+    assert (medians[1] == pytest.approx(medians[0])) is (tasks > 0)
+    assert beyond.estimate.prediction.covers(60.0)
+
+
 def test_runs_that_share_a_place_in_the_code_are_their_spread(home: Home) -> None:
     times = [0.1 * 1.2**step for step in range(17)]
     executions = [
