@@ -62,7 +62,7 @@ def test_a_log_of_the_installed_spark_is_the_job_that_ran(
     assert job.measurement is not None
     assert 0 < job.measurement.cpu_seconds < 4 * job.measurement.runtime_seconds
     assert (job.origin.application, job.origin.file) == ("orders 2026-03-01", "")
-    assert job.origin.description == "parquet at NativeMethodAccessorImpl.java:0"
+    assert job.origin.description == f"write -> out-{codec}-{str(rolling).lower()}"
     assert any(job.origin.operator_seconds)
     (counted,) = [e for e in found if e.origin.description == "orders of every customer"]
     assert counted.origin.record.startswith("job ")
