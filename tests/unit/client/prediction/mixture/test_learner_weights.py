@@ -62,7 +62,6 @@ FEW = 24
     ("executions", "repeats"),
     [
         (FEW, 6),
-        pytest.param(15, 6, marks=pytest.mark.slow),
         pytest.param(30, 2, marks=pytest.mark.slow),
         pytest.param(40, 3, marks=pytest.mark.slow),
         pytest.param(120, 1, marks=pytest.mark.slow),

@@ -125,7 +125,7 @@ def test_who_asks_again_gets_the_same_bits_and_no_model_is_asked_again() -> None
     for first, anew in zip(of_all, other.estimate(asked), strict=True):
         assert (first.prediction, first.basis) == (anew.prediction, anew.basis)
         assert (first.p90_seconds, first.deviation) == (anew.p90_seconds, anew.deviation)
-    assert heard == [3]
+    assert sum(heard) == len(asked)  # engine by engine
 
 
 def test_what_is_held_for_later_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:

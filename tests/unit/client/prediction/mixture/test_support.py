@@ -49,7 +49,8 @@ def test_beyond_is_more_than_ten_times_what_a_platform_of_the_plan_ran() -> None
 def test_beyond_reach_the_same_median_extrapolates() -> None:
     history = draw_history(np.random.default_rng(2), 40)
     predictor = predictor_of(history)
-    largest = max(question.plan.workflow.source_rows for question in history.questions)
+    on_duckdb = [each for each in history.questions if Platform.DUCKDB in each.plan.platforms]
+    largest = max(question.plan.workflow.source_rows for question in on_duckdb)
     asked = [SizedPlan(plan(largest, Platform.DUCKDB), CLUSTER)]
     [inside] = predictor.estimate(asked)
     assert not inside.prediction.extrapolating
