@@ -97,7 +97,6 @@ class HomeEvidence:
         streams = streams_of(observed)
         alarms = [int(each.rows[c.noticed]) + 1 for each in streams for c in each.changes]
         until = learnt_until(len(ended), max(alarms, default=0))
-        then = streams if until == len(ended) else streams_until(observed, streams, until)
         part = ended.take(np.arange(until))
         chosen = learnt_part(part)
         learnt = ended.take(chosen)
@@ -107,7 +106,11 @@ class HomeEvidence:
         level = as_of_today(ended.log_seconds, streams)
         today, is_moved, changes = workload_changes(ended, kinds, level)
         configurations = _as_they_are(ended.configuration, is_moved)
-        then_level = as_of_today(ended.log_seconds, then)[:until]
+        learnt_today = today
+        if until < len(ended):
+            then = streams_until(observed, streams, until)
+            then_level = as_of_today(ended.log_seconds, then)[:until]
+            learnt_today, _, _ = workload_changes(part, kinds[:until], then_level)
         alone = everything.take(everything.is_ok & ~everything.teaches)
         alone_today, _, of_alone = workload_changes(
             alone, _Pairs.of(alone).engines, alone.log_seconds
@@ -118,7 +121,7 @@ class HomeEvidence:
         apart = everything.job != 0
         return cls(
             learnt,
-            workload_changes(part, kinds[:until], then_level)[0][chosen],
+            learnt_today[chosen],
             groups_of(learnt.workload, learnt.configuration),
             HomeFacts(
                 Hull(pairs.ends),
