@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedperf_client.commands.home_option import Json, now
+from fedperf_client.commands.home_option import Json, LocalPath, now
 from fedperf_client.commands.home_option import home_of as _home
 from fedperf_client.commands.views.campaign_answers import show_campaign
 from fedperf_client.commands.views.gain_figures import show_curve, show_held_out, ways_told
@@ -36,8 +36,9 @@ def predict(
     workflow: Annotated[
         Path | None,
         typer.Argument(
+            click_type=LocalPath(),
             help="Workflow as JSON, as docs/data-engineer.md or runs show ID --json have it; - for "
-            "standard input. An id of an own execution counts as --execution."
+            "standard input. An id of an own execution counts as --execution.",
         ),
     ] = None,
     execution: Annotated[
@@ -280,7 +281,6 @@ def _asked(
 ) -> "tuple[Plan, _ClusterOr, Execution | None, KnownJob | None]":
     """The plan, how its resources follow from the usual ones, the own execution, and its job."""
     from fedperf_client.home.execution_ids import UnknownExecutionError
-    from fedperf_client.sources.kinds import local_path
     from fedperf_client.text.workflow_file import (
         STANDARD_INPUT,
         InvalidWorkflowFileError,
@@ -300,7 +300,6 @@ def _asked(
     except UnknownExecutionError as error:
         if workflow is None:
             raise
-        local_path(str(workflow).replace(":/", "://", 1))  # of an address a path keeps one slash
         raise InvalidWorkflowFileError(
             f"{workflow} does not exist: it is neither a file nor how the id of an own execution "
             "begins; fedperf runs lists those"
