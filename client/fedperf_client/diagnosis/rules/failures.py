@@ -3,6 +3,7 @@
 At stake is the time in which lost tasks or repeated stages ran; of a job that failed, all.
 """
 
+from collections import defaultdict
 from collections.abc import Iterator
 
 from fedperf_client.diagnosis.finding import JobFinding, Symptom
@@ -32,12 +33,11 @@ def failures(job: JobFacts) -> Iterator[JobFinding]:
 
 def _repeated(job: JobFacts) -> Iterator[StageFacts]:
     """Attempts at stages in which tasks ran that had succeeded before."""
+    attempts = defaultdict[int, list[StageFacts]](list)
     for stage in job.stages:
-        so_far = [
-            each
-            for each in job.stages
-            if each.number == stage.number and each.attempt <= stage.attempt
-        ]
+        attempts[stage.number].append(stage)
+    for stage in job.stages:
+        so_far = [each for each in attempts[stage.number] if each.attempt <= stage.attempt]
         done = sum(len(each.tasks) for each in so_far)
         if done > max(each.announced or len(each.tasks) for each in so_far):
             yield stage
