@@ -30,14 +30,12 @@ def no_promise(question: SizedPlan, hull: Hull, *, ran_on: int = 0) -> str | Non
     """
     platforms = sorted(set(question.plan.platforms))
     asked = (
-        (float(question.cluster.cores), "cores", MOST_TIMES_CORES, _cores),
-        (question.plan.workflow.source_rows, "rows", MOST_TIMES_ROWS, _rows),
+        (float(question.cluster.cores), "cores", MOST_TIMES_CORES, _cores, float(ran_on)),
+        (question.plan.workflow.source_rows, "rows", MOST_TIMES_ROWS, _rows, 0.0),
     )
-    for value, unit, times, measured in asked:
+    for value, unit, times, measured, own in asked:
         for platform in platforms:
-            most = _most(platform, hull, measured)
-            if measured is _cores:
-                most = max(most, float(ran_on))
+            most = max(own, _most(platform, hull, measured))
             if most == 0:
                 if ran_on > 0:
                     continue
@@ -58,12 +56,9 @@ def is_beyond_its_platforms(question: SizedPlan, hull: Hull) -> bool:
     """
     cores = math.log(question.cluster.cores)
     for platform in set(question.plan.platforms):
-        seen = [
-            (low[CORES], high[CORES])
-            for (_, where), (low, high) in hull.pairs.items()
-            if where is platform
-        ]
-        least, most = (min(e[0] for e in seen), max(e[1] for e in seen)) if seen else (cores, cores)
+        seen = _seen(platform, hull)
+        least = min((low[CORES] for low, _ in seen), default=cores)
+        most = max((high[CORES] for _, high in seen), default=cores)
         if not least - LEVEL_STEP <= cores <= most + LEVEL_STEP:
             return True
     return False
@@ -76,8 +71,13 @@ _Measured = Callable[[StartWidth, Ends | None], float]
 def _most(platform: Platform, hull: Hull, measured: _Measured) -> float:
     """The most that own executions on a platform, or those of the start, had; 0 without any."""
     width = shipped_widths()[platform]
-    seen = [ends for (_, where), ends in hull.pairs.items() if where is platform]
-    return max(0.0, measured(width, None), *(measured(width, ends) for ends in seen))
+    own = (measured(width, ends) for ends in _seen(platform, hull))
+    return max(0.0, measured(width, None), *own)
+
+
+def _seen(platform: Platform, hull: Hull) -> list[Ends]:
+    """The ends of every kind of operator that ran on a platform."""
+    return [ends for (_, where), ends in hull.pairs.items() if where is platform]
 
 
 def _cores(width: StartWidth, ends: Ends | None) -> float:
