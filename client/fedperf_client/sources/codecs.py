@@ -20,9 +20,6 @@ from contextlib import contextmanager
 from itertools import chain
 from typing import BinaryIO
 
-import cramjam
-import lz4.block
-import lz4.frame
 import zstandard
 
 from fedperf_client.sources.opener import BlockStream, FilePlace
@@ -42,6 +39,7 @@ _READ_BYTES = 128 * 1024
 _MAGIC_BYTES = 16
 _TAR_AT, _TAR = 257, b"ustar"
 _FIRST_BYTES = 512
+_DAMAGED = "the compressed log is damaged ({})"
 _CUT_PACKED = f"cut off in the middle of compressed bytes, {READ_ON}"
 
 _Codec = Callable[[BinaryIO], Iterator[bytes]]
@@ -144,11 +142,9 @@ def _damage(path: FilePlace) -> Iterator[None]:
         gzip.BadGzipFile,
         zlib.error,
         zstandard.ZstdError,
-        lz4.block.LZ4BlockError,
-        cramjam.DecompressionError,
         zipfile.BadZipFile,
     ) as error:
-        raise DamagedLogError(f"{path}: the compressed log is damaged ({error})") from error
+        raise DamagedLogError(f"{path}: {_DAMAGED.format(error)}") from error
 
 
 def _plain(stream: BinaryIO) -> Iterator[bytes]:
@@ -217,6 +213,8 @@ def _gzip(stream: BinaryIO) -> Iterator[bytes]:
 
 
 def _lz4_frame(stream: BinaryIO) -> Iterator[bytes]:
+    import lz4.frame
+
     with lz4.frame.LZ4FrameFile(stream) as reader:
         while block := reader.read(_READ_BYTES):
             yield block
@@ -229,6 +227,8 @@ _LZ4_RAW, _LZ4_COMPRESSED = 0x10, 0x20
 
 
 def _lz4_blocks(stream: BinaryIO) -> Iterator[bytes]:
+    import lz4.block
+
     while header := stream.read(_LZ4_HEADER_BYTES):
         if len(header) < _LZ4_HEADER_BYTES:
             raise CutLogError(_CUT_PACKED)
@@ -238,7 +238,11 @@ def _lz4_blocks(stream: BinaryIO) -> Iterator[bytes]:
         held, size = (int.from_bytes(header[at : at + 4], "little") for at in (9, 13))
         content = _exactly(stream, _bounded(held))
         if method == _LZ4_COMPRESSED:
-            yield lz4.block.decompress(content, uncompressed_size=_bounded(size))
+            try:
+                block = lz4.block.decompress(content, uncompressed_size=_bounded(size))
+            except lz4.block.LZ4BlockError as error:
+                raise DamagedLogError(_DAMAGED.format(error)) from error
+            yield block
         elif method == _LZ4_RAW:
             yield content
         else:
@@ -250,14 +254,20 @@ _SNAPPY_HEADER_BYTES = len(_SNAPPY_MAGIC) + 2 * 4
 
 
 def _snappy(stream: BinaryIO) -> Iterator[bytes]:
+    import cramjam
+
     _exactly(stream, _SNAPPY_HEADER_BYTES)
     while length := stream.read(4):
         if length == _SNAPPY_MAGIC[:4]:  # a stream that was appended to
             _exactly(stream, _SNAPPY_HEADER_BYTES - 4)
             continue
         content = _exactly(stream, _bounded(int.from_bytes(length, "big")))
-        _bounded(cramjam.snappy.decompress_raw_len(content))
-        yield bytes(cramjam.snappy.decompress_raw(content))
+        try:
+            _bounded(cramjam.snappy.decompress_raw_len(content))
+            block = bytes(cramjam.snappy.decompress_raw(content))
+        except cramjam.DecompressionError as error:
+            raise DamagedLogError(_DAMAGED.format(error)) from error
+        yield block
 
 
 def _refused(what: str) -> Callable[[BinaryIO], Iterator[bytes]]:
