@@ -54,13 +54,13 @@ FROZEN_AT = "cbc8ef4"
 as of one plan, and what is read of partitions have changed."""
 
 LOOKS: Mapping[str, int] = {
-    spark_logs.PART.name: 2,
-    sql_queries.PART.name: 2,
-    scale_outs.PART.name: 2,
-    repeats.PUBLIC.name: 2,
-    own_runs.PART.name: 1,
-    deadlines.PART.name: 2,
-    unknown_kinds.PART.name: 2,
+    spark_logs.PART.name: 3,
+    sql_queries.PART.name: 3,
+    scale_outs.PART.name: 3,
+    repeats.PUBLIC.name: 3,
+    own_runs.PART.name: 2,
+    deadlines.PART.name: 3,
+    unknown_kinds.PART.name: 3,
 }
 """How often each judged set was looked at since then, the run that comes included: count up before
 it, as this module is among what cells depend on. A set whose count is 0 is not read. The other
