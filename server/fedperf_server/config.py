@@ -34,7 +34,6 @@ DEFAULT_ENROLLMENT_PORT = 8752
 DEFAULT_FLEET_PORT = 8753
 DEFAULT_QUORUM = 2
 DEFAULT_GRACE = timedelta(minutes=5)
-DEFAULT_UPDATE_NORM_BOUND = 10.0
 
 _MAX_PORT = 65_535
 _KEYS = (
@@ -45,7 +44,6 @@ _KEYS = (
     "fleet_port",
     "quorum",
     "grace_seconds",
-    "update_norm_bound",
     "database_url",
     "timetable",
 )
@@ -60,6 +58,8 @@ _CALENDAR_KEYS = (
     "first_slots",
     "model_method",
 )
+_METHODS = {ModelMethod.TANGENT: "tangent", ModelMethod.UNSPECIFIED: "dp_sgd"}
+"""Names in the file. No round is held of a calendar that says "dp_sgd", as those of before may."""
 _T = TypeVar("_T")
 
 
@@ -76,7 +76,6 @@ class ServerConfig:
         timetable: the public calendar.
         quorum: a round with fewer accepted updates makes no new version.
         grace: how long after its reply time a round still waits for replies.
-        update_norm_bound: largest L2 norm of an accepted model update by DP-SGD.
         database_url: SQLAlchemy URL.
         bind: address to listen on.
     """
@@ -89,7 +88,6 @@ class ServerConfig:
     fleet_port: int = DEFAULT_FLEET_PORT
     quorum: int = DEFAULT_QUORUM
     grace: timedelta = DEFAULT_GRACE
-    update_norm_bound: float = DEFAULT_UPDATE_NORM_BOUND
     database_url: str = ""
     bind: str = "0.0.0.0"
 
@@ -171,10 +169,6 @@ def _problems(config: ServerConfig) -> list[str]:
         found.append(f"quorum must be at least 1, got {config.quorum}")
     if not config.grace > timedelta(0):
         found.append(f"grace_seconds must be more than 0, got {config.grace.total_seconds()}")
-    if not 0 < config.update_norm_bound < math.inf:
-        found.append(
-            f"update_norm_bound must be positive and finite, got {config.update_norm_bound}"
-        )
     return found
 
 
@@ -199,7 +193,7 @@ class _Reader:
         }
         quorum = self._take(rest, "quorum", int, DEFAULT_QUORUM)
         grace = self._number(rest, "grace_seconds", DEFAULT_GRACE.total_seconds())
-        bound = self._number(rest, "update_norm_bound", DEFAULT_UPDATE_NORM_BOUND)
+        rest.pop("update_norm_bound", None)  # of DP-SGD, in every file of before
         database_url = self._take(rest, "database_url", str, "")
         bind = self._take(rest, "bind", str, "0.0.0.0")
         self._problems += [f"{key}: {unknown_key(key, _KEYS)}" for key in rest]
@@ -211,7 +205,6 @@ class _Reader:
                 **ports,
                 quorum=quorum,
                 grace=self._span(grace, "grace_seconds"),
-                update_norm_bound=bound,
                 database_url=database_url,
                 bind=bind,
             )
@@ -281,12 +274,11 @@ class _Reader:
             return None
 
     def _method(self, table: dict[str, object]) -> ModelMethod:
-        known = {each.name.lower(): each for each in ModelMethod}
-        name = table.pop("model_method", ModelMethod.TANGENT.name.lower())
-        if isinstance(name, str) and name in known:
-            return known[name]
-        right = " or ".join(f'"{each}"' for each in reversed(known))
-        self._problems.append(f"timetable.model_method must be {right}, got {name!r}")
+        name = table.pop("model_method", _METHODS[ModelMethod.TANGENT])
+        for method, known in _METHODS.items():
+            if name == known:
+                return method
+        self._problems.append(f'timetable.model_method must be "tangent", got {name!r}')
         return ModelMethod.TANGENT
 
     def _slots(self, table: dict[str, object], key: str) -> tuple[SlotTimes, ...]:
@@ -330,7 +322,6 @@ enrollment_port = {config.enrollment_port}
 fleet_port = {config.fleet_port}
 quorum = {config.quorum}
 grace_seconds = {config.grace.total_seconds()!r}
-update_norm_bound = {config.update_norm_bound!r}
 {_database_line(config)}
 
 {_calendar_to_toml(config.timetable)}"""
@@ -352,8 +343,8 @@ extra_slots = [{_slots(timetable.extra_slots)}]
 extra_windows = {timetable.extra_windows}
 # Days on which the first report of whoever joined may leave.
 first_slots = [{_slots(timetable.first_slots)}]
-# How model rounds train: steps at the model's "tangent", or "dp_sgd" in all its weights.
-model_method = "{timetable.model_method.name.lower()}"
+# How model rounds train: steps at the model's "tangent".
+model_method = "{_METHODS[timetable.model_method]}"
 """
 
 
