@@ -22,9 +22,9 @@ import subprocess
 import sys
 import tempfile
 import tomllib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -86,12 +86,16 @@ class Product:
         python: interpreter whose environment has the dependencies.
         inputs: directory of `inputs`.
         scratch: directory for homes, deleted afterwards.
+        site: directory of a `sitecustomize.py` that every program runs first.
+        settings: more variables of their environment.
     """
 
     code: Path
     python: str
     inputs: Path
     scratch: Path
+    site: Path | None = None
+    settings: Mapping[str, str] = field(default_factory=dict)
 
     def run(
         self, program: str, *words: object, keep: Path | None = None, seconds: float = 900
@@ -108,7 +112,8 @@ class Product:
         self, *words: object, keep: Path | None = None, seconds: float = 900
     ) -> "subprocess.CompletedProcess[str]":
         """Run the interpreter with the packages of the checkout before all others."""
-        paths = [*([HERE / "kept"] if keep else []), *(self.code / each for each in PACKAGES)]
+        site = HERE / "kept" if keep else self.site
+        paths = [*([site] if site else []), *(self.code / each for each in PACKAGES)]
         environment = {
             **{key: each for key, each in os.environ.items() if not key.startswith("FEDPERF")},
             "PYTHONPATH": os.pathsep.join(map(str, paths)),
@@ -118,6 +123,7 @@ class Product:
             "FLWR_DISABLE_UPDATE_CHECK": "1",
             "OMP_NUM_THREADS": "1",
             "TZ": "UTC",
+            **self.settings,
             **({"FREEZE_KEEPS": str(keep)} if keep else {}),
         }
         return subprocess.run(

@@ -2,13 +2,15 @@
 
 import copy
 import json
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.frozen.freeze import SECTIONS, Normalization, main
+from tests.frozen.adapter import find
+from tests.frozen.freeze import SECTIONS, Home, Normalization, Product, main
 
 TREE: dict[str, Any] = {
     "predict": {"exit": 0, "json": {"p50_seconds": 1.5, "kind": "inside", "why": "two own runs"}},
@@ -99,3 +101,31 @@ def test_normalization_leaves_out_what_differs_from_run_to_run() -> None:
 
 def test_sections_have_names_of_files() -> None:
     assert all(name.isidentifier() for name in SECTIONS)
+
+
+PROGRAM = """\
+import sys
+def main():
+    if "gain" in sys.argv:
+        sys.exit(2)
+    print('{"words": "of people", "value": 3}')
+    sys.exit(7)
+"""
+
+
+def test_ask_takes_the_later_name_of_a_command(tmp_path: Path) -> None:
+    (tmp_path / "client").mkdir()
+    (tmp_path / "client" / "own_cli.py").write_text(PROGRAM)
+    (tmp_path / "pyproject.toml").write_text('[project.scripts]\nfedperf = "own_cli:main"\n')
+    home = Home(Product(tmp_path, sys.executable, tmp_path, tmp_path), tmp_path)
+    assert home.ask("gain") == {"exit": 2, "json": None}
+    answer = {"exit": 7, "json": {"words": "of people", "value": 3}}
+    assert home.ask("gain", otherwise=["evaluate"]) == answer
+
+
+def test_adapter_finds_what_it_calls_in_this_checkout() -> None:
+    code = Path(__file__).parents[2]
+    for name in ("parse_policy", "plan_schedule", "load_calendar"):
+        assert callable(find(code, name))
+    with pytest.raises(LookupError):
+        find(code, "no_function_has_this_name")
