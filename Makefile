@@ -14,7 +14,7 @@ export FLWR_DISABLE_UPDATE_CHECK := 1
 # Tests start hundreds of processes: what one has compiled the others read.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help install demo test check lint types contracts proto slow clocked computed shape clean
+.PHONY: help install demo test check lint types contracts proto slow clocked computed clean
 
 help: ## show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -77,10 +77,11 @@ contracts: $(STAMP) ## import contracts, and generated code in step with proto/
 proto: $(STAMP) ## generate the wire modules from proto/
 	$(BIN)/python proto/generate.py
 
-shape: ## count files, lines and code of each package
-	$(PYTHON) tests/shape/count.py
-
 check: lint types contracts test slow ## everything that CI runs, under 35 minutes
 
 clean: ## remove what was made here
 	rm -rf $(VENV) out build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+
+.PHONY: shape
+shape: ## count files, lines and code of each package
+	@$(PYTHON) tests/shape/count.py

@@ -245,7 +245,10 @@ def campaign_home(product: Product, *, quick: bool) -> Any:
         ("predict", "--campaign", campaign, "--at", "rows=2000,40000,workers=1,3,16"),
         ("predict", "--campaign", campaign, "--at", "rows=8000,workers=2,4", "--deadline", "1s"),
     ]
-    found = named([(words, home.ask(*words)) for words in asked[: 2 if quick else None]])
+    found: dict[str, Any] = {}
+    for words in asked[: 2 if quick else None]:
+        earlier = ["--set" if each == "--at" else each for each in words]  # as 0.4.0 calls it
+        found |= named([(words, home.ask(*words, otherwise=earlier))])
     return found | _questions(home, quick=quick) | _facts(home, held_out=None, quick=quick)
 
 

@@ -1,6 +1,6 @@
 """Traces the four walks of ARCHITECTURE.md: which functions of which files run.
 
-    python -m tests.shape.walks [--code CHECKOUT] [--json] [--list]
+    python -m tests.shape.walks [--code CHECKOUT] [--walks 14] [--json] [--list]
 
 Commands run as processes; every named function of client, server and shared that is called counts,
 in child processes as well, but not what modules call while they are imported. A report slot and a
@@ -82,51 +82,60 @@ def traced(product: Product, name: str, run: Callable[[Product], object]) -> Wal
     return walk
 
 
-def walks(product: Product) -> Iterator[tuple[str, Walk]]:
-    """Yield every walk with its name."""
-    home = product.scratch / "home"
-    log = product.inputs / LOG
-    Home(product, home).make("init")
+def walks(product: Product, numbers: str) -> Iterator[tuple[str, Walk]]:
+    """Yield the walks of `numbers`, such as "14", with their names."""
+    if "1" in numbers:
+        yield from _log_to_prediction(product)
+    if "2" in numbers:
+        yield "2  a report slot", traced(product, "2", _year(product, "small", "model_update"))
+    if "3" in numbers:
+        yield "3  a model round", traced(product, "3", _year(product, "large", "residual_report"))
+    if "4" in numbers:
+        yield "4  a campaign", _campaign(product)
 
-    def command(directory: Path, *words: object) -> Callable[[Product], object]:
-        return lambda product: Home(product, directory).make(*words)
 
-    ingest = traced(product, "ingest", command(home, "ingest", "--jobs", "1", log))
-    runs = Home(product, home).ask("runs", "--status", "ok")["json"]
-    question = command(home, "predict", "--execution", runs[0]["id"], "--cores", "4,8")
-    first = traced(product, "first", question)
-    cached = traced(product, "cached", question)
+def _log_to_prediction(product: Product) -> Iterator[tuple[str, Walk]]:
+    home = Home(product, product.scratch / "home")
+    home.make("init")
+    ingest = traced(product, "1a", _command(home, "ingest", "--jobs", "1", product.inputs / LOG))
+    runs = home.ask("runs", "--status", "ok")["json"]
+    question = _command(home, "predict", "--execution", runs[0]["id"], "--cores", "4,8")
+    first = traced(product, "1b", question)
     yield "1a ingest", ingest
     yield "1b predict, first", first
-    yield "1c predict, cached", cached
+    yield "1c predict, cached", traced(product, "1c", question)
     yield "1  a log to a prediction", ingest | first
-    yield "2  a report slot", traced(product, "report", _year(product, "small", "never", "auto"))
-    yield "3  a model round", traced(product, "round", _year(product, "large", "auto", "never"))
-    place = product.scratch / "campaign"
-    place.mkdir()
-    (place / "campaign.toml").write_text(CAMPAIGN, encoding="utf-8")
-    (place / "job.py").write_text(JOB, encoding="utf-8")
-    profile = command(home, "profile", place / "campaign.toml")
-    columns = "rows=3000,workers=4"
-    predict = command(home, "predict", "--campaign", place / "campaign.toml", "--at", columns)
-    yield (
-        "4  a campaign",
-        traced(product, "profile", profile) | traced(product, "column", predict),
-    )
 
 
-def _year(
-    product: Product, size: str, model_update: str, residual_report: str
-) -> Callable[[Product], object]:
-    """Return a rehearsal in which one kind of release leaves, of two members with few workloads."""
+def _campaign(product: Product) -> Walk:
+    home = Home(product, product.scratch / "campaign-home")
+    home.make("init")
+    file = product.scratch / "campaign.toml"
+    file.write_text(CAMPAIGN, encoding="utf-8")
+    (product.scratch / "job.py").write_text(JOB, encoding="utf-8")
+    profile = traced(product, "4a", _command(home, "profile", file))
+    asked, columns = ("predict", "--campaign", file), "rows=3000,workers=4"
+
+    def predict(product: Product) -> None:
+        """Ask with the option's name of today, and where it is not known with that of 0.4.0."""
+        again = Home(product, home.directory)
+        again.ask(*asked, "--at", columns, otherwise=(*asked, "--set", columns))
+
+    return profile | traced(product, "4b", predict)
+
+
+def _command(home: Home, *words: object) -> Callable[[Product], object]:
+    return lambda product: Home(product, home.directory).make(*words)
+
+
+def _year(product: Product, size: str, never: str) -> Callable[[Product], object]:
+    """Return a rehearsal of two members with few workloads; `never` leaves, the rest does."""
     home = Home(product, product.scratch / f"{size}-home")
     home.make("init", "--size", size, "--workloads", "120" if size == "small" else "24")
     home.make("ingest", NIGHTLY)
     policy = home.directory / "policy.toml"
     text = policy.read_text(encoding="utf-8").replace("epsilon = 1.0", "epsilon = 8.0", 1)
-    for kind, mode in (("model_update", model_update), ("residual_report", residual_report)):
-        text = text.replace(f'{kind} = "auto"', f'{kind} = "{mode}"')
-    policy.write_text(text, encoding="utf-8")
+    policy.write_text(text.replace(f'{never} = "auto"', f'{never} = "never"'), encoding="utf-8")
     calendar = product.scratch / f"{size}.toml"
     calendar.write_text(THREE_WINDOWS.replace("windows = 3", "windows = 2"), encoding="utf-8")
     words = ("--calendar", calendar, "--joining-day", "2025-01-08", "--members", "1", "--json")
@@ -145,6 +154,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--code", type=Path, default=CHECKOUT, help="checkout whose code runs")
     parser.add_argument("--python", default=sys.executable, help="interpreter with dependencies")
     parser.add_argument("--public", type=Path, default=os.environ.get("FEDPERF_DATA"))
+    parser.add_argument("--walks", default="1234", help="their numbers, like 14; all by default")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--list", action="store_true", help="print every function as well")
     options = parser.parse_args(words)
@@ -153,7 +163,7 @@ def main(words: Sequence[str] | None = None) -> int:
             options.code.resolve(), options.python, options.public, Path(scratch).resolve()
         )
         found = {}
-        for name, walk in walks(product):
+        for name, walk in walks(product, options.walks):
             found[name] = walk.row
             if not options.json:
                 print(f"{name:26}", *(f"{value:>7,} {key}" for key, value in walk.row.items()))
