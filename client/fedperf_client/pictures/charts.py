@@ -7,7 +7,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedperf_client.pictures.chart_style import BAND, INK, LINE, POINT, chart, log_heights, svg
+from fedperf_client.pictures.chart_style import (
+    BAND,
+    GREY,
+    INK,
+    LINE,
+    POINT,
+    chart,
+    log_heights,
+    svg,
+)
 from fedperf_client.pictures.page import render
 from fedperf_client.prediction.answers.what_if import WhatIfAnswer
 from fedperf_client.text.durations import duration_text
@@ -25,7 +34,7 @@ _PAGE = """<!doctype html>
 {{ drawing|safe }}
 """
 
-_COLOURS = ("#98a2b3", "#dc6803", "#84adff", "#175cd3")
+_COLOURS = (GREY, POINT, BAND, LINE)
 
 
 def require_chart_file(path: Path) -> None:

@@ -7,6 +7,8 @@ be read, and its card scrolls.
 from functools import cache
 from typing import TYPE_CHECKING
 
+from fedperf_client.pictures.chart_style import FAINT, GRID, INK, LINE
+
 if TYPE_CHECKING:
     from jinja2 import Environment
 
@@ -14,7 +16,7 @@ _PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{% block title %}{% endblock %}</title><style>
-:root { --ink:#1f2733; --faint:#667085; --line:#e4e7ec; --blue:#175cd3; }
+:root { --ink:{{ ink }}; --faint:{{ faint }}; --line:{{ line }}; --blue:{{ blue }}; }
 * { box-sizing:border-box; }
 body { margin:0; background:#f5f6f8; color:var(--ink);
   font:15px/1.55 Inter,"Segoe UI","Helvetica Neue",Arial,sans-serif; }
@@ -93,10 +95,12 @@ def render(template: str, **values: object) -> str:
 def _environment() -> "Environment":
     from jinja2 import DictLoader, Environment, StrictUndefined
 
-    return Environment(
+    environment = Environment(
         loader=DictLoader({"page": _PAGE, "parts": _PARTS}),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         keep_trailing_newline=True,
     )
+    environment.globals.update(ink=INK, faint=FAINT, line=GRID, blue=LINE)
+    return environment

@@ -1,18 +1,17 @@
 """The chart of the demo's page: how far off everybody's answers were, window by window."""
 
+from fedperf_client.pictures.chart_style import FAINT, INK, LINE, POINT, svg
 from fedperf_simulations.demo.summary import YearResult
-from fedperf_simulations.harness.charts import FAINT, chart, grid, svg
-
-NEW, OLD, NEWCOMER = "#dc6803", "#1f2733", "#175cd3"
+from fedperf_simulations.harness.charts import chart
 
 
 def windows_chart(year: YearResult) -> str:
     """Three lines over the windows of the year; the cap and the epoch are marked."""
     across = range(1, len(year.windows) + 1)
     lines = (
-        ("half a core", NEW, [each.new_machine for each in year.windows]),
-        ("whole cores", OLD, [each.old_machine for each in year.windows]),
-        (f"{year.family}, {year.platform}", NEWCOMER, [each.newcomer for each in year.windows]),
+        ("half a core", POINT, [each.new_machine for each in year.windows]),
+        ("whole cores", INK, [each.old_machine for each in year.windows]),
+        (f"{year.family}, {year.platform}", LINE, [each.newcomer for each in year.windows]),
     )
     # Narrow enough that its text can be read on a phone.
     with chart(4.4, 3.3) as (figure, axes):
@@ -36,6 +35,5 @@ def windows_chart(year: YearResult) -> str:
         axes.set_ylabel("answers are off by a factor of")
         axes.margins(y=0.25)  # room for the words at the top
         axes.set_ylim(bottom=1)
-        grid(axes, "y")
         figure.legend(loc="outside upper center", ncols=2, frameon=False)
         return svg(figure)
