@@ -32,11 +32,14 @@ Every figure follows from kept cells, which stand beside each summary.</p>
 <p class="note">Value and median are over the cases of a comparison, with 95 % bootstrap intervals
 that resample cases. "One left out" is the value without the case (or job) that speaks most for us.
 "Better" counts the cases that became better.</p>
-{% for claim, origin, notes, rows in claims %}
+{% for claim, origin, rows in claims %}
 <section class="card"><h2>{{ claim.name }}: {{ claim.standing }}</h2>
 <p>{{ claim.claim }}</p>
-<p class="note">{{ origin }}</p>{{ table(heads, rows) }}{% for note in notes %}<p class="note">
-{{- note }}.</p>{% endfor %}</section>
+<p class="note">{{ origin }}</p>{{ table(heads, rows) }}
+{% for note in (claim.summary.notes if claim.summary else ()) %}
+<p class="note">{{ note }}.</p>
+{% endfor %}
+</section>
 {% endfor %}
 {% endblock %}
 """
@@ -52,7 +55,7 @@ def page(claims: Sequence[Claim]) -> str:
     """The page as text."""
     targets = [target for each in claims for target in each.targets]
     holding = sum(bool(each["holds"]) for each in targets)
-    shown = [(each, _origin(each), _notes(each), map(_target, each.targets)) for each in claims]
+    shown = [(each, _origin(each), map(_target, each.targets)) for each in claims]
     return render(_PAGE, claims=shown, holding=holding, targets=len(targets), heads=HEADS)
 
 
@@ -65,10 +68,6 @@ def _origin(claim: Claim) -> str:
     changed = ", with changes that are in no commit" if stamp["dirty"] else ""
     wrong = f"; {claim.reason}" if claim.reason else ""
     return f"{kind}, seed {stamp['seed']}, commit {stamp['commit']}{changed}{wrong}"
-
-
-def _notes(claim: Claim) -> Sequence[str]:
-    return claim.summary["notes"] if claim.summary else ()
 
 
 def _target(row: Row) -> Iterable[str]:
