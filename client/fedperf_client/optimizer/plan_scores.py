@@ -69,15 +69,9 @@ class Scores:
                 for each, prediction in zip(batch, predictions, strict=True)
             )
 
-    def best(
-        self, count: int, among: Iterable[Assignment] | None = None
-    ) -> list[tuple[Assignment, Prediction, float]]:
-        """The `count` fastest, of all or of those `among`, with their start-up seconds.
-
-        Of equally fast ones first the one that was asked for, or named, first.
-        """
-        pool = self._known if among is None else dict.fromkeys(among)
-        ranked = sorted(pool, key=self._seconds)
+    def best(self, count: int) -> list[tuple[Assignment, Prediction, float]]:
+        """The `count` fastest with their start-up seconds; of equally fast ones the first asked."""
+        ranked = sorted(self._known, key=self._seconds)
         return [(each, *self._known[each]) for each in ranked[:count]]
 
     def _seconds(self, assignment: Assignment) -> float:
