@@ -17,7 +17,7 @@ import numpy as np
 from fedperf_client.optimizer.constraints import Constraints, Supports, supports_everything
 from fedperf_client.optimizer.costs import AdditiveCosts, InvalidCostsError
 from fedperf_client.optimizer.frontier import SearchResult, cheapest_plans
-from fedperf_client.optimizer.plan_scores import Assignment, Predict, Scores
+from fedperf_client.optimizer.plan_scores import Assignment, Predict, ranked
 from fedperf_client.prediction.prediction import Prediction
 from fedperf_shared.execution import ClusterConfig
 from fedperf_shared.workflow.graph import Plan, Workflow
@@ -115,18 +115,23 @@ def choose(
     found = search(within, count)
     cheapest = (within.assignment(plan) for plan in found.plans)
     beside = (each for each in also if within.allows(each))
-    scores = Scores(workflow, cluster, predict, startup_seconds=_startups(within))
-    scores.add((*cheapest, *_on_one_platform(within), *beside))
+    scored = ranked(
+        workflow,
+        cluster,
+        predict,
+        (*cheapest, *_on_one_platform(within), *beside),
+        startup_seconds=_startups(within),
+    )
     best, *others = [
-        Alternative(scores.plan(assignment), prediction, startup)
-        for assignment, prediction, startup in scores.best(1 + ALTERNATIVES)
+        Alternative(Plan(workflow, assignment), prediction, startup)
+        for assignment, prediction, startup in scored[: 1 + ALTERNATIVES]
     ]
     return Choice(
         best.plan,
         best.prediction,
         best.startup_seconds,
         tuple(others),
-        plans_scored=len(scores),
+        plans_scored=len(scored),
         is_exact=found.is_exact,
     )
 
