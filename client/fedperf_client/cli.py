@@ -245,6 +245,7 @@ def budget(context: typer.Context, json: Json = False) -> None:
     """
     from fedperf_client.commands.views.expectations import expected_schedule, note_of_expected
     from fedperf_client.release.ledger.spent_budget import UNIT, expected_spending, spending_of
+    from fedperf_client.text.facts import show_table
 
     home = _home(context)
     if home.ledgers:
@@ -252,8 +253,7 @@ def budget(context: typer.Context, json: Json = False) -> None:
     else:
         policy, planned = expected_schedule(home, at=_now())
         spending = expected_spending(planned.schedule, policy.budget, policy.lifetime)
-    rows = [each.as_row() if json else each.as_line() for each in spending]
-    show_rows(rows, json=json, empty="")
+    show_table([each.facts for each in spending], json=json)
     if not json:
         typer.echo(f"unit: {UNIT}; spent: one added or removed, replace one: one replaced")
     if not home.ledgers:

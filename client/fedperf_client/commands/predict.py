@@ -17,7 +17,7 @@ from fedperf_client.commands.views.campaign_answers import show_campaign
 from fedperf_client.commands.views.gain_figures import show_curve, show_held_out, ways_told
 from fedperf_client.commands.views.plan_answers import AnswerNotes, show_plan_answers
 from fedperf_client.text.progress import progress_bar
-from fedperf_shared.programs.command_line import NO_ANSWER, show_rows
+from fedperf_shared.programs.command_line import NO_ANSWER
 
 if TYPE_CHECKING:
     from fedperf_client.home.config import Home
@@ -171,11 +171,11 @@ def models(context: typer.Context, json: Json = False) -> None:
     from fedperf_client.home.store import ExecutionStore
     from fedperf_client.prediction.answers.explanation import (
         in_short,
-        lines_of,
+        member_facts,
         names_of,
-        rows_of,
         rules_of,
     )
+    from fedperf_client.text.facts import Fact, show_table
 
     home = _home(context)
     with (
@@ -187,14 +187,13 @@ def models(context: typer.Context, json: Json = False) -> None:
             mix.outcome()  # for questions inside, asked or not
         kept.keep(write_private)
     say_if_nothing_is_known(kept)
-    told = rows_of if json else lines_of
     outcomes = [each for mix in mixes.values() for each in mix.outcomes.values()]
     rows = [
-        {"engines": names_of(kin), **row}
+        [Fact("engines", names_of(kin), "engines"), *facts]
         for kin, mix in mixes.items()
-        for row in told(mix.outcomes.values())
+        for facts in member_facts(mix.outcomes.values())
     ]
-    show_rows(rows, json=json, empty="")
+    show_table(rows, json=json)
     if json:
         return
     for each in (*rules_of(outcomes), in_short(outcomes)):

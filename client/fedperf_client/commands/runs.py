@@ -23,7 +23,6 @@ from fedperf_client.commands.views.execution_facts import (
     facts_of,
     line_of,
     plan_of,
-    readable_facts_of,
 )
 from fedperf_shared.errors import InvalidInputError, StorageError
 from fedperf_shared.programs.command_line import (
@@ -67,6 +66,7 @@ def runs(
 ) -> None:
     """List the executions that are stored here; `runs show ID` shows one of them."""
     from fedperf_client.home.store import ExecutionStore
+    from fedperf_client.text.facts import show_table
 
     if context.invoked_subcommand is not None:
         return
@@ -76,7 +76,7 @@ def runs(
     with ExecutionStore.open_to_read(home_of(context).store) as store:
         found, count = store.newest(last, chosen), store.count(chosen)
         if json:
-            show_rows([facts_of(each) for each in found], json=True, empty="")
+            show_table([facts_of(each) for each in found], json=True)
             return
         lines = [line_of(each, store.short_id(each.execution_id)) for each in found]
     told = {name for line in lines for name in line if line[name] or name not in ONLY_WHERE_TOLD}
@@ -103,14 +103,16 @@ def show_one(
     from rich.console import Console
 
     from fedperf_client.home.store import ExecutionStore
+    from fedperf_client.text.facts import texts_of, values_of
     from fedperf_client.text.operator_tree import operator_tree
 
     with ExecutionStore.open_to_read(home_of(context).store) as store:
         found = store.find(execution)
     if json:
-        show({**facts_of(found), **plan_of(found)}, json=True)
+        show({**values_of(facts_of(found)), **plan_of(found)}, json=True)
         return
-    show(readable_facts_of(found), json=False)
+    known = [each for each in facts_of(found) if each.value not in (None, "", [])]
+    show(texts_of(known), json=False)
     if found.origin.operator_seconds:
         typer.echo("times of operators: summed over tasks or threads, waiting for inputs included")
     tree, depth = operator_tree(found.plan, seconds=found.origin.operator_seconds)
@@ -200,6 +202,8 @@ def export(
 def _write(file: Path, ids: "Sequence[str]", executions: "Iterator[Execution]") -> None:
     import csv
 
+    from fedperf_client.text.facts import values_of
+
     if file.suffix == ".parquet":
         from fedperf_client.sources.history_file import write_history
 
@@ -209,7 +213,7 @@ def _write(file: Path, ids: "Sequence[str]", executions: "Iterator[Execution]") 
         with file.open("w", encoding="utf-8", newline="") as stream:
             writer = csv.writer(stream)
             for position, each in enumerate(executions):
-                facts = {**facts_of(each), "remarks": " ".join(each.origin.remarks)}
+                facts = values_of(facts_of(each)) | {"remarks": " ".join(each.origin.remarks)}
                 if position == 0:
                     writer.writerow(facts)
                 writer.writerow(map(_cell, facts.values()))

@@ -7,7 +7,7 @@ import typer
 
 from fedperf_client.text.numbers import counted
 from fedperf_client.text.progress import progress_bar
-from fedperf_shared.programs.command_line import NO_ANSWER, show, show_rows
+from fedperf_shared.programs.command_line import NO_ANSWER, show
 
 if TYPE_CHECKING:
     from fedperf_client.home.config import Home
@@ -26,6 +26,7 @@ def show_campaign(
     from fedperf_client.profiling.campaign.files import asked_campaign
     from fedperf_client.profiling.campaign.results import predictions
     from fedperf_client.profiling.campaign.results.asked_columns import configurations_asked
+    from fedperf_client.text.facts import show_table, values_of
 
     seconds = None if deadline is None else parse_duration(deadline)
     campaign = asked_campaign(home.directory, words)
@@ -39,7 +40,7 @@ def show_campaign(
     if json:
         facts: dict[str, object] = {
             "campaign": campaign.name,
-            "answers": [each.as_row() for each in found],
+            "answers": [values_of(each.facts) for each in found],
             **_rests_on(measured, predictor),
         }
         if seconds is not None:
@@ -47,7 +48,7 @@ def show_campaign(
             facts |= {"deadline_seconds": seconds, "fewest": fewest}
         show(facts, json=True)
     else:
-        show_rows([each.as_line() for each in found], json=False, empty="")
+        show_table([each.facts for each in found], json=False)
         if seconds is not None:
             for line in predictions.verdicts(campaign.grid, found, seconds):
                 typer.echo(line)

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from fedperf_shared.programs.command_line import show_rows
 from fedperf_shared.programs.moments import day, minute
 
 if TYPE_CHECKING:
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
     from fedperf_client.release.outlook import Outlook
     from fedperf_client.release.policy import Policy
     from fedperf_client.release.schedule import PlannedSchedule
+    from fedperf_client.text.facts import Fact
     from fedperf_shared.releases.period import Timetable
 
 
@@ -105,21 +105,19 @@ def outlook_facts(
     policy: "Policy", calendar: ExpectedCalendar, *, at: datetime
 ) -> dict[str, object]:
     """The outlook of a policy on the calendar, and what would change it, for programs."""
-    from fedperf_client.release.outlook import alternatives, outlook
+    from fedperf_client.text.facts import values_of
 
-    found = outlook(policy, calendar.timetable, at=at)
-    changes = alternatives(policy, calendar.timetable, at=at)
-    return {
-        "calendar": "default" if calendar.is_default else "coordinator",
-        **_facts(found),
-        "changes": [{"change": each.change, **_facts(each.outlook)} for each in changes],
-    }
+    found, *changes = (values_of(each) for each in _outlooks(policy, calendar, at=at))
+    del found["change"]
+    origin = "default" if calendar.is_default else "coordinator"
+    return {"calendar": origin, **found, "changes": changes}
 
 
 def tell_outlook(policy: "Policy", calendar: ExpectedCalendar, *, at: datetime) -> None:
     """Say the same to people: the date of the first release, and what would change it."""
-    from fedperf_client.release.outlook import alternatives, outlook
+    from fedperf_client.release.outlook import outlook
     from fedperf_client.release.schedule import plan_schedule
+    from fedperf_client.text.facts import show_table
 
     found = outlook(policy, calendar.timetable, at=at)
     if found.first_leaves_at is None or found.first_opens_at is None:
@@ -131,14 +129,7 @@ def tell_outlook(policy: "Policy", calendar: ExpectedCalendar, *, at: datetime) 
             f"{minute(found.first_opens_at)}, if the daemon runs by then"
         )
     typer.echo(f"no period has begun; this is planned by {calendar.origin}. What would change it:")
-    rows = [
-        _row("as it is", found),
-        *(
-            _row(each.change, each.outlook)
-            for each in alternatives(policy, calendar.timetable, at=at)
-        ),
-    ]
-    show_rows(rows, json=False, empty="")
+    show_table(_outlooks(policy, calendar, at=at), json=False)
     typer.echo(
         "expected error: the factor by which what members share is off for a kind of job, in the "
         "mean over the period: 1 is exact, 2.72 is what it is if nobody reports. It compares "
@@ -147,23 +138,30 @@ def tell_outlook(policy: "Policy", calendar: ExpectedCalendar, *, at: datetime) 
     )
 
 
-def _facts(found: "Outlook") -> dict[str, object]:
+def _outlooks(policy: "Policy", calendar: ExpectedCalendar, *, at: datetime) -> "list[list[Fact]]":
+    """The outlook of the policy as it is, and with each change."""
+    from fedperf_client.release.outlook import ChangedOutlook, alternatives, outlook
+
+    as_it_is = ChangedOutlook("as it is", outlook(policy, calendar.timetable, at=at))
+    return [
+        _facts(each.change, each.outlook)
+        for each in (as_it_is, *alternatives(policy, calendar.timetable, at=at))
+    ]
+
+
+def _facts(change: str, found: "Outlook") -> "list[Fact]":
+    from fedperf_client.text.facts import Fact
+
     leaves_at, opens_at = found.first_leaves_at, found.first_opens_at
-    return {
-        "first_release": None if leaves_at is None else leaves_at.isoformat(),
-        "counts_until": None if opens_at is None else opens_at.isoformat(),
-        "reports": found.reports,
-        "updates": found.updates,
-        "expected_error": found.expected_error,
-    }
-
-
-def _row(change: str, found: "Outlook") -> dict[str, object]:
-    leaves_at = found.first_leaves_at
-    return {
-        "change": change,
-        "first release": "never" if leaves_at is None else day(leaves_at),
-        "reports": found.reports,
-        "updates": found.updates,
-        "expected error": f"{found.expected_error:.2f}",
-    }
+    leaves, leaves_on = None, "never"
+    if leaves_at is not None:
+        leaves, leaves_on = leaves_at.isoformat(), day(leaves_at)
+    error = found.expected_error
+    return [
+        Fact("change", change, "change"),
+        Fact("first_release", leaves, "first release", leaves_on),
+        Fact("counts_until", None if opens_at is None else opens_at.isoformat()),
+        Fact("reports", found.reports, "reports"),
+        Fact("updates", found.updates, "updates"),
+        Fact("expected_error", error, "expected error", f"{error:.2f}"),
+    ]

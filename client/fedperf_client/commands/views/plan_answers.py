@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from fedperf_shared.programs.command_line import show, show_rows, visible
+from fedperf_shared.programs.command_line import show, visible
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,11 +51,12 @@ def show_plan_answers(
         no_difference,
         verdict,
     )
+    from fedperf_client.text.facts import show_table
 
     if json:
         show(_facts(found, notes, deadline), json=True)
         return
-    show_rows([each.as_line() for each in found], json=False, empty="")
+    show_table([each.facts for each in found], json=False)
     typer.echo(notes.scope.sentence)
     if notes.has_estimates:
         typer.echo("rows between operators are estimates, which intervals count in")
@@ -87,10 +88,11 @@ def _facts(
 ) -> dict[str, object]:
     from fedperf_client.prediction.answers.input_sizes import ASSUMPTION
     from fedperf_client.prediction.answers.what_if import by_input, enough, smallest_that_holds
+    from fedperf_client.text.facts import values_of
 
     least = enough(by_input(found)[0])
     facts: dict[str, object] = {
-        "answers": [each.as_row() for each in found],
+        "answers": [values_of(each.facts) for each in found],
         "enough_cores": None if least is None else least[0].cores,
         "drift": None if notes.drift is None else notes.drift.as_row(),
         "change": None if notes.change is None else notes.change.as_row(),
