@@ -18,6 +18,7 @@ from fedperf_client.commands import (
     diagnose,
     doctor,
     drift,
+    gain,
     predict,
     rehearse,
     release,
@@ -56,7 +57,7 @@ app.command()(advise.advise)
 app.command()(predict.models)
 app.command()(drift.drift)
 app.command()(compare.compare)
-app.command()(predict.gain)
+app.command()(gain.gain)
 app.command()(rehearse.rehearse)
 app.command()(status.status)
 
@@ -100,7 +101,7 @@ def init(
     Says when the first release would leave and what would change that, while it can be changed.
     A directory that is there stays as it is: exit code 3 where other options are asked for.
     """
-    from fedperf_client.commands.views.expectations import (
+    from fedperf_client.commands.expectations import (
         expected_calendar,
         outlook_facts,
         tell_outlook,
@@ -136,7 +137,7 @@ def join(
     json: Json = False,
 ) -> None:
     """Become a member of a coordinator; both sides show the same fingerprint of your key."""
-    from fedperf_client.commands.views.expectations import (
+    from fedperf_client.commands.expectations import (
         keep_calendar,
         outlook_facts,
         public_calendar,
@@ -243,7 +244,7 @@ def budget(context: typer.Context, json: Json = False) -> None:
     or not, which is what counts for the lifetime. Before the first period it is what would be
     planned.
     """
-    from fedperf_client.commands.views.expectations import expected_schedule, note_of_expected
+    from fedperf_client.commands.expectations import expected_schedule, note_of_expected
     from fedperf_client.release.ledger.spent_budget import UNIT, expected_spending, spending_of
     from fedperf_client.text.facts import show_table
 

@@ -10,6 +10,7 @@ from fedperf_client.advice.turns import MeasuredChoice, fastest
 from fedperf_client.optimizer.enumeration import Alternative
 from fedperf_client.prediction.answers.what_if import WITH_ITS_PARTITIONS, chance_text
 from fedperf_client.text.durations import duration_text
+from fedperf_client.text.facts import Fact, for_people, for_programs, values_of
 from fedperf_shared.execution import ClusterConfig
 from fedperf_shared.workflow.vocabulary import Platform
 
@@ -33,11 +34,11 @@ COLOURS: Mapping[Platform, str] = MappingProxyType(
 
 def facts_of(advice: Advice, reasons: Sequence[str]) -> dict[str, object]:
     """All of it, by name."""
-    choice = advice.choice
+    choice, rival_size = advice.choice, advice.rival_size
     return {
         "choice": {
-            **_plan_facts(choice, advice),
-            **_size_facts(advice.best.cluster),
+            **values_of(_plan_facts(choice, advice)),
+            **values_of(_size_facts(advice.best.cluster)),
             "keeps_partitions": advice.job.keeps_partitions_on(advice.best.cluster),
         },
         "keeps_deadline": advice.keeps_deadline,
@@ -46,12 +47,14 @@ def facts_of(advice: Advice, reasons: Sequence[str]) -> dict[str, object]:
         "rests_on": advice.best.estimate.basis.rests_on.value,
         "own_runs": advice.best.estimate.basis.runs,
         "compared": _rivalry_facts(advice),
-        "plans": [_plan_facts(each, advice) for each in advice.rivals],
-        "sizes": [_sized_facts(each, advice) for each in advice.sizes],
+        "plans": [values_of(_plan_facts(each, advice)) for each in advice.rivals],
+        "sizes": [values_of(each) for each in size_rows(advice)],
         "no_difference_to_size": (
-            None if advice.rival_size is None else _sized_facts(advice.rival_size, advice)
+            None if advice.rival_size is None else values_of(_sized_facts(rival_size, advice))
         ),
-        "too_small": [{**_size_facts(each), "reason": why} for each, why in advice.too_small],
+        "too_small": [
+            {**values_of(_size_facts(each)), "reason": why} for each, why in advice.too_small
+        ],
         "method": choice.method.value,
         "is_exact": choice.is_exact,
         "plans_scored": sum(each.choice.plans_scored for each in advice.sizes),
@@ -139,71 +142,42 @@ def _label(each: Alternative, advice: Advice) -> str:
     return f"{text} (chosen)" if each is advice.advised else text
 
 
-def plan_lines(advice: Advice) -> list[dict[str, object]]:
+def plan_rows(advice: Advice) -> list[list[Fact]]:
     """The choice and its rivals."""
-    chosen = advice.choice
-    return [
-        {
-            "plan": _label(each, advice),
-            "time": duration_text(each.seconds),
-            f"{each.prediction.level:.0%} interval": _interval(each),
-            "start": duration_text(each.startup_seconds) if each.startup_seconds else "",
-            "slower": f"{each.seconds / chosen.seconds:.2f}x",
-            "remarks": "runs today" if _runs_today(each, advice) else "",
-        }
-        for each in (chosen, *advice.rivals)
-    ]
+    return [_plan_facts(each, advice) for each in (advice.choice, *advice.rivals)]
 
 
-def size_lines(advice: Advice) -> list[dict[str, object]]:
+def size_rows(advice: Advice) -> list[list[Fact]]:
     """Every size with its best plan."""
-    lines, several = [], {each.cluster.nodes for each in advice.sizes}
-    for each in advice.sizes:
-        line: dict[str, object] = {
-            "": "->" if each is advice.best else " ",
-            "cores": each.cluster.cores,
-            "nodes": "" if several == {1} else each.cluster.nodes,
-            "platforms": platforms_text(each.choice.plan),
-            "time": duration_text(each.seconds),
-            f"{each.choice.prediction.level:.0%} interval": _interval(each.choice),
-            "core s": _number(each.core_seconds),
-            "remarks": _partitions(each, advice),
-        }
-        if each.chance is not None:
-            line["deadline"] = f"{'holds' if each.holds else 'at risk'}, {chance_text(each.chance)}"
-        lines.append(line)
-    return lines
+    return [_sized_facts(each, advice) for each in advice.sizes]
 
 
-def measured_facts(measured: Sequence[MeasuredChoice], advice: Advice) -> list[dict[str, object]]:
-    """Plans that were run, in the order in which they ran."""
-    return [
-        {
-            **_plan_facts(each.plan, advice),
-            "measured_runtime_seconds": each.runtime_seconds,
-            "measured_seconds": each.seconds,
-            "reason": each.reason,
-        }
-        for each in measured
-    ]
+def measured_rows(measured: Sequence[MeasuredChoice], advice: Advice) -> list[list[Fact]]:
+    """Plans that were run, in the order in which they ran.
 
-
-def measured_lines(measured: Sequence[MeasuredChoice], advice: Advice) -> list[dict[str, object]]:
-    """The same for people: run times on engines that are awake, and what a start adds."""
-    return [
-        {
-            "plan": _label(each.plan, advice),
-            "predicted": duration_text(each.plan.prediction.median_seconds),
-            "measured": _or_reason(each),
-            "with the start": _started(each),
-            "in the interval": (
-                None
-                if each.runtime_seconds is None
-                else each.plan.prediction.covers(each.runtime_seconds)
-            ),
-        }
-        for each in measured
-    ]
+    People see run times on engines that are awake, and what a start adds.
+    """
+    rows = []
+    for each in measured:
+        prediction, took = each.plan.prediction, each.runtime_seconds
+        with_start = bool(each.seconds and each.plan.startup_seconds)
+        rows.append(
+            [
+                for_people("plan", _label(each.plan, advice)),
+                for_people("predicted", duration_text(prediction.median_seconds)),
+                *for_programs(_plan_facts(each.plan, advice)),
+                Fact("measured_runtime_seconds", took, "measured", each.reason or None),
+                Fact(
+                    "measured_seconds",
+                    each.seconds,
+                    "with the start",
+                    None if with_start else "",
+                ),
+                Fact("reason", each.reason),
+                for_people("in the interval", None if took is None else prediction.covers(took)),
+            ]
+        )
+    return rows
 
 
 def outcome(measured: Sequence[MeasuredChoice], advice: Advice) -> str:
@@ -247,58 +221,61 @@ def legend(advice: Advice) -> str | None:
     return f"{EXTRAPOLATING} extrapolating: unlike own executions, so the level is no promise"
 
 
-def without_empty(lines: Sequence[dict[str, object]]) -> list[dict[str, object]]:
-    """The lines without columns that say nothing in any of them."""
-    shown = {name for line in lines for name, value in line.items() if value != ""}
-    return [{name: line[name] for name in line if name in shown} for line in lines]
-
-
-def _plan_facts(each: Alternative, advice: Advice) -> dict[str, object]:
+def _plan_facts(each: Alternative, advice: Advice) -> list[Fact]:
     prediction, start = each.prediction, each.startup_seconds
-    return {
-        "platforms": [name_of(platform) for platform in each.plan.platforms],
-        "seconds": each.seconds,
-        "lower_seconds": prediction.lower_seconds + start,
-        "upper_seconds": prediction.upper_seconds + start,
-        "level": prediction.level,
-        "startup_seconds": start,
-        "extrapolating": prediction.extrapolating,
-        "times_the_choice": each.seconds / advice.choice.seconds,
-        "runs_today": each.plan.platforms == advice.job.today.platforms,
-    }
+    times, is_today = each.seconds / advice.choice.seconds, _runs_today(each, advice)
+    platforms = [name_of(platform) for platform in each.plan.platforms]
+    return [
+        Fact("platforms", platforms, "plan", _label(each, advice)),
+        Fact("seconds", each.seconds, "time"),
+        Fact("lower_seconds", prediction.lower_seconds + start),
+        Fact("upper_seconds", prediction.upper_seconds + start),
+        Fact("level", prediction.level, f"{prediction.level:.0%} interval", _interval(each)),
+        Fact("startup_seconds", start, "start", None if start else ""),
+        Fact("extrapolating", prediction.extrapolating),
+        Fact("times_the_choice", times, "slower", f"{times:.2f}x"),
+        Fact("runs_today", is_today, "remarks", "runs today" if is_today else ""),
+    ]
 
 
 def _rivalry_facts(advice: Advice) -> dict[str, object] | None:
     if advice.rivalry is None:
         return None
     return {
-        **_plan_facts(advice.rivalry.plan, advice),
+        **values_of(_plan_facts(advice.rivalry.plan, advice)),
         "chance_choice_is_faster": advice.rivalry.chance,
         "no_difference": advice.rivalry.is_open,
     }
 
 
-def _sized_facts(each: ClusterChoice, advice: Advice) -> dict[str, object]:
-    return {
-        **_size_facts(each.cluster),
-        **_plan_facts(each.choice, advice),
-        "keeps_partitions": advice.job.keeps_partitions_on(each.cluster),
-        "core_seconds": each.core_seconds,
-        "chance": each.chance,
-        "holds": each.holds,
-    }
+def _sized_facts(each: ClusterChoice, advice: Advice) -> list[Fact]:
+    keeps, chance = advice.job.keeps_partitions_on(each.cluster), each.chance
+    kept = (
+        "" if chance is None else f"{'holds' if each.holds else 'at risk'}, {chance_text(chance)}"
+    )
+    is_one_node = all(size.cluster.nodes == 1 for size in advice.sizes)
+    shown_of_plan = ("time", f"{each.choice.prediction.level:.0%} interval")
+    return [
+        for_people("", "->" if each is advice.best else " "),
+        *_size_facts(each.cluster, is_one_node=is_one_node),
+        for_people("platforms", platforms_text(each.choice.plan)),
+        *(
+            fact if fact.heading in shown_of_plan else Fact(fact.name, fact.value)
+            for fact in _plan_facts(each.choice, advice)
+        ),
+        Fact("keeps_partitions", keeps, "remarks", WITH_ITS_PARTITIONS if keeps else ""),
+        Fact("core_seconds", each.core_seconds, "core s", _number(each.core_seconds)),
+        Fact("chance", chance, "deadline", kept),
+        Fact("holds", each.holds),
+    ]
 
 
-def _partitions(each: ClusterChoice, advice: Advice) -> str:
-    return WITH_ITS_PARTITIONS if advice.job.keeps_partitions_on(each.cluster) else ""
-
-
-def _size_facts(cluster: ClusterConfig) -> dict[str, object]:
-    return {
-        "cores": cluster.cores,
-        "nodes": cluster.nodes,
-        "memory_bytes": cluster.memory_bytes,
-    }
+def _size_facts(cluster: ClusterConfig, *, is_one_node: bool = False) -> list[Fact]:
+    return [
+        Fact("cores", cluster.cores, "cores"),
+        Fact("nodes", cluster.nodes, "nodes", "" if is_one_node else None),
+        Fact("memory_bytes", cluster.memory_bytes),
+    ]
 
 
 def _interval(each: Alternative) -> str:
@@ -307,13 +284,5 @@ def _interval(each: Alternative) -> str:
     return f"{text} {EXTRAPOLATING}" if each.prediction.extrapolating else text
 
 
-def _started(each: MeasuredChoice) -> str:
-    return duration_text(each.seconds) if each.seconds and each.plan.startup_seconds else ""
-
-
 def _number(value: float) -> str:
     return f"{value:,.0f}" if value >= _WHOLE_FROM else f"{value:.3g}"
-
-
-def _or_reason(each: MeasuredChoice) -> str:
-    return each.reason if each.runtime_seconds is None else duration_text(each.runtime_seconds)

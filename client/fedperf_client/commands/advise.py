@@ -19,7 +19,7 @@ from fedperf_client.commands.home_option import Json, LocalPath, home_of, now
 from fedperf_client.commands.predict import opened_kept, say_if_nothing_is_known
 from fedperf_client.optimizer.methods import Method
 from fedperf_client.text.progress import progress_bar
-from fedperf_shared.programs.command_line import NO_ANSWER, show, show_rows
+from fedperf_shared.programs.command_line import NO_ANSWER, show
 
 if TYPE_CHECKING:
     from fedperf_client.advice.advice import Advice
@@ -347,6 +347,7 @@ def _show(shown: _TimedAdvice) -> None:
 
     from fedperf_client.advice import presentation
     from fedperf_client.advice.explanation import size_of
+    from fedperf_client.text.facts import show_table, without_empty
     from fedperf_client.text.operator_tree import operator_tree
 
     found = shown.advice
@@ -360,8 +361,8 @@ def _show(shown: _TimedAdvice) -> None:
     Console(width=max(Console().width, 4 * depth + 80)).print(tree)
     for reason in shown.reasons:
         typer.echo(f"- {reason}")
-    for lines in (presentation.plan_lines(found), presentation.size_lines(found)):
-        show_rows(presentation.without_empty(lines), json=False, empty="")
+    for rows in (presentation.plan_rows(found), presentation.size_rows(found)):
+        show_table(without_empty(rows), json=False)
     if legend := presentation.legend(found):
         typer.echo(legend)
     for cluster, why in found.too_small:
@@ -371,19 +372,21 @@ def _show(shown: _TimedAdvice) -> None:
 
 def _show_runs(shown: _TimedAdvice, runs: "Sequence[MeasuredChoice]") -> None:
     from fedperf_client.advice import presentation
+    from fedperf_client.text.facts import show_table, without_empty
 
-    lines = presentation.measured_lines(runs, shown.advice)
-    show_rows(presentation.without_empty(lines), json=False, empty="")
+    show_table(without_empty(presentation.measured_rows(runs, shown.advice)), json=False)
     typer.echo(presentation.outcome(runs, shown.advice))
 
 
 def _show_json(shown: _TimedAdvice, runs: "Sequence[MeasuredChoice] | None") -> None:
     from fedperf_client.advice import presentation
+    from fedperf_client.text.facts import values_of
 
     facts = presentation.facts_of(shown.advice, shown.reasons)
     facts["search_milliseconds"] = shown.milliseconds
     if runs is not None:
-        facts["measured"] = presentation.measured_facts(runs, shown.advice)
+        measured = presentation.measured_rows(runs, shown.advice)
+        facts["measured"] = [values_of(each) for each in measured]
     show(facts, json=True)
 
 

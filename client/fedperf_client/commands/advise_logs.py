@@ -13,7 +13,7 @@ import typer
 from fedperf_client.commands.predict import opened_kept
 from fedperf_client.text.progress import progress_bar
 from fedperf_shared.errors import InvalidInputError
-from fedperf_shared.programs.command_line import NO_ANSWER, show, show_rows
+from fedperf_shared.programs.command_line import NO_ANSWER, show
 
 if TYPE_CHECKING:
     from fedperf_client.advice.executor_sizes import ExecutorAdvice
@@ -166,7 +166,8 @@ def _this_machine() -> "ClusterConfig":
 
 def _show(found: "ExecutorAdvice", prices: "PriceList | None") -> None:
     from fedperf_client.advice import executor_texts
+    from fedperf_client.text.facts import show_table
 
     for line in executor_texts.lines_of(found, prices):
         typer.echo(line)
-    show_rows(executor_texts.size_lines(found, prices), json=False, empty="")
+    show_table(executor_texts.size_rows(found, prices), json=False)

@@ -10,7 +10,7 @@ from fedperf_shared.programs.command_line import show_rows
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from fedperf_client.commands.checks.finding import Finding
+    from fedperf_client.commands.checks import Finding
 
 PROBLEMS_FOUND = 3
 
@@ -21,9 +21,7 @@ def doctor(context: typer.Context, json: Json = False) -> None:
     Every finding is ok, a warning or a problem, with what to do. Ends with 3 where there is a
     problem. Asks nobody but the coordinator that was joined.
     """
-    from fedperf_client.commands.checks.examination import examine
-    from fedperf_client.commands.checks.finding import Severity
-    from fedperf_client.commands.checks.surroundings import surroundings
+    from fedperf_client.commands.checks import Severity, examine, surroundings
 
     found = examine(home_of(context, must_exist=False), surroundings(now))
     if json:

@@ -49,6 +49,21 @@ def for_people(heading: str, text: object) -> Fact:
     return Fact(None, None, heading, text)
 
 
+def for_programs(facts: Sequence[Fact]) -> list[Fact]:
+    """The facts without their columns for people."""
+    return [Fact(each.name, each.value) for each in facts if each.name is not None]
+
+
+def without_empty(rows: Sequence[Sequence[Fact]]) -> list[list[Fact]]:
+    """The rows without columns for people in which every text is empty."""
+    told = {each.heading for row in rows for each in row if each.shown != ""}
+    empty = {each.heading for row in rows for each in row} - told
+    return [
+        [Fact(each.name, each.value) if each.heading in empty else each for each in row]
+        for row in rows
+    ]
+
+
 def values_of(facts: Sequence[Fact]) -> dict[str, object]:
     """The facts for programs, by name."""
     return {each.name: each.value for each in facts if each.name is not None}
