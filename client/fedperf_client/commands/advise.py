@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedperf_client.commands.advise_logs import advise_on_logs, is_spark_log, refuse_for_logs
 from fedperf_client.commands.home_option import Json, LocalPath, home_of, now
 from fedperf_client.commands.predict import opened_kept, say_if_nothing_is_known
 from fedperf_client.optimizer.methods import Method
@@ -118,6 +117,7 @@ def advise(
     at the lowest cost by --prices or in core-seconds, and whether an engine on this machine
     would do. --memory is then that of an executor, refused where what was measured does not fit.
     """
+    from fedperf_client.commands.advise_logs import advise_on_logs, is_spark_log, refuse_for_logs
     from fedperf_client.home.config import write_private
     from fedperf_client.home.store import ExecutionStore
     from fedperf_client.pictures.charts import require_chart_file
@@ -295,7 +295,7 @@ def _searched(
 ) -> _TimedAdvice:
     """The advice; predictors are weighed before the clock of the search runs."""
     from fedperf_client.advice.advice import advise as advise_on
-    from fedperf_client.advice.explanation import reasons_of
+    from fedperf_client.advice.presentation import reasons_of
     from fedperf_client.prediction.answers.resources import sizes_of
     from fedperf_client.prediction.mixture.support import Reach
     from fedperf_shared.execution import SizedPlan
@@ -346,7 +346,7 @@ def _show(shown: _TimedAdvice) -> None:
     from rich.console import Console
 
     from fedperf_client.advice import presentation
-    from fedperf_client.advice.explanation import size_of
+    from fedperf_client.advice.presentation import size_of
     from fedperf_client.text.facts import show_table, without_empty
     from fedperf_client.text.operator_tree import operator_tree
 

@@ -7,19 +7,18 @@ says so.
 import sys
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 import typer
 
+from fedperf_client.home.config import Home, write_private
+from fedperf_client.release.outlook import ChangedOutlook, Outlook, alternatives, outlook
+from fedperf_client.release.policy import Policy, load_policy
+from fedperf_client.release.schedule import PlannedSchedule, plan_schedule
+from fedperf_client.text.facts import Fact, show_table, values_of
 from fedperf_shared.programs.moments import day, minute
-
-if TYPE_CHECKING:
-    from fedperf_client.home.config import Home
-    from fedperf_client.release.outlook import Outlook
-    from fedperf_client.release.policy import Policy
-    from fedperf_client.release.schedule import PlannedSchedule
-    from fedperf_client.text.facts import Fact
-    from fedperf_shared.releases.period import Timetable
+from fedperf_shared.releases.period import Timetable, default_timetable
+from fedperf_shared.releases.release import Schedule
+from fedperf_shared.wire.codec import decode_schedule, encode_schedule
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +30,7 @@ class ExpectedCalendar:
         is_default: nobody was joined, or the coordinator's calendar is not known yet.
     """
 
-    timetable: "Timetable"
+    timetable: Timetable
     is_default: bool
 
     @property
@@ -42,15 +41,12 @@ class ExpectedCalendar:
         return "the coordinator's calendar"
 
 
-def expected_calendar(home: "Home", *, at: datetime) -> ExpectedCalendar:
+def expected_calendar(home: Home, *, at: datetime) -> ExpectedCalendar:
     """The coordinator's calendar as it was kept when joining, else the default one from today on.
 
     Raises:
         InvalidInputError: what was kept is no calendar.
     """
-    from fedperf_shared.releases.period import default_timetable
-    from fedperf_shared.wire.codec import decode_schedule
-
     if home.calendar.exists():
         timetable = decode_schedule(home.calendar.read_bytes()).timetable
         if at < timetable.period.end:
@@ -59,7 +55,7 @@ def expected_calendar(home: "Home", *, at: datetime) -> ExpectedCalendar:
     return ExpectedCalendar(default_timetable(today), is_default=True)
 
 
-def public_calendar(home: "Home", *, at: datetime) -> ExpectedCalendar:
+def public_calendar(home: Home, *, at: datetime) -> ExpectedCalendar:
     """The calendar as the coordinator gives it to its member; before joining the default one.
 
     Raises:
@@ -77,48 +73,33 @@ def public_calendar(home: "Home", *, at: datetime) -> ExpectedCalendar:
         return ExpectedCalendar(exchange.timetable(), is_default=False)
 
 
-def keep_calendar(home: "Home", calendar: ExpectedCalendar) -> None:
+def keep_calendar(home: Home, calendar: ExpectedCalendar) -> None:
     """Keep it for what is asked without the coordinator, until its period is over."""
-    from fedperf_client.home.config import write_private
-    from fedperf_shared.releases.release import Schedule
-    from fedperf_shared.wire.codec import encode_schedule
-
     write_private(home.calendar, encode_schedule(Schedule(calendar.timetable, ())))
 
 
-def expected_schedule(home: "Home", *, at: datetime) -> tuple["Policy", "PlannedSchedule"]:
+def expected_schedule(home: Home, *, at: datetime) -> tuple[Policy, PlannedSchedule]:
     """The policy, and what it would plan if the period began now."""
-    from fedperf_client.release.policy import load_policy
-    from fedperf_client.release.schedule import plan_schedule
-
     policy = load_policy(home.policy)
     return policy, plan_schedule(policy, expected_calendar(home, at=at).timetable, at=at)
 
 
-def note_of_expected(home: "Home", *, at: datetime) -> None:
+def note_of_expected(home: Home, *, at: datetime) -> None:
     """Say, beside what is shown, that no period has begun and by which calendar it is planned."""
     origin = expected_calendar(home, at=at).origin
     print(f"note: no period has begun; this is planned by {origin}", file=sys.stderr)
 
 
-def outlook_facts(
-    policy: "Policy", calendar: ExpectedCalendar, *, at: datetime
-) -> dict[str, object]:
+def outlook_facts(policy: Policy, calendar: ExpectedCalendar, *, at: datetime) -> dict[str, object]:
     """The outlook of a policy on the calendar, and what would change it, for programs."""
-    from fedperf_client.text.facts import values_of
-
     found, *changes = (values_of(each) for each in _outlooks(policy, calendar, at=at))
     del found["change"]
     origin = "default" if calendar.is_default else "coordinator"
     return {"calendar": origin, **found, "changes": changes}
 
 
-def tell_outlook(policy: "Policy", calendar: ExpectedCalendar, *, at: datetime) -> None:
+def tell_outlook(policy: Policy, calendar: ExpectedCalendar, *, at: datetime) -> None:
     """Say the same to people: the date of the first release, and what would change it."""
-    from fedperf_client.release.outlook import outlook
-    from fedperf_client.release.schedule import plan_schedule
-    from fedperf_client.text.facts import show_table
-
     found = outlook(policy, calendar.timetable, at=at)
     if found.first_leaves_at is None or found.first_opens_at is None:
         planned = plan_schedule(policy, calendar.timetable, at=at)
@@ -138,10 +119,8 @@ def tell_outlook(policy: "Policy", calendar: ExpectedCalendar, *, at: datetime) 
     )
 
 
-def _outlooks(policy: "Policy", calendar: ExpectedCalendar, *, at: datetime) -> "list[list[Fact]]":
+def _outlooks(policy: Policy, calendar: ExpectedCalendar, *, at: datetime) -> list[list[Fact]]:
     """The outlook of the policy as it is, and with each change."""
-    from fedperf_client.release.outlook import ChangedOutlook, alternatives, outlook
-
     as_it_is = ChangedOutlook("as it is", outlook(policy, calendar.timetable, at=at))
     return [
         _facts(each.change, each.outlook)
@@ -149,8 +128,7 @@ def _outlooks(policy: "Policy", calendar: ExpectedCalendar, *, at: datetime) -> 
     ]
 
 
-def _facts(change: str, found: "Outlook") -> "list[Fact]":
-    from fedperf_client.text.facts import Fact
+def _facts(change: str, found: Outlook) -> list[Fact]:
 
     leaves_at, opens_at = found.first_leaves_at, found.first_opens_at
     leaves, leaves_on = None, "never"
