@@ -29,6 +29,7 @@ from fedperf_client.commands import ingest as ingest_cli
 from fedperf_client.commands.home_option import Json
 from fedperf_client.commands.home_option import home_of as _home
 from fedperf_client.commands.home_option import now as _now
+from fedperf_client.text.facts import show_table
 from fedperf_shared.programs import command_line
 from fedperf_shared.programs.command_line import show, show_rows
 from fedperf_shared.releases.release import SizeClass
@@ -246,7 +247,6 @@ def budget(context: typer.Context, json: Json = False) -> None:
     """
     from fedperf_client.commands.expectations import expected_schedule, note_of_expected
     from fedperf_client.release.ledger.spent_budget import UNIT, expected_spending, spending_of
-    from fedperf_client.text.facts import show_table
 
     home = _home(context)
     if home.ledgers:

@@ -12,7 +12,7 @@ from fedperf_client.home.prices import PriceList, cost_text
 from fedperf_client.prediction.answers.what_if import chance_text
 from fedperf_client.text.durations import duration_text
 from fedperf_client.text.facts import Fact, for_people, values_of
-from fedperf_client.text.operator_tree import size_text
+from fedperf_client.text.numbers import size_text
 from fedperf_shared.programs.command_line import shortened
 
 LONGEST_NAME = 80

@@ -20,8 +20,8 @@ from fedperf_client.prediction.answers.what_if import WITH_ITS_PARTITIONS, chanc
 from fedperf_client.prediction.mixture.support import Reach
 from fedperf_client.text.durations import duration_text
 from fedperf_client.text.facts import Fact, for_people, for_programs, values_of
-from fedperf_client.text.numbers import counted
-from fedperf_client.text.operator_tree import size_text, words_of
+from fedperf_client.text.numbers import counted, size_text
+from fedperf_client.text.operator_tree import words_of
 from fedperf_shared.execution import ClusterConfig
 from fedperf_shared.workflow.graph import Plan, Workflow
 from fedperf_shared.workflow.vocabulary import Platform

@@ -17,6 +17,7 @@ import typer
 from fedperf_client.commands.home_option import Json, LocalPath, home_of, now
 from fedperf_client.commands.predict import opened_kept, say_if_nothing_is_known
 from fedperf_client.optimizer.methods import Method
+from fedperf_client.text.facts import show_table, values_of, without_empty
 from fedperf_client.text.progress import progress_bar
 from fedperf_shared.programs.command_line import NO_ANSWER, show
 
@@ -347,7 +348,6 @@ def _show(shown: _TimedAdvice) -> None:
 
     from fedperf_client.advice import presentation
     from fedperf_client.advice.presentation import size_of
-    from fedperf_client.text.facts import show_table, without_empty
     from fedperf_client.text.operator_tree import operator_tree
 
     found = shown.advice
@@ -372,7 +372,6 @@ def _show(shown: _TimedAdvice) -> None:
 
 def _show_runs(shown: _TimedAdvice, runs: "Sequence[MeasuredChoice]") -> None:
     from fedperf_client.advice import presentation
-    from fedperf_client.text.facts import show_table, without_empty
 
     show_table(without_empty(presentation.measured_rows(runs, shown.advice)), json=False)
     typer.echo(presentation.outcome(runs, shown.advice))
@@ -380,7 +379,6 @@ def _show_runs(shown: _TimedAdvice, runs: "Sequence[MeasuredChoice]") -> None:
 
 def _show_json(shown: _TimedAdvice, runs: "Sequence[MeasuredChoice] | None") -> None:
     from fedperf_client.advice import presentation
-    from fedperf_client.text.facts import values_of
 
     facts = presentation.facts_of(shown.advice, shown.reasons)
     facts["search_milliseconds"] = shown.milliseconds

@@ -85,15 +85,6 @@ class Finding:
     what: str
     advice: str = ""
 
-    def as_row(self) -> dict[str, object]:
-        """For programs."""
-        return {
-            "check": self.check,
-            "verdict": self.verdict,
-            "what": self.what,
-            "advice": self.advice,
-        }
-
 
 Statement = tuple[Severity, str, str]
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedperf_client.commands.home_option import Json, home_of
+from fedperf_client.text.facts import show_table, values_of
 from fedperf_client.text.numbers import counted
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.programs.command_line import (
@@ -61,7 +62,6 @@ def compare(
     changed. One run after is enough for a large change. A side without any execution is refused.
     """
     from fedperf_client.prediction.answers import slowdowns
-    from fedperf_client.text.facts import show_table, values_of
 
     if (before is None) != (after is None):
         raise typer.BadParameter("--before and --after go together")

@@ -1,16 +1,11 @@
 """`fedperf doctor`: what is wrong with this organization's set-up, and what to do about it."""
 
-from typing import TYPE_CHECKING
+from dataclasses import asdict
 
 import typer
 
 from fedperf_client.commands.home_option import Json, home_of, now
-from fedperf_shared.programs.command_line import show_rows
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from fedperf_client.commands.checks import Finding
+from fedperf_shared.programs.command_line import show_rows, visible
 
 PROBLEMS_FOUND = 3
 
@@ -25,17 +20,11 @@ def doctor(context: typer.Context, json: Json = False) -> None:
 
     found = examine(home_of(context, must_exist=False), surroundings(now))
     if json:
-        show_rows([each.as_row() for each in found], json=True, empty="")
+        show_rows([asdict(each) for each in found], json=True, empty="")
     else:
-        _show(found)
+        for each in found:
+            typer.echo(f"{each.verdict:8} {each.check}: {visible(each.what)}")
+            if each.advice:
+                typer.echo(f"         -> {visible(each.advice)}")
     if any(each.verdict is Severity.PROBLEM for each in found):
         raise typer.Exit(PROBLEMS_FOUND)
-
-
-def _show(found: "Sequence[Finding]") -> None:
-    from fedperf_shared.programs.command_line import visible
-
-    for each in found:
-        typer.echo(f"{each.verdict:8} {each.check}: {visible(each.what)}")
-        if each.advice:
-            typer.echo(f"         -> {visible(each.advice)}")

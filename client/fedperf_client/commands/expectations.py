@@ -129,7 +129,6 @@ def _outlooks(policy: Policy, calendar: ExpectedCalendar, *, at: datetime) -> li
 
 
 def _facts(change: str, found: Outlook) -> list[Fact]:
-
     leaves_at, opens_at = found.first_leaves_at, found.first_opens_at
     leaves, leaves_on = None, "never"
     if leaves_at is not None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedperf_client.commands.home_option import Json, home_of
+from fedperf_client.text.facts import Fact, show_table
 from fedperf_client.text.progress import progress_bar
 from fedperf_shared.programs.command_line import show, show_rows
 
@@ -83,8 +84,6 @@ def gain(
 
 def _show_curve(points: "Sequence[GainPoint]", *, has_joined: bool, json: bool) -> None:
     """A row for every number of own executions; the columns of joining are null without it."""
-    from fedperf_client.text.facts import Fact, show_table
-
     unknown = () if has_joined else _joined()
     rows = [
         [

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedperf_client.commands.home_option import Json, LocalPath, home_of
+from fedperf_client.text.facts import Fact, show_table, values_of
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.programs.command_line import show, visible
 
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from fedperf_client.sources.ingestion import IngestionCounts, IngestionOutcome
-    from fedperf_client.text.facts import Fact
 
 MOST_SHOWN = 50
 """Sources that are shown to people."""
@@ -77,9 +77,8 @@ def ingest(
 
 def _show(outcomes: "Sequence[IngestionOutcome]", *, stored: bool, json: bool) -> None:
     from fedperf_client.sources.ingestion import total
-    from fedperf_client.text.facts import Fact, show_table, values_of
 
-    def of_source(outcome: "IngestionOutcome") -> "list[Fact]":
+    def of_source(outcome: "IngestionOutcome") -> list[Fact]:
         source = Fact("source", outcome.path, "source", outcome.path.name)
         return [source, *_facts(outcome.taken), Fact("refused", outcome.refused)]
 
@@ -116,9 +115,7 @@ def _told(taken: "IngestionCounts", sources: int) -> dict[str, object]:
     }
 
 
-def _facts(taken: "IngestionCounts") -> "list[Fact]":
-    from fedperf_client.text.facts import Fact
-
+def _facts(taken: "IngestionCounts") -> list[Fact]:
     known = _share(taken)
     return [
         Fact("read", taken.executions, "read"),

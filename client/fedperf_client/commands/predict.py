@@ -14,6 +14,7 @@ import typer
 
 from fedperf_client.commands.home_option import Json, LocalPath, now
 from fedperf_client.commands.home_option import home_of as _home
+from fedperf_client.text.facts import Fact, show_table, values_of
 from fedperf_client.text.numbers import counted
 from fedperf_client.text.progress import progress_bar
 from fedperf_shared.programs.command_line import NO_ANSWER, show, visible
@@ -181,7 +182,6 @@ def models(context: typer.Context, json: Json = False) -> None:
         names_of,
         rules_of,
     )
-    from fedperf_client.text.facts import Fact, show_table
 
     home = _home(context)
     with (
@@ -379,7 +379,6 @@ def show_plan_answers(
         no_difference,
         verdict,
     )
-    from fedperf_client.text.facts import show_table
 
     if json:
         show(_facts(found, notes, deadline), json=True)
@@ -416,7 +415,6 @@ def _facts(
 ) -> dict[str, object]:
     from fedperf_client.prediction.answers.input_sizes import ASSUMPTION
     from fedperf_client.prediction.answers.what_if import by_input, enough, smallest_that_holds
-    from fedperf_client.text.facts import values_of
 
     least = enough(by_input(found)[0])
     facts: dict[str, object] = {
@@ -448,7 +446,6 @@ def show_campaign(
     from fedperf_client.profiling.campaign.files import asked_campaign
     from fedperf_client.profiling.campaign.results import predictions
     from fedperf_client.profiling.campaign.results.asked_columns import configurations_asked
-    from fedperf_client.text.facts import show_table, values_of
 
     seconds = None if deadline is None else parse_duration(deadline)
     campaign = asked_campaign(home.directory, words)

@@ -21,6 +21,7 @@ from fedperf_client.commands.selection_options import (
     Workload,
     selection_of,
 )
+from fedperf_client.text.facts import Fact, show_table, texts_of, values_of
 from fedperf_shared.errors import InvalidInputError, StorageError
 from fedperf_shared.programs.command_line import (
     ProgramCommands,
@@ -34,7 +35,6 @@ from fedperf_shared.programs.command_line import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from fedperf_client.text.facts import Fact
     from fedperf_shared.execution import Execution
 
 
@@ -66,7 +66,6 @@ def runs(
 ) -> None:
     """List the executions that are stored here; `runs show ID` shows one of them."""
     from fedperf_client.home.store import ExecutionStore
-    from fedperf_client.text.facts import show_table
 
     if context.invoked_subcommand is not None:
         return
@@ -103,7 +102,6 @@ def show_one(
     from rich.console import Console
 
     from fedperf_client.home.store import ExecutionStore
-    from fedperf_client.text.facts import texts_of, values_of
     from fedperf_client.text.operator_tree import operator_tree
 
     with ExecutionStore.open_to_read(home_of(context).store) as store:
@@ -202,8 +200,6 @@ def export(
 def _write(file: Path, ids: "Sequence[str]", executions: "Iterator[Execution]") -> None:
     import csv
 
-    from fedperf_client.text.facts import values_of
-
     if file.suffix == ".parquet":
         from fedperf_client.sources.history_file import write_history
 
@@ -231,10 +227,8 @@ LONGEST_NAME = 40
 LONGEST_NAME_ALONE = 400
 
 
-def facts_of(execution: "Execution") -> "list[Fact]":
+def facts_of(execution: "Execution") -> list[Fact]:
     """Everything about an execution but its operators; None where unknown."""
-    from fedperf_client.text.facts import Fact
-
     measured, cluster, origin = execution.measurement, execution.cluster, execution.origin
 
     def name(key: str, value: str) -> Fact:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from fedperf_client.text.durations import duration_text
-from fedperf_client.text.operator_tree import size_text
+from fedperf_client.text.numbers import size_text
 from fedperf_shared.programs.command_line import show_rows
 
 _TEXT_OF_UNIT: Mapping[str, Callable[[float], str]] = MappingProxyType(
