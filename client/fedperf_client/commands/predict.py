@@ -372,13 +372,8 @@ def show_plan_answers(
     json: bool,
 ) -> None:
     """Show at least one answer; `of_nodes` where nodes were asked about, and no cores."""
+    from fedperf_client.prediction.answers import what_if
     from fedperf_client.prediction.answers.input_sizes import ASSUMPTION
-    from fedperf_client.prediction.answers.what_if import (
-        by_input,
-        measured_beside,
-        no_difference,
-        verdict,
-    )
 
     if json:
         show(_facts(found, notes, deadline), json=True)
@@ -396,14 +391,14 @@ def show_plan_answers(
         typer.echo(f"note: {visible(notes.change.sentence)}")
     if notes.load.sentence:
         typer.echo(f"note: {notes.load.sentence}")
-    if beside := measured_beside(found):
+    if beside := what_if.measured_beside(found):
         typer.echo(beside)
-    parts = by_input(found)
+    parts = what_if.by_input(found)
     for part in parts:
         before = f"{part[0].grown.words}: " if len(parts) > 1 and part[0].grown else ""
-        said = [no_difference(part)]
+        said = [what_if.no_difference(part)]
         if deadline is not None:
-            said.append(verdict(part, deadline, of_nodes=of_nodes))
+            said.append(what_if.verdict(part, deadline, of_nodes=of_nodes))
         for words in filter(None, said):
             typer.echo(before + words)
     for reason in dict.fromkeys(each.no_promise for each in found if each.no_promise):
