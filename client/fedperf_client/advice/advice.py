@@ -287,7 +287,7 @@ class _Search:
             method=self.wishes.method,
             also=(self.job.today.platforms,),
         )
-        allowed = allowed_on(self.job, self.wishes, cluster)
+        allowed = self._allowed(cluster)
         while True:
             moves = self._moves(choice.plan, cluster, allowed)
             better = min((each.plan for each in moves), key=_by_seconds, default=choice)
@@ -297,7 +297,7 @@ class _Search:
 
     def rivals(self, best: ClusterChoice) -> tuple[Alternative, ...]:
         """What else could be done on that size, the fastest first."""
-        allowed = allowed_on(self.job, self.wishes, best.cluster)
+        allowed = self._allowed(best.cluster)
         known = {each.plan.platforms: each for each in best.choice.alternatives}
         single = set(_single(self.job, self.wishes.platforms, allowed)) - known.keys()
         known |= self._alternatives(sorted(single - {best.choice.plan.platforms}), best.cluster)
@@ -307,7 +307,7 @@ class _Search:
         self, best: ClusterChoice, rivals: Sequence[Alternative], costs: AdditiveCosts
     ) -> Rivalry | None:
         """The choice beside what one has, if that may be; else the best single platform."""
-        today, allowed = self.job.today.platforms, allowed_on(self.job, self.wishes, best.cluster)
+        today, allowed = self.job.today.platforms, self._allowed(best.cluster)
         costs = costs.within(self.wishes.platforms, allowed)
         had = [each for each in rivals if each.plan.platforms == today and costs.allows(today)]
         single = [each for each in rivals if len(set(each.plan.platforms)) == 1]
@@ -318,6 +318,12 @@ class _Search:
         [of_rival] = _estimates(self.job, self.asked, asked)
         starts = best.choice.startup_seconds, known[0].startup_seconds
         return Rivalry(known[0], chance_faster(best.estimate, of_rival, starts=starts))
+
+    def _allowed(self, cluster: ClusterConfig) -> Mask:
+        """Where every operator may run, [operators, platforms]."""
+        caps, wishes = self.wishes.memory_caps(cluster), self.wishes
+        rules = Constraints(wishes.platforms, self.job.can_run, wishes.pinned, caps)
+        return rules.allowed(self.job.workflow)
 
     def _moves(self, plan: Plan, cluster: ClusterConfig, allowed: Mask) -> tuple[Move, ...]:
         moves = list(islice(_moves(plan, self.wishes.platforms, allowed), MOST_MOVES))
@@ -346,12 +352,6 @@ class _Search:
 def _estimates(job: Job, asked: Estimates, questions: Sequence[SizedPlan]) -> Sequence[Estimate]:
     """Estimates about plans of a job, on one node of what no platform spreads."""
     return asked([_where_it_runs(job.asked(each)) for each in questions])
-
-
-def allowed_on(job: Job, wishes: Wishes, cluster: ClusterConfig) -> Mask:
-    """Where every operator may run, [operators, platforms]; errors as `Constraints.allowed`."""
-    caps = wishes.memory_caps(cluster)
-    return Constraints(wishes.platforms, job.can_run, wishes.pinned, caps).allowed(job.workflow)
 
 
 def _improved(choice: Choice, better: Alternative, *, scored: int) -> Choice:
