@@ -15,29 +15,15 @@ import stat
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from enum import StrEnum, unique
 from importlib import metadata
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from cryptography import x509
-from cryptography.hazmat.primitives.asymmetric import ec
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
-from tenacity import Retrying, stop_after_attempt
 
-from fedperf_client.federation.enrollment import (
-    KEY_FILE,
-    Membership,
-    is_member,
-    load_or_create_key,
-)
-from fedperf_client.federation.exchange import (
-    MAX_CLOCK_SKEW,
-    ClockSkewError,
-    ExchangeClient,
-    NoMemberError,
-)
 from fedperf_client.home.config import Home
 from fedperf_client.home.store import ExecutionStore
 from fedperf_client.home.store_schema import SCHEMA_VERSION
@@ -55,9 +41,14 @@ from fedperf_client.release.modes_in_force import (
 from fedperf_client.release.policy import load_policy
 from fedperf_client.sources.kinds import installed_kinds
 from fedperf_client.text.numbers import counted
-from fedperf_shared.errors import ConfigurationError, ConnectionRefusedByPeerError, FedperfError
-from fedperf_shared.exchange import Status
-from fedperf_shared.identity import public_bytes
+from fedperf_shared.errors import ConfigurationError, FedperfError
+from fedperf_shared.programs.extras import PACKAGE, extra_with, extras, missing_packages
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    from fedperf_client.federation.enrollment import Membership
+    from fedperf_shared.exchange import Status
 
 
 @unique
@@ -104,8 +95,6 @@ def problem(what: str, advice: str) -> Statement:
     return Severity.PROBLEM, what, advice
 
 
-PACKAGE = "fedperf"
-
 _TIMEOUT_SECONDS = 5.0
 
 
@@ -119,6 +108,8 @@ class Surroundings:
         requirements: what the package needs, as its metadata says.
         python: the versions of Python that it allows.
         version: of an installed package; raises PackageNotFoundError for any other.
+        extras: names of the extras.
+        missing_packages: of an extra, those that are not installed.
         status: of the coordinator, as a member gets it.
         kinds: of sources that are installed, with what is wrong with them.
     """
@@ -128,7 +119,9 @@ class Surroundings:
     requirements: Callable[[], Sequence[str]]
     python: Callable[[], str]
     version: Callable[[str], str]
-    status: Callable[[Membership, ec.EllipticCurvePrivateKey], Status]
+    extras: Callable[[], Sequence[str]]
+    missing_packages: Callable[[str], Sequence[str]]
+    status: "Callable[[Membership, ec.EllipticCurvePrivateKey], Status]"
     kinds: Callable[[], Mapping[str, Exception | None]]
 
 
@@ -140,6 +133,8 @@ def surroundings(now: Callable[[], datetime]) -> Surroundings:
         requirements=lambda: metadata.requires(PACKAGE) or [],
         python=lambda: metadata.metadata(PACKAGE)["Requires-Python"] or "",
         version=metadata.version,
+        extras=lambda: [*extras()],
+        missing_packages=lambda extra: [*missing_packages(extra)],
         status=_status,
         kinds=installed_kinds,
     )
@@ -150,7 +145,11 @@ def _disk(path: Path) -> tuple[int, int]:
     return found.total, found.free
 
 
-def _status(membership: Membership, key: ec.EllipticCurvePrivateKey) -> Status:
+def _status(membership: "Membership", key: "ec.EllipticCurvePrivateKey") -> "Status":
+    from tenacity import Retrying, stop_after_attempt
+
+    from fedperf_client.federation.exchange import ExchangeClient
+
     once = Retrying(stop=stop_after_attempt(1), reraise=True)
     with ExchangeClient(membership, key, retry=once, timeout_seconds=_TIMEOUT_SECONDS) as exchange:
         return exchange.status()
@@ -345,94 +344,6 @@ def _spent(spending: Spending) -> str:
     return f"epsilon {spending.spent:.4g} of {spending.budget.epsilon:g} is spent"
 
 
-EXPIRES_SOON = timedelta(days=30)
-NOTABLE_SKEW = timedelta(seconds=60)
-
-
-def check_identity(home: Home, around: Surroundings) -> Iterator[Statement]:
-    """Whether the key is private and the certificates are for it and valid."""
-    member = _member(home)
-    if member is None:
-        yield ok("not joined; a coordinator's operator gives the URL for: fedperf join URL")
-        return
-    membership, key = member
-    mode = stat.S_IMODE((home.identity / KEY_FILE).stat().st_mode)
-    if mode & OF_OTHERS:
-        yield problem(
-            f"the private key is open to others (mode {mode:04o})",
-            f"run: chmod 600 {home.identity / KEY_FILE}",
-        )
-    own = _certificate("this organization's certificate", membership.certificate)
-    if public_bytes(_key_of(own)) != public_bytes(key.public_key()):
-        yield problem("the certificate is for another key", "restore both from one backup")
-    yield _validity("this organization's certificate", own, around.now())
-    authority = _certificate("the coordinator's authority", membership.ca_certificate)
-    yield _validity("the coordinator's authority", authority, around.now())
-    public_bytes(membership.coordinator_key)
-
-
-def check_coordinator(home: Home, around: Surroundings) -> Iterator[Statement]:
-    """Whether the coordinator answers and the clocks agree."""
-    member = _member(home)
-    if member is None:
-        yield ok("not joined, nobody was asked")
-        return
-    address = member[0].exchange_address
-    try:
-        skew = around.status(*member).now - around.now()
-    except NoMemberError as error:
-        yield problem(str(error), "")
-        return
-    except ConnectionRefusedByPeerError as error:
-        yield warning(str(error), "predictions work without; releases wait")
-        return
-    if not abs(skew) <= MAX_CLOCK_SKEW:
-        yield problem(str(ClockSkewError(skew)), "")
-    elif abs(skew) > NOTABLE_SKEW:
-        yield warning(f"the clocks differ by {abs(skew).total_seconds():.0f} s", "use NTP")
-    else:
-        yield ok(f"{address} answers, the clocks agree within {NOTABLE_SKEW.seconds} s")
-
-
-def _member(home: Home) -> tuple[Membership, ec.EllipticCurvePrivateKey] | None:
-    """Membership and key; None before joining.
-
-    Raises:
-        FedperfError: a part of it is missing or damaged.
-    """
-    if not is_member(home.identity):
-        return None
-    return Membership.load(home.identity), load_or_create_key(home.identity)
-
-
-def _certificate(name: str, pem: bytes) -> x509.Certificate:
-    try:
-        return x509.load_pem_x509_certificate(pem)
-    except ValueError:
-        raise ConfigurationError(
-            f"{name} is damaged; restore the identity from a backup, or ask for a new invitation"
-        ) from None
-
-
-def _key_of(certificate: x509.Certificate) -> ec.EllipticCurvePublicKey:
-    key = certificate.public_key()
-    if not isinstance(key, ec.EllipticCurvePublicKey):
-        raise ConfigurationError("the certificate is not for an elliptic-curve key; join again")
-    return key
-
-
-def _validity(name: str, certificate: x509.Certificate, now: datetime) -> Statement:
-    begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
-    renew = "ask the coordinator's operator for a new invitation"
-    if now < begin:
-        return problem(f"{name} is valid from {begin:%Y-%m-%d} on", "check this machine's clock")
-    if not now < end:
-        return problem(f"{name} was valid until {end:%Y-%m-%d}", renew)
-    if end - now < EXPIRES_SOON:
-        return warning(f"{name} is valid until {end:%Y-%m-%d} only", f"{renew} before that day")
-    return ok(f"{name} is valid until {end:%Y-%m-%d}")
-
-
 SHOWN_PACKAGES = ("flwr", "torch", "duckdb")
 LITTLE_BYTES = 10**9
 LITTLE_SHARE = 0.05
@@ -466,6 +377,17 @@ def check_versions(home: Home, around: Surroundings) -> Iterator[Statement]:
     yield ok(", ".join([f"Python {python}", *shown]))
 
 
+def check_extras(home: Home, around: Surroundings) -> Iterator[Statement]:
+    """Which extras are there, and what brings those that are not."""
+    del home
+    missing = {extra: around.missing_packages(extra) for extra in around.extras()}
+    if there := [extra for extra, packages in missing.items() if not packages]:
+        yield ok(f"installed: {', '.join(there)}")
+    for extra, packages in missing.items():
+        if packages:
+            yield ok(f"{extra} is not installed ({', '.join(packages)})")
+
+
 def check_space(home: Home, around: Surroundings) -> Iterator[Statement]:
     """Whether there is room on the disk of the directory."""
     there = next(
@@ -481,6 +403,19 @@ def check_space(home: Home, around: Surroundings) -> Iterator[Statement]:
 
 _Check = Callable[[Home, Surroundings], Iterator[Statement]]
 
+
+def _identity(home: Home, around: Surroundings) -> Iterator[Statement]:
+    from fedperf_client.commands.membership_checks import check_identity  # of extra `join`
+
+    yield from check_identity(home, around)
+
+
+def _coordinator(home: Home, around: Surroundings) -> Iterator[Statement]:
+    from fedperf_client.commands.membership_checks import check_coordinator
+
+    yield from check_coordinator(home, around)
+
+
 CHECKS: Mapping[str, _Check] = {
     "directory": check_directory,
     "configuration": check_configuration,
@@ -489,11 +424,12 @@ CHECKS: Mapping[str, _Check] = {
     "drift": check_drift,
     "ledgers": check_ledgers,
     "budget": check_budget,
-    "identity": check_identity,
-    "coordinator": check_coordinator,
+    "identity": _identity,
+    "coordinator": _coordinator,
     "disk": check_space,
     "history": check_history,
     "versions": check_versions,
+    "extras": check_extras,
     "models": check_models,
 }
 
@@ -507,6 +443,11 @@ def examine(home: Home, around: Surroundings) -> tuple[Finding, ...]:
                 found.append(Finding(name, verdict, what, advice))
         except FedperfError as error:
             found.append(Finding(name, Severity.PROBLEM, str(error)))
+        except ModuleNotFoundError as error:
+            if (extra := extra_with(error.name or "")) is None:
+                raise
+            what = f"not looked at: {error.name} comes with fedperf[{extra}]"
+            found.append(Finding(name, Severity.OK, what))
         except Exception as error:  # one failed check must not hide the others
             what = f"the check itself failed ({type(error).__name__}: {error})"
             found.append(Finding(name, Severity.PROBLEM, what, "please report it"))

@@ -1,24 +1,27 @@
 """Output about a period that has not begun: its calendar, its dates and what would change them.
 
 Before an organization has joined, the default calendar stands for the coordinator's, and the output
-says so.
+says so. What plans a schedule needs the packages of a member, so it is loaded when it is asked.
 """
 
 import sys
 from dataclasses import dataclass
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 import typer
 
 from fedperf_client.home.config import Home, write_private
-from fedperf_client.release.outlook import ChangedOutlook, Outlook, alternatives, outlook
 from fedperf_client.release.policy import Policy, load_policy
-from fedperf_client.release.schedule import PlannedSchedule, plan_schedule
 from fedperf_client.text.facts import Fact, show_table, values_of
 from fedperf_shared.programs.moments import day, minute
 from fedperf_shared.releases.period import Timetable, default_timetable
 from fedperf_shared.releases.release import Schedule
 from fedperf_shared.wire.codec import decode_schedule, encode_schedule
+
+if TYPE_CHECKING:
+    from fedperf_client.release.outlook import Outlook
+    from fedperf_client.release.schedule import PlannedSchedule
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +81,10 @@ def keep_calendar(home: Home, calendar: ExpectedCalendar) -> None:
     write_private(home.calendar, encode_schedule(Schedule(calendar.timetable, ())))
 
 
-def expected_schedule(home: Home, *, at: datetime) -> tuple[Policy, PlannedSchedule]:
+def expected_schedule(home: Home, *, at: datetime) -> tuple[Policy, "PlannedSchedule"]:
     """The policy, and what it would plan if the period began now."""
+    from fedperf_client.release.schedule import plan_schedule
+
     policy = load_policy(home.policy)
     return policy, plan_schedule(policy, expected_calendar(home, at=at).timetable, at=at)
 
@@ -100,6 +105,9 @@ def outlook_facts(policy: Policy, calendar: ExpectedCalendar, *, at: datetime) -
 
 def tell_outlook(policy: Policy, calendar: ExpectedCalendar, *, at: datetime) -> None:
     """Say the same to people: the date of the first release, and what would change it."""
+    from fedperf_client.release.outlook import outlook
+    from fedperf_client.release.schedule import plan_schedule
+
     found = outlook(policy, calendar.timetable, at=at)
     if found.first_leaves_at is None or found.first_opens_at is None:
         planned = plan_schedule(policy, calendar.timetable, at=at)
@@ -121,6 +129,8 @@ def tell_outlook(policy: Policy, calendar: ExpectedCalendar, *, at: datetime) ->
 
 def _outlooks(policy: Policy, calendar: ExpectedCalendar, *, at: datetime) -> list[list[Fact]]:
     """The outlook of the policy as it is, and with each change."""
+    from fedperf_client.release.outlook import ChangedOutlook, alternatives, outlook
+
     as_it_is = ChangedOutlook("as it is", outlook(policy, calendar.timetable, at=at))
     return [
         _facts(each.change, each.outlook)
@@ -128,7 +138,7 @@ def _outlooks(policy: Policy, calendar: ExpectedCalendar, *, at: datetime) -> li
     ]
 
 
-def _facts(change: str, found: Outlook) -> list[Fact]:
+def _facts(change: str, found: "Outlook") -> list[Fact]:
     leaves_at, opens_at = found.first_leaves_at, found.first_opens_at
     leaves, leaves_on = None, "never"
     if leaves_at is not None:
