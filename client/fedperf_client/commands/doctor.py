@@ -16,7 +16,8 @@ def doctor(context: typer.Context, json: Json = False) -> None:
     Every finding is ok, a warning or a problem, with what to do. Ends with 3 where there is a
     problem. Asks nobody but the coordinator that was joined.
     """
-    from fedperf_client.commands.checks import Severity, examine, surroundings
+    from fedperf_client.commands.checks import examine
+    from fedperf_client.commands.findings import Severity, surroundings
 
     found = examine(home_of(context, must_exist=False), surroundings(now))
     if json:
