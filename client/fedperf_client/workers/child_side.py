@@ -1,0 +1,212 @@
+"""The child's side of a supervised process: its channel, its end, and what its work used.
+
+The standard library alone is imported here, so that processes that are measured stay
+small and are ready soon.
+
+The channel is the child's standard input, a socket that carries messages both ways. A child
+replaces it by an empty input at once; what it prints goes to the log that its parent gave it.
+"""
+
+import contextlib
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import IO, TypeVar
+
+T = TypeVar("T")
+
+Json = dict[str, object]
+LONGEST_REASON = 500
+_LOG_BYTES = 4096
+_KILLING_ROUNDS = 3
+"""Processes that are started while their siblings are killed are found in a later round."""
+
+
+def start_child(
+    command: Sequence[str],
+    *,
+    log: IO[bytes] | None,
+    environment: Mapping[str, str] | None = None,
+    directory: Path | None = None,
+    new_session: bool = False,
+) -> tuple["subprocess.Popen[bytes]", "Connection[bytes, bytes]"]:
+    """Start a child that uses `channel_to_parent`; return it and this end of its channel.
+
+    Args:
+        command: starts the child.
+        log: takes what the child prints; None for where this process prints.
+        environment: of the child; None for that of this process.
+        directory: where it runs; None for where this process does.
+        new_session: whether it leads a session, and so a process group, of its own.
+
+    Raises:
+        OSError: the command cannot be started.
+    """
+    here, there = Pipe()
+    with there:  # closed here, so that the end of the child is seen
+        try:
+            process = subprocess.Popen(
+                command,
+                stdin=there.fileno(),
+                stdout=log,
+                stderr=log,
+                env=environment,
+                cwd=directory,
+                start_new_session=new_session,
+            )
+        except BaseException:
+            here.close()
+            raise
+    return process, here
+
+
+def channel_to_parent() -> "Connection[bytes, bytes]":
+    """Return the channel of this process, and give it an empty standard input."""
+    channel: Connection[bytes, bytes] = Connection(os.dup(0))
+    with Path(os.devnull).open("rb") as nothing:
+        os.dup2(nothing.fileno(), 0)
+    return channel
+
+
+def die_before_parent() -> None:
+    """Make the kernel choose this process, not its parent, when the machine runs out of memory."""
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
+
+
+def receive_until_parent_ends(
+    channel: "Connection[bytes, bytes]",
+    take: Callable[[bytes], None],
+    *,
+    scratch: Path | None = None,
+) -> None:
+    """Give messages to `take`; then end this process, all below it, and the scratch directory."""
+    with contextlib.suppress(EOFError, OSError):
+        while True:
+            take(channel.recv_bytes())
+    for _ in range(_KILLING_ROUNDS):
+        for pid in descendants(os.getpid()):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+    if scratch is not None:
+        shutil.rmtree(scratch, ignore_errors=True)
+    if os.getpgrp() == os.getpid():
+        os.killpg(os.getpid(), signal.SIGKILL)
+    os._exit(0)
+
+
+def failure(error: BaseException) -> Json:
+    """The outcome that an error is."""
+    reason = f"{type(error).__name__}: {error}"[:LONGEST_REASON]
+    status = "oom" if isinstance(error, MemoryError) else "failed"
+    return {"status": status, "reason": reason.encode(errors="replace").decode()}
+
+
+def measured(
+    work: Callable[[], T],
+    besides: Callable[[], dict[str, float]],
+    *,
+    judge: Callable[[BaseException], Json] = failure,
+) -> tuple[T | None, Json, dict[str, float]]:
+    """Run `work` once; return its result, None where it raised, how it ended, and what it used.
+
+    Whatever `work` raises is an outcome, also what tries to end this process.
+
+    Args:
+        work: what is measured.
+        besides: totals of what counts besides the CPU time of this process: `used_besides`.
+        judge: makes the outcome of an error.
+
+    Returns:
+        The outcome has its status and reason, wall seconds and peak bytes. What was used is
+        the CPU seconds and the differences of `besides`.
+    """
+    _reset_peak()
+    before = besides()
+    result, outcome = None, Json(status="ok", reason="")
+    # All threads of this process, to the nanosecond; `os.times` counts in ticks of 10 ms.
+    cpu_start, start = time.process_time(), time.perf_counter()
+    try:
+        result = work()
+    except BaseException as error:
+        outcome = judge(error)
+    seconds, cpu_seconds = time.perf_counter() - start, time.process_time() - cpu_start
+    after = besides()
+    used = {name: max(0, after[name] - before[name]) for name in before}
+    used["cpu_seconds"] += cpu_seconds
+    return result, outcome | {"seconds": seconds, "peak_bytes": peak_bytes()}, used
+
+
+def used_besides() -> dict[str, float]:
+    """Totals so far: CPU of children that were waited for, switches and bytes of all."""
+    own, ended = (resource.getrusage(w) for w in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    switches = own.ru_nvcsw + own.ru_nivcsw + ended.ru_nvcsw + ended.ru_nivcsw
+    cpu_seconds = ended.ru_utime + ended.ru_stime
+    return {"cpu_seconds": cpu_seconds, "context_switches": switches} | moved_bytes(os.getpid())
+
+
+def moved_bytes(pid: int) -> dict[str, float]:
+    """Bytes read and written so far, ended children included; empty where nobody counts.
+
+    What was asked for, also where the page cache answered: that belongs to the job; what
+    the disk had to deliver belongs to the state of the machine.
+    """
+    names = {"rchar": "read_bytes", "wchar": "written_bytes"}
+    try:
+        lines = Path(f"/proc/{pid}/io").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return {}
+    fields = (line.partition(":") for line in lines)
+    return {names[name]: int(count) for name, _, count in fields if name in names}
+
+
+def peak_bytes() -> int:
+    """Peak of this process's resident memory since `measured` began, as the kernel keeps it.
+
+    0 where the kernel does not keep it.
+    """
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+    return 0
+
+
+def _reset_peak() -> None:
+    with contextlib.suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+
+
+def descendants(pid: int) -> Iterator[int]:
+    """All processes below `pid` now."""
+    parents: dict[int, list[int]] = {}
+    for entry in Path("/proc").iterdir() if Path("/proc").is_dir() else ():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError, IndexError, ValueError):
+                # The name in parentheses may hold anything, a parenthesis too.
+                fields = (entry / "stat").read_text(errors="replace").rpartition(")")[2].split()
+                parents.setdefault(int(fields[1]), []).append(int(entry.name))
+    waiting = list(parents.get(pid, ()))
+    while waiting:
+        found = waiting.pop()
+        yield found
+        waiting += parents.get(found, ())
+
+
+def how_ended(code: int) -> str:
+    """An exit code in words; negative for a signal."""
+    return f"ended by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+
+
+def last_words(log: IO[bytes]) -> str:
+    """The end of what was printed to a log."""
+    log.seek(0, os.SEEK_END)
+    log.seek(max(0, log.tell() - _LOG_BYTES))
+    return " ".join(log.read().decode(errors="replace").split())[-LONGEST_REASON:]
