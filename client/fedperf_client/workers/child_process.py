@@ -6,6 +6,7 @@ some of them abort.
 """
 
 import contextlib
+import math
 import os
 import signal
 import subprocess
@@ -51,6 +52,7 @@ class ChildProcess(Closing):
     """A child process that answers messages (see `child_side`); use it as a context manager.
 
     Attributes:
+        pid: its number.
         tree: the child and its descendants, sampled while an answer is awaited.
     """
 
@@ -59,45 +61,36 @@ class ChildProcess(Closing):
         command: Sequence[str],
         *,
         log: IO[bytes] | None = None,
-        environment: Mapping[str, str] | None = None,
-        directory: Path | None = None,
         ticks_seconds: tuple[float, float] | None = None,
         children_every: int = 1,
         counts_root: bool = True,
         grace_seconds: float = 0.0,
+        env: Mapping[str, str] | None = None,
+        cwd: Path | None = None,
     ) -> None:
-        """Start the child in a session of its own.
+        """Start the child in a session of its own; OSError where it cannot be started.
 
         Args:
             command: starts the child.
             log: readable, takes what the child prints; None for where this process prints.
-            environment: of the child; None for that of this process.
-            directory: where it runs; None for where this process does.
             ticks_seconds: between two samples, in the first second of waiting and later;
                 None to wait without sampling.
             children_every: samples from one look for new descendants to the next.
             counts_root: whether the memory of the child itself counts.
             grace_seconds: how long the child may take to end by itself when it is closed.
-
-        Raises:
-            OSError: the command cannot be started.
+            env: as in `subprocess.Popen`.
+            cwd: as in `subprocess.Popen`.
         """
         self._process, self._channel = start_child(
-            command, log=log, environment=environment, directory=directory, new_session=True
+            command, log, env=env, cwd=cwd, start_new_session=True
         )
         self._log = log
         self._ticks_seconds = ticks_seconds
         self._grace_seconds = grace_seconds
         self._kernel_kills = _kernel_kills()
         self._is_killed = False
-        self.tree = ProcessTree(
-            self._process.pid, children_every=children_every, counts_root=counts_root
-        )
-
-    @property
-    def pid(self) -> int:
-        """Its number."""
-        return self._process.pid
+        self.pid = self._process.pid
+        self.tree = ProcessTree(self.pid, children_every=children_every, counts_root=counts_root)
 
     def is_alive(self) -> bool:
         """Whether it has not ended."""
@@ -129,10 +122,12 @@ class ChildProcess(Closing):
             ChildFailedError: the child ended, or passed a limit. It is not killed.
         """
         start = time.monotonic()
-        elapsed = 0.0
+        left = math.inf if seconds is None else seconds
+        first, later = self._ticks_seconds or (math.inf, math.inf)
+        tick = first
         while True:
-            left = None if seconds is None else max(0.0, seconds - elapsed)
-            is_answered = self._channel.poll(self._tick(elapsed, left))
+            wait = min(tick, max(0.0, left))
+            is_answered = self._channel.poll(None if wait == math.inf else wait)
             if self._ticks_seconds is not None:
                 resident = self.tree.sample()
                 if memory_bytes is not None and resident > memory_bytes:
@@ -144,7 +139,9 @@ class ChildProcess(Closing):
                     raise self._lost(memory_bytes) from error
             on_tick()
             elapsed = time.monotonic() - start
-            if seconds is not None and elapsed >= seconds:
+            tick = first if elapsed < _FIRST_SECONDS else later
+            left = math.inf if seconds is None else seconds - elapsed
+            if not left > 0:
                 raise ChildFailedError("timeout", f"stopped after {seconds:g} s")
 
     def meaning_of_kill(self, memory_bytes: float | None) -> tuple[str, str]:
@@ -172,13 +169,6 @@ class ChildProcess(Closing):
                 self._process.wait(self._grace_seconds)
         self.kill()
         self._channel.close()
-
-    def _tick(self, elapsed: float, left: float | None) -> float | None:
-        if self._ticks_seconds is None:
-            return left
-        first, later = self._ticks_seconds
-        tick = first if elapsed < _FIRST_SECONDS else later
-        return tick if left is None else min(tick, left)
 
     def _lost(self, memory_bytes: float | None) -> ChildFailedError:
         """The child ended without an answer."""

@@ -18,11 +18,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import IO, TypeVar
+from typing import IO, Any, TypeVar
 
 T = TypeVar("T")
 
-Json = dict[str, object]
+Json = dict[str, Any]
 LONGEST_REASON = 500
 _LOG_BYTES = 4096
 _KILLING_ROUNDS = 3
@@ -31,39 +31,28 @@ _KILLING_ROUNDS = 3
 
 def start_child(
     command: Sequence[str],
-    *,
     log: IO[bytes] | None,
-    environment: Mapping[str, str] | None = None,
-    directory: Path | None = None,
-    new_session: bool = False,
+    *,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+    start_new_session: bool = False,
 ) -> tuple["subprocess.Popen[bytes]", "Connection[bytes, bytes]"]:
     """Start a child that uses `channel_to_parent`; return it and this end of its channel.
 
-    Args:
-        command: starts the child.
-        log: takes what the child prints; None for where this process prints.
-        environment: of the child; None for that of this process.
-        directory: where it runs; None for where this process does.
-        new_session: whether it leads a session, and so a process group, of its own.
-
-    Raises:
-        OSError: the command cannot be started.
+    What it prints goes to `log`, None for where this process prints; the rest is as in
+    `subprocess.Popen`. OSError where the command cannot be started.
     """
     here, there = Pipe()
     with there:  # closed here, so that the end of the child is seen
-        try:
-            process = subprocess.Popen(
-                command,
-                stdin=there.fileno(),
-                stdout=log,
-                stderr=log,
-                env=environment,
-                cwd=directory,
-                start_new_session=new_session,
-            )
-        except BaseException:
-            here.close()
-            raise
+        process = subprocess.Popen(
+            command,
+            stdin=there.fileno(),
+            stdout=log,
+            stderr=log,
+            env=env,
+            cwd=cwd,
+            start_new_session=start_new_session,
+        )
     return process, here
 
 
@@ -85,7 +74,7 @@ def receive_until_parent_ends(
     channel: "Connection[bytes, bytes]",
     take: Callable[[bytes], None],
     *,
-    scratch: Path | None = None,
+    scratch: str | None = None,
 ) -> None:
     """Give messages to `take`; then end this process, all below it, and the scratch directory."""
     with contextlib.suppress(EOFError, OSError):

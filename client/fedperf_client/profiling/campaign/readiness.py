@@ -79,7 +79,7 @@ def _function_problem(campaign: Campaign, component: Component) -> str:
     with (
         tempfile.TemporaryFile() as log,
         ChildProcess(
-            CALLABLE_COMMAND, log=log, directory=campaign.directory, grace_seconds=_GRACE_SECONDS
+            CALLABLE_COMMAND, log=log, cwd=campaign.directory, grace_seconds=_GRACE_SECONDS
         ) as child,
     ):
         try:  # it gets no second message, so that it ends before the call

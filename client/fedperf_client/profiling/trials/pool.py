@@ -23,7 +23,6 @@ import time
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import orjson
@@ -31,6 +30,7 @@ import orjson
 from fedperf_client.profiling.trials.machine import HostWatch
 from fedperf_client.profiling.trials.trial import SegmentSeconds, Trial, TrialLimits, TrialRequest
 from fedperf_client.workers.child_process import ChildFailedError, ChildProcess
+from fedperf_client.workers.child_side import Json
 from fedperf_shared.errors import FedperfError
 from fedperf_shared.execution import ExecutionStatus, InvalidExecutionError, Measurement
 from fedperf_shared.programs.resources import Closing
@@ -75,27 +75,6 @@ class WorkerKey(NamedTuple):
 
 class UncountableProgramError(FedperfError):
     """The rows of a program could not be counted, so no plan can be made of it."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Answer:
-    """What came of one request.
-
-    Attributes:
-        status: how it ended.
-        reply: what the child answered, empty where it did not.
-        seconds: wall time as the parent saw it.
-        peak_bytes: largest sample of the process tree's resident memory.
-        cpu_seconds: CPU time of the tree, only where the child did not answer.
-        reason: why it did not end well.
-    """
-
-    status: ExecutionStatus
-    reply: Mapping[str, object]
-    seconds: float
-    peak_bytes: int
-    cpu_seconds: float = 0.0
-    reason: str = ""
 
 
 class WorkerPool(Closing):
@@ -147,15 +126,20 @@ class WorkerPool(Closing):
     def run(self, request: TrialRequest, limits: TrialLimits) -> Trial:
         """One measured run; how it ended is data, it never raises for the trial's sake."""
         key = WorkerKey(frozenset(request.platforms), request.threads, request.memory_bytes)
-        message = {
-            "task": "run",
-            "program": request.program.decode(),
-            "platforms": [int(platform) for platform in request.platforms],
-            "data_directory": str(request.data_directory),
-        }
-        ended = self._ask(key, message, limits.within(request.memory_bytes))
-        busy = self._host.busy_cores_since_begin()
-        return _to_trial(request, ended, busy)
+        platforms = [int(platform) for platform in request.platforms]
+        reply = self._ask(
+            key, _message("run", request, platforms), limits.within(request.memory_bytes)
+        )
+        status = _STATUSES[reply["status"]]
+        segments = reply.get("segments", ()) if status is ExecutionStatus.OK else ()
+        return Trial(
+            platforms=request.platforms,
+            status=status,
+            measurement=_measurement(reply),
+            segments=tuple(SegmentSeconds(Platform(number), each) for number, each in segments),
+            host_busy_cores=self._host.busy_cores_since_begin(),
+            reason=reply["reason"],
+        )
 
     def count(self, request: TrialRequest, limits: TrialLimits) -> Mapping[str, object]:
         """The worker's answer to "count the rows of this program", in a child of its own.
@@ -163,25 +147,22 @@ class WorkerPool(Closing):
         Raises:
             UncountableProgramError: counting failed, or passed the limits.
         """
-        message = {
-            "task": "count",
-            "program": request.program.decode(),
-            "data_directory": str(request.data_directory),
-        }
-        ended = self._ask(WorkerKey(frozenset(), request.threads), message, limits)
-        if ended.status is not ExecutionStatus.OK:
+        key = WorkerKey(frozenset(), request.threads)
+        reply = self._ask(key, _message("count", request), limits)
+        if reply["status"] != "ok":
+            status = _STATUSES[reply["status"]].name.lower()
             raise UncountableProgramError(
-                f"the rows of a program could not be counted "
-                f"({ended.status.name.lower()}): {ended.reason}"
+                f"the rows of a program could not be counted ({status}): {reply['reason']}"
             )
-        return ended.reply
+        return reply
 
-    def _ask(self, key: WorkerKey, message: Mapping[str, object], limits: TrialLimits) -> _Answer:
+    def _ask(self, key: WorkerKey, message: bytes, limits: TrialLimits) -> Json:
         try:
             worker = self._worker(key)
         except ChildFailedError as lost:
             self._host.begin()
-            return _Answer(ExecutionStatus.FAILED, {}, 0.0, 0, reason=lost.reason)
+            nothing = {"seconds": 0.0, "peak_bytes": 0, "used": {}}
+            return nothing | {"status": lost.status, "reason": lost.reason}
         self._host.begin()
         return worker.ask(message, limits)
 
@@ -218,38 +199,31 @@ class _Worker(Closing):
         """Start it; `ChildFailedError` where it does not get ready."""
         self._trials = 0
         self._kept_bytes = 0
-        self._held = contextlib.ExitStack()
-        options = [
-            *("--platforms", ",".join(sorted(platform.name for platform in key.platforms))),
-            *("--threads", str(key.threads)),
-            *("--cores", ",".join(str(core) for core in cores)),
-            *(() if key.memory_bytes is None else ("--memory", str(key.memory_bytes))),
-        ]
         with contextlib.ExitStack() as held:
             self.scratch = held.enter_context(
                 tempfile.TemporaryDirectory(prefix="fedperf-trials-", ignore_cleanup_errors=True)
             )
+            log = held.enter_context(tempfile.TemporaryFile())
+            threads = dict.fromkeys(THREAD_VARIABLES, str(key.threads))
             try:
                 self.child = ChildProcess(
-                    [*command, *options, "--scratch", self.scratch],
-                    log=held.enter_context(tempfile.TemporaryFile()),
-                    environment=os.environ
-                    | dict.fromkeys(THREAD_VARIABLES, str(key.threads))
-                    | {"TMPDIR": self.scratch},
+                    command,
+                    log=log,
+                    env=os.environ | threads | {"TMPDIR": self.scratch},
                     ticks_seconds=(_TICK_SECONDS, _TICK_SECONDS),
                     children_every=_CHILDREN_EVERY_TICKS,
                 )
-            except OSError as error:
-                raise ChildFailedError(
-                    "failed", f"a child process could not be started: {error}"
-                ) from error
-            held.enter_context(self.child)
-            try:
+                held.enter_context(self.child)
+                names = sorted(platform.name for platform in key.platforms)
+                settings = key._asdict() | {"platforms": names, "cores": cores}
+                self.child.send(orjson.dumps(settings | {"scratch": self.scratch}))
                 self.child.receive(_START_SECONDS)
-            except ChildFailedError as error:
-                raise ChildFailedError(
-                    "failed", f"a child process did not get ready: {error.reason}"
-                ) from error
+            except OSError as error:
+                reason = f"a child process could not be started: {error}"
+                raise ChildFailedError("failed", reason) from error
+            except ChildFailedError as lost:
+                reason = f"a child process did not get ready: {lost.reason}"
+                raise ChildFailedError("failed", reason) from lost
             self._held = held.pop_all()
         self._first_bytes = self.child.tree.resident_bytes()
 
@@ -261,66 +235,55 @@ class _Worker(Closing):
             and self._kept_bytes <= self._first_bytes + _KEPT_BYTES
         )
 
-    def ask(self, message: Mapping[str, object], limits: TrialLimits) -> _Answer:
-        """Send a request and watch the child until it answers or has to be killed."""
+    def ask(self, message: bytes, limits: TrialLimits) -> Json:
+        """Send a request and watch the child until it answers or has to be killed.
+
+        Returns:
+            The reply; where the child measured nothing, wall and CPU seconds as seen from here.
+            The peak is the larger one of the child's and that of the samples.
+        """
         self._trials += 1
         tree = self.child.tree
         tree.peak_bytes = 0
         cpu_before = tree.cpu_seconds()
         start = time.monotonic()
-        reply: dict[str, object] = {}
         try:
-            self.child.send(orjson.dumps(message))
-            reply = orjson.loads(
+            self.child.send(message)
+            reply: Json = {"reason": ""} | orjson.loads(
                 self.child.receive(limits.timeout_seconds, memory_bytes=limits.memory_bytes)
             )
-            status, reason = _STATUSES[str(reply["status"])], str(reply.get("reason", ""))
-            self._kept_bytes = int(str(reply["resident_bytes"]))
+            self._kept_bytes = reply["resident_bytes"]
         except ChildFailedError as lost:
-            status, reason = _STATUSES[lost.status], lost.reason
+            reply = {"status": lost.status, "reason": lost.reason}
         except (LookupError, TypeError, ValueError) as garbled:
-            status, reason = ExecutionStatus.FAILED, f"its answer is garbled: {garbled}"
-        seconds = time.monotonic() - start
-        cpu_seconds = tree.cpu_seconds() - cpu_before
-        if status is not ExecutionStatus.OK:
+            reply = {"status": "failed", "reason": f"its answer is garbled: {garbled}"}
+        seen = {
+            "seconds": time.monotonic() - start,
+            "used": {"cpu_seconds": tree.cpu_seconds() - cpu_before},
+        }
+        if reply["status"] != "ok":
             self.close()
-        return _Answer(status, reply, seconds, tree.peak_bytes, cpu_seconds, reason)
+        peak = max(reply.get("peak_bytes", 0), tree.peak_bytes)
+        return seen | reply | {"peak_bytes": peak}
 
     def close(self) -> None:
         """End the child and everything that it started."""
         self._held.close()
 
 
-def _to_trial(request: TrialRequest, ended: _Answer, busy_cores: float) -> Trial:
-    return Trial(
-        platforms=request.platforms,
-        status=ended.status,
-        measurement=_measurement(ended),
-        segments=_segments(ended),
-        host_busy_cores=busy_cores,
-        reason=ended.reason,
+def _message(task: str, request: TrialRequest, platforms: Sequence[int] = ()) -> bytes:
+    return orjson.dumps(
+        {
+            "task": task,
+            "program": request.program.decode(),
+            "platforms": platforms,
+            "data_directory": str(request.data_directory),
+        }
     )
 
 
-def _measurement(ended: _Answer) -> Measurement | None:
-    reply = ended.reply
+def _measurement(reply: Json) -> Measurement | None:
     try:
-        used = reply.get("used")
-        if not isinstance(used, dict):
-            return Measurement(ended.seconds, ended.cpu_seconds, ended.peak_bytes)
-        return Measurement(
-            runtime_seconds=float(str(reply["seconds"])),
-            cpu_seconds=used["cpu_seconds"],
-            peak_memory_bytes=max(int(str(reply["peak_bytes"])), ended.peak_bytes),
-            read_bytes=used["read_bytes"],
-            written_bytes=used["written_bytes"],
-        )
+        return Measurement(reply["seconds"], peak_memory_bytes=reply["peak_bytes"], **reply["used"])
     except InvalidExecutionError:
         return None
-
-
-def _segments(ended: _Answer) -> tuple[SegmentSeconds, ...]:
-    found = ended.reply.get("segments", ())
-    if ended.status is not ExecutionStatus.OK or not isinstance(found, list):
-        return ()
-    return tuple(SegmentSeconds(Platform(platform), float(seconds)) for platform, seconds in found)

@@ -8,7 +8,6 @@ The clock runs around the work alone: parsing the program before it and cleaning
 after it are not measured.
 """
 
-import argparse
 import contextlib
 import ctypes
 import gc
@@ -19,7 +18,6 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 import orjson
 import psutil
@@ -54,57 +52,38 @@ class EngineTimes:
 _OUT_OF_MEMORY_ERRORS = frozenset({"OutOfMemoryException", "ArrowMemoryError"})
 
 
-class Engines(Protocol):
-    """What a worker runs; the real one is `EnginesOfPlatforms`, tests have their own."""
+@dataclass(frozen=True, slots=True)
+class _Settings:
+    """What the pool starts this process for; see `pool.WorkerKey`."""
 
-    def warm_up(
-        self, platforms: Sequence[Platform], threads: int, memory_bytes: int | None
-    ) -> None:
-        """Import the engines and let each do something small."""
-        ...
-
-    def load(
-        self,
-        program: bytes,
-        platforms: Sequence[Platform],
-        data_directory: Path,
-        threads: int,
-        memory_bytes: int | None,
-    ) -> Callable[[], EngineTimes]:
-        """What is to be measured: the program, ready to run."""
-        ...
-
-    def count(self, program: bytes, data_directory: Path) -> dict[str, object]:
-        """Statistics of every step and of the sources, as JSON."""
-        ...
+    platforms: Sequence[str]
+    threads: int
+    memory_bytes: int | None
+    cores: Sequence[int]
+    scratch: str
 
 
-def serve(engines: Engines, arguments: Sequence[str]) -> None:
-    """Answer requests until the parent closes the pipe.
-
-    Args:
-        engines: what runs the programs.
-        arguments: `--platforms`, `--threads`, `--cores`, `--memory`, `--scratch` as the
-            pool writes them.
-    """
-    options = _parse(arguments)
+def serve(engines: "EnginesOfPlatforms") -> None:
+    """Get ready as the first message says, then answer requests until the parent is gone."""
     channel = channel_to_parent()
-    if options.cores:
-        os.sched_setaffinity(0, options.cores)
+    settings = _Settings(**orjson.loads(channel.recv_bytes()))
+    if settings.cores:
+        os.sched_setaffinity(0, settings.cores)
     die_before_parent()
     requests: queue.SimpleQueue[bytes] = queue.SimpleQueue()
     threading.Thread(
         target=receive_until_parent_ends,
         args=(channel, requests.put),
-        kwargs={"scratch": options.scratch},
+        kwargs={"scratch": settings.scratch},
         daemon=True,
     ).start()
-    engines.warm_up(options.platforms, options.threads, options.memory_bytes)
+    platforms = [Platform[name] for name in settings.platforms]
+    engines.warm_up(platforms, settings.threads, settings.memory_bytes)
     gc.collect()
     gc.freeze()  # imported modules are not garbage: later collections take no time
     channel.send_bytes(orjson.dumps({"ready": True}))
     while True:
-        reply = _answer(engines, requests.get(), options)
+        reply = _answer(engines, requests.get(), settings)
         _clean()
         resident = psutil.Process().memory_info().rss
         channel.send_bytes(orjson.dumps(reply | {"resident_bytes": resident}))
@@ -114,7 +93,7 @@ class EnginesOfPlatforms:
     """Runs programs with the engines of `fedperf_client.platforms`."""
 
     def warm_up(
-        self, platforms: Sequence[Platform], threads: int, memory_bytes: int | None = None
+        self, platforms: Sequence[Platform], threads: int, memory_bytes: int | None
     ) -> None:
         """Import the engines and let each do something small."""
         from fedperf_client.profiling.trials.warmup import warm_up
@@ -127,7 +106,7 @@ class EnginesOfPlatforms:
         platforms: Sequence[Platform],
         data_directory: Path,
         threads: int,
-        memory_bytes: int | None = None,
+        memory_bytes: int | None,
     ) -> Callable[[], EngineTimes]:
         """The program, ready to run; reading its data is part of the run."""
         from fedperf_client.platforms.executor import run_plan
@@ -168,33 +147,7 @@ class EnginesOfPlatforms:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class _Options:
-    platforms: tuple[Platform, ...]
-    threads: int
-    cores: tuple[int, ...]
-    memory_bytes: int | None
-    scratch: Path | None
-
-
-def _parse(arguments: Sequence[str]) -> _Options:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--platforms", required=True)
-    parser.add_argument("--threads", type=int, required=True)
-    parser.add_argument("--cores", default="")
-    parser.add_argument("--memory", type=int)
-    parser.add_argument("--scratch", type=Path)
-    found = parser.parse_args(arguments)
-    return _Options(
-        platforms=tuple(Platform[name] for name in found.platforms.split(",") if name),
-        threads=found.threads,
-        cores=tuple(int(core) for core in found.cores.split(",") if core),
-        memory_bytes=found.memory,
-        scratch=found.scratch,
-    )
-
-
-def _answer(engines: Engines, line: bytes, options: _Options) -> Json:
+def _answer(engines: EnginesOfPlatforms, line: bytes, settings: _Settings) -> Json:
     try:
         request = orjson.loads(line)
         program = request["program"].encode()
@@ -202,7 +155,7 @@ def _answer(engines: Engines, line: bytes, options: _Options) -> Json:
         if request["task"] == "count":
             return {"status": "ok", **engines.count(program, directory)}
         platforms = [Platform(number) for number in request["platforms"]]
-        work = engines.load(program, platforms, directory, options.threads, options.memory_bytes)
+        work = engines.load(program, platforms, directory, settings.threads, settings.memory_bytes)
         return _measure(work)
     except Exception as error:
         return _failure(error)
@@ -225,6 +178,7 @@ def _measure(work: Callable[[], EngineTimes]) -> Json:
 def _used_besides() -> dict[str, float]:
     """As `used_besides`, with the children that live."""
     used = {"read_bytes": 0, "written_bytes": 0} | used_besides()
+    del used["context_switches"]
     for child in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.Error):
             times = child.cpu_times()
@@ -245,4 +199,4 @@ def _clean() -> None:
 
 
 if __name__ == "__main__":
-    serve(EnginesOfPlatforms(), sys.argv[1:])
+    serve(EnginesOfPlatforms())

@@ -77,8 +77,8 @@ class Command(Runnable):
     """A command, started by this process."""
 
     def __init__(self, message: Json, directory: Path, log: Path) -> None:
-        self._arguments = strings(message["command"])
-        self._environment = os.environ | dict(mapping(message.get("environment", {})))
+        self._arguments = message["command"]
+        self._environment = os.environ | message.get("environment", {})
         self._directory = directory
         self._log = log
 
@@ -89,7 +89,7 @@ class Command(Runnable):
                 process = subprocess.Popen(
                     self._arguments,
                     cwd=self._directory,
-                    env={name: str(value) for name, value in self._environment.items()},
+                    env=self._environment,
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
@@ -109,9 +109,7 @@ class Function(Runnable):
         """Import its module; ValueError where that fails."""
         self._log = log
         with log.open("ab") as output:
-            self._process, self._channel = start_child(
-                CALLABLE_COMMAND, log=output, directory=directory
-            )
+            self._process, self._channel = start_child(CALLABLE_COMMAND, output, cwd=directory)
         self._send(message | {"directory": str(directory)})
 
     def wait(self) -> None:
@@ -132,7 +130,7 @@ class Function(Runnable):
         if not reply:
             return judged(code or 1, said_in(self._log), usage, moment=moment)
         status, reason = str(reply["status"]), str(reply["reason"])
-        return ComponentEnd(status, reason, mapping(reply["usage"]), moment=moment)
+        return ComponentEnd(status, reason, reply["usage"], moment=moment)
 
     def _send(self, message: Json) -> None:
         with contextlib.suppress(OSError):  # it has ended, and its answer says so
@@ -144,7 +142,7 @@ class Function(Runnable):
             if has_ended(self._process.pid) and not self._channel.poll():
                 return {}
         try:
-            return mapping(json.loads(self._channel.recv_bytes()))
+            return dict(json.loads(self._channel.recv_bytes()))
         except (EOFError, OSError):
             return {}
 
@@ -156,7 +154,7 @@ class Request(Runnable):
         """Import what sends it; ValueError where its body or its token is missing."""
         from fedperf_client.profiling.campaign.trials.http_call import HttpCall
 
-        self._call = HttpCall.prepare(mapping(message["http"]), directory, seconds=seconds)
+        self._call = HttpCall.prepare(message["http"], directory, seconds=seconds)
 
     def run(self) -> ComponentEnd:
         """Send it and wait for the answer."""
@@ -179,12 +177,12 @@ def serve() -> None:
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)
     die_before_parent()
-    request = mapping(json.loads(channel.recv_bytes()))
+    request = json.loads(channel.recv_bytes())
     threading.Thread(
         target=receive_until_parent_ends, args=(channel, lambda _: None), daemon=True
     ).start()
     start = time.perf_counter()
-    components = [mapping(each) for each in _items(request["components"])]
+    components = request["components"]
     try:
         ready = _prepared(components, request)
     except (OSError, ValueError) as error:
@@ -192,7 +190,7 @@ def serve() -> None:
         end_descendants()
         return
     reply({"ready": True, "startup_seconds": time.perf_counter() - start})
-    outcome = run_components(ready, {str(c["name"]): strings(c["after"]) for c in components})
+    outcome = run_components(ready, {c["name"]: c["after"] for c in components})
     left = end_descendants()
     reply(outcome | {"left": left, "usage_is_seen": all("http" not in c for c in components)})
 
@@ -224,7 +222,11 @@ def run_components(ready: dict[str, Runnable], after: dict[str, list[str]]) -> J
             order.done(name)
         else:
             failure = {"status": outcome.status, "reason": f"{name}: {outcome.reason}"}
-    wall = (time.perf_counter_ns() - zero) / 1e9 if failure else _wall(spans)
+    if failure:
+        wall = (time.perf_counter_ns() - zero) / 1e9
+    else:
+        starts = [span["start_seconds"] for span in spans]
+        wall = max(span["end_seconds"] for span in spans) - min(starts)
     return {"status": "ok", "reason": "", "wall_seconds": wall, "spans": spans} | failure
 
 
@@ -290,21 +292,9 @@ def end_descendants() -> Json:
     return {"cpu_seconds": cpu_seconds, **moved}
 
 
-def mapping(value: object) -> Json:
-    """`value` where it is a JSON object."""
-    if not isinstance(value, dict):
-        raise TypeError(f"not an object: {value!r}")
-    return value
-
-
-def strings(value: object) -> list[str]:
-    """`value` where it is a JSON array, as texts."""
-    return [str(each) for each in _items(value)]
-
-
 def _prepared(components: Sequence[Json], request: Json) -> dict[str, Runnable]:
-    directory, logs = Path(str(request["directory"])), Path(str(request["logs"]))
-    seconds = float(str(request["timeout_seconds"]))
+    directory, logs = Path(request["directory"]), Path(request["logs"])
+    seconds = request["timeout_seconds"]
     makers: dict[str, Callable[[Json, Path], Runnable]] = {
         "command": lambda each, log: Command(each, directory, log),
         "callable": lambda each, log: Function(each, directory, log),
@@ -313,8 +303,8 @@ def _prepared(components: Sequence[Json], request: Json) -> dict[str, Runnable]:
     ready: dict[str, Runnable] = {}
     for each in components:
         make = next(maker for kind, maker in makers.items() if kind in each)
-        with _named(str(each["name"])):
-            ready[str(each["name"])] = make(each, logs / f"{each['name']}.log")
+        with _named(each["name"]):
+            ready[each["name"]] = make(each, logs / f"{each['name']}.log")
     for name, each_ready in ready.items():  # after all of them began to import
         if isinstance(each_ready, Function):
             with _named(name):
@@ -329,17 +319,6 @@ def _named(component: str) -> Iterator[None]:
         yield
     except (OSError, ValueError) as error:
         raise ValueError(f"{component}: {error}") from error
-
-
-def _wall(spans: Sequence[Json]) -> float:
-    starts = [float(str(each["start_seconds"])) for each in spans]
-    return max(float(str(each["end_seconds"])) for each in spans) - min(starts)
-
-
-def _items(value: object) -> list[object]:
-    if not isinstance(value, list):
-        raise TypeError(f"not an array: {value!r}")
-    return value
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 import orjson
@@ -126,7 +126,7 @@ class TrialRunner:
                 ChildProcess(
                     TRIAL_COMMAND,
                     log=log,
-                    environment=os.environ | {TOKEN_VARIABLE: token},
+                    env=os.environ | {TOKEN_VARIABLE: token},
                     ticks_seconds=(TICK_SECONDS, _LATER_TICK_SECONDS),
                     counts_root=False,
                     grace_seconds=_GRACE_SECONDS,
@@ -159,7 +159,7 @@ class TrialRunner:
             ready = receive(_START_SECONDS)
             if "ready" not in ready:
                 return TrialOutcome(TrialStatus.FAILED, str(ready.get("reason", "")))
-            startup = _number(ready["startup_seconds"]) or 0.0
+            startup = ready["startup_seconds"]
             child.tree.peak_bytes = 0
             began, cpu_before = time.monotonic(), child.tree.cpu_seconds()
             reply = receive(limits.timeout_seconds)
@@ -176,18 +176,17 @@ class TrialRunner:
             used = ResourceUse(child.tree.cpu_seconds() - cpu_before, peak)
             seconds = time.monotonic() - began
             return TrialOutcome(TrialStatus(lost.status), lost.reason, seconds, startup, used)
-        status, reason = str(reply.get("status")), str(reply.get("reason", ""))
+        status, reason = reply["status"], reply["reason"]
         if status == "killed":
             status, why = child.meaning_of_kill(limits.memory_bytes)
             reason = f"{reason} ({why})"
-        spans = [each for each in _list(reply.get("spans")) if isinstance(each, dict)]
         return TrialOutcome(
             status=TrialStatus(status),
             reason=reason[:LONGEST_REASON],
-            wall_seconds=_number(reply.get("wall_seconds")),
+            wall_seconds=reply.get("wall_seconds"),
             startup_seconds=startup,
-            resources=_resources(reply, spans, child.tree.peak_bytes),
-            spans=tuple(_span(each) for each in spans),
+            resources=_resources(reply, child.tree.peak_bytes),
+            spans=tuple(_span(each) for each in reply["spans"]),
         )
 
 
@@ -229,51 +228,34 @@ def _kernel_kills() -> int:
     return 0
 
 
-def _resources(reply: Json, spans: Sequence[Json], sampled_peak: int) -> ResourceUse:
+def _resources(reply: Json, sampled_peak: int) -> ResourceUse:
     """What the whole trial used; nothing where a part of it ran elsewhere."""
-    left = reply.get("left")
-    if not reply.get("usage_is_seen") or not isinstance(left, dict):
+    spans = reply["spans"]
+    if not reply.get("usage_is_seen"):
         return ResourceUse()
-    peaks = [_whole(each.get("peak_bytes")) or 0 for each in spans]
-    exact = [p for p, each in zip(peaks, spans, strict=True) if each.get("peak_is_exact")]
+    exact = [each["peak_bytes"] for each in spans if each.get("peak_is_exact")]
     total = {
-        name: sum(_number(each.get(name)) or 0.0 for each in (*spans, left))
+        name: sum(each.get(name, 0) for each in (*spans, reply["left"]))
         for name in ("cpu_seconds", "read_bytes", "written_bytes", "context_switches")
     }
     moved = all("read_bytes" in each for each in spans)
     return ResourceUse(
-        cpu_seconds=total["cpu_seconds"],
-        peak_bytes=max([sampled_peak, *exact]) or max(peaks, default=0) or None,
-        read_bytes=int(total["read_bytes"]) if moved else None,
-        written_bytes=int(total["written_bytes"]) if moved else None,
-        context_switches=int(total["context_switches"]),
+        cpu_seconds=float(total["cpu_seconds"]),
+        peak_bytes=max([sampled_peak, *exact])
+        or max((each.get("peak_bytes", 0) for each in spans), default=0)
+        or None,
+        read_bytes=total["read_bytes"] if moved else None,
+        written_bytes=total["written_bytes"] if moved else None,
+        context_switches=total["context_switches"],
     )
 
 
-def _span(each: Mapping[str, object]) -> ComponentSpan:
+def _span(each: Json) -> ComponentSpan:
     return ComponentSpan(
-        component=str(each["component"]),
-        start_seconds=_number(each["start_seconds"]) or 0.0,
-        end_seconds=_number(each["end_seconds"]) or 0.0,
-        resources=ResourceUse(
-            _number(each.get("cpu_seconds")),
-            _whole(each.get("peak_bytes")),
-            _whole(each.get("read_bytes")),
-            _whole(each.get("written_bytes")),
-            _whole(each.get("context_switches")),
-        ),
-        queue_seconds=_number(each.get("queue_seconds")),
-        compute_seconds=_number(each.get("compute_seconds")),
+        component=each["component"],
+        start_seconds=each["start_seconds"],
+        end_seconds=each["end_seconds"],
+        resources=ResourceUse(**{name.name: each.get(name.name) for name in fields(ResourceUse)}),
+        queue_seconds=each.get("queue_seconds"),
+        compute_seconds=each.get("compute_seconds"),
     )
-
-
-def _number(value: object) -> float | None:
-    return float(value) if isinstance(value, int | float) else None
-
-
-def _whole(value: object) -> int | None:
-    return int(value) if isinstance(value, int | float) else None
-
-
-def _list(value: object) -> list[object]:
-    return value if isinstance(value, list) else []

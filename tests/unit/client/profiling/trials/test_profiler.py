@@ -127,7 +127,7 @@ def test_a_child_imports_only_the_engines_it_was_started_for(
     code = (
         "import sys, fedperf_client.profiling.trials.worker as w; "
         "from fedperf_shared.workflow.vocabulary "
-        f"import Platform; w.EnginesOfPlatforms().warm_up([Platform({int(platform)})], 1); "
+        f"import Platform; w.EnginesOfPlatforms().warm_up([Platform({int(platform)})], 1, None); "
         "print(' '.join(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
