@@ -9,10 +9,12 @@ replaces it by an empty input at once; what it prints goes to the log that its p
 
 import contextlib
 import os
+import queue
 import resource
 import shutil
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from multiprocessing import Pipe
@@ -70,25 +72,31 @@ def die_before_parent() -> None:
         Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
 
 
-def receive_until_parent_ends(
-    channel: "Connection[bytes, bytes]",
-    take: Callable[[bytes], None],
-    *,
-    scratch: str | None = None,
-) -> None:
-    """Give messages to `take`; then end this process, all below it, and the scratch directory."""
-    with contextlib.suppress(EOFError, OSError):
-        while True:
-            take(channel.recv_bytes())
-    for _ in range(_KILLING_ROUNDS):
-        for pid in descendants(os.getpid()):
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGKILL)
-    if scratch is not None:
-        shutil.rmtree(scratch, ignore_errors=True)
-    if os.getpgrp() == os.getpid():
-        os.killpg(os.getpid(), signal.SIGKILL)
-    os._exit(0)
+def requests_of_parent(
+    channel: "Connection[bytes, bytes]", scratch: str | None = None
+) -> "queue.SimpleQueue[bytes]":
+    """Return a queue of the parent's messages, filled by a thread.
+
+    When the parent is gone, the thread ends this process, all below it, and `scratch`.
+    """
+    requests: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+
+    def receive() -> None:
+        with contextlib.suppress(EOFError, OSError):
+            while True:
+                requests.put(channel.recv_bytes())
+        for _ in range(_KILLING_ROUNDS):
+            for pid in descendants(os.getpid()):
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGKILL)
+        if scratch is not None:
+            shutil.rmtree(scratch, ignore_errors=True)
+        if os.getpgrp() == os.getpid():
+            os.killpg(os.getpid(), signal.SIGKILL)
+        os._exit(0)
+
+    threading.Thread(target=receive, daemon=True).start()
+    return requests
 
 
 def failure(error: BaseException) -> Json:

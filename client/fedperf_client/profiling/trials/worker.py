@@ -12,9 +12,7 @@ import contextlib
 import ctypes
 import gc
 import os
-import queue
 import sys
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,7 +27,7 @@ from fedperf_client.workers.child_side import (
     failure,
     measured,
     moved_bytes,
-    receive_until_parent_ends,
+    requests_of_parent,
     used_besides,
 )
 from fedperf_shared.workflow.vocabulary import Platform
@@ -70,13 +68,7 @@ def serve(engines: "EnginesOfPlatforms") -> None:
     if settings.cores:
         os.sched_setaffinity(0, settings.cores)
     die_before_parent()
-    requests: queue.SimpleQueue[bytes] = queue.SimpleQueue()
-    threading.Thread(
-        target=receive_until_parent_ends,
-        args=(channel, requests.put),
-        kwargs={"scratch": settings.scratch},
-        daemon=True,
-    ).start()
+    requests = requests_of_parent(channel, settings.scratch)
     platforms = [Platform[name] for name in settings.platforms]
     engines.warm_up(platforms, settings.threads, settings.memory_bytes)
     gc.collect()

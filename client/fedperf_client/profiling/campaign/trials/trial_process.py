@@ -37,7 +37,7 @@ from fedperf_client.workers.child_side import (
     last_words,
     moved_bytes,
     peak_bytes,
-    receive_until_parent_ends,
+    requests_of_parent,
     start_child,
 )
 
@@ -177,10 +177,7 @@ def serve() -> None:
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)
     die_before_parent()
-    request = json.loads(channel.recv_bytes())
-    threading.Thread(
-        target=receive_until_parent_ends, args=(channel, lambda _: None), daemon=True
-    ).start()
+    request = json.loads(requests_of_parent(channel).get())
     start = time.perf_counter()
     components = request["components"]
     try:
