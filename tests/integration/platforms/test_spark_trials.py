@@ -9,9 +9,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from fedperf_client.platforms.operations.columns import Column, ColumnType
-from fedperf_client.platforms.operations.expressions import AggregateFunction, Aggregation
-from fedperf_client.platforms.operations.tabular import Aggregate, ReadParquet, Sink
+from fedperf_client.platforms.operations import (
+    Aggregate,
+    AggregateFunction,
+    Aggregation,
+    Column,
+    ColumnType,
+    ReadParquet,
+    Sink,
+)
 from fedperf_client.platforms.program import Program, Step, to_json
 from fedperf_client.platforms.support import installed_platforms
 from fedperf_client.profiling.trials.pool import WorkerKey, WorkerPool

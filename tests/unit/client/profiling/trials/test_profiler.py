@@ -12,13 +12,17 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from fedperf_client.platforms.operations.columns import Column, ColumnType
-from fedperf_client.platforms.operations.expressions import (
+from fedperf_client.platforms.operations import (
+    Aggregate,
     AggregateFunction,
     Aggregation,
+    Column,
+    ColumnType,
     Comparison,
+    Filter,
+    ReadParquet,
+    Sink,
 )
-from fedperf_client.platforms.operations.tabular import Aggregate, Filter, ReadParquet, Sink
 from fedperf_client.platforms.program import Program, Step
 from fedperf_client.profiling.trials.pool import UncountableProgramError, WorkerPool
 from fedperf_client.profiling.trials.profiler import Profiler
