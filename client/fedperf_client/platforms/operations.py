@@ -15,9 +15,11 @@ that applies it takes it as its second input.
 """
 
 import math
+import operator
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum, unique
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Field
 
@@ -120,6 +122,12 @@ class Comparison(StrEnum):
     GREATER = ">"
     GREATER_OR_EQUAL = ">="
 
+    @property
+    def function(self) -> Callable[[Any, Any], Any]:
+        """The comparison in Python, also of frames' columns."""
+        names = {"=": "eq", "!=": "ne", "<": "lt", "<=": "le", ">": "gt", ">=": "ge"}
+        return getattr(operator, names[self.value])  # type: ignore[no-any-return]
+
 
 @unique
 class ArithmeticOperator(StrEnum):
@@ -128,6 +136,12 @@ class ArithmeticOperator(StrEnum):
     ADD = "+"
     SUBTRACT = "-"
     MULTIPLY = "*"
+
+    @property
+    def function(self) -> Callable[[Any, Any], Any]:
+        """The step in Python, also of frames' columns."""
+        names = {"+": "add", "-": "sub", "*": "mul"}
+        return getattr(operator, names[self.value])  # type: ignore[no-any-return]
 
 
 @unique

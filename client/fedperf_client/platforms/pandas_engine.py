@@ -1,6 +1,5 @@
 """pandas: a frame is an eager DataFrame, so every operation runs when it is applied."""
 
-import operator
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,19 +23,6 @@ from fedperf_shared.workflow.vocabulary import Platform
 if TYPE_CHECKING:
     from fedperf_client.platforms.arrow import Table
 
-_COMPARISONS = {
-    ops.Comparison.EQUAL: operator.eq,
-    ops.Comparison.NOT_EQUAL: operator.ne,
-    ops.Comparison.LESS: operator.lt,
-    ops.Comparison.LESS_OR_EQUAL: operator.le,
-    ops.Comparison.GREATER: operator.gt,
-    ops.Comparison.GREATER_OR_EQUAL: operator.ge,
-}
-_ARITHMETIC = {
-    ops.ArithmeticOperator.ADD: operator.add,
-    ops.ArithmeticOperator.SUBTRACT: operator.sub,
-    ops.ArithmeticOperator.MULTIPLY: operator.mul,
-}
 _FUNCTIONS = {
     ops.AggregateFunction.COUNT: "size",
     ops.AggregateFunction.SUM: "sum",
@@ -106,7 +92,7 @@ def _on_one_input(  # noqa: PLR0911 - a dispatch
             added = {each.name: _computed(each, frame) for each in computed}
             return frame[list(keep)].assign(**added)
         case ops.Filter(column=column, comparison=comparison, literal=literal):
-            kept: pd.Series[bool] = _COMPARISONS[comparison](frame[column], literal)
+            kept: pd.Series[bool] = comparison.function(frame[column], literal)
             return frame[kept]
         case ops.Aggregate():
             return _aggregate(operation, frame)
@@ -182,7 +168,7 @@ def _computed(computed: ops.ComputedColumn, frame: pd.DataFrame) -> "pd.Series[f
             if isinstance(step.operand, str)
             else float(step.operand)
         )
-        value = _ARITHMETIC[step.operator](value, operand)
+        value = step.operator.function(value, operand)
     return value
 
 

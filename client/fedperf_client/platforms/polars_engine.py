@@ -82,7 +82,7 @@ def _on_one_input(operation: ops.AnyOperation, frame: pl.LazyFrame) -> pl.LazyFr
         case ops.Project(keep=keep, computed=computed):
             return frame.select(*keep, *(_computed(each) for each in computed))
         case ops.Filter(column=column, comparison=comparison, literal=literal):
-            return frame.filter(_comparison(pl.col(column), comparison, literal))
+            return frame.filter(comparison.function(pl.col(column), literal))
         case ops.Aggregate(keys=keys, aggregations=aggregations):
             return frame.group_by(*keys).agg(*(_aggregation(each) for each in aggregations))
         case ops.GlobalAggregate(aggregations=aggregations):
@@ -290,29 +290,8 @@ def _arithmetic(left: pl.Expr, step: ops.Arithmetic) -> pl.Expr:
         if isinstance(step.operand, str)
         else pl.lit(float(step.operand))
     )
-    match step.operator:
-        case ops.ArithmeticOperator.ADD:
-            return left + right
-        case ops.ArithmeticOperator.SUBTRACT:
-            return left - right
-        case ops.ArithmeticOperator.MULTIPLY:
-            return left * right
-
-
-def _comparison(column: pl.Expr, comparison: ops.Comparison, literal: str | float) -> pl.Expr:
-    match comparison:
-        case ops.Comparison.EQUAL:
-            return column == literal
-        case ops.Comparison.NOT_EQUAL:
-            return column != literal
-        case ops.Comparison.LESS:
-            return column < literal
-        case ops.Comparison.LESS_OR_EQUAL:
-            return column <= literal
-        case ops.Comparison.GREATER:
-            return column > literal
-        case ops.Comparison.GREATER_OR_EQUAL:
-            return column >= literal
+    result: pl.Expr = step.operator.function(left, right)
+    return result
 
 
 def _aggregation(aggregation: ops.Aggregation) -> pl.Expr:

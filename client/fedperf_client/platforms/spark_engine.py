@@ -8,7 +8,6 @@ Rounds of PageRank hand on rows without their history: a plan that grows with ev
 round would take longer to analyze than to run.
 """
 
-import operator
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -32,15 +31,6 @@ from fedperf_client.platforms.arrow import Table
 from fedperf_client.platforms.engine import UnsupportedOperationError
 from fedperf_client.platforms.spark_session import SessionResources, running_spark
 from fedperf_shared.workflow.vocabulary import Platform
-
-_COMPARE = {
-    ops.Comparison.EQUAL: operator.eq,
-    ops.Comparison.NOT_EQUAL: operator.ne,
-    ops.Comparison.LESS: operator.lt,
-    ops.Comparison.LESS_OR_EQUAL: operator.le,
-    ops.Comparison.GREATER: operator.gt,
-    ops.Comparison.GREATER_OR_EQUAL: operator.ge,
-}
 
 
 class SparkEngine:
@@ -242,7 +232,7 @@ def _on_one_input(  # noqa: PLR0911 - a dispatch
         case ops.Project(keep=keep, computed=computed):
             return frame.selectExpr(*map(_name, keep), *(_computed(each) for each in computed))
         case ops.Filter(column=column, comparison=comparison, literal=literal):
-            return frame.where(_COMPARE[comparison](sql.col(column), sql.lit(literal)))
+            return frame.where(comparison.function(sql.col(column), sql.lit(literal)))
         case ops.Aggregate(keys=keys, aggregations=aggregations):
             return frame.groupBy(*keys).agg(*(_aggregation(each) for each in aggregations))
         case ops.GlobalAggregate(aggregations=aggregations):
