@@ -24,6 +24,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -65,44 +66,30 @@ class ComponentEnd:
     moment: int = field(default_factory=time.perf_counter_ns)
 
 
-class Runnable:
-    """A component that is ready: calling `run` begins it and returns when it has ended."""
-
-    def run(self) -> ComponentEnd:
-        """Run it once."""
-        raise NotImplementedError
+Run = Callable[[], ComponentEnd]
 
 
-class Command(Runnable):
-    """A command, started by this process."""
-
-    def __init__(self, message: Json, directory: Path, log: Path) -> None:
-        self._arguments = message["command"]
-        self._environment = os.environ | message.get("environment", {})
-        self._directory = directory
-        self._log = log
-
-    def run(self) -> ComponentEnd:
-        """Start it and wait for it."""
-        with self._log.open("ab") as log:
-            try:
-                process = subprocess.Popen(
-                    self._arguments,
-                    cwd=self._directory,
-                    env=self._environment,
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=log,
-                )
-            except (OSError, ValueError) as error:
-                return ComponentEnd("failed", f"it could not be started: {error}")
-        code, usage = reap(process.pid)
-        moment = time.perf_counter_ns()
-        process.returncode = code
-        return judged(code, said_in(self._log), usage, moment=moment)
+def run_command(message: Json, directory: Path, log: Path) -> ComponentEnd:
+    """Start a command and wait for it."""
+    with log.open("ab") as output:
+        try:
+            process = subprocess.Popen(
+                message["command"],
+                cwd=directory,
+                env=os.environ | message["environment"],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+            )
+        except (OSError, ValueError) as error:
+            return ComponentEnd("failed", f"it could not be started: {error}")
+    code, usage = reap(process.pid)
+    moment = time.perf_counter_ns()
+    process.returncode = code
+    return judged(code, said_in(log), usage, moment=moment)
 
 
-class Function(Runnable):
+class Function:
     """A Python function, waiting in a process of its own."""
 
     def __init__(self, message: Json, directory: Path, log: Path) -> None:
@@ -147,27 +134,25 @@ class Function(Runnable):
             return {}
 
 
-class Request(Runnable):
-    """A request to a function elsewhere."""
+def prepared_request(message: Json, directory: Path, seconds: float) -> Run:
+    """Make a request ready to leave; ValueError where its body or its token is missing."""
+    from fedperf_client.profiling.campaign.trials.http_call import HttpCall
 
-    def __init__(self, message: Json, directory: Path, seconds: float) -> None:
-        """Import what sends it; ValueError where its body or its token is missing."""
-        from fedperf_client.profiling.campaign.trials.http_call import HttpCall
+    call = HttpCall.prepare(message["http"], directory, seconds=seconds)
 
-        self._call = HttpCall.prepare(message["http"], directory, seconds=seconds)
-
-    def run(self) -> ComponentEnd:
-        """Send it and wait for the answer."""
-        answer = self._call.send()
+    def run() -> ComponentEnd:
+        answer = call.send()
         extra: Json = {
             "queue_seconds": answer.queue_seconds,
             "compute_seconds": answer.compute_seconds,
         }
         return ComponentEnd("failed" if answer.reason else "ok", answer.reason, {}, extra)
 
+    return run
+
 
 def serve() -> None:
-    """Run the trial that the first line of standard input describes."""
+    """Run the trial that the first message describes."""
     channel = channel_to_parent()
 
     def reply(content: Json) -> None:
@@ -192,7 +177,7 @@ def serve() -> None:
     reply(outcome | {"left": left, "usage_is_seen": all("http" not in c for c in components)})
 
 
-def run_components(ready: dict[str, Runnable], after: dict[str, list[str]]) -> Json:
+def run_components(ready: dict[str, Run], after: dict[str, list[str]]) -> Json:
     """Begin every component as soon as what it comes after has ended well; how all ended."""
     order = TopologicalSorter(after)
     order.prepare()
@@ -203,7 +188,7 @@ def run_components(ready: dict[str, Runnable], after: dict[str, list[str]]) -> J
     def run(name: str) -> None:
         start = time.perf_counter_ns()
         try:
-            outcome = ready[name].run()
+            outcome = ready[name]()
         except Exception as error:  # without an end the trial would wait until its timeout
             outcome = ComponentEnd("failed", f"{type(error).__name__}: {error}")
         ended.put((name, (start - zero) / 1e9, (outcome.moment - zero) / 1e9, outcome))
@@ -289,23 +274,24 @@ def end_descendants() -> Json:
     return {"cpu_seconds": cpu_seconds, **moved}
 
 
-def _prepared(components: Sequence[Json], request: Json) -> dict[str, Runnable]:
+def _prepared(components: Sequence[Json], request: Json) -> dict[str, Run]:
+    """What begins each component and returns when it has ended."""
     directory, logs = Path(request["directory"]), Path(request["logs"])
-    seconds = request["timeout_seconds"]
-    makers: dict[str, Callable[[Json, Path], Runnable]] = {
-        "command": lambda each, log: Command(each, directory, log),
-        "callable": lambda each, log: Function(each, directory, log),
-        "http": lambda each, _: Request(each, directory, seconds),
-    }
-    ready: dict[str, Runnable] = {}
+    ready: dict[str, Run] = {}
+    importing: dict[str, Function] = {}
     for each in components:
-        make = next(maker for kind, maker in makers.items() if kind in each)
-        with _named(each["name"]):
-            ready[each["name"]] = make(each, logs / f"{each['name']}.log")
-    for name, each_ready in ready.items():  # after all of them began to import
-        if isinstance(each_ready, Function):
-            with _named(name):
-                each_ready.wait()
+        name, log = each["name"], logs / f"{each['name']}.log"
+        with _named(name):
+            if "command" in each:
+                ready[name] = partial(run_command, each, directory, log)
+            elif "callable" in each:
+                importing[name] = Function(each, directory, log)
+                ready[name] = importing[name].run
+            else:
+                ready[name] = prepared_request(each, directory, request["timeout_seconds"])
+    for name, function in importing.items():  # after all of them began to import
+        with _named(name):
+            function.wait()
     return ready
 
 

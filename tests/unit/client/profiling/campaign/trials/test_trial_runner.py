@@ -21,7 +21,6 @@ from fedperf_client.profiling.campaign.record.outcome import ResourceUse, TrialO
 from fedperf_client.profiling.campaign.trials import trial_runner
 from fedperf_client.profiling.campaign.trials.trial_process import (
     ComponentEnd,
-    Runnable,
     run_components,
 )
 from fedperf_client.profiling.campaign.trials.trial_runner import (
@@ -319,11 +318,10 @@ def test_what_a_trial_prints_does_not_fill_the_disk(
 
 
 def test_a_component_that_breaks_in_our_hands_is_a_failure() -> None:
-    class Breaks(Runnable):
-        def run(self) -> ComponentEnd:
-            raise OSError(28, "no space left")
+    def breaks() -> ComponentEnd:
+        raise OSError(28, "no space left")
 
-    reply = run_components({"job": Breaks()}, {"job": []})
+    reply = run_components({"job": breaks}, {"job": []})
     assert reply["status"] == "failed"
     assert reply["reason"] == "job: OSError: [Errno 28] no space left"
 
