@@ -100,7 +100,7 @@ class ChildProcess(Closing):
         """Send a message; `ChildFailedError` where the child has ended."""
         self._kernel_kills = _kernel_kills()
         try:
-            self._channel.send_bytes(message)
+            self._channel.send(message)
         except OSError as error:
             raise self._lost(None) from error
 
@@ -134,7 +134,7 @@ class ChildProcess(Closing):
                     raise ChildFailedError("oom", f"stopped at {resident} of {memory_bytes} bytes")
             if is_answered:
                 try:
-                    return self._channel.recv_bytes()
+                    return self._channel.receive()
                 except (EOFError, OSError) as error:
                     raise self._lost(memory_bytes) from error
             on_tick()

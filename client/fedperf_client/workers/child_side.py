@@ -1,7 +1,7 @@
 """The child's side of a supervised process: its channel, its end, and what its work used.
 
-The standard library alone is imported here, so that processes that are measured stay
-small and are ready soon.
+Functions that are measured run in processes that import this module. So it imports little of
+the standard library and nothing else: what they hold and how soon they are ready counts.
 
 The channel is the child's standard input, a socket that carries messages both ways. A child
 replaces it by an empty input at once; what it prints goes to the log that its parent gave it.
@@ -9,42 +9,93 @@ replaces it by an empty input at once; what it prints goes to the log that its p
 
 import contextlib
 import os
-import queue
 import resource
-import shutil
+import select
 import signal
-import subprocess
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from multiprocessing import Pipe
-from multiprocessing.connection import Connection
+from io import FileIO
 from pathlib import Path
-from typing import IO, Any, TypeVar
 
-T = TypeVar("T")
+TYPE_CHECKING = False  # `typing` would be a megabyte of every function that is measured
+if TYPE_CHECKING:
+    import queue
+    import subprocess
+    from typing import IO, Any, TypeAlias, TypeVar
 
-Json = dict[str, Any]
+    T = TypeVar("T")
+    Json: TypeAlias = dict[str, Any]
+else:
+    Json = dict
+
 LONGEST_REASON = 500
 _LOG_BYTES = 4096
+_LENGTH_BYTES = 8
 _KILLING_ROUNDS = 3
 """Processes that are started while their siblings are killed are found in a later round."""
 
 
+class Channel:
+    """One end of a socket that carries messages, each behind its length.
+
+    Where the other end is gone, sending raises OSError, receiving EOFError or OSError.
+    """
+
+    def __init__(self, number: int) -> None:
+        """Use, and own, the file descriptor `number`."""
+        self._stream = FileIO(number, "r+")
+
+    def __del__(self) -> None:
+        self.close()
+
+    def send(self, message: bytes) -> None:
+        """Send a message whole."""
+        left = memoryview(len(message).to_bytes(_LENGTH_BYTES, "big") + message)
+        while left:
+            left = left[os.write(self._stream.fileno(), left) :]
+
+    def poll(self, seconds: float | None = 0.0) -> bool:
+        """Whether a message or the end is there within `seconds`; None waits for it."""
+        waiting = select.poll()
+        waiting.register(self._stream.fileno(), select.POLLIN)
+        return bool(waiting.poll(None if seconds is None else seconds * 1000))
+
+    def receive(self) -> bytes:
+        """Wait for a message."""
+        return self._read(int.from_bytes(self._read(_LENGTH_BYTES), "big"))
+
+    def close(self) -> None:
+        """Close this end; once is enough."""
+        self._stream.close()
+
+    def _read(self, count: int) -> bytes:
+        found = bytearray()
+        while len(found) < count:
+            part = os.read(self._stream.fileno(), count - len(found))
+            if not part:
+                raise EOFError
+            found += part
+        return bytes(found)
+
+
 def start_child(
     command: Sequence[str],
-    log: IO[bytes] | None,
+    log: "IO[bytes] | None",
     *,
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
     start_new_session: bool = False,
-) -> tuple["subprocess.Popen[bytes]", "Connection[bytes, bytes]"]:
+) -> tuple["subprocess.Popen[bytes]", Channel]:
     """Start a child that uses `channel_to_parent`; return it and this end of its channel.
 
     What it prints goes to `log`, None for where this process prints; the rest is as in
     `subprocess.Popen`. OSError where the command cannot be started.
     """
-    here, there = Pipe()
+    import subprocess
+    from socket import socketpair
+
+    here, there = socketpair()
+    channel = Channel(here.detach())
     with there:  # closed here, so that the end of the child is seen
         process = subprocess.Popen(
             command,
@@ -55,12 +106,12 @@ def start_child(
             cwd=cwd,
             start_new_session=start_new_session,
         )
-    return process, here
+    return process, channel
 
 
-def channel_to_parent() -> "Connection[bytes, bytes]":
+def channel_to_parent() -> Channel:
     """Return the channel of this process, and give it an empty standard input."""
-    channel: Connection[bytes, bytes] = Connection(os.dup(0))
+    channel = Channel(os.dup(0))
     with Path(os.devnull).open("rb") as nothing:
         os.dup2(nothing.fileno(), 0)
     return channel
@@ -72,24 +123,27 @@ def die_before_parent() -> None:
         Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
 
 
-def requests_of_parent(
-    channel: "Connection[bytes, bytes]", scratch: str | None = None
-) -> "queue.SimpleQueue[bytes]":
+def requests_of_parent(channel: Channel, scratch: str | None = None) -> "queue.SimpleQueue[bytes]":
     """Return a queue of the parent's messages, filled by a thread.
 
     When the parent is gone, the thread ends this process, all below it, and `scratch`.
     """
+    import queue
+    import threading
+
     requests: queue.SimpleQueue[bytes] = queue.SimpleQueue()
 
     def receive() -> None:
         with contextlib.suppress(EOFError, OSError):
             while True:
-                requests.put(channel.recv_bytes())
+                requests.put(channel.receive())
         for _ in range(_KILLING_ROUNDS):
             for pid in descendants(os.getpid()):
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGKILL)
         if scratch is not None:
+            import shutil
+
             shutil.rmtree(scratch, ignore_errors=True)
         if os.getpgrp() == os.getpid():
             os.killpg(os.getpid(), signal.SIGKILL)
@@ -107,11 +161,11 @@ def failure(error: BaseException) -> Json:
 
 
 def measured(
-    work: Callable[[], T],
+    work: "Callable[[], T]",
     besides: Callable[[], dict[str, float]],
     *,
     judge: Callable[[BaseException], Json] = failure,
-) -> tuple[T | None, Json, dict[str, float]]:
+) -> "tuple[T | None, Json, dict[str, float]]":
     """Run `work` once; return its result, None where it raised, how it ended, and what it used.
 
     Whatever `work` raises is an outcome, also what tries to end this process.
@@ -127,7 +181,7 @@ def measured(
     """
     _reset_peak()
     before = besides()
-    result, outcome = None, Json(status="ok", reason="")
+    result, outcome = None, {"status": "ok", "reason": ""}
     # All threads of this process, to the nanosecond; `os.times` counts in ticks of 10 ms.
     cpu_start, start = time.process_time(), time.perf_counter()
     try:
@@ -202,7 +256,7 @@ def how_ended(code: int) -> str:
     return f"ended by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
 
 
-def last_words(log: IO[bytes]) -> str:
+def last_words(log: "IO[bytes]") -> str:
     """The end of what was printed to a log."""
     log.seek(0, os.SEEK_END)
     log.seek(max(0, log.tell() - _LOG_BYTES))

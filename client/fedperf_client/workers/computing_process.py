@@ -146,10 +146,10 @@ def _serve() -> None:
     sys.path[:], needs = pickle.loads(requests.get())
     for module in needs:
         import_module(module)
-    channel.send_bytes(b"ready")
+    channel.send(b"ready")
     while True:
         task = pickle.loads(requests.get())
-        channel.send_bytes(pickle.dumps(_done(task)))
+        channel.send(pickle.dumps(_done(task)))
 
 
 def _done(task: Callable[[], object]) -> tuple[bool, object]:

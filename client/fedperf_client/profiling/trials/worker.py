@@ -64,7 +64,7 @@ class _Settings:
 def serve(engines: "EnginesOfPlatforms") -> None:
     """Get ready as the first message says, then answer requests until the parent is gone."""
     channel = channel_to_parent()
-    settings = _Settings(**orjson.loads(channel.recv_bytes()))
+    settings = _Settings(**orjson.loads(channel.receive()))
     if settings.cores:
         os.sched_setaffinity(0, settings.cores)
     die_before_parent()
@@ -73,12 +73,12 @@ def serve(engines: "EnginesOfPlatforms") -> None:
     engines.warm_up(platforms, settings.threads, settings.memory_bytes)
     gc.collect()
     gc.freeze()  # imported modules are not garbage: later collections take no time
-    channel.send_bytes(orjson.dumps({"ready": True}))
+    channel.send(orjson.dumps({"ready": True}))
     while True:
         reply = _answer(engines, requests.get(), settings)
         _clean()
         resident = psutil.Process().memory_info().rss
-        channel.send_bytes(orjson.dumps(reply | {"resident_bytes": resident}))
+        channel.send(orjson.dumps(reply | {"resident_bytes": resident}))
 
 
 class EnginesOfPlatforms:

@@ -16,23 +16,17 @@ from collections.abc import Callable
 from functools import reduce
 from importlib import import_module
 
-from fedperf_client.workers.child_side import (
-    Json,
-    channel_to_parent,
-    failure,
-    measured,
-    used_besides,
-)
+from fedperf_client.workers.child_side import channel_to_parent, failure, measured, used_besides
 
 
 def serve() -> None:
     """Answer two messages: what to import, and to call it now."""
     channel = channel_to_parent()
 
-    def reply(content: Json) -> None:
-        channel.send_bytes(json.dumps(content).encode())
+    def reply(content: dict[str, object]) -> None:
+        channel.send(json.dumps(content).encode())
 
-    message = json.loads(channel.recv_bytes())
+    message = json.loads(channel.receive())
     sys.path.insert(0, message["directory"])
     module, _, name = message["callable"].partition(":")
     try:
@@ -45,7 +39,7 @@ def serve() -> None:
         raise
     reply({"ready": True})
     try:
-        channel.recv_bytes()
+        channel.receive()
     except EOFError:
         return
     _, outcome, used = measured(lambda: function(**arguments), used_besides)

@@ -121,7 +121,7 @@ class Function:
 
     def _send(self, message: Json) -> None:
         with contextlib.suppress(OSError):  # it has ended, and its answer says so
-            self._channel.send_bytes(json.dumps(message).encode())
+            self._channel.send(json.dumps(message).encode())
 
     def _receive(self) -> Json:
         """Its answer; nothing where it has ended, even if a child of it holds the channel."""
@@ -129,7 +129,7 @@ class Function:
             if has_ended(self._process.pid) and not self._channel.poll():
                 return {}
         try:
-            return dict(json.loads(self._channel.recv_bytes()))
+            return dict(json.loads(self._channel.receive()))
         except (EOFError, OSError):
             return {}
 
@@ -157,7 +157,7 @@ def serve() -> None:
 
     def reply(content: Json) -> None:
         with contextlib.suppress(OSError):  # the campaign is gone, and so is this process
-            channel.send_bytes(json.dumps(content).encode())
+            channel.send(json.dumps(content).encode())
 
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)
