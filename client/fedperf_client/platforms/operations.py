@@ -125,8 +125,14 @@ class Comparison(StrEnum):
     @property
     def function(self) -> Callable[[Any, Any], Any]:
         """The comparison in Python, also of frames' columns."""
-        names = {"=": "eq", "!=": "ne", "<": "lt", "<=": "le", ">": "gt", ">=": "ge"}
-        return getattr(operator, names[self.value])  # type: ignore[no-any-return]
+        return {
+            Comparison.EQUAL: operator.eq,
+            Comparison.NOT_EQUAL: operator.ne,
+            Comparison.LESS: operator.lt,
+            Comparison.LESS_OR_EQUAL: operator.le,
+            Comparison.GREATER: operator.gt,
+            Comparison.GREATER_OR_EQUAL: operator.ge,
+        }[self]
 
 
 @unique
@@ -140,8 +146,11 @@ class ArithmeticOperator(StrEnum):
     @property
     def function(self) -> Callable[[Any, Any], Any]:
         """The step in Python, also of frames' columns."""
-        names = {"+": "add", "-": "sub", "*": "mul"}
-        return getattr(operator, names[self.value])  # type: ignore[no-any-return]
+        return {
+            ArithmeticOperator.ADD: operator.add,
+            ArithmeticOperator.SUBTRACT: operator.sub,
+            ArithmeticOperator.MULTIPLY: operator.mul,
+        }[self]
 
 
 @unique

@@ -2,7 +2,7 @@
 
 The daemon's threads that talk to the coordinator share one interpreter. Work on executions in that
 interpreter would delay them by an amount that depends on the number of workloads. So a task (see
-`tasks`) goes to a child through a pipe, and its result comes back. The child reads the
+`tasks`) goes to a child, and its result comes back. The child reads the
 organization's executions itself. Ledger, gate, signature and the moment of leaving stay in the
 daemon.
 

@@ -3,7 +3,7 @@
 It is the leader of a session of its own, and the foster parent of every process that a
 component leaves behind, so that all of them are counted and none stays: when the
 components have ended, when one of them failed, and when the campaign itself is gone,
-which closes the pipe that this process reads.
+which closes the channel that this process reads.
 
 The clock runs from the start of the first component to the end of the last one. Modules
 of callables are imported and connections prepared before it. Commands are started here,
