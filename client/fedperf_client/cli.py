@@ -211,10 +211,11 @@ def calibrate(
 ) -> None:
     """Run workloads that ship with fedperf on this machine and store what was measured."""
     from fedperf_client.home.store import ExecutionStore
-    from fedperf_client.profiling.trials.shipped_workloads import profile_shipped, progress_bar
+    from fedperf_client.profiling.trials.shipped_workloads import profile_shipped
+    from fedperf_client.text.progress import counting_bar
 
     home = _home(context)
-    with ExecutionStore.open(home.store) as store, progress_bar(executions) as advance:
+    with ExecutionStore.open(home.store) as store, counting_bar("profiling", executions) as advance:
         statuses = profile_shipped(
             store,
             data_directory=home.data,
@@ -224,7 +225,7 @@ def calibrate(
             threads=threads,
             seed=seed,
             clock=_now,
-            on_progress=advance,
+            on_progress=lambda: advance(1, ""),
         )
     show({"executions": sum(statuses.values()), "status": statuses}, json=json)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import orjson
 
 from fedperf_client.platforms.executor import DatasetMissingError, dataset_path
-from fedperf_client.platforms.operations.columns import InvalidProgramError
+from fedperf_client.platforms.operations import InvalidProgramError
 from fedperf_client.platforms.program import Program, from_json
 from fedperf_client.platforms.support import could_run, supports
 from fedperf_client.prediction.answers.resources import moved
