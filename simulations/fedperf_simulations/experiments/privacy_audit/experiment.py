@@ -37,7 +37,6 @@ from fedperf_server.rehearsal.synthetic_rows import by_cell
 from fedperf_shared.execution import SizedPlan
 from fedperf_shared.model.public_plans import load_public_plans
 from fedperf_shared.releases.basis import cell_of
-from fedperf_shared.releases.directions import feature_design
 from fedperf_shared.releases.questions import DIRECTIONS
 from fedperf_shared.releases.release import (
     ReleaseKind,
@@ -56,6 +55,7 @@ from fedperf_simulations.experiments.privacy_audit.bounds import (
     best_direction,
     best_threshold,
 )
+from fedperf_simulations.federation.hidden_points import feature_design
 from fedperf_simulations.harness.experiment import ExperimentOutcome, Row, Settings, Target
 
 REAL = "as declared"
