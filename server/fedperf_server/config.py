@@ -123,7 +123,7 @@ def load_config(directory: Path) -> ServerConfig:
             directory=directory,
             timetable=timetable or default_timetable(_UNSAID_START),
             grace=timedelta(seconds=settings.grace_seconds),
-            **settings.model_dump(exclude={"timetable", "grace_seconds"}),
+            **settings.model_dump(exclude={"timetable", "grace_seconds", "update_norm_bound"}),
         )
     except ConfigurationError as error:
         problems.append(str(error))
