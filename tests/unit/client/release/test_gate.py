@@ -160,7 +160,7 @@ def _of_another_slot(slot: Slot, noise: NoiseSource) -> NoisySum:
 
 
 def _of_another_kind(slot: Slot, noise: NoiseSource) -> NoisySum:
-    return update_of(slot, noise)
+    return TangentUpdate(slot.key, 4, -20, noise.discrete_gaussian(DIRECTIONS, 5.0))
 
 
 def _a_directed_one(slot: Slot, noise: NoiseSource) -> NoisySum:
