@@ -67,11 +67,6 @@ class Job:
         """Its operators."""
         return self.today.workflow
 
-    @property
-    def runs_today(self) -> bool:
-        """Whether the platform of every operator is known."""
-        return Platform.UNASSIGNED not in self.today.platforms
-
     def on(self, cluster: ClusterConfig) -> "Job":
         """The same job as it would be given on another cluster; see `resources.moved`."""
         there = moved(self.today, self.cluster, cluster).question.plan
