@@ -15,7 +15,6 @@ from fedperf_client.sources.spark.fields import (
     milliseconds,
     objects,
     part,
-    text,
 )
 from fedperf_client.sources.spark.plan import PhysicalPlan, PlanTooLargeError, read_plan
 from fedperf_client.sources.spark.stage import StageRun, read_stage
@@ -184,11 +183,14 @@ class SparkQuery:
     def take_stage(self, stage: Event) -> None:
         """Take the totals and counters of a stage that has ended."""
         for each in objects(stage, "Accumulables"):
+            name = each.get("Name")
+            if not isinstance(name, str) or (name.startswith("internal.") and name not in TOTALS):
+                continue
             try:
-                name, value = text(each, "Name"), integer(each, "Value")
+                value = integer(each, "Value")
                 if name in TOTALS:
                     self.totals[name] = self.totals.get(name, 0) + value
-                elif not name.startswith("internal."):
+                else:
                     self.count(integer(each, "ID"), value)
             except MalformedEventError:
                 continue  # a counter of the user's own, of any type
@@ -202,9 +204,8 @@ class SparkQuery:
 
     def count(self, counter: int, value: int) -> None:
         """A counter has reached a value; it never falls, so a stage done again counts once."""
-        if counter in self.counters:
-            self.counters[counter] = max(self.counters[counter], value)
-        elif len(self.counters) < MAX_COUNTERS:
+        before = self.counters.get(counter)
+        if len(self.counters) < MAX_COUNTERS if before is None else value > before:
             self.counters[counter] = value
 
     def close(self, stopped_at: int | None, *, went_on: bool) -> None:
