@@ -14,7 +14,9 @@ export FLWR_DISABLE_UPDATE_CHECK := 1
 # Tests start hundreds of processes: what one has compiled the others read.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help install demo test check lint types contracts proto slow clocked computed clean
+IN ?=
+
+.PHONY: help install demo test map check lint types contracts proto slow clocked computed clean
 
 help: ## show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -76,6 +78,9 @@ contracts: $(STAMP) ## import contracts, and generated code in step with proto/
 
 proto: $(STAMP) ## generate the wire modules from proto/
 	$(BIN)/python proto/generate.py
+
+map: ## every module with what it is; those of one package by IN=client
+	@$(PYTHON) -m tests.shape.modules $(IN)
 
 check: lint types contracts test slow ## everything that CI runs, under 35 minutes
 

@@ -94,6 +94,7 @@ RUNNERS: Mapping[str, Runner] = {
     "make install": ByCi(),
     "make test": ByCi(),
     "make check": ByCi(),
+    "make map": run_by("unit/test_map.py::test_the_map_has_every_module_with_a_sentence"),
     "make contracts": ByCi(),
     "make proto": ByCi(),
     "pip install --constraint constraints.txt --editable '.[sim]'": ByCi(),
