@@ -12,17 +12,11 @@ from itertools import count
 
 from fedperf_client.diagnosis.finding import JobFinding, Symptom
 from fedperf_client.diagnosis.job_facts import JobFacts
-from fedperf_client.diagnosis.rules.broadcasts import broadcasts
-from fedperf_client.diagnosis.rules.dropped_events import dropped_events
 from fedperf_client.diagnosis.rules.failures import failures
-from fedperf_client.diagnosis.rules.few_tasks import few_tasks
-from fedperf_client.diagnosis.rules.garbage import garbage_collection
-from fedperf_client.diagnosis.rules.idle_executors import idle_executors
-from fedperf_client.diagnosis.rules.outside_jobs import outside_jobs
-from fedperf_client.diagnosis.rules.shuffles import shuffles
-from fedperf_client.diagnosis.rules.spill import spills
-from fedperf_client.diagnosis.rules.tiny_tasks import tiny_tasks
-from fedperf_client.diagnosis.rules.uneven_tasks import uneven_tasks
+from fedperf_client.diagnosis.rules.idleness import dropped_events, idle_executors, outside_jobs
+from fedperf_client.diagnosis.rules.memory import garbage_collection, spills
+from fedperf_client.diagnosis.rules.tasks import few_tasks, tiny_tasks, uneven_tasks
+from fedperf_client.diagnosis.rules.transfers import broadcasts, shuffles
 from fedperf_client.home.prices import PriceList
 from fedperf_client.sources.spark.application import Application
 from fedperf_shared.execution import ClusterConfig
