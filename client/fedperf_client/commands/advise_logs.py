@@ -107,7 +107,7 @@ def advise_on_logs(
 
 
 def _applications(source: Path, store: "ExecutionStore", *, json: bool) -> "list[SparkApplication]":
-    from fedperf_client.diagnosis.log_reader import event_logs_in
+    from fedperf_client.diagnosis.job_facts import event_logs_in
 
     logs, problems = event_logs_in([source])
     found = []
@@ -126,8 +126,7 @@ def _applications(source: Path, store: "ExecutionStore", *, json: bool) -> "list
 def _application(log: "EventLog", store: "ExecutionStore") -> "SparkApplication | None":
     """That of a log, whose executions are stored."""
     from fedperf_client.advice.spark_application import ApplicationRecord
-    from fedperf_client.diagnosis.job_facts import JobFacts
-    from fedperf_client.diagnosis.log_reader import jobs_of
+    from fedperf_client.diagnosis.job_facts import JobFacts, jobs_of
     from fedperf_client.sources import SkippedRecord
 
     record, batch = ApplicationRecord(), list["Execution"]()

@@ -57,10 +57,10 @@ def _finding(job: JobFacts, cause: FailureCause, again: list[StageFacts]) -> Job
         repeated * bool(again),
         f"{duration_text(seconds)} lost" * bool(seconds),
     )
-    after = None if cause.moment is None else (cause.moment - job.started_at) / 1000
+    after = None if cause.moment is None else (cause.moment - job.query.started_at) / 1000
     return JobFinding(
         Symptom.FAILURES,
-        job.label if cause.stage is None else f"stage {cause.stage}",
+        str(job.query) if cause.stage is None else f"stage {cause.stage}",
         job.seconds if cause.ends_job else min(seconds, job.seconds),
         "; ".join(filter(None, said)),
         advice.action,

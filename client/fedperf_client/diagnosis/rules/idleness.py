@@ -52,7 +52,7 @@ def _waited_for(job: JobFacts) -> list[StageFacts]:
 
 def _began(job: JobFacts, stage: StageFacts) -> int:
     """When its first task began; the end of the job where none did."""
-    return stage.began if len(stage.tasks) else job.ended_at
+    return stage.began if len(stage.tasks) else job.query.end
 
 
 def _waiting(job: JobFacts, waited: list[Interval]) -> JobFinding:
@@ -106,10 +106,10 @@ def _least_executors(job: JobFacts, stage: StageFacts) -> tuple[str, ...]:
 
 
 def _driver(job: JobFacts, alone: int) -> JobFinding:
-    began = min((each.began for each in job.stages), default=job.ended_at)
-    ended = max((each.ended for each in job.stages), default=job.ended_at)
-    before = max(0, began - job.started_at)
-    after = max(0, job.ended_at - ended)
+    began = min((each.began for each in job.stages), default=job.query.end)
+    ended = max((each.ended for each in job.stages), default=job.query.end)
+    before = max(0, began - job.query.started_at)
+    after = max(0, job.query.end - ended)
     where = (
         f"its first task began {duration_text(before / 1000)} after its start, and it ended "
         f"{duration_text(after / 1000)} after its last"
@@ -120,7 +120,7 @@ def _driver(job: JobFacts, alone: int) -> JobFinding:
     )
     return JobFinding(
         Symptom.DRIVER,
-        job.label,
+        str(job.query),
         alone / 1000,
         f"for {duration_text(alone / 1000)} of {duration_text(job.seconds)} no task ran and no "
         f"stage waited for one ({where})",

@@ -94,7 +94,7 @@ def broadcasts(job: JobFacts) -> Iterator[JobFinding]:
     build, send = worst.build_time / 1000, worst.send_time / 1000
     yield JobFinding(
         Symptom.BROADCAST,
-        job.label,
+        str(job.query),
         build + send,
         f"a table of {size_text(worst.data_bytes)} was sent to all executors, {len(large)} such "
         f"in all, where Spark sends up to {size_text(limit)} by itself; building it took "

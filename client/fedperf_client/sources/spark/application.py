@@ -9,17 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from fedperf_client.sources import SkippedRecord
+from fedperf_client.sources.spark import fields
 from fedperf_client.sources.spark.cluster import Executors, UnknownClusterError
 from fedperf_client.sources.spark.failures.ends import last_text
-from fedperf_client.sources.spark.fields import (
-    Event,
-    MalformedEventError,
-    line,
-    mapping,
-    milliseconds,
-    moment,
-    text,
-)
+from fedperf_client.sources.spark.fields import Event, MalformedEventError
 from fedperf_client.sources.spark.identity import shape_of, workload_of
 from fedperf_client.sources.spark.plan import PlanTooLargeError, workflow_of
 from fedperf_client.sources.spark.query import (
@@ -100,20 +93,23 @@ class Application:
 
     def log_started(self, event: Event) -> None:
         """Take Spark's version."""
-        version = text(event, "Spark Version")[:_LONGEST_TEXT]
+        version = fields.text(event, "Spark Version")[:_LONGEST_TEXT]
         self.settings = replace(self.settings, version=version)
 
     def started(self, event: Event) -> None:
         """Take what tells this application, and this attempt at it, from others."""
-        self._name = text(event, "App Name")
-        self._shown_name, self._shown_id = line(event, "App Name"), line(event, "App ID")
+        self._name = fields.text(event, "App Name")
+        self._shown_name, self._shown_id = (
+            fields.line(event, "App Name"),
+            fields.line(event, "App ID"),
+        )
         attempt, identity = event.get("App Attempt ID"), event.get("App ID")
-        self.submitted_at = milliseconds(event, "Timestamp")
+        self.submitted_at = fields.milliseconds(event, "Timestamp")
         self._identity = (identity, attempt, self.submitted_at)
 
     def configured(self, event: Event) -> None:
         """Take the few properties that count."""
-        properties = mapping(event, "Spark Properties")
+        properties = fields.mapping(event, "Spark Properties")
         self.executors.configured(properties)
         self.settings = SparkSettings.of(self.settings.version, properties)
         self._node_type = _first(properties, _NODE_TYPES)
@@ -123,7 +119,7 @@ class Application:
 
     def stopped(self, event: Event) -> None:
         """Take its end."""
-        self.stopped_at = milliseconds(event, "Timestamp")
+        self.stopped_at = fields.milliseconds(event, "Timestamp")
 
     def settle(self, query: SparkQuery, *, with_slots: bool = True) -> None:
         """Say what a query had, when its end is told: who was there is not known for long.
@@ -189,7 +185,7 @@ class Application:
             cluster=cluster,
             status=_status(query),
             measurement=_measurement(query, self.submitted_at),
-            finished_at=moment(query.end),
+            finished_at=fields.moment(query.end),
             origin=Origin(
                 source=f"{vendor} {self.settings.version}".strip(),
                 node_type=self._node_type,

@@ -12,17 +12,9 @@ import re
 from collections.abc import Collection, Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from fedperf_client.sources.spark import fields
 from fedperf_client.sources.spark.failures.ends import Removal
-from fedperf_client.sources.spark.fields import (
-    MIB,
-    Event,
-    integer,
-    mapping,
-    milliseconds,
-    part,
-    size_bytes,
-    text,
-)
+from fedperf_client.sources.spark.fields import MIB, Event
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import ClusterConfig
 
@@ -97,7 +89,7 @@ class Executors:
     def configured(self, properties: Event) -> None:
         """Take from Spark's properties what an executor has and what a task asks for."""
         sizes = [
-            size_bytes(properties.get(name))
+            fields.size_bytes(properties.get(name))
             for name in ("spark.executor.memory", "spark.executor.memoryOverhead")
         ]
         amounts: dict[str, dict[str, float]] = {"task": {}, "executor": {}}
@@ -113,24 +105,24 @@ class Executors:
 
     def resource_profile(self, event: Event) -> None:
         """Take the memory of a resource profile (MiB), and its other resources."""
-        requests = mapping(event, "Executor Resource Requests")
+        requests = fields.mapping(event, "Executor Resource Requests")
         memory = [
-            integer(mapping(requests, name), "Amount")
+            fields.integer(fields.mapping(requests, name), "Amount")
             for name in ("memory", "memoryOverhead", "offHeap")
             if name in requests
         ]
         if len(self._profiles) < MAX_EXECUTORS:
-            self._profiles[integer(event, "Resource Profile Id")] = _Profile(
+            self._profiles[fields.integer(event, "Resource Profile Id")] = _Profile(
                 sum(memory) * MIB,
                 _amounts(requests),
-                _amounts(part(event, "Task Resource Requests")),
+                _amounts(fields.part(event, "Task Resource Requests")),
             )
 
     def added(self, event: Event) -> None:
         """An executor is there."""
-        info = mapping(event, "Executor Info")
+        info = fields.mapping(event, "Executor Info")
         profile = profile_of(info)
-        identity = text(event, "Executor ID")
+        identity = fields.text(event, "Executor ID")
         memory = self._profiles.get(profile, _Profile()).memory_bytes
         memory = memory or self._configured.memory_bytes
         if identity == DRIVER:  # local mode: what executors would have tells nothing of it
@@ -138,11 +130,11 @@ class Executors:
         found = _Executor(
             identity=identity,
             profile=profile,
-            host=text(info, "Host")[:_LONGEST_NAME],
-            cores=integer(info, "Total Cores"),
+            host=fields.text(info, "Host")[:_LONGEST_NAME],
+            cores=fields.integer(info, "Total Cores"),
             memory_bytes=memory or self._managed.get(identity, 0) or DEFAULT_MEMORY_BYTES,
-            added_at=milliseconds(event, "Timestamp"),
-            resources=_addresses(part(info, "Resources")),
+            added_at=fields.milliseconds(event, "Timestamp"),
+            resources=_addresses(fields.part(info, "Resources")),
         )
         if len(self._known) < MAX_EXECUTORS and 0 < found.cores <= MAX_CORES:
             self._known[identity] = found
@@ -150,8 +142,8 @@ class Executors:
 
     def block_manager_added(self, event: Event) -> None:
         """Its memory, where nothing else tells it; comes before or after the executor."""
-        identity = text(mapping(event, "Block Manager ID"), "Executor ID")
-        memory = round(integer(event, "Maximum Memory") / UNIFIED_SHARE)
+        identity = fields.text(fields.mapping(event, "Block Manager ID"), "Executor ID")
+        memory = round(fields.integer(event, "Maximum Memory") / UNIFIED_SHARE)
         if len(self._managed) < MAX_EXECUTORS:
             self._managed[identity] = memory
         if identity == DRIVER and DRIVER in self._known and memory > 0:
@@ -159,7 +151,7 @@ class Executors:
 
     def removed(self, event: Event) -> None:
         """An executor has gone; one that was never added counts for nothing."""
-        identity, at = text(event, "Executor ID"), milliseconds(event, "Timestamp")
+        identity, at = fields.text(event, "Executor ID"), fields.milliseconds(event, "Timestamp")
         found = self._known.pop(identity, None)
         host = "" if found is None else found.host
         self.removals.append(Removal.of(identity, host, at, event.get("Removed Reason")))
