@@ -12,8 +12,8 @@ from fedperf_client.sources import SkippedRecord
 from fedperf_client.sources.kinds import UnknownSourceError, open_source, places
 from fedperf_client.sources.spark.application import NO_PLAN, ONLY_A_COMMAND
 from fedperf_client.sources.spark.event_log import EventLogs
+from fedperf_client.sources.spark.events import lines
 from fedperf_client.sources.spark.query import TOTALS
-from fedperf_client.sources.spark.streams import lines
 from fedperf_shared.execution import Execution, Remark
 from fedperf_shared.wire.codec.plans import encode_plan
 from fedperf_shared.workflow.vocabulary import OperatorKind
