@@ -102,7 +102,7 @@ def diagnosed(job: JobFacts, log: str, prices: PriceList | None) -> Diagnosis | 
         job.query.cluster,
         tuple(sorted(findings, key=lambda each: -each.seconds)),
         cost,
-        job.waited_seconds,
+        job.query.wait_milliseconds / 1000,
     )
 
 

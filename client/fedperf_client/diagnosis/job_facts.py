@@ -22,7 +22,7 @@ from fedperf_client.sources.kinds import places
 from fedperf_client.sources.opener import UnreadArchiveError
 from fedperf_client.sources.spark.application import Application
 from fedperf_client.sources.spark.event_log import WHOLE_LOG, EventLog, open_event_log
-from fedperf_client.sources.spark.failures.ends import LostAttempt, Removal
+from fedperf_client.sources.spark.failures.causes import LostAttempt, Removal
 from fedperf_client.sources.spark.query import Interval, SparkQuery
 from fedperf_client.sources.spark.settings import SparkSettings
 from fedperf_client.sources.spark.tasks import (
@@ -66,11 +66,6 @@ class StageFacts(StageAttempt):
     """An attempt at a stage of which the log was read."""
 
     names: Names  # of executors and reasons
-
-    @classmethod
-    def of(cls, stage: StageAttempt, names: Names) -> "StageFacts":
-        """The attempt with what its columns refer to."""
-        return cls(**{each.name: getattr(stage, each.name) for each in fields(stage)}, names=names)
 
     @cached_property
     def _table(self) -> Longs:
@@ -137,11 +132,6 @@ class StageFacts(StageAttempt):
         """Duration of the middle task."""
         return float(np.median(self.durations))
 
-    @cached_property
-    def median_run(self) -> float:
-        """Time of the middle task in its own code."""
-        return float(np.median(self.tasks.run))
-
     @property
     def even_span(self) -> float:
         """The least that it could take with the same work, spread evenly over all slots."""
@@ -170,7 +160,13 @@ class JobFacts:
     @classmethod
     def of(cls, query: SparkQuery, application: Application) -> "JobFacts":
         """A query or job that is over."""
-        stages = [each for _, each in sorted(query.attempts.items())]
+        stages = [
+            StageFacts(
+                **{each.name: getattr(stage, each.name) for each in fields(stage)},
+                names=query.names,
+            )
+            for _, stage in sorted(query.attempts.items())
+        ]
         if query.plan.runs_python and not any(each.runs_python for each in stages):
             for each in stages:  # one of them does
                 each.runs_python = True
@@ -178,7 +174,7 @@ class JobFacts:
             query,
             application.name,
             application.settings.overlaid(query.settings),
-            tuple(StageFacts.of(each, query.names) for each in stages),
+            tuple(stages),
             tuple(application.executors.removals),
         )
 
@@ -202,11 +198,6 @@ class JobFacts:
     def wall_seconds(self) -> float:
         """From its start to its end, with what it waited for the first executor."""
         return (self.query.end - self.query.started_at) / 1000
-
-    @property
-    def waited_seconds(self) -> float:
-        """That it waited while no executor was there."""
-        return self.query.wait_milliseconds / 1000
 
     @property
     def seconds(self) -> float:

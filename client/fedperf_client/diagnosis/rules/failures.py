@@ -9,8 +9,12 @@ from collections.abc import Iterator
 from fedperf_client.diagnosis.finding import JobFinding, Symptom
 from fedperf_client.diagnosis.job_facts import JobFacts, StageFacts, merged
 from fedperf_client.sources.spark.failures.advice import advice_for
-from fedperf_client.sources.spark.failures.causes import FailureCause, causes_of
-from fedperf_client.sources.spark.failures.ends import FailureText, last_text
+from fedperf_client.sources.spark.failures.causes import (
+    FailureCause,
+    FailureText,
+    causes_of,
+    last_text,
+)
 from fedperf_client.text.durations import duration_text
 
 MOST_CAUSES = 3

@@ -76,7 +76,9 @@ def _waiting(job: JobFacts, waited: list[Interval]) -> JobFinding:
         _how_to_wait_less(stage),
         conf,
         {"waited_seconds": total, "longest_seconds": longest},
-        max(0.0, total - job.waited_seconds) / job.seconds if job.seconds > 0 else 0.0,
+        max(0.0, total - job.query.wait_milliseconds / 1000) / job.seconds
+        if job.seconds > 0
+        else 0.0,
     )
 
 

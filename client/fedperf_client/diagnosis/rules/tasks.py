@@ -20,7 +20,7 @@ import numpy as np
 
 from fedperf_client.diagnosis.finding import JobFinding, Symptom
 from fedperf_client.diagnosis.job_facts import JobFacts, Longs, StageFacts
-from fedperf_client.sources.spark.failures.ends import LostAttempt
+from fedperf_client.sources.spark.failures.causes import LostAttempt
 from fedperf_client.sources.spark.fields import MIB
 from fedperf_client.sources.spark.settings import SparkSettings
 from fedperf_client.text.durations import duration_text
@@ -97,7 +97,8 @@ def tiny_tasks(job: JobFacts) -> Iterator[JobFinding]:
         read = totals.input_bytes + totals.shuffle_read
         enough = max(stage.slots, -(-read // WORTH_BYTES))
         is_tiny = read > 0 or stage.median < TINY_MILLISECONDS
-        if stage.runs_python or job.query.dropped or stage.median_run > MUCH_WORK_MILLISECONDS:
+        is_work = float(np.median(stage.tasks.run)) > MUCH_WORK_MILLISECONDS
+        if stage.runs_python or job.query.dropped or is_work:
             continue
         if not (stage.slots and is_tiny and tasks >= WAVES * enough):
             continue

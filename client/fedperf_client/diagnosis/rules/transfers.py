@@ -14,6 +14,7 @@ from fedperf_client.diagnosis.finding import JobFinding, Symptom
 from fedperf_client.diagnosis.job_facts import JobFacts, StageFacts
 from fedperf_client.sources.spark.fields import MIB
 from fedperf_client.sources.spark.query import SparkQuery
+from fedperf_client.sources.spark.settings import DEFAULT_BROADCAST_BYTES
 from fedperf_client.text.durations import duration_text
 from fedperf_client.text.operator_tree import size_text
 
@@ -86,7 +87,10 @@ class _Broadcast:
 
 def broadcasts(job: JobFacts) -> Iterator[JobFinding]:
     """The table that took the driver longest, where it is that large."""
-    limit = job.settings.broadcast_bytes
+    # Spark's default where that is switched off.
+    limit = job.settings.size(
+        "spark.sql.autoBroadcastJoinThreshold", DEFAULT_BROADCAST_BYTES, unit=1
+    )
     large = [each for each in _sent(job.query) if each.data_bytes > TIMES * limit]
     if not large:
         return

@@ -5,13 +5,12 @@ name, which never leave the organization. All others are compared and forgotten.
 """
 
 import hashlib
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from fedperf_client.sources import SkippedRecord
 from fedperf_client.sources.spark import fields
 from fedperf_client.sources.spark.cluster import Executors, UnknownClusterError
-from fedperf_client.sources.spark.failures.ends import last_text
+from fedperf_client.sources.spark.failures.causes import last_text
 from fedperf_client.sources.spark.fields import Event, MalformedEventError
 from fedperf_client.sources.spark.identity import shape_of, workload_of
 from fedperf_client.sources.spark.plan import PlanTooLargeError, workflow_of
@@ -99,10 +98,8 @@ class Application:
     def started(self, event: Event) -> None:
         """Take what tells this application, and this attempt at it, from others."""
         self._name = fields.text(event, "App Name")
-        self._shown_name, self._shown_id = (
-            fields.line(event, "App Name"),
-            fields.line(event, "App ID"),
-        )
+        self._shown_name = fields.line(event, "App Name")
+        self._shown_id = fields.line(event, "App ID")
         attempt, identity = event.get("App Attempt ID"), event.get("App ID")
         self.submitted_at = fields.milliseconds(event, "Timestamp")
         self._identity = (identity, attempt, self.submitted_at)
@@ -112,10 +109,11 @@ class Application:
         properties = fields.mapping(event, "Spark Properties")
         self.executors.configured(properties)
         self.settings = SparkSettings.of(self.settings.version, properties)
-        self._node_type = _first(properties, _NODE_TYPES)
-        system = event.get("System Properties")
-        if isinstance(system, Mapping):
-            self._architecture = _first(system, ("os.arch",))
+        types = [each for name in _NODE_TYPES if isinstance(each := properties.get(name), str)]
+        self._node_type = types[0][:_LONGEST_TEXT] if types else ""
+        if "System Properties" in event:
+            system = fields.part(event, "System Properties")
+            self._architecture = fields.words(system, "os.arch")[:_LONGEST_TEXT]
 
     def stopped(self, event: Event) -> None:
         """Take its end."""
@@ -178,6 +176,11 @@ class Application:
         cluster = replace(query.cluster, queries_before=min(query.before, MAX_QUERIES_BEFORE))
         counted = workflow_of(query.plan, query.counters)
         vendor = "databricks" if self.settings.is_databricks else "spark"
+        remarks = {
+            Remark.ACCELERATED: query.is_accelerated,
+            Remark.FAILED_TASKS: query.has_failed_tasks,
+            Remark.INCOMPLETE: self.is_partial or query.is_torn,
+        }
         return Execution(
             execution_id=self._execution_id(query),
             workload=workload_of(self._name, query.shape, call_site=query.call_site),
@@ -191,7 +194,7 @@ class Application:
                 node_type=self._node_type,
                 architecture=self._architecture,
                 rows_known=counted.known / len(counted.workflow.operators),
-                remarks=self._remarks(query),
+                remarks=tuple(sorted(remark for remark, holds in remarks.items() if holds)),
                 application=self._shown_name,
                 application_id=self._shown_id,
                 record=str(query),
@@ -201,14 +204,6 @@ class Application:
                 tasks=query.tasks,
             ),
         )
-
-    def _remarks(self, query: SparkQuery) -> tuple[Remark, ...]:
-        remarks = {
-            Remark.ACCELERATED: query.is_accelerated,
-            Remark.FAILED_TASKS: query.has_failed_tasks,
-            Remark.INCOMPLETE: self.is_partial or query.is_torn,
-        }
-        return tuple(sorted(remark for remark, holds in remarks.items() if holds))
 
     def _execution_id(self, query: SparkQuery) -> str:
         """The same whenever and wherever this log is read; local."""
@@ -260,10 +255,3 @@ def _measurement(query: SparkQuery, submitted_at: int | None) -> Measurement:
         written_bytes=max(totals.get(WRITTEN_BYTES, 0), 0),
         startup_seconds=min((waited + query.wait_milliseconds) / 1000, MAX_RUNTIME_SECONDS),
     )
-
-
-def _first(properties: Mapping[str, object], names: tuple[str, ...]) -> str:
-    """The first of the properties that is there and a text, cut to a usual length."""
-    found = (properties.get(name) for name in names)
-    texts = [each for each in found if isinstance(each, str)]
-    return texts[0][:_LONGEST_TEXT] if texts else ""

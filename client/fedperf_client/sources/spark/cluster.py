@@ -13,7 +13,7 @@ from collections.abc import Collection, Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from fedperf_client.sources.spark import fields
-from fedperf_client.sources.spark.failures.ends import Removal
+from fedperf_client.sources.spark.failures.causes import Removal
 from fedperf_client.sources.spark.fields import MIB, Event
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import ClusterConfig
@@ -164,11 +164,6 @@ class Executors:
     def have_come(self) -> bool:
         """Whether there ever was one."""
         return self._newest > 0 or self._local_cores > 0
-
-    @property
-    def any_ended(self) -> bool:
-        """Whether there is anything to forget."""
-        return bool(self._ended)
 
     def forget_before(self, at: int) -> None:
         """Those that ended before the oldest query that still runs began count for no other."""

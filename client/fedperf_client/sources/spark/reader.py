@@ -332,7 +332,7 @@ class Reader:
             if self._open.get((query.is_job, query.number)) is query:
                 self._forget(query, is_complete=True)
                 self._hand_out(query)
-        if self._complete and self.executors.any_ended:
+        if self._complete:
             needed = [each.started_at for each in self._open.values()]
             self.executors.forget_before(min([*needed, self._free_since or 0]))
         self._complete.clear()
