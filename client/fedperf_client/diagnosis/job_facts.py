@@ -160,11 +160,9 @@ class JobFacts:
     @classmethod
     def of(cls, query: SparkQuery, application: Application) -> "JobFacts":
         """A query or job that is over."""
+        names = [each.name for each in fields(StageAttempt)]
         stages = [
-            StageFacts(
-                **{each.name: getattr(stage, each.name) for each in fields(stage)},
-                names=query.names,
-            )
+            StageFacts(**{name: getattr(stage, name) for name in names}, names=query.names)
             for _, stage in sorted(query.attempts.items())
         ]
         if query.plan.runs_python and not any(each.runs_python for each in stages):
