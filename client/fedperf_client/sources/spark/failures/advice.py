@@ -319,11 +319,7 @@ _ADVICE: Mapping[FailureKind, tuple[str, str, Settings]] = {
         "larger or more local disks, or less to shuffle and spill",
         disk,
     ),
-    _K.PREEMPTED: (
-        "an executor was preempted for other work: not the job's fault",
-        _AWAY,
-        moving,
-    ),
+    _K.PREEMPTED: ("an executor was preempted for other work: not the job's fault", _AWAY, moving),
     _K.DECOMMISSIONED: ("an executor was decommissioned: not the job's fault", _AWAY, moving),
     _K.NODE_LOST: ("the machine of an executor was lost: not the job's fault", _AWAY, moving),
     _K.TERMINATED: (
@@ -408,11 +404,7 @@ _ADVICE: Mapping[FailureKind, tuple[str, str, Settings]] = {
         "send large values as broadcast variables, or allow larger messages",
         rpc,
     ),
-    _K.KRYO_BUFFER: (
-        "a record was above spark.kryoserializer.buffer.max",
-        "a larger buffer",
-        kryo,
-    ),
+    _K.KRYO_BUFFER: ("a record was above spark.kryoserializer.buffer.max", "a larger buffer", kryo),
     _K.BROADCAST_TIMEOUT: (
         "a broadcast took longer than spark.sql.broadcastTimeout",
         "a longer wait, or no broadcast join",
