@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from fedperf_client.sources import SkippedRecord
 from fedperf_client.sources.spark import fields
-from fedperf_client.sources.spark.cluster import Executors, UnknownClusterError
+from fedperf_client.sources.spark.cluster import Executors
 from fedperf_client.sources.spark.failures.causes import last_text
 from fedperf_client.sources.spark.fields import Event, MalformedEventError
 from fedperf_client.sources.spark.identity import shape_of, workload_of
@@ -26,6 +26,7 @@ from fedperf_client.sources.spark.settings import SparkSettings
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import (
     MAX_QUERIES_BEFORE,
+    ClusterConfig,
     Execution,
     ExecutionStatus,
     Measurement,
@@ -42,6 +43,7 @@ NO_PLAN = "no plan: the log begins after it"
 NO_STAGE = "no stage of it came to an end"
 NESTED = "a part of another query"
 ONLY_A_COMMAND = "a command of the catalogue that ran no job"
+NO_EXECUTOR = "no executor is known for its time"
 NO_TIME = "took less than a millisecond"
 
 _LONGEST_TEXT = 60
@@ -141,10 +143,7 @@ class Application:
                 if each.submitted_at is not None and each.submitted_at < query.waited[1]:
                     each.had_executors = False
         query.slots = self.executors.slots_of(begin, end) if with_slots else 0
-        try:
-            query.cluster = self.executors.during(begin, end)
-        except UnknownClusterError:
-            query.cluster = None
+        query.cluster = self.executors.during(begin, end)
 
     @property
     def seconds(self) -> float:
@@ -163,17 +162,14 @@ class Application:
         if query.is_job:
             _plan_job(query)
         reason = query.problem or _reason(query)
-        if reason:
-            return SkippedRecord(str(query), reason)
+        if reason or query.cluster is None:
+            return SkippedRecord(str(query), reason or NO_EXECUTOR)
         try:
-            return self._execution(query)
+            return self._execution(query, query.cluster)
         except InvalidInputError as error:
             return SkippedRecord(str(query), str(error))
 
-    def _execution(self, query: SparkQuery) -> Execution:
-        if query.cluster is None:
-            raise UnknownClusterError
-        cluster = replace(query.cluster, queries_before=min(query.before, MAX_QUERIES_BEFORE))
+    def _execution(self, query: SparkQuery, cluster: ClusterConfig) -> Execution:
         counted = workflow_of(query.plan, query.counters)
         vendor = "databricks" if self.settings.is_databricks else "spark"
         remarks = {
@@ -185,7 +181,7 @@ class Application:
             execution_id=self._execution_id(query),
             workload=workload_of(self._name, query.shape, call_site=query.call_site),
             plan=Plan.on_one_platform(counted.workflow, Platform.SPARK),
-            cluster=cluster,
+            cluster=replace(cluster, queries_before=min(query.before, MAX_QUERIES_BEFORE)),
             status=_status(query),
             measurement=_measurement(query, self.submitted_at),
             finished_at=fields.moment(query.end),

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field, replace
 from fedperf_client.sources.spark import fields
 from fedperf_client.sources.spark.failures.causes import Removal
 from fedperf_client.sources.spark.fields import MIB, Event
-from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import ClusterConfig
 
 DEFAULT_MEMORY_BYTES = 1024 * MIB  # spark's default for an executor (spark.executor.memory)
@@ -33,13 +32,6 @@ _LOCAL = re.compile(r"local(?:\[(\d{1,6})(?:,\s*\w+)?\])?")
 _AMOUNT = re.compile(r"spark\.(task|executor)\.resource\.([\w-]{1,60})\.amount")
 
 Amounts = Mapping[str, float]  # Of resources by their names
-
-
-class UnknownClusterError(InvalidInputError):
-    """No executor is known for the time of a query."""
-
-    def __init__(self) -> None:
-        super().__init__("no executor is known for its time")
 
 
 def profile_of(info: Event) -> int:
@@ -189,14 +181,11 @@ class Executors:
                 first = each.added_at
         return first
 
-    def during(self, start: int, end: int) -> ClusterConfig:
+    def during(self, start: int, end: int) -> ClusterConfig | None:
         """The resources between two moments (milliseconds), the later of which has passed.
 
         An executor that is known by then and claims to have come later has another clock; it
-        counts in full. Times without any executor count for nothing.
-
-        Raises:
-            UnknownClusterError: no executor lived then.
+        counts in full. Times without any executor count for nothing; None if there was none at all.
         """
         lived = self._lived(start, end)
         return _mean(lived, _covered(lived))
@@ -208,10 +197,7 @@ class Executors:
     def whole(self, start: int, end: int) -> ClusterConfig | None:
         """The mean of all that were there in the time of an application; None without any."""
         self._ended, self._gone = [*self._gone, *self._ended], []
-        try:
-            return _mean(self._lived(start, end), max(end - start, 1))
-        except UnknownClusterError:
-            return None
+        return _mean(self._lived(start, end), max(end - start, 1))
 
     def slots_of(
         self, start: int, end: int, *, profile: int = 0, takers: Mapping[str, int] | None = None
@@ -294,10 +280,10 @@ def _covered(lived: Iterable[_Lived]) -> float:
     return total
 
 
-def _mean(lived: Collection[_Lived], span: float) -> ClusterConfig:
-    """What they had, a mean over a time; `UnknownClusterError` without any."""
+def _mean(lived: Collection[_Lived], span: float) -> ClusterConfig | None:
+    """What they had, a mean over a time; None without any."""
     if not lived:
-        raise UnknownClusterError
+        return None
     cores = sum((b - a) * each.cores for each, a, b in lived) / span
     memory = sum((b - a) * each.memory_bytes for each, a, b in lived) / span
     return ClusterConfig(
