@@ -194,7 +194,7 @@ def _at_the_same_time(
     scratch: Path | None,
     encoder: Encoder | None,
 ) -> Iterator[IngestionOutcome]:
-    # Whoever reads without other processes does without the 3 MB of these modules.
+    # Whoever reads without other processes does without these modules.
     from concurrent.futures import as_completed
     from concurrent.futures.process import BrokenProcessPool
 
