@@ -32,8 +32,6 @@ from fedperf_client.prediction.mixture.matched_folds import (
     Places,
     fold_of,
     grouped_folds,
-    mimicries,
-    most_alike,
 )
 from fedperf_client.prediction.mixture.repeat_spread import ResourceChange
 from fedperf_client.prediction.mixture.spreads import Distribution, Spread, Student, widest
@@ -286,30 +284,6 @@ def weigh(
     many = len(np.unique(groups)) >= STACKED_FROM
     evidence = groups if way is None or many else fold
     return Weighing(known, kind, cut, used, np.concatenate(parts, axis=1), rows, evidence, fold)
-
-
-def mixed_for(
-    kind: Asks, asked: Places, known: KnownRuns, learners: Sequence[Learner], *, seed: int = 0
-) -> Mixture:
-    """Mix `learners` for questions of one kind.
-
-    Args:
-        kind: of the questions, see `asks`.
-        asked: where the questions lie, [questions].
-        known: own executions.
-        learners: as for `weigh`.
-        seed: of folds that mimic nothing.
-
-    Raises:
-        NoLearnerError: none of them can be used.
-        PredictorFailedError: a learner gave values that cannot be used.
-    """
-    way = most_alike(mimicries(known.places, kind, known.samples.features), known.places, asked)
-    by_name = {learner.name: learner for learner in learners}
-    return Mixture.of(
-        weigh(known, learners, way, seed=seed).outcome(),
-        lambda name: by_name[name].fit(known.samples, known.log_seconds),
-    )
 
 
 def _fold_errors(learners: Sequence[Learner], known: KnownRuns, fold: Fold) -> Floats:

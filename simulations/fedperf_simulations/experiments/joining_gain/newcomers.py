@@ -23,17 +23,18 @@ from fedperf_client.prediction.mixture.learner_catalogue import (
     public_learners,
 )
 from fedperf_client.prediction.mixture.matched_folds import Asks, Places
-from fedperf_client.prediction.mixture.mixture import KnownRuns, mixed_for
+from fedperf_client.prediction.mixture.mixture import KnownRuns
 from fedperf_client.prediction.mixture.personal import personalize
 from fedperf_client.prediction.prediction import PredictLog
-from fedperf_client.prediction.tables.catalogue import (
-    joined_table_learners,
-    local_table_learners,
-)
 from fedperf_server.inference.gaussian_process import Belief
 from fedperf_shared.model.metrics import mape, median_q_error
 from fedperf_simulations.baselines.flat_vectors import robopt_vector
 from fedperf_simulations.baselines.home_models import HOME_MODELS
+from fedperf_simulations.baselines.table_mixture import (
+    joined_table_learners,
+    local_table_learners,
+    mixed_for,
+)
 
 Floats = NDArray[np.float64]
 Positions = NDArray[np.int64]
