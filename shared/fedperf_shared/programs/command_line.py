@@ -16,14 +16,14 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Annotated, get_args, get_type_hints
 
 import typer
-from click import Argument, BadParameter, MissingParameter, NoSuchCommand, ParamType
+from click import Argument, BadParameter, Command, MissingParameter, NoSuchCommand, ParamType
 from typer.core import TyperGroup
 from typer.models import ArgumentInfo
 
 from fedperf_shared.errors import FedperfError, InvalidInputError
 
 if TYPE_CHECKING:
-    from click import Command, Context, Parameter
+    from click import Context, Parameter
     from rich.table import Column
 
 INTERRUPTED = 130
@@ -126,7 +126,7 @@ class ProgramCommands(TyperGroup):
     An option that there is not, or that does not go with another, is wrong usage.
     """
 
-    def get_command(self, ctx: "Context", cmd_name: str) -> "Command | None":
+    def get_command(self, ctx: "Context", cmd_name: str) -> Command | None:
         """The command of that name; None where there is none."""
         command = super().get_command(ctx, cmd_name)
         if command is not None and command.help:
@@ -170,7 +170,7 @@ class ProgramCommands(TyperGroup):
             raise WrongValueError(error.format_message()) from error
 
 
-def _restore_help(command: "Command") -> None:
+def _restore_help(command: Command) -> None:
     """Give arguments the help that they were declared with.
 
     Click from 8.5 on has help of arguments itself, and overwrites what typer up to 0.20 had set.
