@@ -4,7 +4,6 @@ Every problem of the file is reported at once, each with its key and what would 
 right. Unknown keys are refused: a misspelt limit must not be ignored.
 """
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -41,9 +40,10 @@ DEFAULT_ENROLLMENT_PORT = 8752
 DEFAULT_FLEET_PORT = 8753
 DEFAULT_QUORUM = 2
 DEFAULT_GRACE = timedelta(minutes=5)
-DEFAULT_UPDATE_NORM_BOUND = 10.0
 
 _MAX_PORT = 65_535
+_METHODS = {ModelMethod.TANGENT: "tangent", ModelMethod.UNSPECIFIED: "dp_sgd"}
+"""Names in the file. No round is held of a calendar that says "dp_sgd", as those of before may."""
 _SLOT_KINDS = ("report", "model", "extra", "first")
 _UNSAID_START = datetime.fromtimestamp(0, tz=UTC)
 _Seconds = Annotated[float, Field(ge=0, lt=86_400e9, allow_inf_nan=False)]
@@ -65,7 +65,6 @@ class ServerConfig:
         timetable: the public calendar.
         quorum: a round with fewer accepted updates makes no new version.
         grace: how long after its reply time a round still waits for replies.
-        update_norm_bound: largest L2 norm of an accepted model update by DP-SGD.
         database_url: SQLAlchemy URL.
         bind: address to listen on.
     """
@@ -78,7 +77,6 @@ class ServerConfig:
     fleet_port: int = DEFAULT_FLEET_PORT
     quorum: int = DEFAULT_QUORUM
     grace: timedelta = DEFAULT_GRACE
-    update_norm_bound: float = DEFAULT_UPDATE_NORM_BOUND
     database_url: str = ""
     bind: str = DEFAULT_BIND
 
@@ -125,7 +123,7 @@ def load_config(directory: Path) -> ServerConfig:
             directory=directory,
             timetable=timetable or default_timetable(_UNSAID_START),
             grace=timedelta(seconds=settings.grace_seconds),
-            **settings.model_dump(exclude={"timetable", "grace_seconds"}),
+            **settings.model_dump(exclude={"timetable", "grace_seconds", "update_norm_bound"}),
         )
     except ConfigurationError as error:
         problems.append(str(error))
@@ -178,10 +176,6 @@ def _problems(config: ServerConfig) -> list[str]:
         found.append(f"quorum must be at least 1, got {config.quorum}")
     if not config.grace > timedelta(0):
         found.append(f"grace_seconds must be more than 0, got {config.grace.total_seconds()}")
-    if not 0 < config.update_norm_bound < math.inf:
-        found.append(
-            f"update_norm_bound must be positive and finite, got {config.update_norm_bound}"
-        )
     return found
 
 
@@ -221,11 +215,10 @@ _TITLES = {f"{kind}_slots": _slot_titles(f"{kind}_slots") for kind in _SLOT_KIND
 
 
 def _method(name: object) -> ModelMethod:
-    known = {each.name.lower(): each for each in ModelMethod}
-    if isinstance(name, str) and name in known:
-        return known[name]
-    right = " or ".join(f'"{each}"' for each in reversed(known))
-    raise ValueError(f"must be {right}, got {name!r}")
+    for method, known in _METHODS.items():
+        if name == known:
+            return method
+    raise ValueError(f'must be "tangent", got {name!r}')
 
 
 class _Calendar(_Table):
@@ -258,7 +251,7 @@ class _Settings(_Table):
     fleet_port: int = DEFAULT_FLEET_PORT
     quorum: int = DEFAULT_QUORUM
     grace_seconds: _Seconds = DEFAULT_GRACE.total_seconds()
-    update_norm_bound: float = DEFAULT_UPDATE_NORM_BOUND
+    update_norm_bound: object = None  # of DP-SGD, in every file of before
     database_url: str = ""
     timetable: object = None  # a _Calendar, read by itself
 
@@ -310,7 +303,6 @@ enrollment_port = {config.enrollment_port}
 fleet_port = {config.fleet_port}
 quorum = {config.quorum}
 grace_seconds = {config.grace.total_seconds()!r}
-update_norm_bound = {config.update_norm_bound!r}
 {_database_line(config)}
 
 {_calendar_to_toml(config.timetable)}"""
@@ -332,8 +324,8 @@ extra_slots = [{_slots(timetable.extra_slots)}]
 extra_windows = {timetable.extra_windows}
 # Days on which the first report of whoever joined may leave.
 first_slots = [{_slots(timetable.first_slots)}]
-# How model rounds train: steps at the model's "tangent", or "dp_sgd" in all its weights.
-model_method = "{timetable.model_method.name.lower()}"
+# How model rounds train: steps at the model's "tangent".
+model_method = "{_METHODS[timetable.model_method]}"
 """
 
 

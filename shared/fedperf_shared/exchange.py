@@ -188,9 +188,7 @@ class TrainRequest:
         architecture: number of the architecture.
         base_version: model version of `arrays`.
         arrays: the model to start from, in the order of the architecture.
-        question: what is asked at its tangent; None where DP-SGD is asked for.
-        rehearsal: rows that follow from releases of earlier epochs, to be learnt beside one's
-            own without noise; none at a tangent, where the coordinator rehearses by itself.
+        question: what is asked at its tangent; None where an older coordinator asks for DP-SGD.
     """
 
     slot: SlotKey
@@ -198,10 +196,3 @@ class TrainRequest:
     base_version: int
     arrays: tuple[NDArray[np.float32], ...]
     question: TangentQuestion | None = None
-    rehearsal: tuple[SyntheticRow, ...] = ()
-
-    def __post_init__(self) -> None:
-        if not len(self.rehearsal) <= MAX_REHEARSAL_ROWS:
-            raise InvalidInputError(
-                f"at most {MAX_REHEARSAL_ROWS} rows are rehearsed, got {len(self.rehearsal)}"
-            )

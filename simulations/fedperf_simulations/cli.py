@@ -118,7 +118,7 @@ def replay(
     config = load_config(directory)
     table = config.timetable
     source = Database.existing(config.database_url)
-    task = ggfn_task(table.model_method, norm_bound=config.update_norm_bound)
+    task = ggfn_task()
     with directory_in_memory() as place:
         again = changed(config, directory=place / "coordinator", database_url="")
         with replayed(source, again, task) as federation:

@@ -1,6 +1,6 @@
 """Strategies of model rounds for tests that are not about learning."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -10,25 +10,81 @@ from sqlalchemy.orm import Session
 from fedperf_server.app.task import Task
 from fedperf_server.rehearsal.synthetic_rows import PredictLog
 from fedperf_server.rounds.accepted_update import AcceptedUpdate
-from fedperf_server.rounds.dp_sgd_avg import Aggregate, DpSgdAvg
 from fedperf_server.rounds.next_model import Evaluate
 from fedperf_server.rounds.round_strategy import RoundStrategy
 from fedperf_server.rounds.tangent_avg import TangentAvg
 from fedperf_server.state import registry
 from fedperf_server.state.registry import GgfnFormat, ModelFormat, ModelVersion, VersionStanding
-from fedperf_server.state.validation import UpdateLimits
+from fedperf_server.state.validation import ReportContext, check_contents
 from fedperf_shared.exchange import SyntheticRow
 from fedperf_shared.model.architecture import Weights
 from fedperf_shared.model.batches import PlanGraph
 from fedperf_shared.model.public_plans import anchors_of, load_public_plans
-from fedperf_shared.releases.questions import TangentQuestion
-from fedperf_shared.releases.release import Slot, Update
+from fedperf_shared.releases.kinds import TANGENT_UPDATE
+from fedperf_shared.releases.questions import DIRECTIONS, TangentQuestion
+from fedperf_shared.releases.release import Slot, SlotKey, TangentUpdate, Update
+
+Aggregate = Callable[[Weights, Sequence[Weights]], Sequence[NDArray[np.float32]]]
+"""(current, changes) -> the next model."""
+
+_GRID = -20
 
 
-def dp_sgd_avg(model_format: ModelFormat, norm_bound: float, aggregate: Aggregate) -> DpSgdAvg:
-    """Rounds of DP-SGD for any model, with any aggregation."""
-    limits = UpdateLimits(model_format.architecture, model_format.shapes, norm_bound)
-    return DpSgdAvg(limits, aggregate)
+@dataclass(eq=False)
+class SumsOfWeights(RoundStrategy):
+    """Rounds of a tiny model, whose weights' changes are the first numbers of a sum.
+
+    Attributes:
+        shapes: of the model's arrays.
+        aggregate: makes the next model.
+        rows: how many rows each round rehearsed, in order.
+    """
+
+    shapes: Sequence[tuple[int, ...]]
+    aggregate: Aggregate
+    rows: list[int] = field(default_factory=list)
+
+    def question(self, current: Weights, *, steps_made: int) -> None:
+        del current, steps_made
+
+    def check(self, update: Update, slot: Slot) -> None:
+        check_contents(update, slot, ReportContext(), kind=TANGENT_UPDATE)
+
+    def next(
+        self,
+        current: Weights,
+        answers: Sequence[AcceptedUpdate],
+        question: TangentQuestion | None,
+        *,
+        rehearsed: Sequence[SyntheticRow] = (),
+    ) -> Sequence[NDArray[np.float32]]:
+        del question
+        self.rows.append(len(rehearsed))
+        return self.aggregate(current, [self._change(each.update) for each in answers])
+
+    def _change(self, update: TangentUpdate) -> Weights:
+        values, arrays = update.natural(), []
+        for shape in self.shapes:
+            size = int(np.prod(shape))
+            arrays.append(values[:size].reshape(shape).astype(np.float32))
+            values = values[size:]
+        return arrays
+
+
+def sum_of_weights(key: SlotKey, base_version: int, arrays: Weights) -> TangentUpdate:
+    """The update that says so much to `SumsOfWeights`; numbers to 2**-20."""
+    flat = np.concatenate([each.ravel() for each in arrays]).astype(np.float64)
+    values = np.zeros(DIRECTIONS, dtype=np.int64)
+    values[: len(flat)] = np.rint(np.ldexp(flat, -_GRID))
+    return TangentUpdate(key, base_version, _GRID, values)
+
+
+def mean_of(current: Weights, changes: Sequence[Weights]) -> Weights:
+    """The model plus the mean of the changes."""
+    return [
+        (array + np.mean([each[place] for each in changes], axis=0)).astype(np.float32)
+        for place, array in enumerate(current)
+    ]
 
 
 def newest_version(session: Session) -> ModelVersion:
@@ -69,10 +125,6 @@ class Keeping(RoundStrategy):
 
     strategy: RoundStrategy
     answers: list[AcceptedUpdate] = field(default_factory=list)
-
-    @property
-    def rehearses_at_home(self) -> bool:
-        return self.strategy.rehearses_at_home
 
     def question(self, current: Weights, *, steps_made: int) -> TangentQuestion | None:
         return self.strategy.question(current, steps_made=steps_made)

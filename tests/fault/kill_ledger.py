@@ -49,7 +49,7 @@ from fedperf_shared.errors import FedperfError
 from fedperf_shared.identity import new_private_key, verify
 from fedperf_shared.releases.period import Period, SlotTimes, Timetable
 from fedperf_shared.releases.release import (
-    Release,
+    NoisySum,
     ReleaseKind,
     ReportParameters,
     Schedule,
@@ -138,7 +138,7 @@ def release_one(place: Place, gate: ReleaseGate, ledger: PrivacyLedger, key: Slo
     """One slot through all its steps."""
     at = SCHEDULE.opens_at(key)
 
-    def make(slot: Slot, noise: NoiseSource) -> Release:
+    def make(slot: Slot, noise: NoiseSource) -> NoisySum:
         drawn = empty_report(slot, noise)
         place.note("drawn", key, encode_release(drawn))
         return drawn

@@ -9,23 +9,18 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-import torch
 from numpy.typing import NDArray
 from scipy import stats
 
-from fedperf_client.privacy.clipped_sums import nothing
-from fedperf_client.privacy.dp_sgd import PrivateOptimizer, poisson_sample
 from fedperf_client.privacy.randomness import NoiseSource
 from fedperf_client.privacy.report_mechanism import GRID_EXPONENT, residual_report
 from fedperf_client.privacy.tangent_update import noiseless_sum, update_from_sum
 from fedperf_client.release.noise import SystemNoise
-from fedperf_shared.model.ggfn import GGFN
 from fedperf_shared.releases.release import (
     ReleaseKind,
     ReportParameters,
     SlotKey,
     TangentParameters,
-    TrainingParameters,
 )
 from tests.unit.client.privacy.seeded_noise import SeededNoise
 
@@ -73,22 +68,8 @@ def step_noise(noise: NoiseSource, noise_multiplier: float = SIGMA) -> NDArray[n
     return np.concatenate(steps) / SIGMA
 
 
-def gradient_noise(noise: NoiseSource, noise_multiplier: float = SIGMA) -> NDArray[np.float64]:
-    """What two empty steps add, in units of the declared noise."""
-    model = GGFN(dropout=0.0)
-    parameters = TrainingParameters(noise_multiplier, 0.25, 1, 0.3, 40)
-    optimizer = PrivateOptimizer(model, parameters, noise, learning_rate=0.0)
-    steps = []
-    for _ in range(2):
-        optimizer.take(nothing(model, 0.3))
-        optimizer.step()
-        steps += [each.grad.reshape(-1) for each in model.parameters() if each.grad is not None]
-    values: NDArray[np.float64] = torch.cat(steps).double().numpy() * (0.25 * 40) / (SIGMA * 0.3)
-    return values
-
-
 @pytest.mark.parametrize("factor", SCALES)
-@pytest.mark.parametrize("released", [report_noise, step_noise, gradient_noise])
+@pytest.mark.parametrize("released", [report_noise, step_noise])
 def test_the_test_itself_tells_right_noise_from_wrong(
     released: Callable[[NoiseSource], NDArray[np.float64]], factor: float
 ) -> None:
@@ -106,13 +87,8 @@ def test_a_step_at_a_tangent_carries_the_noise_of_its_slot(factor: float) -> Non
     assert is_standard_normal(step_noise(SystemNoise(), SIGMA * factor)) == (factor == 1.0)
 
 
-@pytest.mark.parametrize("factor", SCALES)
-def test_a_gradient_carries_the_noise_of_its_slot(factor: float) -> None:
-    assert is_standard_normal(gradient_noise(SystemNoise(), SIGMA * factor)) == (factor == 1.0)
-
-
 def test_steps_and_coordinates_share_no_noise() -> None:
-    first, second = gradient_noise(SystemNoise()).reshape(2, -1)
+    first, second = step_noise(SystemNoise()).reshape(2, -1)
     bound = 5.5 / math.sqrt(len(first))
     assert abs(float(np.corrcoef(first, second)[0, 1])) < bound
     assert abs(float(np.corrcoef(first[1:], first[:-1])[0, 1])) < bound
@@ -134,20 +110,3 @@ def test_discrete_noise_has_the_discrete_distribution(scale: float) -> None:
     rest = 6000 - observed.sum()
     test = stats.chisquare([*observed, rest], [*expected[common], 6000 - expected[common].sum()])
     assert test.pvalue > LEVEL
-
-
-@pytest.mark.parametrize("q", [0.02, 0.3])
-def test_each_workload_is_drawn_with_the_probability_of_its_slot(q: float) -> None:
-    noise = SystemNoise()
-    hits = np.zeros(50)
-    sizes = []
-    for _ in range(2000):
-        drawn = poisson_sample(50, q, noise.uniform(50))
-        hits[drawn] += 1
-        sizes.append(len(drawn))
-    for rate, right in ((q, True), (q * 2 / 3, False), (min(q * 1.5, 1), False)):
-        p = stats.binomtest(int(hits.sum()), 2000 * 50, rate).pvalue
-        assert (p > LEVEL) == right
-    variance = float(np.var(sizes)) / (50 * q * (1 - q))
-    assert 0.8 < variance < 1.25
-    assert all(stats.binomtest(int(each), 2000, q).pvalue > LEVEL for each in hits)

@@ -163,8 +163,11 @@ class PlannedSlots:
             of_kind = tuple(s for s in schedule.slots if kind_of(s.parameters).name == what)
             return next_slots(Schedule(schedule.timetable, of_kind), charged=self.charged, at=at)
         _, key = named_slot(what, [schedule.timetable.period])
-        if schedule.slot(key) is None:
+        slot = schedule.slot(key)
+        if slot is None:
             raise UnknownSlotError(what, reason="the schedule of the period does not have it")
+        if kind_of(slot.parameters).is_removed:
+            raise UnknownSlotError(what, reason="it trains by DP-SGD, so nothing leaves for it")
         if key in self.charged:
             raise UnknownSlotError(what, reason="it was made already (see release show)")
         if not at < schedule.replies_at(key):

@@ -24,11 +24,7 @@ from fedperf_client.federation.exchange import Exchange, ExchangeClient, NoMembe
 from fedperf_client.federation.node import Node, Rhythm
 from fedperf_client.home.config import Home
 from fedperf_client.home.contact import Contact
-from fedperf_client.learning.tasks import (
-    NEEDED_FOR_REPORTS,
-    NEEDED_FOR_TANGENTS,
-    NEEDED_FOR_TRAINING,
-)
+from fedperf_client.learning.tasks import NEEDED_FOR_REPORTS, NEEDED_FOR_TANGENTS
 from fedperf_client.privacy.accountant import PrivacyBudget
 from fedperf_client.release.decisions import Decisions, Verdict
 from fedperf_client.release.ledger.entries import ReleaseState
@@ -44,8 +40,8 @@ from fedperf_shared.errors import FedperfError
 from fedperf_shared.exchange import TrainRequest
 from fedperf_shared.programs.process_lock import process_lock
 from fedperf_shared.programs.troubles import Troubles
-from fedperf_shared.releases.period import ModelMethod
-from fedperf_shared.releases.release import ReleaseKind, Schedule, SignedRelease, SlotKey
+from fedperf_shared.releases.kinds import RESIDUAL_REPORT, TANGENT_UPDATE, kind_of
+from fedperf_shared.releases.release import Schedule, SignedRelease, SlotKey
 
 Clock = Callable[[], datetime]
 
@@ -191,15 +187,14 @@ def _facts(ledger: PrivacyLedger) -> dict[str, object]:
 @contextmanager
 def _computing(schedule: Schedule) -> Iterator[tuple[ComputingProcess, ComputingProcess]]:
     """What computes reports and what computes model updates, warming up if the schedule has any."""
-    at_tangent = schedule.timetable.model_method is ModelMethod.TANGENT
-    kinds = {slot.key.kind for slot in schedule.slots}
+    kinds = {kind_of(slot.parameters).name for slot in schedule.slots}
     with (
         ComputingProcess(NEEDED_FOR_REPORTS) as reporting,
-        ComputingProcess(NEEDED_FOR_TANGENTS if at_tangent else NEEDED_FOR_TRAINING) as training,
+        ComputingProcess(NEEDED_FOR_TANGENTS) as training,
     ):
-        if ReleaseKind.RESIDUAL_REPORT in kinds:
+        if RESIDUAL_REPORT.name in kinds:
             reporting.warm()
-        if ReleaseKind.MODEL_UPDATE in kinds:
+        if TANGENT_UPDATE.name in kinds:
             training.warm()
         yield reporting, training
 

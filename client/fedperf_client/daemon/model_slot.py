@@ -1,8 +1,8 @@
-"""Releases of model slots, computed in another process by the method that the calendar names.
+"""Releases of model slots: updates at the tangent, computed in another process.
 
 An update at a tangent begins as noise alone, and a sum that is there in time is added. A sum that
-fails or takes too long counts as nothing, so the update leaves at its time as noise alone. By
-DP-SGD the noise is in every training step; an update that fails or is late does not leave.
+fails or takes too long counts as nothing, so the update leaves at its time as noise alone.
+For a slot that trained by DP-SGD, in a period that an older version began, there is no release.
 
 A request for the other method, or about other public plans, is refused before anything is charged.
 A request says which model is asked about, and never how it is trained.
@@ -16,20 +16,28 @@ import structlog
 from numpy.typing import NDArray
 
 from fedperf_client.federation.request import RequestRefusedError
-from fedperf_client.learning.tasks import TangentTask, TrainingTask
+from fedperf_client.learning.tasks import TangentTask
 from fedperf_client.prediction.base_models import FetchedModels
 from fedperf_client.privacy.mechanisms import noise_alone, with_sum
 from fedperf_client.privacy.randomness import NoiseSource
 from fedperf_client.workers.computing_process import ComputationFailedError, Compute
+from fedperf_shared.errors import PrivacyRefusedError
 from fedperf_shared.exchange import Refusal, TrainRequest
 from fedperf_shared.execution import SizedPlan
 from fedperf_shared.model.architecture import ARCHITECTURE_VERSION, ARRAY_SHAPES
 from fedperf_shared.model.public_plans import anchors_of, load_public_plans
-from fedperf_shared.releases.kinds import MODEL_UPDATE, kind_of
+from fedperf_shared.releases.kinds import kind_of
 from fedperf_shared.releases.questions import DIRECTIONS
-from fedperf_shared.releases.release import ModelUpdate, Release, Slot
+from fedperf_shared.releases.release import NoisySum, Slot
 
 log = structlog.get_logger()
+
+
+class MethodRemovedError(PrivacyRefusedError):
+    """A slot trains by a method that this version does not have; nothing leaves for it."""
+
+    def __init__(self) -> None:
+        super().__init__("its slot trains by DP-SGD, which fedperf does not do any more")
 
 
 class UpdateMaker:
@@ -70,21 +78,15 @@ class UpdateMaker:
 
     def release(
         self, slot: Slot, noise: NoiseSource, request: TrainRequest, *, seconds: float
-    ) -> Release:
-        """The slot's update; at a tangent, a sum that takes longer than `seconds` is nothing.
+    ) -> NoisySum:
+        """The slot's update; a sum that takes longer than `seconds` is nothing.
 
         Raises:
-            InvalidReleaseError: not the slot of such an update.
-            ComputationFailedError: by DP-SGD, no update was computed.
+            MethodRemovedError: the slot trains by DP-SGD.
         """
         question, epochs = request.question, self._models.epoch_starts()
         if question is None:
-            parameters = MODEL_UPDATE.as_parameters(slot.parameters)
-            training = TrainingTask(
-                self._store, request.arrays, parameters, noise, epochs, request.rehearsal
-            )
-            arrays = self._compute(training)
-            return ModelUpdate(slot.key, request.architecture, request.base_version, tuple(arrays))
+            raise MethodRemovedError
         update = noise_alone(noise, slot, version=request.base_version)
         task = TangentTask(self._store, request.arrays, question, self._public(), epochs)
         return with_sum(update, self._sum(task, seconds))

@@ -20,7 +20,7 @@ import structlog
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from fedperf_client.daemon.asked_updates import AskedUpdates, TooLateError
-from fedperf_client.daemon.model_slot import UpdateMaker
+from fedperf_client.daemon.model_slot import MethodRemovedError, UpdateMaker
 from fedperf_client.daemon.report_slot import ReportMaker
 from fedperf_client.federation.exchange import (
     Exchange,
@@ -32,6 +32,7 @@ from fedperf_client.home.config import Home, write_private
 from fedperf_client.prediction.base_models import FetchedModels
 from fedperf_client.prediction.learners.residual_learners import CellCorrection
 from fedperf_client.privacy.randomness import NoiseSource
+from fedperf_client.release.decisions import Because
 from fedperf_client.release.gate import Mechanism, NoiseOf, ReleaseGate, WithheldError
 from fedperf_client.release.history import receipt_path
 from fedperf_client.release.ledger.entries import ReleaseState
@@ -48,7 +49,7 @@ from fedperf_shared.execution import SizedPlan
 from fedperf_shared.programs.troubles import Troubles
 from fedperf_shared.releases.kinds import kind_of
 from fedperf_shared.releases.release import (
-    Release,
+    NoisySum,
     ReleaseKind,
     Schedule,
     SignedRelease,
@@ -194,10 +195,14 @@ class Participant:
         replies_at = self._schedule.replies_at(slot.key)
         seconds = self._seconds_to_compute(slot.key, leaves_at=replies_at, now=now)
 
-        def make(due: Slot, noise: NoiseSource) -> Release:
+        def make(due: Slot, noise: NoiseSource) -> NoisySum:
             return self._updates.release(due, noise, request, seconds=seconds)
 
-        self._seal(slot, make, at=now)
+        try:
+            self._seal(slot, make, at=now)
+        except MethodRemovedError:  # charged, as the schedule says
+            self._gate.keep_back(slot.key, at=now, because=Because.METHOD_REMOVED)
+            raise WithheldError(slot.key, Because.METHOD_REMOVED) from None
 
     def _let_out(self, key: SlotKey, now: datetime) -> SignedRelease:
         """A drawn release at its time."""

@@ -24,7 +24,7 @@ from fedperf_shared.exchange import Refusal
 from fedperf_shared.model.checkpoint import Checkpoint
 from fedperf_shared.releases.kinds import kind_of
 from fedperf_shared.releases.questions import CellQuestion
-from fedperf_shared.releases.release import Release, Schedule, Slot
+from fedperf_shared.releases.release import NoisySum, Schedule, Slot
 
 log = structlog.get_logger()
 
@@ -61,7 +61,7 @@ class ReportMaker:
         is_told = not kind_of(slot.parameters).has_question
         return is_told or self._question(slot, self._models.reference()) is not None
 
-    def release(self, slot: Slot, noise: NoiseSource, *, seconds: float) -> Release:
+    def release(self, slot: Slot, noise: NoiseSource, *, seconds: float) -> NoisySum:
         """The slot's report, noise and its sum; one that takes longer than `seconds` is nothing.
 
         Raises:

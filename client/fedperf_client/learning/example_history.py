@@ -1,32 +1,28 @@
 """Invented jobs that stand for nobody's: what previews draw their samples from.
 
 Constants of the code and the public start alone; nothing of an organization's history.
-Only previews need this; training imports Opacus, which takes seconds and memory.
+Only previews need this.
 """
 
 import math
-from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 
-from fedperf_client.learning.private_update import private_update
 from fedperf_client.learning.residuals import LabelledGraph, workload_residuals
 from fedperf_client.learning.tangent_answer import tangent_sum
 from fedperf_client.privacy.mechanisms import noisy, sum_of
 from fedperf_client.privacy.randomness import NoiseSource
 from fedperf_client.release.preview import example_question
 from fedperf_shared.execution import ClusterConfig
-from fedperf_shared.model.architecture import ARCHITECTURE_VERSION
 from fedperf_shared.model.batches import PlanGraph
 from fedperf_shared.model.checkpoint import Checkpoint, model_from_arrays
 from fedperf_shared.model.fit import predict
 from fedperf_shared.model.public_plans import anchors_of, load_public_plans
 from fedperf_shared.model.public_start import load_public_start
 from fedperf_shared.releases.basis import PLATFORM_GROUPS, SIZE_BOUNDS, cell_of
-from fedperf_shared.releases.kinds import MODEL_UPDATE, kind_of
+from fedperf_shared.releases.kinds import kind_of
 from fedperf_shared.releases.questions import DIRECTIONS, TangentQuestion
-from fedperf_shared.releases.release import ModelUpdate, Release, Slot
+from fedperf_shared.releases.release import NoisySum, Slot
 from fedperf_shared.workflow.graph import Operator, Plan, SourceStatistics, Workflow
 from fedperf_shared.workflow.vocabulary import OperatorClass, OperatorKind, Platform
 
@@ -38,15 +34,11 @@ _CLUSTER = ClusterConfig(nodes=1, cores=4, memory_bytes=16 << 30)
 _KINDS = (OperatorKind.TABLE_SOURCE, OperatorKind.FILTER, OperatorKind.SINK)
 
 
-def example_release(slot: Slot, noise: NoiseSource) -> Release:
+def example_release(slot: Slot, noise: NoiseSource) -> NoisySum:
     """What `slot` would let out of an organization with the example history alone."""
     start = load_public_start()
     jobs, model = example_jobs(start), model_from_arrays(start.arrays)
     kind, version = kind_of(slot.parameters), start.model_version
-    if kind.numbers is None:  # no sum: its noise is in every step
-        parameters = MODEL_UPDATE.as_parameters(slot.parameters)
-        arrays = private_update([*start.arrays.values()], example_history(jobs), parameters, noise)
-        return ModelUpdate(slot.key, ARCHITECTURE_VERSION, version, arrays)
     if kind.is_report:
         question = example_question(slot.key) if kind.has_question else None
         total = sum_of(slot, question)(_COPIES * workload_residuals(model, jobs))
@@ -72,15 +64,6 @@ def example_jobs(start: Checkpoint) -> list[LabelledGraph]:
     return [
         LabelledGraph(f"example {place}", graph, cell_of(plan).index, seconds)
         for place, (graph, plan, seconds) in enumerate(jobs)
-    ]
-
-
-def example_history(jobs: Sequence[LabelledGraph]) -> list[LabelledGraph]:
-    """Ten workloads of each of the jobs; to a sum each adds the same, to the last bit."""
-    return [
-        replace(each, workload=f"{each.workload} {copy}")
-        for each in jobs
-        for copy in range(_COPIES)
     ]
 
 

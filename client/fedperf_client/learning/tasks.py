@@ -2,9 +2,7 @@
 
 A task carries what is public and where the executions lie; it is pickled, so it holds no open file.
 The task of a report, or of a step at a tangent, gives a sum without noise. That sum is private and
-goes back to the daemon only; its noise is drawn in the gate. DP-SGD needs noise in every step, so
-its task carries the source that the gate gave. A copy of `release.noise.SystemNoise` in another
-process starts a keystream of its own, so no number is drawn twice.
+goes back to the daemon only; its noise is drawn in the gate.
 
 Nothing heavy is imported before a task runs.
 """
@@ -17,18 +15,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from fedperf_client.privacy.randomness import NoiseSource
 from fedperf_client.privacy.report_mechanism import WorkloadResiduals
-from fedperf_shared.exchange import SyntheticRow
 from fedperf_shared.execution import SizedPlan
-from fedperf_shared.model.architecture import Weights
 from fedperf_shared.model.checkpoint import Checkpoint
 from fedperf_shared.releases.questions import TangentQuestion
-from fedperf_shared.releases.release import TrainingParameters
 
 NEEDED_FOR_REPORTS = ("fedperf_client.learning.residuals", "fedperf_client.home.store")
 NEEDED_FOR_TANGENTS = ("fedperf_client.learning.tangent_answer", "fedperf_client.home.store")
-NEEDED_FOR_TRAINING = ("fedperf_client.learning.private_update", "fedperf_client.home.store")
 """What tasks import, which takes seconds."""
 
 
@@ -104,41 +97,3 @@ class TangentTask:
             labelled = labelled_graphs(store.executions(), self.epoch_starts)
         model = model_from_arrays(named_arrays(self.arrays))
         return tangent_sum(model, labelled, self.question, self.anchors)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class TrainingTask:
-    """One slot's model update by DP-SGD, to be computed.
-
-    Attributes:
-        store: the organization's database of executions.
-        arrays: weights to start from, in the order of the architecture.
-        parameters: of the slot, from the schedule.
-        noise: of sampling and of the gradient.
-        epoch_starts: when each epoch after the first one began.
-        rehearsal: rows of earlier epochs that the coordinator sent along, no secret.
-    """
-
-    store: Path
-    arrays: Sequence[NDArray[np.float32]]
-    parameters: TrainingParameters
-    noise: NoiseSource
-    epoch_starts: Sequence[datetime] = ()
-    rehearsal: Sequence[SyntheticRow] = ()
-
-    def __call__(self) -> Weights:
-        """Weights after private training minus those before.
-
-        Raises:
-            StorageError: the store cannot be read.
-            InvalidModelStateError: the task's arrays are not weights of this architecture.
-        """
-        from fedperf_client.home.store import ExecutionStore
-        from fedperf_client.learning.private_update import private_update
-        from fedperf_client.learning.residuals import labelled_graphs
-
-        with ExecutionStore.open(self.store) as store:
-            labelled = labelled_graphs(store.executions(), self.epoch_starts)
-        return private_update(
-            self.arrays, labelled, self.parameters, self.noise, rehearsal=self.rehearsal
-        )

@@ -53,8 +53,8 @@ class PrivacyBudget:
 def event_of(parameters: Parameters) -> "DpEvent":
     """The privacy event of one slot with these parameters, for add or remove one workload.
 
-    A report of either kind, or a step at a tangent, is one Gaussian of sensitivity 1; an
-    update by DP-SGD composes its Poisson-sampled Gaussian steps.
+    A report of either kind, or a step at a tangent, is one Gaussian of sensitivity 1. An
+    update by DP-SGD, of a schedule of before, composes its Poisson-sampled Gaussian steps.
     """
     return EVENTS[kinds.kind_of(parameters)](parameters)
 

@@ -3,7 +3,7 @@
 A release is noise alone first (`noise_alone`); its sum, computed elsewhere, is added after
 (`with_sum`), so that a sum that fails or comes too late costs the sum only. The noise is the same
 for all (`report_mechanism.with_noise`); what bounds a workload is argued where its kind sums up.
-DP-SGD has no row: its noise is in every step (`dp_sgd`).
+A kind that is removed has no row.
 """
 
 from collections.abc import Callable, Iterable, Mapping

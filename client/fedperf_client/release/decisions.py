@@ -53,6 +53,7 @@ class Because(StrEnum):
     POLICY = "policy"
     UNDECIDED = "undecided"
     TOO_LATE = "too_late"
+    METHOD_REMOVED = "method_removed"
 
 
 class DecisionTooLateError(PrivacyRefusedError):
@@ -120,13 +121,13 @@ class Decisions:
                 _insert(connection, key, Decision(verdict, at, settled=True, because=because))
         return verdict
 
-    def keep_back(self, key: SlotKey, *, at: datetime) -> None:
-        """It is too late: from now on the slot's release is withheld, whatever was decided."""
+    def keep_back(self, key: SlotKey, *, at: datetime, because: Because = Because.TOO_LATE) -> None:
+        """From now on the slot's release is withheld, whatever was decided."""
         with self._transaction() as connection:
             last = _last(connection, key)
             if last is None or not last.settled:
-                late = Decision(Verdict.WITHHELD, at, settled=True, because=Because.TOO_LATE)
-                _insert(connection, key, late)
+                final = Decision(Verdict.WITHHELD, at, settled=True, because=because)
+                _insert(connection, key, final)
 
     def last(self, key: SlotKey) -> Decision | None:
         """The last decision on the slot; None where there was none."""

@@ -21,10 +21,10 @@ from fedperf_client.release.slot_names import slot_name
 from fedperf_shared.errors import PrivacyRefusedError
 from fedperf_shared.identity import sign
 from fedperf_shared.releases.kinds import fits, kind_of
-from fedperf_shared.releases.release import Release, SignedRelease, Slot, SlotKey
+from fedperf_shared.releases.release import NoisySum, SignedRelease, Slot, SlotKey
 from fedperf_shared.wire.codec import encode_release
 
-Mechanism = Callable[[Slot, NoiseSource], Release]
+Mechanism = Callable[[Slot, NoiseSource], NoisySum]
 """Makes the release of a slot with the slot's parameters and the noise it is given."""
 
 
@@ -103,9 +103,9 @@ class ReleaseGate:
         self._ledger.hand_out(key, at)
         return stored
 
-    def keep_back(self, key: SlotKey, *, at: datetime) -> None:
+    def keep_back(self, key: SlotKey, *, at: datetime, because: Because = Because.TOO_LATE) -> None:
         """From now on the slot's release never leaves, whatever policy and operator say."""
-        self._decisions.keep_back(key, at=at)
+        self._decisions.keep_back(key, at=at, because=because)
 
     def lets_out(self, key: SlotKey, *, at: datetime, mode: ReleaseMode) -> bool:
         """Whether `hand_out` would give the slot's release once it is sealed."""
@@ -117,7 +117,7 @@ class ReleaseGate:
         return self.hand_out(key, at=at, mode=ReleaseMode.AUTO)
 
 
-def _require_fit(slot: Slot, release: Release) -> None:
+def _require_fit(slot: Slot, release: NoisySum) -> None:
     if not fits(release, slot):
         raise MalformedReleaseError(f"made a release of {release.slot} for {slot.key}")
     flaw = release.flaw(kind_of(release).numbers)

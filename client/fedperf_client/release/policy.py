@@ -21,7 +21,7 @@ from fedperf_shared.programs.settings_file import (
     unknown_key,
 )
 from fedperf_shared.releases.declared_bounds import DECLARABLE
-from fedperf_shared.releases.release import MAX_STEPS, ReleaseKind, SizeClass
+from fedperf_shared.releases.release import ReleaseKind, SizeClass
 
 DEFAULT_EPSILON = 1.0
 DEFAULT_DELTA = 1e-5
@@ -67,10 +67,6 @@ class Policy:
         residual_clip: bound on the log residual, in log seconds; a first stage is twice as wide,
             as far as that may be declared.
         occupied_cells: about how many cells of the basis the workloads fall into.
-        clip_norm: bound on one workload's gradient; like the next two only where the
-            coordinator's calendar says that model rounds train by DP-SGD.
-        sampling_probability: of each workload in each training step.
-        steps: training steps of one model update.
     """
 
     size_class: SizeClass
@@ -85,9 +81,6 @@ class Policy:
     report_share: float = 0.5
     residual_clip: float = 1.5
     occupied_cells: int = 24
-    clip_norm: float = 0.5
-    sampling_probability: float = 0.0625
-    steps: int = 10
 
     def __post_init__(self) -> None:
         problems = [
@@ -182,7 +175,7 @@ def parse_policy(content: Mapping[str, object], origin: str) -> Policy:
     Raises:
         ConfigurationError: with every key that is missing, unknown or wrong.
     """
-    given = _flatten(content)
+    given = {key: each for key, each in _flatten(content).items() if key not in _REMOVED_KEYS}
     by_key = {rule.key: name for name, rule in _KEYS.items()}
     problems = [f"{key}: {unknown_key(key, by_key)}" for key in given.keys() - by_key]
     problems += [
@@ -276,10 +269,10 @@ _KEYS: dict[str, _Rule] = {
     "report_share": _number("report.share", 0, 1, low_included=True),
     "residual_clip": _declared("residual_clip", "report.residual_clip"),
     "occupied_cells": _whole("report.occupied_cells", 1, 10_000),
-    "clip_norm": _declared("clip_norm", "training.clip_norm"),
-    "sampling_probability": _declared("sampling_probability", "training.sampling_probability"),
-    "steps": _whole("training.steps", 1, MAX_STEPS),
 }
+
+_REMOVED_KEYS = frozenset({"training.clip_norm", "training.sampling_probability", "training.steps"})
+"""Of DP-SGD: a policy may still have them, and they mean nothing."""
 
 
 def _flatten(content: Mapping[str, object], prefix: str = "") -> dict[str, object]:

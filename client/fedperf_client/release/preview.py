@@ -26,7 +26,7 @@ from fedperf_shared.releases.basis import BASIS_VERSION, CELLS
 from fedperf_shared.releases.directions import public_design
 from fedperf_shared.releases.kinds import kind_of
 from fedperf_shared.releases.questions import QUESTION_DIRECTIONS, CellQuestion
-from fedperf_shared.releases.release import Release, ReleaseKind, Schedule, Slot, SlotKey
+from fedperf_shared.releases.release import NoisySum, ReleaseKind, Schedule, Slot, SlotKey
 from fedperf_shared.wire.codec import encode_release
 
 
@@ -40,8 +40,7 @@ class Preview:
         leaves_at: when it leaves.
         schema: names and shapes of what leaves.
         payload_bytes: size of what leaves, without signature.
-        noise_stddev: of each number: in units of the most that one workload can send, or,
-            by DP-SGD, of the summed gradient.
+        noise_stddev: of each number, in units of the most that one workload can send.
         epsilon: what this slot costs alone.
         replace_one_epsilon: the same when one workload is replaced.
         spent: epsilon of the period's charges until now.
@@ -61,7 +60,7 @@ class Preview:
     spent: float
     spent_after: float
     budget_epsilon: float
-    sample: Release
+    sample: NoisySum
 
     @property
     def marginal_epsilon(self) -> float:
@@ -103,7 +102,7 @@ def preview(
         leaves_at=schedule.replies_at(key),
         schema=_schema(slot, sample),
         payload_bytes=len(encode_release(sample)),
-        noise_stddev=slot.parameters.noise_stddev,
+        noise_stddev=slot.parameters.noise_multiplier,
         epsilon=epsilon(events_of([slot]), budget.delta),
         replace_one_epsilon=replace_one_epsilon(events_of([slot]), budget.delta),
         spent=epsilon(events_of(before), budget.delta),
@@ -116,16 +115,23 @@ def preview(
 def next_slots(
     schedule: Schedule, *, charged: Collection[SlotKey], at: datetime
 ) -> tuple[SlotKey, ...]:
-    """The next slot of each kind that is not charged and has not passed; no extra ones."""
+    """The next slot of each kind that is not charged and has not passed; no extra ones.
+
+    Slots of a removed kind are left out: they release nothing.
+    """
     found: dict[ReleaseKind, SlotKey] = {}
     for slot in sorted(schedule.slots, key=lambda slot: schedule.opens_at(slot.key)):
         is_free = slot.key not in charged and not schedule.is_extra(slot.key)
-        if is_free and at < schedule.replies_at(slot.key):
+        if (
+            is_free
+            and not kind_of(slot.parameters).is_removed
+            and at < schedule.replies_at(slot.key)
+        ):
             found.setdefault(slot.key.kind, slot.key)
     return tuple(found.values())
 
 
-def empty_report(slot: Slot, noise: NoiseSource) -> Release:
+def empty_report(slot: Slot, noise: NoiseSource) -> NoisySum:
     """The report of an empty window: noise alone.
 
     Raises:
@@ -151,7 +157,7 @@ def example_question(key: SlotKey) -> CellQuestion:
     )
 
 
-def _schema(slot: Slot, release: Release) -> tuple[str, ...]:
+def _schema(slot: Slot, release: NoisySum) -> tuple[str, ...]:
     exact = slot.parameters.exact_counts
     counts = (
         f"values: {exact} exact numbers of workloads per cell, WITHOUT NOISE: the policy "

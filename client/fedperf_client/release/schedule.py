@@ -42,7 +42,6 @@ from fedperf_shared.releases.release import (
     Slot,
     SlotKey,
     TangentParameters,
-    TrainingParameters,
 )
 
 FIRST_STAGE_CLIP = 2.0
@@ -96,7 +95,8 @@ def plan_schedule(
         at: when the organization joins the period, public; by default the period's start.
 
     Raises:
-        ConfigurationError: no noise meets the budget, or none that may be declared.
+        ConfigurationError: no noise meets the budget, or none that may be declared, or model
+            updates would have to train by DP-SGD.
     """
     at = at or timetable.period.start
     left_out = _left_out(policy, timetable, at=at)
@@ -107,6 +107,7 @@ def plan_schedule(
         not_planned += missing
     updates: list[Slot] = []
     if not left_out[ReleaseKind.MODEL_UPDATE]:
+        _require_method(timetable)
         updates = _plan_updates(policy, timetable, reports, at=at)
     return _planned(policy, Schedule(timetable, tuple(reports + updates)), not_planned)
 
@@ -257,33 +258,34 @@ def _coming_model_slots(timetable: Timetable, at: datetime) -> list[SlotKey]:
     ]
 
 
+def _require_method(timetable: Timetable) -> None:
+    if timetable.model_method is ModelMethod.UNSPECIFIED:
+        raise ConfigurationError(
+            "the calendar's model rounds train by DP-SGD, which fedperf does not do any more: the "
+            'coordinator needs timetable.model_method = "tangent"; until then reports alone leave '
+            'with release.model_update = "never" in the policy'
+        )
+
+
 def _plan_updates(
     policy: Policy, timetable: Timetable, reports: Sequence[Slot], *, at: datetime
 ) -> list[Slot]:
     keys = _coming_model_slots(timetable, at)
     extra = sum(key.index >= len(timetable.model_slots) for key in keys)
     charged = len(keys) - extra + min(extra, timetable.most_extra)
-    parameters = _update_parameters(policy, timetable.model_method, charged, tuple(reports))
+    parameters = _update_parameters(policy, charged, tuple(reports))
     return [Slot(key, parameters) for key in keys]
 
 
 @lru_cache(maxsize=64)
 def _update_parameters(
-    policy: Policy, method: ModelMethod, charged: int, reports: tuple[Slot, ...]
-) -> TangentParameters | TrainingParameters:
+    policy: Policy, charged: int, reports: tuple[Slot, ...]
+) -> TangentParameters:
     """What `charged` equal updates may have, which spend with `reports` all of the budget."""
     beside = events_of(reports)
 
-    def parameters(noise_multiplier: float) -> TangentParameters | TrainingParameters:
-        if method is ModelMethod.TANGENT:
-            return TangentParameters(noise_multiplier, policy.nominal_workloads)
-        return TrainingParameters(
-            noise_multiplier=noise_multiplier,
-            sampling_probability=policy.sampling_probability,
-            steps=policy.steps,
-            clip_norm=policy.clip_norm,
-            nominal_workloads=policy.nominal_workloads,
-        )
+    def parameters(noise_multiplier: float) -> TangentParameters:
+        return TangentParameters(noise_multiplier, policy.nominal_workloads)
 
     noise = calibrate(
         lambda noise: [*beside, *[event_of(parameters(noise))] * charged], policy.budget

@@ -26,6 +26,7 @@ from fedperf_server.rounds.open_round import RoundRules
 from fedperf_server.state.database import Database
 from fedperf_shared.programs.flower_settings import quiet_flower
 from fedperf_shared.programs.troubles import Troubles
+from fedperf_shared.releases.period import ModelMethod
 
 TICK_SECONDS = 0.25
 """Between two ticks: as long somebody who came online waits to be asked."""
@@ -47,8 +48,7 @@ def run_server(
         FedperfError: configuration, keys, database or ports cannot be used.
     """
     require_ready(config)
-    task = ggfn_task(config.timetable.model_method, norm_bound=config.update_norm_bound)
-    with serving(config, task, clock=clock) as coordinator:
+    with serving(config, ggfn_task(), clock=clock) as coordinator:
         _say_what_is_served(config, at=clock())
         run(coordinator, stop, clock=clock)
     log.info("stopped; all is kept, and `fedperf-server run` goes on")
@@ -61,6 +61,11 @@ def _say_what_is_served(config: ServerConfig, *, at: datetime) -> None:
         enrollment=f"{config.host}:{config.enrollment_port}",
         fleet=config.fleet_address,
     )
+    if config.timetable.model_slots and config.timetable.model_method is ModelMethod.UNSPECIFIED:
+        log.warning(
+            "no model round is held: they would train by DP-SGD, which fedperf does not do any "
+            'more; a next period needs model_method = "tangent"'
+        )
     period = config.timetable.period
     if not at < period.end:
         log.warning(

@@ -1,28 +1,24 @@
 """A coordinator's learning task: GGFN learns the run times of operator plans.
 
 A task holds the model's format, the way rounds train it, and its public data: the plans by which
-versions are judged and on which synthetic rows lie. GGFN starts from the public start. As the
-calendar says, rounds step at its tangent on the public plans that ship with fedperf, or average
-DP-SGD updates with equal weights. What a window's rounds made is judged before the next ones
+versions are judged and on which synthetic rows lie. GGFN starts from the public start. Rounds step
+at its tangent on the public plans that ship with fedperf. What a window's rounds made is judged
+before the next ones
 (`desks.promotion`). Organizations weight the models that they fetch by their own executions. So the
 error on public plans only has to catch a model that went astray.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedperf_server.inference.aggregation import aggregate
 from fedperf_server.rehearsal.synthetic_rows import PredictLog
-from fedperf_server.rounds.dp_sgd_avg import DpSgdAvg
 from fedperf_server.rounds.next_model import Evaluate
 from fedperf_server.rounds.round_strategy import RoundStrategy
 from fedperf_server.rounds.tangent_avg import TangentAvg
 from fedperf_server.state.registry import GgfnFormat, ModelFormat
-from fedperf_server.state.validation import UpdateLimits
 from fedperf_shared.execution import MeasuredPlan, SizedPlan
 from fedperf_shared.model.architecture import Weights, named_arrays, weights_of
 from fedperf_shared.model.batches import PlanGraph
@@ -31,7 +27,6 @@ from fedperf_shared.model.fit import predict
 from fedperf_shared.model.metrics import median_q_error
 from fedperf_shared.model.public_plans import anchors_of, load_public_plans
 from fedperf_shared.model.public_start import load_public_start
-from fedperf_shared.releases.period import ModelMethod
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +50,13 @@ class Task:
     plans: Sequence[MeasuredPlan]
 
 
-def ggfn_task(method: ModelMethod, *, norm_bound: float) -> Task:
-    """GGFN on run times of plans; an update by DP-SGD has an L2 norm of at most `norm_bound`."""
+def ggfn_task() -> Task:
+    """GGFN on run times of plans."""
     plans, start = load_public_plans(), load_public_start()
     return Task(
         weights_of(start.arrays),
         GgfnFormat(),
-        _tangent(plans) if method is ModelMethod.TANGENT else _dp_sgd(norm_bound),
+        TangentAvg([PlanGraph.of(each.plan, each.cluster) for each in anchors_of(plans)]),
         public_error(plans),
         predict_with,
         plans,
@@ -88,12 +83,3 @@ def predict_with(checkpoint: bytes) -> PredictLog:
         return predict(model, [PlanGraph.from_features(each.features) for each in entries])
 
     return predict_log
-
-
-def _tangent(plans: Sequence[MeasuredPlan]) -> RoundStrategy:
-    return TangentAvg([PlanGraph.of(each.plan, each.cluster) for each in anchors_of(plans)])
-
-
-def _dp_sgd(norm_bound: float) -> RoundStrategy:
-    limits = UpdateLimits(GgfnFormat().architecture, GgfnFormat().shapes, norm_bound)
-    return DpSgdAvg(limits, partial(aggregate, norm_bound=norm_bound))

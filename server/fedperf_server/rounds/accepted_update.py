@@ -6,23 +6,14 @@ parameters that the member declared for the slot. In a Flower message its arrays
 other `Grid` would give it. Nothing is lost on the way there and back.
 """
 
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
-from numpy.typing import NDArray
 
 from fedperf_shared.errors import InvalidInputError
-from fedperf_shared.releases.kinds import MODEL_UPDATE, TANGENT_UPDATE, kind_of
-from fedperf_shared.releases.release import (
-    ModelUpdate,
-    ReleaseKind,
-    Slot,
-    SlotKey,
-    TangentUpdate,
-    Update,
-)
+from fedperf_shared.releases.kinds import TANGENT_UPDATE
+from fedperf_shared.releases.release import ReleaseKind, Slot, SlotKey, TangentUpdate
 
 ARRAYS, ABOUT, PARAMETERS = "update", "about", "parameters"
 """Records of a message: what was sent, what it is about, how it was made private."""
@@ -32,23 +23,22 @@ ARRAYS, ABOUT, PARAMETERS = "update", "about", "parameters"
 class AcceptedUpdate:
     """An accepted update and the slot that it fills, with the parameters that were declared."""
 
-    update: Update
+    update: TangentUpdate
     slot: Slot
 
     def content(self) -> RecordDict:
         """The update in Flower's records."""
         key, update = self.slot.key, self.update
-        place = {"window": key.window, "index": key.index, "base-version": update.base_version}
-        if kind_of(update) is TANGENT_UPDATE:
-            found = TANGENT_UPDATE.as_release(update)
-            arrays, more = _record([found.values]), {"grid-exponent": found.grid_exponent}
-        else:
-            weights = MODEL_UPDATE.as_release(update)
-            arrays, more = _record(weights.arrays), {"architecture": weights.architecture}
+        about = {
+            "window": key.window,
+            "index": key.index,
+            "base-version": update.base_version,
+            "grid-exponent": update.grid_exponent,
+        }
         return RecordDict(
             {
-                ARRAYS: arrays,
-                ABOUT: ConfigRecord({**place, **more}),
+                ARRAYS: ArrayRecord({"0": Array(update.values)}),
+                ABOUT: ConfigRecord({**about}),
                 PARAMETERS: ConfigRecord(asdict(self.slot.parameters)),
             }
         )
@@ -56,20 +46,12 @@ class AcceptedUpdate:
     @classmethod
     def of(cls, content: RecordDict) -> "AcceptedUpdate":
         """The update that `content` gave."""
-        arrays = [each.numpy() for each in content.array_records[ARRAYS].values()]
+        (values,) = (each.numpy() for each in content.array_records[ARRAYS].values())
         about = {name: _whole(each) for name, each in content.config_records[ABOUT].items()}
         declared: dict[str, Any] = dict(content.config_records[PARAMETERS])
         key = SlotKey(ReleaseKind.MODEL_UPDATE, about["window"], about["index"])
-        base = about["base-version"]
-        if "grid-exponent" in about:
-            (values,), slot = arrays, Slot(key, TANGENT_UPDATE.parameters(**declared))
-            return cls(TangentUpdate(key, base, about["grid-exponent"], values), slot)
-        slot = Slot(key, MODEL_UPDATE.parameters(**declared))
-        return cls(ModelUpdate(key, about["architecture"], base, tuple(arrays)), slot)
-
-
-def _record(arrays: Iterable[NDArray[Any]]) -> ArrayRecord:
-    return ArrayRecord({str(place): Array(each) for place, each in enumerate(arrays)})
+        update = TangentUpdate(key, about["base-version"], about["grid-exponent"], values)
+        return cls(update, Slot(key, TANGENT_UPDATE.parameters(**declared)))
 
 
 def _whole(value: object) -> int:

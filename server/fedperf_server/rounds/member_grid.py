@@ -24,6 +24,7 @@ from fedperf_server.rounds.open_round import OpenRound, RoundReplies
 from fedperf_server.rounds.request_body import TRAIN, body_in
 from fedperf_server.state.validation import Reason, RejectedReleaseError, check_place, open_update
 from fedperf_shared.errors import InvalidInputError
+from fedperf_shared.releases.kinds import TANGENT_UPDATE
 from fedperf_shared.releases.release import Slot, Update
 
 POLL_SECONDS = 0.1
@@ -155,7 +156,8 @@ class MemberGrid(Grid):
                 base_version=self._opened.base_version,
             )
             self._check(update, slot)
-            gathered.accepted[organization_id] = (signed, AcceptedUpdate(update, slot))
+            accepted = AcceptedUpdate(TANGENT_UPDATE.as_release(update), slot)
+            gathered.accepted[organization_id] = (signed, accepted)
         except RejectedReleaseError as error:
             gathered.refused[organization_id] = error.reason
 

@@ -11,6 +11,8 @@ the members (`member_grid`): its hooks are called as messages come and go, perha
 question is made before the round is written down and stored with it. So a coordinator that was
 killed asks the same again.
 
+No round is held of a calendar that would train by DP-SGD: its slots are closed as missed.
+
 No organization can hold up or spoil a round. Whoever does not answer by the deadline is missing.
 An invalid answer is refused and counted. With fewer accepted updates than the quorum the model
 stays as it is. It also stays when no usable model can be made of them; the operator then sees the
@@ -47,7 +49,7 @@ from fedperf_server.state.rounds import RoundOutcome, RoundResult, result_of, ro
 from fedperf_server.state.validation import Reason
 from fedperf_shared.exchange import SyntheticRow
 from fedperf_shared.model.architecture import Weights
-from fedperf_shared.releases.period import Timetable
+from fedperf_shared.releases.period import ModelMethod, Timetable
 from fedperf_shared.releases.release import SlotKey
 from fedperf_shared.wire.codec import decode_tangent_question
 
@@ -110,6 +112,9 @@ class ModelRounds:
                 slot = self._due(at)
                 if slot is None:
                     return ()
+                if self._timetable.model_method is ModelMethod.UNSPECIFIED:
+                    is_over = at > round_calendar.replies_at(self._timetable, slot)
+                    return (self._miss(slot, at=at),) if is_over else ()
                 opened = self._stored(slot)
                 if opened is None and at > round_calendar.replies_at(self._timetable, slot):
                     return (self._miss(slot, at=at),)
@@ -283,7 +288,9 @@ class ModelRounds:
     def _miss(self, slot: SlotKey, *, at: datetime) -> RoundResult:
         with self._database.transaction() as session:
             start = promotion_graph.start_of(session, self._timetable, window=slot.window)
-            row = round_row(session, self._timetable, slot, start.version.version, at=at)
+            row = session.get(RoundRow, row_key(self._timetable, slot)) or round_row(
+                session, self._timetable, slot, start.version.version, at=at
+            )
             row.outcome = RoundOutcome.MISSED
             finish(session, row, at=at)
             session.add(row)

@@ -23,7 +23,6 @@ from fedperf_server.state.database import (
 )
 from fedperf_server.state.rounds import ACCEPTED, row_key
 from fedperf_server.state.validation import RejectedReleaseError
-from fedperf_shared.releases.kinds import kind_of
 from fedperf_shared.releases.period import Timetable, to_unix_ms
 from fedperf_shared.releases.questions import TangentQuestion
 from fedperf_shared.releases.release import SignedRelease, SlotKey
@@ -92,10 +91,9 @@ def store_replies(
     """Give receipts, signed with `key`, for what was accepted, and count what was refused."""
     release_id = slot.release_id(timetable.period)
     place = row_key(timetable, slot)
-    for organization_id, (signed, answer) in replies.accepted.items():
+    for organization_id, (signed, _) in replies.accepted.items():
         releases.give_receipt(session, organization_id, release_id, signed, key=key, at=at)
-        if kind_of(answer.update).numbers is not None:  # a sum, of two kilobytes at most
-            session.add(_update_row(place, organization_id, signed, at=at))
+        session.add(_update_row(place, organization_id, signed, at=at))
         digest = hashlib.sha256(signed.payload).digest()
         session.add(_reply_row(place, organization_id, ACCEPTED, replies, digest))
     for organization_id, reason in replies.refused.items():

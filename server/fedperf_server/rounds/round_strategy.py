@@ -2,7 +2,7 @@
 
 The coordinator handles slots, deadlines, quorum and storage. A strategy decides what a round asks
 beside the model, which answers are valid, and what the next model is. A period has one strategy
-(`period.ModelMethod`): `TangentAvg` or `DpSgdAvg`.
+(`period.ModelMethod`): `TangentAvg`.
 
 `configure_train` and `aggregate_train` are Flower's hooks. Weeks may pass between the two calls:
 `model_rounds` makes them from a durable state machine. The coordinator does not use Flower's own
@@ -69,11 +69,6 @@ class RoundStrategy(Strategy):
     rehearsed: Callable[[], Sequence[SyntheticRow]] = _no_rows
     _configured: _ConfiguredRound | None = field(default=None, init=False, repr=False)
 
-    @property
-    @abstractmethod
-    def rehearses_at_home(self) -> bool:
-        """Whether the rows go with the request; else `next` gets them."""
-
     @abstractmethod
     def question(self, current: Weights, *, steps_made: int) -> TangentQuestion | None:
         """The question of a round beside the model; it is stored before anybody gets it.
@@ -106,7 +101,7 @@ class RoundStrategy(Strategy):
             current: the model that it started from.
             answers: accepted ones.
             question: that it asked.
-            rehearsed: rows of earlier epochs, where they are not rehearsed at home.
+            rehearsed: rows of earlier epochs.
         """
 
     def configure_train(
@@ -146,8 +141,7 @@ class RoundStrategy(Strategy):
         answers = [AcceptedUpdate.of(each.content) for each in replies if each.has_content()]
         if not answers:
             return None, None
-        rows = () if self.rehearses_at_home else self.rehearsed()
-        made = self.next(asked.current, answers, asked.question, rehearsed=rows)
+        made = self.next(asked.current, answers, asked.question, rehearsed=self.rehearsed())
         return round_arrays(made), MetricRecord({"replies": len(answers)})
 
     def configure_evaluate(
@@ -173,7 +167,6 @@ class RoundStrategy(Strategy):
             _whole(config, "base-version"),
             tuple(current),
             question,
-            tuple(self.rehearsed()) if self.rehearses_at_home else (),
         )
         return _ConfiguredRound(
             number, arrays, current, question, body_content(encode_train_request(request))

@@ -67,11 +67,6 @@ class TangentAvg(RoundStrategy):
     misfit: float = MISFIT
     gradients: Gradients = gradients_at
 
-    @property
-    def rehearses_at_home(self) -> bool:
-        """Never: the coordinator rehearses them, as one more sender."""
-        return False
-
     def question(self, current: Weights, *, steps_made: int) -> TangentQuestion:
         """Directions at the model's tangent, and a tighter clip with every step."""
         found = coefficients_at(_model(current), self.anchors, gradients=self.gradients)
@@ -139,7 +134,7 @@ def believed_sums(
     """The sums in the directions that were used, each scaled to at most `MOST_WORKLOADS`."""
     used, sums = _used(question), []
     for each in answers:
-        update = TANGENT_UPDATE.as_release(each.update)
+        update = each.update
         parameters = TANGENT_UPDATE.as_parameters(each.slot.parameters)
         workloads = min(parameters.nominal_workloads, MOST_WORKLOADS)
         share = workloads / parameters.nominal_workloads

@@ -6,7 +6,7 @@ carries nothing of what was sent.
 """
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum, unique
@@ -49,10 +49,7 @@ class Reason(StrEnum):
     UNKNOWN_SLOT = "unknown_slot"
     WRONG_SLOT = "wrong_slot"
     NOT_OPEN = "not_open"
-    ARCHITECTURE = "architecture"
     BASE_VERSION = "base_version"
-    SHAPE = "shape"
-    NOT_FINITE = "not_finite"
     NORM = "norm"
     BASIS_VERSION = "basis_version"
     REFERENCE_VERSION = "reference_version"
@@ -82,33 +79,16 @@ class RejectedReleaseError(InvalidInputError):
 
 
 @dataclass(frozen=True, slots=True)
-class UpdateLimits:
-    """The form and the largest norm of a model update.
-
-    Attributes:
-        architecture: number of the architecture.
-        shapes: of its arrays, in order.
-        norm_bound: largest L2 norm over all arrays.
-    """
-
-    architecture: int
-    shapes: Sequence[tuple[int, ...]]
-    norm_bound: float
-
-
-@dataclass(frozen=True, slots=True)
 class ReportContext:
     """The public facts, beside its slot, that a release's contents are judged against.
 
     Attributes:
         reference_versions: model versions that residuals may be taken against.
         question: of the slot, where one was asked.
-        limits: of updates by DP-SGD, in a round that trains so.
     """
 
     reference_versions: Collection[int] = ()
     question: CellQuestion | None = None
-    limits: UpdateLimits | None = None
 
 
 def open_signed(signed: SignedRelease, key: ec.EllipticCurvePublicKey) -> Release:
@@ -181,12 +161,6 @@ def check_contents(
     return CHECKS[kind](release, slot.parameters.noise_multiplier, known)
 
 
-def norm(arrays: Sequence[NDArray[np.float32]]) -> float:
-    """L2 norm over all values of all arrays."""
-    squares = (float(np.sum(np.square(array, dtype=np.float64))) for array in arrays)
-    return math.sqrt(sum(squares))
-
-
 def _check_slot(release: Release, schedule: Schedule) -> Slot:
     slot = schedule.slot(release.slot)
     if slot is None:
@@ -227,20 +201,6 @@ def _check_answer(release: Release, noise_multiplier: float, known: ReportContex
     return question.reference_version
 
 
-def _check_update(release: Release, noise_multiplier: float, known: ReportContext) -> int:
-    """Whether a model update by DP-SGD is within the round's limits, whatever its noise."""
-    del noise_multiplier
-    update, limits = kinds.MODEL_UPDATE.as_release(release), known.limits
-    if limits is None:
-        raise RejectedReleaseError(Reason.WRONG_SLOT)
-    _require(update.architecture == limits.architecture, Reason.ARCHITECTURE)
-    shapes = [array.shape for array in update.arrays]
-    _require(shapes == [tuple(shape) for shape in limits.shapes], Reason.SHAPE)
-    _require(all(np.isfinite(array).all() for array in update.arrays), Reason.NOT_FINITE)
-    _require(norm(update.arrays) <= limits.norm_bound, Reason.NORM)
-    return update.base_version
-
-
 def _check_tangent_update(release: Release, noise_multiplier: float, known: ReportContext) -> int:
     """Whether a step at a tangent can be: a workload adds at most 1, in length, to the sum."""
     del known
@@ -254,7 +214,6 @@ def _check_tangent_update(release: Release, noise_multiplier: float, known: Repo
 CHECKS: Mapping[kinds.AnyKind, Callable[[Release, float, ReportContext], int]] = {
     kinds.RESIDUAL_REPORT: _check_report,
     kinds.DIRECTED_REPORT: _check_answer,
-    kinds.MODEL_UPDATE: _check_update,
     kinds.TANGENT_UPDATE: _check_tangent_update,
 }
 """Of release, noise multiplier and what is known: raises, or gives the model version."""

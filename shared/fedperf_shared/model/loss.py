@@ -13,12 +13,6 @@ def huber_per_sample(predicted: Tensor, target: Tensor) -> Tensor:
     return functional.huber_loss(predicted, target, reduction="none", delta=HUBER_DELTA)
 
 
-def huber_slope(predicted: Tensor, target: Tensor) -> Tensor:
-    """Derivative of `huber_per_sample` by `predicted`; NaN where the loss is not finite."""
-    error = predicted - target
-    return error.clamp(-HUBER_DELTA, HUBER_DELTA) + 0.0 * error
-
-
 def huber_within(predicted: Tensor, target: Tensor, groups: Tensor) -> Tensor:
     """Loss of how the samples of a group differ from each other, per sample [samples].
 

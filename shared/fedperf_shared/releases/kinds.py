@@ -43,7 +43,7 @@ class Kind(Generic[P_co, R_co]):
         parameters: class of what a slot of the kind plans.
         release: class of what such a slot produces.
         public: names of the fields that are public, beside the slot.
-        numbers: how many integers leave; None where the architecture of the model says it.
+        numbers: how many integers leave; None where nothing leaves any more.
         has_question: whether a question of the coordinator says what the release is about.
     """
 
@@ -58,6 +58,11 @@ class Kind(Generic[P_co, R_co]):
     def is_report(self) -> bool:
         """Whether it fills report slots; else it fills slots of model rounds."""
         return self.parameters.slot_kind is ReleaseKind.RESIDUAL_REPORT
+
+    @property
+    def is_removed(self) -> bool:
+        """Whether ledgers of before hold such slots and releases, and none is made any more."""
+        return self.numbers is None
 
     def as_parameters(self, parameters: Parameters) -> P_co:
         """The parameters as those of this kind; InvalidReleaseError where they are not."""

@@ -25,10 +25,11 @@ class ModelMethod(IntEnum):
     """The training method of a period's model rounds; numbers as in exchange.proto.
 
     At the tangent an organization releases a sum in few directions, and the coordinator makes
-    the step; by DP-SGD it releases what private training at home changed in all weights.
+    the step. Calendars that do not say meant DP-SGD, which no version trains by any more: a
+    period of theirs keeps its slots, and they release nothing.
     """
 
-    DP_SGD = 0
+    UNSPECIFIED = 0
     TANGENT = 1
 
 

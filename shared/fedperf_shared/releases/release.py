@@ -67,11 +67,6 @@ class _SlotParameters:
     noise_multiplier: float
 
     @property
-    def noise_stddev(self) -> float:
-        """Of each number, in units of the sensitivity or, by DP-SGD, of the summed gradient."""
-        return self.noise_multiplier
-
-    @property
     def exact_counts(self) -> int:
         """How many of the numbers, the first ones, leave without noise."""
         return 0
@@ -126,7 +121,9 @@ class DirectedParameters(_AskedParameters):
 
 @dataclass(frozen=True, slots=True)
 class TrainingParameters(_SlotParameters):
-    """Privacy parameters of a model update by DP-SGD.
+    """Privacy parameters of a model update by DP-SGD, as schedules of before hold them.
+
+    They say what such slots cost. No schedule is planned with them any more.
 
     Attributes:
         noise_multiplier: stddev of the Gaussian / clip_norm.
@@ -137,7 +134,7 @@ class TrainingParameters(_SlotParameters):
     """
 
     slot_kind = ReleaseKind.MODEL_UPDATE
-    method = ModelMethod.DP_SGD
+    method = ModelMethod.UNSPECIFIED
 
     sampling_probability: float
     steps: int
@@ -152,11 +149,6 @@ class TrainingParameters(_SlotParameters):
             )
         if not 1 <= self.steps <= MAX_STEPS:
             raise ConfigurationError(f"steps must be 1 to {MAX_STEPS}, got {self.steps!r}")
-
-    @property
-    def noise_stddev(self) -> float:
-        """Standard deviation of the noise in each number of the summed gradient."""
-        return self.noise_multiplier * self.clip_norm
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,7 +309,7 @@ class DirectedReport(_OnGrid):
 
 @dataclass(frozen=True, slots=True)
 class ModelUpdate:
-    """Difference between the weights after private training and those before.
+    """Difference between the weights after training by DP-SGD and those before; only read.
 
     Attributes:
         slot: the slot that it fills.
@@ -340,16 +332,10 @@ class ModelUpdate:
         versions = {"architecture": self.architecture, "base_version": self.base_version}
         return {**versions, "arrays": len(self.arrays)}
 
-    def noisy_parts(self, exact_counts: int) -> tuple[str, ...]:
-        """As of the other kinds; every weight has noise."""
-        del exact_counts
-        return tuple(f"weights {tuple(array.shape)}: float32, noisy" for array in self.arrays)
-
     def flaw(self, numbers: int | None) -> str:
-        """Why it may not leave; empty if it may. How many weights it has is not fixed here."""
+        """Why it may not leave, whatever it holds."""
         del numbers
-        finite = all(bool(np.isfinite(array).all()) for array in self.arrays)
-        return "" if finite else "a model update has finite weights only"
+        return "a model update by DP-SGD does not leave any more"
 
 
 @dataclass(frozen=True, slots=True, eq=False)

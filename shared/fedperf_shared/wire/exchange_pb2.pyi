@@ -11,9 +11,9 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 class ModelMethod(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
-    MODEL_METHOD_DP_SGD: _ClassVar[ModelMethod]
+    MODEL_METHOD_UNSPECIFIED: _ClassVar[ModelMethod]
     MODEL_METHOD_TANGENT: _ClassVar[ModelMethod]
-MODEL_METHOD_DP_SGD: ModelMethod
+MODEL_METHOD_UNSPECIFIED: ModelMethod
 MODEL_METHOD_TANGENT: ModelMethod
 
 class JoinRequest(_message.Message):
@@ -257,17 +257,15 @@ class TangentQuestion(_message.Message):
     def __init__(self, clip: _Optional[float] = ..., coefficients: _Optional[_Union[_release_pb2.FloatArray, _Mapping]] = ...) -> None: ...
 
 class TrainRequest(_message.Message):
-    __slots__ = ("slot", "architecture", "base_version", "arrays", "question", "rehearsal")
+    __slots__ = ("slot", "architecture", "base_version", "arrays", "question")
     SLOT_FIELD_NUMBER: _ClassVar[int]
     ARCHITECTURE_FIELD_NUMBER: _ClassVar[int]
     BASE_VERSION_FIELD_NUMBER: _ClassVar[int]
     ARRAYS_FIELD_NUMBER: _ClassVar[int]
     QUESTION_FIELD_NUMBER: _ClassVar[int]
-    REHEARSAL_FIELD_NUMBER: _ClassVar[int]
     slot: _release_pb2.SlotKey
     architecture: int
     base_version: int
     arrays: _containers.RepeatedCompositeFieldContainer[_release_pb2.FloatArray]
     question: TangentQuestion
-    rehearsal: _containers.RepeatedCompositeFieldContainer[SyntheticRow]
-    def __init__(self, slot: _Optional[_Union[_release_pb2.SlotKey, _Mapping]] = ..., architecture: _Optional[int] = ..., base_version: _Optional[int] = ..., arrays: _Optional[_Iterable[_Union[_release_pb2.FloatArray, _Mapping]]] = ..., question: _Optional[_Union[TangentQuestion, _Mapping]] = ..., rehearsal: _Optional[_Iterable[_Union[SyntheticRow, _Mapping]]] = ...) -> None: ...
+    def __init__(self, slot: _Optional[_Union[_release_pb2.SlotKey, _Mapping]] = ..., architecture: _Optional[int] = ..., base_version: _Optional[int] = ..., arrays: _Optional[_Iterable[_Union[_release_pb2.FloatArray, _Mapping]]] = ..., question: _Optional[_Union[TangentQuestion, _Mapping]] = ...) -> None: ...

@@ -29,7 +29,6 @@ MAX_NUMBERS = 200_000
 
 MOST: Mapping[str, int] = {
     "fedperf.v1.TrainRequest.arrays": MAX_ARRAYS,
-    "fedperf.v1.TrainRequest.rehearsal": MAX_REHEARSAL_ROWS,
     "fedperf.v1.SyntheticBatch.rows": MAX_REHEARSAL_ROWS,
 }
 """By the name of a field; of all others `MAX_MESSAGES` together."""

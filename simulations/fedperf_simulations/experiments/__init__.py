@@ -57,7 +57,6 @@ ENTRIES: tuple[Entry, ...] = (
     Entry("optimizer", ExperimentKind.BENCH, f"{__name__}.optimizer.experiment"),
     Entry("prediction", ExperimentKind.BENCH, f"{__name__}.prediction"),
     Entry("store", ExperimentKind.BENCH, f"{__name__}.store.experiment"),
-    Entry("engine", ExperimentKind.BENCH, f"{__name__}.engine"),
 )
 
 

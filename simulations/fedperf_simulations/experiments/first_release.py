@@ -36,7 +36,7 @@ from fedperf_server.config import ServerConfig
 from fedperf_server.inference.corrections import DEFAULT_KERNEL
 from fedperf_server.state import registry
 from fedperf_shared.releases.basis import CELLS
-from fedperf_shared.releases.period import ModelMethod, Timetable, default_timetable
+from fedperf_shared.releases.period import Timetable, default_timetable
 from fedperf_shared.releases.release import ReleaseKind, Schedule, SizeClass, Slot, SlotKey
 from fedperf_simulations.federation.histories import UnknownTaskError
 from fedperf_simulations.federation.memory_federation import (
@@ -266,7 +266,7 @@ def _place(table: Timetable, moment: datetime) -> float:
 
 @cache
 def _task() -> Task:
-    whole = ggfn_task(ModelMethod.TANGENT, norm_bound=10.0)
+    whole = ggfn_task()
     return replace(whole, plans=whole.plans[:CATALOGUE])
 
 

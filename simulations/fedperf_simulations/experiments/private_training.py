@@ -5,8 +5,8 @@ train the model together in a few private steps at its tangent. Each step is a s
 organization's workloads in directions that public plans chose, with noise of its own; the
 coordinator turns the sums into a step (`federation.tangent_training`). One thing differs from the
 product: the public plans are known to be like the organizations'. Beside it stand DP-SGD in all
-weights with the same budget, and the run without privacy. That run pools the same workloads and
-trains the ordinary way until twice the epochs bring next to nothing.
+weights with the same budget, by Opacus and its accountant, and the run without privacy. That run
+pools the same workloads and trains the ordinary way until twice the epochs bring next to nothing.
 
 Errors are on workloads of nobody: median relative error (of the run time) and median q-error, means
 over the seeds; each seed deals, trains and draws anew. Epsilon is for adding or removing one
@@ -22,7 +22,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from dp_accounting import DpEvent
+from dp_accounting import DpEvent, GaussianDpEvent, PoissonSampledDpEvent, SelfComposedDpEvent
 from numpy.typing import NDArray
 
 from fedperf_client.privacy.accountant import (
@@ -32,19 +32,15 @@ from fedperf_client.privacy.accountant import (
     event_of,
     replace_one_epsilon,
 )
-from fedperf_client.privacy.dp_sgd import Example, dp_train
 from fedperf_server.inference.tangent_steps import STEP_CLIPS
 from fedperf_shared.model.checkpoint import load_model, save_model
 from fedperf_shared.model.fit import fit, predict
-from fedperf_shared.model.ggfn import GGFN, standardise
+from fedperf_shared.model.ggfn import GGFN
 from fedperf_shared.model.metrics import q_error, relative_errors
-from fedperf_shared.releases.release import (
-    TangentParameters,
-    TrainingParameters,
-)
+from fedperf_shared.releases.release import TangentParameters
 from fedperf_shared.workflow.vocabulary import Platform
+from fedperf_simulations.baselines.opacus_training import OpacusTraining
 from fedperf_simulations.data.datasets import measured_files
-from fedperf_simulations.federation.seeded_noise import SeededNoise
 from fedperf_simulations.federation.tangent_training import private_steps
 from fedperf_simulations.harness.cells import number
 from fedperf_simulations.harness.experiment import ExperimentOutcome, Row, Settings, Target
@@ -80,7 +76,7 @@ CONVERGED = 3.0
 """Percent that twice the epochs may still gain."""
 
 SGD_ROUNDS, SGD_STEPS, SGD_SAMPLING, SGD_CLIP, SGD_RATE = 4, 10, 0.125, 0.5, 3e-4
-"""Of DP-SGD: rounds of averaging, steps in each, and as in `TrainingParameters`."""
+"""Of DP-SGD: rounds of averaging, steps in each, as of `OpacusTraining`, and learning rate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,29 +231,33 @@ class _Bench:
 
     def _dp_sgd(self, training: TrainingCondition) -> "Trained":
         promised = _promised(training)
-        noise = SeededNoise([self._draw(4), int(promised * 1000)])
         model, (_, dealt) = self._base(), self._data()
-        size = len(dealt.organizations[0])
-
-        def parameters(sigma: float, rounds: int = 1) -> TrainingParameters:
-            return TrainingParameters(sigma, SGD_SAMPLING, rounds * SGD_STEPS, SGD_CLIP, size)
-
-        sigma = calibrate(
-            lambda sigma: [event_of(parameters(sigma, SGD_ROUNDS))], PrivacyBudget(promised, DELTA)
+        steps = SGD_ROUNDS * SGD_STEPS
+        sgd = OpacusTraining.within(
+            promised, DELTA, sampling_probability=SGD_SAMPLING, clip_norm=SGD_CLIP, steps=steps
         )
-        workloads = [_examples(each) for each in dealt.organizations]
+        draws = torch.Generator().manual_seed(self._draw(4) + int(promised * 1000))
         for round_ in range(SGD_ROUNDS):
             rate = SGD_RATE * (1 - 0.9 * round_ / SGD_ROUNDS)
             states = [
-                dp_train(model, each, parameters(sigma), noise, learning_rate=rate)
-                for each in workloads
+                sgd.trained(
+                    model,
+                    each.graphs,
+                    each.log_seconds,
+                    draws,
+                    steps=SGD_STEPS,
+                    learning_rate=rate,
+                )
+                for each in dealt.organizations
             ]
             means = {
                 name: torch.stack([state[name] for state in states]).mean(0) for name in states[0]
             }
             model.load_state_dict(means)
-        events = [event_of(parameters(sigma, SGD_ROUNDS))]
-        return model, (epsilon(events, DELTA), replace_one_epsilon(events, DELTA))
+        event = SelfComposedDpEvent(
+            PoissonSampledDpEvent(SGD_SAMPLING, GaussianDpEvent(sgd.noise_multiplier)), steps
+        )
+        return model, (sgd.epsilon(steps, DELTA), replace_one_epsilon([event], DELTA))
 
 
 Spent = tuple[float | None, float | None]
@@ -269,13 +269,6 @@ def _promised(training: TrainingCondition) -> float:
     if training.epsilon is None:
         raise ValueError(f"{training.what} has no epsilon")
     return training.epsilon
-
-
-def _examples(measured: MeasuredTimes) -> list[list[Example]]:
-    targets = standardise(torch.from_numpy(measured.log_seconds)).tolist()
-    return [
-        [Example(graph, target)] for graph, target in zip(measured.graphs, targets, strict=True)
-    ]
 
 
 def _row(training: TrainingCondition, cells: Sequence[Row]) -> dict[str, str | float | None]:

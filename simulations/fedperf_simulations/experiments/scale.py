@@ -155,7 +155,7 @@ def _year(settings: Settings, size: int) -> Row:
     clock, shared = Clock(START), SharedAnswers()
     anchors = anchors_of(load_public_plans())[:: QUICK_SHARE if settings.quick else 1]
     task = replace(
-        ggfn_task(default_timetable(START).model_method, norm_bound=10.0),
+        ggfn_task(),
         start=weights_of(load_limited_start().arrays),
         strategy=TangentAvg([PlanGraph.of(each.plan, each.cluster) for each in anchors]),
     )

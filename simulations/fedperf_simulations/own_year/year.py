@@ -164,7 +164,7 @@ def rehearsed_year(ahead: YearAhead, jobs: OwnJobs, *, on_progress: OnProgress) 
 
     with directory_in_memory() as place:
         config = ServerConfig(place / "coordinator", HOST, table)
-        task = ggfn_task(table.model_method, norm_bound=config.update_norm_bound)
+        task = ggfn_task()
         if isinstance(task.strategy, TangentAvg):
             task.strategy.gradients = gradients
         with founded(config, task, fleet, clock=clock) as (federation, service):

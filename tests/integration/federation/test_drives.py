@@ -311,7 +311,7 @@ def task(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Task]:
         public = tmp_path_factory.mktemp("public")
         install_start(public, patch)
         install_plans(public, patch)
-        yield ggfn_task(TABLE.model_method, norm_bound=10.0)
+        yield ggfn_task()
 
 
 @pytest.fixture(scope="module")

@@ -13,18 +13,13 @@ from flwr.app import ConfigRecord, Message
 
 from fedperf_client.federation.fleet import MAX_REQUEST_BYTES
 from fedperf_server.endpoints import fleet_round
-from fedperf_shared.exchange import MAX_REHEARSAL_ROWS, SyntheticRow, TrainRequest
+from fedperf_shared.exchange import TrainRequest
 from fedperf_shared.model.architecture import ARRAY_SHAPES
-from fedperf_shared.model.public_plans import load_public_plans
 from fedperf_shared.releases.release import ReleaseKind, SlotKey
 from fedperf_shared.wire.codec import (
-    encode_signed_release,
-    encode_synthetic_rows,
     encode_train_request,
 )
 from fedperf_shared.wire.message_parts import MAX_MESSAGES
-from fedperf_shared.wire.services import EXCHANGE
-from fedperf_shared.workflow.vocabulary import Platform
 from tests.fakes.added_memory import MOST_MEGABYTES
 from tests.integration.federation.test_gateway import ask, fleet, wait_for_reply
 
@@ -145,18 +140,3 @@ def test_no_record_beside_a_request_fills_the_memory_of_a_node(
     added, reply = asked(encode_train_request(TrainRequest(SLOT, 1, 0, ())))
     assert added <= MOST_MEGABYTES
     assert reply is None
-
-
-@pytest.mark.slow
-def test_the_longest_honest_request_is_answered_in_as_little_memory(asked: Asked) -> None:
-    public = [
-        SyntheticRow(each.plan, each.cluster, 0.5, Platform.DUCKDB) for each in load_public_plans()
-    ]
-    longest = max(public, key=lambda row: len(encode_synthetic_rows([row])))
-    rows = (longest,) * MAX_REHEARSAL_ROWS
-    assert len(encode_synthetic_rows(rows)) <= EXCHANGE["synthetic_rows"].answer_bytes
-    body = encode_train_request(TrainRequest(SLOT, 1, 0, MODEL, None, rows))
-    assert len(body) <= MAX_REQUEST_BYTES
-    added, reply = asked(body)
-    assert reply == encode_signed_release(b"answered", b"")
-    assert added <= MOST_MEGABYTES

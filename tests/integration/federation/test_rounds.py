@@ -1,7 +1,6 @@
 """Model rounds with real nodes: what is accepted, refused, counted and stored."""
 
 import time
-from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from datetime import timedelta
@@ -17,9 +16,9 @@ from fedperf_server.state.rounds import RoundOutcome, RoundResult, round_results
 from fedperf_shared.exchange import TrainRequest
 from fedperf_shared.identity import new_private_key, sign
 from fedperf_shared.releases.release import ReleaseKind, SignedRelease, SlotKey
-from tests.fakes.rounds import newest_version
+from fedperf_shared.wire import codec
+from tests.fakes.rounds import newest_version, sum_of_weights
 from tests.integration.federation.worlds import (
-    NORM_BOUND,
     SHAPES,
     Answer,
     Organization,
@@ -46,16 +45,17 @@ def next_round(server: World, seconds: float = 15.0) -> RoundResult:
     raise TimeoutError("no round was held")
 
 
-def arrays(*, fill: float, shapes: Sequence[tuple[int, ...]] = SHAPES) -> list[NDArray[np.float32]]:
-    return [np.full(shape, fill, dtype=np.float32) for shape in shapes]
+def arrays(*, fill: float) -> list[NDArray[np.float32]]:
+    return [np.full(shape, fill, dtype=np.float32) for shape in SHAPES]
 
 
 def second_opinion() -> TrainRequest:
     return TrainRequest(FIRST, SmallFormat().architecture, 1, ())
 
 
-def wrong_shape(organization: Organization, request: TrainRequest) -> SignedRelease:
-    return organization.update(request, arrays(fill=0.0, shapes=((3, 2), (3,))))
+def wrong_size(organization: Organization, request: TrainRequest) -> SignedRelease:
+    content = sum_of_weights(request.slot, request.base_version, arrays(fill=0.0))
+    return organization.sign(codec.encode_release(replace(content, values=content.values[1:])))
 
 
 def wrong_signature(organization: Organization, request: TrainRequest) -> SignedRelease:
@@ -82,9 +82,8 @@ def not_a_release(organization: Organization, request: TrainRequest) -> SignedRe
 MEMBERS: dict[str, tuple[Answer, str]] = {
     "good": (constant(0.5), "accepted"),
     "better": (constant(1.0), "accepted"),
-    "nan": (constant(float("nan")), "not_finite"),
-    "shape": (wrong_shape, "shape"),
-    "long": (constant(10 * NORM_BOUND / 3), "norm"),
+    "short": (wrong_size, "size"),
+    "large": (constant(1e9), "range"),
     "forger": (wrong_signature, "signature"),
     "eager": (wrong_slot, "wrong_slot"),
     "stale": (wrong_base, "base_version"),

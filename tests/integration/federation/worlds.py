@@ -32,7 +32,6 @@ from fedperf_shared.exchange import TrainRequest
 from fedperf_shared.identity import sign
 from fedperf_shared.model.architecture import Weights
 from fedperf_shared.releases.period import (
-    ModelMethod,
     Period,
     SlotTimes,
     Timetable,
@@ -40,7 +39,6 @@ from fedperf_shared.releases.period import (
     to_unix_ms,
 )
 from fedperf_shared.releases.release import (
-    ModelUpdate,
     ReleaseKind,
     ReportParameters,
     Schedule,
@@ -48,27 +46,18 @@ from fedperf_shared.releases.release import (
     Slot,
     SlotKey,
     TangentParameters,
-    TrainingParameters,
 )
 from fedperf_shared.wire import codec
-from tests.fakes.rounds import dp_sgd_avg, task_of
+from tests.fakes.rounds import SumsOfWeights, mean_of, sum_of_weights, task_of
 
 HOST = "127.0.0.1"
 SHAPES: tuple[tuple[int, ...], ...] = ((2, 3), (3,))
-NORM_BOUND = 10.0
 FAST = Rhythm(
     poll=timedelta(seconds=0.05),
     first_pause=timedelta(seconds=0.1),
     longest_pause=timedelta(seconds=0.5),
 )
 REPORT = ReportParameters(noise_multiplier=5.0, residual_clip=1.0)
-TRAINING = TrainingParameters(
-    noise_multiplier=1.0,
-    sampling_probability=0.1,
-    steps=10,
-    clip_norm=1.0,
-    nominal_workloads=2000.0,
-)
 TANGENT = TangentParameters(noise_multiplier=40.0, nominal_workloads=2000.0)
 
 
@@ -88,14 +77,6 @@ class SmallFormat:
         return [named[str(place)] for place in range(len(self.shapes))]
 
 
-def add_mean(current: Weights, updates: Sequence[Weights]) -> Weights:
-    """The simplest aggregation."""
-    return [
-        array + np.mean([update[place] for update in updates], axis=0)
-        for place, array in enumerate(current)
-    ]
-
-
 def mean_square(arrays: Weights) -> float:
     return float(sum(np.square(array).sum() for array in arrays))
 
@@ -112,18 +93,17 @@ def timetable(
     began = start or from_unix_ms(to_unix_ms(system_clock()))
     times = SlotTimes(timedelta(seconds=opens), timedelta(seconds=replies))
     period = Period(began, timedelta(seconds=window), windows)
-    return Timetable(period, (times,), (times,), ModelMethod.DP_SGD)
+    return Timetable(period, (times,), (times,))
 
 
 def full_schedule(table: Timetable) -> Schedule:
     """A report and an update in every window, as the calendar's rounds train."""
-    update = TRAINING if table.model_method is ModelMethod.DP_SGD else TANGENT
     slots = [
         Slot(SlotKey(kind, window, 0), parameters)
         for window in range(table.period.windows)
         for kind, parameters in (
             (ReleaseKind.RESIDUAL_REPORT, REPORT),
-            (ReleaseKind.MODEL_UPDATE, update),
+            (ReleaseKind.MODEL_UPDATE, TANGENT),
         )
     ]
     return Schedule(table, tuple(slots))
@@ -157,7 +137,6 @@ def new_server(
         enrollment_port=enrollment,
         fleet_port=fleet,
         grace=timedelta(seconds=grace),
-        update_norm_bound=NORM_BOUND,
         bind=HOST,
     )
     init(directory, HOST, now=system_clock())
@@ -204,7 +183,7 @@ def world(
 ) -> Iterator[World]:
     rules = RoundRules(quorum, config.grace)
     form = model_format or SmallFormat()
-    method = dp_sgd_avg(form, config.update_norm_bound, add_mean)
+    method = SumsOfWeights(form.shapes, mean_of)
     task = task_of(method, model_format=form, evaluate=mean_square)
     with serving(config, task, rules=rules) as coordinator:
         database = Database(config.database_url)
@@ -228,9 +207,7 @@ class Organization:
         return SignedRelease(payload, sign(self.key, payload))
 
     def update(self, request: TrainRequest, arrays: Sequence[NDArray[np.float32]]) -> SignedRelease:
-        content = ModelUpdate(
-            request.slot, request.architecture, request.base_version, tuple(arrays)
-        )
+        content = sum_of_weights(request.slot, request.base_version, arrays)
         return self.sign(codec.encode_release(content))
 
 

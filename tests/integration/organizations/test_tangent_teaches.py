@@ -1,8 +1,7 @@
 """Steps at the tangent teach the shared model under noise that hides every workload.
 
 What two organizations of the measured set release and what the coordinator makes of it, in
-one process; `test_rounds_teach` has the same with DP-SGD and real programs, `test_demo` real
-programs with steps at the tangent.
+one process; `test_demo` has real programs.
 """
 
 import pytest

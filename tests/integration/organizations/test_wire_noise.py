@@ -22,9 +22,6 @@ from fedperf_client.federation.enrollment import Membership, load_or_create_key
 from fedperf_client.federation.exchange import ExchangeClient
 from fedperf_client.federation.node import Node
 from fedperf_client.home.config import Home
-from fedperf_client.home.store import ExecutionStore
-from fedperf_client.learning.private_update import examples_by_workload
-from fedperf_client.learning.residuals import labelled_graphs
 from fedperf_client.privacy.accountant import PrivacyBudget
 from fedperf_client.release.ledger.ledger import PrivacyLedger
 from fedperf_client.release.noise import system_noise
@@ -43,13 +40,11 @@ from fedperf_server.state.releases import StoredReport, stored_reports
 from fedperf_shared.exchange import TrainRequest
 from fedperf_shared.model import public_start
 from fedperf_shared.model.architecture import Weights
-from fedperf_shared.model.checkpoint import model_from_arrays
 from fedperf_shared.model.public_plans import load_public_plans
-from fedperf_shared.releases.period import ModelMethod, Period, SlotTimes, Timetable
+from fedperf_shared.releases.period import Period, SlotTimes, Timetable
 from fedperf_shared.releases.questions import DIRECTIONS
 from fedperf_shared.releases.release import (
     DirectedReport,
-    ModelUpdate,
     ReleaseKind,
     Schedule,
     SignedRelease,
@@ -57,18 +52,15 @@ from fedperf_shared.releases.release import (
     Slot,
     SlotKey,
     TangentParameters,
-    TangentUpdate,
-    TrainingParameters,
 )
 from tests.fakes.computing import at_once, in_this_process
-from tests.fakes.rounds import Keeping, dp_sgd_avg, tangent_avg, task_of
+from tests.fakes.rounds import Keeping, tangent_avg, task_of
 from tests.fakes.snapshots import snapshot
 from tests.fakes.tangents import install_plans
 from tests.integration.federation.worlds import FAST
 from tests.integration.organizations.programs import PLANS, START
 from tests.integration.organizations.worlds import (
     join,
-    make_executions,
     make_public_files,
     new_coordinator,
     new_home,
@@ -77,7 +69,6 @@ from tests.integration.organizations.worlds import (
     wait_until,
     whole_second,
 )
-from tests.unit.client.privacy import oracle
 
 pytestmark = [pytest.mark.statistical, pytest.mark.timeout(300)]
 
@@ -85,13 +76,6 @@ LEVEL = 1e-9
 WRONG = (2 / 3, 3 / 2)
 REPORTS = 40
 STEPS, SPARE_STEPS, STEP_SECONDS = 12, 8, 3.0
-UPDATE = TrainingParameters(
-    noise_multiplier=0.02,
-    sampling_probability=1.0,
-    steps=1,
-    clip_norm=0.5,
-    nominal_workloads=60.0,
-)
 
 
 @pytest.fixture
@@ -239,11 +223,7 @@ def test_steps_of_nothing_arrive_as_noise_of_the_declared_scale(
     parameters = TangentParameters(20.0, 2000.0)
     answers = received_answers(config, home, parameters, tangent_avg(), count=STEPS)
     values = np.concatenate(
-        [
-            normalized(each.update.values, each.update.grid_exponent, each.slot)
-            for each in answers
-            if isinstance(each.update, TangentUpdate)
-        ]
+        [normalized(each.update.values, each.update.grid_exponent, each.slot) for each in answers]
     )
     assert len(values) == STEPS * DIRECTIONS
     assert is_standard_normal(values)
@@ -251,46 +231,10 @@ def test_steps_of_nothing_arrive_as_noise_of_the_declared_scale(
     assert len(set(values.tolist())) > len(values) - 3
 
 
-@pytest.mark.usefixtures("public")
-def test_an_update_arrives_with_noise_of_the_declared_scale(tmp_path: Path) -> None:
-    """By DP-SGD, one step of Adam lets only the sign of each noisy gradient through.
-
-    With the clipped sum s known, a coordinate's sign is that of s with probability
-    Phi(|s| / (sigma C)): the signs of 615,809 of them tell the scale of the noise.
-    """
-    times = SlotTimes(timedelta(0), timedelta(seconds=20))
-    period = Period(whole_second(now()) - timedelta(seconds=1), timedelta(hours=1), 1)
-    table = Timetable(period, (), (times,), ModelMethod.DP_SGD)
-    config = new_coordinator(tmp_path / "server", table, quorum=1)
-    executions = make_executions(60, seed=5)
-    home = new_home(tmp_path / "home", policy_template(SizeClass.LARGE, 2000), executions)
-    with ExecutionStore.open(home.store) as store:
-        store.add(executions)
-    method = dp_sgd_avg(GgfnFormat(), config.update_norm_bound, lambda current, _: current)
-    (answer,) = received_answers(config, home, UPDATE, method, count=1)
-    assert isinstance(answer.update, ModelUpdate)
-    update = np.concatenate([each.reshape(-1) for each in answer.update.arrays]).astype(np.float64)
-    model = model_from_arrays(public_start.load_public_start().arrays)
-    examples = [each[0] for each in examples_by_workload(labelled_graphs(executions))]
-    signal = oracle.clipped_sum(model, examples, UPDATE.clip_norm).numpy()
-    signs = -np.sign(update)
-    agreement = float(np.sum(signal * signs))
-    scale = UPDATE.noise_multiplier * UPDATE.clip_norm
-    assert is_expected(agreement, signal, scale)
-    assert not any(is_expected(agreement, signal, scale * factor) for factor in WRONG)
-
-
-def is_expected(agreement: float, signal: NDArray[np.float64], scale: float) -> bool:
-    """Whether sum(s * sign) is what noise of this scale gives, within six deviations."""
-    bias = 2 * stats.norm.cdf(signal / scale) - 1
-    deviation = float(np.sqrt(np.sum(signal**2 * (1 - bias**2))))
-    return bool(abs(agreement - float(np.sum(signal * bias))) <= 6 * deviation)
-
-
 def received_answers(
     config: ServerConfig,
     home: Home,
-    parameters: TangentParameters | TrainingParameters,
+    parameters: TangentParameters,
     method: RoundStrategy,
     *,
     count: int,

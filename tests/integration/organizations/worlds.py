@@ -90,7 +90,6 @@ def new_coordinator(
         fleet_port=fleet,
         quorum=quorum,
         grace=timedelta(seconds=grace),
-        update_norm_bound=100.0,
         bind=host,
     )
     authority.init(directory, host, now=now())

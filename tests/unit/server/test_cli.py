@@ -498,18 +498,6 @@ BAD = {
     "broken TOML": (config_with("[timetable]", "[timetable"), ["rounds"], 3, "not TOML"),
     "unknown key": (config_with("quorum", "qorum"), ["rounds"], 3, "qorum"),
     "quorum 0": (config_with("quorum = 2", "quorum = 0"), ["list"], 3, "quorum"),
-    "bound NaN": (
-        config_with("update_norm_bound = 10.0", "update_norm_bound = nan"),
-        ["run"],
-        3,
-        "update_norm_bound",
-    ),
-    "bound negative": (
-        config_with("update_norm_bound = 10.0", "update_norm_bound = -1.0"),
-        ["run"],
-        3,
-        "update_norm_bound",
-    ),
     "grace NaN": (config_with("grace_seconds = 300.0", "grace_seconds = nan"), ["run"], 3, "grace"),
     "port taken twice": (config_with("8752", "8751"), ["run"], 3, "must differ"),
     "unreadable database": (database_is(b"hello" * 1000), ["list"], 4, "database"),

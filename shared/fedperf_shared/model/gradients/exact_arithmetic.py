@@ -77,14 +77,3 @@ def exponential(values: Tensor) -> Tensor:
     padded = values.new_zeros(-(-count // _VECTOR) * _VECTOR)
     padded[:count] = values.flatten()
     return padded.exp_()[:count].view(values.shape)
-
-
-def two_to(exponents: Tensor) -> Tensor:
-    """2^exponents in float64, exactly; float64 whole numbers of at most 1,000."""
-    return ((exponents.to(torch.int64) + 1023) << 52).view(torch.float64)
-
-
-def power_above(values: Tensor) -> tuple[Tensor, Tensor]:
-    """The power of two above each number of [2^-100, 2^100], and its inverse, float32."""
-    exponents = (values.contiguous().view(torch.int32) & _EXPONENT_32) + (1 << 23)
-    return exponents.view(torch.float32), ((254 << 23) - exponents).view(torch.float32)

@@ -112,11 +112,6 @@ class Group:
         """As `padded`, with zeros where there is no row."""
         return torch.where(self.inside[..., None], self.padded(values), 0.0)
 
-    def sum_of_pairs(self, products: Tensor) -> Tensor:
-        """Sums of `products` [samples, longest, longest] over real pairs, [samples]."""
-        pairs = self.inside[:, :, None] & self.inside[:, None, :]
-        return torch.where(pairs, products, 0.0).sum((1, 2))
-
 
 class Place(NamedTuple):
     """The place of some rows of a gradient within a parameter.

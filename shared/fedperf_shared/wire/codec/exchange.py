@@ -43,7 +43,6 @@ def encode_train_request(request: TrainRequest) -> bytes:
             base_version=request.base_version,
             arrays=map(array_to_message, request.arrays),
             question=None if question is None else _question_to_message(question),
-            rehearsal=map(_row_to_message, request.rehearsal),
         )
     )
 
@@ -211,7 +210,6 @@ def _request_from_message(message: exchange_pb2.TrainRequest) -> TrainRequest:
         message.base_version,
         tuple(map(array_from_message, message.arrays)),
         _question_from_message(message.question) if message.HasField("question") else None,
-        tuple(map(_row_from_message, message.rehearsal)),
     )
 
 

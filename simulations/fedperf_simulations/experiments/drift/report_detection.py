@@ -30,8 +30,7 @@ from fedperf_server.config import ServerConfig
 from fedperf_server.desks.drift import seen_drifts
 from fedperf_server.inference.drift_evidence import SHIFT, PlatformDrift
 from fedperf_server.rehearsal.synthetic_rows import PredictLog
-from fedperf_server.rounds.dp_sgd_avg import DpSgdAvg
-from fedperf_server.state.validation import UpdateLimits
+from fedperf_server.rounds.tangent_avg import TangentAvg
 from fedperf_shared.model.architecture import Weights
 from fedperf_shared.model.public_plans import load_public_plans
 from fedperf_shared.releases.period import Period, default_timetable
@@ -271,9 +270,9 @@ class UntrainedFormat:
         return [np.frombuffer(checkpoint, dtype=np.float32).copy()]
 
 
-def _no_rounds() -> DpSgdAvg:
+def _no_rounds() -> TangentAvg:
     """Of a calendar without model slots."""
-    return DpSgdAvg(UpdateLimits(1, ((1,),), 1.0), lambda current, _: current)
+    return TangentAvg(())
 
 
 def _nought(arrays: object) -> float:

@@ -10,96 +10,17 @@ tried, the chance of error is divided among them.
 """
 
 import math
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import beta, binom
-
-from fedperf_shared.errors import InvalidInputError
+from scipy.stats import beta
 
 CONFIDENCE = 0.95
 
-_MAX_EPSILON = 100.0
-_EXACT_ENOUGH = 1e-4
 _THRESHOLDS = 200
 
 Floats = NDArray[np.float64]
-
-
-def epsilon_of_guesses(
-    correct: int, guesses: int, *, canaries: int, delta: float, confidence: float = CONFIDENCE
-) -> float:
-    """Lower bound on epsilon of a mechanism whose input an attacker guessed this well.
-
-    Each of `canaries` records was in by a fair coin of its own; of `guesses` of them, a number
-    fixed before, the attacker said whether they were in. Training runs with coins and noise of
-    their own may be counted together: together they are one mechanism on all their records.
-
-    Steinke, Nasr, Jagielski 2023, "Privacy Auditing with One (1) Training Run", theorem 5.2:
-    under (epsilon, delta)-DP the number of correct guesses is above v with a chance of at most
-    that of Binomial(guesses, e^epsilon / (1 + e^epsilon)), plus a term for delta.
-
-    Raises:
-        InvalidInputError: not 0 <= correct <= guesses <= canaries.
-    """
-    if not 0 <= correct <= guesses <= canaries:
-        raise InvalidInputError(f"{correct} of {guesses} guesses on {canaries} canaries")
-
-    def is_refuted(epsilon: float) -> bool:
-        chance = _chance_of_guesses(correct, guesses, canaries, epsilon, delta)
-        return chance < 1 - confidence
-
-    return _largest(is_refuted)
-
-
-def _chance_of_guesses(
-    correct: int, guesses: int, canaries: int, epsilon: float, delta: float
-) -> float:
-    """The largest chance of so many correct guesses under (epsilon, delta)-DP."""
-    accuracy = 1 / (1 + math.exp(-epsilon))
-    fewer = np.arange(1, correct + 1)
-    below = np.cumsum(binom.pmf(correct - fewer, guesses, accuracy))
-    failing = float(np.max(below / fewer, initial=0.0))
-    tail = float(binom.sf(correct - 1, guesses, accuracy))
-    return tail + 2 * canaries * delta * failing
-
-
-def best_guesses(
-    scores: Floats,
-    inside: NDArray[np.bool_],
-    *,
-    delta: float,
-    shares: Sequence[tuple[float, float]],
-    confidence: float = CONFIDENCE,
-) -> float:
-    """Lower bound on epsilon by calling the highest scores in and the lowest out.
-
-    Args:
-        scores: of every canary, larger where the attacker thinks it was in.
-        inside: whether it was, bool of the same length.
-        delta: of the claim.
-        shares: of all canaries that are called in and called out; each pair is an attack of
-            its own, and the chance of error is divided among them.
-        confidence: of the bound.
-    """
-    order = np.argsort(scores)
-    each_confidence = 1 - (1 - confidence) / len(shares)
-    bounds = []
-    for called_in, called_out in shares:
-        top, bottom = int(called_in * len(scores)), int(called_out * len(scores))
-        correct = inside[order[len(order) - top :]].sum() + (~inside[order[:bottom]]).sum()
-        bounds.append(
-            epsilon_of_guesses(
-                int(correct),
-                top + bottom,
-                canaries=len(scores),
-                delta=delta,
-                confidence=each_confidence,
-            )
-        )
-    return max(bounds)
 
 
 def epsilon_of_rates(
@@ -195,14 +116,3 @@ def best_direction(without: Floats, with_one: Floats) -> Floats:
     ridge = 1e-9 * float(np.trace(np.atleast_2d(spread))) + 1e-12
     regular = np.atleast_2d(spread) + ridge * np.eye(without.shape[1])
     return np.asarray(np.linalg.solve(regular, with_one.mean(0) - without.mean(0)))
-
-
-def _largest(is_refuted: Callable[[float], bool]) -> float:
-    """The largest epsilon that is refuted, 0 where none is; smaller ones are refuted as well."""
-    low, high = 0.0, _MAX_EPSILON
-    if is_refuted(high):
-        return high
-    while high - low > _EXACT_ENOUGH:
-        middle = (low + high) / 2
-        low, high = (middle, high) if is_refuted(middle) else (low, middle)
-    return low

@@ -6,9 +6,8 @@ the claim from the slot's parameters. A lower bound on epsilon above the claim r
 never happen with real noise and always with fake noise. The bound against real noise as a share of
 the claim is the audit's power: a leak in the rest of that share could hide from it.
 
-DP-SGD is audited by canaries that are in by a coin each (many in a run, some runs, and the first
-run alone beside it). Steps at the tangent, reports and the synthetic batch that follows from one
-are audited by many releases of two neighbouring inputs. Real noise has no seed, so the bounds vary
+Steps at the tangent, reports and the synthetic batch that follows from one are audited by many
+releases of two neighbouring inputs. Real noise has no seed, so the bounds vary
 a little from run to run.
 """
 
@@ -36,10 +35,8 @@ from fedperf_server.inference.corrections import ReceivedReport, correct
 from fedperf_server.rehearsal.synthetic_batch import SyntheticBatch
 from fedperf_server.rehearsal.synthetic_rows import by_cell
 from fedperf_shared.execution import SizedPlan
-from fedperf_shared.model.ggfn import GGFN
 from fedperf_shared.model.public_plans import load_public_plans
 from fedperf_shared.releases.basis import cell_of
-from fedperf_shared.releases.kinds import MODEL_UPDATE
 from fedperf_shared.releases.questions import DIRECTIONS
 from fedperf_shared.releases.release import (
     ReleaseKind,
@@ -47,19 +44,15 @@ from fedperf_shared.releases.release import (
     ResidualReport,
     SlotKey,
     TangentParameters,
-    TrainingParameters,
 )
 from fedperf_simulations.experiments.privacy_audit.attacks import (
     NOMINAL_WORKLOADS,
-    CanaryAttack,
     FakeNoise,
     Twice,
-    canaries,
 )
 from fedperf_simulations.experiments.privacy_audit.bounds import (
     Floats,
     best_direction,
-    best_guesses,
     best_threshold,
 )
 from fedperf_simulations.federation.hidden_points import feature_design
@@ -68,10 +61,6 @@ from fedperf_simulations.harness.experiment import ExperimentOutcome, Row, Setti
 REAL = "as declared"
 FACTORS = {REAL: 1.0, "a quarter": 0.25, "none": 0.0}
 """Of the noise, by name; all but the real one are controls."""
-
-CANARIES = 500
-GUESSED = ((0.02, 0.0), (0.05, 0.05), (0.3, 0.3))
-"""Shares of the canaries that an attack calls in and out, fixed before any run."""
 
 CLIP = 1.5
 BACKGROUND_WORKLOADS = 40
@@ -83,7 +72,7 @@ _SLOT = SlotKey(ReleaseKind.RESIDUAL_REPORT, 0, 0)
 _UPDATE_SLOT = SlotKey(ReleaseKind.MODEL_UPDATE, 0, 0)
 _REFERENCE = 1
 
-Parameters = TrainingParameters | ReportParameters | TangentParameters
+Parameters = ReportParameters | TangentParameters
 Release = Callable[[bool, NoiseSource], Floats]
 """One release with or without the workload in question, as the attacker's few features."""
 
@@ -94,13 +83,11 @@ class AuditFinding:
 
     Attributes:
         bound: lower bound on epsilon.
-        looks: canaries, or pairs of releases, that it rests on.
-        one_run: the bound from the first training run alone, NaN for other mechanisms.
+        looks: pairs of releases that it rests on.
     """
 
     bound: float
     looks: int
-    one_run: float = math.nan
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,10 +97,9 @@ class Mechanism:
     Attributes:
         name: of the row.
         epsilon: that its noise is calibrated for.
-        delta: of the claim; for canaries well below the inverse of their number, without
-            which no attack could refute much.
+        delta: of the claim.
         make: a slot's parameters for a noise multiplier.
-        looks: training runs, or pairs of releases.
+        looks: pairs of releases.
         attack: from parameters, delta, factor on the noise, number of looks and seed.
         silent_looks: as `looks`, where there is no noise; 0 for as many.
     """
@@ -172,7 +158,6 @@ def _row(mechanism: Mechanism, noise: str, settings: Settings) -> Row:
         "bound": found.bound,
         "bound / claimed": found.bound / epsilon_claimed,
         "caught": found.bound > epsilon_claimed,
-        "one run": None if math.isnan(found.one_run) else found.one_run,
         "looks": found.looks,
     }
 
@@ -200,41 +185,6 @@ def _parameters(mechanism: Mechanism) -> Parameters:
 def _noise(factor: float, seed: int) -> NoiseSource:
     """The source of real releases, or a fake one."""
     return SystemNoise() if factor == FACTORS[REAL] else FakeNoise(seed, factor=factor)
-
-
-# DP-SGD: canaries.
-
-
-def _one_step(noise_multiplier: float) -> TrainingParameters:
-    return TrainingParameters(noise_multiplier, 1.0, 1, 1.0, NOMINAL_WORKLOADS)
-
-
-def _sampled_steps(noise_multiplier: float) -> TrainingParameters:
-    return TrainingParameters(noise_multiplier, 0.25, 8, 1.0, NOMINAL_WORKLOADS)
-
-
-@lru_cache(maxsize=1)
-def _canary_attack(count: int, seed: int) -> CanaryAttack:
-    rng = np.random.default_rng([seed, 1])
-    return CanaryAttack.on(GGFN(seed=seed, dropout=0.0), canaries(count, rng))
-
-
-def _attack_training(
-    parameters: Parameters, delta: float, factor: float, runs: int, seed: int
-) -> AuditFinding:
-    training = MODEL_UPDATE.as_parameters(parameters)
-    attack, rng = _canary_attack(CANARIES, seed), np.random.default_rng([seed, 2])
-    noise = _noise(factor, seed)
-    inside = rng.integers(0, 2, (runs, CANARIES)).astype(bool)
-    scores = np.stack([attack.scores(training, noise, factor=factor, inside=r) for r in inside])
-    bounds = [
-        best_guesses(scores[:count].ravel(), inside[:count].ravel(), shares=GUESSED, delta=delta)
-        for count in (runs, 1)
-    ]
-    return AuditFinding(bounds[0], inside.size, bounds[1])
-
-
-# All others: neighbouring inputs.
 
 
 def _report_slot(noise_multiplier: float) -> ReportParameters:
@@ -358,14 +308,6 @@ def _made_report(parameters: ReportParameters, present: bool, noise: NoiseSource
 
 
 MECHANISMS = (
-    *(
-        Mechanism("update, one step of all", target, 1e-6, _one_step, runs, _attack_training)
-        for target, runs in ((1.0, 100), (8.0, 200))
-    ),
-    *(
-        Mechanism("update, sampled steps", target, 1e-6, _sampled_steps, runs, _attack_training)
-        for target, runs in ((1.0, 40), (4.0, 80))
-    ),
     *(
         Mechanism(
             name,

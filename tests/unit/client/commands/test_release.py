@@ -142,7 +142,7 @@ def test_a_preview_shows_the_next_slot_of_each_kind_and_changes_no_byte(scene: S
         (START + timedelta(days=49)).isoformat(),
     )
     assert report["sample_values"] == 192
-    assert update["bytes"] > 4 * 615_809  # type: ignore[operator]
+    assert update["bytes"] > 4 * DIRECTIONS  # type: ignore[operator]
     assert update["sample_values"] == 615_809
 
 

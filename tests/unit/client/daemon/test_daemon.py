@@ -42,7 +42,6 @@ from fedperf_client.release.ledger.ledger import PrivacyLedger
 from fedperf_client.release.policy import Policy, ReleaseMode
 from fedperf_client.workers.background import Start, in_thread
 from fedperf_client.workers.computing_process import ComputationFailedError
-from fedperf_shared.errors import PrivacyRefusedError
 from fedperf_shared.exchange import (
     Correction,
     Receipt,
@@ -56,7 +55,7 @@ from fedperf_shared.model.architecture import ARCHITECTURE_VERSION
 from fedperf_shared.model.checkpoint import encode_checkpoint
 from fedperf_shared.programs.moments import day
 from fedperf_shared.programs.troubles import LONGEST_REST_SECONDS, Troubles
-from fedperf_shared.releases.period import ModelMethod, Period, SlotTimes, Timetable
+from fedperf_shared.releases.period import Period, SlotTimes, Timetable
 from fedperf_shared.releases.questions import CellQuestion
 from fedperf_shared.releases.release import (
     ReleaseKind,
@@ -66,7 +65,7 @@ from fedperf_shared.releases.release import (
     SizeClass,
     Slot,
     SlotKey,
-    TrainingParameters,
+    TangentParameters,
 )
 from fedperf_shared.wire.codec import (
     decode_release,
@@ -75,6 +74,7 @@ from fedperf_shared.wire.codec import (
 )
 from tests.fakes.computing import Held, at_once, in_this_process
 from tests.fakes.coordinator import membership_with
+from tests.fakes.tangents import few_anchors, make_tangent_question
 from tests.unit.client.executions import START, make_execution
 from tests.unit.client.privacy.seeded_noise import SeededNoise
 from tests.unit.client.public import install_start, seeded_checkpoint
@@ -83,7 +83,7 @@ T = TypeVar("T")
 
 HOUR = timedelta(hours=1)
 REPORT_TIMES, UPDATE_TIMES = SlotTimes(HOUR, 3 * HOUR), SlotTimes(4 * HOUR, 6 * HOUR)
-TABLE = Timetable(Period(START, 24 * HOUR, 2), (REPORT_TIMES,), (UPDATE_TIMES,), ModelMethod.DP_SGD)
+TABLE = Timetable(Period(START, 24 * HOUR, 2), (REPORT_TIMES,), (UPDATE_TIMES,))
 REPORT = SlotKey(ReleaseKind.RESIDUAL_REPORT, 0, 0)
 UPDATE = SlotKey(ReleaseKind.MODEL_UPDATE, 0, 0)
 REPORT_PARAMETERS = ReportParameters(20.0, 1.5)
@@ -91,7 +91,7 @@ SCHEDULE = Schedule(
     TABLE,
     (
         Slot(REPORT, REPORT_PARAMETERS),
-        Slot(UPDATE, TrainingParameters(4.0, 0.5, 1, 0.5, 10.0)),
+        Slot(UPDATE, TangentParameters(20.0, 5000.0)),
     ),
 )
 POLICY = Policy(size_class=SizeClass.LARGE, nominal_workloads=5000)
@@ -213,6 +213,7 @@ class Scene:
             reporting=in_this_process,
             training=in_this_process,
             start=self.start,
+            anchors=few_anchors(),
             troubles=troubles or Troubles(timer=self.seconds),
         )
 
@@ -230,6 +231,7 @@ class Scene:
             "architecture": ARCHITECTURE_VERSION,
             "base_version": 1,
             "arrays": ARRAYS,
+            "question": make_tangent_question(),
         }
         request = TrainRequest(**{**values, **changes})  # type: ignore[arg-type]
         return self.participant.answer(request, now=self.now)
@@ -502,18 +504,6 @@ def test_an_update_that_is_ready_too_late_stays_here(scene: Scene) -> None:
     scene.restart()
     with pytest.raises(RequestRefusedError):
         scene.ask_at(7.0)
-
-
-def test_a_training_process_that_is_lost_wastes_its_slot_and_nothing_leaves(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(scene.participant._updates, "_compute", lost)
-    with pytest.raises(ComputationFailedError):
-        scene.ask_at(4.5)
-    monkeypatch.setattr(scene.participant._updates, "_compute", in_this_process)
-    with pytest.raises(PrivacyRefusedError):
-        scene.ask_at(5.0)
-    assert [entry.state for entry in scene.ledger.entries()] == [ReleaseState.RESERVED]
 
 
 def test_what_is_new_is_fetched_and_junk_is_not(scene: Scene) -> None:

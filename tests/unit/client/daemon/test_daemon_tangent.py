@@ -13,8 +13,12 @@ from fedperf_client.home.config import Home
 from fedperf_client.home.store import ExecutionStore
 from fedperf_client.learning.residuals import labelled_graphs
 from fedperf_client.learning.tangent_answer import tangent_sum
+from fedperf_client.privacy.accountant import epsilon, events_of
 from fedperf_client.privacy.tangent_update import update_from_sum
+from fedperf_client.release.decisions import Because, Decisions, Verdict
+from fedperf_client.release.gate import WithheldError
 from fedperf_client.release.ledger.entries import ReleaseState
+from fedperf_client.release.policy import ReleaseMode
 from fedperf_shared.model.architecture import ARCHITECTURE_VERSION
 from fedperf_shared.model.checkpoint import model_from_arrays
 from fedperf_shared.releases.period import ModelMethod
@@ -25,6 +29,7 @@ from fedperf_shared.releases.release import (
     Slot,
     TangentParameters,
     TangentUpdate,
+    TrainingParameters,
 )
 from fedperf_shared.wire.codec import decode_release, encode_release
 from tests.fakes.tangents import ANCHORS, few_anchors, install_plans, make_tangent_question
@@ -36,7 +41,7 @@ from tests.unit.client.public import install_start, seeded_checkpoint
 T = TypeVar("T")
 
 PARAMETERS = TangentParameters(20.0, 5000.0)
-AT_TANGENT = Schedule(replace(TABLE, model_method=ModelMethod.TANGENT), (Slot(UPDATE, PARAMETERS),))
+AT_TANGENT = Schedule(TABLE, (Slot(UPDATE, PARAMETERS),))
 QUESTION = make_tangent_question()
 
 
@@ -96,7 +101,7 @@ def test_another_question_for_the_slot_gets_the_bytes_that_were_drawn(scene: Sce
 @pytest.mark.parametrize(
     "changes",
     [
-        {},  # DP-SGD is asked for
+        {"question": None},  # DP-SGD is asked for
         {"question": make_tangent_question(ANCHORS + 1)},
         {"question": make_tangent_question(ANCHORS - 1)},
         {"question": QUESTION, "architecture": ARCHITECTURE_VERSION + 1},
@@ -108,18 +113,6 @@ def test_a_request_that_does_not_go_with_the_slot_is_refused_and_charges_nothing
 ) -> None:
     with pytest.raises(RequestRefusedError):
         scene.ask_at(4.5, **changes)
-    assert scene.ledger.entries() == ()
-
-
-def test_a_question_is_refused_where_the_slot_trains_by_dp_sgd(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    install_start(tmp_path, monkeypatch)
-    home = Home(tmp_path / "home")
-    home.create("")
-    scene = Scene(home)
-    with pytest.raises(RequestRefusedError, match="method"):
-        scene.ask_at(4.5, question=QUESTION)
     assert scene.ledger.entries() == ()
 
 
@@ -163,3 +156,47 @@ def test_an_empty_history_sends_noise_of_the_same_size(
     payloads = [each.payload for each in (nothing, something)]
     assert len(payloads[0]) == len(payloads[1]) < 8 * DIRECTIONS + 200
     assert sent(something).values.shape == (DIRECTIONS,)
+
+
+OLD = Schedule(
+    replace(TABLE, model_method=ModelMethod.UNSPECIFIED),
+    (Slot(UPDATE, TrainingParameters(4.0, 0.5, 1, 0.5, 10.0)),),
+)
+
+
+@pytest.fixture
+def old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
+    """In a period that an older version began, with DP-SGD."""
+    install_start(tmp_path, monkeypatch)
+    home = Home(tmp_path / "home")
+    home.create("")
+    return Scene(home, schedule=OLD)
+
+
+def test_a_slot_of_dp_sgd_is_charged_and_withheld_for_good(old: Scene) -> None:
+    for hours in (4.5, 5.0, 6.5):
+        refused = RequestRefusedError if hours > 6 else WithheldError
+        with pytest.raises(refused):
+            old.ask_at(hours, question=None)
+    (entry,) = old.ledger.entries()
+    assert (entry.key, entry.state) == (UPDATE, ReleaseState.RESERVED)
+    assert old.ledger.stored(UPDATE) is None
+    assert old.ledger.spent(old.now) == epsilon(events_of(OLD.slots), old.ledger.budget.delta)
+    decision = Decisions(old.ledger).last(UPDATE)
+    assert decision is not None
+    assert (decision.verdict, decision.settled) == (Verdict.WITHHELD, True)
+    assert decision.because is Because.METHOD_REMOVED
+
+
+def test_a_question_does_not_open_a_slot_of_dp_sgd(old: Scene) -> None:
+    with pytest.raises(RequestRefusedError, match="method"):
+        old.ask_at(4.5, question=QUESTION)
+    assert old.ledger.entries() == ()
+
+
+def test_a_policy_that_withholds_a_slot_of_dp_sgd_charges_nothing(old: Scene) -> None:
+    old.policy = replace(old.policy, model_update=ReleaseMode.NEVER)
+    old.restart()
+    with pytest.raises(WithheldError):
+        old.ask_at(4.5, question=None)
+    assert old.ledger.entries() == ()

@@ -1,16 +1,24 @@
 from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from fedperf_client.learning.example_history import (
     EXAMPLE_SLOWDOWN,
-    example_history,
     example_jobs,
 )
-from fedperf_client.learning.residuals import workload_residuals
+from fedperf_client.learning.residuals import LabelledGraph, workload_residuals
 from fedperf_client.privacy.report_mechanism import noiseless_sum
 from fedperf_shared.model.checkpoint import model_from_arrays
 from tests.unit.client.public import seeded_checkpoint
+
+
+def example_history(jobs: Sequence[LabelledGraph]) -> list[LabelledGraph]:
+    """Ten workloads of each of the jobs."""
+    return [
+        replace(each, workload=f"{each.workload} {copy}") for each in jobs for copy in range(10)
+    ]
 
 
 def test_invented_jobs_are_as_slow_as_they_say_and_lie_in_many_cells() -> None:

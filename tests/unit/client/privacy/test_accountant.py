@@ -21,7 +21,6 @@ from fedperf_client.privacy.accountant import (
 from fedperf_client.release.policy import Policy
 from fedperf_client.release.schedule import plan_schedule
 from fedperf_shared.errors import ConfigurationError
-from fedperf_shared.releases.period import ModelMethod
 from fedperf_shared.releases.release import ReportParameters, SizeClass, TrainingParameters
 from tests.unit.client.release.periods import timetable
 
@@ -160,13 +159,10 @@ def test_a_planned_schedule_is_within_0_03_of_the_accountant_of_opacus() -> None
     from opacus.accountants import PRVAccountant
 
     policy = Policy(size_class=SizeClass.LARGE, nominal_workloads=4000)
-    planned = plan_schedule(policy, timetable(13, models=2, method=ModelMethod.DP_SGD))
+    planned = plan_schedule(policy, timetable(13, models=2))
     accountant = PRVAccountant()
     accountant.history = [
-        (each.noise_multiplier, each.sampling_probability, each.steps)
-        if isinstance(each, TrainingParameters)
-        else (each.noise_multiplier, 1.0, 1)
-        for each in (slot.parameters for slot in planned.schedule.slots)
+        (slot.parameters.noise_multiplier, 1.0, 1) for slot in planned.schedule.slots
     ]
     counted = Counter((noise, q) for noise, q, steps in accountant.history for _ in range(steps))
     accountant.history = [(noise, q, steps) for (noise, q), steps in counted.items()]

@@ -54,9 +54,9 @@ def schedule(
     windows: int = 6,
     *,
     report: ReportParameters = REPORT,
-    method: ModelMethod = ModelMethod.DP_SGD,
+    method: ModelMethod = ModelMethod.TANGENT,
 ) -> Schedule:
-    update = UPDATE if method is ModelMethod.DP_SGD else TANGENT_UPDATE
+    update = UPDATE if method is ModelMethod.UNSPECIFIED else TANGENT_UPDATE
     slots = [Slot(report_key(window), report) for window in range(windows)]
     slots += [Slot(update_key(window), update) for window in range(windows)]
     return Schedule(timetable(windows, method=method), tuple(slots))
@@ -78,5 +78,5 @@ def open_at(window: int) -> datetime:
     return START + timedelta(days=28 * window + 20, hours=1)
 
 
-def new_ledger(directory: Path, *, method: ModelMethod = ModelMethod.DP_SGD) -> PrivacyLedger:
+def new_ledger(directory: Path, *, method: ModelMethod = ModelMethod.TANGENT) -> PrivacyLedger:
     return PrivacyLedger.create(directory / "ledger.sqlite", BUDGET, schedule(method=method))

@@ -7,6 +7,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from fedperf_client.federation.exchange import read_receipt
+from fedperf_client.privacy.mechanisms import noise_alone
 from fedperf_client.privacy.randomness import NoiseSource
 from fedperf_client.privacy.report_mechanism import residual_report
 from fedperf_client.release.gate import MalformedReleaseError, Mechanism, ReleaseGate
@@ -31,7 +32,7 @@ from fedperf_shared.releases.release import (
     DirectedParameters,
     DirectedReport,
     ModelUpdate,
-    Release,
+    NoisySum,
     ReportParameters,
     ResidualReport,
     Schedule,
@@ -49,6 +50,7 @@ from tests.unit.client.release.periods import (
     new_ledger,
     open_at,
     report_key,
+    schedule,
     timetable,
     update_key,
 )
@@ -78,14 +80,13 @@ class CountingMechanism:
     def __init__(self) -> None:
         self.slots: list[Slot] = []
 
-    def __call__(self, slot: Slot, noise: NoiseSource) -> Release:
+    def __call__(self, slot: Slot, noise: NoiseSource) -> NoisySum:
         self.slots.append(slot)
         return empty_report(slot, noise)
 
 
-def update_of(slot: Slot, noise: NoiseSource, *, factor: float = 1.0) -> Release:
-    array = (factor * noise.gaussian(6)).astype(np.float32).reshape(2, 3)
-    return ModelUpdate(slot.key, architecture=1, base_version=4, arrays=(array,))
+def update_of(slot: Slot, noise: NoiseSource) -> NoisySum:
+    return noise_alone(noise, slot, version=4)
 
 
 def test_a_repeated_request_gets_the_stored_bytes(
@@ -117,7 +118,7 @@ def test_the_charge_stands_before_the_noise_is_drawn(
 ) -> None:
     seen: list[ReleaseState] = []
 
-    def looking(slot: Slot, noise: NoiseSource) -> Release:
+    def looking(slot: Slot, noise: NoiseSource) -> NoisySum:
         seen.extend(entry.state for entry in PrivacyLedger.open(ledger.path).entries())
         return update_of(slot, noise)
 
@@ -140,7 +141,7 @@ def test_nothing_is_drawn_for_a_slot_that_is_refused(
 def test_a_mechanism_that_fails_wastes_its_slot_and_nothing_leaves(
     gate: ReleaseGate, ledger: PrivacyLedger
 ) -> None:
-    def failing(slot: Slot, noise: NoiseSource) -> Release:
+    def failing(slot: Slot, noise: NoiseSource) -> NoisySum:
         raise MalformedReleaseError("broken")
 
     with pytest.raises(MalformedReleaseError):
@@ -151,22 +152,22 @@ def test_a_mechanism_that_fails_wastes_its_slot_and_nothing_leaves(
     assert ledger.spent(open_at(0)) > 0
 
 
-def _of_another_slot(slot: Slot, noise: NoiseSource) -> Release:
+def _of_another_slot(slot: Slot, noise: NoiseSource) -> NoisySum:
     assert isinstance(slot.parameters, ReportParameters)
     return residual_report(
         [], noise, slot=report_key(5), parameters=slot.parameters, reference_version=0
     )
 
 
-def _of_another_kind(slot: Slot, noise: NoiseSource) -> Release:
-    return update_of(slot, noise)
+def _of_another_kind(slot: Slot, noise: NoiseSource) -> NoisySum:
+    return TangentUpdate(slot.key, 4, -20, noise.discrete_gaussian(DIRECTIONS, 5.0))
 
 
-def _a_directed_one(slot: Slot, noise: NoiseSource) -> Release:
+def _a_directed_one(slot: Slot, noise: NoiseSource) -> NoisySum:
     return DirectedReport(slot.key, 1, -20, noise.discrete_gaussian(16, 5.0))
 
 
-def _too_short(slot: Slot, noise: NoiseSource) -> Release:
+def _too_short(slot: Slot, noise: NoiseSource) -> NoisySum:
     return ResidualReport(slot.key, 1, 0, -20, noise.discrete_gaussian(3, 5.0))
 
 
@@ -212,7 +213,7 @@ def test_a_directed_slot_releases_its_sixteen_numbers_and_nothing_else(
 def test_a_directed_slot_lets_no_other_size_out(
     staged: PrivacyLedger, key: ec.EllipticCurvePrivateKey, size: int
 ) -> None:
-    def wrong(slot: Slot, noise: NoiseSource) -> Release:
+    def wrong(slot: Slot, noise: NoiseSource) -> NoisySum:
         return DirectedReport(slot.key, 1, -20, noise.discrete_gaussian(size, 5.0))
 
     gate = ReleaseGate(staged, seeded(), key)
@@ -220,27 +221,38 @@ def test_a_directed_slot_lets_no_other_size_out(
         gate.release(DIRECTED, wrong, at=staged.schedule.opens_at(DIRECTED))
 
 
-def test_an_update_that_is_not_finite_does_not_leave(gate: ReleaseGate) -> None:
-    with pytest.raises(MalformedReleaseError, match="finite"):
-        gate.release(
+def test_an_update_by_dp_sgd_does_not_leave_even_in_a_slot_of_its_own(
+    tmp_path: Path, key: ec.EllipticCurvePrivateKey
+) -> None:
+    def made(slot: Slot, noise: NoiseSource) -> ModelUpdate:
+        del noise
+        return ModelUpdate(slot.key, 1, 4, (np.zeros(2, np.float32),))
+
+    ledger = new_ledger(tmp_path, method=ModelMethod.UNSPECIFIED)
+    with pytest.raises(MalformedReleaseError, match="does not leave"):
+        ReleaseGate(ledger, seeded(), key).release(
             update_key(0),
-            lambda slot, noise: update_of(slot, noise, factor=float("nan")),
+            made,  # type: ignore[arg-type]  # what an older version made
             at=open_at(0),
         )
+    assert ledger.stored(update_key(0)) is None
 
 
 @pytest.mark.parametrize("width", [DIRECTIONS - 1, 0])
 def test_a_step_at_a_tangent_of_another_size_does_not_leave(
     tmp_path: Path, key: ec.EllipticCurvePrivateKey, width: int
 ) -> None:
-    def wrong(slot: Slot, noise: NoiseSource) -> Release:
+    def wrong(slot: Slot, noise: NoiseSource) -> NoisySum:
         return TangentUpdate(slot.key, 1, -20, noise.discrete_gaussian(width, 5.0))
 
-    ledger = new_ledger(tmp_path, method=ModelMethod.TANGENT)
+    def other_kind(slot: Slot, noise: NoiseSource) -> NoisySum:
+        return DirectedReport(slot.key, 1, -20, noise.discrete_gaussian(DIRECTIONS, 5.0))
+
+    ledger = new_ledger(tmp_path)
     with pytest.raises(MalformedReleaseError, match="256 int64 values"):
         ReleaseGate(ledger, seeded(), key).release(update_key(0), wrong, at=open_at(0))
     with pytest.raises(MalformedReleaseError, match="made a release"):
-        ReleaseGate(ledger, seeded(), key).release(update_key(1), update_of, at=open_at(1))
+        ReleaseGate(ledger, seeded(), key).release(update_key(1), other_kind, at=open_at(1))
 
 
 def preview_of(ledger: PrivacyLedger, key: SlotKey, make_public: Mechanism) -> Preview:
@@ -271,10 +283,10 @@ def test_a_preview_charges_nothing_and_has_the_size_of_the_release(
     assert "192 noisy integers" in shown.schema[1]
 
 
-def test_a_preview_of_an_update_names_every_array(ledger: PrivacyLedger) -> None:
+def test_a_preview_of_an_update_says_how_many_numbers_leave(ledger: PrivacyLedger) -> None:
     shown = preview_of(ledger, update_key(1), update_of)
-    assert shown.schema[1:] == ("weights (2, 3): float32, noisy",)
-    assert shown.noise_stddev == 2.0
+    assert shown.schema[1:] == (f"values: {DIRECTIONS} noisy integers",)
+    assert shown.noise_stddev == 40.0
     with pytest.raises(SlotNotPlannedError):
         preview_of(ledger, update_key(9), update_of)
     with pytest.raises(PrivacyRefusedError, match="no report"):
@@ -288,6 +300,8 @@ def test_the_next_slots_are_one_of_each_kind_that_may_still_be_made(ledger: Priv
     assert upcoming(at=START) == {update_key(0), report_key(0)}
     assert upcoming(report_key(0), at=open_at(0)) == {update_key(1), report_key(1)}
     assert upcoming(at=ledger.schedule.timetable.period.end) == set()
+    old = schedule(method=ModelMethod.UNSPECIFIED)
+    assert next_slots(old, charged=(), at=START) == (report_key(0),)
 
 
 COORDINATOR = new_private_key()

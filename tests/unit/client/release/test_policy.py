@@ -65,9 +65,6 @@ def test_a_whole_policy_is_read(tmp_path: Path) -> None:
         report_share=0.3,
         residual_clip=1.0,
         occupied_cells=12,
-        clip_norm=0.25,
-        sampling_probability=0.1,
-        steps=20,
     )
     assert policy.mode(ReleaseKind.RESIDUAL_REPORT) is ReleaseMode.NEVER
     assert policy.mode(ReleaseKind.MODEL_UPDATE) is ReleaseMode.AUTO
@@ -103,7 +100,6 @@ def test_no_more_workloads_run_in_a_window_than_in_a_period(tmp_path: Path) -> N
         ("residual_clip = 1\n", "residual_clip = 11\n", "report.residual_clip: .* at most 10"),
         ("residual_clip = 1\n", "residual_clip = 1e-9\n", "report.residual_clip: .* least 0.01"),
         ("nominal_workloads = 2500", "nominal_workloads = 1e8", "workloads: .* at most 1e\\+07"),
-        ("clip_norm = 0.25", "clip_norm = 1e-9", "training.clip_norm: .* at least 1e-06"),
         ("probability = 0.1", "probability = 1e-9", "sampling_probability: .* least 1e-06"),
     ],
 )
@@ -123,9 +119,6 @@ epsilon = 0
 delta = "small"
 [release]
 model_update = "always"
-[training]
-steps = 1.5
-clip_norm = nan
 [report]
 ocupied_cells = 3
 """
@@ -138,8 +131,6 @@ ocupied_cells = 3
         "budget.epsilon: must be a number above 0",
         "budget.delta: must be a number above 0 and at most 0.1, got 'small'",
         'release.model_update: must be "auto" or "ask" or "never"',
-        "training.steps: must be a whole number from 1 to",
-        "training.clip_norm: must be a number at least 1e-06",
         "colour: unknown key; known are size_class, ",
         'report.ocupied_cells: unknown key; did you mean "report.occupied_cells"?',
     ):

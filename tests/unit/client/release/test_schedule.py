@@ -9,7 +9,6 @@ from fedperf_client.release.report_slots import Span, span_covered
 from fedperf_client.release.schedule import PlannedSchedule, plan_schedule
 from fedperf_shared.errors import ConfigurationError
 from fedperf_shared.releases.declared_bounds import require_declarable
-from fedperf_shared.releases.period import ModelMethod
 from fedperf_shared.releases.release import (
     DirectedParameters,
     ReleaseKind,
@@ -17,7 +16,6 @@ from fedperf_shared.releases.release import (
     SizeClass,
     Slot,
     TangentParameters,
-    TrainingParameters,
 )
 from fedperf_shared.wire.codec import decode_schedule, encode_schedule
 from tests.unit.client.release.periods import timetable
@@ -51,21 +49,14 @@ def test_a_small_organization_sends_reports_only_and_is_told_why() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", ModelMethod)
-def test_a_large_organization_sends_both_and_updates_get_what_reports_leave(
-    method: ModelMethod,
-) -> None:
-    planned = plan_schedule(LARGE, timetable(method=method))
+def test_a_large_organization_sends_both_and_updates_get_what_reports_leave() -> None:
+    planned = plan_schedule(LARGE, timetable())
     reports = of_kind(planned, ReleaseKind.RESIDUAL_REPORT)
     updates = of_kind(planned, ReleaseKind.MODEL_UPDATE)
     assert len(updates) == 6
     assert epsilon(events_of(reports), LARGE.delta) <= LARGE.report_share
     noise = updates[0].parameters.noise_multiplier
-    assert {slot.parameters for slot in updates} == {
-        TangentParameters(noise, 4000.0)
-        if method is ModelMethod.TANGENT
-        else TrainingParameters(noise, 0.0625, 10, 0.5, 4000.0)
-    }
+    assert {slot.parameters for slot in updates} == {TangentParameters(noise, 4000.0)}
     assert 0.99 < planned.epsilon <= 1.0
     moments = [planned.schedule.opens_at(slot.key) for slot in planned.schedule.slots]
     assert moments == sorted(moments)

@@ -18,10 +18,8 @@ from fedperf_client.home.store import ExecutionStore
 from fedperf_client.learning.tasks import (
     NEEDED_FOR_REPORTS,
     NEEDED_FOR_TANGENTS,
-    NEEDED_FOR_TRAINING,
     ReportTask,
     TangentTask,
-    TrainingTask,
 )
 from fedperf_client.privacy.report_mechanism import noiseless_sum
 from fedperf_client.release.noise import SystemNoise
@@ -30,7 +28,6 @@ from fedperf_client.workers.child_process import ChildProcess
 from fedperf_client.workers.computing_process import ComputationFailedError, ComputingProcess
 from fedperf_shared.model.checkpoint import state_to_arrays
 from fedperf_shared.model.ggfn import GGFN
-from fedperf_shared.releases.release import TrainingParameters
 from tests.fakes.tangents import few_anchors, make_tangent_question
 from tests.fakes.tasks import (
     BUSY_SECONDS,
@@ -43,12 +40,10 @@ from tests.fakes.tasks import (
     its_process,
 )
 from tests.unit.client.executions import START, make_execution
-from tests.unit.client.privacy.seeded_noise import SeededNoise
 from tests.unit.client.public import seeded_checkpoint
 
 SUM = partial(noiseless_sum, clip=1.5)
 END = START + timedelta(hours=1)
-PARAMETERS = TrainingParameters(4.0, 0.5, 1, 0.5, 10.0)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -72,7 +67,7 @@ def child(importable: None) -> Iterator[ComputingProcess]:
 def computing(importable: None) -> Iterator[ComputingProcess]:
     """One child for every kind of slot, as the daemon has one: it imports torch once."""
     del importable
-    needs = (*NEEDED_FOR_REPORTS, *NEEDED_FOR_TANGENTS, *NEEDED_FOR_TRAINING)
+    needs = (*NEEDED_FOR_REPORTS, *NEEDED_FOR_TANGENTS)
     with ComputingProcess(needs) as process:
         process.warm()
         yield process
@@ -252,16 +247,6 @@ def test_the_child_answers_at_a_tangent_as_this_process_would_and_draws_no_noise
     there = computing(task)
     assert there.any()
     assert np.abs(there - task()).max() <= 2  # the child may have other threads
-
-
-def test_the_child_trains_on_the_store_as_this_process_would(
-    store: Path, computing: ComputingProcess
-) -> None:
-    start = tuple(state_to_arrays(GGFN(seed=3)).values())
-    there = computing(TrainingTask(store, start, PARAMETERS, SeededNoise(1)))
-    here = TrainingTask(store, start, PARAMETERS, SeededNoise(1))()
-    assert all(np.array_equal(a, b) for a, b in zip(here, there, strict=True))
-    assert any(array.any() for array in here)
 
 
 def _ignoring_failure(process: ComputingProcess, began: Path) -> None:

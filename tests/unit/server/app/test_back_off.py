@@ -20,7 +20,7 @@ from fedperf_server.state.database import Database, DatabaseError
 from fedperf_shared.identity import new_private_key
 from fedperf_shared.programs.troubles import Troubles
 from fedperf_shared.releases.period import default_timetable
-from tests.fakes.rounds import dp_sgd_avg
+from tests.fakes.rounds import tangent_avg
 from tests.unit.server.rounds.test_model_rounds import FakeFleet, TinyFormat
 
 AT = datetime(2027, 1, 1, tzinfo=UTC)
@@ -78,7 +78,7 @@ def test_a_coordinator_tries_a_failing_database_again_after_rests_that_double(
         Task(
             [np.zeros(2, dtype=np.float32)],
             TinyFormat(),
-            dp_sgd_avg(TinyFormat(), 1.0, lambda current, updates: current),
+            tangent_avg(),
             lambda arrays: 1.0,
             lambda checkpoint: lambda entries: np.zeros(len(entries)),
             [],

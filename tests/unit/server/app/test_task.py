@@ -8,17 +8,12 @@ import pytest
 
 from fedperf_server.app.announcements import announce
 from fedperf_server.app.task import ggfn_task, predict_with, public_error
-from fedperf_server.config import (
-    DEFAULT_UPDATE_NORM_BOUND,
-)
-from fedperf_server.rounds.dp_sgd_avg import DpSgdAvg
 from fedperf_server.rounds.tangent_avg import TangentAvg
 from fedperf_server.state.rounds import RoundOutcome, RoundResult
 from fedperf_shared.execution import MeasuredPlan, SizedPlan
 from fedperf_shared.model.batches import PlanGraph
 from fedperf_shared.model.checkpoint import encode_checkpoint, model_from_arrays
 from fedperf_shared.model.fit import predict
-from fedperf_shared.releases.period import ModelMethod
 from fedperf_shared.releases.release import ReleaseKind, SlotKey
 from tests.fakes.tangents import few_anchors, install_plans
 from tests.unit.client.prediction.synthetic import draw_questions
@@ -50,20 +45,12 @@ def test_a_checkpoint_predicts_on_the_catalogue() -> None:
     np.testing.assert_allclose(found, predictions(), rtol=1e-5)
 
 
-def test_rounds_train_as_the_calendar_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rounds_step_at_the_tangent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install_start(tmp_path, monkeypatch)
     install_plans(tmp_path, monkeypatch)
-    found = [
-        ggfn_task(method, norm_bound=DEFAULT_UPDATE_NORM_BOUND).strategy
-        for method in (ModelMethod.TANGENT, ModelMethod.DP_SGD)
-    ]
-    assert isinstance(found[0], TangentAvg)
-    assert len(found[0].anchors) == len(few_anchors())
-    assert isinstance(found[1], DpSgdAvg)
-    assert found[1].limits.norm_bound == DEFAULT_UPDATE_NORM_BOUND
-    zeros = [np.zeros_like(array) for array in ARRAYS]
-    same = found[1].aggregate(ARRAYS, [zeros])
-    assert all(np.array_equal(a, b) for a, b in zip(same, ARRAYS, strict=True))
+    found = ggfn_task().strategy
+    assert isinstance(found, TangentAvg)
+    assert len(found.anchors) == len(few_anchors())
 
 
 def test_a_closed_round_is_said_with_what_was_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -32,7 +32,6 @@ from fedperf_server.state import registry, releases
 from fedperf_server.state.database import Database, OrganizationRow
 from fedperf_shared.execution import MeasuredPlan, SizedPlan
 from fedperf_shared.identity import new_private_key, public_bytes, sign
-from fedperf_shared.model.architecture import Weights
 from fedperf_shared.releases.basis import ALL_CELLS
 from fedperf_shared.releases.period import ModelMethod, Period, SlotTimes, Timetable
 from fedperf_shared.releases.release import (
@@ -42,11 +41,11 @@ from fedperf_shared.releases.release import (
     SignedRelease,
     Slot,
     SlotKey,
-    TrainingParameters,
+    TangentParameters,
 )
 from fedperf_shared.wire import codec
 from fedperf_shared.workflow.vocabulary import Platform
-from tests.fakes.rounds import dp_sgd_avg
+from tests.fakes.rounds import SumsOfWeights, mean_of
 from tests.fakes.tangents import few_plans
 from tests.unit.client.prediction.synthetic import draw_questions
 from tests.unit.client.privacy.seeded_noise import SeededNoise
@@ -61,12 +60,12 @@ TABLE = Timetable(
     Period(START, 28 * DAY, WINDOWS),
     (SlotTimes(4 * DAY, 5 * DAY),),
     (SlotTimes(10 * DAY, 11 * DAY),),
-    ModelMethod.DP_SGD,
+    ModelMethod.TANGENT,
     (SlotTimes(14 * DAY, 15 * DAY), SlotTimes(18 * DAY, 19 * DAY)),
     1,
 )
 REPORT = ReportParameters(0.5, 3.0)
-UPDATE = TrainingParameters(1.0, 0.1, 1, 1.0, 100.0)
+UPDATE = TangentParameters(1.0, 100.0)
 KEYS = [
     *(SlotKey(ReleaseKind.RESIDUAL_REPORT, window, 0) for window in range(WINDOWS)),
     *(
@@ -246,10 +245,11 @@ class World:
         self.exchange = ExchangeService(
             database, enrollment, self.config, signing_key=self.ring.key(SIGNING), clock=clock
         )
+        self.strategy = SumsOfWeights(TinyFormat().shapes, mean_of)
         task = Task(
             [np.zeros(2, dtype=np.float32)],
             TinyFormat(),
-            dp_sgd_avg(TinyFormat(), 10.0, _mean),
+            self.strategy,
             lambda arrays: 2.0,
             predict_with,
             PLANS,
@@ -305,10 +305,6 @@ class World:
             else:
                 return
         raise RuntimeError("killed again and again, it gets nowhere")
-
-
-def _mean(current: Weights, updates: Sequence[Weights]) -> Weights:
-    return [current[0] + np.mean([each[0] for each in updates], axis=0)]
 
 
 def founded(directory: Path, organizations: Sequence[Organization] = ()) -> World:

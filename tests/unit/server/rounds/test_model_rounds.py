@@ -20,6 +20,7 @@ from fedperf_server.membership.enrollment import Enrollment
 from fedperf_server.rounds.fleet import Reply
 from fedperf_server.rounds.model_rounds import ModelRounds
 from fedperf_server.rounds.open_round import RoundRules
+from fedperf_server.rounds.round_record import round_row
 from fedperf_server.state import registry, releases, round_calendar
 from fedperf_server.state.database import Database
 from fedperf_server.state.epochs import Cause, declare
@@ -31,16 +32,15 @@ from fedperf_shared.model.architecture import Weights
 from fedperf_shared.releases.period import ModelMethod, Period, SlotTimes, Timetable
 from fedperf_shared.releases.release import (
     InvalidReleaseError,
-    ModelUpdate,
     ReleaseKind,
     Schedule,
     SignedRelease,
     Slot,
     SlotKey,
-    TrainingParameters,
+    TangentParameters,
 )
 from fedperf_shared.wire import codec
-from tests.fakes.rounds import dp_sgd_avg, newest_version
+from tests.fakes.rounds import SumsOfWeights, newest_version, sum_of_weights
 
 START = datetime(2027, 1, 1, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
@@ -48,20 +48,19 @@ TABLE = Timetable(
     Period(START, 60 * MINUTE, 2),
     (),
     (SlotTimes(10 * MINUTE, 20 * MINUTE), SlotTimes(30 * MINUTE, 40 * MINUTE)),
-    ModelMethod.DP_SGD,
+    ModelMethod.TANGENT,
     extra_slots=(SlotTimes(20 * MINUTE, 25 * MINUTE),),
     extra_windows=1,
 )
 SLOTS = tuple(
     Slot(
         SlotKey(ReleaseKind.MODEL_UPDATE, window, index),
-        TrainingParameters(1.0, 0.1, 1, 1.0, 100.0),
+        TangentParameters(1.0, 100.0),
     )
     for window in range(2)
     for index in range(3)
 )
 RULES = RoundRules(2, 5 * MINUTE)
-NORM_BOUND = 10.0
 
 
 class TinyFormat:
@@ -172,12 +171,8 @@ class Scene:
 
 def update(key: ec.EllipticCurvePrivateKey, body: bytes, value: float) -> bytes:
     request = codec.decode_train_request(body)
-    content = ModelUpdate(
-        request.slot,
-        request.architecture,
-        request.base_version,
-        (np.full(2, value, dtype=np.float32),),
-    )
+    changes = [np.full(2, value, dtype=np.float32)]
+    content = sum_of_weights(request.slot, request.base_version, changes)
     payload = codec.encode_release(content)
     return codec.encode_signed_release(payload, sign(key, payload))
 
@@ -207,7 +202,7 @@ def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
             raise broken.pop("evaluate")
         return float(arrays[0][0])
 
-    method = dp_sgd_avg(TinyFormat(), NORM_BOUND, aggregate)
+    method = SumsOfWeights(TinyFormat().shapes, aggregate)
     steps: list[int] = []
     monkeypatch.setattr(
         type(method), "question", lambda self, current, *, steps_made: steps.append(steps_made)
@@ -394,7 +389,7 @@ def test_a_silent_organization_costs_the_grace_and_no_more(scene: Scene) -> None
 
 def test_too_few_updates_leave_the_model_as_it_is(scene: Scene) -> None:
     scene.join("one", 1.0)
-    scene.join("long", 100.0)
+    scene.join("long", 1e9)
     scene.at[0] = START + 10 * MINUTE
     scene.step()
     with scene.database.transaction() as session:
@@ -402,14 +397,14 @@ def test_too_few_updates_leave_the_model_as_it_is(scene: Scene) -> None:
     assert (result.outcome, result.replies, result.failures) == (
         RoundOutcome.NO_QUORUM,
         1,
-        {"norm": 1},
+        {"range": 1},
     )
     assert (result.new_version, result.public_error) == (None, None)
     assert scene.versions() == {1}
     assert scene.calls == {"aggregate": 0, "evaluate": 0}
 
 
-@pytest.mark.parametrize("values", [(), (None,), (100.0,)])
+@pytest.mark.parametrize("values", [(), (None,), (1e9,)])
 def test_a_round_without_an_accepted_reply_makes_no_version(
     scene: Scene, values: tuple[float | None, ...]
 ) -> None:
@@ -501,7 +496,7 @@ def test_an_aggregation_that_spoils_the_model_is_not_stored_and_fails_the_round(
     for name in ("one", "two"):
         scene.join(name, 1.0)
     scene.at[0] = START + 10 * MINUTE
-    strategy = dp_sgd_avg(TinyFormat(), NORM_BOUND, lambda current, updates: bad)
+    strategy = SumsOfWeights(TinyFormat().shapes, lambda current, updates: bad)
     monkeypatch.setattr(scene.rounds, "_strategy", strategy)
     scene.step()
     assert scene.versions() == {1}
@@ -604,3 +599,24 @@ def test_a_round_that_fails_unforeseen_is_run_again_from_what_is_stored(
     result = scene.step()
     assert result is not None
     assert (result.number, result.replies) == (1, 2)
+
+
+def test_no_round_is_held_of_a_calendar_by_dp_sgd_and_its_slots_are_missed(scene: Scene) -> None:
+    """Not even one that an older version had begun."""
+    old = replace(TABLE, model_method=ModelMethod.UNSPECIFIED)
+    for name in ("one", "two"):
+        scene.join(name, 1.0)
+    with scene.database.transaction() as session:
+        session.add(round_row(session, old, SLOTS[0].key, 1, at=START + 10 * MINUTE))
+    scene.rounds._timetable = old
+    for moment, closed in ((11, 0), (19, 0), (21, 1), (31, 1), (90, 3)):
+        scene.at[0] = START + moment * MINUTE
+        while scene.rounds.look(at=scene.at[0]):
+            pass
+        with scene.database.transaction() as session:
+            results = round_results(session, old)
+        assert {each.outcome for each in results if each.outcome} <= {RoundOutcome.MISSED}
+        assert sum(each.outcome is RoundOutcome.MISSED for each in results) == closed
+    assert scene.fleet.asked == []
+    assert scene.fleet.members
+    assert scene.versions() == {1}

@@ -12,16 +12,14 @@ from flwr.app.message import make_message
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
-from fedperf_server.inference.aggregation import aggregate
 from fedperf_server.membership.enrollment import Member
 from fedperf_server.rounds.accepted_update import AcceptedUpdate
-from fedperf_server.rounds.dp_sgd_avg import DpSgdAvg
 from fedperf_server.rounds.fleet import Reply
 from fedperf_server.rounds.member_grid import MemberGrid, message_id
 from fedperf_server.rounds.open_round import OpenRound
 from fedperf_server.rounds.round_strategy import round_arrays, round_config, weights_in
 from fedperf_server.rounds.tangent_avg import TangentAvg
-from fedperf_server.state.validation import Reason, UpdateLimits
+from fedperf_server.state.validation import Reason
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.exchange import Refusal
 from fedperf_shared.identity import new_private_key, sign
@@ -29,29 +27,28 @@ from fedperf_shared.model.architecture import Weights
 from fedperf_shared.releases.period import ModelMethod, Period, SlotTimes, Timetable
 from fedperf_shared.releases.questions import DIRECTIONS, TangentQuestion
 from fedperf_shared.releases.release import (
-    ModelUpdate,
     ReleaseKind,
     Schedule,
     Slot,
     SlotKey,
     TangentParameters,
     TangentUpdate,
-    TrainingParameters,
 )
 from fedperf_shared.wire import codec
+from tests.fakes.rounds import SumsOfWeights, mean_of, sum_of_weights
 
 START = datetime(2027, 1, 1, tzinfo=UTC)
 HOUR = timedelta(hours=1)
-TABLE = Timetable(Period(START, 4 * HOUR, 1), (), (SlotTimes(HOUR, 2 * HOUR),), ModelMethod.DP_SGD)
+TABLE = Timetable(Period(START, 4 * HOUR, 1), (), (SlotTimes(HOUR, 2 * HOUR),), ModelMethod.TANGENT)
 KEY = SlotKey(ReleaseKind.MODEL_UPDATE, 0, 0)
-SLOT = Slot(KEY, TrainingParameters(1.0, 0.1, 1, 1.0, 100.0))
+SLOT = Slot(KEY, TangentParameters(1.0, 100.0))
 START_WEIGHTS: Weights = [np.array([1.0, 2.0], dtype=np.float32), np.zeros((1, 3), np.float32)]
 SHAPES = [each.shape for each in START_WEIGHTS]
 BASE = 4
 
 
-def strategy() -> DpSgdAvg:
-    return DpSgdAvg(UpdateLimits(1, SHAPES, 10.0), lambda *sent: aggregate(*sent, norm_bound=10.0))
+def strategy() -> SumsOfWeights:
+    return SumsOfWeights(SHAPES, mean_of)
 
 
 @dataclass
@@ -96,8 +93,8 @@ class Scene:
             request = codec.decode_train_request(body)
             if value is None:
                 return Reply(whose, None, Refusal.BUSY)
-            arrays = tuple(np.full(each, value, np.float32) for each in SHAPES)
-            update = ModelUpdate(request.slot, 1, request.base_version, arrays)
+            arrays = [np.full(each, value, np.float32) for each in SHAPES]
+            update = sum_of_weights(request.slot, request.base_version, arrays)
             payload = codec.encode_release(update)
             return Reply(whose, codec.encode_signed_release(payload, sign(key, payload)))
 
@@ -127,7 +124,7 @@ def test_they_are_flowers() -> None:
 @pytest.mark.parametrize(
     "accepted",
     [
-        AcceptedUpdate(ModelUpdate(KEY, 1, BASE, tuple(START_WEIGHTS)), SLOT),
+        AcceptedUpdate(sum_of_weights(KEY, BASE, START_WEIGHTS), SLOT),
         AcceptedUpdate(
             TangentUpdate(KEY, BASE, -7, np.arange(DIRECTIONS, dtype=np.int64) - 100),
             Slot(KEY, TangentParameters(3.25, 1234.5)),
@@ -159,7 +156,7 @@ def test_flowers_own_loop_makes_the_step_that_the_strategy_makes(scene: Scene) -
         train_config=config(),
     )
     changes = [[np.full(each, value, np.float32) for each in SHAPES] for value in (1.0, 2.0)]
-    expected = aggregate(START_WEIGHTS, changes, norm_bound=10.0)
+    expected = mean_of(START_WEIGHTS, changes)
     assert result.arrays is not None
     assert all(map(np.array_equal, weights_in(result.arrays), expected))
     assert result.train_metrics_clientapp[1]["replies"] == 2
@@ -181,9 +178,9 @@ def test_what_is_not_accepted_is_an_error_that_names_the_reason(scene: Scene) ->
     sent = scene.grid.push_messages(messages)
     first, second, third = scene.grid.pull_messages(sent)
     assert first.has_content()
-    assert [each.error.reason for each in (second, third)] == [Reason.BUSY, Reason.NORM]
+    assert [each.error.reason for each in (second, third)] == [Reason.BUSY, Reason.RANGE]
     assert scene.grid.replies.accepted.keys() == {accepted}
-    assert scene.grid.replies.refused == {refused: Reason.BUSY, wild: Reason.NORM}
+    assert scene.grid.replies.refused == {refused: Reason.BUSY, wild: Reason.RANGE}
 
 
 def test_who_is_no_member_any_more_counts_no_longer(scene: Scene) -> None:
@@ -223,7 +220,7 @@ def test_errors_alone_make_no_model(scene: Scene) -> None:
 def failed() -> Message:
     scene_grid = MemberGrid(Channel({}), OpenRound(1, KEY, BASE, (), None), check=lambda *_: None)
     message = scene_grid.create_message(
-        AcceptedUpdate(ModelUpdate(KEY, 1, BASE, tuple(START_WEIGHTS)), SLOT).content(),
+        AcceptedUpdate(sum_of_weights(KEY, BASE, START_WEIGHTS), SLOT).content(),
         "train",
         1,
         "",

@@ -1,5 +1,6 @@
 """Rounds at the tangent: what they ask, what they make of answers, and how far a liar gets."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import astuple, dataclass, replace
 from pathlib import Path
@@ -13,7 +14,6 @@ from sqlalchemy import select
 
 from fedperf_server.app.composition import store_start_model
 from fedperf_server.config import ServerConfig
-from fedperf_server.inference.aggregation import update_norm
 from fedperf_server.inference.tangent_steps import STEP_CLIPS, step_bound
 from fedperf_server.membership.authority import SIGNING, KeyRing, init
 from fedperf_server.membership.enrollment import Enrollment
@@ -72,7 +72,7 @@ def question() -> TangentQuestion:
 
 def change(before: Weights, after: Weights) -> float:
     """Length of the change of the weights."""
-    return update_norm([new - old for new, old in zip(after, before, strict=True)])
+    return math.hypot(*(np.linalg.norm(new - old) for new, old in zip(after, before, strict=True)))
 
 
 def test_a_question_is_a_function_of_the_model_and_has_one_size(question: TangentQuestion) -> None:

@@ -33,7 +33,7 @@ def declared(parameters: Parameters) -> Schedule:
         PERIOD,
         (SlotTimes(0 * HOUR, HOUR),),
         (SlotTimes(HOUR, 3 * HOUR),),
-        ModelMethod.TANGENT if at_tangent else ModelMethod.DP_SGD,
+        ModelMethod.TANGENT if at_tangent else ModelMethod.UNSPECIFIED,
     )
     is_report = isinstance(parameters, ReportParameters | DirectedParameters)
     kind = ReleaseKind.RESIDUAL_REPORT if is_report else ReleaseKind.MODEL_UPDATE

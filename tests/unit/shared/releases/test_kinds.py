@@ -39,7 +39,7 @@ UPDATE = ModelUpdate(KEY, 1, 1, ())
     [
         (PARAMETERS, KINDS),
         (EVENTS, KINDS),
-        (CHECKS, KINDS),
+        (CHECKS, SUMMED),
         (MADE, SUMMED),
     ],
     ids=["parameters", "events", "checks", "noisy sums"],

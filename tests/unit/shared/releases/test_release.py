@@ -23,7 +23,7 @@ TIMETABLE = Timetable(
     Period(START),
     (SlotTimes(0 * HOUR, HOUR),),
     (SlotTimes(HOUR, 3 * HOUR),),
-    ModelMethod.DP_SGD,
+    ModelMethod.UNSPECIFIED,
 )
 REPORT = ReportParameters(noise_multiplier=4.0, residual_clip=1.5)
 TRAINING = TrainingParameters(
@@ -80,7 +80,7 @@ def test_all_model_slots_of_a_period_train_by_the_method_of_its_calendar() -> No
     assert Schedule(at_tangent, (Slot(key, TANGENT),)).slot(key) == Slot(key, TANGENT)
     with pytest.raises(ConfigurationError, match="does not train by tangent"):
         Schedule(at_tangent, (Slot(key, TRAINING),))
-    with pytest.raises(ConfigurationError, match="does not train by dp_sgd"):
+    with pytest.raises(ConfigurationError, match="does not train by unspecified"):
         Schedule(TIMETABLE, (Slot(key, TANGENT),))
 
 

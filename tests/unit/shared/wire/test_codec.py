@@ -186,7 +186,7 @@ def test_an_array_whose_shape_does_not_fit_is_refused() -> None:
 
 
 METHODS: dict[ModelMethod, Parameters] = {
-    ModelMethod.DP_SGD: TrainingParameters(2.0, 0.05, 10, 0.5, 2000.0),
+    ModelMethod.UNSPECIFIED: TrainingParameters(2.0, 0.05, 10, 0.5, 2000.0),
     ModelMethod.TANGENT: TangentParameters(2.0, 2000.0),
 }
 
@@ -211,11 +211,11 @@ def test_schedules_round_trip(method: ModelMethod) -> None:
     assert codec.decode_schedule(codec.encode_schedule(schedule)) == schedule
 
 
-def test_a_calendar_that_names_no_method_trains_by_dp_sgd_and_an_unknown_one_is_refused() -> None:
+def test_a_calendar_that_names_no_method_is_unspecified_and_an_unknown_one_is_refused() -> None:
     table = Timetable(Period(datetime(2027, 1, 1, tzinfo=UTC)), (), (), ModelMethod.TANGENT)
     message = timetable_to_message(table)
     message.ClearField("model_method")
-    assert timetable_from_message(message) == replace(table, model_method=ModelMethod.DP_SGD)
+    assert timetable_from_message(message) == replace(table, model_method=ModelMethod.UNSPECIFIED)
     message.MergeFromString(b"\x30\x63")  # field 6 = 99
     with pytest.raises(InvalidInputError, match="not a valid timetable: 99"):
         timetable_from_message(message)
@@ -291,14 +291,6 @@ def test_train_requests_round_trip() -> None:
     assert (request.slot, request.architecture, request.base_version) == (MODEL_KEY, 1, 4)
     np.testing.assert_array_equal(request.arrays[0], arrays[0])
     assert request.question is None
-
-
-def test_rows_to_rehearse_go_with_a_request_up_to_a_number() -> None:
-    row = SyntheticRow(diamond(), ONE_CORE, 0.5, Platform.DUCKDB)
-    request = TrainRequest(MODEL_KEY, 1, 4, (), None, (row, row))
-    assert codec.decode_train_request(codec.encode_train_request(request)).rehearsal == (row, row)
-    with pytest.raises(InvalidInputError, match="at most 4096 rows"):
-        TrainRequest(MODEL_KEY, 1, 4, (), None, (row,) * 4097)
 
 
 def a_tangent_question(anchors: int = 5, **changes: float) -> TangentQuestion:

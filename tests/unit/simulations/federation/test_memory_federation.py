@@ -14,9 +14,10 @@ from fedperf_client.privacy.accountant import PrivacyBudget
 from fedperf_client.release.ledger.entries import ReleaseState
 from fedperf_server.app.task import Task, predict_with
 from fedperf_server.config import ServerConfig
+from fedperf_server.rounds.tangent_avg import TangentAvg
 from fedperf_server.state.registry import GgfnFormat
 from fedperf_shared.model.batches import PlanGraph
-from fedperf_shared.releases.period import ModelMethod, Period, SlotTimes, Timetable
+from fedperf_shared.releases.period import Period, SlotTimes, Timetable
 from fedperf_shared.releases.release import ReleaseKind, ReportParameters, Schedule, Slot, SlotKey
 from fedperf_simulations.federation.histories import (
     Answers,
@@ -35,13 +36,12 @@ from fedperf_simulations.federation.memory_federation import (
 from fedperf_simulations.federation.seeded_noise import noise_of
 from fedperf_simulations.federation.tangent_training import MeasuredHistory
 from tests.fakes.plans import ONE_CORE, diamond
-from tests.fakes.rounds import dp_sgd_avg
 from tests.fakes.tangents import few_plans
 from tests.unit.client.public import seeded_checkpoint
 
 START = datetime(2027, 1, 4, tzinfo=UTC)
 HOUR = timedelta(hours=1)
-TABLE = Timetable(Period(START, 24 * HOUR, 2), (SlotTimes(HOUR, 3 * HOUR),), (), ModelMethod.DP_SGD)
+TABLE = Timetable(Period(START, 24 * HOUR, 2), (SlotTimes(HOUR, 3 * HOUR),), ())
 SCHEDULE = Schedule(
     TABLE,
     tuple(
@@ -64,9 +64,8 @@ def newcomer(name: str, **changes: object) -> NewMember:
 
 
 def task() -> Task:
-    method = dp_sgd_avg(GgfnFormat(), 1.0, lambda current, _: current)
     start = [*seeded_checkpoint(5).arrays.values()]
-    return Task(start, GgfnFormat(), method, lambda arrays: 1.0, predict_with, few_plans())
+    return Task(start, GgfnFormat(), TangentAvg(()), lambda arrays: 1.0, predict_with, few_plans())
 
 
 def left(federation: Federation) -> dict[str, list[int]]:

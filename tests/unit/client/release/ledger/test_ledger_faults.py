@@ -19,7 +19,7 @@ from fedperf_client.release.ledger.ledger import PrivacyLedger
 from fedperf_client.release.noise import system_noise
 from fedperf_client.release.preview import empty_report
 from fedperf_shared.identity import new_private_key
-from fedperf_shared.releases.release import Release, SignedRelease, Slot
+from fedperf_shared.releases.release import NoisySum, SignedRelease, Slot
 from tests.unit.client.release.periods import new_ledger, open_at, report_key
 
 pytestmark = pytest.mark.fault
@@ -48,7 +48,7 @@ def _dies_inside_the_charge(path: Path) -> None:
 
 
 def _dies_before_the_draw(path: Path) -> None:
-    def dying(slot: Slot, noise: NoiseSource) -> Release:
+    def dying(slot: Slot, noise: NoiseSource) -> NoisySum:
         die()
         return empty_report(slot, noise)
 

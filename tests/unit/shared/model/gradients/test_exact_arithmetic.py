@@ -10,10 +10,8 @@ from fedperf_shared.model.gradients.exact_arithmetic import (
     exponential,
     matrix_grid,
     one_thread,
-    power_above,
     product,
     row_grid,
-    two_to,
 )
 
 GENERATOR = torch.Generator().manual_seed(3)
@@ -72,15 +70,6 @@ def test_a_row_beyond_all_use_is_no_number_and_spoils_no_other(value: float) -> 
     spoiled[1, 7] = value
     assert bool(row_grid(spoiled)[1].isnan().all())
     assert torch.equal(row_grid(spoiled)[[0, 2]], row_grid(drawn)[[0, 2]])
-
-
-def test_powers_of_two_are_exact() -> None:
-    values = torch.tensor([2.0**-100, 0.3, 1.0, 1.5, 3.9999, 2.0**59])
-    above, inverse = power_above(values)
-    assert above.tolist() == [2.0**-99, 0.5, 2.0, 2.0, 4.0, 2.0**60]
-    assert torch.equal(above * inverse, torch.ones(6))
-    exponents = torch.tensor([-300.0, 0.0, 52.0, 300.0], dtype=torch.float64)
-    assert two_to(exponents).tolist() == [2.0**-300, 1.0, 2.0**52, 2.0**300]
 
 
 def test_sums_over_edges_have_the_order_of_a_rows_own_edges() -> None:

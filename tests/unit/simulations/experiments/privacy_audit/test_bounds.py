@@ -4,71 +4,12 @@ import math
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
-from fedperf_shared.errors import InvalidInputError
 from fedperf_simulations.experiments.privacy_audit.bounds import (
     best_direction,
-    best_guesses,
     best_threshold,
-    epsilon_of_guesses,
     epsilon_of_rates,
 )
-
-SHARES = ((0.02, 0.0), (0.3, 0.3))
-
-
-def answers(epsilon: float, count: int, seed: int) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Randomized response: exactly epsilon-DP, and no attack does better than to believe it."""
-    rng = np.random.default_rng(seed)
-    inside = rng.integers(0, 2, count).astype(bool)
-    is_true = rng.random(count) < 1 / (1 + math.exp(-epsilon))
-    return np.where(inside == is_true, 1.0, 0.0) + 1e-6 * rng.random(count), inside
-
-
-@pytest.mark.parametrize("epsilon", [0.5, 1.0, 3.0])
-def test_guesses_of_randomized_response_come_close_to_its_epsilon_from_below(
-    epsilon: float,
-) -> None:
-    scores, inside = answers(epsilon, 20_000, seed=1)
-    bound = best_guesses(scores, inside, delta=1e-9, shares=SHARES)
-    assert 0.85 * epsilon < bound <= epsilon
-
-
-@pytest.mark.statistical
-def test_the_bound_from_guesses_is_wrong_no_more_often_than_it_says() -> None:
-    wrong = 0
-    for seed in range(100):
-        scores, inside = answers(1.0, 400, seed)
-        wrong += best_guesses(scores, inside, delta=1e-9, shares=((0.5, 0.5),)) > 1.0
-    assert wrong <= 12  # 5 % of 100 are 5, and more than 12 would happen once in 700 times
-
-
-def test_guessing_by_coins_proves_nothing() -> None:
-    rng = np.random.default_rng(2)
-    inside = rng.integers(0, 2, 10_000).astype(bool)
-    assert best_guesses(rng.random(10_000), inside, delta=1e-6, shares=SHARES) < 0.1
-
-
-def test_more_delta_leaves_less_to_prove() -> None:
-    bounds = [
-        epsilon_of_guesses(990, 1000, canaries=2000, delta=delta) for delta in (0, 1e-5, 1e-3)
-    ]
-    assert bounds == sorted(bounds, reverse=True)
-    assert bounds[0] > bounds[2]
-
-
-def test_pure_guesses_give_the_exact_binomial_bound() -> None:
-    """All of 100 right: q^100 = 5 % at q = 0.97049, so epsilon = log(q / (1 - q))."""
-    accuracy = 0.05 ** (1 / 100)
-    exact = math.log(accuracy / (1 - accuracy))
-    assert epsilon_of_guesses(100, 100, canaries=100, delta=0) == pytest.approx(exact, abs=2e-4)
-
-
-@pytest.mark.parametrize(("correct", "guesses", "canaries"), [(2, 1, 3), (-1, 1, 3), (1, 4, 3)])
-def test_impossible_guesses_are_refused(correct: int, guesses: int, canaries: int) -> None:
-    with pytest.raises(InvalidInputError):
-        epsilon_of_guesses(correct, guesses, canaries=canaries, delta=0)
 
 
 def test_rates_give_the_ratio_of_clopper_and_pearson() -> None:

@@ -10,7 +10,6 @@ from fedperf_simulations.experiments.privacy_audit.experiment import EXPERIMENT,
 from fedperf_simulations.harness.experiment import Settings
 
 QUICK = {
-    "update, one step of all": 2,
     "step at the tangent": 40,
     "directed report": 600,
     "synthetic batch": 40,
@@ -27,7 +26,6 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
         if mechanism.name in QUICK
     }
     monkeypatch.setattr(experiment, "MECHANISMS", tuple(chosen.values()))
-    monkeypatch.setattr(experiment, "CANARIES", 150)
 
 
 @pytest.mark.statistical

@@ -1,4 +1,4 @@
-"""What the ledger says of rehearsal and epochs: they cost exactly nothing."""
+"""What the ledger says of epochs: they cost exactly nothing."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,11 +11,8 @@ from fedperf_client.home.config import Home
 from fedperf_client.home.store import ExecutionStore
 from fedperf_client.release.ledger.entries import LedgerEntry
 from fedperf_client.release.ledger.errors import ExtraSlotsSpentError
-from fedperf_shared.exchange import SyntheticRow
 from fedperf_shared.releases.period import SlotTimes
-from fedperf_shared.releases.release import ReleaseKind, Schedule, Slot, SlotKey, TrainingParameters
-from fedperf_shared.workflow.vocabulary import Platform
-from tests.fakes.tangents import few_plans
+from fedperf_shared.releases.release import ReleaseKind, Schedule, Slot, SlotKey, TangentParameters
 from tests.unit.client.daemon.test_daemon import (
     HOUR,
     REPORT,
@@ -27,10 +24,7 @@ from tests.unit.client.daemon.test_daemon import (
 from tests.unit.client.executions import START, make_execution
 from tests.unit.client.public import install_start
 
-ROWS = tuple(
-    SyntheticRow(each.plan, each.cluster, each.log_seconds, Platform.DUCKDB) for each in few_plans()
-)
-PARAMETERS = TrainingParameters(4.0, 0.5, 1, 0.5, 10.0)
+PARAMETERS = TangentParameters(20.0, 5000.0)
 EXTRA = [SlotKey(ReleaseKind.MODEL_UPDATE, window, 1) for window in range(2)]
 WITH_EXTRA = replace(TABLE, extra_slots=(SlotTimes(7 * HOUR, 9 * HOUR),), extra_windows=1)
 SCHEDULE = Schedule(
@@ -43,9 +37,7 @@ SCHEDULE = Schedule(
 )
 
 
-def lived(
-    home: Home, monkeypatch: pytest.MonkeyPatch, *, epochs: Sequence[datetime], rehearsed: bool
-) -> Scene:
+def lived(home: Home, monkeypatch: pytest.MonkeyPatch, *, epochs: Sequence[datetime]) -> Scene:
     """A report, and the updates of the first window, the extra one included."""
     home.create("")
     with ExecutionStore.open(home.store) as store:
@@ -54,9 +46,8 @@ def lived(
     scene.exchange.epoch_starts = tuple(epochs)
     scene.look_at(1.0)
     scene.look_at(3.0)
-    rows = ROWS if rehearsed else ()
     for hours, slot in ((4.5, UPDATE), (7.5, EXTRA[0])):
-        scene.ask_at(hours, slot=slot, rehearsal=rows)
+        scene.ask_at(hours, slot=slot)
     return scene
 
 
@@ -65,23 +56,20 @@ def charged(entry: LedgerEntry) -> tuple[object, ...]:
 
 
 @pytest.mark.slow
-def test_with_rehearsal_and_epochs_exactly_the_same_is_charged(
+def test_with_epochs_exactly_the_same_is_charged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     install_start(tmp_path, monkeypatch)
-    plain, rehearsing = (
-        lived(Home(tmp_path / name), monkeypatch, epochs=epochs, rehearsed=bool(epochs))
-        for name, epochs in (("plain", ()), ("rehearsing", (START - HOUR, START)))
+    plain, with_epochs = (
+        lived(Home(tmp_path / name), monkeypatch, epochs=epochs)
+        for name, epochs in (("plain", ()), ("epochs", (START - HOUR, START)))
     )
-    ours, theirs = (map(charged, each.ledger.entries()) for each in (rehearsing, plain))
+    ours, theirs = (map(charged, each.ledger.entries()) for each in (with_epochs, plain))
     assert list(ours) == list(theirs)
     assert len(plain.ledger.entries()) == 3
     end = TABLE.period.end
-    assert rehearsing.ledger.spent(end) == plain.ledger.spent(end) > 0
-    # What it rehearsed shows in what it learned, and nowhere else.
-    learned = [each.ledger.stored(UPDATE) for each in (rehearsing, plain)]
-    assert learned[0] != learned[1]
-    assert rehearsing.ledger.stored(REPORT) is not None
+    assert with_epochs.ledger.spent(end) == plain.ledger.spent(end) > 0
+    assert with_epochs.ledger.stored(REPORT) is not None
 
 
 def test_an_epoch_more_is_not_charged_beyond_the_schedule(
@@ -89,11 +77,11 @@ def test_an_epoch_more_is_not_charged_beyond_the_schedule(
 ) -> None:
     """However many epochs a coordinator says have begun."""
     install_start(tmp_path, monkeypatch)
-    scene = lived(Home(tmp_path / "home"), monkeypatch, epochs=(START,), rehearsed=True)
+    scene = lived(Home(tmp_path / "home"), monkeypatch, epochs=(START,))
     before = scene.ledger.spent(TABLE.period.end)
     scene.exchange.epoch_starts = (START, START + 24 * HOUR)
     with pytest.raises(ExtraSlotsSpentError):
-        scene.ask_at(24 + 7.5, slot=EXTRA[1], rehearsal=ROWS)
+        scene.ask_at(24 + 7.5, slot=EXTRA[1])
     assert scene.ledger.spent(TABLE.period.end) == before
-    scene.ask_at(24 + 4.5, slot=replace(UPDATE, window=1), rehearsal=ROWS)
+    scene.ask_at(24 + 4.5, slot=replace(UPDATE, window=1))
     assert len(scene.ledger.entries()) == 4
