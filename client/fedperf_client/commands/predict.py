@@ -222,7 +222,7 @@ def gain(
     from fedperf_client.prediction.base_models import FetchedModels
     from fedperf_client.prediction.evaluation.gain import gain_on
     from fedperf_client.prediction.evaluation.gain_curve import gain_curve
-    from fedperf_client.prediction.learnt_part import learnt_part
+    from fedperf_client.prediction.execution_table import training_sample
     from fedperf_client.sources.history_file import executions_of
 
     if chart is not None and held_out is not None:
@@ -237,7 +237,7 @@ def gain(
         own = columns_at_home(store)
         own = own.take(own.is_ok & own.teaches)
         if asked is not None:
-            learnt = history_at_home(store, own.take(learnt_part(own)))
+            learnt = history_at_home(store, own.take(training_sample(own)))
             known = store.workloads()
             found = gain_on(learnt, known, asked, models)
             show_held_out(found, has_joined=has_joined, json=json)

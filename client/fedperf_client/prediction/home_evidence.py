@@ -1,26 +1,24 @@
-"""Evidence from own executions, read from their columns: all of them count, a part is learnt from.
-
-`candidates_of` makes the same of a history that is held as questions, and learns from all of it.
-"""
+"""Evidence from the table of own executions: all of them count, a sample is learnt from."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedperf_client.drift.streams import StreamDrift, streams_of, streams_until
-from fedperf_client.prediction.columns import (
-    ExecutionColumns,
+from fedperf_client.drift.streams import Stream, StreamDrift, streams_of, streams_until
+from fedperf_client.prediction.evidence import UNNAMED, Samples, engine_of
+from fedperf_client.prediction.execution_table import (
+    ExecutionTable,
     Ints,
     Mask,
     numbered,
+    training_limit,
+    training_sample,
     unpacked_pairs,
 )
-from fedperf_client.prediction.evidence import UNNAMED, Samples, engine_of
-from fedperf_client.prediction.learnt_part import learnt_part, learnt_until
 from fedperf_client.prediction.mixture.intervals import Ends, Hull, Pair
 from fedperf_client.prediction.mixture.level_shifts import (
     WorkloadChange,
@@ -80,59 +78,82 @@ class HomeEvidence:
         told: facts of all.
     """
 
-    learnt: ExecutionColumns
+    learnt: ExecutionTable
     log_seconds: Floats
     groups: Ints
     told: HomeFacts
 
     @classmethod
-    def of(cls, columns: ExecutionColumns) -> "HomeEvidence":
-        """Of own executions, in the order in which they finished.
+    def of(cls, table: ExecutionTable) -> "HomeEvidence":
+        """The evidence of stored executions, in the order in which they finished.
 
-        What teaches nothing of other jobs is no part of anything but `HomeFacts.apart`.
+        Executions that teach nothing of other jobs are part of `HomeFacts.apart` alone.
         """
-        everything, columns = columns, columns.take(columns.teaches)
-        ended, cut = columns.take(columns.is_ok), columns.take(~columns.is_ok)
+        taught = table.take(table.teaches)
+        ended = taught.take(taught.is_ok)
         observed = observed_in(ended)
         streams = streams_of(observed)
         alarms = [int(each.rows[c.noticed]) + 1 for each in streams for c in each.changes]
-        until = learnt_until(len(ended), max(alarms, default=0))
+        until = training_limit(len(ended), max(alarms, default=0))
         part = ended.take(np.arange(until))
-        chosen = learnt_part(part)
-        learnt = ended.take(chosen)
+        chosen = training_sample(part)
         pairs = _Pairs.of(ended)
         kinds = pairs.engines
-        repeated, bounds = ended.job == 0, cut.take(cut.job == 0)
         level = as_of_today(ended.log_seconds, streams)
         today, is_moved, changes = workload_changes(ended, kinds, level)
-        configurations = _as_they_are(ended.configuration, is_moved)
         learnt_today = today
         if until < len(ended):
             then = streams_until(observed, streams, until)
             then_level = as_of_today(ended.log_seconds, then)[:until]
             learnt_today, _, _ = workload_changes(part, kinds[:until], then_level)
-        alone = everything.take(everything.is_ok & ~everything.teaches)
+        alone = table.take(table.is_ok & ~table.teaches)
         alone_today, _, of_alone = workload_changes(
             alone, _Pairs.of(alone).engines, alone.log_seconds
         )
-        log_seconds = everything.log_seconds.copy()
-        log_seconds[everything.is_ok & everything.teaches] = today
-        log_seconds[everything.is_ok & ~everything.teaches] = alone_today
-        apart = everything.job != 0
-        return cls(
-            learnt,
-            learnt_today[chosen],
-            groups_of(learnt.workload, learnt.configuration),
-            HomeFacts(
-                Hull(pairs.ends),
-                Repeats.of(configurations[repeated], kinds[repeated], today[repeated]),
-                _clusters(ended, pairs.platforms),
-                tuple(drift for stream in streams for drift in stream.drifts),
-                LowerBounds.of(bounds.configuration.tolist(), bounds.log_seconds),
-                _runs_apart(everything.take(apart), log_seconds[apart]),
-                (*changes, *of_alone),
-            ),
+        log_seconds = table.log_seconds.copy()
+        log_seconds[table.is_ok & table.teaches] = today
+        log_seconds[table.is_ok & ~table.teaches] = alone_today
+        apart = table.job != 0
+        told = HomeFacts(
+            Hull(pairs.ends),
+            _repeats(ended, _as_they_are(ended.configuration, is_moved), kinds, today),
+            _clusters(ended, pairs.platforms),
+            _drifts(streams),
+            _lower_bounds(taught),
+            _runs_apart(table.take(apart), log_seconds[apart]),
+            (*changes, *of_alone),
         )
+        return cls._learning_from(ended.take(chosen), learnt_today[chosen], told)
+
+    @classmethod
+    def of_history(cls, table: ExecutionTable, *, is_timed: bool) -> "HomeEvidence":
+        """The evidence of a history (`ExecutionTable.of_history`), all of which is learnt from.
+
+        Changes of single workloads are not looked for.
+
+        Args:
+            table: own executions.
+            is_timed: whether it is known when they finished and what the public start predicts.
+        """
+        ended = table.take(table.is_ok)
+        streams = streams_of(observed_in(ended)) if is_timed else ()
+        today, pairs = as_of_today(ended.log_seconds, streams), _Pairs.of(ended)
+        told = HomeFacts(
+            Hull(pairs.ends),
+            _repeats(ended, ended.configuration, pairs.engines, today),
+            {},
+            _drifts(streams),
+            _lower_bounds(table),
+            RunsApart.none(),
+            (),
+        )
+        return cls._learning_from(ended, today, told)
+
+    @classmethod
+    def _learning_from(
+        cls, learnt: ExecutionTable, log_seconds: Floats, told: HomeFacts
+    ) -> "HomeEvidence":
+        return cls(learnt, log_seconds, groups_of(learnt.workload, learnt.configuration), told)
 
     def digest(self) -> bytes:
         """32 bytes that differ where what is learnt from does."""
@@ -154,7 +175,24 @@ class HomeEvidence:
         return KnownRuns(samples, self.log_seconds, places, self.groups)
 
 
-def _runs_apart(columns: ExecutionColumns, log_seconds: Floats) -> RunsApart:
+def _repeats(
+    ended: ExecutionTable, configurations: Ints, kinds: Ints, log_seconds: Floats
+) -> Repeats:
+    """Those that answer for other jobs too, by configuration."""
+    shared = ended.job == 0
+    return Repeats.of(configurations[shared], kinds[shared], log_seconds[shared])
+
+
+def _drifts(streams: Iterable[Stream]) -> tuple[StreamDrift, ...]:
+    return tuple(drift for stream in streams for drift in stream.drifts)
+
+
+def _lower_bounds(table: ExecutionTable) -> LowerBounds:
+    cut = table.take(~table.is_ok & (table.job == 0))
+    return LowerBounds.of(cut.configuration.tolist(), cut.log_seconds)
+
+
+def _runs_apart(columns: ExecutionTable, log_seconds: Floats) -> RunsApart:
     rows = np.argsort(columns.job, kind="stable")
     return RunsApart(
         columns.job[rows],
@@ -191,7 +229,7 @@ class _Pairs:
     engines: Ints
 
     @classmethod
-    def of(cls, columns: ExecutionColumns) -> "_Pairs":
+    def of(cls, columns: ExecutionTable) -> "_Pairs":
         """Part after part, so that memory does not grow with all pairs of all executions."""
         count, kinds, platforms = len(columns), len(OperatorKind), len(Platform)
         sizes = (
@@ -226,7 +264,7 @@ class _Pairs:
         return cls(ends, used, np.where(named, named, engines))
 
 
-def _clusters(columns: ExecutionColumns, used: NDArray[np.bool_]) -> Clusters:
+def _clusters(columns: ExecutionTable, used: NDArray[np.bool_]) -> Clusters:
     """Resources by platform, the usual ones first."""
     numbers = np.zeros(len(columns), np.int64)
     for each in columns.cluster_columns():

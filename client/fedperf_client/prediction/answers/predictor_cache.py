@@ -26,8 +26,8 @@ from fedperf_client.prediction.answers.predictor_file import (
     loaded,
 )
 from fedperf_client.prediction.base_models import FetchedModels, ReplaceFile
-from fedperf_client.prediction.columns import ENCODER_VERSION
 from fedperf_client.prediction.evidence import checked_answers, number_of
+from fedperf_client.prediction.execution_table import ENCODER_VERSION
 from fedperf_client.prediction.home_evidence import Clusters, HomeEvidence, HomeFacts
 from fedperf_client.prediction.learners.additive import Additive
 from fedperf_client.prediction.learners.learner import Learner
@@ -160,17 +160,7 @@ def _predictor(
 ) -> PersonalMix:
     starts, known = models.starts(), learnt.known
     used = _used(models, starts)
-    candidates = Candidates(
-        known,
-        told.hull,
-        used,
-        starts,
-        on_progress=on_progress,
-        drifts=told.drifts,
-        cut_short=told.cut_short,
-        apart=told.apart,
-        repeats=told.repeats,
-    )
+    candidates = Candidates.of(known, told, used, starts, on_progress=on_progress)
     predictor = PersonalMix.of(candidates, used)
     for (kin, key), outcome in learnt.outcomes.items():
         predictor.part(kin).outcomes[key] = outcome

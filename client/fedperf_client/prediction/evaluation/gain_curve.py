@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from fedperf_client.prediction.base_models import FetchedModels
 from fedperf_client.prediction.evaluation.gain import every_one
 from fedperf_client.prediction.evidence import History
+from fedperf_client.prediction.execution_table import MOST_LEARNT
 from fedperf_client.prediction.learners.residual_learners import REFERENCE, SHARED
-from fedperf_client.prediction.learnt_part import MOST_LEARNT
 from fedperf_client.prediction.mixture.candidates import candidates_of
 from fedperf_client.prediction.mixture.learner_catalogue import local_learners, public_learners
 from fedperf_client.prediction.mixture.mixture import OnProgress

@@ -10,17 +10,19 @@ since (`level_shifts`).
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedperf_client.drift.streams import StreamDrift
-from fedperf_client.prediction.columns import numbered
 from fedperf_client.prediction.evidence import History, Samples, encode
+from fedperf_client.prediction.execution_table import ExecutionTable, numbered
+from fedperf_client.prediction.home_evidence import HomeEvidence, HomeFacts
 from fedperf_client.prediction.learners.learner import Fitted, Learner
+from fedperf_client.prediction.learners.residual_learners import PUBLIC
 from fedperf_client.prediction.mixture.intervals import HULL_MARGIN, Hull
 from fedperf_client.prediction.mixture.learner_catalogue import NoLearnerError, usable
-from fedperf_client.prediction.mixture.level_shifts import as_of_today, streams_known
 from fedperf_client.prediction.mixture.lower_bounds import LowerBounds
 from fedperf_client.prediction.mixture.matched_folds import (
     LEVEL_STEP,
@@ -41,7 +43,6 @@ from fedperf_client.prediction.mixture.mixture import (
     Weighing,
     weigh,
 )
-from fedperf_client.prediction.mixture.own_executions import known_of, places_of
 from fedperf_client.prediction.mixture.repeat_spread import (
     RepeatAnswer,
     Repeats,
@@ -111,6 +112,31 @@ class Candidates:
         object.__setattr__(self, "plans", self.known.samples.plans())
         object.__setattr__(self, "likeness", Likeness.of(self.known))
 
+    @classmethod
+    def of(
+        cls,
+        known: KnownRuns,
+        told: HomeFacts,
+        learners: tuple[Learner, ...],
+        starts: Mapping[str, PredictLog],
+        *,
+        seed: int = 0,
+        on_progress: OnProgress | None = None,
+    ) -> Self:
+        """Those of a home: what is learnt from, with the facts of all own executions."""
+        return cls(
+            known,
+            told.hull,
+            learners,
+            starts,
+            seed,
+            on_progress,
+            told.drifts,
+            cut_short=told.cut_short,
+            apart=told.apart,
+            repeats=told.repeats,
+        )
+
     def part(self, kin: int) -> "Candidates":
         """The same of the executions of some engines alone, see `Likeness.kin`; computed once.
 
@@ -159,7 +185,7 @@ class Candidates:
         if (kind, key_of(way)) not in self._depths:
             folds = grouped_folds(self.known.groups, self.seed) if way is None else way.folds
             self._depths[kind, key_of(way)] = deepest(self.known.places, kind, folds)
-        asked = depth(self.known.places, places_of([question]), kind)
+        asked = depth(self.known.places, Places.of([question]), kind)
         return asked <= self._depths[kind, key_of(way)] + LEVEL_STEP
 
     def support(
@@ -280,33 +306,13 @@ def candidates_of(
     """
     used = tuple(each for each in learners if each.start is None or each.start in starts)
     needed = {each.start: starts[each.start] for each in used if each.start is not None}
-    known = known_of(history, needed)
-    streams = streams_known(history, known)
-    drifts = tuple(drift for stream in streams for drift in stream.drifts)
-    hull = Hull.around(history.questions)
-    current = replace(known, log_seconds=as_of_today(known.log_seconds, streams))
-    return Candidates(
-        current,
-        hull,
-        used,
-        needed,
-        seed,
-        on_progress,
-        drifts,
-        cut_short=lower_bounds_of(history),
-        repeats=Repeats.of(
-            current.samples.configurations(),
-            Likeness.of(current).engines,
-            current.log_seconds,
-        ),
-    )
-
-
-def lower_bounds_of(history: History) -> LowerBounds:
-    """What its runs that did not end well say, by configuration."""
-    samples = encode([question for question, _ in history.cut_short], {})
-    bounds = np.array([bound for _, bound in history.cut_short], np.float64)
-    return LowerBounds.of(samples.configurations().tolist(), bounds)
+    samples, start = encode(history.questions, needed), needed.get(PUBLIC)
+    of_start = None if start is None else samples.starts[PUBLIC]
+    table = ExecutionTable.of_history(history, samples, of_start)
+    is_timed = history.finished_at is not None and start is not None
+    home = HomeEvidence.of_history(table, is_timed=is_timed)
+    known = home.known(samples.features, samples.starts)
+    return Candidates.of(known, home.told, used, needed, seed=seed, on_progress=on_progress)
 
 
 def key_of(way: Mimicry | None) -> Key:

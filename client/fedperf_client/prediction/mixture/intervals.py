@@ -8,8 +8,7 @@ workload.
 """
 
 import math
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum, unique
 from typing import Self
@@ -246,15 +245,6 @@ class Hull:
     """
 
     pairs: Mapping[Pair, Ends]
-
-    @classmethod
-    def around(cls, questions: Sequence[SizedPlan]) -> Self:
-        """The hull of `questions`; without any, everything lies outside."""
-        seen: dict[Pair, list[Sizes]] = defaultdict(list)
-        for question in questions:
-            for pair in set(_pairs(question.plan)):
-                seen[pair].append(_sizes(question))
-        return cls({pair: _ends(each, each) for pair, each in seen.items()})
 
     def of_engines(self, engines: int) -> "Hull":
         """What was seen on some engines, bits as of `engine_of`."""

@@ -22,15 +22,11 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import stdtr
 
-from fedperf_client.drift.streams import ObservedExecutions, Stream, streams_of
-from fedperf_client.prediction.columns import ExecutionColumns, Ints, Mask, numbered
-from fedperf_client.prediction.evidence import History, Samples
-from fedperf_client.prediction.learners.residual_learners import PUBLIC
-from fedperf_client.prediction.mixture.mixture import KnownRuns
+from fedperf_client.drift.streams import ObservedExecutions, Stream
+from fedperf_client.prediction.execution_table import ExecutionTable, Ints, Mask, numbered
 from fedperf_client.prediction.mixture.repeat_spread import CLOCK_SD, RepeatBelief, Repeats
 from fedperf_client.prediction.mixture.spreads import Student
 from fedperf_client.prediction.prediction import Floats
-from fedperf_shared.execution import SizedPlan
 
 SURE = 0.98
 """Level of the interval of a change, 1 % on either side: of a hundred workloads that did not change
@@ -83,8 +79,8 @@ class WorkloadChange:
     """The last change of a workload's run times at the same work that is sure.
 
     Attributes:
-        workload: its number, as in `ExecutionColumns`.
-        first: number of the first run since, as in `ExecutionColumns`.
+        workload: its number, as in `ExecutionTable`.
+        first: number of the first run since, as in `ExecutionTable`.
         since: when that finished.
         is_upgrade: whether runs since are those on the version of its newest run, and runs before
             those on others; else those from a day on.
@@ -126,7 +122,7 @@ def median_change(
 
 
 def workload_changes(
-    columns: ExecutionColumns, platforms: Ints, log_seconds: Floats
+    columns: ExecutionTable, platforms: Ints, log_seconds: Floats
 ) -> tuple[Floats, Mask, tuple[WorkloadChange, ...]]:
     """Log seconds as they would be today, which are moved, and each workload's last change.
 
@@ -262,7 +258,7 @@ def _together(*values: Ints) -> Ints:
     return found
 
 
-def observed_in(columns: ExecutionColumns) -> ObservedExecutions:
+def observed_in(columns: ExecutionTable) -> ObservedExecutions:
     """Own executions that ended well, in the order in which they finished."""
     return ObservedExecutions(
         columns.cell,
@@ -273,42 +269,9 @@ def observed_in(columns: ExecutionColumns) -> ObservedExecutions:
     )
 
 
-def streams_known(history: History, known: KnownRuns) -> tuple[Stream, ...]:
-    """The same, of what is encoded; none without moments or without the public start."""
-    if history.finished_at is None or PUBLIC not in known.samples.starts:
-        return ()
-    return _streams(history, known.samples)
-
-
 def as_of_today(log_seconds: Floats, streams: Iterable[Stream]) -> Floats:
     """What was measured, log seconds [executions], as it would be today."""
     today = log_seconds.copy()
     for stream in streams:
         today[stream.rows] += stream.lags()
     return today
-
-
-def _streams(history: History, samples: Samples) -> tuple[Stream, ...]:
-    return streams_of(
-        ObservedExecutions(
-            samples.cells,
-            history.workload_index(),
-            history.log_seconds - samples.starts[PUBLIC],
-            _inputs(history.questions),
-            history.finished_at or (),
-        )
-    )
-
-
-def _inputs(questions: Iterable[SizedPlan]) -> Floats:
-    """Logs of cores, their speed, source rows and operators, [questions, 4]."""
-    rows = [
-        (
-            np.log(each.cluster.cores),
-            np.log(each.cluster.machine_speed),
-            np.log1p(each.plan.workflow.source_rows),
-            np.log(len(each.plan.platforms)),
-        )
-        for each in questions
-    ]
-    return np.array(rows, np.float64).reshape(len(rows), 4)

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum, unique
 from functools import cached_property
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +26,7 @@ from fedperf_client.prediction.evidence import number_of
 from fedperf_client.prediction.learners.learner import ROUNDING, varying_columns
 from fedperf_client.prediction.prediction import Floats
 from fedperf_shared.errors import InvalidInputError
+from fedperf_shared.execution import SizedPlan
 
 Mask = NDArray[np.bool_]
 
@@ -82,6 +84,13 @@ class Places:
             raise InvalidInputError(f"a place has one scale and one size, got shapes {shapes}")
         if not (np.isfinite(self.scale).all() and np.isfinite(self.size).all()):
             raise InvalidInputError("the places of executions and questions are finite")
+
+    @classmethod
+    def of(cls, questions: Sequence[SizedPlan]) -> Self:
+        """By cores over all nodes, and rows of all sources."""
+        cores = np.array([each.cluster.cores for each in questions], np.float64)
+        rows = np.array([each.plan.workflow.source_rows for each in questions], np.float64)
+        return cls(np.log(cores), np.log1p(rows))
 
     @cached_property
     def scales(self) -> Floats:

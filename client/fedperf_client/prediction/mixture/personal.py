@@ -46,9 +46,8 @@ from fedperf_client.prediction.mixture.intervals import (
 )
 from fedperf_client.prediction.mixture.learner_catalogue import own_share
 from fedperf_client.prediction.mixture.lower_bounds import heeded, least_log_seconds
-from fedperf_client.prediction.mixture.matched_folds import Asks, Mimicry
+from fedperf_client.prediction.mixture.matched_folds import Asks, Mimicry, Places
 from fedperf_client.prediction.mixture.mixture import MixAnswer, MixMember, MixOutcome, Mixture
-from fedperf_client.prediction.mixture.own_executions import places_of
 from fedperf_client.prediction.mixture.spreads import (
     Distribution,
     Spread,
@@ -203,7 +202,7 @@ class PersonalMix:
     def _answered_by_kin(self, questions: Sequence[SizedPlan]) -> list[Estimate]:
         _drop_oldest(self._standings)
         _drop_oldest(self._start_fits)
-        ways = self.candidates.ways_of(places_of(questions))
+        ways = self.candidates.ways_of(Places.of(questions))
         alike = [self.candidates.likeness.alike(each).tobytes() for each in questions]
         shares = self.candidates.support(
             questions, by_pairs=len(self.candidates.known) >= PAIRS_FROM, start=self._start
@@ -303,7 +302,7 @@ class PersonalMix:
             from_start, of_mix = np.concatenate(by_start), logs
             logs = from_start + weights * (of_mix - from_start)
             variances = weights * (variances + (1 - weights) * (of_mix - from_start) ** 2)
-        changes = self.candidates.changes(asked, places_of(questions).scale, start)
+        changes = self.candidates.changes(asked, Places.of(questions).scale, start)
         known_as = identities(questions, asked)
         told = (each.tolist() for each in (logs, variances, weights))
         return [*map(MixAnswer, known_as, *told, changes)]

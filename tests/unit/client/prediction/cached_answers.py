@@ -18,7 +18,7 @@ import numpy as np
 from fedperf_client.home.store import ExecutionStore
 from fedperf_client.prediction.answers.predictor_cache import PREDICTOR_VERSION, open_kept
 from fedperf_client.prediction.base_models import FetchedModels, predictor
-from fedperf_client.prediction.columns import ENCODER_VERSION, encoded, numbered
+from fedperf_client.prediction.execution_table import ENCODER_VERSION, encoded, numbered
 from fedperf_shared.execution import Execution, ExecutionStatus, KnownJob, Origin, Remark, SizedPlan
 from fedperf_shared.model import public_start
 from fedperf_shared.model.checkpoint import encode_checkpoint

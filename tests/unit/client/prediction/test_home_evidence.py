@@ -6,8 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedperf_client.prediction.columns import ExecutionColumns, encoded
 from fedperf_client.prediction.evidence import History
+from fedperf_client.prediction.execution_table import ExecutionTable, encoded
 from fedperf_client.prediction.home_evidence import HomeEvidence
 from fedperf_client.prediction.learners.residual_learners import PUBLIC
 from fedperf_client.prediction.mixture.candidates import Candidates, candidates_of
@@ -26,7 +26,7 @@ OWN = [
 
 
 def of_columns(executions: list[Execution]) -> HomeEvidence:
-    return HomeEvidence.of(ExecutionColumns.of(encoded(executions, excellent)))
+    return HomeEvidence.of(ExecutionTable.of(encoded(executions, excellent)))
 
 
 def of_history(executions: list[Execution]) -> Candidates:

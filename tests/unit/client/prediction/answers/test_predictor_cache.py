@@ -7,11 +7,11 @@ import pytest
 
 from fedperf_client.home.config import write_private
 from fedperf_client.home.store import ExecutionStore
-from fedperf_client.prediction import learnt_part
+from fedperf_client.prediction import execution_table
 from fedperf_client.prediction.answers import predictor_cache as kept_module
 from fedperf_client.prediction.answers.predictor_cache import KeptPredictor, open_kept
 from fedperf_client.prediction.base_models import FetchedModels
-from fedperf_client.prediction.columns import ExecutionColumns
+from fedperf_client.prediction.execution_table import ExecutionTable
 from fedperf_client.prediction.home_evidence import HomeEvidence
 from fedperf_client.prediction.learners.residual_learners import CellCorrection
 from fedperf_shared.execution import ExecutionStatus, Measurement
@@ -63,7 +63,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     class Counted(HomeEvidence):
         @classmethod
-        def of(cls, columns: ExecutionColumns) -> HomeEvidence:
+        def of(cls, columns: ExecutionTable) -> HomeEvidence:
             found.append(len(columns))
             return HomeEvidence.of(columns)
 
@@ -181,7 +181,7 @@ def test_without_executions_the_start_answers(
 def test_what_was_learnt_stays_until_a_tenth_more_came_and_new_runs_count_at_once(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(learnt_part, "MOST_LEARNT", 20)
+    monkeypatch.setattr(execution_table, "MOST_LEARNT", 20)
     place.add(2, 11)  # 23 in all: some of the first 22 are learnt from
     _, before = place.answered()
     assert len(before.predictor.candidates.known) == 20

@@ -10,7 +10,6 @@ from fedperf_client.prediction.mixture.intervals import (
     WIDENING,
     Basis,
     Estimate,
-    Hull,
     RestsOn,
     kinship_of,
 )
@@ -28,6 +27,7 @@ from tests.unit.client.prediction.synthetic import (
     draw_questions,
     excellent,
     garbage,
+    hull_around,
     true_log_seconds,
 )
 
@@ -62,19 +62,19 @@ def question(
     ],
 )
 def test_the_hull_knows_sizes_cores_platforms_and_kinds(asked: SizedPlan, inside: bool) -> None:
-    hull = Hull.around([question(1000.0), question(10_000.0)])
+    hull = hull_around([question(1000.0), question(10_000.0)])
     assert hull.contains(asked) is inside
 
 
 def test_hull_of_small_nodes_asked_about_a_large_one_does_not_contain_it() -> None:
-    hull = Hull.around([question(cluster=ClusterConfig(n, 2 * n, 2**33)) for n in (1, 4)])
+    hull = hull_around([question(cluster=ClusterConfig(n, 2 * n, 2**33)) for n in (1, 4)])
     assert hull.contains(question(cluster=ClusterConfig(4, 8, 2**33)))
     assert not hull.contains(question(cluster=ClusterConfig(1, 8, 2**33)))
 
 
 def test_a_kind_and_a_platform_seen_apart_are_not_known_together() -> None:
     sort, join = OperatorKind.SORT, OperatorKind.JOIN
-    hull = Hull.around([question(kind=sort), question(kind=join, platform=Platform.POLARS)])
+    hull = hull_around([question(kind=sort), question(kind=join, platform=Platform.POLARS)])
     for kind, platform, known in (
         (sort, Platform.DUCKDB, True),
         (join, Platform.POLARS, True),
@@ -88,7 +88,7 @@ def test_a_kind_and_a_platform_seen_apart_are_not_known_together() -> None:
 
 def test_a_pair_is_known_ever_less_from_ten_to_a_hundred_times_its_rows() -> None:
     large = question(1e9, kind=OperatorKind.JOIN, platform=Platform.SPARK)
-    hull = Hull.around([question(1e3), large])
+    hull = hull_around([question(1e3), large])
     shares = [hull.share_seen(question(rows)) for rows in (1e3, 9e3, 3e4, 9e4, 1.1e5, 1e9)]
     assert shares[:2] == [1, 1]
     assert shares == sorted(shares, reverse=True)
@@ -98,11 +98,11 @@ def test_a_pair_is_known_ever_less_from_ten_to_a_hundred_times_its_rows() -> Non
 
 
 def test_rows_beyond_everything_seen_are_a_question_of_sizes_and_not_of_kinds() -> None:
-    assert Hull.around([question(1e3)]).share_seen(question(1e9)) == 1
+    assert hull_around([question(1e3)]).share_seen(question(1e9)) == 1
 
 
 def test_a_source_says_nothing_of_the_work_behind_it() -> None:
-    hull = Hull.around([question(kind=OperatorKind.SORT)])
+    hull = hull_around([question(kind=OperatorKind.SORT)])
     assert hull.share_seen(question(kind=OperatorKind.JOIN)) == 0
     [source, _] = question().plan.workflow.operators
     alone = Plan.on_one_platform(Workflow((source,)), Platform.DUCKDB)
@@ -110,12 +110,12 @@ def test_a_source_says_nothing_of_the_work_behind_it() -> None:
 
 
 def test_without_executions_everything_extrapolates() -> None:
-    assert not Hull.around([]).contains(question())
+    assert not hull_around([]).contains(question())
 
 
 def test_a_pair_is_known_ever_less_from_four_to_thirty_two_times_its_cores() -> None:
     cluster = question(kind=OperatorKind.JOIN, cluster=ClusterConfig(16, 128, 2**33))
-    hull = Hull.around([question(), cluster])
+    hull = hull_around([question(), cluster])
     shares = [
         hull.share_seen(question(cluster=ClusterConfig(1, cores, 2**33)))
         for cores in (1, 2, 8, 16, 32, 64, 128)
@@ -123,9 +123,9 @@ def test_a_pair_is_known_ever_less_from_four_to_thirty_two_times_its_cores() -> 
     assert shares[:3] == [1, 1, 1]
     assert 0 < shares[4] < shares[3] < 1
     assert shares[5:] == pytest.approx([0, 0])
-    assert Hull.around([question()]).share_seen(cluster) == 0  # a join: never seen
+    assert hull_around([question()]).share_seen(cluster) == 0  # a join: never seen
     far = question(cluster=cluster.cluster)
-    assert Hull.around([question()]).share_seen(far) == 1  # a question of scales, not of kinds
+    assert hull_around([question()]).share_seen(far) == 1  # a question of scales, not of kinds
 
 
 def around(spread: Distribution, *, center: float = 0.0, level: float = 0.9) -> Estimate:

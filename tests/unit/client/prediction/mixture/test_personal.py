@@ -22,8 +22,7 @@ from fedperf_client.prediction.mixture.learner_catalogue import (
     local_learners,
     public_learners,
 )
-from fedperf_client.prediction.mixture.matched_folds import Asks
-from fedperf_client.prediction.mixture.own_executions import places_of
+from fedperf_client.prediction.mixture.matched_folds import Asks, Places
 from fedperf_client.prediction.mixture.personal import HELD_TOGETHER, PersonalMix, personalize
 from fedperf_client.prediction.mixture.standing import Standing, of_mix_alone
 from fedperf_client.prediction.prediction import Floats, PredictLog
@@ -169,7 +168,7 @@ def test_folds_for_questions_inside_split_no_workload_and_no_fold_splits_repeats
         )
         assert not set(held.tolist()) & set(rest.tolist())
     configurations = np.array([hash(each) for each in history.questions])
-    asked = places_of([on_cores(history.questions[0], 64), on_cores(history.questions[0], 3)])
+    asked = Places.of([on_cores(history.questions[0], 64), on_cores(history.questions[0], 3)])
     ways = [way for _, way in candidates.ways_of(asked) if way is not None]
     assert ways
     for way in ways:
@@ -261,7 +260,7 @@ def test_a_garbage_shared_model_costs_little_outside_of_what_was_seen() -> None:
 def test_too_few_workloads_are_not_believed_to_mimic_a_question() -> None:
     few = draw_history(np.random.default_rng(4), 25)
     candidates = candidates_of(few, {}, [LogRidge()])
-    asked = places_of([on_cores(few.questions[0], 64)])
+    asked = Places.of([on_cores(few.questions[0], 64)])
     [(kind, way)] = candidates.ways_of(asked)
     assert kind is Asks.BEYOND_SCALES
     assert key_of(way) == INSIDE

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from fedperf_client.prediction.evidence import History
-from fedperf_client.prediction.mixture.own_executions import known_of
+from fedperf_client.prediction.mixture.mixture import KnownRuns
 from fedperf_client.prediction.mixture.spreads import USUAL_HALF_WIDTH, Student
 from fedperf_client.prediction.mixture.standing import (
     Likeness,
@@ -15,6 +14,7 @@ from fedperf_client.prediction.mixture.standing import (
 from fedperf_shared.execution import SizedPlan
 from fedperf_shared.workflow.vocabulary import OperatorKind, Platform
 from tests.unit.client.prediction.mixture.test_intervals import question
+from tests.unit.client.prediction.synthetic import evidence_of
 
 SORT, JOIN = OperatorKind.SORT, OperatorKind.JOIN
 
@@ -56,22 +56,20 @@ def test_nothing_alike_leaves_the_start_alone_and_everything_alike_the_mix() -> 
     assert of_mix_alone(errors(0.1), np.arange(12)).weight_at(1.0) == 1
 
 
-def history(*questions: SizedPlan) -> History:
-    return History(questions, tuple(map(str, range(len(questions)))), np.zeros(len(questions)))
+def known_of(*questions: SizedPlan) -> KnownRuns:
+    home, samples = evidence_of(questions)
+    return home.known(samples.features, {})
 
 
 def test_alike_is_a_kind_on_its_platform_at_about_its_rows() -> None:
     asked = question(1e5, kind=SORT, platform=Platform.POLARS)
     known = known_of(
-        history(
-            asked,
-            question(1e4, kind=SORT, platform=Platform.POLARS),
-            question(1e8, kind=SORT, platform=Platform.POLARS),
-            question(1e5, kind=JOIN, platform=Platform.POLARS),
-            question(1e5, kind=SORT, platform=Platform.SPARK),
-            question(1e5, kind=SORT, platform=Platform.OTHER),
-        ),
-        {},
+        asked,
+        question(1e4, kind=SORT, platform=Platform.POLARS),
+        question(1e8, kind=SORT, platform=Platform.POLARS),
+        question(1e5, kind=JOIN, platform=Platform.POLARS),
+        question(1e5, kind=SORT, platform=Platform.SPARK),
+        question(1e5, kind=SORT, platform=Platform.OTHER),
     )
     assert Likeness.of(known).alike(asked).tolist() == [True, True, False, False, False, False]
     unnamed = question(1e5, kind=JOIN, platform=Platform.OTHER)

@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 
 from fedperf_client.prediction.evidence import History
-from fedperf_client.prediction.mixture.intervals import WIDENING, Hull
+from fedperf_client.prediction.mixture.intervals import WIDENING
 from fedperf_client.prediction.mixture.learner_catalogue import public_learners
 from fedperf_client.prediction.mixture.personal import PersonalMix, personalize
 from fedperf_client.prediction.mixture.support import TIMES, Reach
 from fedperf_shared.execution import ClusterConfig, SizedPlan
 from fedperf_shared.workflow.graph import Operator, Plan, Workflow
 from fedperf_shared.workflow.vocabulary import OperatorClass, OperatorKind, Platform
-from tests.unit.client.prediction.synthetic import PLATFORMS, draw_history, excellent
+from tests.unit.client.prediction.synthetic import PLATFORMS, draw_history, excellent, hull_around
 
 CLUSTER = ClusterConfig(1, 2, 2**34)
 
@@ -27,14 +27,14 @@ def plan(rows: float, platform: Platform) -> Plan:
 
 def test_reach_is_the_largest_job_of_every_platform() -> None:
     history = draw_history(np.random.default_rng(1), 40)
-    reach = Reach.of(Hull.around(history.questions))
+    reach = Reach.of(hull_around(history.questions))
     for platform in PLATFORMS:
         mine = [
             q.plan.workflow.source_rows for q in history.questions if platform in q.plan.platforms
         ]
         assert reach.rows[platform] == pytest.approx(max(mine), rel=1e-6)
     assert set(reach.rows) == set(PLATFORMS)
-    assert Reach.of(Hull.around(())).rows == {}
+    assert Reach.of(hull_around(())).rows == {}
 
 
 def test_beyond_is_more_than_ten_times_what_a_platform_of_the_plan_ran() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedperf_client.prediction.columns import ExecutionColumns, encoded
+from fedperf_client.prediction.execution_table import ExecutionTable, encoded
 from fedperf_client.prediction.home_evidence import HomeEvidence
 from fedperf_shared.execution import ClusterConfig, Execution, Measurement, Origin
 from tests.unit.client.executions import START, chain_plan, make_execution
@@ -34,7 +34,7 @@ def night(
 
 def evidence(executions: Sequence[Execution]) -> HomeEvidence:
     ordered = sorted(executions, key=lambda each: each.finished_at)
-    return HomeEvidence.of(ExecutionColumns.of(encoded(ordered, excellent)))
+    return HomeEvidence.of(ExecutionTable.of(encoded(ordered, excellent)))
 
 
 def levels(home: HomeEvidence) -> list[float]:

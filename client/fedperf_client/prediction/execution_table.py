@@ -1,8 +1,17 @@
-"""Own executions as columns: what prediction reads of each, computed once when it is taken in.
+"""The table of own executions: what prediction reads of each, and the sample to learn from.
 
-A row stands for an execution that was measured. Those that teach nothing of other jobs
-(`evidence.teaches`) answer for their own jobs alone. Plans are not needed any more, but for what
-is asked of another start model.
+A row stands for an execution that was measured; it is encoded once, when the execution is ingested.
+Executions that teach nothing of other jobs (`evidence.teaches`) answer for their own jobs alone.
+Plans are not needed any more, except to ask another start model.
+
+Learners are weighed and fitted on at most `MOST_LEARNT` executions, so an answer costs the same
+however many there are. Fixed rules choose the training sample. It holds a few of the newest
+executions of as many workloads as possible, in an order that has nothing to do with their times. It
+holds some executions of every cell of the basis, so that rare work is there, and those at the ends
+of scales and sizes. Runs of exactly the job that is asked about are looked up among all executions.
+
+The sample is chosen again when a tenth more executions came, or a drift was noticed. Only the
+executions that finished before then decide, so the same question gets the same answer.
 """
 
 import math
@@ -14,7 +23,14 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from fedperf_client.prediction.evidence import encode, identities, number_of, teaches
+from fedperf_client.prediction.evidence import (
+    History,
+    Samples,
+    encode,
+    identities,
+    number_of,
+    teaches,
+)
 from fedperf_client.prediction.prediction import Floats, PredictLog
 from fedperf_shared.execution import ClusterConfig, Execution, KnownJob, SizedPlan
 from fedperf_shared.workflow.vocabulary import OperatorKind, Platform
@@ -27,14 +43,23 @@ ENCODER_VERSION = 2
 basis and this module. Columns that another version encoded are made anew. A test holds what this
 version makes of some executions (`test_encoder_version`): whoever changes that raises it."""
 
+MOST_LEARNT = 3_000
+"""Executions; of fewer all are learnt from."""
+
+STEP = 1.1
+TOGETHER = 3
+"""Newest executions of a workload that are taken before another workload's."""
+
+LEAST_OF_CELL = 20
+
 START = "start"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _PAIRS = len(OperatorKind) * len(Platform)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ExecutionColumns:
-    """Own executions, [executions] each.
+class ExecutionTable:
+    """Own executions in numbers, [executions] each.
 
     Attributes:
         number: by which the store finds it.
@@ -82,8 +107,44 @@ class ExecutionColumns:
 
     @classmethod
     def of(cls, columns: Mapping[str, NDArray[Any]]) -> Self:
-        """What `encoded` gave, of any number of executions."""
+        """The table of what `encoded` gave and the store holds."""
         return cls(**{each.name: columns[each.name] for each in fields(cls)})
+
+    @classmethod
+    def of_history(cls, history: History, samples: Samples, start: Floats | None = None) -> Self:
+        """The table of executions that no store holds, those that were cut short at the end.
+
+        Args:
+            history: executions as questions with answers.
+            samples: the numbers of its questions.
+            start: log seconds that the public start predicts of them; 0 where it was not asked.
+        """
+        cut = [question for question, _ in history.cut_short]
+        of_cut, ended, count = encode(cut, {}), len(history), len(history) + len(cut)
+        both = Samples(
+            np.concatenate([samples.features, of_cut.features]),
+            np.concatenate([samples.cells, of_cut.cells]),
+            {},
+        )
+        predicted = np.zeros(count)
+        if start is not None:
+            predicted[:ended] = start
+        moments = np.array([_micros(each) for each in history.finished_at or ()], np.int64)
+        finished_at = np.zeros(count, np.int64)
+        finished_at[: len(moments)] = moments
+        workloads = [number_of(each.encode()) for each in history.workloads]
+        bounds = [bound for _, bound in history.cut_short]
+        return cls(
+            number=np.arange(count),
+            finished_at=finished_at,
+            workload=np.array(workloads + [0] * len(cut), np.int64),
+            source=np.zeros(count, np.int64),
+            is_ok=np.arange(count) < ended,
+            log_seconds=np.concatenate([history.log_seconds, np.array(bounds, np.float64)]),
+            start=predicted,
+            teaches=np.ones(count, np.bool_),
+            **_columns([*history.questions, *cut], both),
+        )
 
     def take(self, rows: Ints | Mask) -> Self:
         """Those rows."""
@@ -154,6 +215,70 @@ def encoded(executions: Sequence[Execution], start: PredictLog) -> dict[str, NDA
     ]
     questions = [SizedPlan(each.plan, each.cluster, KnownJob.of(each)) for _, each, _ in told]
     samples = encode(questions, {START: start})
+    return {
+        "number": np.array([place for place, _, _ in told], np.int64),
+        "finished_at": np.array([_micros(each.finished_at) for _, each, _ in told], np.int64),
+        "workload": np.array([number_of(each.workload.encode()) for _, each, _ in told], np.int64),
+        "source": np.array(
+            [number_of(each.origin.source.encode()) for _, each, _ in told], np.int64
+        ),
+        "is_ok": np.array([each.is_ok for _, each, _ in told], np.bool_),
+        "log_seconds": np.array([math.log(of.runtime_seconds) for _, _, of in told], np.float64),
+        "start": samples.starts[START],
+        "teaches": np.array([teaches(each) for _, each, _ in told], np.bool_),
+        **_columns(questions, samples),
+        "features": samples.features.astype(np.float32),
+    }
+
+
+def training_limit(count: int, noticed: int) -> int:
+    """The number of oldest executions among which the training sample is chosen.
+
+    Args:
+        count: all of them.
+        noticed: of them up to the last alarm of drift; 0 without one.
+    """
+    if count <= MOST_LEARNT:
+        return count
+    steps = int(np.log(count / MOST_LEARNT) / np.log(STEP))
+    return max(noticed, min(count, int(MOST_LEARNT * STEP**steps)))
+
+
+def training_sample(table: ExecutionTable) -> Ints:
+    """Rows to learn from, ascending."""
+    count = len(table)
+    if count <= MOST_LEARNT:
+        return np.arange(count)
+    rank = _place_in(table.workload[::-1])[::-1]  # how many of its workload are newer
+    # Hashes of names: as good as drawn, and the same whatever else is stored.
+    order = np.lexsort((rank, table.workload, rank // TOGETHER))
+    of_cell = np.empty(count, np.int64)
+    of_cell[order] = _place_in(table.cell[order])
+    ends = [
+        each(values)
+        for values in (table.cores, table.source_rows)
+        for each in (np.argmin, np.argmax)
+    ]
+    first = np.zeros(count, np.bool_)
+    first[ends] = True
+    first |= of_cell < LEAST_OF_CELL
+    chosen = np.concatenate([order[first[order]], order[~first[order]]])[:MOST_LEARNT]
+    return np.sort(chosen)
+
+
+def _place_in(groups: Ints) -> Ints:
+    """How many of its group stand before it, of each."""
+    numbers = numbered(groups)
+    order = np.argsort(numbers, kind="stable")
+    sizes = np.bincount(numbers)
+    begins = np.repeat(np.cumsum(sizes) - sizes, sizes)
+    place = np.empty(len(groups), np.int64)
+    place[order] = np.arange(len(groups)) - begins
+    return place
+
+
+def _columns(questions: Sequence[SizedPlan], samples: Samples) -> dict[str, NDArray[Any]]:
+    """The columns that follow from what ran where, of which `samples` holds the numbers."""
     known_as = identities(questions, samples)
     operators = [each.plan.workflow.operators for each in questions]
     clusters = [each.cluster for each in questions]
@@ -165,14 +290,7 @@ def encoded(executions: Sequence[Execution], start: PredictLog) -> dict[str, NDA
         return np.array(values, np.float64)
 
     return {
-        "number": whole([place for place, _, _ in told]),
-        "finished_at": whole([_micros(each.finished_at) for _, each, _ in told]),
-        "workload": whole([number_of(each.workload.encode()) for _, each, _ in told]),
-        "source": whole([number_of(each.origin.source.encode()) for _, each, _ in told]),
-        "is_ok": np.array([each.is_ok for _, each, _ in told], np.bool_),
-        "log_seconds": floats([math.log(of.runtime_seconds) for _, _, of in told]),
         "cell": samples.cells,
-        "start": samples.starts[START],
         "source_rows": floats([each.plan.workflow.source_rows for each in questions]),
         "largest_rows": floats([max(one.output_rows for one in each) for each in operators]),
         "operators": whole([len(each) for each in operators]),
@@ -185,9 +303,7 @@ def encoded(executions: Sequence[Execution], start: PredictLog) -> dict[str, NDA
         "job": whole([each.job for each in known_as]),
         "read_bytes": floats([each.read_bytes for each in known_as]),
         "mark": whole([each.mark for each in known_as]),
-        "teaches": np.array([teaches(each) for _, each, _ in told], np.bool_),
         "pairs": _pairs(questions),
-        "features": samples.features.astype(np.float32),
     }
 
 
