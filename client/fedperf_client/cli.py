@@ -106,6 +106,7 @@ def init(
         tell_outlook,
     )
     from fedperf_client.release.policy import Policy, load_policy, policy_template
+    from fedperf_shared.programs.extras import missing_packages
 
     home = _home(context, must_exist=False)
     exists = home.policy.exists()
@@ -113,13 +114,17 @@ def init(
         _require_same(home, size, workloads)
     size, workloads = size or SizeClass.SMALL, 200 if workloads is None else workloads
     Policy(size_class=size, nominal_workloads=workloads)  # refused before anything is written
+    can_join = not any(missing_packages("join"))
     home.create(policy_template(size, workloads))
-    policy, at = load_policy(home.policy), _now()
     facts = {"directory": home.directory, "configuration": home.config, "policy": home.policy}
+    policy, at = load_policy(home.policy), _now()
     calendar = expected_calendar(home, at=at)
-    show(facts | (outlook_facts(policy, calendar, at=at) if json else {}), json=json)
+    outlook = outlook_facts(policy, calendar, at=at) if json and can_join else {}
+    show(facts | outlook, json=json)
     if exists:
         print(f"note: {home.directory} exists already; its policy stays", file=sys.stderr)
+    elif not can_join:
+        print("note: to join others, run: pip install 'fedperf[join]'", file=sys.stderr)
     elif not json:
         tell_outlook(policy, calendar, at=at)
         typer.echo(

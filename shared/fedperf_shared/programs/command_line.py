@@ -193,6 +193,18 @@ def run(program: Callable[[], object]) -> None:
     except FedperfError as error:
         print(f"error: {visible(' '.join(str(error).split()))}", file=sys.stderr)
         sys.exit(error.exit_code)
+    except ModuleNotFoundError as error:
+        from fedperf_shared.programs.extras import extra_with
+
+        extra = None if error.name is None else extra_with(error.name)
+        if extra is None:
+            raise
+        print(
+            f"error: this needs {error.name}, which is not installed; "
+            f"run: pip install 'fedperf[{extra}]'",
+            file=sys.stderr,
+        )
+        sys.exit(InvalidInputError.exit_code)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
 

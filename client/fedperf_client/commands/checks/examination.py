@@ -22,13 +22,28 @@ from fedperf_client.commands.checks.home_files import (
     check_policy,
     check_store,
 )
-from fedperf_client.commands.checks.installation import check_space, check_versions
-from fedperf_client.commands.checks.membership import check_coordinator, check_identity
+from fedperf_client.commands.checks.installation import check_extras, check_space, check_versions
 from fedperf_client.commands.checks.surroundings import Surroundings
 from fedperf_client.home.config import Home
 from fedperf_shared.errors import FedperfError
+from fedperf_shared.programs.extras import extra_with
 
 _Check = Callable[[Home, Surroundings], Iterator[Statement]]
+
+
+def _identity(home: Home, around: Surroundings) -> Iterator[Statement]:
+    from fedperf_client.commands.checks.membership import (
+        check_identity,
+    )  # members have its packages
+
+    yield from check_identity(home, around)
+
+
+def _coordinator(home: Home, around: Surroundings) -> Iterator[Statement]:
+    from fedperf_client.commands.checks.membership import check_coordinator
+
+    yield from check_coordinator(home, around)
+
 
 CHECKS: Mapping[str, _Check] = {
     "directory": check_directory,
@@ -38,11 +53,12 @@ CHECKS: Mapping[str, _Check] = {
     "drift": check_drift,
     "ledgers": check_ledgers,
     "budget": check_budget,
-    "identity": check_identity,
-    "coordinator": check_coordinator,
+    "identity": _identity,
+    "coordinator": _coordinator,
     "disk": check_space,
     "history": check_history,
     "versions": check_versions,
+    "extras": check_extras,
     "models": check_models,
 }
 
@@ -56,6 +72,11 @@ def examine(home: Home, around: Surroundings) -> tuple[Finding, ...]:
                 found.append(Finding(name, verdict, what, advice))
         except FedperfError as error:
             found.append(Finding(name, Severity.PROBLEM, str(error)))
+        except ModuleNotFoundError as error:
+            if (extra := extra_with(error.name or "")) is None:
+                raise
+            what = f"not looked at: {error.name} comes with fedperf[{extra}]"
+            found.append(Finding(name, Severity.OK, what))
         except Exception as error:  # one failed check must not hide the others
             what = f"the check itself failed ({type(error).__name__}: {error})"
             found.append(Finding(name, Severity.PROBLEM, what, "please report it"))

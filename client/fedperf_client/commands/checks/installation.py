@@ -1,6 +1,6 @@
 """Checks of the machine that fedperf runs on: versions of packages, room on the disk.
 
-What is needed comes from the metadata of the package; requirements of extras are not looked at.
+What is needed comes from the metadata of the package.
 """
 
 import platform
@@ -11,8 +11,9 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
 from fedperf_client.commands.checks.finding import Statement, ok, problem, warning
-from fedperf_client.commands.checks.surroundings import PACKAGE, Surroundings
+from fedperf_client.commands.checks.surroundings import Surroundings
 from fedperf_client.home.config import Home
+from fedperf_shared.programs.extras import PACKAGE
 
 SHOWN_PACKAGES = ("flwr", "torch", "duckdb")
 LITTLE_BYTES = 10**9
@@ -45,6 +46,17 @@ def check_versions(home: Home, around: Surroundings) -> Iterator[Statement]:
         if each.name in SHOWN_PACKAGES:
             shown.append(f"{each.name} {version}")
     yield ok(", ".join([f"Python {python}", *shown]))
+
+
+def check_extras(home: Home, around: Surroundings) -> Iterator[Statement]:
+    """Which extras are there, and what brings those that are not."""
+    del home
+    missing = {extra: around.missing_packages(extra) for extra in around.extras()}
+    if there := [extra for extra, packages in missing.items() if not packages]:
+        yield ok(f"installed: {', '.join(there)}")
+    for extra, packages in missing.items():
+        if packages:
+            yield ok(f"{extra} is not installed ({', '.join(packages)})")
 
 
 def check_space(home: Home, around: Surroundings) -> Iterator[Statement]:

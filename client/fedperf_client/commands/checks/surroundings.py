@@ -10,16 +10,16 @@ from dataclasses import dataclass
 from datetime import datetime
 from importlib import metadata
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from cryptography.hazmat.primitives.asymmetric import ec
-from tenacity import Retrying, stop_after_attempt
-
-from fedperf_client.federation.enrollment import Membership
-from fedperf_client.federation.exchange import ExchangeClient
 from fedperf_client.sources.kinds import installed_kinds
-from fedperf_shared.exchange import Status
+from fedperf_shared.programs.extras import PACKAGE, extras, missing_packages
 
-PACKAGE = "fedperf"
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    from fedperf_client.federation.enrollment import Membership
+    from fedperf_shared.exchange import Status
 
 _TIMEOUT_SECONDS = 5.0
 
@@ -34,6 +34,8 @@ class Surroundings:
         requirements: what the package needs, as its metadata says.
         python: the versions of Python that it allows.
         version: of an installed package; raises PackageNotFoundError for any other.
+        extras: names of the extras.
+        missing_packages: of an extra, those that are not installed.
         status: of the coordinator, as a member gets it.
         kinds: of sources that are installed, with what is wrong with them.
     """
@@ -43,7 +45,9 @@ class Surroundings:
     requirements: Callable[[], Sequence[str]]
     python: Callable[[], str]
     version: Callable[[str], str]
-    status: Callable[[Membership, ec.EllipticCurvePrivateKey], Status]
+    extras: Callable[[], Sequence[str]]
+    missing_packages: Callable[[str], Sequence[str]]
+    status: "Callable[[Membership, ec.EllipticCurvePrivateKey], Status]"
     kinds: Callable[[], Mapping[str, Exception | None]]
 
 
@@ -55,6 +59,8 @@ def surroundings(now: Callable[[], datetime]) -> Surroundings:
         requirements=lambda: metadata.requires(PACKAGE) or [],
         python=lambda: metadata.metadata(PACKAGE)["Requires-Python"] or "",
         version=metadata.version,
+        extras=lambda: [*extras()],
+        missing_packages=lambda extra: [*missing_packages(extra)],
         status=_status,
         kinds=installed_kinds,
     )
@@ -65,7 +71,11 @@ def _disk(path: Path) -> tuple[int, int]:
     return found.total, found.free
 
 
-def _status(membership: Membership, key: ec.EllipticCurvePrivateKey) -> Status:
+def _status(membership: "Membership", key: "ec.EllipticCurvePrivateKey") -> "Status":
+    from tenacity import Retrying, stop_after_attempt
+
+    from fedperf_client.federation.exchange import ExchangeClient
+
     once = Retrying(stop=stop_after_attempt(1), reraise=True)
     with ExchangeClient(membership, key, retry=once, timeout_seconds=_TIMEOUT_SECONDS) as exchange:
         return exchange.status()

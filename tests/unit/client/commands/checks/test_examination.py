@@ -67,6 +67,8 @@ AROUND = Surroundings(
     requirements=lambda: ["flwr<1.43,>=1.41", "torch", "duckdb>=2", "ruff; extra == 'dev'"],
     python=lambda: ">=3.11",
     version=version,
+    extras=lambda: ["engines", "join"],
+    missing_packages={"engines": [], "join": ["flwr", "grpcio"]}.__getitem__,
     status=answering(NOW),
     kinds=lambda: {"history": None},
 )

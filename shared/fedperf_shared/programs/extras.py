@@ -1,0 +1,64 @@
+"""Extras: parts of fedperf whose packages are installed only where somebody needs them.
+
+Which packages an extra has stands in the metadata of the installed package, made of
+`pyproject.toml`.
+"""
+
+from collections.abc import Iterator, Mapping
+from importlib import metadata
+from importlib.util import find_spec
+
+PACKAGE = "fedperf"
+
+_COLLECTIONS = frozenset({"all", "dev"})
+"""Extras that only put others together."""
+
+
+def extras() -> Mapping[str, tuple[str, ...]]:
+    """Return the packages of each extra, with those of the extras that it includes.
+
+    There are none where fedperf is not installed as a package.
+    """
+    from packaging.requirements import Requirement
+
+    try:
+        facts = metadata.metadata(PACKAGE)
+    except metadata.PackageNotFoundError:
+        return {}
+    requirements = [Requirement(line) for line in facts.get_all("Requires-Dist") or []]
+    return {
+        extra: tuple(
+            each.name
+            for each in requirements
+            if each.marker and each.marker.evaluate({"extra": extra})
+        )
+        for extra in facts.get_all("Provides-Extra") or []
+        if extra not in _COLLECTIONS
+    }
+
+
+def missing_packages(extra: str) -> Iterator[str]:
+    """Yield the packages of an extra that cannot be imported."""
+    for package in extras().get(extra, ()):
+        if find_spec(module_of(package)) is None:
+            yield package
+
+
+def module_of(package: str) -> str:
+    """Return the name that a package is imported by."""
+    return {"grpcio": "grpc"}.get(package, package.replace("-", "_").lower())
+
+
+def extra_with(module: str) -> str | None:
+    """Return the smallest extra that brings a module, None where none does.
+
+    Args:
+        module: name of what cannot be imported, such as `torch.nn`.
+    """
+    imported = module.partition(".")[0]
+    able = {
+        extra: len(packages)
+        for extra, packages in extras().items()
+        if imported in map(module_of, packages)
+    }
+    return min(able, key=able.__getitem__, default=None)
