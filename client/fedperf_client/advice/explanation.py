@@ -13,7 +13,7 @@ from fedperf_client.advice.advice import Advice, Move, groups_of
 from fedperf_client.optimizer.constraints import memory_needed
 from fedperf_client.platforms.engine import ENGINES
 from fedperf_client.platforms.support import installed_platforms
-from fedperf_client.prediction.mixture.support import Reach
+from fedperf_client.prediction.ensemble.support import Reach
 from fedperf_client.text.durations import duration_text
 from fedperf_client.text.numbers import counted
 from fedperf_client.text.operator_tree import size_text, words_of

@@ -10,9 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fedperf_client.optimizer.enumeration import Choice
-from fedperf_client.prediction.answers.comparison import SURE, chance_faster
 from fedperf_client.prediction.answers.what_if import HOLDS
-from fedperf_client.prediction.mixture.intervals import Estimate
+from fedperf_client.prediction.ensemble.intervals import SURE, Estimate, chance_faster
 from fedperf_shared.execution import ClusterConfig
 
 WORTH = 0.10

@@ -66,7 +66,7 @@ def advise_on_logs(
     from fedperf_client.home.config import write_private
     from fedperf_client.home.prices import load_prices
     from fedperf_client.home.store import ExecutionStore
-    from fedperf_client.prediction.mixture.support import Reach
+    from fedperf_client.prediction.ensemble.support import Reach
 
     priced = None if prices is None else load_prices(prices)
     by_platform, size = parse_memory(memory)
@@ -80,7 +80,7 @@ def advise_on_logs(
             found = [
                 executor_advice(
                     each,
-                    partial(reach.estimate, kept.predictor),
+                    partial(reach.estimate, kept.predictor.estimate),
                     partial(_cost, each, priced),
                     deadline_seconds=deadline_seconds,
                     memory_bytes=None if size is None else round(size),

@@ -22,7 +22,7 @@ from fedperf_shared.programs.command_line import NO_ANSWER, show_rows
 if TYPE_CHECKING:
     from fedperf_client.home.config import Home
     from fedperf_client.home.store import ExecutionStore
-    from fedperf_client.prediction.answers.predictor_cache import KeptPredictor
+    from fedperf_client.prediction.answers.predictor_cache import CachedPredictor
     from fedperf_client.text.workflow_file import WrittenWorkflow
     from fedperf_shared.execution import ClusterConfig, Execution, KnownJob
     from fedperf_shared.workflow.graph import Plan
@@ -81,10 +81,13 @@ def predict(
     from fedperf_client.home.store import ExecutionStore
     from fedperf_client.pictures.charts import draw_prediction, require_chart_file
     from fedperf_client.prediction.answers import what_if
-    from fedperf_client.prediction.answers.explanation import same_work
-    from fedperf_client.prediction.answers.input_sizes import sizes_asked
-    from fedperf_client.prediction.answers.own_runs import Disturbance, JobChange
-    from fedperf_client.prediction.answers.time_scope import time_scope
+    from fedperf_client.prediction.answers.explanation import (
+        Disturbance,
+        JobChange,
+        same_work,
+        time_scope,
+    )
+    from fedperf_client.prediction.answers.reconfiguration import sizes_asked
     from fedperf_shared.execution import KnownJob, SizedPlan
 
     if [workflow, execution, campaign].count(None) != 2:  # noqa: PLR2004 (of three)
@@ -220,8 +223,7 @@ def gain(
     from fedperf_client.pictures.charts import draw_gain, require_chart_file
     from fedperf_client.prediction.answers.home_columns import columns_at_home, history_at_home
     from fedperf_client.prediction.base_models import FetchedModels
-    from fedperf_client.prediction.evaluation.gain import gain_on
-    from fedperf_client.prediction.evaluation.gain_curve import gain_curve
+    from fedperf_client.prediction.evaluation.gain import gain_curve, gain_on
     from fedperf_client.prediction.execution_table import training_sample
     from fedperf_client.sources.history_file import executions_of
 
@@ -343,12 +345,12 @@ def _sizes(
     cluster: "ClusterConfig",
     cores: Sequence[int] | None,
     nodes: Sequence[int] | None,
-    kept: "KeptPredictor",
+    kept: "CachedPredictor",
     *,
     is_as_it_ran: bool,
 ) -> "list[ClusterConfig]":
     """The sizes asked about; of what runs on one node, one node, unless it ran as it is asked."""
-    from fedperf_client.prediction.answers.resources import (
+    from fedperf_client.prediction.answers.reconfiguration import (
         OneNodeError,
         node_of,
         sizes_of,
@@ -366,16 +368,16 @@ def _sizes(
 @contextmanager
 def opened_kept(
     home: "Home", store: "ExecutionStore", *, json: bool = False
-) -> "Iterator[KeptPredictor]":
+) -> "Iterator[CachedPredictor]":
     """What predictions are made from; a bar shows while they are made, if that takes long."""
     with progress_bar("weighing predictors", json=json) as advance:
-        from fedperf_client.prediction.answers.predictor_cache import open_kept
+        from fedperf_client.prediction.answers.predictor_cache import load_or_fit
         from fedperf_client.prediction.base_models import FetchedModels
 
-        yield open_kept(home.predictor, store, FetchedModels(home.models), on_progress=advance)
+        yield load_or_fit(home.predictor, store, FetchedModels(home.models), on_progress=advance)
 
 
-def say_if_nothing_is_known(kept: "KeptPredictor") -> None:
+def say_if_nothing_is_known(kept: "CachedPredictor") -> None:
     """Tell who has no own executions where they come from."""
     candidates = kept.predictor.candidates
     if len(candidates.known) == len(candidates.apart) == 0:

@@ -23,6 +23,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from fedperf_client.drift.streams import ObservedExecutions
 from fedperf_client.prediction.evidence import (
     History,
     Samples,
@@ -158,15 +159,17 @@ class ExecutionTable:
         """When each finished."""
         return [_EPOCH + timedelta(microseconds=each) for each in self.finished_at.tolist()]
 
-    def inputs(self) -> Floats:
-        """Logs of cores, their speed, source rows and operators, [executions, 4]."""
-        return np.column_stack(
-            [
-                np.log(self.cores),
-                np.log(self.machine_speed),
-                np.log1p(self.source_rows),
-                np.log(self.operators),
-            ]
+    def observed(self) -> ObservedExecutions:
+        """The executions as drift is looked for in them, by what the public start was off by."""
+        inputs = [
+            np.log(self.cores),
+            np.log(self.machine_speed),
+            np.log1p(self.source_rows),
+            np.log(self.operators),
+        ]
+        residuals = self.log_seconds - self.start
+        return ObservedExecutions(
+            self.cell, self.workload_index(), residuals, np.column_stack(inputs), self.moments()
         )
 
     def cluster_columns(self) -> tuple[NDArray[Any], ...]:

@@ -9,6 +9,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedperf_client.drift.streams import Stream, StreamDrift, streams_of, streams_until
+from fedperf_client.prediction.ensemble.intervals import LowerBounds
+from fedperf_client.prediction.ensemble.mixture import KnownRuns, groups_of
+from fedperf_client.prediction.ensemble.repeats import (
+    Repeats,
+    RunsApart,
+    WorkloadChange,
+    adjust_for_drift,
+    workload_changes,
+)
+from fedperf_client.prediction.ensemble.support import Ends, Hull, Pair
+from fedperf_client.prediction.ensemble.weighting import Places
 from fedperf_client.prediction.evidence import UNNAMED, Samples, engine_of
 from fedperf_client.prediction.execution_table import (
     ExecutionTable,
@@ -19,17 +30,6 @@ from fedperf_client.prediction.execution_table import (
     training_sample,
     unpacked_pairs,
 )
-from fedperf_client.prediction.mixture.intervals import Ends, Hull, Pair
-from fedperf_client.prediction.mixture.level_shifts import (
-    WorkloadChange,
-    as_of_today,
-    observed_in,
-    workload_changes,
-)
-from fedperf_client.prediction.mixture.lower_bounds import LowerBounds
-from fedperf_client.prediction.mixture.matched_folds import Places
-from fedperf_client.prediction.mixture.mixture import KnownRuns, groups_of
-from fedperf_client.prediction.mixture.repeat_spread import Repeats, RunsApart
 from fedperf_client.prediction.prediction import Floats
 from fedperf_shared.execution import ClusterConfig
 from fedperf_shared.workflow.vocabulary import OperatorKind, Platform
@@ -91,7 +91,7 @@ class HomeEvidence:
         """
         taught = table.take(table.teaches)
         ended = taught.take(taught.is_ok)
-        observed = observed_in(ended)
+        observed = ended.observed()
         streams = streams_of(observed)
         alarms = [int(each.rows[c.noticed]) + 1 for each in streams for c in each.changes]
         until = training_limit(len(ended), max(alarms, default=0))
@@ -99,12 +99,12 @@ class HomeEvidence:
         chosen = training_sample(part)
         pairs = _Pairs.of(ended)
         kinds = pairs.engines
-        level = as_of_today(ended.log_seconds, streams)
+        level = adjust_for_drift(ended.log_seconds, streams)
         today, is_moved, changes = workload_changes(ended, kinds, level)
         learnt_today = today
         if until < len(ended):
             then = streams_until(observed, streams, until)
-            then_level = as_of_today(ended.log_seconds, then)[:until]
+            then_level = adjust_for_drift(ended.log_seconds, then)[:until]
             learnt_today, _, _ = workload_changes(part, kinds[:until], then_level)
         alone = table.take(table.is_ok & ~table.teaches)
         alone_today, _, of_alone = workload_changes(
@@ -136,8 +136,8 @@ class HomeEvidence:
             is_timed: whether it is known when they finished and what the public start predicts.
         """
         ended = table.take(table.is_ok)
-        streams = streams_of(observed_in(ended)) if is_timed else ()
-        today, pairs = as_of_today(ended.log_seconds, streams), _Pairs.of(ended)
+        streams = streams_of(ended.observed()) if is_timed else ()
+        today, pairs = adjust_for_drift(ended.log_seconds, streams), _Pairs.of(ended)
         told = HomeFacts(
             Hull(pairs.ends),
             _repeats(ended, ended.configuration, pairs.engines, today),

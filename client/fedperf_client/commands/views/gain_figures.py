@@ -9,8 +9,7 @@ from fedperf_shared.programs.command_line import show, show_rows
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from fedperf_client.prediction.evaluation.gain import Gain
-    from fedperf_client.prediction.evaluation.gain_curve import GainPoint
+    from fedperf_client.prediction.evaluation.gain import Gain, GainPoint
 
 _ERRORS = "median q-errors, 1.10 is ten percent off"
 _NOT_JOINED = (
@@ -79,6 +78,6 @@ def _row(point: "GainPoint", *, has_joined: bool) -> dict[str, object]:
 
 def _joined() -> tuple[str, ...]:
     """Ways to predict that there are after joining alone."""
-    from fedperf_client.prediction.evaluation.gain_curve import AS_IS, PERSONALIZED
+    from fedperf_client.prediction.evaluation.gain import AS_IS, PERSONALIZED
 
     return AS_IS, PERSONALIZED

@@ -11,8 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from fedperf_client.drift.streams import StreamDrift
-    from fedperf_client.prediction.answers.own_runs import Disturbance, JobChange
-    from fedperf_client.prediction.answers.time_scope import TimeScope
+    from fedperf_client.prediction.answers.explanation import Disturbance, JobChange, TimeScope
     from fedperf_client.prediction.answers.what_if import WhatIfAnswer
 
 
@@ -44,7 +43,7 @@ def show_plan_answers(
     json: bool,
 ) -> None:
     """Show at least one answer; `of_nodes` where nodes were asked about, and no cores."""
-    from fedperf_client.prediction.answers.input_sizes import ASSUMPTION
+    from fedperf_client.prediction.answers.reconfiguration import ASSUMPTION
     from fedperf_client.prediction.answers.what_if import (
         by_input,
         measured_beside,
@@ -85,7 +84,7 @@ def show_plan_answers(
 def _facts(
     found: "Sequence[WhatIfAnswer]", notes: AnswerNotes, deadline: float | None
 ) -> dict[str, object]:
-    from fedperf_client.prediction.answers.input_sizes import ASSUMPTION
+    from fedperf_client.prediction.answers.reconfiguration import ASSUMPTION
     from fedperf_client.prediction.answers.what_if import by_input, enough, smallest_that_holds
 
     least = enough(by_input(found)[0])

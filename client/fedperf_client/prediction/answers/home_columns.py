@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedperf_client.drift.streams import Stream, streams_of
 from fedperf_client.home.segments import Encoder
 from fedperf_client.home.store import ExecutionStore
 from fedperf_client.prediction.base_models import predictor
@@ -56,6 +57,18 @@ def columns_at_home(store: ExecutionStore, *, keep: bool = True) -> ExecutionTab
     place[place == len(found)] = 0
     known = found.number[place] == order if len(found) else np.zeros(len(order), bool)
     return found.take(place[known])
+
+
+def streams_at_home(store: ExecutionStore, *, keep: bool = True) -> tuple[Stream, ...]:
+    """The streams of all that ended well and teach something, by the public start.
+
+    What has to be encoded is kept unless unwanted.
+
+    Raises:
+        StorageError: store or start cannot be read.
+    """
+    columns = columns_at_home(store, keep=keep)
+    return streams_of(columns.take(columns.is_ok & columns.teaches).observed())
 
 
 def history_at_home(store: ExecutionStore, columns: ExecutionTable) -> History:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from fedperf_client.prediction.ensemble.learner_catalogue import LOCAL_FROM
 from fedperf_client.prediction.evidence import Samples
 from fedperf_client.prediction.learners.download import DownloadedStart
 from fedperf_client.prediction.learners.ernest import fit_ernest
@@ -23,7 +24,6 @@ from fedperf_client.prediction.learners.prior_slopes import NO_REPEATS, Scatter
 from fedperf_client.prediction.learners.residual_learners import REFERENCE, AsIs, ShrunkenBias
 from fedperf_client.prediction.learners.ridge import WEAK_STRENGTHS
 from fedperf_client.prediction.learners.tables import TableLayout
-from fedperf_client.prediction.mixture.learner_catalogue import LOCAL_FROM
 from fedperf_client.prediction.prediction import Floats
 from fedperf_client.prediction.tables.roles import prior_slopes
 

@@ -6,9 +6,8 @@ from dataclasses import replace
 import numpy as np
 
 from fedperf_client.prediction.answers.explanation import in_short, lines_of, rows_of, rules_of
-from fedperf_client.prediction.mixture.learner_weights import STACKED_FROM
-from fedperf_client.prediction.mixture.matched_folds import Asks
-from fedperf_client.prediction.mixture.mixture import MixMember, MixOutcome
+from fedperf_client.prediction.ensemble.mixture import MixMember, MixOutcome
+from fedperf_client.prediction.ensemble.weighting import STACKED_FROM, Asks
 
 MEMBERS = (
     MixMember("third", 0.0, math.log(2.4)),

@@ -9,7 +9,7 @@ from fedperf_client.home.config import write_private
 from fedperf_client.home.store import ExecutionStore
 from fedperf_client.prediction import execution_table
 from fedperf_client.prediction.answers import predictor_cache as kept_module
-from fedperf_client.prediction.answers.predictor_cache import KeptPredictor, open_kept
+from fedperf_client.prediction.answers.predictor_cache import CachedPredictor, load_or_fit
 from fedperf_client.prediction.base_models import FetchedModels
 from fedperf_client.prediction.execution_table import ExecutionTable
 from fedperf_client.prediction.home_evidence import HomeEvidence
@@ -39,11 +39,11 @@ class Place:
         with ExecutionStore.open(self.store) as store:
             store.add(executions_of_world(seed, count, f"own-{seed}"))
 
-    def opened(self) -> KeptPredictor:
+    def opened(self) -> CachedPredictor:
         with ExecutionStore.open(self.store) as store:
-            return open_kept(self.file, store, self.models)
+            return load_or_fit(self.file, store, self.models)
 
-    def answered(self) -> tuple[list[float], KeptPredictor]:
+    def answered(self) -> tuple[list[float], CachedPredictor]:
         kept = self.opened()
         found = [each.median_seconds for each in kept.predictor.predict(ASKED)]
         kept.keep(write_private)
@@ -173,7 +173,7 @@ def test_without_executions_the_start_answers(
 ) -> None:
     install_start(tmp_path, monkeypatch)
     with ExecutionStore.open(tmp_path / "empty.sqlite") as store:
-        kept = open_kept(tmp_path / "file", store, FetchedModels(tmp_path / "models"))
+        kept = load_or_fit(tmp_path / "file", store, FetchedModels(tmp_path / "models"))
     assert all(each.extrapolating for each in kept.predictor.predict(ASKED))
 
 

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from fedperf_client.prediction.answers.promises import is_beyond_its_platforms, no_promise
-from fedperf_client.prediction.mixture.intervals import Hull
+from fedperf_client.prediction.answers.what_if import is_beyond_its_platforms, no_promise
+from fedperf_client.prediction.ensemble.support import Hull
 from fedperf_shared.execution import ClusterConfig, SizedPlan
 from fedperf_shared.model.start_widths import shipped_widths
 from fedperf_shared.workflow.vocabulary import MAX_ROWS, Platform

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from fedperf_client.prediction.base_models import FetchedModels
-from fedperf_client.prediction.evaluation.gain_curve import (
+from fedperf_client.prediction.ensemble.mixture import OnProgress
+from fedperf_client.prediction.evaluation.gain import (
     LOCAL,
     PERSONALIZED,
     STEPS,
@@ -15,7 +16,6 @@ from fedperf_client.prediction.evaluation.gain_curve import (
 )
 from fedperf_client.prediction.evidence import History
 from fedperf_client.prediction.execution_table import numbered
-from fedperf_client.prediction.mixture.mixture import OnProgress
 from fedperf_shared.errors import InvalidInputError
 from tests.unit.client.prediction.synthetic import draw_history
 from tests.unit.client.public import install_start

@@ -5,10 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from fedperf_client.prediction.ensemble.learner_catalogue import local_learners, public_learners
+from fedperf_client.prediction.ensemble.predictor import candidates_of, personalize
 from fedperf_client.prediction.learners.residual_learners import PUBLIC
-from fedperf_client.prediction.mixture.candidates import candidates_of
-from fedperf_client.prediction.mixture.learner_catalogue import local_learners, public_learners
-from fedperf_client.prediction.mixture.personal import personalize
 from tests.unit.client.prediction.drifting_jobs import (
     BEFORE,
     QUICK,

@@ -3,6 +3,14 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pytest
 
+from fedperf_client.prediction.ensemble.learner_catalogue import (
+    NoLearnerError,
+    joined_learners,
+    local_learners,
+    public_learners,
+)
+from fedperf_client.prediction.ensemble.predictor import PersonalMix, personalize
+from fedperf_client.prediction.ensemble.weighting import fold_of, mixed_errors, mixing_weights
 from fedperf_client.prediction.evidence import History
 from fedperf_client.prediction.learners.learner import Learner
 from fedperf_client.prediction.learners.local_learners import Constant, LogRidge
@@ -13,15 +21,6 @@ from fedperf_client.prediction.learners.residual_learners import (
     AsIs,
     CellCorrection,
 )
-from fedperf_client.prediction.mixture.learner_catalogue import (
-    NoLearnerError,
-    joined_learners,
-    local_learners,
-    public_learners,
-)
-from fedperf_client.prediction.mixture.learner_weights import mixed_errors, mixing_weights
-from fedperf_client.prediction.mixture.matched_folds import fold_of
-from fedperf_client.prediction.mixture.personal import PersonalMix, personalize
 from fedperf_client.prediction.prediction import PredictLog, PredictorFailedError
 from fedperf_shared.releases.basis import CELLS
 from tests.unit.client.prediction.synthetic import (

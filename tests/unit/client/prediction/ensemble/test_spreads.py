@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedperf_client.prediction.mixture.lower_bounds import BoundedDistribution
-from fedperf_client.prediction.mixture.spreads import (
+from fedperf_client.prediction.ensemble.intervals import (
     SIGNED_FROM,
     USUAL_HALF_WIDTH,
+    BoundedDistribution,
     Distribution,
     Spread,
     Student,

@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
+from fedperf_client.prediction.ensemble.learner_catalogue import NoLearnerError
+from fedperf_client.prediction.ensemble.mixture import KnownRuns, Mixture, mixed_for
+from fedperf_client.prediction.ensemble.weighting import Asks, asks
 from fedperf_client.prediction.evidence import Samples
 from fedperf_client.prediction.learners.gaussian_process_learners import LocalProcess
 from fedperf_client.prediction.learners.learner import Fitted
 from fedperf_client.prediction.learners.local_learners import Constant, Forest, LogRidge
-from fedperf_client.prediction.mixture.learner_catalogue import NoLearnerError
-from fedperf_client.prediction.mixture.matched_folds import Asks, asks
-from fedperf_client.prediction.mixture.mixture import KnownRuns, Mixture, mixed_for
 from fedperf_client.prediction.prediction import Floats, PredictorFailedError
 from fedperf_client.prediction.tables.catalogue import table_learners
 from tests.unit.client.prediction.jobs import grid, law, layout, noisy, places, samples

@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from fedperf_client.prediction.mixture.matched_folds import (
+from fedperf_client.prediction.ensemble.weighting import (
     MOST_LEVELS,
     Asks,
     Fold,
     Places,
     asks,
-    mimicries,
+    holdout_splits,
     most_alike,
 )
 from fedperf_client.prediction.prediction import Floats
@@ -26,7 +26,7 @@ def at(nodes: float, megabytes: float) -> Places:
 
 
 def matching_folds(known: Places, asked: Places, kind: Asks, features: Floats) -> list[Fold]:
-    way = most_alike(mimicries(known, kind, features), known, asked)
+    way = most_alike(holdout_splits(known, kind, features), known, asked)
     return [] if way is None else list(way.folds)
 
 

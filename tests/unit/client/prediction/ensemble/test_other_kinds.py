@@ -15,7 +15,7 @@ from pyarrow import parquet
 from fedperf_client.home.config import Home, write_private
 from fedperf_client.home.store import ExecutionStore
 from fedperf_client.platforms.program import to_json
-from fedperf_client.prediction.answers.predictor_cache import USUAL_CLUSTER, open_kept
+from fedperf_client.prediction.answers.predictor_cache import USUAL_CLUSTER, load_or_fit
 from fedperf_client.prediction.base_models import FetchedModels
 from fedperf_client.sources.history_file import executions_of
 from fedperf_shared.execution import ClusterConfig, Execution, Measurement
@@ -268,10 +268,10 @@ def test_a_plan_that_names_no_resources_has_those_of_its_own_platform(tmp_path: 
     polars = replace(spark_query(0).plan, platforms=(Platform.POLARS,) * 3)
     with ExecutionStore.open(tmp_path / "executions.sqlite") as store:
         store.add([spark_query(number) for number in range(3)])
-        kept = open_kept(tmp_path / "kept", store, FetchedModels(tmp_path / "models"))
+        kept = load_or_fit(tmp_path / "kept", store, FetchedModels(tmp_path / "models"))
     kept.keep(write_private)
     with ExecutionStore.open(tmp_path / "executions.sqlite") as store:
-        again = open_kept(tmp_path / "kept", store, FetchedModels(tmp_path / "models"))
+        again = load_or_fit(tmp_path / "kept", store, FetchedModels(tmp_path / "models"))
     for each in (kept, again):
         assert each.usual_for(spark_query(0).plan) == SPARK
         assert each.usual_for(polars) == USUAL_CLUSTER

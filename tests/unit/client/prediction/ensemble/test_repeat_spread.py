@@ -7,16 +7,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedperf_client.prediction.evidence import History, encode
-from fedperf_client.prediction.mixture.repeat_spread import (
+from fedperf_client.prediction.ensemble.repeats import (
     PUBLIC_BELIEF,
     RepeatAnswer,
     Repeats,
     ResourceChange,
 )
+from fedperf_client.prediction.evidence import History, encode
 from fedperf_client.sources.history_file import executions_of
 from fedperf_shared.workflow.vocabulary import Platform
-from tests.unit.client.prediction.mixture.repeated_worlds import (
+from tests.unit.client.prediction.ensemble.repeated_worlds import (
     NO_MIX,
     NOISES,
     SPREADS,
@@ -114,7 +114,7 @@ def test_runs_on_other_resources_speak_where_the_very_configuration_never_ran() 
     assert moved.log_seconds == pytest.approx(0.5, abs=0.01)
     assert (moved.runs, moved.is_exact) == (1, False)
     assert ratio(answer(found)) < ratio(moved) < ratio(moved_far)
-    assert 0 < moved_far.kinship < moved.kinship < 0.5
+    assert 0 < moved_far.error_correlation < moved.error_correlation < 0.5
     assert found.answer(0, 0.0, NO_MIX, change=far) == answer(found)
     assert found.answer(99, 0.0, NO_MIX, change=change._replace(configuration=98)) is None
 

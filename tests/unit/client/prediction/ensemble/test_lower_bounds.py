@@ -3,9 +3,12 @@
 import numpy as np
 import pytest
 
-from fedperf_client.prediction.mixture import lower_bounds
-from fedperf_client.prediction.mixture.lower_bounds import LowerBounds
-from fedperf_client.prediction.mixture.spreads import Distribution, Student
+from fedperf_client.prediction.ensemble.intervals import (
+    Distribution,
+    LowerBounds,
+    Student,
+    with_lower_bound,
+)
 
 BASE = Student(0.3, 5.0)
 NOTHING = np.zeros(0)
@@ -15,7 +18,7 @@ def heeded(
     *cut: float, ended: np.ndarray = NOTHING, median: float = 0.0, of: int = 1
 ) -> Distribution:
     bounds = LowerBounds.of([1] * len(cut), np.array(cut))
-    return lower_bounds.heeded(median, BASE, cut=bounds.of_configuration(of), ended=ended)
+    return with_lower_bound(median, BASE, cut=bounds.of_configuration(of), ended=ended)
 
 
 def test_without_cut_runs_or_for_another_configuration_nothing_changes() -> None:

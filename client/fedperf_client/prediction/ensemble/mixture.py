@@ -1,10 +1,17 @@
-"""Learners mixed for the questions at hand, over samples of any kind.
+"""Learners mixed for the questions at hand, over samples of any kind, and the mix beside the start.
 
-The mix is a weighted mean in log seconds; a member's weight follows from its errors on
-folds that mimic the questions (`matched_folds`), a level counting as one piece of evidence,
-however many executions it holds, unless the levels held out have a hundred groups. Where
-nothing can be mimicked folds leave out whole groups, and a group is the piece of evidence.
-What weighing came to (`MixOutcome`) is numbers alone, so that it can be kept.
+The mix is a weighted mean in log seconds; a member's weight follows from its errors on folds that
+mimic the questions (`weighting`), a level counting as one piece of evidence, however many
+executions it holds, unless the levels held out have a hundred groups. Where nothing can be mimicked
+folds leave out whole groups, and a group is the piece of evidence. What weighing came to
+(`MixOutcome`) is numbers alone, so that it can be kept.
+
+Learners are weighed on all own executions. Where most of these were of other kinds, the mix is one
+for those: it may be right in its folds and know nothing of the question. So mix and start are
+weighed once more (`Reliability`), by the same rule, on executions that are like the question. These
+share an operator's kind and platform with it, at about its rows and cores. Where all executions are
+alike, there is nothing to weigh again; where none is, the start speaks alone. A start may be
+farther off on them than is usual. Then it is not believed for what own executions do not know.
 """
 
 import math
@@ -15,29 +22,36 @@ from typing import NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from fedperf_client.prediction.evidence import Identity, Samples
-from fedperf_client.prediction.learners.learner import Fitted, Learner
-from fedperf_client.prediction.mixture.learner_catalogue import NoLearnerError, readiness, usable
-from fedperf_client.prediction.mixture.learner_weights import (
-    STACKED_FROM,
-    mixed_errors,
-    mixing_weights,
-    shares_of,
-    typical_error,
+from fedperf_client.prediction.ensemble.intervals import (
+    USUAL_HALF_WIDTH,
+    Distribution,
+    Spread,
+    Student,
+    widest,
+    with_more,
 )
-from fedperf_client.prediction.mixture.matched_folds import (
+from fedperf_client.prediction.ensemble.learner_catalogue import NoLearnerError, readiness, usable
+from fedperf_client.prediction.ensemble.repeats import ResourceChange
+from fedperf_client.prediction.ensemble.weighting import (
+    STACKED_FROM,
     Asks,
     Fold,
-    Mimicry,
+    HoldoutSplit,
     Places,
     fold_of,
     grouped_folds,
-    mimicries,
+    holdout_splits,
+    mixed_errors,
+    mixing_weights,
     most_alike,
+    shares_of,
+    typical_error,
 )
-from fedperf_client.prediction.mixture.repeat_spread import ResourceChange
-from fedperf_client.prediction.mixture.spreads import Distribution, Spread, Student, widest
+from fedperf_client.prediction.evidence import Identity, Samples
+from fedperf_client.prediction.learners.learner import Fitted, Learner
 from fedperf_client.prediction.prediction import Floats, checked_log
+from fedperf_shared.execution import SizedPlan
+from fedperf_shared.model.start_widths import estimates_half_width, half_width_about
 
 OnProgress = Callable[[int, int], None]
 """Called with folds that are done, and folds in all."""
@@ -112,7 +126,7 @@ class MixOutcome:
 
     Attributes:
         kind: of the questions that it was weighed for.
-        cut: of the folds, see `Mimicry`; 0 where they leave out groups.
+        cut: of the folds, see `HoldoutSplit`; 0 where they leave out groups.
         members: who was weighed, with weights and errors.
         folds: number of folds behind the errors.
         errors: of the mix in folds, log seconds, [executions held out in some fold], by
@@ -149,7 +163,9 @@ class MixAnswer(NamedTuple):
     weight: float = 1.0
     change: ResourceChange | None = None
 
-    def heeded(self, spread: Distribution, told: Spread, level: float) -> Distribution:
+    def widened_by_disagreement(
+        self, spread: Distribution, told: Spread, level: float
+    ) -> Distribution:
         """`spread`, or how far members lie apart where that is farther.
 
         Args:
@@ -254,7 +270,7 @@ class Weighing:
 def weigh(
     known: KnownRuns,
     learners: Iterable[Learner],
-    way: Mimicry | None = None,
+    way: HoldoutSplit | None = None,
     *,
     seed: int = 0,
     on_progress: OnProgress | None = None,
@@ -304,7 +320,9 @@ def mixed_for(
         NoLearnerError: none of them can be used.
         PredictorFailedError: a learner gave values that cannot be used.
     """
-    way = most_alike(mimicries(known.places, kind, known.samples.features), known.places, asked)
+    way = most_alike(
+        holdout_splits(known.places, kind, known.samples.features), known.places, asked
+    )
     by_name = {learner.name: learner for learner in learners}
     return Mixture.of(
         weigh(known, learners, way, seed=seed).outcome(),
@@ -320,3 +338,106 @@ def _fold_errors(learners: Sequence[Learner], known: KnownRuns, fold: Fold) -> F
         for each in learners
     ]
     return truth - np.array(answers)
+
+
+Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Reliability:
+    """Weights of a mix and of the start beside it.
+
+    Attributes:
+        weight: of the mix where own executions know all operators, in [0, 1].
+        disbelief: in the start, in [0, 1], whatever own executions know.
+        spread: of the errors of both together, in folds.
+    """
+
+    weight: float
+    disbelief: float
+    spread: Spread
+
+    @property
+    def variance(self) -> float:
+        """Mean square of these errors, beginning at what is usual."""
+        return self.spread.student.scale**2
+
+    def weight_at(self, share: float) -> float:
+        """Weight of the mix where own executions know such a share of the operators."""
+        return 1 - (1 - self.disbelief) * (1 - share * self.weight)
+
+
+def mix_only(errors: Floats, groups: NDArray[np.int64]) -> Reliability:
+    """The mix has all weight that own executions give; `errors` [executions] are of its folds."""
+    return Reliability(1.0, 0.0, Spread.of(errors, groups))
+
+
+def start_only() -> Reliability:
+    """No own execution is alike: the start speaks."""
+    return Reliability(0.0, 0.0, Spread.of(np.zeros(0), np.zeros(0, np.int64)))
+
+
+def fit_reliability(of_start: Floats, of_mix: Floats, groups: NDArray[np.int64]) -> Reliability:
+    """Mix and start weighed by their errors on the same executions.
+
+    Args:
+        of_start: log errors of the start, [executions], at least one.
+        of_mix: out-of-fold log errors of the mix.
+        groups: workload of each; the errors of both together are those of weights that have
+            not seen the workload.
+    """
+    together, folds = np.zeros(len(groups)), fold_of(groups, 0)
+    for fold in range(int(folds.max(initial=-1)) + 1):
+        held, others = folds == fold, folds != fold
+        weight, disbelief = _weights(of_start[others], of_mix[others], groups[others])
+        weight += disbelief * (1 - weight)
+        together[held] = of_start[held] + weight * (of_mix[held] - of_start[held])
+    weight, disbelief = _weights(of_start, of_mix, groups)
+    return Reliability(weight, disbelief, Spread.of(together, groups))
+
+
+def zero_shot_errors(start: Learner, known: KnownRuns) -> Floats:
+    """Log errors of the start on own executions, of which it has been told nothing."""
+    nothing = np.zeros(0, np.int64)
+    fitted = start.fit(known.samples.take(nothing), known.log_seconds[nothing])
+    return known.log_seconds - fitted(known.samples)
+
+
+def start_on_similar(start: Learner, known: KnownRuns, alike: bytes) -> Fitted:
+    """The start with the level of the executions that are alike, given as bytes of a `Mask`."""
+    own = np.flatnonzero(np.frombuffer(alike, np.bool_))
+    without_features = np.zeros((len(known), 0))  # none is read, and many are slow to copy
+    samples = known.samples
+    told = Samples(without_features, samples.cells, samples.starts, samples.shares)
+    return start.fit(told.take(own), known.log_seconds[own])
+
+
+def _weights(of_start: Floats, of_mix: Floats, groups: NDArray[np.int64]) -> tuple[float, float]:
+    """Of the mix against the start, and of a guess that is off as is usual against it."""
+    sizes, guess = np.abs(of_start), np.full(len(of_start), USUAL_HALF_WIDTH)
+    against = mixing_weights(np.stack([of_start, of_mix]), groups)[1]
+    return float(against), float(mixing_weights(np.stack([sizes, guess]), groups)[1])
+
+
+def spread_about(
+    question: SizedPlan,
+    own: Sequence[Spread],
+    share: float = 0.0,
+    *,
+    factor: float = 1.0,
+    level: float,
+) -> Distribution:
+    """What folds say of a question, and what is claimed of the start where that is wider.
+
+    Args:
+        question: that is asked.
+        own: what folds say.
+        share: of its operators that own executions know; where it is 1 they speak alone.
+        factor: on the width of what folds say.
+        level: of the interval that is compared.
+    """
+    added = estimates_half_width(question)
+    found: list[Distribution] = [with_more(each, added, factor) for each in own]
+    if share < 1 or not own:
+        found.append(Student.within(half_width_about(question)))
+    return widest(found, level)

@@ -7,10 +7,10 @@ from datetime import timedelta
 import numpy as np
 import pytest
 
+from fedperf_client.prediction.ensemble.learner_catalogue import public_learners
+from fedperf_client.prediction.ensemble.predictor import personalize
 from fedperf_client.prediction.evidence import History
 from fedperf_client.prediction.learners.residual_learners import PUBLIC
-from fedperf_client.prediction.mixture.learner_catalogue import public_learners
-from fedperf_client.prediction.mixture.personal import personalize
 from fedperf_client.prediction.prediction import Floats
 from fedperf_shared.execution import Execution, SizedPlan
 from fedperf_shared.workflow.graph import Operator, Plan, Workflow

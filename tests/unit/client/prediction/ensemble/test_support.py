@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
+from fedperf_client.prediction.ensemble.intervals import WIDENING
+from fedperf_client.prediction.ensemble.learner_catalogue import public_learners
+from fedperf_client.prediction.ensemble.predictor import PersonalMix, personalize
+from fedperf_client.prediction.ensemble.support import TIMES, Reach
 from fedperf_client.prediction.evidence import History
-from fedperf_client.prediction.mixture.intervals import WIDENING
-from fedperf_client.prediction.mixture.learner_catalogue import public_learners
-from fedperf_client.prediction.mixture.personal import PersonalMix, personalize
-from fedperf_client.prediction.mixture.support import TIMES, Reach
 from fedperf_shared.execution import ClusterConfig, SizedPlan
 from fedperf_shared.workflow.graph import Operator, Plan, Workflow
 from fedperf_shared.workflow.vocabulary import OperatorClass, OperatorKind, Platform
@@ -54,8 +54,8 @@ def test_beyond_reach_the_same_median_extrapolates() -> None:
     asked = [SizedPlan(plan(largest, Platform.DUCKDB), CLUSTER)]
     [inside] = predictor.estimate(asked)
     assert not inside.prediction.extrapolating
-    [near] = Reach({Platform.DUCKDB: largest}).estimate(predictor, asked)
-    [far] = Reach({Platform.DUCKDB: largest / 100}).estimate(predictor, asked)
+    [near] = Reach({Platform.DUCKDB: largest}).estimate(predictor.estimate, asked)
+    [far] = Reach({Platform.DUCKDB: largest / 100}).estimate(predictor.estimate, asked)
     assert near.prediction == inside.prediction
     assert far.prediction.extrapolating
     assert far.prediction.median_seconds == pytest.approx(inside.prediction.median_seconds)

@@ -3,21 +3,23 @@ import math
 import numpy as np
 import pytest
 
-from fedperf_client.prediction.learners.local_learners import LogRidge
-from fedperf_client.prediction.learners.residual_learners import PUBLIC, REFERENCE, SHARED
-from fedperf_client.prediction.mixture.intervals import (
-    KINSHIP,
+from fedperf_client.prediction.ensemble.intervals import (
+    USUAL_CORRELATION,
     WIDENING,
     Basis,
+    BoundedDistribution,
+    Distribution,
     Estimate,
     RestsOn,
-    kinship_of,
+    Spread,
+    Student,
+    estimate_error_correlation,
 )
-from fedperf_client.prediction.mixture.learner_catalogue import joined_learners
-from fedperf_client.prediction.mixture.lower_bounds import BoundedDistribution
-from fedperf_client.prediction.mixture.matched_folds import Asks
-from fedperf_client.prediction.mixture.personal import personalize
-from fedperf_client.prediction.mixture.spreads import Distribution, Spread, Student
+from fedperf_client.prediction.ensemble.learner_catalogue import joined_learners
+from fedperf_client.prediction.ensemble.predictor import personalize
+from fedperf_client.prediction.ensemble.weighting import Asks
+from fedperf_client.prediction.learners.local_learners import LogRidge
+from fedperf_client.prediction.learners.residual_learners import PUBLIC, REFERENCE, SHARED
 from fedperf_client.prediction.prediction import InvalidPredictionError
 from fedperf_shared.execution import ClusterConfig, SizedPlan
 from fedperf_shared.workflow.graph import Operator, Plan, Workflow
@@ -196,22 +198,29 @@ def test_kinship_is_the_share_of_errors_that_all_plans_of_a_job_have_in_common()
     jobs = np.repeat(np.arange(300), 3)
     of_job, own = rng.standard_normal(300)[jobs], rng.standard_normal(900)
     plans = np.arange(900)
-    assert kinship_of(np.zeros(0), np.zeros(0, np.int64), np.zeros(0, np.int64)) == KINSHIP
-    assert kinship_of(own[:300], plans[:300], plans[:300]) == KINSHIP  # each job in one way
-    assert kinship_of(np.zeros(len(own)), jobs, plans) == KINSHIP  # no error tells nothing
-    assert kinship_of(own, jobs, plans) < 0.1
-    assert kinship_of(2 * of_job + own, jobs, plans) == pytest.approx(0.8, abs=0.05)
+    assert (
+        estimate_error_correlation(np.zeros(0), np.zeros(0, np.int64), np.zeros(0, np.int64))
+        == USUAL_CORRELATION
+    )
+    assert (
+        estimate_error_correlation(own[:300], plans[:300], plans[:300]) == USUAL_CORRELATION
+    )  # each job in one way
+    assert (
+        estimate_error_correlation(np.zeros(len(own)), jobs, plans) == USUAL_CORRELATION
+    )  # no error tells nothing
+    assert estimate_error_correlation(own, jobs, plans) < 0.1
+    assert estimate_error_correlation(2 * of_job + own, jobs, plans) == pytest.approx(0.8, abs=0.05)
     repeated = np.repeat(own, 4)  # repeats are no other plans
-    as_often = kinship_of(repeated, np.repeat(jobs, 4), np.repeat(plans, 4))
-    assert as_often == pytest.approx(kinship_of(own, jobs, plans))
+    as_often = estimate_error_correlation(repeated, np.repeat(jobs, 4), np.repeat(plans, 4))
+    assert as_often == pytest.approx(estimate_error_correlation(own, jobs, plans))
 
 
 def test_what_is_common_to_all_answers_about_a_job_is_no_difference_between_them() -> None:
-    basis, whole = Basis(kinship=0.5), Student.within(5.0)
-    assert basis.sharing(0.0, whole).kinship == pytest.approx(0.5)
+    basis, whole = Basis(error_correlation=0.5), Student.within(5.0)
+    assert basis.sharing(0.0, whole).error_correlation == pytest.approx(0.5)
     # Of 25 parts 16 are common, and of the other 9 a half.
-    assert basis.sharing(4.0, whole).kinship == pytest.approx(1 - 9 / 2 / 25)
-    assert basis.sharing(5.0, whole).kinship < 1
+    assert basis.sharing(4.0, whole).error_correlation == pytest.approx(1 - 9 / 2 / 25)
+    assert basis.sharing(5.0, whole).error_correlation < 1
 
 
 @pytest.mark.slow

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from fedperf_client.prediction.mixture.repeat_spread import Repeats
+from fedperf_client.prediction.ensemble.repeats import Repeats
 from fedperf_client.prediction.prediction import Floats
 
 Draw = Callable[[np.random.Generator, int], Floats]

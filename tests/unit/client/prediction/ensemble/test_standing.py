@@ -3,17 +3,17 @@
 import numpy as np
 import pytest
 
-from fedperf_client.prediction.mixture.mixture import KnownRuns
-from fedperf_client.prediction.mixture.spreads import USUAL_HALF_WIDTH, Student
-from fedperf_client.prediction.mixture.standing import (
-    Likeness,
-    against_start,
-    of_mix_alone,
-    of_start_alone,
+from fedperf_client.prediction.ensemble.intervals import USUAL_HALF_WIDTH, Student
+from fedperf_client.prediction.ensemble.mixture import (
+    KnownRuns,
+    fit_reliability,
+    mix_only,
+    start_only,
 )
+from fedperf_client.prediction.ensemble.support import Likeness
 from fedperf_shared.execution import SizedPlan
 from fedperf_shared.workflow.vocabulary import OperatorKind, Platform
-from tests.unit.client.prediction.mixture.test_intervals import question
+from tests.unit.client.prediction.ensemble.test_intervals import question
 from tests.unit.client.prediction.synthetic import evidence_of
 
 SORT, JOIN = OperatorKind.SORT, OperatorKind.JOIN
@@ -27,7 +27,7 @@ def errors(size: float, count: int = 12) -> np.ndarray:
 def test_who_errs_less_on_the_like_has_the_say(
     of_start: float, of_mix: float, to_mix: bool
 ) -> None:
-    found = against_start(errors(of_start), errors(of_mix), np.arange(12))
+    found = fit_reliability(errors(of_start), errors(of_mix), np.arange(12))
     assert (found.weight > 0.9) is to_mix
     assert (found.weight < 0.1) is not to_mix
     assert found.spread.half_width(0.9) < 0.2
@@ -36,7 +36,7 @@ def test_who_errs_less_on_the_like_has_the_say(
 
 def test_a_start_that_is_off_by_more_than_is_claimed_has_no_say_in_what_is_not_known() -> None:
     good, bad = (
-        against_start(errors(size), errors(0.5), np.arange(12))
+        fit_reliability(errors(size), errors(0.5), np.arange(12))
         for size in (USUAL_HALF_WIDTH / 4, 3 * USUAL_HALF_WIDTH)
     )
     assert good.weight_at(0.0) < 0.01
@@ -44,16 +44,16 @@ def test_a_start_that_is_off_by_more_than_is_claimed_has_no_say_in_what_is_not_k
 
 
 def test_one_workload_alone_has_errors_of_weights_that_have_not_seen_it() -> None:
-    found = against_start(errors(0.4), errors(0.01), np.zeros(12, np.int64))
+    found = fit_reliability(errors(0.4), errors(0.01), np.zeros(12, np.int64))
     of_it = Student.within()
     squares = of_it.degrees * of_it.scale**2 + 0.16  # the start's, before anything is seen
     assert found.variance == pytest.approx(squares / (of_it.degrees + 1))
 
 
 def test_nothing_alike_leaves_the_start_alone_and_everything_alike_the_mix() -> None:
-    assert of_start_alone().weight_at(1.0) == 0
-    assert of_start_alone().spread.half_width(0.9) == pytest.approx(USUAL_HALF_WIDTH)
-    assert of_mix_alone(errors(0.1), np.arange(12)).weight_at(1.0) == 1
+    assert start_only().weight_at(1.0) == 0
+    assert start_only().spread.half_width(0.9) == pytest.approx(USUAL_HALF_WIDTH)
+    assert mix_only(errors(0.1), np.arange(12)).weight_at(1.0) == 1
 
 
 def known_of(*questions: SizedPlan) -> KnownRuns:

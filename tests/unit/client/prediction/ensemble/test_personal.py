@@ -9,22 +9,27 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from fedperf_client.prediction.answers.predictor_cache import KeptPredictor
-from fedperf_client.prediction.answers.predictor_file import Digests
-from fedperf_client.prediction.evidence import History
-from fedperf_client.prediction.learners.local_learners import LogRidge
-from fedperf_client.prediction.learners.residual_learners import PUBLIC, REFERENCE, SHARED
-from fedperf_client.prediction.mixture import personal as personal_module
-from fedperf_client.prediction.mixture.candidates import INSIDE, candidates_of, key_of
-from fedperf_client.prediction.mixture.intervals import Basis, RestsOn
-from fedperf_client.prediction.mixture.learner_catalogue import (
+from fedperf_client.prediction.answers.predictor_cache import CachedPredictor, Digests
+from fedperf_client.prediction.ensemble import predictor as personal_module
+from fedperf_client.prediction.ensemble.intervals import Basis, RestsOn
+from fedperf_client.prediction.ensemble.learner_catalogue import (
     joined_learners,
     local_learners,
     public_learners,
 )
-from fedperf_client.prediction.mixture.matched_folds import Asks, Places
-from fedperf_client.prediction.mixture.personal import HELD_TOGETHER, PersonalMix, personalize
-from fedperf_client.prediction.mixture.standing import Standing, of_mix_alone
+from fedperf_client.prediction.ensemble.mixture import Reliability, mix_only
+from fedperf_client.prediction.ensemble.predictor import (
+    HELD_TOGETHER,
+    INSIDE,
+    PersonalMix,
+    candidates_of,
+    key_of,
+    personalize,
+)
+from fedperf_client.prediction.ensemble.weighting import Asks, Places
+from fedperf_client.prediction.evidence import History
+from fedperf_client.prediction.learners.local_learners import LogRidge
+from fedperf_client.prediction.learners.residual_learners import PUBLIC, REFERENCE, SHARED
 from fedperf_client.prediction.prediction import Floats, PredictLog
 from fedperf_shared.errors import StorageError
 from fedperf_shared.execution import SizedPlan
@@ -145,12 +150,12 @@ def test_what_is_asked_together_is_weighed_once_however_little_is_held(
 ) -> None:
     weighed: list[int] = []
 
-    def counted(errors: Floats, groups: NDArray[np.int64]) -> Standing:
+    def counted(errors: Floats, groups: NDArray[np.int64]) -> Reliability:
         weighed.append(len(errors))
-        return of_mix_alone(errors, groups)
+        return mix_only(errors, groups)
 
     monkeypatch.setattr(personal_module, "MOST_HELD", 1)
-    monkeypatch.setattr(personal_module, "of_mix_alone", counted)
+    monkeypatch.setattr(personal_module, "mix_only", counted)
     own = predictor(HISTORY.take(np.arange(25)))
     own.estimate(draw_questions(np.random.default_rng(1), 8))
     assert len(weighed) == sum(len(mix._standings) for mix in own.mixes().values()) > 1
@@ -287,7 +292,7 @@ def test_a_home_that_cannot_be_written_is_a_clear_error() -> None:
     own = asked_before()
     own.outcome()
     with pytest.raises(StorageError, match="No space left"):
-        KeptPredictor(own, {}, (), Path("predictor"), Digests("", ""), 0).keep(full)
+        CachedPredictor(own, {}, (), Path("predictor"), Digests("", ""), 0).keep(full)
 
 
 def repeated(times: int, *, level: float = 5.0, spread: float = 0.03, seed: int = 0) -> History:
@@ -436,7 +441,7 @@ def test_estimates_of_rows_make_own_answers_wider_by_what_is_common_to_all_plans
         each = found.prediction
         of_ends = np.array([each.lower_seconds, each.upper_seconds]) / each.median_seconds
         ends.append(np.log(of_ends))
-        kinships.append(found.basis.kinship)
+        kinships.append(found.basis.error_correlation)
         [of_counted] = predictor().predict([counted])
         assert (of_counted == each) is (added == 0)
     assert np.abs(ends[1]) == pytest.approx(np.hypot(ends[0], 2.0))
