@@ -149,7 +149,7 @@ def predict(
         found,
         AnswerNotes(
             scope=time_scope(plan, own),
-            drift=recent_drift(kept.predictor.candidates.drifts, plan, now=now()),
+            drift=recent_drift(kept.predictor.candidates.facts.drifts, plan, now=now()),
             change=None if change is None else JobChange(change, since[0].origin.source),
             load=load,
             has_estimates=plan.workflow.rows_are_estimates,
@@ -380,7 +380,7 @@ def opened_kept(
 def say_if_nothing_is_known(kept: "CachedPredictor") -> None:
     """Tell who has no own executions where they come from."""
     candidates = kept.predictor.candidates
-    if len(candidates.known) == len(candidates.apart) == 0:
+    if len(candidates.known) == len(candidates.facts.apart) == 0:
         print(
             "note: no own executions yet, so this is what models of others say; take executions "
             "in with: fedperf ingest FILE, or run some with: fedperf calibrate",

@@ -75,13 +75,13 @@ class HomeEvidence:
         learnt: those that are learnt from, in the order in which they finished.
         log_seconds: of each of them, as it would be when the last one ran, [learnt].
         groups: of each of them; folds never split one.
-        told: facts of all.
+        facts: of all.
     """
 
     learnt: ExecutionTable
     log_seconds: Floats
     groups: Ints
-    told: HomeFacts
+    facts: HomeFacts
 
     @classmethod
     def of(cls, table: ExecutionTable) -> "HomeEvidence":
@@ -114,7 +114,7 @@ class HomeEvidence:
         log_seconds[table.is_ok & table.teaches] = today
         log_seconds[table.is_ok & ~table.teaches] = alone_today
         apart = table.job != 0
-        told = HomeFacts(
+        facts = HomeFacts(
             Hull(pairs.ends),
             _repeats(ended, _as_they_are(ended.configuration, is_moved), kinds, today),
             _clusters(ended, pairs.platforms),
@@ -123,7 +123,7 @@ class HomeEvidence:
             _runs_apart(table.take(apart), log_seconds[apart]),
             (*changes, *of_alone),
         )
-        return cls._learning_from(ended.take(chosen), learnt_today[chosen], told)
+        return cls._learning_from(ended.take(chosen), learnt_today[chosen], facts)
 
     @classmethod
     def of_history(cls, table: ExecutionTable, *, is_timed: bool) -> "HomeEvidence":
@@ -138,7 +138,7 @@ class HomeEvidence:
         ended = table.take(table.is_ok)
         streams = streams_of(ended.observed()) if is_timed else ()
         today, pairs = adjust_for_drift(ended.log_seconds, streams), _Pairs.of(ended)
-        told = HomeFacts(
+        facts = HomeFacts(
             Hull(pairs.ends),
             _repeats(ended, ended.configuration, pairs.engines, today),
             {},
@@ -147,13 +147,13 @@ class HomeEvidence:
             RunsApart.none(),
             (),
         )
-        return cls._learning_from(ended, today, told)
+        return cls._learning_from(ended, today, facts)
 
     @classmethod
     def _learning_from(
-        cls, learnt: ExecutionTable, log_seconds: Floats, told: HomeFacts
+        cls, learnt: ExecutionTable, log_seconds: Floats, facts: HomeFacts
     ) -> "HomeEvidence":
-        return cls(learnt, log_seconds, groups_of(learnt.workload, learnt.configuration), told)
+        return cls(learnt, log_seconds, groups_of(learnt.workload, learnt.configuration), facts)
 
     def digest(self) -> bytes:
         """32 bytes that differ where what is learnt from does."""

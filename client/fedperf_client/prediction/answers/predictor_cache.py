@@ -45,7 +45,7 @@ from fedperf_client.prediction.ensemble.support import Hull
 from fedperf_client.prediction.ensemble.weighting import Asks, Places
 from fedperf_client.prediction.evidence import Samples, checked_answers, number_of
 from fedperf_client.prediction.execution_table import ENCODER_VERSION
-from fedperf_client.prediction.home_evidence import Clusters, HomeEvidence, HomeFacts
+from fedperf_client.prediction.home_evidence import HomeEvidence, HomeFacts
 from fedperf_client.prediction.learners.additive import Additive, Arrays
 from fedperf_client.prediction.learners.learner import Learner
 from fedperf_client.prediction.learners.residual_learners import PUBLIC
@@ -55,6 +55,16 @@ from fedperf_shared.execution import ClusterConfig, SizedPlan
 from fedperf_shared.workflow.flat import FLAT_FEATURES
 from fedperf_shared.workflow.graph import Plan
 from fedperf_shared.workflow.vocabulary import OperatorClass, OperatorKind, Platform
+
+USUAL_CLUSTER = ClusterConfig(nodes=1, cores=2, memory_bytes=16 * 2**30)
+"""The cluster of a question that names none, before any own execution."""
+
+PREDICTOR_VERSION = 10
+"""Of all code between the columns of executions and an answer: learners, their mix and this file.
+A change of what a stored number means, or of an answer, raises it: see `ENCODER_VERSION`."""
+
+_STALE = -1
+"""Less than any file holds: it is written again, whatever was weighed."""
 
 _APART = tuple(each.name for each in fields(RunsApart))
 _REPEATS = ("configurations", "kinds", "first", "begins", "log_seconds")
@@ -88,14 +98,9 @@ class Digests:
     learnt: str
 
 
-def encoded(
-    predictor: PersonalMix,
-    clusters: Clusters,
-    changes: Sequence[WorkloadChange],
-    digests: Digests,
-) -> bytes:
+def _encode(predictor: PersonalMix, digests: Digests) -> bytes:
     """The whole file."""
-    candidates = predictor.candidates
+    known, home = predictor.candidates.known, predictor.candidates.facts
     mixes = predictor.mixes().items()
     outcomes = [(kin, each) for kin, mix in mixes for each in mix.outcomes.values()]
     fits = [
@@ -104,13 +109,12 @@ def encoded(
         for name, each in mix.candidates.fits.items()
         if isinstance(each, Additive)
     ]
-    cut = candidates.cut_short.log_seconds
+    cut = home.cut_short.log_seconds
     bounds = [(key, bound) for key, values in cut.items() for bound in values.tolist()]
-    repeats = candidates.repeats
     arrays: Arrays = {
-        **_known_arrays(candidates.known),
-        **{f"repeats/{name}": getattr(repeats, name) for name in _REPEATS},
-        **{f"apart/{name}": getattr(candidates.apart, name) for name in _APART},
+        **_known_arrays(known),
+        **{f"repeats/{name}": getattr(home.repeats, name) for name in _REPEATS},
+        **{f"apart/{name}": getattr(home.apart, name) for name in _APART},
         "cut/configurations": np.array([key for key, _ in bounds], np.int64),
         "cut/log_seconds": np.array([bound for _, bound in bounds], np.float64),
     }
@@ -122,14 +126,15 @@ def encoded(
     facts = {
         "fits": [[kin, name, member.start] for kin, name, member in fits],
         "outcomes": [{"engines": kin, **_outcome_facts(each)} for kin, each in outcomes],
-        "hull": [[*pair, *ends] for pair, ends in sorted(candidates.hull.pairs.items())],
-        "drifts": [_drift_facts(each) for each in candidates.drifts],
+        "hull": [[*pair, *ends] for pair, ends in sorted(home.hull.pairs.items())],
+        "drifts": [_drift_facts(each) for each in home.drifts],
         "clusters": [
             [int(platform), [astuple(each) for each in found]]
-            for platform, found in clusters.items()
+            for platform, found in home.clusters.items()
         ],
         "changes": [
-            [*astuple(each)[:2], each.since.isoformat(), *astuple(each)[3:]] for each in changes
+            [*astuple(each)[:2], each.since.isoformat(), *astuple(each)[3:]]
+            for each in home.changes
         ],
     }
     plain = {name: np.ascontiguousarray(values) for name, values in arrays.items()}
@@ -137,7 +142,7 @@ def encoded(
     return save(plain, metadata={**names, "facts": json.dumps(facts)})
 
 
-def loaded(
+def _load(
     path: Path, *, state: str | None = None, learnt: str | None = None
 ) -> "PredictorFile | None":
     """What the file holds, if it has these digests; None where it is stale, broken or not there."""
@@ -163,7 +168,7 @@ class PredictorFile:
     """A whole file."""
 
     learnt: LearntOutcomes
-    told: HomeFacts
+    facts: HomeFacts
     digests: Digests
 
 
@@ -298,31 +303,15 @@ def _whole(values: NDArray[Any]) -> NDArray[np.int64]:
     return np.asarray(values, np.int64)
 
 
-USUAL_CLUSTER = ClusterConfig(nodes=1, cores=2, memory_bytes=16 * 2**30)
-"""The cluster of a question that names none, before any own execution."""
-
-PREDICTOR_VERSION = 10
-"""Of all code between the columns of executions and an answer: learners, their mix and this file.
-A change of what a stored number means, or of an answer, raises it: see `ENCODER_VERSION`."""
-
-_STALE = -1
-"""Less than any file holds: it is written again, whatever was weighed."""
-
-
 @dataclass(slots=True)
 class CachedPredictor:
     """A predictor and the file that it is kept in.
 
     Attributes:
         predictor: the mix of everything that the organization has.
-        clusters: the resources that own executions on a platform had, the usual ones first; for
-            `UNASSIGNED`, that executions had at all.
-        changes: of single workloads, found in own executions.
     """
 
     predictor: PersonalMix
-    clusters: Clusters
-    changes: tuple[WorkloadChange, ...]
     _path: Path
     _digests: Digests
     _written: int
@@ -330,7 +319,10 @@ class CachedPredictor:
     def change_of(self, workload: str) -> WorkloadChange | None:
         """The last change of a workload's run times, if any is sure."""
         number = number_of(workload.encode())
-        return next((each for each in self.changes if each.workload == number), None)
+        return next(
+            (each for each in self.predictor.candidates.facts.changes if each.workload == number),
+            None,
+        )
 
     def usual_for(self, plan: Plan) -> ClusterConfig:
         """Resources for a plan that names none: those its platforms usually had here.
@@ -343,7 +335,8 @@ class CachedPredictor:
         """Resources that its platforms had here, by platform, the usual ones first."""
         assigned = [each for each in plan.platforms if each is not Platform.UNASSIGNED]
         platforms = dict.fromkeys(assigned or (Platform.UNASSIGNED,))
-        found = (each for platform in platforms for each in self.clusters.get(platform, ()))
+        clusters = self.predictor.candidates.facts.clusters
+        found = (each for platform in platforms for each in clusters.get(platform, ()))
         return list(dict.fromkeys(found))
 
     def keep(self, replace_file: ReplaceFile) -> None:
@@ -356,7 +349,7 @@ class CachedPredictor:
         """
         pieces = _pieces(self.predictor)
         if pieces > self._written and os.access(self._path.parent, os.W_OK):
-            content = encoded(self.predictor, self.clusters, self.changes, self._digests)
+            content = _encode(self.predictor, self._digests)
             try:
                 replace_file(self._path, content)
             except OSError as error:
@@ -387,35 +380,29 @@ def load_or_fit(
         StorageError: store or models cannot be read.
     """
     state = _digest_of(store.digest(), models)
-    found = loaded(path, state=state)
+    found = _load(path, state=state)
     if found is not None:
-        predictor = _predictor(found.learnt, found.told, models, on_progress)
-        return _kept(predictor, found.told, path, found.digests, _pieces(predictor))
+        predictor = _predictor(found.learnt, found.facts, models, on_progress)
+        return CachedPredictor(predictor, path, found.digests, _pieces(predictor))
     if on_reading is not None:
         on_reading()
     home = HomeEvidence.of(columns_at_home(store))
     digests = Digests(state, _digest_of(home.digest(), models))
-    before = loaded(path, learnt=digests.learnt)
+    before = _load(path, learnt=digests.learnt)
     learnt = (
         before.learnt if before is not None else LearntOutcomes(_known(home, store, models), {}, {})
     )
-    predictor = _predictor(learnt, home.told, models, on_progress)
+    predictor = _predictor(learnt, home.facts, models, on_progress)
     written = 0 if before is None else _STALE
-    return _kept(predictor, home.told, path, digests, written)
-
-
-def _kept(
-    predictor: PersonalMix, told: HomeFacts, path: Path, digests: Digests, written: int
-) -> CachedPredictor:
-    return CachedPredictor(predictor, told.clusters, told.changes, path, digests, written)
+    return CachedPredictor(predictor, path, digests, written)
 
 
 def _predictor(
-    learnt: LearntOutcomes, told: HomeFacts, models: FetchedModels, on_progress: OnProgress | None
+    learnt: LearntOutcomes, facts: HomeFacts, models: FetchedModels, on_progress: OnProgress | None
 ) -> PersonalMix:
-    starts, known = models.starts(), learnt.known
+    starts = models.starts()
     used = _used(models, starts)
-    candidates = Candidates.of(known, told, used, starts, on_progress=on_progress)
+    candidates = Candidates(learnt.known, facts, used, starts, on_progress=on_progress)
     predictor = PersonalMix.of(candidates, used)
     for (kin, key), outcome in learnt.outcomes.items():
         predictor.part(kin).outcomes[key] = outcome

@@ -2,7 +2,7 @@
 
 A workload's slowdown is the ratio of the median run times after and before. Its interval follows
 from how repeats differ. The variance of log seconds is that of the workload's own repeats and what
-the home's other workloads tell of theirs (`repeat_spread`). So one run after is enough for a large
+the home's other workloads tell of theirs (`repeats`). So one run after is enough for a large
 change, and many are not enough for a small one. The interval leaves 1 % on either side: of a
 hundred workloads that did not change, one is called slower by chance. Nothing is adjusted for what
 else changed; that is shown beside.

@@ -32,13 +32,11 @@ from typing import Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fedperf_client.drift.streams import StreamDrift
 from fedperf_client.prediction.ensemble.intervals import (
     WIDENING,
     Basis,
     Distribution,
     Estimate,
-    LowerBounds,
     RestsOn,
     Spread,
     Student,
@@ -69,9 +67,7 @@ from fedperf_client.prediction.ensemble.mixture import (
 )
 from fedperf_client.prediction.ensemble.repeats import (
     RepeatAnswer,
-    Repeats,
     ResourceChange,
-    RunsApart,
 )
 from fedperf_client.prediction.ensemble.support import HULL_MARGIN, Hull, Likeness
 from fedperf_client.prediction.ensemble.weighting import (
@@ -116,37 +112,29 @@ class Candidates:
     """Own executions in numbers, and who may predict from them.
 
     Attributes:
-        known: own executions.
-        hull: what was seen.
+        known: own executions that are learnt from.
+        facts: of all own executions.
         learners: those that can be used with this history and these starts.
         starts: log predictions of the start models that they need, by name.
         seed: of folds that leave workloads out.
         on_progress: told of every weighing.
-        drifts: found in the own executions, which are known as of today.
         fits: candidates that were needed so far, fitted on all own executions.
-        cut_short: own runs that did not end well.
-        repeats: all own executions by configuration, also those that are not learnt from.
-        apart: those that answer for their own jobs alone.
         numbers: of the configuration of each that is learnt from.
         plans: of its plan, see `Samples.plans`.
         likeness: which of them are like a question.
     """
 
     known: KnownRuns
-    hull: Hull
+    facts: HomeFacts
     learners: tuple[Learner, ...]
     starts: Mapping[str, PredictLog]
     seed: int = 0
     on_progress: OnProgress | None = None
-    drifts: tuple[StreamDrift, ...] = ()
     _ways: dict[Asks, list[HoldoutSplit]] = field(default_factory=dict)
     _weighed: dict[Key, Weighing] = field(default_factory=dict)
     _depths: dict[tuple[Asks, Key], float] = field(default_factory=dict)
     _parts: dict[int, "Candidates"] = field(default_factory=dict)
     fits: dict[str, Fitted] = field(default_factory=dict)
-    cut_short: LowerBounds = field(default_factory=lambda: LowerBounds({}))
-    apart: RunsApart = field(default_factory=RunsApart.none)
-    repeats: Repeats = field(kw_only=True)
     numbers: NDArray[np.int64] = field(init=False)
     plans: NDArray[np.int64] = field(init=False)
     likeness: Likeness = field(init=False)
@@ -158,30 +146,10 @@ class Candidates:
         object.__setattr__(self, "plans", self.known.samples.plans())
         object.__setattr__(self, "likeness", Likeness.of(self.known))
 
-    @classmethod
-    def of(
-        cls,
-        known: KnownRuns,
-        told: HomeFacts,
-        learners: tuple[Learner, ...],
-        starts: Mapping[str, PredictLog],
-        *,
-        seed: int = 0,
-        on_progress: OnProgress | None = None,
-    ) -> Self:
-        """Those of a home: what is learnt from, with the facts of all own executions."""
-        return cls(
-            known,
-            told.hull,
-            learners,
-            starts,
-            seed,
-            on_progress,
-            told.drifts,
-            cut_short=told.cut_short,
-            apart=told.apart,
-            repeats=told.repeats,
-        )
+    @property
+    def hull(self) -> Hull:
+        """What was seen."""
+        return self.facts.hull
 
     def part(self, kin: int) -> "Candidates":
         """The same of the executions of some engines alone, see `Likeness.kin`; computed once.
@@ -195,7 +163,7 @@ class Candidates:
             self._parts[kin] = replace(
                 self,
                 known=self.known.take(rows),
-                hull=self.hull.of_engines(kin),
+                facts=replace(self.facts, hull=self.hull.of_engines(kin)),
                 fits={},
                 _ways={},
                 _weighed={},
@@ -279,12 +247,18 @@ class Candidates:
         asked = mixed.identity
         if asked.job:
             tasks = 0 if question.job is None else question.job.tasks
-            answer = self.apart.answer(asked, math.log(question.cluster.cores), tasks=tasks)
-            cut, ended = (self.apart.runs_of(asked, is_ok=each) for each in (False, True))
+            answer = self.facts.apart.answer(asked, math.log(question.cluster.cores), tasks=tasks)
+            cut, ended = (self.facts.apart.runs_of(asked, is_ok=each) for each in (False, True))
             return answer, cut, ended
         number = asked.configuration
-        repeated = self.repeats.answer(number, mixed.log_seconds, mix_variance, change=mixed.change)
-        return repeated, self.cut_short.of_configuration(number), self.repeats.runs_of(number)
+        repeated = self.facts.repeats.answer(
+            number, mixed.log_seconds, mix_variance, change=mixed.change
+        )
+        return (
+            repeated,
+            self.facts.cut_short.of_configuration(number),
+            self.facts.repeats.runs_of(number),
+        )
 
     def weigh(self, way: HoldoutSplit | None) -> Weighing:
         """How wrong every candidate is in such folds; computed once."""
@@ -358,7 +332,7 @@ def candidates_of(
     is_timed = history.finished_at is not None and start is not None
     home = HomeEvidence.of_history(table, is_timed=is_timed)
     known = home.known(samples.features, samples.starts)
-    return Candidates.of(known, home.told, used, needed, seed=seed, on_progress=on_progress)
+    return Candidates(known, home.facts, used, needed, seed, on_progress)
 
 
 def key_of(way: HoldoutSplit | None) -> Key:

@@ -61,7 +61,7 @@ def evidence_of(
 
 def hull_around(questions: Sequence[SizedPlan]) -> Hull:
     """The hull of a home that ran these."""
-    return evidence_of(questions)[0].told.hull
+    return evidence_of(questions)[0].facts.hull
 
 
 @cache

@@ -43,8 +43,8 @@ def test_what_is_known_of_columns_is_what_is_known_of_the_executions() -> None:
     np.testing.assert_array_equal(known.samples.starts[PUBLIC], same.known.samples.starts[PUBLIC])
     np.testing.assert_array_equal(known.places.size, same.known.places.size)
     np.testing.assert_array_equal(known.places.scale, same.known.places.scale)
-    assert home.told.cut_short.log_seconds.keys() == same.cut_short.log_seconds.keys()
-    assert home.told.drifts == same.drifts
+    assert home.facts.cut_short.log_seconds.keys() == same.facts.cut_short.log_seconds.keys()
+    assert home.facts.drifts == same.facts.drifts
 
 
 def test_runs_of_a_configuration_are_found_among_all() -> None:
@@ -53,13 +53,13 @@ def test_runs_of_a_configuration_are_found_among_all() -> None:
     assert max(Counter(numbers.tolist()).values()) == 2
     for number in numbers.tolist():
         np.testing.assert_array_equal(
-            home.told.repeats.runs_of(number), same.repeats.runs_of(number)
+            home.facts.repeats.runs_of(number), same.facts.repeats.runs_of(number)
         )
-        assert home.told.repeats.belief(number) == same.repeats.belief(number)
+        assert home.facts.repeats.belief(number) == same.facts.repeats.belief(number)
 
 
 def test_the_hull_is_that_of_the_executions() -> None:
-    home, same = of_columns(OWN).told.hull, of_history(OWN).hull
+    home, same = of_columns(OWN).facts.hull, of_history(OWN).hull
     assert home.lowest == pytest.approx(same.lowest)
     assert home.highest == pytest.approx(same.highest)
     assert home.pairs.keys() == same.pairs.keys()
@@ -70,7 +70,7 @@ def test_the_hull_is_that_of_the_executions() -> None:
 
 def test_resources_are_told_by_platform_the_usual_ones_first() -> None:
     ended = [each for each in OWN if each.is_ok]
-    clusters = of_columns(OWN).told.clusters
+    clusters = of_columns(OWN).facts.clusters
     for platform in {one for each in ended for one in each.plan.platforms}:
         counts = Counter(each.cluster for each in ended if platform in each.plan.platforms)
         assert clusters[platform] == tuple(each for each, _ in counts.most_common())
@@ -81,4 +81,4 @@ def test_resources_are_told_by_platform_the_usual_ones_first() -> None:
 def test_without_executions_there_is_nothing() -> None:
     home = of_columns([])
     assert len(home.learnt) == 0
-    assert (home.told.hull.pairs, home.told.clusters) == ({}, {})
+    assert (home.facts.hull.pairs, home.facts.clusters) == ({}, {})

@@ -187,7 +187,7 @@ def test_what_teaches_nothing_changes_no_answer_about_other_jobs(
     told = []
     for executions in (own, apart):
         candidates = home(executions).predictor.candidates  # of both together the second time
-        told.append((len(candidates.known), candidates.hull, len(candidates.repeats.first)))
+        told.append((len(candidates.known), candidates.hull, len(candidates.facts.repeats.first)))
     assert told[0] == told[1]
 
 

@@ -85,7 +85,7 @@ def test_the_next_command_answers_the_same_without_reading_or_weighing_again(
         kin: list(mix.outcomes) for kin, mix in made.predictor.mixes().items()
     }
     assert all(mix.candidates._weighed == {} for mix in mixes.values())
-    assert found.clusters == made.clusters
+    assert found.predictor.candidates.facts.clusters == made.predictor.candidates.facts.clusters
 
 
 def test_new_executions_models_and_corrections_make_it_stale(
@@ -188,7 +188,7 @@ def test_what_was_learnt_stays_until_a_tenth_more_came_and_new_runs_count_at_onc
     place.add(3, 1)
     kept = place.opened()
     assert list(kept.predictor.outcomes) == list(before.predictor.outcomes)
-    assert len(kept.predictor.candidates.repeats.log_seconds) == 24
+    assert len(kept.predictor.candidates.facts.repeats.log_seconds) == 24
     again, _ = place.answered()
     fresh = Path(place.file)
     fresh.unlink()

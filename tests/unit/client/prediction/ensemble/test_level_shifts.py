@@ -37,7 +37,7 @@ def test_predictions_recover_from_a_drift_sooner_than_without(seed: int) -> None
 def test_without_drift_nothing_changes() -> None:
     calm = history(250, shift=0.0)
     own, same = (personalize(each, STARTS, QUICK) for each in (calm, without(calm)))
-    assert own.candidates.drifts == ()
+    assert own.candidates.facts.drifts == ()
     np.testing.assert_array_equal(own.predict_log(asked()), same.predict_log(asked()))
     assert own.weights == same.weights
 
@@ -65,29 +65,29 @@ def test_drift_is_read_off_the_public_start_whatever_was_fetched() -> None:
     """A model of others that was fetched since, better or worse, raises no alarm."""
     known = history(250)
     fetched = {**STARTS, "shared": true_log_seconds, "reference": lambda q: np.zeros(len(q))}
-    drifts = candidates_of(known, STARTS, QUICK).drifts
+    drifts = candidates_of(known, STARTS, QUICK).facts.drifts
     assert drifts
-    assert candidates_of(known, fetched, QUICK).drifts == drifts
+    assert candidates_of(known, fetched, QUICK).facts.drifts == drifts
 
 
 def test_jobs_that_recur_show_it_whatever_the_start_knows() -> None:
     known = history(250)
-    [drift] = candidates_of(known, {PUBLIC: lambda q: np.zeros(len(q))}, QUICK).drifts
+    [drift] = candidates_of(known, {PUBLIC: lambda q: np.zeros(len(q))}, QUICK).facts.drifts
     assert drift.log_shift == pytest.approx(SHIFT, abs=0.1)
 
 
 def test_jobs_that_run_once_show_it_by_what_the_start_knows() -> None:
     known = history(250)
     once = replace(known, workloads=tuple(map(str, range(len(known)))))
-    [drift] = candidates_of(once, STARTS, QUICK).drifts
+    [drift] = candidates_of(once, STARTS, QUICK).facts.drifts
     assert drift.log_shift == pytest.approx(SHIFT, abs=0.1)
-    assert candidates_of(once, {PUBLIC: lambda q: np.zeros(len(q))}, QUICK).drifts == ()
+    assert candidates_of(once, {PUBLIC: lambda q: np.zeros(len(q))}, QUICK).facts.drifts == ()
 
 
 def test_without_moments_or_without_the_public_start_there_is_no_drift() -> None:
     known = history(250)
-    assert candidates_of(without(known), STARTS, QUICK).drifts == ()
-    assert candidates_of(known, {}, local_learners()).drifts == ()
+    assert candidates_of(without(known), STARTS, QUICK).facts.drifts == ()
+    assert candidates_of(known, {}, local_learners()).facts.drifts == ()
 
 
 @pytest.mark.slow
