@@ -1,10 +1,9 @@
 """The gain from joining: an organization's errors with and without it, on other executions.
 
-The gain from joining over the number of own executions, judged on own workloads.
-
-Workloads are split into folds. Those of a fold are predicted from some executions of the others:
-none, three, five and so on, whole workloads in random order. The columns are those of `gain`, and
-the public start with own executions, which needs no joining.
+`gain_on` judges on executions that never ran here. `gain_curve` judges on own workloads over the
+number of own executions. Workloads are split into folds. Those of a fold are predicted from some
+executions of the others: none, three, five and so on, whole workloads in random order. Its columns
+are those of `Gain`, and the public start with own executions, which needs no joining.
 """
 
 import math

@@ -13,7 +13,6 @@ import numpy as np
 from fedperf_client.prediction.ensemble.learner_catalogue import LOCAL_FROM
 from fedperf_client.prediction.evidence import Samples
 from fedperf_client.prediction.learners.download import DownloadedStart
-from fedperf_client.prediction.learners.ernest import fit_ernest
 from fedperf_client.prediction.learners.gaussian_process_learners import (
     LocalProcess,
     ResidualProcess,
@@ -23,6 +22,7 @@ from fedperf_client.prediction.learners.local_learners import Boosting, Constant
 from fedperf_client.prediction.learners.prior_slopes import NO_REPEATS, Scatter
 from fedperf_client.prediction.learners.residual_learners import REFERENCE, AsIs, ShrunkenBias
 from fedperf_client.prediction.learners.ridge import WEAK_STRENGTHS
+from fedperf_client.prediction.learners.scaling_laws import fit_ernest
 from fedperf_client.prediction.learners.tables import TableLayout
 from fedperf_client.prediction.prediction import Floats
 from fedperf_client.prediction.tables.roles import prior_slopes

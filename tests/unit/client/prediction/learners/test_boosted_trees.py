@@ -7,7 +7,12 @@ from sklearn.ensemble import RandomForestRegressor
 
 from fedperf_client.prediction.evidence import Samples
 from fedperf_client.prediction.learners.additive import Additive
-from fedperf_client.prediction.learners.boosted_trees import _LINEAR_LEAVES, ROUNDS, _settings
+from fedperf_client.prediction.learners.boosted_trees import (
+    _LINEAR_LEAVES,
+    ROUNDS,
+    Trees,
+    _settings,
+)
 from fedperf_client.prediction.learners.learner import Learner
 from fedperf_client.prediction.learners.local_learners import BoostedRidge, Boosting, LogRidge
 from fedperf_client.prediction.learners.residual_learners import (
@@ -15,7 +20,6 @@ from fedperf_client.prediction.learners.residual_learners import (
     ResidualBoosting,
     ResidualRidge,
 )
-from fedperf_client.prediction.learners.trees import Trees
 from fedperf_shared.errors import InvalidInputError
 
 RNG = np.random.default_rng(0)
