@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedperf_client.drift.streams import Stream, StreamDrift, streams_of, streams_until
-from fedperf_client.prediction.ensemble.intervals import LowerBounds
 from fedperf_client.prediction.ensemble.mixture import KnownRuns, groups_of
 from fedperf_client.prediction.ensemble.repeats import (
     Repeats,
@@ -52,7 +51,7 @@ class HomeFacts:
         clusters: the resources that executions on a platform had, the usual ones first; for
             `UNASSIGNED`, that executions had at all.
         drifts: found in all.
-        cut_short: those that did not end well.
+        cut_short: those that did not end well, by configuration; their times are lower bounds.
         apart: those that answer for their own jobs alone, however they ended; not in `repeats`
             and `cut_short`.
         changes: of single workloads, found in all.
@@ -62,7 +61,7 @@ class HomeFacts:
     repeats: Repeats
     clusters: Clusters
     drifts: tuple[StreamDrift, ...]
-    cut_short: LowerBounds
+    cut_short: Repeats
     apart: RunsApart
     changes: tuple[WorkloadChange, ...]
 
@@ -187,9 +186,9 @@ def _drifts(streams: Iterable[Stream]) -> tuple[StreamDrift, ...]:
     return tuple(drift for stream in streams for drift in stream.drifts)
 
 
-def _lower_bounds(table: ExecutionTable) -> LowerBounds:
+def _lower_bounds(table: ExecutionTable) -> Repeats:
     cut = table.take(~table.is_ok & (table.job == 0))
-    return LowerBounds.of(cut.configuration.tolist(), cut.log_seconds)
+    return Repeats.of(cut.configuration, np.zeros_like(cut.configuration), cut.log_seconds)
 
 
 def _runs_apart(columns: ExecutionTable, log_seconds: Floats) -> RunsApart:

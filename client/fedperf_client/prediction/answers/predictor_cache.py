@@ -32,7 +32,6 @@ from fedperf_client.drift.streams import StreamDrift
 from fedperf_client.home.store import ExecutionStore
 from fedperf_client.prediction.answers.home_columns import columns_at_home, home_encoder
 from fedperf_client.prediction.base_models import FetchedModels, ReplaceFile
-from fedperf_client.prediction.ensemble.intervals import LowerBounds
 from fedperf_client.prediction.ensemble.mixture import KnownRuns, MixMember, MixOutcome, OnProgress
 from fedperf_client.prediction.ensemble.predictor import Candidates, Key, PersonalMix
 from fedperf_client.prediction.ensemble.repeats import (
@@ -109,14 +108,13 @@ def _encode(predictor: PersonalMix, digests: Digests) -> bytes:
         for name, each in mix.candidates.fits.items()
         if isinstance(each, Additive)
     ]
-    cut = home.cut_short.log_seconds
-    bounds = [(key, bound) for key, values in cut.items() for bound in values.tolist()]
+    cut = home.cut_short
     arrays: Arrays = {
         **_known_arrays(known),
         **{f"repeats/{name}": getattr(home.repeats, name) for name in _REPEATS},
         **{f"apart/{name}": getattr(home.apart, name) for name in _APART},
-        "cut/configurations": np.array([key for key, _ in bounds], np.int64),
-        "cut/log_seconds": np.array([bound for _, bound in bounds], np.float64),
+        "cut/configurations": np.repeat(cut.configurations, np.diff(cut.begins)),
+        "cut/log_seconds": cut.log_seconds,
     }
     for number, (_, outcome) in enumerate(outcomes):
         for name in ("errors", "groups", "rows"):
@@ -159,7 +157,7 @@ def _load(
                 _told(arrays, facts),
                 Digests(metadata["state"], metadata["learnt"]),
             )
-    except (OSError, SafetensorError, KeyError, ValueError, TypeError, InvalidInputError):
+    except (OSError, SafetensorError, LookupError, ValueError, TypeError, InvalidInputError):
         return None
 
 
@@ -249,7 +247,7 @@ def _learnt(arrays: Arrays, facts: Mapping[str, Any]) -> LearntOutcomes:
 
 
 def _told(arrays: Arrays, facts: Mapping[str, Any]) -> HomeFacts:
-    repeats = _below(arrays, "repeats/")
+    repeats, cut = _below(arrays, "repeats/"), _whole(arrays["cut/configurations"])
     return HomeFacts(
         Hull(
             {
@@ -269,7 +267,7 @@ def _told(arrays: Arrays, facts: Mapping[str, Any]) -> HomeFacts:
             for platform, found in facts["clusters"]
         },
         tuple(map(_drift_of, facts["drifts"])),
-        LowerBounds.of(arrays["cut/configurations"].tolist(), _floats(arrays["cut/log_seconds"])),
+        Repeats.of(cut, np.zeros_like(cut), _floats(arrays["cut/log_seconds"])),
         _apart(_below(arrays, "apart/")),
         tuple(map(_change_of, facts["changes"])),
     )

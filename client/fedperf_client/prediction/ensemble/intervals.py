@@ -30,8 +30,7 @@ nothing in common with another.
 """
 
 import math
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum, unique
 from typing import Protocol, Self
@@ -302,25 +301,6 @@ class BoundedDistribution:
             return min(of_base, self.most)
         passed = (self.beyond.cdf(log_seconds - self.bound) - MIDDLE) / MIDDLE
         return min(of_base, self.most + (1 - self.most) * passed)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class LowerBounds:
-    """Own runs that did not end well, log seconds of each by configuration."""
-
-    log_seconds: Mapping[int, Floats]
-
-    @classmethod
-    def of(cls, configurations: Sequence[int], log_seconds: Floats) -> Self:
-        """Of runs that were cut, `log_seconds` [runs] until then."""
-        found: dict[int, list[float]] = defaultdict(list)
-        for key, each in zip(configurations, log_seconds.tolist(), strict=True):
-            found[key].append(each)
-        return cls({key: np.array(each) for key, each in found.items()})
-
-    def of_configuration(self, configuration: int) -> Floats:
-        """Log seconds of its runs that were cut."""
-        return self.log_seconds.get(configuration, np.zeros(0))
 
 
 def least_log_seconds(question: SizedPlan) -> float:

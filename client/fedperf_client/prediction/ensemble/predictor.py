@@ -256,7 +256,7 @@ class Candidates:
         )
         return (
             repeated,
-            self.facts.cut_short.of_configuration(number),
+            self.facts.cut_short.runs_of(number),
             self.facts.repeats.runs_of(number),
         )
 

@@ -5,10 +5,10 @@ import pytest
 
 from fedperf_client.prediction.ensemble.intervals import (
     Distribution,
-    LowerBounds,
     Student,
     with_lower_bound,
 )
+from fedperf_client.prediction.ensemble.repeats import Repeats
 
 BASE = Student(0.3, 5.0)
 NOTHING = np.zeros(0)
@@ -17,8 +17,9 @@ NOTHING = np.zeros(0)
 def heeded(
     *cut: float, ended: np.ndarray = NOTHING, median: float = 0.0, of: int = 1
 ) -> Distribution:
-    bounds = LowerBounds.of([1] * len(cut), np.array(cut))
-    return with_lower_bound(median, BASE, cut=bounds.of_configuration(of), ended=ended)
+    ones = np.ones(len(cut), np.int64)
+    bounds = Repeats.of(ones, np.zeros_like(ones), np.array(cut, np.float64))
+    return with_lower_bound(median, BASE, cut=bounds.runs_of(of), ended=ended)
 
 
 def test_without_cut_runs_or_for_another_configuration_nothing_changes() -> None:
