@@ -32,6 +32,7 @@ from fedperf_client.drift.streams import StreamDrift
 from fedperf_client.home.store import ExecutionStore
 from fedperf_client.prediction.answers.home_columns import columns_at_home, home_encoder
 from fedperf_client.prediction.base_models import FetchedModels, ReplaceFile
+from fedperf_client.prediction.ensemble.home_evidence import HomeEvidence, HomeFacts
 from fedperf_client.prediction.ensemble.mixture import KnownRuns, MixMember, MixOutcome, OnProgress
 from fedperf_client.prediction.ensemble.predictor import Candidates, Key, PersonalMix
 from fedperf_client.prediction.ensemble.repeats import (
@@ -44,7 +45,6 @@ from fedperf_client.prediction.ensemble.support import Hull
 from fedperf_client.prediction.ensemble.weighting import Asks, Places
 from fedperf_client.prediction.evidence import Samples, checked_answers, number_of
 from fedperf_client.prediction.execution_table import ENCODER_VERSION
-from fedperf_client.prediction.home_evidence import HomeEvidence, HomeFacts
 from fedperf_client.prediction.learners.additive import Additive, Arrays
 from fedperf_client.prediction.learners.learner import Learner
 from fedperf_client.prediction.learners.residual_learners import PUBLIC

@@ -32,6 +32,7 @@ from typing import Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from fedperf_client.prediction.ensemble.home_evidence import HomeEvidence, HomeFacts
 from fedperf_client.prediction.ensemble.intervals import (
     WIDENING,
     Basis,
@@ -84,7 +85,6 @@ from fedperf_client.prediction.ensemble.weighting import (
 )
 from fedperf_client.prediction.evidence import History, Samples, encode, engines_of, identities
 from fedperf_client.prediction.execution_table import ExecutionTable, numbered
-from fedperf_client.prediction.home_evidence import HomeEvidence, HomeFacts
 from fedperf_client.prediction.learners.learner import Fitted, Learner
 from fedperf_client.prediction.learners.residual_learners import PUBLIC
 from fedperf_client.prediction.prediction import Floats, Prediction, PredictLog

@@ -6,10 +6,10 @@ from typing import Final
 
 import numpy as np
 
+from fedperf_client.prediction.ensemble.home_evidence import HomeEvidence
 from fedperf_client.prediction.ensemble.support import Hull
 from fedperf_client.prediction.evidence import History, Samples, encode
 from fedperf_client.prediction.execution_table import ExecutionTable
-from fedperf_client.prediction.home_evidence import HomeEvidence
 from fedperf_client.prediction.learners.residual_learners import REFERENCE, SHARED
 from fedperf_client.prediction.prediction import Floats, PredictLog
 from fedperf_shared.execution import ClusterConfig, SizedPlan

@@ -11,8 +11,8 @@ from fedperf_client.prediction import execution_table
 from fedperf_client.prediction.answers import predictor_cache as kept_module
 from fedperf_client.prediction.answers.predictor_cache import CachedPredictor, load_or_fit
 from fedperf_client.prediction.base_models import FetchedModels
+from fedperf_client.prediction.ensemble.home_evidence import HomeEvidence
 from fedperf_client.prediction.execution_table import ExecutionTable
-from fedperf_client.prediction.home_evidence import HomeEvidence
 from fedperf_client.prediction.learners.residual_learners import CellCorrection
 from fedperf_shared.execution import ExecutionStatus, Measurement
 from fedperf_shared.model.checkpoint import encode_checkpoint

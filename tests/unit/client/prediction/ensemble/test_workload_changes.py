@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedperf_client.prediction.ensemble.home_evidence import HomeEvidence
 from fedperf_client.prediction.execution_table import ExecutionTable, encoded
-from fedperf_client.prediction.home_evidence import HomeEvidence
 from fedperf_shared.execution import ClusterConfig, Execution, Measurement, Origin
 from tests.unit.client.executions import START, chain_plan, make_execution
 from tests.unit.client.prediction.synthetic import excellent

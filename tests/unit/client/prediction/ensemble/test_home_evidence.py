@@ -6,11 +6,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from fedperf_client.prediction.ensemble.home_evidence import HomeEvidence
 from fedperf_client.prediction.ensemble.learner_catalogue import public_learners
 from fedperf_client.prediction.ensemble.predictor import Candidates, candidates_of
 from fedperf_client.prediction.evidence import History
 from fedperf_client.prediction.execution_table import ExecutionTable, encoded
-from fedperf_client.prediction.home_evidence import HomeEvidence
 from fedperf_client.prediction.learners.residual_learners import PUBLIC
 from fedperf_shared.execution import Execution, ExecutionStatus, Measurement
 from fedperf_shared.workflow.vocabulary import Platform
