@@ -86,3 +86,7 @@ check: lint types contracts test slow ## everything that CI runs, under 35 minut
 
 clean: ## remove what was made here
 	rm -rf $(VENV) out build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+
+.PHONY: shape
+shape: ## count files, lines and code of each package
+	@$(PYTHON) tests/shape/count.py

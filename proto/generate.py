@@ -12,18 +12,14 @@ from grpc_tools import protoc
 
 ROOT = Path(__file__).resolve().parent
 PACKAGE = Path("fedperf_shared/wire")
-WITH_SERVICES = frozenset({"exchange"})
 
 
 def generate(target: Path) -> None:
     """Write modules and stubs of every .proto file below `target`."""
     sources = sorted(str(path) for path in (ROOT / PACKAGE).glob("*.proto"))
-    outputs = [f"--python_out={target}", f"--pyi_out={target}", f"--grpc_python_out={target}"]
+    outputs = [f"--python_out={target}", f"--pyi_out={target}"]
     if protoc.main(["protoc", f"-I{ROOT}", *outputs, *sources]) != 0:
         sys.exit("protoc failed; see the lines above")
-    for module in (target / PACKAGE).glob("*_pb2_grpc.py"):
-        if module.name.removesuffix("_pb2_grpc.py") not in WITH_SERVICES:
-            module.unlink()
 
 
 def differing(expected: Path, committed: Path) -> list[str]:

@@ -5,19 +5,25 @@ right. Unknown keys are refused: a misspelt limit must not be ignored.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TypeVar
+from typing import Annotated, Self, TypeVar
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    ValidationError,
+    model_validator,
+)
 
 from fedperf_shared.errors import ConfigurationError, StorageError
 from fedperf_shared.programs.private_files import close_to_others, create_private
-from fedperf_shared.programs.settings_file import (
-    WrongSettingsError,
-    read_settings,
-    unknown_key,
-)
+from fedperf_shared.programs.settings_file import WrongSettingsError, read_settings
+from fedperf_shared.programs.wrong_keys import problems_of
 from fedperf_shared.releases.period import (
     DEFAULT_WINDOW,
     DEFAULT_WINDOWS,
@@ -29,6 +35,7 @@ from fedperf_shared.releases.period import (
 )
 
 FILE_NAME = "fedperf-server.toml"
+DEFAULT_BIND = "0.0.0.0"
 DEFAULT_EXCHANGE_PORT = 8751
 DEFAULT_ENROLLMENT_PORT = 8752
 DEFAULT_FLEET_PORT = 8753
@@ -37,30 +44,12 @@ DEFAULT_GRACE = timedelta(minutes=5)
 DEFAULT_UPDATE_NORM_BOUND = 10.0
 
 _MAX_PORT = 65_535
-_KEYS = (
-    "host",
-    "bind",
-    "exchange_port",
-    "enrollment_port",
-    "fleet_port",
-    "quorum",
-    "grace_seconds",
-    "update_norm_bound",
-    "database_url",
-    "timetable",
-)
-_CALENDAR_KEYS = (
-    "period_start",
-    "window_seconds",
-    "windows",
-    "report_slots",
-    "model_slots",
-    "extra_slots",
-    "extra_windows",
-    "first_slots",
-    "model_method",
-)
-_T = TypeVar("_T")
+_SLOT_KINDS = ("report", "model", "extra", "first")
+_UNSAID_START = datetime.fromtimestamp(0, tz=UTC)
+_Seconds = Annotated[float, Field(ge=0, lt=86_400e9, allow_inf_nan=False)]
+"""As many as a `timedelta` holds."""
+
+_M = TypeVar("_M", bound=BaseModel)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +80,7 @@ class ServerConfig:
     grace: timedelta = DEFAULT_GRACE
     update_norm_bound: float = DEFAULT_UPDATE_NORM_BOUND
     database_url: str = ""
-    bind: str = "0.0.0.0"
+    bind: str = DEFAULT_BIND
 
     def __post_init__(self) -> None:
         problems = [text for text in _problems(self) if text]
@@ -127,7 +116,22 @@ def load_config(directory: Path) -> ServerConfig:
         ConfigurationError: no such file, no TOML, or wrong values: all of them, with their keys.
     """
     path = directory / FILE_NAME
-    return _Reader(path).config(read_settings(path, absent="run `fedperf-server init`"))
+    content = read_settings(path, absent="run `fedperf-server init`")
+    problems: list[str] = []
+    timetable = _timetable(content, problems)
+    settings = _read(_Settings, content, problems)
+    try:
+        config = ServerConfig(
+            directory=directory,
+            timetable=timetable or default_timetable(_UNSAID_START),
+            grace=timedelta(seconds=settings.grace_seconds),
+            **settings.model_dump(exclude={"timetable", "grace_seconds"}),
+        )
+    except ConfigurationError as error:
+        problems.append(str(error))
+    if problems:
+        raise WrongSettingsError(str(path), problems)
+    return config
 
 
 def write_calendar(timetable: Timetable, path: Path) -> None:
@@ -148,8 +152,11 @@ def load_calendar(path: Path) -> Timetable:
     Raises:
         ConfigurationError: no such file, no TOML, or wrong values: all of them, with their keys.
     """
-    found = read_settings(path, name=f"calendar {path}").get("timetable")
-    return _Reader(path).calendar(found)
+    problems: list[str] = []
+    timetable = _timetable(read_settings(path, name=f"calendar {path}"), problems)
+    if timetable is None or problems:
+        raise WrongSettingsError(str(path), problems)
+    return timetable
 
 
 def _problems(config: ServerConfig) -> list[str]:
@@ -178,135 +185,108 @@ def _problems(config: ServerConfig) -> list[str]:
     return found
 
 
-class _Reader:
-    """Takes values out of a TOML table and collects what is wrong with them."""
+class _Table(BaseModel):
+    """A table of the file: unknown keys and wrong types are refused."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._problems: list[str] = []
+    model_config = ConfigDict(extra="forbid", strict=True)
 
-    def config(self, content: Mapping[str, object]) -> ServerConfig:
-        rest = dict(content)
-        timetable = self._timetable(rest.pop("timetable", None))
-        host = self._take(rest, "host", str, "")
-        ports = {
-            key: self._take(rest, key, int, default)
-            for key, default in (
-                ("exchange_port", DEFAULT_EXCHANGE_PORT),
-                ("enrollment_port", DEFAULT_ENROLLMENT_PORT),
-                ("fleet_port", DEFAULT_FLEET_PORT),
-            )
-        }
-        quorum = self._take(rest, "quorum", int, DEFAULT_QUORUM)
-        grace = self._number(rest, "grace_seconds", DEFAULT_GRACE.total_seconds())
-        bound = self._number(rest, "update_norm_bound", DEFAULT_UPDATE_NORM_BOUND)
-        database_url = self._take(rest, "database_url", str, "")
-        bind = self._take(rest, "bind", str, "0.0.0.0")
-        self._problems += [f"{key}: {unknown_key(key, _KEYS)}" for key in rest]
+
+class _Slot(_Table):
+    opens_after_seconds: _Seconds
+    replies_after_seconds: _Seconds
+
+    @model_validator(mode="after")
+    def _require_times(self) -> Self:
         try:
-            config = ServerConfig(
-                directory=self._path.parent,
-                host=host,
-                timetable=timetable or default_timetable(datetime(2000, 1, 1, tzinfo=UTC)),
-                **ports,
-                quorum=quorum,
-                grace=self._span(grace, "grace_seconds"),
-                update_norm_bound=bound,
-                database_url=database_url,
-                bind=bind,
-            )
+            self.times()
         except ConfigurationError as error:
-            self._problems.append(str(error))
-        if self._problems:
-            raise WrongSettingsError(str(self._path), self._problems)
-        return config
+            raise ValueError(str(error)) from error
+        return self
 
-    def calendar(self, table: object) -> Timetable:
-        timetable = self._timetable(table)
-        if timetable is None or self._problems:
-            raise WrongSettingsError(str(self._path), self._problems)
-        return timetable
-
-    def _take(self, table: dict[str, object], key: str, kind: type[_T], default: _T) -> _T:
-        value = table.pop(key, default)
-        if isinstance(value, kind) and not (kind is int and isinstance(value, bool)):
-            return value
-        self._problems.append(f"{key} must be of type {kind.__name__}, got {value!r}")
-        return default
-
-    def _number(self, table: dict[str, object], key: str, default: float) -> float:
-        value = table.pop(key, default)
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            return float(value)
-        self._problems.append(f"{key} must be a number, got {value!r}")
-        return default
-
-    def _span(self, seconds: float, key: str) -> timedelta:
-        try:
-            return timedelta(seconds=seconds)
-        except (OverflowError, ValueError):
-            self._problems.append(f"{key} must be a number of seconds, got {seconds}")
-            return DEFAULT_GRACE
-
-    def _timetable(self, table: object) -> Timetable | None:
-        if not isinstance(table, dict):
-            self._problems.append("timetable must be a table with period_start")
-            return None
-        rest = dict(table)
-        start = self._take(rest, "period_start", datetime, datetime.fromtimestamp(0, tz=UTC))
-        window = self._span(
-            self._number(rest, "window_seconds", DEFAULT_WINDOW.total_seconds()),
-            "timetable.window_seconds",
+    def times(self) -> SlotTimes:
+        return SlotTimes(
+            timedelta(seconds=self.opens_after_seconds),
+            timedelta(seconds=self.replies_after_seconds),
         )
-        windows = self._take(rest, "windows", int, DEFAULT_WINDOWS)
+
+
+_Slots = Annotated[tuple[_Slot, ...], Field(strict=False)]
+
+
+def _slot_titles(key: str) -> Callable[[int, object], str]:
+    return lambda position, _: f"{key}, slot {position + 1}"
+
+
+_TITLES = {f"{kind}_slots": _slot_titles(f"{kind}_slots") for kind in _SLOT_KINDS}
+
+
+def _method(name: object) -> ModelMethod:
+    known = {each.name.lower(): each for each in ModelMethod}
+    if isinstance(name, str) and name in known:
+        return known[name]
+    right = " or ".join(f'"{each}"' for each in reversed(known))
+    raise ValueError(f"must be {right}, got {name!r}")
+
+
+class _Calendar(_Table):
+    period_start: datetime = _UNSAID_START
+    window_seconds: _Seconds = DEFAULT_WINDOW.total_seconds()
+    windows: int = DEFAULT_WINDOWS
+    report_slots: _Slots = ()
+    model_slots: _Slots = ()
+    extra_slots: _Slots = ()
+    extra_windows: int = 0
+    first_slots: _Slots = ()
+    model_method: Annotated[ModelMethod, PlainValidator(_method)] = ModelMethod.TANGENT
+
+    def timetable(self) -> Timetable:
         reports, models, extra, first = (
-            self._slots(rest, key)
-            for key in ("report_slots", "model_slots", "extra_slots", "first_slots")
+            tuple(slot.times() for slot in getattr(self, f"{kind}_slots")) for kind in _SLOT_KINDS
         )
-        extra_windows = self._take(rest, "extra_windows", int, 0)
-        method = self._method(rest)
-        self._problems += [f"timetable.{key}: {unknown_key(key, _CALENDAR_KEYS)}" for key in rest]
-        try:
-            return Timetable(
-                Period(start, window, windows),
-                reports,
-                models,
-                method,
-                extra,
-                extra_windows,
-                first,
-            )
-        except ConfigurationError as error:
-            self._problems.append(f"timetable: {error}")
-            return None
+        window = timedelta(seconds=self.window_seconds)
+        period = Period(self.period_start, window, self.windows)
+        return Timetable(
+            period, reports, models, self.model_method, extra, self.extra_windows, first
+        )
 
-    def _method(self, table: dict[str, object]) -> ModelMethod:
-        known = {each.name.lower(): each for each in ModelMethod}
-        name = table.pop("model_method", ModelMethod.TANGENT.name.lower())
-        if isinstance(name, str) and name in known:
-            return known[name]
-        right = " or ".join(f'"{each}"' for each in reversed(known))
-        self._problems.append(f"timetable.model_method must be {right}, got {name!r}")
-        return ModelMethod.TANGENT
 
-    def _slots(self, table: dict[str, object], key: str) -> tuple[SlotTimes, ...]:
-        found = []
-        for number, each in enumerate(self._take(table, key, list, []), start=1):
-            try:
-                found.append(self._times(each))
-            except ConfigurationError as error:
-                self._problems.append(f"timetable.{key}, slot {number}: {error}")
-        return tuple(found)
+class _Settings(_Table):
+    host: str = ""
+    bind: str = DEFAULT_BIND
+    exchange_port: int = DEFAULT_EXCHANGE_PORT
+    enrollment_port: int = DEFAULT_ENROLLMENT_PORT
+    fleet_port: int = DEFAULT_FLEET_PORT
+    quorum: int = DEFAULT_QUORUM
+    grace_seconds: _Seconds = DEFAULT_GRACE.total_seconds()
+    update_norm_bound: float = DEFAULT_UPDATE_NORM_BOUND
+    database_url: str = ""
+    timetable: object = None  # a _Calendar, read by itself
 
-    def _times(self, table: object) -> SlotTimes:
-        rest = dict(table) if isinstance(table, dict) else {}
-        opens = self._number(rest, "opens_after_seconds", math.nan)
-        replies = self._number(rest, "replies_after_seconds", math.nan)
-        if rest or not (math.isfinite(opens) and math.isfinite(replies)):
-            raise ConfigurationError(
-                "a slot is {opens_after_seconds = ..., replies_after_seconds = ...}"
-            )
-        return SlotTimes(timedelta(seconds=opens), timedelta(seconds=replies))
+
+def _timetable(content: Mapping[str, object], problems: list[str]) -> Timetable | None:
+    """The calendar in a file; what is wrong with it is added to `problems`."""
+    table = content.get("timetable")
+    if not isinstance(table, dict):
+        problems.append("timetable must be a table with period_start")
+        return None
+    wrong: list[str] = []
+    calendar = _read(_Calendar, table, wrong)
+    problems += [f"timetable.{each}" for each in wrong]
+    try:
+        return calendar.timetable()
+    except ConfigurationError as error:
+        problems.append(f"timetable: {error}")
+        return None
+
+
+def _read(model: type[_M], table: Mapping[str, object], problems: list[str]) -> _M:
+    """Read a table; defaults stand for what is wrong, so that the rest is judged as well."""
+    try:
+        return model.model_validate(table)
+    except ValidationError as error:
+        problems += problems_of(error, model, table, _TITLES)
+        wrong = {each["loc"][0] for each in error.errors()}
+        return model.model_validate({key: table[key] for key in table if key not in wrong})
 
 
 def _own_database(directory: Path) -> str:

@@ -16,7 +16,6 @@ from fedperf_simulations.commands import measured_set, rehearse
 from fedperf_simulations.commands.options import Json, Quick, Seed, now
 
 if TYPE_CHECKING:
-    from fedperf_simulations.experiments import ExperimentKind
     from fedperf_simulations.harness.experiment import Settings
 
 app = typer.Typer(
@@ -151,10 +150,10 @@ def run(
     json: Json = False,
 ) -> None:
     """Answer a claim by an experiment: a table beside the published figure."""
-    from fedperf_simulations.experiments import ExperimentKind
+    from fedperf_simulations.harness.experiment import Settings
 
-    settings = _settings(out or Path("out") / name, seed, data=data, jobs=jobs, quick=quick)
-    _conduct(ExperimentKind.EXPERIMENT, name, settings, json=json)
+    settings = Settings(seed, out or Path("out") / name, data, jobs, quick)
+    _conduct("experiment", name, settings, json=json)
 
 
 @app.command()
@@ -168,10 +167,10 @@ def bench(
     json: Json = False,
 ) -> None:
     """Measure a speed, as a ratio within one run."""
-    from fedperf_simulations.experiments import ExperimentKind
+    from fedperf_simulations.harness.experiment import Settings
 
-    settings = _settings(out or Path("out") / name, seed, data=data, jobs=jobs, quick=quick)
-    _conduct(ExperimentKind.BENCH, name, settings, json=json)
+    settings = Settings(seed, out or Path("out") / name, data, jobs, quick)
+    _conduct("bench", name, settings, json=json)
 
 
 @app.command()
@@ -216,9 +215,10 @@ def reproduce(
     """
     from fedperf_simulations.experiments import ENTRIES, load
     from fedperf_simulations.harness.claims_page import write_claims
+    from fedperf_simulations.harness.experiment import Settings
     from fedperf_simulations.harness.reproduction import reproduced
 
-    settings = _settings(out, seed, data=data, jobs=jobs, quick=not full)
+    settings = Settings(seed, out, data, jobs, quick=not full)
     experiments = [(entry.command, load(entry)) for entry in ENTRIES]
     claims = []
     for each in reproduced(experiments, settings, say=lambda line: print(line, file=sys.stderr)):
@@ -240,17 +240,11 @@ app.command()(measured_set.widths)
 app.command()(measured_set.start)
 
 
-def _settings(out: Path, seed: int, *, data: Path | None, jobs: int, quick: bool) -> "Settings":
-    from fedperf_simulations.harness.experiment import Settings
-
-    return Settings(seed=seed, out=out, data=data, jobs=jobs, quick=quick)
-
-
-def _conduct(kind: "ExperimentKind", name: str, settings: "Settings", *, json: bool) -> None:
-    from fedperf_simulations.experiments import find, load
+def _conduct(kind: str, name: str, settings: "Settings", *, json: bool) -> None:
+    from fedperf_simulations.experiments import ExperimentKind, find, load
     from fedperf_simulations.harness.experiment import conduct
 
-    summary = conduct(load(find(kind, name)), settings)
+    summary = conduct(load(find(ExperimentKind(kind), name)), settings)
     if json:
         show(summary, json=True)
         return

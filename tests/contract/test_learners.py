@@ -9,7 +9,6 @@ import pytest
 
 from fedperf_client.prediction.ensemble.learner_catalogue import joined_learners, public_learners
 from fedperf_client.prediction.evidence import Samples
-from fedperf_client.prediction.learners.download import DownloadedStart
 from fedperf_client.prediction.learners.gaussian_process_learners import (
     LocalProcess,
     ResidualProcess,
@@ -36,6 +35,7 @@ from fedperf_client.prediction.learners.scaling_laws import ScalingColumns
 from fedperf_client.prediction.tables.catalogue import Ernest, WithShare, table_learners
 from fedperf_shared.releases.basis import CELLS
 from fedperf_shared.workflow.flat import FLAT_FEATURES
+from fedperf_simulations.baselines.download import DownloadedStart
 from tests.unit.client.prediction.jobs import layout
 from tests.unit.client.prediction.synthetic import draw_samples
 

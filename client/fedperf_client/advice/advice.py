@@ -208,7 +208,6 @@ class _Search:
             supports=self.job.can_run,
             pinned=self.wishes.pinned,
             memory_caps=self.wishes.memory_caps(cluster),
-            method=self.wishes.method,
             also=(self.job.today.platforms,),
         )
         allowed = allowed_on(self.job, self.wishes, cluster)

@@ -13,7 +13,6 @@ from fedperf_client.optimizer.constraints import (
     MEMORY_IN_OBJECTS,
     MEMORY_WHERE_SPILLED,
 )
-from fedperf_client.optimizer.methods import Method
 from fedperf_client.platforms.engine import ENGINES
 from fedperf_client.platforms.support import installed_platforms
 from fedperf_client.text.operator_tree import size_text
@@ -68,7 +67,7 @@ class NotInstalledError(InvalidInputError):
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """What a plan must keep to, and how it is searched for.
+    """What a plan must keep to.
 
     Attributes:
         platforms: to choose from.
@@ -77,7 +76,6 @@ class Wishes:
         memory_of_others: the same, on platforms without an entry; None for the memory of a
             node on those that cannot spill.
         warm: platforms that are running already.
-        method: how plans are enumerated.
     """
 
     platforms: tuple[Platform, ...]
@@ -85,7 +83,6 @@ class Wishes:
     memory: Mapping[Platform, float] = field(default_factory=dict)
     memory_of_others: float | None = None
     warm: frozenset[Platform] = frozenset()
-    method: Method = Method.FRONTIER
 
     def memory_caps(self, cluster: ClusterConfig) -> dict[Platform, float]:
         """Bytes per platform, of those that have a cap on `cluster`."""

@@ -7,7 +7,7 @@ from fedperf_client.advice.advice import Advice
 from fedperf_client.advice.explanation import name_of, platforms_text, size_of
 from fedperf_client.advice.sizes import ClusterChoice
 from fedperf_client.advice.turns import MeasuredChoice, fastest
-from fedperf_client.optimizer.enumeration import Alternative
+from fedperf_client.optimizer.enumeration import Alternative, Choice
 from fedperf_client.prediction.answers.what_if import WITH_ITS_PARTITIONS, chance_text
 from fedperf_client.text.durations import duration_text
 from fedperf_shared.execution import ClusterConfig
@@ -52,7 +52,7 @@ def facts_of(advice: Advice, reasons: Sequence[str]) -> dict[str, object]:
             None if advice.rival_size is None else _sized_facts(advice.rival_size, advice)
         ),
         "too_small": [{**_size_facts(each), "reason": why} for each, why in advice.too_small],
-        "method": choice.method.value,
+        "method": _search_name(choice),
         "is_exact": choice.is_exact,
         "plans_scored": sum(each.choice.plans_scored for each in advice.sizes),
     }
@@ -235,8 +235,13 @@ def search_text(advice: Advice, milliseconds: float) -> str:
     sure = "exact under the additive costs" if choice.is_exact else "not exact"
     return (
         f"searched {sizes} in {milliseconds:.0f} ms: {plans} plans predicted, by "
-        f"{choice.method.value.replace('_', ' ')}, {sure}"
+        f"{_search_name(choice)}, {sure}"
     )
+
+
+def _search_name(choice: Choice) -> str:
+    """What searched: a beam where the workflow was too wide for an exact search."""
+    return "frontier" if choice.is_exact else "beam"
 
 
 def legend(advice: Advice) -> str | None:

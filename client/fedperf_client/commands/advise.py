@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from click import UsageError
 
 from fedperf_client.commands.advise_logs import advise_on_logs, is_spark_log, refuse_for_logs
 from fedperf_client.commands.home_option import Json, LocalPath, home_of, now
 from fedperf_client.commands.predict import opened_kept, say_if_nothing_is_known
-from fedperf_client.optimizer.methods import Method
 from fedperf_client.text.progress import progress_bar
 from fedperf_shared.programs.command_line import NO_ANSWER, show, show_rows
 
@@ -47,7 +47,12 @@ class _AdviceOptions:
     pins: Sequence[str]
     memory: Sequence[str]
     warm: str | None
-    method: Method
+
+
+def _refuse_method(method: str | None) -> None:
+    """Tell who still names a method of search what to do."""
+    if method is not None:
+        raise UsageError("--method is gone: leave it out, plans are always searched exactly")
 
 
 def advise(
@@ -98,7 +103,7 @@ def advise(
     warm: Annotated[
         str | None, typer.Option(help="Platforms that are running already, like spark,duckdb.")
     ] = None,
-    method: Annotated[Method, typer.Option(help="How plans are searched for.")] = Method.FRONTIER,
+    method: Annotated[str | None, typer.Option(hidden=True, callback=_refuse_method)] = None,
     execute: Annotated[
         bool, typer.Option("--execute", help="Run a program's choice and its rivals, store them.")
     ] = False,
@@ -168,7 +173,6 @@ def advise(
         pin or (),
         memory or (),
         warm,
-        method,
     )
     if plot is not None:
         require_chart_file(plot)
@@ -277,7 +281,6 @@ def _wishes(job: "Job", kept: "CachedPredictor", asked: _AdviceOptions) -> "Wish
         caps,
         others,
         frozenset(constraints.parse_platforms(asked.warm) if asked.warm else ()),
-        asked.method,
     )
 
 

@@ -8,17 +8,15 @@ it 42 are found (`home_detection` of the simulations). What is found in a stream
 the stream goes on in the same way.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedperf_client.drift.adwin import Adwin
+
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-
-DELTA = 0.002
-"""Chance that ADWIN may take for a change what is none, per look."""
 
 GUARD = 30
 """Executions before any alarm, and after one."""
@@ -102,20 +100,8 @@ def _first_alarm(values: Floats, quiet: int) -> int | None:
     """The first alarm after `quiet` values."""
     if len(values) <= quiet:
         return None
-    raises_alarm = adwin(quiet)
+    raises_alarm = Adwin(quiet)
     return next((place for place, each in enumerate(values.tolist()) if raises_alarm(each)), None)
-
-
-def adwin(quiet: int) -> Callable[[float], bool]:
-    """ADWIN, silent for so many values: takes one, and says whether there is an alarm.
-
-    It is what `river.drift.ADWIN` wraps, which a test compares: that one brings scikit-learn, and
-    two seconds of imports.
-    """
-    from river._river_rust.drift import AdaptiveWindowing
-
-    update: Callable[[float], bool] = AdaptiveWindowing(delta=DELTA, grace_period=quiet).update
-    return update
 
 
 def _split(values: Floats) -> int:

@@ -29,7 +29,7 @@ from fedperf_shared.errors import (
     StorageError,
 )
 from fedperf_shared.exchange import JoinReply
-from fedperf_shared.wire.services import EnrollmentStub
+from fedperf_shared.wire.services import enrollment_stub
 
 KEY_FILE = "organization.key.pem"
 _FILES = ("certificate.pem", "authority.pem", "coordinator.pem", "addresses.txt")
@@ -248,7 +248,7 @@ def join(
     certificate = _pinned_certificate(target)
     credentials = grpc.ssl_channel_credentials(root_certificates=certificate)
     with grpc.secure_channel(target.address, credentials) as channel:
-        stub = EnrollmentStub(channel, timeout_seconds=_TIMEOUT_SECONDS)
+        stub = enrollment_stub(channel, timeout_seconds=_TIMEOUT_SECONDS)
         try:
             reply = stub.join(target.token, _request(key))
         except grpc.RpcError as error:

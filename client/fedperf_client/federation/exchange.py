@@ -40,7 +40,7 @@ from fedperf_shared.wire.services import (
     EXCHANGE_OPTIONS,
     CallRefusedError,
     ExchangeCalls,
-    ExchangeStub,
+    exchange_stub,
 )
 
 MAX_CLOCK_SKEW = timedelta(seconds=300)
@@ -228,7 +228,7 @@ class ExchangeClient(Exchange, Closing):
         self._channel = grpc.secure_channel(
             membership.exchange_address, credentials, options=EXCHANGE_OPTIONS
         )
-        stub = ExchangeStub(self._channel, timeout_seconds=timeout_seconds)
+        stub = exchange_stub(self._channel, timeout_seconds=timeout_seconds)
         super().__init__(stub, membership, retry=retry)
 
     def close(self) -> None:

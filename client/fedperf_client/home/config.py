@@ -12,11 +12,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from fedperf_shared.errors import StorageError
-from fedperf_shared.programs.settings_file import WrongSettingsError, read_settings
-from fedperf_shared.programs.wrong_keys import problems_of
+from fedperf_shared.programs.wrong_keys import load_model
 
 CONFIG_TEMPLATE = """\
 # What this organization's daemon does. Privacy is declared in policy.toml beside it.
@@ -151,12 +150,7 @@ class Home:
         Raises:
             ConfigurationError: missing, not TOML, or wrong; every problem is named.
         """
-        settings = read_settings(self.config, absent="run: fedperf init")
-        try:
-            config = ClientConfig.model_validate(settings)
-        except ValidationError as error:
-            problems = problems_of(error, ClientConfig, settings)
-            raise WrongSettingsError(str(self.config), problems) from error
+        config = load_model(self.config, ClientConfig, absent="run: fedperf init")
         history = tuple(self.directory / path.expanduser() for path in config.history)
         return config.model_copy(update={"history": history})
 

@@ -8,11 +8,11 @@ type where the file names it, else that of any machine.
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from fedperf_shared.execution import ClusterConfig
-from fedperf_shared.programs.settings_file import WrongSettingsError, read_settings
-from fedperf_shared.programs.wrong_keys import problems_of
+from fedperf_shared.programs.settings_file import WrongSettingsError
+from fedperf_shared.programs.wrong_keys import load_model
 
 _HOUR = 3600.0
 _GIB = 2**30
@@ -75,12 +75,7 @@ def load_prices(path: Path) -> PriceList:
     Raises:
         ConfigurationError: not there, not TOML, or wrong; every problem is named.
     """
-    hint = "write one such as: core = 0.05"
-    settings = read_settings(path, absent=hint)
-    try:
-        found = PriceList.model_validate(settings)
-    except ValidationError as error:
-        raise WrongSettingsError(str(path), problems_of(error, PriceList, settings)) from error
+    found = load_model(path, PriceList, absent="write one such as: core = 0.05")
     if not any((found.node, found.core, found.gib, *found.node_types.values())):
         raise WrongSettingsError(
             str(path), ["no price: give at least one of node, core, gib, per hour"]

@@ -6,7 +6,7 @@ Names in charts are data: matplotlib escapes them, and none is read as a formula
 import io
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -15,12 +15,15 @@ if TYPE_CHECKING:
 
 INK, FAINT, GRID = "#1f2733", "#667085", "#e4e7ec"
 LINE, BAND, POINT = "#175cd3", "#84adff", "#dc6803"
-COLOURS = (LINE, POINT, "#079455", "#7a5af8", "#c11574", "#0e9384", "#98a2b3", INK)
+GREY, GREEN, VIOLET, PALE = "#98a2b3", "#079455", "#7a5af8", "#b2ccff"
+COLOURS = (LINE, POINT, GREEN, VIOLET, "#c11574", "#0e9384", GREY, INK)
 
 
 @contextmanager
-def chart(width: float = 6.4, height: float = 3.8) -> "Iterator[tuple[Figure, Axes]]":
-    """A figure of `width` by `height` inches with one pair of axes."""
+def chart(
+    width: float = 6.4, height: float = 3.8, *, grid: Literal["x", "y"] = "y"
+) -> "Iterator[tuple[Figure, Axes]]":
+    """A figure of `width` by `height` inches with one pair of axes and lines across one of them."""
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
@@ -35,7 +38,7 @@ def chart(width: float = 6.4, height: float = 3.8) -> "Iterator[tuple[Figure, Ax
     with mpl.rc_context(style):  # type: ignore[arg-type]
         figure = Figure(figsize=(width, height), layout="constrained")
         axes = figure.add_subplot()
-        axes.grid(axis="y", color=GRID)
+        axes.grid(axis=grid, color=GRID)
         axes.set_axisbelow(True)
         yield figure, axes
 

@@ -4,11 +4,20 @@ Text in an SVG stays text, which matplotlib escapes; a page loads nothing from e
 """
 
 from collections.abc import Mapping, Sequence
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedperf_client.pictures.chart_style import BAND, INK, LINE, POINT, chart, log_heights, svg
+from fedperf_client.pictures.chart_style import (
+    BAND,
+    GREY,
+    INK,
+    LINE,
+    POINT,
+    chart,
+    log_heights,
+    svg,
+)
+from fedperf_client.pictures.page import render
 from fedperf_client.prediction.answers.what_if import WhatIfAnswer
 from fedperf_client.text.durations import duration_text
 from fedperf_shared.errors import InvalidInputError, StorageError
@@ -18,7 +27,14 @@ if TYPE_CHECKING:
 
 SUFFIXES = (".png", ".svg", ".html")
 
-_COLOURS = ("#98a2b3", "#dc6803", "#84adff", "#175cd3")
+_PAGE = """<!doctype html>
+<meta charset="utf-8">
+<title>{{ title }}</title>
+<h1>{{ title }}</h1>
+{{ drawing|safe }}
+"""
+
+_COLOURS = (GREY, POINT, BAND, LINE)
 
 
 def require_chart_file(path: Path) -> None:
@@ -108,10 +124,6 @@ def write_chart(path: Path, figure: "Figure", title: str) -> None:
         if path.suffix.lower() == ".svg":
             path.write_text(svg(figure), encoding="utf-8")
             return
-        path.write_text(
-            f'<!doctype html>\n<meta charset="utf-8">\n<title>{escape(title)}</title>\n'
-            f"<h1>{escape(title)}</h1>\n{svg(figure)}\n",
-            encoding="utf-8",
-        )
+        path.write_text(render(_PAGE, title=title, drawing=svg(figure)), encoding="utf-8")
     except OSError as error:
         raise StorageError(f"cannot write the chart {path}: {error.strerror}") from error

@@ -1,13 +1,22 @@
-"""The one style of HTML pages for people, and their tables; a page fetches nothing.
+"""The one way to make HTML: templates of Jinja2 that escape whatever is put into them.
 
-On a phone a chart keeps its size, so that its words can be read, and its card scrolls.
+A page fetches nothing and holds no script. On a phone a chart keeps its size, so that its words can
+be read, and its card scrolls.
 """
 
-from collections.abc import Iterable
-from html import escape
+from functools import cache
+from typing import TYPE_CHECKING
 
-STYLE = """
-:root { --ink:#1f2733; --faint:#667085; --line:#e4e7ec; --blue:#175cd3; }
+from fedperf_client.pictures.chart_style import FAINT, GRID, INK, LINE
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+_PAGE = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{% block title %}{% endblock %}</title><style>
+:root { --ink:{{ ink }}; --faint:{{ faint }}; --line:{{ line }}; --blue:{{ blue }}; }
 * { box-sizing:border-box; }
 body { margin:0; background:#f5f6f8; color:var(--ink);
   font:15px/1.55 Inter,"Segoe UI","Helvetica Neue",Arial,sans-serif; }
@@ -51,16 +60,47 @@ td.wide { white-space:normal; text-align:left; min-width:260px; }
   td, th { padding:6px 4px; }
   svg { max-width:none; }
 }
+{% block style %}{% endblock %}</style></head><body><main>
+{% block content %}{% endblock %}
+</main></body></html>
+"""
+
+_PARTS = """
+{% macro table(head, rows) %}
+{% for row in rows %}
+{% if loop.first %}
+<table><thead><tr>{% for cell in head %}<th>{{ cell }}</th>{% endfor %}</tr></thead><tbody>
+{% endif %}
+<tr>{% for cell in row %}<td>{{ cell }}</td>{% endfor %}</tr>
+{% if loop.last %}
+</tbody></table>
+{% endif %}
+{% endfor %}
+{% endmacro %}
 """
 
 
-def table_of(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    """A table of escaped texts; empty without rows."""
-    body = "".join(f"<tr>{_cells('td', each)}</tr>" for each in rows)
-    if not body:
-        return ""
-    return f"<table><thead><tr>{_cells('th', head)}</tr></thead><tbody>{body}</tbody></table>"
+def render(template: str, **values: object) -> str:
+    """Fill in a template; `page` is there to be extended, and `parts` has a table.
+
+    Args:
+        template: in the language of Jinja2. A drawing of `svg` takes the filter `safe`, as
+            matplotlib escapes its texts; nothing else does.
+        values: by their names in the template. One that is absent is an error.
+    """
+    return _environment().from_string(template).render(values)
 
 
-def _cells(tag: str, texts: Iterable[str]) -> str:
-    return "".join(f"<{tag}>{escape(text)}</{tag}>" for text in texts)
+@cache
+def _environment() -> "Environment":
+    from jinja2 import DictLoader, Environment, StrictUndefined
+
+    environment = Environment(
+        loader=DictLoader({"page": _PAGE, "parts": _PARTS}),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.globals.update(ink=INK, faint=FAINT, line=GRID, blue=LINE)
+    return environment

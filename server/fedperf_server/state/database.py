@@ -18,8 +18,8 @@ from sqlalchemy import (
     create_engine,
     event,
 )
-from sqlalchemy.engine import Engine
-from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.engine import Engine, make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 from sqlalchemy.pool import ConnectionPoolEntry
 
@@ -296,6 +296,7 @@ class Database:
         Raises:
             DatabaseError: the URL or the file cannot be used.
         """
+        shown = shown_url(url)
         try:
             self._engine = create_engine(url, pool_pre_ping=not url.startswith("sqlite"))
             if self._engine.dialect.name == "sqlite":
@@ -306,7 +307,7 @@ class Database:
                     close_to_others(Path(f"{file}{suffix}"))
             DatabaseTable.metadata.create_all(self._engine)
         except (SQLAlchemyError, ImportError) as error:
-            raise DatabaseError(f"cannot open the database {url}: {_line(error)}") from error
+            raise DatabaseError(f"cannot open the database {shown}: {_line(error)}") from error
 
     @classmethod
     def existing(cls, url: str) -> Self:
@@ -341,6 +342,21 @@ class Database:
     def close(self) -> None:
         """Close all connections."""
         self._engine.dispose()
+
+
+def shown_url(url: str) -> str:
+    """A database's URL for messages: no password, and no query, which may hold one.
+
+    Raises:
+        DatabaseError: it is none; its text is not repeated, as a part of it may be a password.
+    """
+    try:
+        return make_url(url).set(query={}).render_as_string(hide_password=True)
+    except (ArgumentError, ValueError):
+        raise DatabaseError(
+            "database_url cannot be read; expected a URL of SQLAlchemy such as "
+            "postgresql+psycopg://user:password@host:5432/name, with %40 for @ in a password"
+        ) from None
 
 
 def _configure_sqlite(engine: Engine) -> None:

@@ -7,13 +7,15 @@ key comes with the one that may be meant.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
-from typing import get_args
+from pathlib import Path
+from typing import TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from fedperf_shared.programs.settings_file import unknown_key
+from fedperf_shared.programs.settings_file import WrongSettingsError, read_settings, unknown_key
 
+M = TypeVar("M", bound=BaseModel)
 Place = tuple[int | str, ...]
 Titles = Mapping[str, Callable[[int, object], str]]
 """For a list by its key: what an entry is called, from its position and its contents."""
@@ -32,6 +34,7 @@ _KINDS: Mapping[str, str] = {
     "finite_number": "a finite number",
     "string_type": "a text",
     "path_type": "a path",
+    "datetime_type": "a date and time",
     "greater_than": "above {gt:g}",
     "greater_than_equal": "at least {ge:g}",
     "less_than": "below {lt:g}",
@@ -52,6 +55,24 @@ _SENTENCES: Mapping[str, str] = {
     "union_tag_not_found": "has no type, which says what it is",
     "union_tag_invalid": "has the unknown type {tag!r}; known are {expected_tags}",
 }
+
+
+def load_model(path: Path, model: type[M], *, absent: str = "") -> M:
+    """Read a TOML file as a model.
+
+    Args:
+        path: of the file.
+        model: of what stands in it.
+        absent: what to do where there is no file.
+
+    Raises:
+        ConfigurationError: not there, not TOML, or wrong; every problem is named.
+    """
+    content = read_settings(path, absent=absent)
+    try:
+        return model.model_validate(content)
+    except ValidationError as error:
+        raise WrongSettingsError(str(path), problems_of(error, model, content)) from error
 
 
 def problems_of(

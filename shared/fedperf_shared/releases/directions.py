@@ -15,10 +15,7 @@ or holds a number that is not finite, cannot be made: whoever computed it, the s
 that asks or the client that answers, has checked it.
 
 The product asks about the cells of the public basis, one design for everybody
-(`questions`): everybody knows the cells, nobody where a workload lies. Two more kinds
-are for lists of points of one's own: public ones, which the server knows and designs
-for; and private ones, where the client computes the design at home from a public feature
-map (`feature_design`).
+(`questions`): everybody knows the cells, nobody where a workload lies.
 """
 
 from dataclasses import dataclass
@@ -106,36 +103,6 @@ def public_design(directions: Floats, clips: Floats) -> Design:
     return Design(directions, clips, np.zeros((0, len(clips))))
 
 
-def feature_design(features: Floats, clip: float, *, offset_share: float) -> Design:
-    """The design at points that nobody else knows, from the public feature map.
-
-    phi = (1, x_1..x_k) / sqrt(1 + k) has norm at most 1 in the box [-1, 1]^k. Its products
-    phi phi' are the offsets (upper triangle, off-diagonal times sqrt 2, norm |phi|^2), from
-    which the server learns where the workloads are; phi / clip the directions.
-
-    Args:
-        features: scaled into [-1, 1], [points, k]; what lies outside is moved to the border.
-        clip: bound on the absolute log residual, the same everywhere.
-        offset_share: of the squared norm, for the offsets; from 0 up to, not with, 1.
-
-    Raises:
-        InvalidDesignError: the share or the clip is out of range, or a feature is NaN.
-    """
-    if not 0 <= offset_share < 1:
-        raise InvalidDesignError(f"the offsets' share must be in [0, 1), got {offset_share!r}")
-    if not clip > 0:
-        raise InvalidDesignError(f"a clip must be positive, got {clip!r}")
-    phi = feature_map(features)
-    rows, columns = np.triu_indices(len(phi))
-    weights = np.where(rows == columns, 1.0, np.sqrt(2.0))[:, None]
-    products = weights * phi[rows] * phi[columns] * np.sqrt(offset_share)
-    return Design(
-        phi * (np.sqrt(1 - offset_share) / clip),
-        np.full(len(features), clip),
-        products if offset_share > 0 else products[:0],
-    )
-
-
 def unit_feature_design(features: Floats, clip: float) -> Design:
     """The design at plans that nobody else knows, from features that anybody could compute.
 
@@ -157,10 +124,3 @@ def unit_feature_design(features: Floats, clip: float) -> Design:
     norms = np.linalg.norm(scaled, axis=1, keepdims=True)
     unit = np.divide(scaled, norms, out=np.zeros_like(features), where=sound)
     return public_design(unit.T * (INSIDE / clip), np.full(len(features), clip))
-
-
-def feature_map(features: Floats) -> Floats:
-    """(1, x_1..x_k) / sqrt(1 + k), [1 + k, points], of norm at most 1."""
-    inside = np.clip(features, -1.0, 1.0).T
-    ones = np.ones((1, inside.shape[1]))
-    return np.asarray(np.concatenate([ones, inside]) / np.sqrt(1 + len(inside)), dtype=np.float64)

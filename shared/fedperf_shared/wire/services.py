@@ -1,15 +1,26 @@
-"""The gRPC services in domain types: handlers for the server, stubs for the client.
+"""The gRPC services in domain types: one table of calls, served by handlers, asked by stubs.
 
 A handler ends a call with `CallRefusedError` and a constant code. Whatever else it
 raises goes out as one of two constant codes, so nothing of the server's inside leaves.
 Credentials, ports, retries and what an error means to a user are the callers' business.
+
+A message of small parts takes fifty times its bytes once it is read. So one bound for all calls
+would let a schedule or a status fill the reader's memory, where a model has a right to megabytes.
+Every call has its own: a longer message, or one of more parts than `message_parts` lets pass, is
+not read and ends its call with an error of gRPC's.
 """
 
-from collections.abc import Callable, Sequence
-from typing import Generic, Protocol, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from types import SimpleNamespace
+from typing import Any, Protocol, TypeVar, cast
 
 import grpc
 import structlog
+from google.protobuf.descriptor import Descriptor
+from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
 
 from fedperf_shared.errors import FedperfError, InvalidInputError, StorageError
 from fedperf_shared.exchange import (
@@ -23,15 +34,18 @@ from fedperf_shared.exchange import (
 from fedperf_shared.releases.period import Timetable
 from fedperf_shared.releases.questions import CellQuestion
 from fedperf_shared.releases.release import Schedule, SignedRelease, SlotKey
-from fedperf_shared.wire import exchange_pb2, exchange_pb2_grpc, release_pb2
+from fedperf_shared.wire import exchange_pb2 as messages
 from fedperf_shared.wire.codec import exchange, questions, releases, schedules
-from fedperf_shared.wire.sizes import MAX_MESSAGE_BYTES, BoundedChannel, BoundedServer
+from fedperf_shared.wire.message_parts import check_parts
+
+_SMALL = 64 << 10
+_MODEL = 4 << 20
 
 EXCHANGE_OPTIONS = (
-    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
-    ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.max_receive_message_length", _MODEL),
+    ("grpc.max_send_message_length", _MODEL),
 )
-"""Of both ends of the Exchange: a model is larger than gRPC's default of 4 MiB."""
+"""Of both ends of the Exchange: the longest message that any call allows."""
 
 Caller = TypeVar("Caller")
 T = TypeVar("T")
@@ -119,197 +133,215 @@ class ExchangeCalls(Protocol):
         """The question of a directed slot; None while there is none."""
 
 
-def serve_enrollment(server: grpc.Server, handler: EnrollmentHandler) -> None:
-    """Let `server` answer Enrollment through `handler`."""
-    exchange_pb2_grpc.add_EnrollmentServicer_to_server(  # type: ignore[no-untyped-call]
-        _EnrollmentServicer(handler), BoundedServer(server)
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call: its messages, their bounds, and how they become domain objects.
+
+    Attributes:
+        name: in exchange.proto.
+        request: arguments -> message.
+        arguments: message -> arguments.
+        reply: result -> message.
+        result: message -> result.
+        request_bytes: most of a request.
+        answer_bytes: most of an answer.
+    """
+
+    name: str
+    request: Callable[..., Message]
+    arguments: Callable[[Any], tuple[object, ...]]
+    reply: Callable[[Any], Message]
+    result: Callable[[Any], object]
+    request_bytes: int = _SMALL
+    answer_bytes: int = _SMALL
+
+
+def _no_arguments(_: Message) -> tuple[object, ...]:
+    return ()
+
+
+ENROLLMENT: Mapping[str, Call] = {
+    "join": Call(
+        "Join",
+        lambda token, certificate_request: messages.JoinRequest(
+            token=token, certificate_request=certificate_request
+        ),
+        lambda message: (message.token, message.certificate_request),
+        exchange.join_reply_to_message,
+        exchange.join_reply_from_message,
     )
+}
+"""By the method of `EnrollmentHandler`."""
+
+EXCHANGE: Mapping[str, Call] = {
+    "status": Call(
+        "GetStatus",
+        messages.GetStatusRequest,
+        _no_arguments,
+        exchange.status_to_message,
+        exchange.status_from_message,
+    ),
+    "timetable": Call(
+        "GetTimetable",
+        messages.GetTimetableRequest,
+        _no_arguments,
+        schedules.timetable_to_message,
+        schedules.timetable_from_message,
+        answer_bytes=256 << 10,
+    ),
+    "declare_schedule": Call(
+        "DeclareSchedule",
+        schedules.schedule_to_message,
+        lambda message: (schedules.schedule_from_message(message),),
+        lambda _: messages.DeclareScheduleReply(),
+        lambda _: None,
+        request_bytes=256 << 10,
+    ),
+    "submit": Call(
+        "SubmitRelease",
+        releases.signed_release_to_message,
+        lambda message: (releases.signed_release_from_message(message),),
+        releases.signed_receipt_to_message,
+        releases.signed_receipt_from_message,
+        request_bytes=_MODEL,
+    ),
+    "receipts": Call(
+        "GetReceipts",
+        messages.GetReceiptsRequest,
+        _no_arguments,
+        lambda found: messages.Receipts(receipts=map(releases.signed_receipt_to_message, found)),
+        lambda message: tuple(map(releases.signed_receipt_from_message, message.receipts)),
+        answer_bytes=1 << 20,
+    ),
+    "model": Call(
+        "GetModel",
+        lambda version: messages.GetModelRequest(version=version),
+        lambda message: (message.version,),
+        exchange.model_to_message,
+        exchange.model_from_message,
+        answer_bytes=_MODEL,
+    ),
+    "correction": Call(
+        "GetCorrection",
+        messages.GetCorrectionRequest,
+        _no_arguments,
+        exchange.correction_to_message,
+        exchange.correction_from_message,
+        answer_bytes=256 << 10,
+    ),
+    "synthetic_rows": Call(
+        "GetSyntheticRows",
+        messages.GetSyntheticRowsRequest,
+        _no_arguments,
+        exchange.synthetic_rows_to_message,
+        exchange.synthetic_rows_from_message,
+        answer_bytes=2 << 20,
+    ),
+    "question": Call(
+        "GetQuestion",
+        lambda slot: messages.GetQuestionRequest(slot=releases.key_to_message(slot)),
+        lambda message: (questions.asked_slot(message),),
+        questions.question_to_message,
+        questions.question_from_message,
+        answer_bytes=256 << 10,
+    ),
+}
+"""By the method of `ExchangeHandler` and `ExchangeCalls`. A calendar has at most 400 windows, a
+correction 96 x 96 numbers, a batch 4,096 plans of at most 481 bytes."""
 
 
-def serve_exchange(server: grpc.Server, handler: ExchangeHandler[Caller]) -> None:
-    """Let `server` answer the Exchange through `handler`."""
-    exchange_pb2_grpc.add_ExchangeServicer_to_server(  # type: ignore[no-untyped-call]
-        _ExchangeServicer(handler), BoundedServer(server)
-    )
+class TooLongError(InvalidInputError):
+    """A message is longer than its call allows."""
+
+    def __init__(self, call: str, size: int, most: int) -> None:
+        super().__init__(f"{call}: a message of {size} bytes, at most {most} are read")
 
 
-class EnrollmentStub:
+def enrollment_stub(channel: grpc.Channel, *, timeout_seconds: float) -> EnrollmentHandler:
     """The client's end of Enrollment; every call may raise grpc.RpcError."""
-
-    def __init__(self, channel: grpc.Channel, *, timeout_seconds: float) -> None:
-        self._stub = exchange_pb2_grpc.EnrollmentStub(BoundedChannel(channel))  # type: ignore[no-untyped-call]
-        self._timeout = timeout_seconds
-
-    def join(self, token: bytes, certificate_request: bytes) -> JoinReply:
-        """Ask to become a member; the request is PKCS#10, DER."""
-        request = exchange_pb2.JoinRequest(token=token, certificate_request=certificate_request)
-        return exchange.join_reply_from_message(self._stub.Join(request, timeout=self._timeout))
+    return cast("EnrollmentHandler", _stub(channel, "Enrollment", ENROLLMENT, timeout_seconds))
 
 
-class ExchangeStub:
+def exchange_stub(channel: grpc.Channel, *, timeout_seconds: float) -> ExchangeCalls:
     """The client's end of the Exchange.
 
     Every call may raise grpc.RpcError, and InvalidInputError for a reply that is not
     well formed.
     """
-
-    def __init__(self, channel: grpc.Channel, *, timeout_seconds: float) -> None:
-        self._stub = exchange_pb2_grpc.ExchangeStub(BoundedChannel(channel))  # type: ignore[no-untyped-call]
-        self._timeout = timeout_seconds
-
-    def status(self) -> Status:
-        """The coordinator's time and the versions in force."""
-        request = exchange_pb2.GetStatusRequest()
-        return exchange.status_from_message(self._stub.GetStatus(request, timeout=self._timeout))
-
-    def timetable(self) -> Timetable:
-        """The public calendar."""
-        request = exchange_pb2.GetTimetableRequest()
-        reply = self._stub.GetTimetable(request, timeout=self._timeout)
-        return schedules.timetable_from_message(reply)
-
-    def declare_schedule(self, schedule: Schedule) -> None:
-        """Declare what will be released in the period."""
-        request = schedules.schedule_to_message(schedule)
-        self._stub.DeclareSchedule(request, timeout=self._timeout)
-
-    def submit(self, signed: SignedRelease) -> SignedReceipt:
-        """Hand in a release; the receipt's signature is not yet verified."""
-        request = releases.signed_release_to_message(signed)
-        reply = self._stub.SubmitRelease(request, timeout=self._timeout)
-        return releases.signed_receipt_from_message(reply)
-
-    def receipts(self) -> tuple[SignedReceipt, ...]:
-        """The receipts of own releases in this period; signatures are not yet verified."""
-        request = exchange_pb2.GetReceiptsRequest()
-        reply = self._stub.GetReceipts(request, timeout=self._timeout)
-        return tuple(map(releases.signed_receipt_from_message, reply.receipts))
-
-    def model(self, version: int) -> SharedModel:
-        """A version of the model, the newest promoted one for 0."""
-        request = exchange_pb2.GetModelRequest(version=version)
-        return exchange.model_from_message(self._stub.GetModel(request, timeout=self._timeout))
-
-    def correction(self) -> Correction | None:
-        """The published correction; None while there is none."""
-        request = exchange_pb2.GetCorrectionRequest()
-        reply = self._stub.GetCorrection(request, timeout=self._timeout)
-        return exchange.correction_from_message(reply)
-
-    def synthetic_rows(self) -> tuple[SyntheticRow, ...]:
-        """The published synthetic rows."""
-        request = exchange_pb2.GetSyntheticRowsRequest()
-        reply = self._stub.GetSyntheticRows(request, timeout=self._timeout)
-        return exchange.synthetic_rows_from_message(reply)
-
-    def question(self, slot: SlotKey) -> CellQuestion | None:
-        """The question of a directed slot; None while there is none."""
-        request = exchange_pb2.GetQuestionRequest(slot=releases.key_to_message(slot))
-        reply = self._stub.GetQuestion(request, timeout=self._timeout)
-        return questions.question_from_message(reply)
+    return cast("ExchangeCalls", _stub(channel, "Exchange", EXCHANGE, timeout_seconds))
 
 
-class _EnrollmentServicer:
-    """Called by gRPC under the names of exchange.proto."""
-
-    def __init__(self, handler: EnrollmentHandler) -> None:
-        self._handler = handler
-
-    def Join(  # noqa: N802
-        self, request: exchange_pb2.JoinRequest, context: grpc.ServicerContext
-    ) -> exchange_pb2.JoinReply:
-        return _answer(
-            context,
-            lambda: exchange.join_reply_to_message(
-                self._handler.join(request.token, request.certificate_request)
-            ),
-        )
+def serve_enrollment(server: grpc.Server, handler: EnrollmentHandler) -> None:
+    """Let `server` answer Enrollment through `handler`."""
+    _serve(server, "Enrollment", ENROLLMENT, lambda method, _: getattr(handler, method))
 
 
-class _ExchangeServicer(Generic[Caller]):
-    """Called by gRPC under the names of exchange.proto."""
+def serve_exchange(server: grpc.Server, handler: ExchangeHandler[Caller]) -> None:
+    """Let `server` answer the Exchange through `handler`."""
 
-    def __init__(self, handler: ExchangeHandler[Caller]) -> None:
-        self._handler = handler
-
-    def GetStatus(  # noqa: N802
-        self, request: exchange_pb2.GetStatusRequest, context: grpc.ServicerContext
-    ) -> exchange_pb2.Status:
-        return self._admitted(
-            context, lambda caller: exchange.status_to_message(self._handler.status(caller))
-        )
-
-    def GetTimetable(  # noqa: N802
-        self, request: exchange_pb2.GetTimetableRequest, context: grpc.ServicerContext
-    ) -> exchange_pb2.Timetable:
-        return self._admitted(
-            context, lambda caller: schedules.timetable_to_message(self._handler.timetable(caller))
-        )
-
-    def DeclareSchedule(  # noqa: N802
-        self, request: exchange_pb2.Schedule, context: grpc.ServicerContext
-    ) -> exchange_pb2.DeclareScheduleReply:
-        def declare(caller: Caller) -> exchange_pb2.DeclareScheduleReply:
-            self._handler.declare_schedule(caller, schedules.schedule_from_message(request))
-            return exchange_pb2.DeclareScheduleReply()
-
-        return self._admitted(context, declare)
-
-    def SubmitRelease(  # noqa: N802
-        self, request: release_pb2.SignedRelease, context: grpc.ServicerContext
-    ) -> release_pb2.SignedReceipt:
-        def submit(caller: Caller) -> release_pb2.SignedReceipt:
-            signed = releases.signed_release_from_message(request)
-            return releases.signed_receipt_to_message(self._handler.submit(caller, signed))
-
-        return self._admitted(context, submit)
-
-    def GetReceipts(  # noqa: N802
-        self, request: exchange_pb2.GetReceiptsRequest, context: grpc.ServicerContext
-    ) -> exchange_pb2.Receipts:
-        def receipts(caller: Caller) -> exchange_pb2.Receipts:
-            found = self._handler.receipts(caller)
-            return exchange_pb2.Receipts(receipts=map(releases.signed_receipt_to_message, found))
-
-        return self._admitted(context, receipts)
-
-    def GetModel(  # noqa: N802
-        self, request: exchange_pb2.GetModelRequest, context: grpc.ServicerContext
-    ) -> exchange_pb2.Model:
-        return self._admitted(
-            context,
-            lambda caller: exchange.model_to_message(self._handler.model(caller, request.version)),
-        )
-
-    def GetCorrection(  # noqa: N802
-        self, request: exchange_pb2.GetCorrectionRequest, context: grpc.ServicerContext
-    ) -> exchange_pb2.Correction:
-        return self._admitted(
-            context,
-            lambda caller: exchange.correction_to_message(self._handler.correction(caller)),
-        )
-
-    def GetSyntheticRows(  # noqa: N802
-        self, request: exchange_pb2.GetSyntheticRowsRequest, context: grpc.ServicerContext
-    ) -> exchange_pb2.SyntheticBatch:
-        return self._admitted(
-            context,
-            lambda caller: exchange.synthetic_rows_to_message(self._handler.synthetic_rows(caller)),
-        )
-
-    def GetQuestion(  # noqa: N802
-        self, request: exchange_pb2.GetQuestionRequest, context: grpc.ServicerContext
-    ) -> exchange_pb2.Question:
-        return self._admitted(
-            context,
-            lambda caller: questions.question_to_message(
-                self._handler.question(caller, questions.asked_slot(request))
-            ),
-        )
-
-    def _admitted(self, context: grpc.ServicerContext, work: Callable[[Caller], T]) -> T:
+    def admitted(method: str, context: grpc.ServicerContext) -> Callable[..., object]:
         certificate = context.auth_context().get("x509_pem_cert", [b""])[0]
-        return _answer(context, lambda: work(self._handler.admit(certificate)))
+        return partial(getattr(handler, method), handler.admit(certificate))
+
+    _serve(server, "Exchange", EXCHANGE, admitted)
+
+
+def _stub(
+    channel: grpc.Channel, service: str, calls: Mapping[str, Call], timeout_seconds: float
+) -> SimpleNamespace:
+    descriptor = messages.DESCRIPTOR.services_by_name[service]
+
+    def asking(call: Call) -> Callable[..., object]:
+        ask = channel.unary_unary(
+            f"/{descriptor.full_name}/{call.name}",
+            request_serializer=lambda request: request.SerializeToString(),
+            response_deserializer=_bounded(
+                call, descriptor.methods_by_name[call.name].output_type, call.answer_bytes
+            ),
+        )
+        return lambda *arguments: call.result(
+            ask(call.request(*arguments), timeout=timeout_seconds)
+        )
+
+    return SimpleNamespace(**{method: asking(call) for method, call in calls.items()})
+
+
+def _serve(
+    server: grpc.Server,
+    service: str,
+    calls: Mapping[str, Call],
+    bound_method: Callable[[str, grpc.ServicerContext], Callable[..., object]],
+) -> None:
+    descriptor = messages.DESCRIPTOR.services_by_name[service]
+
+    def answering(method: str, call: Call) -> grpc.RpcMethodHandler:
+        def work(request: Message, context: grpc.ServicerContext) -> Message:
+            answer = bound_method(method, context)  # admits before the request is read
+            return call.reply(answer(*call.arguments(request)))
+
+        return grpc.unary_unary_rpc_method_handler(
+            lambda request, context: _answer(context, lambda: work(request, context)),
+            request_deserializer=_bounded(
+                call, descriptor.methods_by_name[call.name].input_type, call.request_bytes
+            ),
+            response_serializer=lambda reply: reply.SerializeToString(),
+        )
+
+    handlers = {call.name: answering(method, call) for method, call in calls.items()}
+    server.add_registered_method_handlers(descriptor.full_name, handlers)
+
+
+def _bounded(call: Call, kind: Descriptor, most: int) -> Callable[[bytes], Message]:
+    """A reader of messages that reads none above its bound."""
+    message_class = GetMessageClass(kind)
+
+    def read(message: bytes) -> Message:
+        if len(message) > most:
+            raise TooLongError(call.name, len(message), most)
+        check_parts(kind, message)
+        return message_class.FromString(message)
+
+    return read
 
 
 def _answer(context: grpc.ServicerContext, work: Callable[[], T]) -> T:

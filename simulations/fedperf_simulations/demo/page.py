@@ -4,12 +4,10 @@ Everything that is not written here is escaped, whatever it is.
 """
 
 import math
-from collections.abc import Iterable
-from html import escape
 from pathlib import Path
 
-from fedperf_client.pictures.page import STYLE, table_of
-from fedperf_simulations.demo.charts import windows_chart
+from fedperf_client.pictures.chart_style import FAINT, INK, LINE, POINT, svg
+from fedperf_client.pictures.page import render
 from fedperf_simulations.demo.summary import (
     Change,
     DemoSummary,
@@ -27,8 +25,12 @@ from fedperf_simulations.demo.verdicts import (
     runs,
     told,
 )
+from fedperf_simulations.harness.charts import chart
 
-_STYLE = """
+_PAGE = """{% extends "page" %}
+{% from "parts" import table %}
+{% block title %}fedperf demo, seed {{ summary.seed }}{% endblock %}
+{% block style %}
 h3 { font-size:15px; margin:14px 0 4px; }
 .bar { display:grid; grid-template-columns:112px 1fr 82px; gap:8px; align-items:center; }
 .bar i { height:12px; border-radius:3px; background:#b2bccc; display:block; min-width:2px; }
@@ -45,7 +47,50 @@ h3 { font-size:15px; margin:14px 0 4px; }
   svg { max-width:100%; }
   .bar { grid-template-columns:94px 1fr 74px; font-size:14px; }
 }
+{% endblock %}
+{% macro bar(name, width, value, kind) %}
+<div class="bar {{ kind }}"><span>{{ name }}</span>
+<i style="width:{{ width }}%"></i><b>{{ value }}</b></div>
+{% endmacro %}
+{% macro card(title, bars, told) %}
+<h3>{{ title }}</h3>{% for each in bars %}{{ bar(*each) }}{% endfor %}
+<p class="told {{ told[0] }}">{{ told[1] }}</p>
+{% endmacro %}
+{% block content %}
+<h1>What joining brings, and what it costs</h1>
+<p class="sub">fedperf demo, seed {{ summary.seed }}. Jobs that really ran; {{ year.organizations }}
+organizations learn in memory, three as programs. {{ "%.0f"|format(summary.total_seconds) }}
+seconds in all.</p>
+<section class="card story"><ol>
+{% for each in lines %}<li>{{ each }}</li>{% endfor %}</ol></section>
+<div class="grid">
+<section class="card"><h2>(a) A newcomer</h2>
+<p class="note">{{ year.family|capitalize }} jobs on {{ year.platform }}, both unknown to
+the start: the model that everybody begins with here. By how much {{ told_by }} predictions for
+workloads of no organization are off; x1.00 is perfect. Intervals are {{ spread }}.</p>
+{% for each, by_seeds in newcomers %}{{ card(*each) }}<p class="note">{{ by_seeds }}</p>{% endfor %}
+<p class="note">The start that ships knows {{ year.platform }} and {{ year.family }} jobs,
+as it was trained on both; the one beside it is what a platform of yours would meet.</p></section>
+<section class="card"><h2>(b) A machine that changes</h2>
+<p class="note">{{ noticed }}.</p>
+{% for each in machines %}{{ card(*each) }}{% endfor %}
+<p class="note">{{ remembered }}</p>
+</section>
+<section class="card"><h2>The year, window by window</h2>{{ chart|safe }}</section>
+<section class="card"><h2>(c) What left, for how much</h2>
+<p class="note">Noisy numbers that a mechanism made, signed; no names, no texts, no plans.</p>
+{{ table(("organization", "releases", "bytes", "epsilon"), figures) }}
+{% for each in kinds %}<p class="note">{{ each }}</p>{% endfor %}</section>
+</div>
+<section class="card"><h2>Made with</h2><p class="note">{{ versions }}</p>
+<p class="note">Stages, some side by side: {{ stages }}. Fingerprints of the keys, the same on both
+sides: {{ keys }}.</p></section>
+{% endblock %}
 """
+
+_Bar = tuple[str, str, str, str]
+_Card = tuple[str, list[_Bar], tuple[str, str]]
+"""Title, bars and what changed, with its style."""
 
 
 def write_report(path: Path, summary: DemoSummary) -> None:
@@ -56,34 +101,27 @@ def write_report(path: Path, summary: DemoSummary) -> None:
 def page(summary: DemoSummary) -> str:
     """The page as text."""
     year = summary.year
-    told_by = year.newcomer[0].change.workloads
-    return f"""<!doctype html>
-<html lang="en"><head><meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>fedperf demo, seed {summary.seed}</title><style>{STYLE}{_STYLE}</style></head><body><main>
-<h1>What joining brings, and what it costs</h1>
-<p class="sub">fedperf demo, seed {summary.seed}. Jobs that really ran; {year.organizations}
-organizations learn in memory, three as programs. {summary.total_seconds:.0f} seconds in all.</p>
-<section class="card story"><ol>{_items(lines(summary))}</ol></section>
-<div class="grid">
-<section class="card"><h2>(a) A newcomer</h2>
-<p class="note">{escape(year.family.capitalize())} jobs on {escape(year.platform)}, both unknown to
-the start: the model that everybody begins with here. By how much {told_by} predictions for
-workloads of no organization are off; x1.00 is perfect. Intervals are {SPREAD}.</p>
-{"".join(map(_newcomer, year.newcomer))}
-<p class="note">The start that ships knows {escape(year.platform)} and {escape(year.family)} jobs,
-as it was trained on both; the one beside it is what a platform of yours would meet.</p></section>
-<section class="card"><h2>(b) A machine that changes</h2>
-<p class="note">{escape(noticed(year))}.</p>
-{"".join(map(_machine, reversed(year.machines)))}
-<p class="note">{escape(_remembered(year))}</p>
-</section>
-<section class="card"><h2>The year, window by window</h2>{windows_chart(year)}</section>
-<section class="card"><h2>(c) What left, for how much</h2>{_left(summary.organizations)}</section>
-</div>
-{_made_with(summary)}
-</main></body></html>
-"""
+    versions = summary.provenance.get("versions")
+    named = versions.items() if isinstance(versions, dict) else ()
+    every = summary.organizations
+    return render(
+        _PAGE,
+        summary=summary,
+        year=year,
+        told_by=year.newcomer[0].change.workloads,
+        spread=SPREAD,
+        lines=lines(summary),
+        newcomers=[(_newcomer(each), of_five_seeds(each.own_runs)) for each in year.newcomer],
+        noticed=noticed(year),
+        machines=[_machine(each) for each in reversed(year.machines)],
+        remembered=_remembered(year),
+        chart=_windows_chart(year),
+        figures=[_figures(each) for each in every],
+        kinds=[_kinds(each) for each in every],
+        versions=", ".join(f"{name} {version}" for name, version in named),
+        stages=", ".join(f"{name} {seconds:.0f} s" for name, seconds in summary.seconds.items()),
+        keys=", ".join(f"{each.name} {each.fingerprint}" for each in every),
+    )
 
 
 def _remembered(year: YearResult) -> str:
@@ -95,7 +133,7 @@ def _remembered(year: YearResult) -> str:
     return f"{rows if year.rehearsed else ''}Versions that were promoted: {year.promoted}."
 
 
-def _newcomer(found: NewcomerResult) -> str:
+def _newcomer(found: NewcomerResult) -> _Card:
     bars = (
         ("alone", found.alone, ""),
         ("start", found.start, ""),
@@ -103,44 +141,28 @@ def _newcomer(found: NewcomerResult) -> str:
         ("shipped start", found.shipped, "aside"),
     )
     widest = max(value or 1.0 for _, value, _ in bars)
-    drawn = "".join(_bar(name, value, widest, kind) for name, value, kind in bars)
-    return (
-        f"<h3>{escape(runs(found))}</h3>{drawn}{_told('joined against the start', found.change)}"
-        f'<p class="note">{escape(of_five_seeds(found.own_runs))}</p>'
-    )
+    drawn = [_bar(name, value, widest, kind) for name, value, kind in bars]
+    return runs(found), drawn, _told("joined against the start", found.change)
 
 
-def _machine(found: MachineResult) -> str:
+def _machine(found: MachineResult) -> _Card:
     widest = max(found.before, found.after)
-    return (
-        f"<h3>{escape(found.name)}</h3>"
-        f"{_bar('before', found.before, widest, '')}"
-        f"{_bar('at the end', found.after, widest, 'ours')}{_told('change', found.change)}"
-    )
+    bars = [
+        _bar("before", found.before, widest, ""),
+        _bar("at the end", found.after, widest, "ours"),
+    ]
+    return found.name, bars, _told("change", found.change)
 
 
-def _bar(name: str, value: float | None, widest: float, kind: str) -> str:
+def _bar(name: str, value: float | None, widest: float, kind: str) -> _Bar:
     """As long as the log of the factor; none where there is no answer."""
     share = 100 * math.log(value or 1.0) / max(math.log(widest), 1e-9)
-    return (
-        f'<div class="bar {kind}"><span>{escape(name)}</span>'
-        f'<i style="width:{share:.0f}%"></i><b>{escape(factor(value))}</b></div>'
-    )
+    return name, f"{share:.0f}", factor(value), kind
 
 
-def _told(what: str, change: Change) -> str:
+def _told(what: str, change: Change) -> tuple[str, str]:
     kind = "" if not change.is_told else "better" if change.is_better else "worse"
-    return f'<p class="told {kind}">{escape(what)}: {escape(told(change))}</p>'
-
-
-def _left(found: Iterable[OrganizationResult]) -> str:
-    every = tuple(found)
-    kinds = "".join(f'<p class="note">{escape(_kinds(each))}</p>' for each in every)
-    table = table_of(("organization", "releases", "bytes", "epsilon"), map(_figures, every))
-    return (
-        '<p class="note">Noisy numbers that a mechanism made, signed; no names, no texts, no plans.'
-        f"</p>{table}{kinds}"
-    )
+    return kind, f"{what}: {told(change)}"
 
 
 def _figures(each: OrganizationResult) -> tuple[str, ...]:
@@ -157,18 +179,35 @@ def _kinds(each: OrganizationResult) -> str:
     return f"{each.name} ({each.size_class}, {each.workloads:,} workloads): {left}.{gaps}"
 
 
-def _made_with(summary: DemoSummary) -> str:
-    versions = summary.provenance.get("versions")
-    named = versions.items() if isinstance(versions, dict) else ()
-    stages = ", ".join(f"{name} {seconds:.0f} s" for name, seconds in summary.seconds.items())
-    keys = ", ".join(f"{each.name} {each.fingerprint}" for each in summary.organizations)
-    return (
-        f'<section class="card"><h2>Made with</h2><p class="note">'
-        f"{escape(', '.join(f'{name} {version}' for name, version in named))}</p>"
-        f'<p class="note">Stages, some side by side: {escape(stages)}. Fingerprints of the keys, '
-        f"the same on both sides: {escape(keys)}.</p></section>"
+def _windows_chart(year: YearResult) -> str:
+    """Three lines over the windows of the year; the cap and the epoch are marked."""
+    across = range(1, len(year.windows) + 1)
+    lines = (
+        ("half a core", POINT, [each.new_machine for each in year.windows]),
+        ("whole cores", INK, [each.old_machine for each in year.windows]),
+        (f"{year.family}, {year.platform}", LINE, [each.newcomer for each in year.windows]),
     )
-
-
-def _items(texts: Iterable[str]) -> str:
-    return "".join(f"<li>{escape(text)}</li>" for text in texts)
+    # Narrow enough that its text can be read on a phone.
+    with chart(4.4, 3.3) as (figure, axes):
+        for label, colour, heights in lines:
+            axes.plot(across, heights, color=colour, linewidth=2, marker="o", label=label, zorder=2)
+        marks = {"cap": year.cap_window + 1}
+        if year.noticed is not None and year.noticed.epoch_window is not None:
+            marks["epoch"] = year.noticed.epoch_window + 1
+        for label, window in marks.items():
+            axes.axvline(window - 0.5, color=FAINT, linestyle="--", linewidth=1)
+            axes.annotate(
+                label,
+                (window - 0.5, 1),
+                (3, -10),
+                xycoords=("data", "axes fraction"),
+                textcoords="offset points",
+                color=FAINT,
+            )
+        axes.set_xticks(list(across))
+        axes.set_xlabel("window")
+        axes.set_ylabel("answers are off by a factor of")
+        axes.margins(y=0.25)  # room for the words at the top
+        axes.set_ylim(bottom=1)
+        figure.legend(loc="outside upper center", ncols=2, frameon=False)
+        return svg(figure)

@@ -29,8 +29,6 @@ from rich.progress import track
 
 from fedperf_server.inference.design import STAGES, Stage
 from fedperf_server.inference.gaussian_process import Belief, conditioned
-from fedperf_server.inference.hidden_points import PublicBox
-from fedperf_server.inference.job_kernel import RECORD_VARIANCE
 from fedperf_shared.model.metrics import mape, median_q_error
 from fedperf_simulations.data.c3o import data_files, load
 from fedperf_simulations.federation.c3o_federation import (
@@ -45,6 +43,8 @@ from fedperf_simulations.federation.channel import (
     private_configurations,
     public_configurations,
 )
+from fedperf_simulations.federation.hidden_points import PublicBox
+from fedperf_simulations.federation.job_kernel import RECORD_VARIANCE
 from fedperf_simulations.federation.seeded_noise import SeededNoise
 from fedperf_simulations.harness.cells import number
 from fedperf_simulations.harness.experiment import ExperimentOutcome, Row, Settings, Target

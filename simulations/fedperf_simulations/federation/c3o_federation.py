@@ -12,9 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedperf_server.inference.gaussian_process import Belief, conditioned
-from fedperf_server.inference.job_kernel import RECORD_VARIANCE, JobKernel, JobPoints, fit_kernel
 from fedperf_simulations.data.c3o import C3O, JOBS, JobConfigurations
 from fedperf_simulations.federation.channel import Sender
+from fedperf_simulations.federation.job_kernel import (
+    RECORD_VARIANCE,
+    JobKernel,
+    JobPoints,
+    fit_kernel,
+)
 
 Floats = NDArray[np.float64]
 Positions = NDArray[np.int64]

@@ -28,10 +28,15 @@ from fedperf_client.privacy.directed_report import PointResiduals, directed_repo
 from fedperf_client.privacy.randomness import NoiseSource
 from fedperf_server.inference.design import DIRECTIONS, STAGES, Stage, ask, learn
 from fedperf_server.inference.gaussian_process import Belief
-from fedperf_server.inference.hidden_points import HiddenStage, PublicBox, clip_over, learn_hidden
-from fedperf_server.inference.job_kernel import RECORD_VARIANCE
-from fedperf_shared.releases.directions import feature_design
 from fedperf_shared.releases.release import DirectedReport, ReleaseKind, ReportParameters, SlotKey
+from fedperf_simulations.federation.hidden_points import (
+    HiddenStage,
+    PublicBox,
+    clip_over,
+    feature_design,
+    learn_hidden,
+)
+from fedperf_simulations.federation.job_kernel import RECORD_VARIANCE
 
 Floats = NDArray[np.float64]
 Positions = NDArray[np.int64]

@@ -63,7 +63,7 @@ from fedperf_simulations.federation.memory_federation import (
     home_of,
     participant_of,
 )
-from fedperf_simulations.federation.memory_transport import MemoryCalls
+from fedperf_simulations.federation.memory_transport import memory_calls
 from fedperf_simulations.federation.tangent_training import START, MeasuredHistory, TangentTraining
 from fedperf_simulations.measured_set.limited_start import load_limited_start
 from fedperf_simulations.measured_set.organizations import WorkloadPart, split
@@ -156,7 +156,7 @@ def main(grid: Grid, context: Context) -> None:
         for number in range(len(fleet.nodes)):
             new = _newcomer(training, number, MeasuredHistory(()))
             member, home = admitted(federation, new)
-            calls = MemoryCalls(service, member, federation.meter)
+            calls = memory_calls(service, member, federation.meter)
             declared(federation, new, home, Exchange(calls, Membership.load(home.identity)))
         federation.live(config.timetable.period.end)
     _log.info("the rounds are over", coordinator=str(config.directory))
@@ -208,7 +208,7 @@ def _member(context: Context) -> Iterator[tuple[Participant, PrivacyLedger]]:
             for each in enrollment.members()
             if each.organization_id == membership.organization_id
         )
-        exchange = Exchange(MemoryCalls(service, member, CpuMeter()), membership)
+        exchange = Exchange(memory_calls(service, member, CpuMeter()), membership)
         ledger = PrivacyLedger.open(home.ledger(config.timetable.period.start))
         yield participant_of(new, home, exchange, ledger), ledger
 

@@ -62,7 +62,7 @@ from fedperf_shared.releases.release import (
     SlotKey,
 )
 from fedperf_simulations.federation.cpu_meter import CpuMeter, Side
-from fedperf_simulations.federation.memory_transport import MemoryCalls, MemoryFleet
+from fedperf_simulations.federation.memory_transport import MemoryFleet, memory_calls
 from fedperf_simulations.federation.one_thread import at_once
 
 HOST = "localhost"
@@ -240,7 +240,7 @@ def joined(
 ) -> FederationMember:
     """The new member, from the clock's moment on; function calls reach it."""
     member, home = admitted(federation, new)
-    calls = MemoryCalls(service, member, federation.meter)
+    calls = memory_calls(service, member, federation.meter)
     exchange = Exchange(calls, Membership.load(home.identity))
     found = settled(federation, new, member, home, exchange)
     fleet.connect(member.organization_id, partial(_answer, found, federation))

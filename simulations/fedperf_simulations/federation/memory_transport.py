@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import lru_cache
+from types import SimpleNamespace
+from typing import cast
 
 from cryptography.hazmat.primitives.asymmetric import ec
 
@@ -16,76 +18,28 @@ from fedperf_client.federation.request import RequestRefusedError, open_request
 from fedperf_server.endpoints.exchange import ExchangeService
 from fedperf_server.membership.enrollment import Member
 from fedperf_server.rounds.fleet import Reply
-from fedperf_shared.exchange import (
-    Correction,
-    SharedModel,
-    SignedReceipt,
-    Status,
-    SyntheticRow,
-    TrainRequest,
-)
-from fedperf_shared.releases.period import Timetable
-from fedperf_shared.releases.questions import CellQuestion
-from fedperf_shared.releases.release import Schedule, SignedRelease, SlotKey
+from fedperf_shared.exchange import TrainRequest
+from fedperf_shared.releases.release import SignedRelease
 from fedperf_shared.wire.codec import encode_signed_release
+from fedperf_shared.wire.services import EXCHANGE, ExchangeCalls
 from fedperf_simulations.federation.cpu_meter import CpuMeter, Side
 
 Answer = Callable[[TrainRequest], "Future[SignedRelease]"]
 """A member's handler of model rounds."""
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryCalls:
-    """A member's calls of the Exchange (`wire.services.ExchangeCalls`), answered at once."""
+def memory_calls(service: ExchangeService, caller: Member, meter: CpuMeter) -> ExchangeCalls:
+    """A member's calls of the Exchange, answered at once on the coordinator's time."""
 
-    service: ExchangeService
-    caller: Member
-    meter: CpuMeter
+    def asking(method: Callable[..., object]) -> Callable[..., object]:
+        def ask(*arguments: object) -> object:
+            with meter.of(Side.COORDINATOR):
+                return method(caller, *arguments)
 
-    def status(self) -> Status:
-        """As `ExchangeCalls`."""
-        with self.meter.of(Side.COORDINATOR):
-            return self.service.status(self.caller)
+        return ask
 
-    def timetable(self) -> Timetable:
-        """As `ExchangeCalls`."""
-        with self.meter.of(Side.COORDINATOR):
-            return self.service.timetable(self.caller)
-
-    def declare_schedule(self, schedule: Schedule) -> None:
-        """As `ExchangeCalls`."""
-        with self.meter.of(Side.COORDINATOR):
-            self.service.declare_schedule(self.caller, schedule)
-
-    def submit(self, signed: SignedRelease) -> SignedReceipt:
-        """As `ExchangeCalls`."""
-        with self.meter.of(Side.COORDINATOR):
-            return self.service.submit(self.caller, signed)
-
-    def receipts(self) -> Sequence[SignedReceipt]:
-        """As `ExchangeCalls`."""
-        with self.meter.of(Side.COORDINATOR):
-            return self.service.receipts(self.caller)
-
-    def model(self, version: int) -> SharedModel:
-        """As `ExchangeCalls`."""
-        with self.meter.of(Side.COORDINATOR):
-            return self.service.model(self.caller, version)
-
-    def correction(self) -> Correction | None:
-        """As `ExchangeCalls`."""
-        with self.meter.of(Side.COORDINATOR):
-            return self.service.correction(self.caller)
-
-    def synthetic_rows(self) -> Sequence[SyntheticRow]:
-        """As `ExchangeCalls`."""
-        with self.meter.of(Side.COORDINATOR):
-            return self.service.synthetic_rows(self.caller)
-
-    def question(self, slot: SlotKey) -> CellQuestion | None:
-        """As `ExchangeCalls`."""
-        with self.meter.of(Side.COORDINATOR):
-            return self.service.question(self.caller, slot)
+    calls = {method: asking(getattr(service, method)) for method in EXCHANGE}
+    return cast("ExchangeCalls", SimpleNamespace(**calls))
 
 
 @dataclass(slots=True)

@@ -3,34 +3,40 @@
 Text stays text, so that a reader can select it and matplotlib escapes it.
 """
 
-import io
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Literal
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import LogLocator, NullFormatter
+from matplotlib.ticker import NullFormatter
 
-INK, FAINT, GRID = "#1f2733", "#667085", "#e4e7ec"
-LINE_COLOURS = ("#1f2733", "#98a2b3", "#dc6803", "#175cd3", "#079455", "#7a5af8")
+from fedperf_client.pictures import chart_style
+from fedperf_client.pictures.chart_style import (
+    FAINT,
+    GREEN,
+    GREY,
+    GRID,
+    INK,
+    LINE,
+    POINT,
+    VIOLET,
+    log_heights,
+    svg,
+)
+
+LINE_COLOURS = (INK, GREY, POINT, LINE, GREEN, VIOLET)
 
 _STYLE = {
-    "svg.fonttype": "none",
-    "svg.hashsalt": "fedperf",
     "font.family": "sans-serif",
     "font.sans-serif": ["Inter", "Segoe UI", "Helvetica Neue", "Arial", "DejaVu Sans"],
     "font.size": 10.5,
     "text.color": INK,
     "axes.edgecolor": GRID,
-    "axes.labelcolor": FAINT,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
     "xtick.color": FAINT,
     "ytick.color": FAINT,
-    # Names and reasons are data, not formulas.
-    "text.parse_math": False,
 }
 
 
@@ -111,37 +117,22 @@ def lines_chart(
         axes.set_xlabel(across)
         axes.set_ylabel(up)
         if is_log:
-            axes.set_yscale("log")
-            axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-            axes.yaxis.set_major_formatter("{x:g}")
-            axes.minorticks_off()
+            log_heights(axes, "{:g}".format)
         else:
             axes.set_ylim(bottom=0)
-        grid(axes, "y")
         figure.legend(loc="outside upper center", ncols=2, frameon=False)
         return svg(figure)
 
 
-def grid(axes: Axes, axis: str) -> None:
-    """Faint lines across one axis, behind everything."""
-    axes.grid(axis=axis, color=GRID, zorder=0)  # type: ignore[arg-type]
-    axes.set_axisbelow(True)
-
-
 @contextmanager
-def chart(width: float, height: float) -> Iterator[tuple[Figure, Axes]]:
-    """An empty figure of that many inches in the house's style."""
-    with mpl.rc_context(_STYLE):  # type: ignore[arg-type]
-        figure = Figure(figsize=(width, height), layout="constrained")
+def chart(
+    width: float, height: float, *, grid: Literal["x", "y"] = "y"
+) -> Iterator[tuple[Figure, Axes]]:
+    """An empty figure of that many inches, in the fonts of pages and on their ground."""
+    with (
+        mpl.rc_context(_STYLE),  # type: ignore[arg-type]
+        chart_style.chart(width, height, grid=grid) as (figure, axes),
+    ):
         figure.patch.set_alpha(0)
-        axes = figure.add_subplot()
         axes.patch.set_alpha(0)
         yield figure, axes
-
-
-def svg(figure: Figure) -> str:
-    """The drawing alone, without the XML header."""
-    buffer = io.StringIO()
-    figure.savefig(buffer, format="svg", metadata={"Date": None})
-    text = buffer.getvalue()
-    return text[text.index("<svg") :]

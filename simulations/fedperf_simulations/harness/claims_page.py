@@ -1,10 +1,9 @@
 """One page of all claims: HTML for people, JSON for programs; nothing fetched, no scripts."""
 
 from collections.abc import Iterable, Sequence
-from html import escape
 from pathlib import Path
 
-from fedperf_client.pictures.page import STYLE, table_of
+from fedperf_client.pictures.page import render
 from fedperf_simulations.harness.cells import Row, Value, write_json
 from fedperf_simulations.harness.reproduction import Claim
 
@@ -22,6 +21,30 @@ HEADS = (
 )
 
 
+_PAGE = """{% extends "page" %}
+{% from "parts" import table %}
+{% block title %}fedperf: all claims{% endblock %}
+{% block content %}
+<h1>All claims</h1>
+<p class="sub">{{ claims|length }} experiments and benchmarks;
+{{ holding }} of {{ targets }} targets hold.
+Every figure follows from kept cells, which stand beside each summary.</p>
+<p class="note">Value and median are over the cases of a comparison, with 95 % bootstrap intervals
+that resample cases. "One left out" is the value without the case (or job) that speaks most for us.
+"Better" counts the cases that became better.</p>
+{% for claim, origin, rows in claims %}
+<section class="card"><h2>{{ claim.name }}: {{ claim.standing }}</h2>
+<p>{{ claim.claim }}</p>
+<p class="note">{{ origin }}</p>{{ table(heads, rows) }}
+{% for note in (claim.summary.notes if claim.summary else ()) %}
+<p class="note">{{ note }}.</p>
+{% endfor %}
+</section>
+{% endfor %}
+{% endblock %}
+"""
+
+
 def write_claims(out: Path, claims: Sequence[Claim]) -> None:
     """Write `claims.html` and `claims.json`."""
     write_json(out / "claims.json", {"claims": [each.as_row() for each in claims]})
@@ -32,28 +55,8 @@ def page(claims: Sequence[Claim]) -> str:
     """The page as text."""
     targets = [target for each in claims for target in each.targets]
     holding = sum(bool(each["holds"]) for each in targets)
-    return f"""<!doctype html>
-<html lang="en"><head><meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>fedperf: all claims</title><style>{STYLE}</style></head><body><main>
-<h1>All claims</h1>
-<p class="sub">{len(claims)} experiments and benchmarks; {holding} of {len(targets)} targets hold.
-Every figure follows from kept cells, which stand beside each summary.</p>
-<p class="note">Value and median are over the cases of a comparison, with 95 % bootstrap intervals
-that resample cases. "One left out" is the value without the case (or job) that speaks most for us.
-"Better" counts the cases that became better.</p>
-{"".join(map(_section, claims))}
-</main></body></html>
-"""
-
-
-def _section(claim: Claim) -> str:
-    table = table_of(HEADS, map(_target, claim.targets))
-    notes = "".join(f'<p class="note">{escape(each)}.</p>' for each in _notes(claim))
-    return f"""<section class="card"><h2>{escape(claim.name)}: {escape(claim.standing)}</h2>
-<p>{escape(claim.claim)}</p>
-<p class="note">{escape(_origin(claim))}</p>{table}{notes}</section>
-"""
+    shown = [(each, _origin(each), map(_target, each.targets)) for each in claims]
+    return render(_PAGE, claims=shown, holding=holding, targets=len(targets), heads=HEADS)
 
 
 def _origin(claim: Claim) -> str:
@@ -65,10 +68,6 @@ def _origin(claim: Claim) -> str:
     changed = ", with changes that are in no commit" if stamp["dirty"] else ""
     wrong = f"; {claim.reason}" if claim.reason else ""
     return f"{kind}, seed {stamp['seed']}, commit {stamp['commit']}{changed}{wrong}"
-
-
-def _notes(claim: Claim) -> Sequence[str]:
-    return claim.summary["notes"] if claim.summary else ()
 
 
 def _target(row: Row) -> Iterable[str]:

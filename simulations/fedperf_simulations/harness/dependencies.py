@@ -31,7 +31,6 @@ LIBRARIES = (
     "pandas",
     "polars",
     "pyarrow",
-    "river",
     "scikit-learn",
     "scipy",
     "sdv",

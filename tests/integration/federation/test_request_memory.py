@@ -23,7 +23,7 @@ from fedperf_shared.wire.codec import (
     encode_train_request,
 )
 from fedperf_shared.wire.message_parts import MAX_MESSAGES
-from fedperf_shared.wire.sizes import ANSWER_BYTES
+from fedperf_shared.wire.services import EXCHANGE
 from fedperf_shared.workflow.vocabulary import Platform
 from tests.fakes.added_memory import MOST_MEGABYTES
 from tests.integration.federation.test_gateway import ask, fleet, wait_for_reply
@@ -154,7 +154,7 @@ def test_the_longest_honest_request_is_answered_in_as_little_memory(asked: Asked
     ]
     longest = max(public, key=lambda row: len(encode_synthetic_rows([row])))
     rows = (longest,) * MAX_REHEARSAL_ROWS
-    assert len(encode_synthetic_rows(rows)) <= ANSWER_BYTES["GetSyntheticRows"]
+    assert len(encode_synthetic_rows(rows)) <= EXCHANGE["synthetic_rows"].answer_bytes
     body = encode_train_request(TrainRequest(SLOT, 1, 0, MODEL, None, rows))
     assert len(body) <= MAX_REQUEST_BYTES
     added, reply = asked(body)

@@ -40,10 +40,8 @@ from fedperf_client.prediction.ensemble.weighting import (
     Places,
     fold_of,
     grouped_folds,
-    holdout_splits,
     mixed_errors,
     mixing_weights,
-    most_alike,
     shares_of,
     typical_error,
 )
@@ -302,32 +300,6 @@ def weigh(
     many = len(np.unique(groups)) >= STACKED_FROM
     evidence = groups if way is None or many else fold
     return Weighing(known, kind, cut, used, np.concatenate(parts, axis=1), rows, evidence, fold)
-
-
-def mixed_for(
-    kind: Asks, asked: Places, known: KnownRuns, learners: Sequence[Learner], *, seed: int = 0
-) -> Mixture:
-    """Mix `learners` for questions of one kind.
-
-    Args:
-        kind: of the questions, see `asks`.
-        asked: where the questions lie, [questions].
-        known: own executions.
-        learners: as for `weigh`.
-        seed: of folds that mimic nothing.
-
-    Raises:
-        NoLearnerError: none of them can be used.
-        PredictorFailedError: a learner gave values that cannot be used.
-    """
-    way = most_alike(
-        holdout_splits(known.places, kind, known.samples.features), known.places, asked
-    )
-    by_name = {learner.name: learner for learner in learners}
-    return Mixture.of(
-        weigh(known, learners, way, seed=seed).outcome(),
-        lambda name: by_name[name].fit(known.samples, known.log_seconds),
-    )
 
 
 def _fold_errors(learners: Sequence[Learner], known: KnownRuns, fold: Fold) -> Floats:

@@ -10,9 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fedperf_client.prediction.ensemble.learner_catalogue import LOCAL_FROM
 from fedperf_client.prediction.evidence import Samples
-from fedperf_client.prediction.learners.download import DownloadedStart
 from fedperf_client.prediction.learners.gaussian_process_learners import (
     LocalProcess,
     ResidualProcess,
@@ -20,7 +18,6 @@ from fedperf_client.prediction.learners.gaussian_process_learners import (
 from fedperf_client.prediction.learners.learner import Fitted, Learner
 from fedperf_client.prediction.learners.local_learners import Boosting, Constant, Forest, LogRidge
 from fedperf_client.prediction.learners.prior_slopes import NO_REPEATS, Scatter
-from fedperf_client.prediction.learners.residual_learners import REFERENCE, AsIs, ShrunkenBias
 from fedperf_client.prediction.learners.ridge import WEAK_STRENGTHS
 from fedperf_client.prediction.learners.scaling_laws import fit_ernest
 from fedperf_client.prediction.learners.tables import TableLayout
@@ -125,37 +122,4 @@ def table_learners(
         LogRidge("local ridge 2", fewest=MORE_FROM, degree=2, strengths=WEAK_STRENGTHS),
         Boosting("local linear boosting", fewest=MORE_FROM, linear_leaves=True),
         Forest(fewest=MORE_FROM, seed=seed),
-    )
-
-
-def local_table_learners() -> tuple[Learner, ...]:
-    """Candidates that read no start model and need no layout; their mix is "local-only"."""
-    return (
-        LocalProcess(),
-        LogRidge(fewest=3, strengths=WEAK_STRENGTHS),
-        Boosting("local linear boosting", linear_leaves=True),
-        Forest(),
-        Constant(),
-    )
-
-
-def joined_table_learners(covariance: Floats) -> tuple[Learner, ...]:
-    """Candidates of an organization that downloaded a belief about public points.
-
-    Three below `LOCAL_FROM` own executions, then five until `MORE_FROM`: few errors cannot
-    tell many apart. The start as it is stays among them, as what the others are shrunken to.
-
-    Args:
-        covariance: of the error of the start model `REFERENCE`, [points, points].
-    """
-    as_is = AsIs(REFERENCE)
-    return (
-        as_is,
-        DownloadedStart(covariance),
-        ShrunkenBias(REFERENCE),
-        ResidualProcess(as_is, fewest=LOCAL_FROM),
-        LocalProcess(fewest=LOCAL_FROM),
-        LogRidge(fewest=MORE_FROM, strengths=WEAK_STRENGTHS),
-        Boosting("local linear boosting", fewest=MORE_FROM, linear_leaves=True),
-        Forest(fewest=MORE_FROM),
     )

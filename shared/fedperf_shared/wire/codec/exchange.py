@@ -1,6 +1,7 @@
 """Messages of the Exchange and the fleet, without releases, to bytes and back (exchange.proto)."""
 
 from collections.abc import Iterable
+from dataclasses import asdict, fields
 from functools import lru_cache
 
 import numpy as np
@@ -195,26 +196,12 @@ def model_from_message(message: exchange_pb2.Model) -> SharedModel:
 
 def join_reply_to_message(reply: JoinReply) -> exchange_pb2.JoinReply:
     """Domain to message."""
-    return exchange_pb2.JoinReply(
-        organization_id=reply.organization_id,
-        certificate=reply.certificate,
-        ca_certificate=reply.ca_certificate,
-        coordinator_public_key=reply.coordinator_public_key,
-        exchange_address=reply.exchange_address,
-        fleet_address=reply.fleet_address,
-    )
+    return exchange_pb2.JoinReply(**asdict(reply))
 
 
 def join_reply_from_message(message: exchange_pb2.JoinReply) -> JoinReply:
     """Message to domain; keys and certificates are not yet judged."""
-    return JoinReply(
-        organization_id=message.organization_id,
-        certificate=message.certificate,
-        ca_certificate=message.ca_certificate,
-        coordinator_public_key=message.coordinator_public_key,
-        exchange_address=message.exchange_address,
-        fleet_address=message.fleet_address,
-    )
+    return JoinReply(*(getattr(message, each.name) for each in fields(JoinReply)))
 
 
 def _request_from_message(message: exchange_pb2.TrainRequest) -> TrainRequest:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from fedperf_client.pictures.chart_style import FAINT, INK, svg
 from fedperf_simulations.experiments.intervals.figures import (
     INFORMATION,
     LEVEL,
@@ -11,7 +12,7 @@ from fedperf_simulations.experiments.intervals.figures import (
     SITUATION,
 )
 from fedperf_simulations.harness.cells import number
-from fedperf_simulations.harness.charts import FAINT, INK, chart, grid, svg
+from fedperf_simulations.harness.charts import chart
 from fedperf_simulations.harness.experiment import Row
 
 WIDTH, ROW_HEIGHT, MARGIN = 8.6, 0.24, 1.1
@@ -26,7 +27,7 @@ def coverage_chart(rows: Sequence[Row], path: Path) -> Path | None:
     told = [each for each in rows if _is_told(each)]
     if not told:
         return None
-    with chart(WIDTH, MARGIN + ROW_HEIGHT * len(told)) as (figure, axes):
+    with chart(WIDTH, MARGIN + ROW_HEIGHT * len(told), grid="x") as (figure, axes):
         for height, row in enumerate(reversed(told)):
             share = PERCENT * number(row["covered"])
             if row.get("covered low") is not None:
@@ -40,7 +41,6 @@ def coverage_chart(rows: Sequence[Row], path: Path) -> Path | None:
             left=min(50.0, *(PERCENT * number(each["covered"]) for each in told)), right=101
         )
         axes.set_xlabel("executions inside of 90 % intervals, %")
-        grid(axes, "x")
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(svg(figure), encoding="utf-8")
     return path

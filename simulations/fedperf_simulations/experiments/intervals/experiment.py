@@ -99,7 +99,7 @@ class Intervals:
             of_part = part.cases(settings)
             table = part.rows(of_part)
             targets += part.targets(of_part, table)
-            rows += [_counted(part, row) for row in table]
+            rows += [{"part": part.name, "looks": LOOKS.get(part.name), **row} for row in table]
             cases += [{"part": part.name, **each} for each in of_part]
             notes += part.notes
         drawn = coverage_chart(rows, settings.out / "coverage.svg")
@@ -122,10 +122,6 @@ def _there(part: JudgedPart, data: Path | None) -> Sequence[Path]:
         return part.files(data)
     except MissingDataError:
         return ()
-
-
-def _counted(part: JudgedPart, row: Row) -> Row:
-    return {"part": part.name, "looks": LOOKS.get(part.name), **row}
 
 
 def _require_frozen() -> None:

@@ -20,9 +20,8 @@ from fedperf_client.prediction.learners.tables import TableLayout
 from fedperf_client.prediction.prediction import Floats, Prediction
 from fedperf_client.prediction.tables.predictor import MeasuredTable, TablePredictor
 from fedperf_shared.model.metrics import mape
-from fedperf_simulations.baselines.ernest_parts import ernest_parts
 from fedperf_simulations.baselines.home_models import process, ridge
-from fedperf_simulations.baselines.slope_prior import slope_prior
+from fedperf_simulations.baselines.regressions import ernest_parts, slope_prior
 from fedperf_simulations.data import c3o_scenarios
 from fedperf_simulations.data.c3o_slices import JobSlice, Places, slices
 from fedperf_simulations.experiments.intervals.figures import (

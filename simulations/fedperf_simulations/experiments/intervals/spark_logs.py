@@ -22,7 +22,7 @@ from fedperf_shared.execution import Execution, SizedPlan
 from fedperf_shared.workflow.estimates import plan_before
 from fedperf_shared.workflow.graph import Plan
 from fedperf_shared.workflow.vocabulary import OperatorKind
-from fedperf_simulations.baselines.leave_out import regressions_without
+from fedperf_simulations.baselines.regressions import regressions_without
 from fedperf_simulations.data.datasets import public_files
 from fedperf_simulations.experiments.intervals.answers import (
     NOTHING,

@@ -22,7 +22,7 @@ from fedperf_shared.model.checkpoint import load_checkpoint, save_model
 from fedperf_shared.workflow.template import fingerprint
 from fedperf_shared.workflow.vocabulary import Platform
 from fedperf_simulations.baselines.cost_models import Lesson, train_ggfn
-from fedperf_simulations.baselines.leave_out import regressions_without
+from fedperf_simulations.baselines.regressions import regressions_without
 from fedperf_simulations.data.datasets import JUDGED_SESSIONS, at_one_speed, measured_files
 from fedperf_simulations.experiments.intervals.answers import (
     NOTHING,

@@ -49,7 +49,7 @@ from fedperf_simulations.experiments.intervals.figures import (
     where,
 )
 from fedperf_simulations.experiments.intervals.part import Cases, JudgedPart
-from fedperf_simulations.harness.experiment import Row, Settings, Target, Value
+from fedperf_simulations.harness.experiment import Row, Settings, Target
 from fedperf_simulations.harness.paired import PairedComparison
 from fedperf_simulations.harness.side_by_side import computed
 from fedperf_simulations.measured_set.information import BOTH, TRUE_ROWS, asked_with
@@ -218,15 +218,15 @@ def rows_of(cases: Cases) -> list[Row]:
         if name == OURS:
             start = where(cases, situation=of, predictor=THE_START, information=information)
             change = PairedComparison.by_groups(log_q(chosen), log_q(start), groups=labels(chosen))
-            medians = (float(np.median(log_q(each))) for each in (chosen, start))
-            row = {**row, TIMES: _times(*medians), "mean, times": float(np.exp(change.mean))}
+            ours, public = (float(np.median(log_q(each))) for each in (chosen, start))
+            row = {
+                **row,
+                TIMES: float(np.exp(ours - public)),
+                "mean, times": float(np.exp(change.mean)),
+            }
             row = {**row, **ends("mean, times", exponentials(change.interval))}
         rows.append(row)
     return rows
-
-
-def _times(ours: float, start: float) -> Value:
-    return float(np.exp(ours - start))
 
 
 def targets_of(_: Cases, rows: Sequence[Row]) -> list[Target]:

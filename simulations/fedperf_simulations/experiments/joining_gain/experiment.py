@@ -33,7 +33,6 @@ from fedperf_client.prediction.base_models import predictor
 from fedperf_client.prediction.evidence import History
 from fedperf_client.privacy.accountant import PrivacyBudget, calibrate, event_of
 from fedperf_server.inference.gaussian_process import Belief, conditioned
-from fedperf_server.inference.job_kernel import RECORD_VARIANCE, JobKernel
 from fedperf_shared.execution import Execution
 from fedperf_shared.model.batches import PlanGraph
 from fedperf_shared.model.checkpoint import Checkpoint, model_from_arrays, state_to_arrays
@@ -69,6 +68,7 @@ from fedperf_simulations.federation.channel import (
     noise_for,
     public_configurations,
 )
+from fedperf_simulations.federation.job_kernel import RECORD_VARIANCE, JobKernel
 from fedperf_simulations.federation.seeded_noise import SeededNoise
 from fedperf_simulations.federation.tangent_training import private_steps
 from fedperf_simulations.federation.tokio_federation import sender

@@ -18,7 +18,7 @@ from fedperf_client.prediction.ensemble.learner_catalogue import (
     local_learners,
     public_learners,
 )
-from fedperf_client.prediction.ensemble.mixture import KnownRuns, mixed_for
+from fedperf_client.prediction.ensemble.mixture import KnownRuns
 from fedperf_client.prediction.ensemble.predictor import personalize
 from fedperf_client.prediction.ensemble.weighting import Asks, Places
 from fedperf_client.prediction.evidence import History, Samples
@@ -26,14 +26,15 @@ from fedperf_client.prediction.learners.gaussian_process_learners import LocalPr
 from fedperf_client.prediction.learners.learner import Learner
 from fedperf_client.prediction.learners.residual_learners import PUBLIC, REFERENCE, SHARED
 from fedperf_client.prediction.prediction import PredictLog
-from fedperf_client.prediction.tables.catalogue import (
-    joined_table_learners,
-    local_table_learners,
-)
 from fedperf_server.inference.gaussian_process import Belief
 from fedperf_shared.model.metrics import mape, median_q_error
 from fedperf_simulations.baselines.flat_vectors import robopt_vector
 from fedperf_simulations.baselines.home_models import HOME_MODELS
+from fedperf_simulations.baselines.table_mixture import (
+    joined_table_learners,
+    local_table_learners,
+    mixed_for,
+)
 
 Floats = NDArray[np.float64]
 Positions = NDArray[np.int64]

@@ -18,9 +18,16 @@ import orjson
 from rich.console import Console
 from rich.progress import track
 
-from fedperf_client.optimizer.methods import Method
 from fedperf_client.profiling.trials.pool import THREAD_VARIABLES
-from fedperf_simulations.experiments.optimizer.measurement import ONE_BY_ONE, TimingTask, WayCost
+from fedperf_simulations.experiments.optimizer.measurement import (
+    BEAM,
+    DELAYED_GREEDY,
+    FRONTIER,
+    GREEDY,
+    ONE_BY_ONE,
+    TimingTask,
+    WayCost,
+)
 from fedperf_simulations.experiments.optimizer.pruning_regret import (
     BEST,
     equal_to_brute_force,
@@ -47,10 +54,10 @@ BY = " x "
 CHART = "optimization_time.svg"
 LABELS = {
     ONE_BY_ONE: "published way, one question after the other",
-    Method.FRONTIER.value: "exact (frontier)",
-    Method.BEAM.value: "beam",
-    Method.DELAYED_GREEDY.value: "delayed greedy",
-    Method.GREEDY.value: "greedy",
+    FRONTIER: "exact (frontier)",
+    BEAM: "beam",
+    DELAYED_GREEDY: "delayed greedy",
+    GREEDY: "greedy",
 }
 
 
@@ -109,7 +116,7 @@ def optimization_time(times: Iterable[Row]) -> str:
         operators, _, platforms = str(row["size"]).partition(BY)
         if int(platforms) == PLATFORMS:
             found.setdefault(row["method"], {})[int(operators)] = number(row.get("median_ms"))
-    ends = [min(found[Method.FRONTIER.value]), PUBLISHED_OPERATORS]
+    ends = [min(found[FRONTIER]), PUBLISHED_OPERATORS]
     published = f"published: less than 3 s up to {PUBLISHED_OPERATORS} operators"
     lines = [
         Line(published, ends, [PUBLISHED_MS, PUBLISHED_MS], dashed=True),
@@ -196,7 +203,7 @@ def _compared(settings: Settings) -> Row:
     rng = np.random.default_rng([settings.seed, workflows])
     return {
         "what": BRUTE_FORCE,
-        "method": Method.FRONTIER.value,
+        "method": FRONTIER,
         "workflows": workflows,
         "optimal": equal_to_brute_force(rng, PLATFORMS, workflows=workflows) / workflows,
     }
@@ -222,7 +229,7 @@ def _rows(flat: Row) -> list[tuple[str, dict[str, Value]]]:
 
 def _exact(rows: Iterable[Row], what: str, size: str | None = None) -> Row:
     """The row of the exact search."""
-    asked = {"what": what, "method": Method.FRONTIER.value} | ({"size": size} if size else {})
+    asked = {"what": what, "method": FRONTIER} | ({"size": size} if size else {})
     return next(row for row in rows if asked.items() <= row.items())
 
 

@@ -19,16 +19,21 @@ from functools import partial
 import numpy as np
 import orjson
 
-from fedperf_client.optimizer.enumeration import choose
+from fedperf_client.optimizer.enumeration import Search, choose
+from fedperf_client.optimizer.frontier import beam, cheapest_plans
 from fedperf_client.optimizer.head import Head
 from fedperf_client.optimizer.heads import shipped_head
-from fedperf_client.optimizer.methods import Method
-from fedperf_client.optimizer.pruned_search import EXHAUSTIVE_LIMIT
 from fedperf_client.prediction.base_models import predictor
 from fedperf_client.prediction.prediction import Prediction, PredictLog
 from fedperf_shared.execution import ClusterConfig, SizedPlan
 from fedperf_shared.model.public_start import load_public_start
 from fedperf_shared.workflow.graph import Workflow
+from fedperf_simulations.baselines.pruned_search import (
+    EXHAUSTIVE_LIMIT,
+    PruningRule,
+    exhaustive_search,
+    pruned_search,
+)
 from fedperf_simulations.baselines.published_search import published_search
 from fedperf_simulations.experiments.optimizer.random_workflows import (
     PLATFORMS,
@@ -37,7 +42,15 @@ from fedperf_simulations.experiments.optimizer.random_workflows import (
 )
 
 ONE_BY_ONE = "one_by_one"
-"""The published way, beside the names of `Method`."""
+"""The published way, beside the names of `SEARCHES`."""
+
+FRONTIER, BEAM, DELAYED_GREEDY, GREEDY = "frontier", "beam", "delayed_greedy", "greedy"
+SEARCHES: Mapping[str, Search] = {
+    FRONTIER: cheapest_plans,
+    BEAM: beam,
+    DELAYED_GREEDY: lambda costs, count: pruned_search(costs, PruningRule.DELAYED_GREEDY, count),
+    GREEDY: lambda costs, count: pruned_search(costs, PruningRule.GREEDY, count),
+}
 
 CLUSTER = ClusterConfig(nodes=1, cores=2, memory_bytes=2**33)
 
@@ -93,14 +106,13 @@ def _drawn(task: TimingTask, rng: np.random.Generator) -> Workflow:
 
 
 def _ways(task: TimingTask, head: Head) -> dict[str, Way]:
-    methods = [
-        method
-        for method in Method
-        if method is not Method.EXHAUSTIVE or task.platforms**task.operators <= EXHAUSTIVE_LIMIT
-    ]
+    searches = dict(SEARCHES)
+    if task.platforms**task.operators <= EXHAUSTIVE_LIMIT:
+        searches["exhaustive"] = lambda costs, _: exhaustive_search(costs, EXHAUSTIVE_LIMIT)
     model = predictor(load_public_start())
     ways: dict[str, Way] = {
-        method.value: partial(_chosen, task, head, model, method=method) for method in methods
+        name: partial(_chosen, task, head, model, search=search)
+        for name, search in searches.items()
     }
     if task.one_by_one:
         ways[ONE_BY_ONE] = partial(_chosen_one_by_one, task, head, model)
@@ -108,7 +120,7 @@ def _ways(task: TimingTask, head: Head) -> dict[str, Way]:
 
 
 def _chosen(
-    task: TimingTask, head: Head, model: PredictLog, workflow: Workflow, *, method: Method
+    task: TimingTask, head: Head, model: PredictLog, workflow: Workflow, *, search: Search
 ) -> int:
     platforms = PLATFORMS[: task.platforms]
 
@@ -116,7 +128,7 @@ def _chosen(
         return [Prediction(s, s / 2, 2 * s) for s in np.exp(model(questions)).tolist()]
 
     costs = head.costs(workflow, CLUSTER, platforms)
-    choice = choose(workflow, CLUSTER, platforms, predict, costs=costs, method=method)
+    choice = choose(workflow, CLUSTER, platforms, predict, costs=costs, search=search)
     return choice.plans_scored
 
 

@@ -14,8 +14,12 @@ from numpy.typing import NDArray
 
 from fedperf_client.optimizer.costs import AdditiveCosts
 from fedperf_client.optimizer.frontier import BEAM_PLANS, SearchResult, beam, cheapest_plans
-from fedperf_client.optimizer.methods import Method
-from fedperf_client.optimizer.pruned_search import PruningRule, exhaustive_search, pruned_search
+from fedperf_simulations.baselines.pruned_search import (
+    PruningRule,
+    exhaustive_search,
+    pruned_search,
+)
+from fedperf_simulations.experiments.optimizer.measurement import FRONTIER
 from fedperf_simulations.experiments.optimizer.random_workflows import (
     knotty_costs,
     random_costs,
@@ -37,7 +41,7 @@ SEARCHES: Mapping[str, Search] = {
     "tail platform": partial(pruned_search, rule=PruningRule.TAIL),
     "delayed greedy, last two": partial(pruned_search, rule=PruningRule.DELAYED_GREEDY),
     "open frontier without start-ups": partial(pruned_search, rule=PruningRule.OPEN_FRONTIER),
-    Method.FRONTIER.value: partial(cheapest_plans, count=1),
+    FRONTIER: partial(cheapest_plans, count=1),
     **{f"beam of {plans}": partial(beam, count=1, plans=plans) for plans in BEAMS},
     "every state kept": partial(beam, count=1, plans=EVERY_STATE),
 }

@@ -39,7 +39,6 @@ from fedperf_shared.execution import SizedPlan
 from fedperf_shared.model.ggfn import GGFN
 from fedperf_shared.model.public_plans import load_public_plans
 from fedperf_shared.releases.basis import cell_of
-from fedperf_shared.releases.directions import feature_design
 from fedperf_shared.releases.kinds import MODEL_UPDATE
 from fedperf_shared.releases.questions import DIRECTIONS
 from fedperf_shared.releases.release import (
@@ -63,6 +62,7 @@ from fedperf_simulations.experiments.privacy_audit.bounds import (
     best_guesses,
     best_threshold,
 )
+from fedperf_simulations.federation.hidden_points import feature_design
 from fedperf_simulations.harness.experiment import ExperimentOutcome, Row, Settings, Target
 
 REAL = "as declared"

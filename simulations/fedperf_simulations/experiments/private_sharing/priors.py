@@ -19,13 +19,18 @@ from collections.abc import Sequence
 import numpy as np
 
 from fedperf_server.inference.gaussian_process import Belief, conditioned
-from fedperf_server.inference.job_kernel import RECORD_VARIANCE, JobKernel, JobPoints, fit_kernel
 from fedperf_simulations.data.shared_runs import (
     Floats,
     Integers,
     JobRuns,
     PublicConfigurations,
     RunsElsewhere,
+)
+from fedperf_simulations.federation.job_kernel import (
+    RECORD_VARIANCE,
+    JobKernel,
+    JobPoints,
+    fit_kernel,
 )
 
 FEATURES = 4

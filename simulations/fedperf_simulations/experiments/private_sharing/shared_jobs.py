@@ -25,10 +25,10 @@ from fedperf_client.privacy.directed_report import PointResiduals, directed_repo
 from fedperf_client.privacy.randomness import NoiseSource
 from fedperf_server.inference.design import STAGES, Stage
 from fedperf_server.inference.gaussian_process import Belief
-from fedperf_server.inference.grid_points import ask_on_grid, learn_on_grid
-from fedperf_server.inference.job_kernel import RECORD_VARIANCE
 from fedperf_shared.releases.release import ReleaseKind, ReportParameters, SlotKey
 from fedperf_simulations.data.shared_runs import Floats, Integers
+from fedperf_simulations.federation.grid_points import ask_on_grid, learn_on_grid
+from fedperf_simulations.federation.job_kernel import RECORD_VARIANCE
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent

@@ -105,16 +105,14 @@ class SessionDesign:
         found = draw(number, self.seed)
         if not self.is_quick:
             return found
-        steps = tuple(replace(step, tables=_smallest(step.tables)) for step in found.steps)
+        steps = tuple(
+            replace(step, tables=replace(step.tables, rows=ROWS[0])) for step in found.steps
+        )
         return replace(found, steps=steps)
 
     def sessions(self) -> Iterator[SqlSession]:
         """All of them."""
         return map(self.session, range(self.count))
-
-
-def _smallest(tables: TableSet) -> TableSet:
-    return replace(tables, rows=ROWS[0])
 
 
 def _judged(number: int, seed: int) -> SqlSession:

@@ -13,7 +13,6 @@ from fedperf_client.advice.constraints import Wishes
 from fedperf_client.advice.job import Job
 from fedperf_client.optimizer.constraints import NoPlatformError, memory_needed
 from fedperf_client.optimizer.head import STARTUP_SECONDS
-from fedperf_client.optimizer.methods import Method
 from fedperf_client.platforms.support import could_run
 from fedperf_shared.execution import ClusterConfig, SizedPlan
 from fedperf_shared.workflow.graph import Plan, Workflow
@@ -34,8 +33,6 @@ from tests.unit.client.advice.jobs import (
     made_up,
     operator,
 )
-
-METHODS = st.sampled_from([each for each in Method if each is not Method.EXHAUSTIVE])
 
 
 def breaks(plan: Plan, wishes: Wishes, caps: Mapping[Platform, float]) -> list[str]:
@@ -60,7 +57,6 @@ def breaks(plan: Plan, wishes: Wishes, caps: Mapping[Platform, float]) -> list[s
     st.lists(st.sampled_from(ALL), min_size=1, max_size=5, unique=True),
     st.dictionaries(st.integers(0, 2), st.sampled_from(ALL), max_size=2),
     st.dictionaries(st.sampled_from(ALL), st.floats(1, 1e18), max_size=2),
-    METHODS,
     st.integers(0, 99),
 )
 def test_no_plan_that_is_advised_breaks_a_constraint(
@@ -68,11 +64,10 @@ def test_no_plan_that_is_advised_breaks_a_constraint(
     platforms: list[Platform],
     pinned: dict[int, Platform],
     memory: dict[Platform, float],
-    method: Method,
     seed: int,
 ) -> None:
     pins = {at: platform for at, platform in pinned.items() if at < len(workflow.operators)}
-    wishes = Wishes(tuple(platforms), pins, memory, method=method)
+    wishes = Wishes(tuple(platforms), pins, memory)
     sizes = [replace(FOUR_CORES, cores=1), FOUR_CORES]
     try:
         found = advised(made_up(seed), wishes, sizes=sizes, what=job(workflow))
@@ -107,7 +102,7 @@ def test_what_runs_today_is_chosen_where_it_is_the_fastest() -> None:
         return 0.1 if question.plan.platforms == today else 10.0
 
     here = replace(job(), today=Plan(learning(), today))
-    wishes = Wishes(ALL[:4], warm=frozenset(ALL), method=Method.GREEDY)
+    wishes = Wishes(ALL[:4], warm=frozenset(ALL))
     assert advised(seconds, wishes, what=here).choice.plan.platforms == today
 
 

@@ -14,7 +14,6 @@ from fedperf_client.advice import constraints
 from fedperf_client.home.config import Home
 from fedperf_client.home.store import ExecutionStore
 from fedperf_client.optimizer import heads
-from fedperf_client.optimizer.methods import Method
 from fedperf_client.platforms.program import to_json
 from fedperf_client.prediction.base_models import FetchedModels
 from fedperf_shared.model.checkpoint import encode_checkpoint
@@ -147,9 +146,12 @@ def test_pins_and_warm_platforms_are_kept_to(home: Home, workflow: Path) -> None
     assert warm["startup_seconds"] == 0
 
 
-@pytest.mark.parametrize("method", [each.value for each in Method])
-def test_every_method_answers(method: str, home: Home, workflow: Path) -> None:
-    assert advice(home, workflow, *EMBEDDED, "--method", method)["method"] == method
+def test_a_method_of_search_is_no_option_and_the_error_says_what_to_do(
+    home: Home, workflow: Path
+) -> None:
+    ended = fedperf(home, "advise", workflow, "--method", "greedy")
+    assert (ended.code, ended.out) == (2, "")
+    assert "--method is gone: leave it out" in ended.err
 
 
 @pytest.mark.parametrize(("suffix", "start"), [(".png", b"\x89PNG"), (".html", b"<!doctype html>")])
@@ -294,7 +296,6 @@ BAD: dict[str, tuple[list[str], int, str]] = {
     "chart": (["workflow.json", "--plot", "chart.pdf"], 3, ".html"),
     "neither": ([], 2, ""),
     "both": (["workflow.json", "--execution", "own-1"], 2, ""),
-    "method": (["workflow.json", "--method", "guess"], 3, "'guess' is not one of 'frontier'"),
 }
 
 

@@ -13,10 +13,10 @@ from fedperf_client.optimizer.frontier import (
     beam,
     cheapest_plans,
 )
-from fedperf_client.optimizer.pruned_search import exhaustive_search
 from fedperf_client.optimizer.steps import narrow_order, steps_of, width
 from fedperf_shared.workflow.graph import Workflow
 from fedperf_shared.workflow.topology import topological_order
+from fedperf_simulations.baselines.pruned_search import exhaustive_search
 from tests.unit.client.optimizer.additive_worlds import (
     PLATFORMS,
     brute_force,

@@ -4,7 +4,6 @@ from numpy.typing import NDArray
 
 from fedperf_server.inference.design import Stage
 from fedperf_server.inference.gaussian_process import Belief
-from fedperf_server.inference.hidden_points import PublicBox
 from fedperf_simulations.federation.channel import (
     Channel,
     Sender,
@@ -12,6 +11,7 @@ from fedperf_simulations.federation.channel import (
     private_configurations,
     public_configurations,
 )
+from fedperf_simulations.federation.hidden_points import PublicBox
 from fedperf_simulations.federation.seeded_noise import SeededNoise
 
 Floats = NDArray[np.float64]

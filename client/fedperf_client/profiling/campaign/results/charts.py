@@ -4,7 +4,18 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from fedperf_client.pictures.chart_style import COLOURS, FAINT, GRID, INK, chart, log_heights, svg
+from fedperf_client.pictures.chart_style import (
+    COLOURS,
+    FAINT,
+    GRID,
+    INK,
+    LINE,
+    PALE,
+    VIOLET,
+    chart,
+    log_heights,
+    svg,
+)
 from fedperf_client.profiling.campaign.components import WHOLE
 from fedperf_client.profiling.campaign.expressions import Value
 from fedperf_client.profiling.campaign.record.journal import JournalTrial
@@ -22,12 +33,12 @@ _FAR_APART = 4.0
 _LONGEST_LABEL = 40
 
 STATUS_COLOURS = {
-    TrialStatus.OK: "#175cd3",
-    TrialStatus.WARMUP: "#b2ccff",
+    TrialStatus.OK: LINE,
+    TrialStatus.WARMUP: PALE,
     TrialStatus.NOISY: "#fdb022",
     TrialStatus.FAILED: "#d92d20",
     TrialStatus.TIMEOUT: "#912018",
-    TrialStatus.OOM: "#7a5af8",
+    TrialStatus.OOM: VIOLET,
 }
 
 
@@ -62,7 +73,7 @@ def trial_gantt(summary: Summary) -> tuple[str, str] | None:
             axes.barh(place, seconds, left=span.start_seconds, height=0.6, color=COLOURS[0])
             queue = span.queue_seconds or 0.0
             if 0 < queue <= seconds:
-                axes.barh(place, queue, left=span.start_seconds, height=0.6, color="#b2ccff")
+                axes.barh(place, queue, left=span.start_seconds, height=0.6, color=PALE)
             axes.annotate(
                 duration_text(max(seconds, 0.0)),
                 (span.end_seconds, place),

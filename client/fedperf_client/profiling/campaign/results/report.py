@@ -7,13 +7,12 @@ written here is escaped, whatever a component, a column or an error is called.
 import csv
 import io
 from collections.abc import Iterable, Mapping, Sequence
-from html import escape
 from pathlib import Path
 
 import orjson
 
 from fedperf_client.home.config import write_private
-from fedperf_client.pictures.page import STYLE
+from fedperf_client.pictures.page import render
 from fedperf_client.profiling.campaign.record.outcome import TrialStatus
 from fedperf_client.profiling.campaign.results.charts import (
     MOST_BARS,
@@ -29,6 +28,69 @@ from fedperf_shared.errors import StorageError
 
 MOST_ROWS = 500
 _NAMES = ("report.html", "trials.csv", "summary.json")
+
+_PAGE = """{% extends "page" %}
+{% macro table(head, rows, wide="") %}
+<div class="scroll"><table><tr>
+{% for name in head %}<th{% if name == wide %} class="wide"{% endif %}>{{ name }}</th>{% endfor %}
+</tr>
+{% for row in rows[:most_rows] %}
+<tr>
+{% for cell in row %}
+<td{% if head[loop.index0] == wide %} class="wide"{% endif %}>{{ cell }}</td>
+{%- endfor %}
+</tr>
+{% endfor %}
+</table></div>
+{% if rows|length > most_rows %}
+<p class="note">and {{ rows|length - most_rows }} more, in trials.csv</p>
+{% endif %}
+{% endmacro %}
+{% block title %}Campaign {{ name }}{% endblock %}
+{% block content %}
+<h1>Campaign {{ name }}</h1>
+<p class="sub">{{ lead }}</p>
+{% if charts %}
+<p class="note">{{ charts_note }}</p><div class="grid tight">
+{% for title, drawing in charts %}
+<section class="card"><h2>{{ title }}</h2>{{ drawing|safe }}</section>
+{% endfor %}
+</div>
+{% else %}
+<section class="card"><h2>Run time</h2><p>Nothing was measured.</p></section>
+{% endif %}
+{% if trial %}
+<section class="card"><h2>A median trial, component by component</h2>
+<p class="note">{{ trial[0] }}. Pale: in the queue of a remote function.</p>
+{{ trial[1]|safe }}</section>
+{% endif %}
+{% if whole %}
+<section class="card"><h2>The campaign over its time</h2>
+{% if whole_note %}<p class="note">{{ whole_note }}</p>{% endif %}
+{{ whole|safe }}</section>
+{% endif %}
+<section class="card"><h2>Configurations</h2>
+<p class="note">Noise: mean distance of the repeats from their median, as a share of it.</p>
+{{ table(*configurations) }}</section>
+<section class="card"><h2>What the trials used</h2>
+<p class="note">A dash: cannot be seen from here, as for functions on other machines. Others: cores
+that the rest of the machine kept busy.</p>
+{{ table(*resources) }}</section>
+<section class="card"><h2>Flagged trials</h2>
+{% if flagged[1] %}{{ table(*flagged, wide="reason") }}{% else %}<p>None.</p>{% endif %}
+</section>
+<div class="grid">
+<section class="card"><h2>Trials</h2>{{ table(("status", "trials"), counts) }}
+{% for note in count_notes %}<p class="note">{{ note }}</p>{% endfor %}
+</section>
+<section class="card"><h2>Budget</h2>{{ table(("", "spent", "of"), budget) }}</section>
+</div>
+<section class="card"><h2>Machine</h2>{{ table(*machines) }}</section>
+{% endblock %}
+"""
+
+_Table = tuple[Sequence[str], Sequence[Sequence[str]]]
+"""Heads of columns, and rows."""
 
 
 def write_results(directory: Path, summary: Summary) -> dict[str, Path]:
@@ -63,25 +125,26 @@ def holds_measurements(directory: Path) -> bool:
 
 def page(summary: Summary) -> str:
     """The report as HTML."""
-    name = escape(summary.campaign.name)
-    return f"""<!doctype html>
-<html lang="en"><head><meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>Campaign {name}</title><style>{STYLE}</style></head><body><main>
-<h1>Campaign {name}</h1>
-<p class="sub">{escape(_lead(summary))}</p>
-{_run_times(summary)}
-{_gantts(summary)}
-<section class="card"><h2>Configurations</h2>{_configurations(summary)}</section>
-<section class="card"><h2>What the trials used</h2>{_resources(summary)}</section>
-<section class="card"><h2>Flagged trials</h2>{_flagged(summary)}</section>
-<div class="grid">
-<section class="card"><h2>Trials</h2>{_counts(summary)}</section>
-<section class="card"><h2>Budget</h2>{_budget(summary)}</section>
-</div>
-<section class="card"><h2>Machine</h2>{_machines(summary)}</section>
-</main></body></html>
-"""
+    charts = run_time_charts(summary)
+    too_many = summary.spent_trials > MOST_BARS
+    return render(
+        _PAGE,
+        name=summary.campaign.name,
+        lead=_lead(summary),
+        charts=charts,
+        charts_note=_charts_note(summary, len(charts)),
+        trial=trial_gantt(summary),
+        whole=campaign_gantt(summary),
+        whole_note=f"The first {MOST_BARS} trials." if too_many else "",
+        configurations=_configurations(summary),
+        resources=_resources(summary),
+        flagged=_flagged(summary),
+        counts=[(status, str(count)) for status, count in summary.statuses.items()],
+        count_notes=[*_noise_notes(summary), *_skipped_notes(summary)],
+        budget=_budget(summary),
+        machines=_machines(summary),
+        most_rows=MOST_ROWS,
+    )
 
 
 def _lead(summary: Summary) -> str:
@@ -95,42 +158,19 @@ def _lead(summary: Summary) -> str:
     )
 
 
-def _run_times(summary: Summary) -> str:
-    charts = run_time_charts(summary)
-    if not charts:
-        return '<section class="card"><h2>Run time</h2><p>Nothing was measured.</p></section>'
-    cards = "".join(
-        f'<section class="card"><h2>{escape(title)}</h2>{drawing}</section>'
-        for title, drawing in charts
-    )
+def _charts_note(summary: Summary, charts: int) -> str:
     grid = summary.campaign.grid
     over, line = grid.drawn
-    note = f"Wall time over {escape(over)}: " if over is not None else "Wall time: "
+    note = f"Wall time over {over}: " if over is not None else "Wall time: "
     note += "lines join the medians, points are repeats."
     if line is not None and len(grid.columns[line]) > MOST_LINES:
-        note += f" At most {MOST_LINES} values of {escape(line)} are drawn, evenly spread."
-    if len(charts) == MOST_CHARTS:
+        note += f" At most {MOST_LINES} values of {line} are drawn, evenly spread."
+    if charts == MOST_CHARTS:
         note += f" The first {MOST_CHARTS} cases are drawn; trials.csv has all."
-    return f'<p class="note">{note}</p><div class="grid tight">{cards}</div>'
+    return note
 
 
-def _gantts(summary: Summary) -> str:
-    cards = []
-    if (found := trial_gantt(summary)) is not None:
-        title, drawing = found
-        cards.append(
-            "<h2>A median trial, component by component</h2>"
-            f'<p class="note">{escape(title)}. Pale: in the queue of a remote function.</p>'
-            f"{drawing}"
-        )
-    if (whole := campaign_gantt(summary)) is not None:
-        shown = f"The first {MOST_BARS} trials." if summary.spent_trials > MOST_BARS else ""
-        note = f'<p class="note">{shown}</p>' if shown else ""
-        cards.append(f"<h2>The campaign over its time</h2>{note}{whole}")
-    return "".join(f'<section class="card">{card}</section>' for card in cards)
-
-
-def _configurations(summary: Summary) -> str:
+def _configurations(summary: Summary) -> _Table:
     names = list(summary.campaign.grid.columns)
     head = [*names, "component", "repeats", "median", "fastest", "slowest", "noise"]
     rows = [
@@ -145,14 +185,10 @@ def _configurations(summary: Summary) -> str:
         ]
         for each in summary.repeats
     ]
-    note = (
-        '<p class="note">Noise: mean distance of the repeats from their median, '
-        "as a share of it.</p>"
-    )
-    return note + _table(head, rows)
+    return head, rows
 
 
-def _resources(summary: Summary) -> str:
+def _resources(summary: Summary) -> _Table:
     names = list(summary.campaign.grid.columns)
     head = [*names, "component", "wall", "CPU", "peak memory", "read", "written", "others"]
     rows = []
@@ -173,14 +209,10 @@ def _resources(summary: Summary) -> str:
                 "-" if outcome.foreign_cores is None else f"{outcome.foreign_cores:.2f} cores",
             ]
         )
-    note = (
-        '<p class="note">A dash: cannot be seen from here, as for functions on other machines. '
-        "Others: cores that the rest of the machine kept busy.</p>"
-    )
-    return note + _table(head, rows)
+    return head, rows
 
 
-def _flagged(summary: Summary) -> str:
+def _flagged(summary: Summary) -> _Table:
     names = list(summary.campaign.grid.columns)
     head = [*names, "component", "repetition", "attempt", "status", "reason"]
     rows = [
@@ -195,44 +227,38 @@ def _flagged(summary: Summary) -> str:
         for each in summary.flagged
         if each.outcome is not None
     ]
-    return _table(head, rows, wide="reason") if rows else "<p>None.</p>"
+    return head, rows
 
 
-def _counts(summary: Summary) -> str:
-    rows = [[status, str(count)] for status, count in summary.statuses.items()]
+def _skipped_notes(summary: Summary) -> list[str]:
     skipped: dict[str, int] = {}
     for each in summary.skipped:
         skipped[each.reason] = skipped.get(each.reason, 0) + 1
     if summary.ruled_out_trials:
         skipped["a constraint rules the configuration out"] = summary.ruled_out_trials
-    reasons = "".join(
-        f'<p class="note">{TrialStatus.SKIPPED.value}: {count}, {escape(reason)}</p>'
-        for reason, count in skipped.items()
-    )
-    return _table(["status", "trials"], rows) + _noise_note(summary) + reasons
+    name = TrialStatus.SKIPPED.value
+    return [f"{name}: {count}, {reason}" for reason, count in skipped.items()]
 
 
-def _noise_note(summary: Summary) -> str:
+def _noise_notes(summary: Summary) -> list[str]:
     """What noisy trials are, and what it means where nothing else was measured."""
-    count = summary.statuses[TrialStatus.NOISY.value]
-    if not count:
-        return ""
+    if not summary.statuses[TrialStatus.NOISY.value]:
+        return []
     what = "Noisy: other programs kept the machine busy; these trials count, but may be too long."
     if summary.statuses[TrialStatus.OK.value]:
-        return f'<p class="note">{what}</p>'
-    return f'<p class="note">{what} All of them were: measure again on a quiet machine.</p>'
+        return [what]
+    return [f"{what} All of them were: measure again on a quiet machine."]
 
 
-def _budget(summary: Summary) -> str:
+def _budget(summary: Summary) -> list[list[str]]:
     run = summary.campaign.settings.run
-    rows = [
+    return [
         ["trials", str(summary.spent_trials), _text(run.max_trials)],
         ["time", _seconds(summary.spent_seconds), _seconds(run.max_wall_seconds)],
     ]
-    return _table(["", "spent", "of"], rows)
 
 
-def _machines(summary: Summary) -> str:
+def _machines(summary: Summary) -> _Table:
     head = ["run", "began", "node type", "architecture", "processor", "cores", "memory", "speed"]
     rows = [
         [
@@ -247,23 +273,7 @@ def _machines(summary: Summary) -> str:
         ]
         for each in summary.sessions
     ]
-    return _table(head, rows)
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]], *, wide: str = "") -> str:
-    kinds = [' class="wide"' if name == wide else "" for name in head]
-    titles = "".join(
-        f"<th{kind}>{escape(name)}</th>" for kind, name in zip(kinds, head, strict=True)
-    )
-    body = "".join(
-        "<tr>"
-        + "".join(f"<td{kind}>{escape(cell)}</td>" for kind, cell in zip(kinds, row, strict=True))
-        + "</tr>"
-        for row in rows[:MOST_ROWS]
-    )
-    more = len(rows) - MOST_ROWS
-    rest = f'<p class="note">and {more} more, in trials.csv</p>' if more > 0 else ""
-    return f'<div class="scroll"><table><tr>{titles}</tr>{body}</table></div>{rest}'
+    return head, rows
 
 
 def _csv(rows: Iterable[Mapping[str, object]]) -> str:

@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
-from fedperf_server.inference import job_kernel
-from fedperf_server.inference.job_kernel import JobKernel, JobPoints, fit_kernel
 from fedperf_shared.errors import ConfigurationError, InvalidInputError
+from fedperf_simulations.federation import job_kernel
+from fedperf_simulations.federation.job_kernel import JobKernel, JobPoints, fit_kernel
 
 
 def some_points(seed: int, count: int = 40) -> JobPoints:

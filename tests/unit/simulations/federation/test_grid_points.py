@@ -9,7 +9,6 @@ import pytest
 from fedperf_client.privacy.directed_report import PointResiduals, grid_vector, noiseless_sum
 from fedperf_client.privacy.report_mechanism import GRID_EXPONENT
 from fedperf_server.inference.gaussian_process import Belief
-from fedperf_server.inference.grid_points import ask_on_grid, drawing_noise, learn_on_grid
 from fedperf_shared.errors import ConfigurationError
 from fedperf_shared.releases.directions import Design
 from fedperf_shared.releases.release import (
@@ -18,6 +17,7 @@ from fedperf_shared.releases.release import (
     ReleaseKind,
     SlotKey,
 )
+from fedperf_simulations.federation.grid_points import ask_on_grid, drawing_noise, learn_on_grid
 
 RECORD = 0.003
 SLOT = SlotKey(ReleaseKind.RESIDUAL_REPORT, 0, 0)

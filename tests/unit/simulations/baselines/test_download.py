@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 from fedperf_client.prediction.evidence import Samples
-from fedperf_client.prediction.learners.download import DownloadedStart
 from fedperf_client.prediction.learners.residual_learners import (
     REFERENCE,
     AsIs,
     InvalidCorrectionError,
 )
+from fedperf_simulations.baselines.download import DownloadedStart
 
 POINTS = 30
 ACROSS = np.linspace(-1, 1, POINTS)

@@ -2,23 +2,37 @@ import math
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
 from numpy.typing import NDArray
 
 from fedperf_server.inference.gaussian_process import Belief
-from fedperf_server.inference.hidden_points import HiddenStage, PublicBox, clip_over, learn_hidden
 from fedperf_shared.errors import ConfigurationError
-from fedperf_shared.releases.directions import feature_design, feature_map
+from fedperf_shared.releases.directions import InvalidDesignError
 from fedperf_shared.releases.release import (
     DirectedReport,
     InvalidReleaseError,
     ReleaseKind,
     SlotKey,
 )
+from fedperf_simulations.federation.hidden_points import (
+    HiddenStage,
+    PublicBox,
+    clip_over,
+    feature_design,
+    feature_map,
+    learn_hidden,
+)
 
 Floats = NDArray[np.float64]
 
 POINTS = 60
 RECORD = 0.003
+
+ANY_FEATURES = arrays.arrays(
+    np.float64, st.tuples(st.integers(1, 5), st.integers(1, 5)), elements=st.floats(-1e6, 1e6)
+)
 
 
 def a_box(seed: int = 0) -> tuple[Belief, PublicBox]:
@@ -123,3 +137,44 @@ def test_a_box_with_too_few_points_is_refused() -> None:
 def test_the_feature_map_stays_inside_the_norm_in_the_corners() -> None:
     corners = np.array([[1.0, 1.0], [-1.0, 1.0], [5.0, -5.0]])
     assert np.linalg.norm(feature_map(corners), axis=0) == pytest.approx([1.0, 1.0, 1.0])
+
+
+@given(ANY_FEATURES, st.floats(1e-3, 1e3), st.floats(0, 0.99))
+def test_a_feature_design_keeps_the_norm_rule_wherever_the_points_are(
+    features: np.ndarray, clip: float, share: float
+) -> None:
+    design = feature_design(features, clip, offset_share=share)
+    assert np.all(design.norms() <= 1 + 1e-9)
+    assert len(design.directions) == 1 + features.shape[1]
+
+
+def test_the_products_can_be_read_off_the_offsets() -> None:
+    features = np.array([[0.5, -1.0]])
+    design = feature_design(features, 2.0, offset_share=0.3)
+    phi = feature_map(features)[:, 0]
+    rows, columns = np.triu_indices(3)
+    half = np.where(rows == columns, 1.0, math.sqrt(2.0)) * math.sqrt(0.3)
+    np.testing.assert_allclose(design.offsets[:, 0], half * phi[rows] * phi[columns])
+    np.testing.assert_allclose(design.directions[:, 0] * 2.0, phi * math.sqrt(0.7))
+
+
+def test_a_corner_of_the_box_uses_the_whole_norm() -> None:
+    design = feature_design(np.array([[1.0, -1.0, 1.0]]), 0.7, offset_share=0.4)
+    assert design.norms()[0] == pytest.approx(math.hypot(math.sqrt(0.4), math.sqrt(0.6)))
+
+
+@pytest.mark.parametrize("clip", [0.0, -1.0, math.nan])
+def test_a_clip_is_positive(clip: float) -> None:
+    with pytest.raises(InvalidDesignError, match="clip"):
+        feature_design(np.zeros((1, 1)), clip, offset_share=0.0)
+
+
+@pytest.mark.parametrize("share", [-0.1, 1.0, math.nan])
+def test_the_offsets_share_leaves_something_for_the_directions(share: float) -> None:
+    with pytest.raises(InvalidDesignError, match="share"):
+        feature_design(np.zeros((1, 1)), 1.0, offset_share=share)
+
+
+def test_a_feature_that_is_not_a_number_has_no_design() -> None:
+    with pytest.raises(InvalidDesignError):
+        feature_design(np.array([[math.nan]]), 1.0, offset_share=0.0)

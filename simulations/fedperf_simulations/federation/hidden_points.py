@@ -1,7 +1,7 @@
 """Learning from directed reports of workloads whose configurations are secret.
 
 The client sends noisy sums of phi and of phi phi' over its workloads' features
-(`directions.feature_design`), so the server knows roughly where the workloads lie, and
+(`feature_design`), so the server knows roughly where the workloads lie, and
 nothing else. With few workloads the noise on those products drowns them; so they are
 shrunk to what a declared number of workloads spread evenly over the public box would
 give, and what stays unknown of them counts as noise. The truth is taken as linear in
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from fedperf_server.inference.gaussian_process import Belief, Observation, Update, update
 from fedperf_shared.errors import ConfigurationError
-from fedperf_shared.releases.directions import feature_map
+from fedperf_shared.releases.directions import Design, InvalidDesignError
 from fedperf_shared.releases.release import DirectedReport, InvalidReleaseError
 
 Floats = NDArray[np.float64]
@@ -30,6 +30,43 @@ COUNT_SPREAD = 0.3
 
 PLACE_SPREAD = 0.5
 """How far an organization's mean product lies from the box's, in the box's own stddevs."""
+
+
+def feature_design(features: Floats, clip: float, *, offset_share: float) -> Design:
+    """The design at points that nobody else knows, from the public feature map.
+
+    phi = (1, x_1..x_k) / sqrt(1 + k) has norm at most 1 in the box [-1, 1]^k. Its products
+    phi phi' are the offsets (upper triangle, off-diagonal times sqrt 2, norm |phi|^2), from
+    which the server learns where the workloads are; phi / clip the directions.
+
+    Args:
+        features: scaled into [-1, 1], [points, k]; what lies outside is moved to the border.
+        clip: bound on the absolute log residual, the same everywhere.
+        offset_share: of the squared norm, for the offsets; from 0 up to, not with, 1.
+
+    Raises:
+        InvalidDesignError: the share or the clip is out of range, or a feature is NaN.
+    """
+    if not 0 <= offset_share < 1:
+        raise InvalidDesignError(f"the offsets' share must be in [0, 1), got {offset_share!r}")
+    if not clip > 0:
+        raise InvalidDesignError(f"a clip must be positive, got {clip!r}")
+    phi = feature_map(features)
+    rows, columns = np.triu_indices(len(phi))
+    weights = np.where(rows == columns, 1.0, np.sqrt(2.0))[:, None]
+    products = weights * phi[rows] * phi[columns] * np.sqrt(offset_share)
+    return Design(
+        phi * (np.sqrt(1 - offset_share) / clip),
+        np.full(len(features), clip),
+        products if offset_share > 0 else products[:0],
+    )
+
+
+def feature_map(features: Floats) -> Floats:
+    """(1, x_1..x_k) / sqrt(1 + k), [1 + k, points], of norm at most 1."""
+    inside = np.clip(features, -1.0, 1.0).T
+    ones = np.ones((1, inside.shape[1]))
+    return np.asarray(np.concatenate([ones, inside]) / np.sqrt(1 + len(inside)), dtype=np.float64)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,7 +90,7 @@ class PublicBox:
 
 @dataclass(frozen=True, slots=True)
 class HiddenStage:
-    """The public parameters of one stage; see `directions.feature_design`.
+    """The public parameters of one stage; see `feature_design`.
 
     Attributes:
         clip: bound on the absolute log residual, everywhere the same.

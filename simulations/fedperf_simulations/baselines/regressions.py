@@ -1,0 +1,86 @@
+"""Regressions that anybody would fit to run times: baselines beside the product."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from fedperf_client.prediction.prediction import Floats
+
+MACHINES, SIZE, OTHER = (-0.7, 0.35), (0.9, 0.3), (0.0, 0.3)
+"""Mean and deviation of slopes; of others per standard deviation of the column."""
+
+LEVEL_SD, NOISE = 100.0, 0.1
+"""Log seconds: nothing is known of the level; by so much configurations leave the line."""
+
+_LEAST_SECONDS = 1e-6
+
+
+def regressions_without(groups: Sequence[object], across: Floats, log_seconds: Floats) -> Floats:
+    """Log seconds by least squares on one column, [cases].
+
+    The line that answers for a group was fitted without it, so that no case predicts itself.
+
+    Args:
+        groups: that of each case, at least two different ones.
+        across: the column, [cases].
+        log_seconds: what was measured, [cases].
+    """
+    labels = np.array([str(each) for each in groups])
+    answers = np.zeros(len(labels))
+    for label in np.unique(labels):
+        held = labels == label
+        terms = np.column_stack([np.ones(len(across)), across])
+        line = np.linalg.lstsq(terms[~held], log_seconds[~held], rcond=None)[0]
+        answers[held] = terms[held] @ line
+    return answers
+
+
+def slope_prior(known: Floats, logs: Floats, asked: Floats) -> Floats:
+    """Log seconds by a line in logs of machines and size with a prior on its slopes, [asked].
+
+    Run time falls with machines by an exponent of 0.7 +- 0.35 and rises with the size by
+    0.9 +- 0.3; on other columns the prior says only that they matter little. One known
+    configuration gives the level, more move the slopes (Bayesian linear regression; Bishop 2006,
+    section 3.3).
+
+    Args:
+        known: log machines, log size and any other columns around 0, [rows, columns].
+        logs: log seconds, [rows].
+        asked: as `known`.
+    """
+    others = known.shape[1] - 2
+    means, deviations = np.array([MACHINES, SIZE, *[OTHER] * others]).T
+    middle, level = known.mean(axis=0), logs.mean()
+    terms = np.column_stack([np.ones(len(known)), known - middle])
+    prior = np.diag(1 / np.concatenate([[LEVEL_SD], deviations]) ** 2)
+    left = logs - level - (known - middle) @ means
+    moved = np.linalg.solve(terms.T @ terms / NOISE**2 + prior, terms.T @ left / NOISE**2)
+    return np.asarray(level + moved[0] + (asked - middle) @ (means + moved[1:]))
+
+
+def ernest_parts(known: Floats, logs: Floats, asked: Floats) -> Floats:
+    """Log seconds by Ernest with at most as many terms as known configurations, [asked].
+
+    So it answers from one on. What machines share comes first, then what is fixed, gathered, and
+    per machine: with fewer configurations than parts a fit of all four is one of many, and may as
+    well say that more machines take longer. Venkataraman et al., NSDI 2016, section 3.1; by
+    relative errors, as the client's.
+
+    Args:
+        known: log machines and log size, [rows, 2].
+        logs: log seconds, [rows], at least one.
+        asked: as `known`.
+    """
+    from scipy.optimize import nnls
+
+    count, middle = len(np.unique(known, axis=0)), float(np.median(known[:, 1]))
+    terms = _terms(known, middle)[:, :count]
+    weights, _ = nnls(terms / np.exp(logs)[:, None], np.ones(len(logs)))
+    seconds = _terms(asked, middle)[:, :count] @ weights
+    return np.asarray(np.log(np.maximum(seconds, _LEAST_SECONDS)))
+
+
+def _terms(rows: Floats, middle: float) -> Floats:
+    """In the order in which they are trusted, [rows, 4]."""
+    machines, size = np.exp(rows[:, 0]), np.exp(rows[:, 1] - middle)
+    return np.column_stack([size / machines, np.ones(len(rows)), rows[:, 0], machines])

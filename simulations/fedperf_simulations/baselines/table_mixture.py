@@ -1,0 +1,81 @@
+"""Mixtures of learners for tables of columns, as experiments compare them.
+
+The product mixes local learners (`fedperf_client.prediction.tables.catalogue`). Candidates
+that read a downloaded belief about public points are compared here alone.
+"""
+
+from collections.abc import Sequence
+
+from fedperf_client.prediction.ensemble.learner_catalogue import LOCAL_FROM
+from fedperf_client.prediction.ensemble.mixture import KnownRuns, Mixture, weigh
+from fedperf_client.prediction.ensemble.weighting import Asks, Places, holdout_splits, most_alike
+from fedperf_client.prediction.learners.gaussian_process_learners import (
+    LocalProcess,
+    ResidualProcess,
+)
+from fedperf_client.prediction.learners.learner import Learner
+from fedperf_client.prediction.learners.local_learners import Boosting, Constant, Forest, LogRidge
+from fedperf_client.prediction.learners.residual_learners import REFERENCE, AsIs, ShrunkenBias
+from fedperf_client.prediction.learners.ridge import WEAK_STRENGTHS
+from fedperf_client.prediction.prediction import Floats
+from fedperf_client.prediction.tables.catalogue import MORE_FROM
+from fedperf_simulations.baselines.download import DownloadedStart
+
+
+def mixed_for(
+    kind: Asks, asked: Places, known: KnownRuns, learners: Sequence[Learner], *, seed: int = 0
+) -> Mixture:
+    """Mix `learners` for questions of one kind.
+
+    Args:
+        kind: of the questions, see `asks`.
+        asked: where the questions lie, [questions].
+        known: own executions.
+        learners: as for `weigh`.
+        seed: of folds that mimic nothing.
+
+    Raises:
+        NoLearnerError: none of them can be used.
+        PredictorFailedError: a learner gave values that cannot be used.
+    """
+    way = most_alike(
+        holdout_splits(known.places, kind, known.samples.features), known.places, asked
+    )
+    by_name = {learner.name: learner for learner in learners}
+    return Mixture.of(
+        weigh(known, learners, way, seed=seed).outcome(),
+        lambda name: by_name[name].fit(known.samples, known.log_seconds),
+    )
+
+
+def local_table_learners() -> tuple[Learner, ...]:
+    """Candidates that read no start model and need no layout; their mix is "local-only"."""
+    return (
+        LocalProcess(),
+        LogRidge(fewest=3, strengths=WEAK_STRENGTHS),
+        Boosting("local linear boosting", linear_leaves=True),
+        Forest(),
+        Constant(),
+    )
+
+
+def joined_table_learners(covariance: Floats) -> tuple[Learner, ...]:
+    """Candidates of an organization that downloaded a belief about public points.
+
+    Three below `LOCAL_FROM` own executions, then five until `MORE_FROM`: few errors cannot
+    tell many apart. The start as it is stays among them, as what the others are shrunken to.
+
+    Args:
+        covariance: of the error of the start model `REFERENCE`, [points, points].
+    """
+    as_is = AsIs(REFERENCE)
+    return (
+        as_is,
+        DownloadedStart(covariance),
+        ShrunkenBias(REFERENCE),
+        ResidualProcess(as_is, fewest=LOCAL_FROM),
+        LocalProcess(fewest=LOCAL_FROM),
+        LogRidge(fewest=MORE_FROM, strengths=WEAK_STRENGTHS),
+        Boosting("local linear boosting", fewest=MORE_FROM, linear_leaves=True),
+        Forest(fewest=MORE_FROM),
+    )

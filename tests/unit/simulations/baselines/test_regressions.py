@@ -1,0 +1,55 @@
+"""Regressions that anybody would fit to run times."""
+
+import numpy as np
+import pytest
+
+from fedperf_simulations.baselines.regressions import (
+    ernest_parts,
+    regressions_without,
+    slope_prior,
+)
+
+
+def test_a_group_is_answered_by_a_line_through_the_others() -> None:
+    across = np.arange(6.0)
+    log_seconds = 1.0 + 2.0 * across
+    log_seconds[4:] = 50.0
+    said = regressions_without(["a", "a", "b", "b", "c", "c"], across, log_seconds)
+    np.testing.assert_allclose(said[4:], 1.0 + 2.0 * across[4:])
+    assert abs(said[0] - log_seconds[0]) > 5
+
+
+def test_one_known_configuration_gives_the_level_and_the_prior_the_slopes() -> None:
+    known = np.log([[4.0, 100.0]])
+    asked = np.log([[8.0, 100.0], [4.0, 200.0]])
+    said = slope_prior(known, np.array([2.0]), asked)
+    assert said == pytest.approx([2.0 - 0.7 * np.log(2), 2.0 + 0.9 * np.log(2)])
+
+
+def test_evidence_moves_the_slopes() -> None:
+    machines = np.log(np.geomspace(1, 64, 30))
+    known = np.column_stack([machines, np.zeros(30), np.linspace(-1, 1, 30) ** 2])
+    said = slope_prior(known, 3.0 - 0.2 * machines, known)
+    np.testing.assert_allclose(said, 3.0 - 0.2 * machines, atol=0.02)
+
+
+def test_one_configuration_is_shared_out_among_machines() -> None:
+    known = np.log([[4.0, 100.0]])
+    asked = np.log([[8.0, 100.0], [4.0, 300.0]])
+    said = np.exp(ernest_parts(known, np.log([60.0]), asked))
+    assert said == pytest.approx([30.0, 180.0])
+
+
+def test_two_configurations_tell_what_is_fixed_and_repeats_are_none() -> None:
+    known = np.log([[2.0, 100.0], [4.0, 100.0], [4.0, 100.0]])
+    logs = np.log([10 + 80 / 2, 10 + 80 / 4, 10 + 80 / 4])
+    said = np.exp(ernest_parts(known, logs, np.log([[8.0, 100.0]])))
+    assert said == pytest.approx([20.0])
+
+
+def test_from_four_on_the_whole_law_is_followed() -> None:
+    machines = np.array([1.0, 2, 4, 8, 16, 32])
+    seconds = 5 + 300 / machines + 2 * np.log(machines) + 0.5 * machines
+    rows = np.column_stack([np.log(machines), np.zeros(6)])
+    said = np.exp(ernest_parts(rows[:5], np.log(seconds[:5]), rows[5:]))
+    assert said == pytest.approx(seconds[5:], rel=1e-6)
