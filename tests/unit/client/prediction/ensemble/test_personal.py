@@ -138,7 +138,7 @@ def test_what_is_held_for_later_has_an_end(monkeypatch: pytest.MonkeyPatch) -> N
     asked = draw_questions(np.random.default_rng(1), 5)
     first = [own.estimate([each])[0].prediction for each in asked]
     assert len(own._answers) == 3  # and the newest
-    assert all(len(mix._standings) <= 4 for mix in own.mixes().values())
+    assert all(len(mix._reliabilities) <= 4 for mix in own.mixes().values())
     assert [own.estimate([each])[0].prediction for each in asked] == first
     many = [on_cores(asked[0], each) for each in range(1, HELD_TOGETHER + 2)]
     own.estimate(many)
@@ -158,7 +158,7 @@ def test_what_is_asked_together_is_weighed_once_however_little_is_held(
     monkeypatch.setattr(personal_module, "mix_only", counted)
     own = predictor(HISTORY.take(np.arange(25)))
     own.estimate(draw_questions(np.random.default_rng(1), 8))
-    assert len(weighed) == sum(len(mix._standings) for mix in own.mixes().values()) > 1
+    assert len(weighed) == sum(len(mix._reliabilities) for mix in own.mixes().values()) > 1
 
 
 def test_folds_for_questions_inside_split_no_workload_and_no_fold_splits_repeats() -> None:
