@@ -18,6 +18,7 @@ from fedperf_client.commands import (
     diagnose,
     doctor,
     drift,
+    gain,
     predict,
     rehearse,
     release,
@@ -28,6 +29,7 @@ from fedperf_client.commands import ingest as ingest_cli
 from fedperf_client.commands.home_option import Json
 from fedperf_client.commands.home_option import home_of as _home
 from fedperf_client.commands.home_option import now as _now
+from fedperf_client.text.facts import show_table
 from fedperf_shared.programs import command_line
 from fedperf_shared.programs.command_line import show, show_rows
 from fedperf_shared.releases.release import SizeClass
@@ -56,7 +58,7 @@ app.command()(advise.advise)
 app.command()(predict.models)
 app.command()(drift.drift)
 app.command()(compare.compare)
-app.command()(predict.gain)
+app.command()(gain.gain)
 app.command()(rehearse.rehearse)
 app.command()(status.status)
 
@@ -100,7 +102,7 @@ def init(
     Says when the first release would leave and what would change that, while it can be changed.
     A directory that is there stays as it is: exit code 3 where other options are asked for.
     """
-    from fedperf_client.commands.views.expectations import (
+    from fedperf_client.commands.expectations import (
         expected_calendar,
         outlook_facts,
         tell_outlook,
@@ -141,7 +143,7 @@ def join(
     json: Json = False,
 ) -> None:
     """Become a member of a coordinator; both sides show the same fingerprint of your key."""
-    from fedperf_client.commands.views.expectations import (
+    from fedperf_client.commands.expectations import (
         keep_calendar,
         outlook_facts,
         public_calendar,
@@ -209,10 +211,11 @@ def calibrate(
 ) -> None:
     """Run workloads that ship with fedperf on this machine and store what was measured."""
     from fedperf_client.home.store import ExecutionStore
-    from fedperf_client.profiling.trials.shipped_workloads import profile_shipped, progress_bar
+    from fedperf_client.profiling.trials.shipped_workloads import profile_shipped
+    from fedperf_client.text.progress import counting_bar
 
     home = _home(context)
-    with ExecutionStore.open(home.store) as store, progress_bar(executions) as advance:
+    with ExecutionStore.open(home.store) as store, counting_bar("profiling", executions) as advance:
         statuses = profile_shipped(
             store,
             data_directory=home.data,
@@ -222,7 +225,7 @@ def calibrate(
             threads=threads,
             seed=seed,
             clock=_now,
-            on_progress=advance,
+            on_progress=lambda: advance(1, ""),
         )
     show({"executions": sum(statuses.values()), "status": statuses}, json=json)
 
@@ -248,7 +251,7 @@ def budget(context: typer.Context, json: Json = False) -> None:
     or not, which is what counts for the lifetime. Before the first period it is what would be
     planned.
     """
-    from fedperf_client.commands.views.expectations import expected_schedule, note_of_expected
+    from fedperf_client.commands.expectations import expected_schedule, note_of_expected
     from fedperf_client.release.ledger.spent_budget import UNIT, expected_spending, spending_of
 
     home = _home(context)
@@ -257,8 +260,7 @@ def budget(context: typer.Context, json: Json = False) -> None:
     else:
         policy, planned = expected_schedule(home, at=_now())
         spending = expected_spending(planned.schedule, policy.budget, policy.lifetime)
-    rows = [each.as_row() if json else each.as_line() for each in spending]
-    show_rows(rows, json=json, empty="")
+    show_table([each.facts for each in spending], json=json)
     if not json:
         typer.echo(f"unit: {UNIT}; spent: one added or removed, replace one: one replaced")
     if not home.ledgers:

@@ -17,40 +17,38 @@ import pytest
 from fedperf_client.platforms.arrow import arrow_schema
 from fedperf_client.platforms.engine import ENGINES, UnsupportedOperationError
 from fedperf_client.platforms.executor import dataset_path, run_plan
-from fedperf_client.platforms.operations.analytic import (
+from fedperf_client.platforms.operations import (
+    Aggregate,
+    AggregateFunction,
+    Aggregation,
+    AnyOperation,
+    Arithmetic,
+    ArithmeticOperator,
+    Column,
+    ColumnType,
+    Comparison,
+    ComputedColumn,
+    Distinct,
     Embed,
+    Filter,
+    GlobalAggregate,
+    Join,
     KMeans,
     KMeansAssign,
     LinearPredict,
     LinearRegression,
-    PageRank,
-)
-from fedperf_client.platforms.operations.catalogue import AnyOperation
-from fedperf_client.platforms.operations.columns import Column, ColumnType, Schema
-from fedperf_client.platforms.operations.expressions import (
-    AggregateFunction,
-    Aggregation,
-    Arithmetic,
-    ArithmeticOperator,
-    Comparison,
-    ComputedColumn,
     Order,
-    WindowFunction,
-)
-from fedperf_client.platforms.operations.tabular import (
-    Aggregate,
-    Distinct,
-    Filter,
-    GlobalAggregate,
-    Join,
+    PageRank,
     Project,
     ReadParquet,
+    Schema,
     Sink,
     Sort,
     Tokenize,
     TopK,
     Union,
     Window,
+    WindowFunction,
 )
 from fedperf_client.platforms.program import Program, Step
 from fedperf_client.platforms.statistics import count_rows

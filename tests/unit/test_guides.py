@@ -11,8 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from fedperf_client.platforms.operations.expressions import Comparison, Order
-from fedperf_client.platforms.operations.tabular import Distinct, Filter, Sort
+from fedperf_client.platforms.operations import Comparison, Distinct, Filter, Order, Sort
 from fedperf_client.sources import SkippedRecord
 from fedperf_shared.execution import Execution
 from fedperf_simulations.harness.experiment import Settings, conduct

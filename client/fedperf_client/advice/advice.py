@@ -6,6 +6,11 @@ takes the place of the choice, so none is left. For the right size there are riv
 plans, one platform for everything, what runs today. Engines inside one process use one node, so a
 plan without a distributed platform is asked about on one node. Nothing here reads a clock, a file
 or the environment.
+
+With a deadline the right size keeps it at the fewest core-seconds (cores x run time, what a cloud
+bills). Without one it is the fastest, or a cheaper one that is at most `WORTH` slower. The size
+that a job has does as well, where it does what is asked and there is no telling that the right one
+beats it.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -16,18 +21,88 @@ import numpy as np
 
 from fedperf_client.advice.constraints import Wishes
 from fedperf_client.advice.job import Job
-from fedperf_client.advice.sizes import ClusterChoice, beats, best_size
 from fedperf_client.optimizer.constraints import Constraints, NoPlatformError
 from fedperf_client.optimizer.costs import AdditiveCosts, Mask
 from fedperf_client.optimizer.enumeration import ALTERNATIVES, Alternative, Choice, choose
 from fedperf_client.optimizer.head import STARTUP_SECONDS, Head
 from fedperf_client.optimizer.plan_scores import Assignment
 from fedperf_client.prediction.answers.reconfiguration import moved, node_of, uses_one_node
+from fedperf_client.prediction.answers.what_if import HOLDS
 from fedperf_client.prediction.ensemble.intervals import SURE, Estimate, chance_faster
 from fedperf_client.prediction.prediction import Prediction
 from fedperf_shared.execution import ClusterConfig, SizedPlan
 from fedperf_shared.workflow.graph import Plan
 from fedperf_shared.workflow.vocabulary import NAMED_PLATFORMS, Platform
+
+WORTH = 0.10
+"""Slower by so much is no reason to pay for more."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterChoice:
+    """The best plan on one size of cluster.
+
+    Attributes:
+        cluster: the size.
+        choice: what runs where there.
+        estimate: how long, on platforms that are warm.
+        deadline_seconds: that is to be kept; None without one.
+    """
+
+    cluster: ClusterConfig
+    choice: Choice
+    estimate: Estimate
+    deadline_seconds: float | None = None
+
+    @property
+    def seconds(self) -> float:
+        """Median and start-up."""
+        return self.choice.seconds
+
+    @property
+    def core_seconds(self) -> float:
+        """What it costs: all cores for all the time."""
+        return self.cluster.cores * self.seconds
+
+    @property
+    def chance(self) -> float | None:
+        """To be done within the deadline, start-up included; None without one."""
+        if self.deadline_seconds is None:
+            return None
+        left = self.deadline_seconds - self.choice.startup_seconds
+        return self.estimate.chance_within(left) if left > 0 else 0.0
+
+    @property
+    def holds(self) -> bool | None:
+        """Whether the deadline is kept with a chance of 90 %; None without one."""
+        return None if self.chance is None else self.chance >= HOLDS
+
+
+def best_size(sizes: Sequence[ClusterChoice]) -> ClusterChoice | None:
+    """The right one, see the module; None where none keeps the deadline."""
+    if all(each.holds is None for each in sizes):
+        fastest = min(each.seconds for each in sizes)
+        able = [each for each in sizes if each.seconds <= (1 + WORTH) * fastest]
+    else:
+        able = [each for each in sizes if each.holds]
+    return min(able, key=lambda each: (each.core_seconds, each.seconds), default=None)
+
+
+def beats(right: ClusterChoice, had: ClusterChoice) -> bool:
+    """Whether it can be told that the right size beats the one that a job has.
+
+    It costs less; or it takes less time, where a deadline does not say how much is enough; or
+    the other one does not keep the deadline.
+    """
+    if had.holds is False:
+        return True
+    starts = right.choice.startup_seconds, had.choice.startup_seconds
+    cores = float(right.cluster.cores), float(had.cluster.cores)
+    chances = [chance_faster(right.estimate, had.estimate, starts=starts, rates=cores)]
+    if had.holds is None:
+        chances.append(chance_faster(right.estimate, had.estimate, starts=starts))
+    return max(chances) >= SURE
+
 
 MOST_MOVES = 64
 """Of the largest groups, that are looked at."""
@@ -210,7 +285,7 @@ class _Search:
             memory_caps=self.wishes.memory_caps(cluster),
             also=(self.job.today.platforms,),
         )
-        allowed = allowed_on(self.job, self.wishes, cluster)
+        allowed = self._allowed(cluster)
         while True:
             moves = self._moves(choice.plan, cluster, allowed)
             better = min((each.plan for each in moves), key=_by_seconds, default=choice)
@@ -220,7 +295,7 @@ class _Search:
 
     def rivals(self, best: ClusterChoice) -> tuple[Alternative, ...]:
         """What else could be done on that size, the fastest first."""
-        allowed = allowed_on(self.job, self.wishes, best.cluster)
+        allowed = self._allowed(best.cluster)
         known = {each.plan.platforms: each for each in best.choice.alternatives}
         single = set(_single(self.job, self.wishes.platforms, allowed)) - known.keys()
         known |= self._alternatives(sorted(single - {best.choice.plan.platforms}), best.cluster)
@@ -230,7 +305,7 @@ class _Search:
         self, best: ClusterChoice, rivals: Sequence[Alternative], costs: AdditiveCosts
     ) -> Rivalry | None:
         """The choice beside what one has, if that may be; else the best single platform."""
-        today, allowed = self.job.today.platforms, allowed_on(self.job, self.wishes, best.cluster)
+        today, allowed = self.job.today.platforms, self._allowed(best.cluster)
         costs = costs.within(self.wishes.platforms, allowed)
         had = [each for each in rivals if each.plan.platforms == today and costs.allows(today)]
         single = [each for each in rivals if len(set(each.plan.platforms)) == 1]
@@ -241,6 +316,12 @@ class _Search:
         [of_rival] = _estimates(self.job, self.asked, asked)
         starts = best.choice.startup_seconds, known[0].startup_seconds
         return Rivalry(known[0], chance_faster(best.estimate, of_rival, starts=starts))
+
+    def _allowed(self, cluster: ClusterConfig) -> Mask:
+        """Where every operator may run, [operators, platforms]."""
+        caps, wishes = self.wishes.memory_caps(cluster), self.wishes
+        rules = Constraints(wishes.platforms, self.job.can_run, wishes.pinned, caps)
+        return rules.allowed(self.job.workflow)
 
     def _moves(self, plan: Plan, cluster: ClusterConfig, allowed: Mask) -> tuple[Move, ...]:
         moves = list(islice(_moves(plan, self.wishes.platforms, allowed), MOST_MOVES))
@@ -269,12 +350,6 @@ class _Search:
 def _estimates(job: Job, asked: Estimates, questions: Sequence[SizedPlan]) -> Sequence[Estimate]:
     """Estimates about plans of a job, on one node of what no platform spreads."""
     return asked([_where_it_runs(job.asked(each)) for each in questions])
-
-
-def allowed_on(job: Job, wishes: Wishes, cluster: ClusterConfig) -> Mask:
-    """Where every operator may run, [operators, platforms]; errors as `Constraints.allowed`."""
-    caps = wishes.memory_caps(cluster)
-    return Constraints(wishes.platforms, job.can_run, wishes.pinned, caps).allowed(job.workflow)
 
 
 def _improved(choice: Choice, better: Alternative, *, scored: int) -> Choice:

@@ -15,7 +15,7 @@ from fedperf_client.optimizer.constraints import (
 )
 from fedperf_client.platforms.engine import ENGINES
 from fedperf_client.platforms.support import installed_platforms
-from fedperf_client.text.operator_tree import size_text
+from fedperf_client.text.numbers import size_text
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import ClusterConfig, KnownJob
 from fedperf_shared.workflow.graph import Plan, Workflow

@@ -18,7 +18,7 @@ from functools import partial
 
 import numpy as np
 
-from fedperf_client.advice.sizes import WORTH
+from fedperf_client.advice.advice import WORTH
 from fedperf_client.advice.spark_application import SparkApplication
 from fedperf_client.platforms.support import could_run
 from fedperf_client.prediction.answers.reconfiguration import moved

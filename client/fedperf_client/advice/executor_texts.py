@@ -11,7 +11,8 @@ from fedperf_client.advice.executor_sizes import (
 from fedperf_client.home.prices import PriceList, cost_text
 from fedperf_client.prediction.answers.what_if import chance_text
 from fedperf_client.text.durations import duration_text
-from fedperf_client.text.operator_tree import size_text
+from fedperf_client.text.facts import Fact, for_people, values_of
+from fedperf_client.text.numbers import size_text
 from fedperf_shared.programs.command_line import shortened
 
 LONGEST_NAME = 80
@@ -58,29 +59,19 @@ def lines_of(found: ExecutorAdvice, prices: PriceList | None) -> Iterator[str]:
         yield f"  {elsewhere}"
 
 
-def size_lines(found: ExecutorAdvice, prices: PriceList | None) -> list[dict[str, object]]:
+def size_rows(found: ExecutorAdvice, prices: PriceList | None) -> list[list[Fact]]:
     """Every number of executors."""
-    lines, is_local = [], found.application.settings.is_local
-    for each in found.times:
-        line: dict[str, object] = {
-            "": "->" if each is found.best else " ",
-            **({} if is_local else {"executors": each.executors}),
-            "cores": each.cluster.cores,
-            "P50": duration_text(each.median_seconds),
-            "P90": duration_text(each.p90_seconds),
-            "cost": _cost(found, each, prices),
-            "remarks": _remarks(found, each),
-        }
-        if found.deadline_seconds is not None:
-            line["chance"] = chance_text(each.chance_within(found.deadline_seconds))
-        lines.append(line)
-    return lines
+    return [_row(found, each, prices) for each in found.times]
 
 
 def facts_of(found: ExecutorAdvice, prices: PriceList | None) -> dict[str, object]:
     """All of it, by name."""
     application = found.application
     other = better_engine(found)
+
+    def row(each: WholeTime) -> dict[str, object]:
+        return values_of(_row(found, each, prices))
+
     return {
         "application": application.name,
         "runs": application.runs,
@@ -96,10 +87,10 @@ def facts_of(found: ExecutorAdvice, prices: PriceList | None) -> dict[str, objec
         "chance": found.chance,
         "keeps_deadline": found.keeps_deadline,
         "conf": list(found.conf),
-        "choice": _row(found.best, prices),
-        "today": _row(found.today, prices),
-        "no_difference_to": None if found.rival is None else _row(found.rival, prices),
-        "sizes": [_row(each, prices) for each in found.times],
+        "choice": row(found.best),
+        "today": row(found.today),
+        "no_difference_to": None if found.rival is None else row(found.rival),
+        "sizes": [row(each) for each in found.times],
         "here": None
         if other is None
         else {
@@ -141,17 +132,24 @@ def _kept(found: ExecutorAdvice, deadline_seconds: float) -> str:
     return f"deadline {duration_text(deadline_seconds)}: {kept}"
 
 
-def _row(each: WholeTime, prices: PriceList | None) -> dict[str, object]:
-    return {
-        "executors": each.executors,
-        "cores": each.cluster.cores,
-        "nodes": each.cluster.nodes,
-        "p50_seconds": each.median_seconds,
-        "p90_seconds": each.p90_seconds,
-        "cost": each.cost if prices is not None else None,
-        "core_seconds": each.cluster.cores * each.median_seconds,
-        "extrapolating": each.extrapolating,
-    }
+def _row(found: ExecutorAdvice, each: WholeTime, prices: PriceList | None) -> list[Fact]:
+    is_local, deadline = found.application.settings.is_local, found.deadline_seconds
+    remarks = ["the size it had"] if each is found.today else []
+    remarks += ["extrapolating"] * each.extrapolating
+    cost = None if prices is None else each.cost
+    chance = [] if deadline is None else [chance_text(each.chance_within(deadline))]
+    return [
+        for_people("", "->" if each is found.best else " "),
+        Fact("executors", each.executors, None if is_local else "executors"),
+        Fact("cores", each.cluster.cores, "cores"),
+        Fact("nodes", each.cluster.nodes),
+        Fact("p50_seconds", each.median_seconds, "P50"),
+        Fact("p90_seconds", each.p90_seconds, "P90"),
+        Fact("cost", cost, "cost", _cost(found, each, prices)),
+        Fact("core_seconds", each.cluster.cores * each.median_seconds),
+        Fact("extrapolating", each.extrapolating, "remarks", ", ".join(remarks)),
+        *(for_people("chance", text) for text in chance),
+    ]
 
 
 def _elsewhere(found: ExecutorAdvice) -> str | None:
@@ -175,11 +173,6 @@ def _elsewhere(found: ExecutorAdvice) -> str | None:
         f"the queries alone, {_times(found.queries_today)}, on {engine.name.lower()} on this "
         f"machine ({time.cluster.cores} cores): {_times(time)}; {verdict}"
     )
-
-
-def _remarks(found: ExecutorAdvice, each: WholeTime) -> str:
-    words = ["the size it had"] if each is found.today else []
-    return ", ".join(words + ["extrapolating"] * each.extrapolating)
 
 
 def _cost(found: ExecutorAdvice, each: WholeTime, prices: PriceList | None) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 import orjson
 
 from fedperf_client.platforms.executor import DatasetMissingError, dataset_path
-from fedperf_client.platforms.operations.columns import InvalidProgramError
+from fedperf_client.platforms.operations import InvalidProgramError
 from fedperf_client.platforms.program import Program, from_json
 from fedperf_client.platforms.support import could_run, supports
 from fedperf_client.prediction.answers.reconfiguration import moved
@@ -66,11 +66,6 @@ class Job:
     def workflow(self) -> Workflow:
         """Its operators."""
         return self.today.workflow
-
-    @property
-    def runs_today(self) -> bool:
-        """Whether the platform of every operator is known."""
-        return Platform.UNASSIGNED not in self.today.platforms
 
     def on(self, cluster: ClusterConfig) -> "Job":
         """The same job as it would be given on another cluster; see `resources.moved`."""

@@ -4,9 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedperf_client.advice.advice import Advice
-from fedperf_client.advice.explanation import name_of, platforms_text, size_of
-from fedperf_client.advice.sizes import ClusterChoice
+from fedperf_client.advice.advice import Advice, ClusterChoice
+from fedperf_client.advice.presentation import name_of, platforms_text, size_of
 from fedperf_client.optimizer.enumeration import Alternative
 from fedperf_client.pictures.chart_style import COLOURS, FAINT, GRID, INK, chart, log_lengths
 from fedperf_client.pictures.charts import write_chart

@@ -1,16 +1,29 @@
-"""Advice as facts for programs and as lines for people. Seconds include start-ups throughout."""
+"""Advice as facts for programs and in words for people. Seconds include start-ups throughout.
 
-from collections.abc import Mapping, Sequence
+Only what follows from the figures of the advice is said: run times are predictions of complete
+plans, start-ups public constants, bytes those of the workflow; what a transfer costs is the
+additive head's estimate and called so.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 
-from fedperf_client.advice.advice import Advice
-from fedperf_client.advice.explanation import name_of, platforms_text, size_of
-from fedperf_client.advice.sizes import ClusterChoice
+import numpy as np
+
+from fedperf_client.advice.advice import Advice, ClusterChoice, Move, groups_of
 from fedperf_client.advice.turns import MeasuredChoice, fastest
+from fedperf_client.optimizer.constraints import memory_needed
 from fedperf_client.optimizer.enumeration import Alternative, Choice
+from fedperf_client.platforms.engine import ENGINES
+from fedperf_client.platforms.support import installed_platforms
 from fedperf_client.prediction.answers.what_if import WITH_ITS_PARTITIONS, chance_text
+from fedperf_client.prediction.ensemble.support import Reach
 from fedperf_client.text.durations import duration_text
+from fedperf_client.text.facts import Fact, for_people, for_programs, values_of
+from fedperf_client.text.numbers import counted, size_text
+from fedperf_client.text.operator_tree import words_of
 from fedperf_shared.execution import ClusterConfig
+from fedperf_shared.workflow.graph import Plan, Workflow
 from fedperf_shared.workflow.vocabulary import Platform
 
 EXTRAPOLATING = "*"
@@ -33,11 +46,11 @@ COLOURS: Mapping[Platform, str] = MappingProxyType(
 
 def facts_of(advice: Advice, reasons: Sequence[str]) -> dict[str, object]:
     """All of it, by name."""
-    choice = advice.choice
+    choice, rival_size = advice.choice, advice.rival_size
     return {
         "choice": {
-            **_plan_facts(choice, advice),
-            **_size_facts(advice.best.cluster),
+            **values_of(_plan_facts(choice, advice)),
+            **values_of(_size_facts(advice.best.cluster)),
             "keeps_partitions": advice.job.keeps_partitions_on(advice.best.cluster),
         },
         "keeps_deadline": advice.keeps_deadline,
@@ -46,12 +59,14 @@ def facts_of(advice: Advice, reasons: Sequence[str]) -> dict[str, object]:
         "rests_on": advice.best.estimate.basis.rests_on.value,
         "own_runs": advice.best.estimate.basis.runs,
         "compared": _rivalry_facts(advice),
-        "plans": [_plan_facts(each, advice) for each in advice.rivals],
-        "sizes": [_sized_facts(each, advice) for each in advice.sizes],
+        "plans": [values_of(_plan_facts(each, advice)) for each in advice.rivals],
+        "sizes": [values_of(each) for each in size_rows(advice)],
         "no_difference_to_size": (
-            None if advice.rival_size is None else _sized_facts(advice.rival_size, advice)
+            None if rival_size is None else values_of(_sized_facts(rival_size, advice))
         ),
-        "too_small": [{**_size_facts(each), "reason": why} for each, why in advice.too_small],
+        "too_small": [
+            {**values_of(_size_facts(each)), "reason": why} for each, why in advice.too_small
+        ],
         "method": _search_name(choice),
         "is_exact": choice.is_exact,
         "plans_scored": sum(each.choice.plans_scored for each in advice.sizes),
@@ -139,71 +154,42 @@ def _label(each: Alternative, advice: Advice) -> str:
     return f"{text} (chosen)" if each is advice.advised else text
 
 
-def plan_lines(advice: Advice) -> list[dict[str, object]]:
+def plan_rows(advice: Advice) -> list[list[Fact]]:
     """The choice and its rivals."""
-    chosen = advice.choice
-    return [
-        {
-            "plan": _label(each, advice),
-            "time": duration_text(each.seconds),
-            f"{each.prediction.level:.0%} interval": _interval(each),
-            "start": duration_text(each.startup_seconds) if each.startup_seconds else "",
-            "slower": f"{each.seconds / chosen.seconds:.2f}x",
-            "remarks": "runs today" if _runs_today(each, advice) else "",
-        }
-        for each in (chosen, *advice.rivals)
-    ]
+    return [_plan_facts(each, advice) for each in (advice.choice, *advice.rivals)]
 
 
-def size_lines(advice: Advice) -> list[dict[str, object]]:
+def size_rows(advice: Advice) -> list[list[Fact]]:
     """Every size with its best plan."""
-    lines, several = [], {each.cluster.nodes for each in advice.sizes}
-    for each in advice.sizes:
-        line: dict[str, object] = {
-            "": "->" if each is advice.best else " ",
-            "cores": each.cluster.cores,
-            "nodes": "" if several == {1} else each.cluster.nodes,
-            "platforms": platforms_text(each.choice.plan),
-            "time": duration_text(each.seconds),
-            f"{each.choice.prediction.level:.0%} interval": _interval(each.choice),
-            "core s": _number(each.core_seconds),
-            "remarks": _partitions(each, advice),
-        }
-        if each.chance is not None:
-            line["deadline"] = f"{'holds' if each.holds else 'at risk'}, {chance_text(each.chance)}"
-        lines.append(line)
-    return lines
+    return [_sized_facts(each, advice) for each in advice.sizes]
 
 
-def measured_facts(measured: Sequence[MeasuredChoice], advice: Advice) -> list[dict[str, object]]:
-    """Plans that were run, in the order in which they ran."""
-    return [
-        {
-            **_plan_facts(each.plan, advice),
-            "measured_runtime_seconds": each.runtime_seconds,
-            "measured_seconds": each.seconds,
-            "reason": each.reason,
-        }
-        for each in measured
-    ]
+def measured_rows(measured: Sequence[MeasuredChoice], advice: Advice) -> list[list[Fact]]:
+    """Plans that were run, in the order in which they ran.
 
-
-def measured_lines(measured: Sequence[MeasuredChoice], advice: Advice) -> list[dict[str, object]]:
-    """The same for people: run times on engines that are awake, and what a start adds."""
-    return [
-        {
-            "plan": _label(each.plan, advice),
-            "predicted": duration_text(each.plan.prediction.median_seconds),
-            "measured": _or_reason(each),
-            "with the start": _started(each),
-            "in the interval": (
-                None
-                if each.runtime_seconds is None
-                else each.plan.prediction.covers(each.runtime_seconds)
-            ),
-        }
-        for each in measured
-    ]
+    People see run times on engines that are awake, and what a start adds.
+    """
+    rows = []
+    for each in measured:
+        prediction, took = each.plan.prediction, each.runtime_seconds
+        with_start = bool(each.seconds and each.plan.startup_seconds)
+        rows.append(
+            [
+                for_people("plan", _label(each.plan, advice)),
+                for_people("predicted", duration_text(prediction.median_seconds)),
+                *for_programs(_plan_facts(each.plan, advice)),
+                Fact("measured_runtime_seconds", took, "measured", each.reason or None),
+                Fact(
+                    "measured_seconds",
+                    each.seconds,
+                    "with the start",
+                    None if with_start else "",
+                ),
+                Fact("reason", each.reason),
+                for_people("in the interval", None if took is None else prediction.covers(took)),
+            ]
+        )
+    return rows
 
 
 def outcome(measured: Sequence[MeasuredChoice], advice: Advice) -> str:
@@ -252,58 +238,61 @@ def legend(advice: Advice) -> str | None:
     return f"{EXTRAPOLATING} extrapolating: unlike own executions, so the level is no promise"
 
 
-def without_empty(lines: Sequence[dict[str, object]]) -> list[dict[str, object]]:
-    """The lines without columns that say nothing in any of them."""
-    shown = {name for line in lines for name, value in line.items() if value != ""}
-    return [{name: line[name] for name in line if name in shown} for line in lines]
-
-
-def _plan_facts(each: Alternative, advice: Advice) -> dict[str, object]:
+def _plan_facts(each: Alternative, advice: Advice) -> list[Fact]:
     prediction, start = each.prediction, each.startup_seconds
-    return {
-        "platforms": [name_of(platform) for platform in each.plan.platforms],
-        "seconds": each.seconds,
-        "lower_seconds": prediction.lower_seconds + start,
-        "upper_seconds": prediction.upper_seconds + start,
-        "level": prediction.level,
-        "startup_seconds": start,
-        "extrapolating": prediction.extrapolating,
-        "times_the_choice": each.seconds / advice.choice.seconds,
-        "runs_today": each.plan.platforms == advice.job.today.platforms,
-    }
+    times, is_today = each.seconds / advice.choice.seconds, _runs_today(each, advice)
+    platforms = [name_of(platform) for platform in each.plan.platforms]
+    return [
+        Fact("platforms", platforms, "plan", _label(each, advice)),
+        Fact("seconds", each.seconds, "time"),
+        Fact("lower_seconds", prediction.lower_seconds + start),
+        Fact("upper_seconds", prediction.upper_seconds + start),
+        Fact("level", prediction.level, f"{prediction.level:.0%} interval", _interval(each)),
+        Fact("startup_seconds", start, "start", None if start else ""),
+        Fact("extrapolating", prediction.extrapolating),
+        Fact("times_the_choice", times, "slower", f"{times:.2f}x"),
+        Fact("runs_today", is_today, "remarks", "runs today" if is_today else ""),
+    ]
 
 
 def _rivalry_facts(advice: Advice) -> dict[str, object] | None:
     if advice.rivalry is None:
         return None
     return {
-        **_plan_facts(advice.rivalry.plan, advice),
+        **values_of(_plan_facts(advice.rivalry.plan, advice)),
         "chance_choice_is_faster": advice.rivalry.chance,
         "no_difference": advice.rivalry.is_open,
     }
 
 
-def _sized_facts(each: ClusterChoice, advice: Advice) -> dict[str, object]:
-    return {
-        **_size_facts(each.cluster),
-        **_plan_facts(each.choice, advice),
-        "keeps_partitions": advice.job.keeps_partitions_on(each.cluster),
-        "core_seconds": each.core_seconds,
-        "chance": each.chance,
-        "holds": each.holds,
-    }
+def _sized_facts(each: ClusterChoice, advice: Advice) -> list[Fact]:
+    keeps, chance = advice.job.keeps_partitions_on(each.cluster), each.chance
+    kept = (
+        "" if chance is None else f"{'holds' if each.holds else 'at risk'}, {chance_text(chance)}"
+    )
+    is_one_node = all(size.cluster.nodes == 1 for size in advice.sizes)
+    shown_of_plan = ("time", f"{each.choice.prediction.level:.0%} interval")
+    return [
+        for_people("", "->" if each is advice.best else " "),
+        *_size_facts(each.cluster, is_one_node=is_one_node),
+        for_people("platforms", platforms_text(each.choice.plan)),
+        *(
+            fact if fact.heading in shown_of_plan else Fact(fact.name, fact.value)
+            for fact in _plan_facts(each.choice, advice)
+        ),
+        Fact("keeps_partitions", keeps, "remarks", WITH_ITS_PARTITIONS if keeps else ""),
+        Fact("core_seconds", each.core_seconds, "core s", _number(each.core_seconds)),
+        Fact("chance", chance, "deadline", kept),
+        Fact("holds", each.holds),
+    ]
 
 
-def _partitions(each: ClusterChoice, advice: Advice) -> str:
-    return WITH_ITS_PARTITIONS if advice.job.keeps_partitions_on(each.cluster) else ""
-
-
-def _size_facts(cluster: ClusterConfig) -> dict[str, object]:
-    return {
-        "cores": cluster.cores,
-        "nodes": cluster.nodes,
-        "memory_bytes": cluster.memory_bytes,
-    }
+def _size_facts(cluster: ClusterConfig, *, is_one_node: bool = False) -> list[Fact]:
+    return [
+        Fact("cores", cluster.cores, "cores"),
+        Fact("nodes", cluster.nodes, "nodes", "" if is_one_node else None),
+        Fact("memory_bytes", cluster.memory_bytes),
+    ]
 
 
 def _interval(each: Alternative) -> str:
@@ -312,13 +301,198 @@ def _interval(each: Alternative) -> str:
     return f"{text} {EXTRAPOLATING}" if each.prediction.extrapolating else text
 
 
-def _started(each: MeasuredChoice) -> str:
-    return duration_text(each.seconds) if each.seconds and each.plan.startup_seconds else ""
-
-
 def _number(value: float) -> str:
     return f"{value:,.0f}" if value >= _WHOLE_FROM else f"{value:.3g}"
 
 
-def _or_reason(each: MeasuredChoice) -> str:
-    return each.reason if each.runtime_seconds is None else duration_text(each.runtime_seconds)
+_MOST_NAMED = 3
+
+
+def reasons_of(advice: Advice, reach: Reach, *, all_platforms: bool) -> list[str]:
+    """What speaks for the choice, and what against relying on it, one sentence each.
+
+    Args:
+        advice: what is to be explained.
+        reach: how large the jobs were that ran on each platform.
+        all_platforms: whether every platform was wished for that is here; then those that
+            are not are named.
+    """
+    found = [
+        *_unlike(advice.choice.plan, reach),
+        *_size(advice),
+        *_groups(advice),
+        *_transfers(advice),
+        *_memory(advice),
+        *_starts(advice),
+    ]
+    if all_platforms:
+        found += _not_installed(advice)
+    return found
+
+
+def platforms_text(plan: Plan, chosen: Plan | None = None) -> str:
+    """The platforms of a plan for people; of a mixed one what differs from `chosen`."""
+    used = sorted(set(plan.platforms))
+    if len(used) == 1:
+        return name_of(used[0])
+    before = [None] * len(plan.platforms) if chosen is None else chosen.platforms
+    differs = [place for place, each in enumerate(plan.platforms) if each is not before[place]]
+    parts = [
+        (name_of(each), numbers_text([place for place in differs if plan.platforms[place] is each]))
+        for each in used
+    ]
+    if chosen is None:
+        return ", ".join(f"{name} ({numbers})" for name, numbers in parts)
+    return "but " + ", ".join(f"{numbers} on {name}" for name, numbers in parts if numbers)
+
+
+def name_of(platform: Platform) -> str:
+    """A platform for people."""
+    return platform.name.lower()
+
+
+def size_of(cluster: ClusterConfig) -> str:
+    """A size of cluster for people."""
+    cores = counted(cluster.cores, "core")
+    return cores if cluster.nodes == 1 else f"{cores} on {cluster.nodes} nodes"
+
+
+def numbers_text(positions: Sequence[int]) -> str:
+    """Operators by number, neighbours as a range."""
+    ranges: list[list[int]] = []
+    for position in sorted(positions):
+        if ranges and position == ranges[-1][-1] + 1:
+            ranges[-1].append(position)
+        else:
+            ranges.append([position])
+    return ", ".join(f"#{r[0]}" if len(r) == 1 else f"#{r[0]}-{r[-1]}" for r in ranges)
+
+
+def _unlike(plan: Plan, reach: Reach) -> Iterator[str]:
+    """What no own execution speaks for, although its platform ran."""
+    for platform in reach.beyond(plan):
+        asked = plan.workflow.source_rows
+        yield (
+            f"careful: {name_of(platform)} ran jobs of up to {reach.rows[platform]:,.0f} source "
+            f"rows here, this one has {asked:,.0f}; try it before you rely on it"
+        )
+
+
+def _size(advice: Advice) -> Iterator[str]:
+    """What the fastest size would cost."""
+    best = advice.best
+    fastest = min(advice.sizes, key=lambda each: each.seconds)
+    if fastest.seconds < best.seconds:
+        yield (
+            f"{size_of(fastest.cluster)} would take {duration_text(fastest.seconds)}, "
+            f"{1 - fastest.seconds / best.seconds:.0%} less, for "
+            f"{fastest.core_seconds / best.core_seconds:.1f} times the core-seconds"
+        )
+
+
+def _groups(advice: Advice) -> Iterator[str]:
+    """What each group of the choice is worth where it is."""
+    choice = advice.choice
+    for group in groups_of(choice.plan):
+        best = _best_move(advice, group)
+        if best is None or not best.plan.seconds > choice.seconds:
+            continue
+        here = name_of(choice.plan.platforms[group[0]])
+        yield (
+            f"{_operators_text(choice.plan.workflow, group)} on {here}: "
+            f"{duration_text(choice.seconds)} in all instead of "
+            f"{duration_text(best.plan.seconds)} with {name_of(best.to)} there"
+        )
+
+
+def _best_move(advice: Advice, group: tuple[int, ...]) -> Move | None:
+    moves = [each for each in advice.moves if each.operators == group]
+    return min(moves, key=lambda each: each.plan.seconds, default=None)
+
+
+def _transfers(advice: Advice) -> Iterator[str]:
+    """What flows between platforms, and what that saves."""
+    plan, costs = advice.choice.plan, advice.costs
+    rows: dict[tuple[Platform, Platform], list[int]] = {}
+    for row, (parent, child) in enumerate(plan.workflow.edges):
+        ends = plan.platforms[parent], plan.platforms[child]
+        if ends[0] is not ends[1]:
+            rows.setdefault(ends, []).append(row)
+    for (source, target), over in rows.items():
+        columns = costs.platforms.index(source), costs.platforms.index(target)
+        seconds = float(costs.transfer_seconds[over, columns[0], columns[1]].sum())
+        ends_of = [plan.workflow.edges[row] for row in over]
+        flows = {parent: plan.workflow.operators[parent].output_bytes for parent, _ in ends_of}
+        saved = _saved(advice, {child for _, child in ends_of}, source)
+        yield (
+            f"moving {size_text(sum(flows.values()))} from {name_of(source)} to "
+            f"{name_of(target)} costs about {duration_text(seconds)} by the additive costs"
+            + (f", and saves {duration_text(saved)} in all" if saved > 0 else "")
+        )
+
+
+def _saved(advice: Advice, readers: set[int], source: Platform) -> float:
+    """Seconds that the job would take longer if those who read the rows had stayed there.
+
+    0 where several groups read them, or they may not run there.
+    """
+    return max(
+        (
+            each.plan.seconds - advice.choice.seconds
+            for each in advice.moves
+            if each.to is source and readers <= set(each.operators)
+        ),
+        default=0.0,
+    )
+
+
+def _memory(advice: Advice) -> Iterator[str]:
+    """Where a memory cap keeps a platform away."""
+    workflow, platforms = advice.job.workflow, advice.wishes.platforms
+    caps = advice.wishes.memory_caps(advice.best.cluster)
+    needed = memory_needed(workflow, platforms)
+    for column, platform in enumerate(platforms):
+        cap = caps.get(platform, np.inf)
+        too_large = np.flatnonzero(needed[:, column] > cap).tolist()
+        able = [each for each in too_large if advice.job.can_run(each, platform)]
+        if able:
+            most = max(able, key=lambda each: float(needed[each, column]))
+            yield (
+                f"memory: {name_of(platform)} would need about "
+                f"{size_text(needed[most, column])} of {size_text(cap)} for "
+                f"{_operators_text(workflow, (most,))} (--memory {name_of(platform)}=... if it "
+                "has more)"
+            )
+
+
+def _starts(advice: Advice) -> Iterator[str]:
+    """Platforms whose start alone would take as long as the choice, or longer."""
+    choice, costs = advice.choice, advice.costs
+    slow = {
+        name_of(platform): duration_text(seconds)
+        for platform, seconds in zip(costs.platforms, costs.startup_seconds.tolist(), strict=True)
+        if platform not in choice.plan.platforms and seconds >= choice.seconds
+    }
+    if slow:
+        times = ", ".join(f"{name} {seconds}" for name, seconds in slow.items())
+        yield (
+            f"starting would take longer than the choice in all: {times} "
+            f"(--warm {','.join(slow)} where running already)"
+        )
+
+
+def _not_installed(advice: Advice) -> Iterator[str]:
+    here = {*installed_platforms(), *advice.wishes.platforms}
+    missing = [name_of(each) for each in ENGINES if each not in here]
+    if missing:
+        yield f"{', '.join(missing)} left out: not installed"
+
+
+def _operators_text(workflow: Workflow, positions: Sequence[int]) -> str:
+    if len(positions) == len(workflow.operators):
+        return "everything"
+    if len(positions) > _MOST_NAMED:
+        return f"{len(positions)} operators ({numbers_text(positions)})"
+    return ", ".join(
+        f"#{position} {words_of(workflow.operators[position].kind)}" for position in positions
+    )

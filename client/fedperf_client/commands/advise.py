@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from click import UsageError
 
-from fedperf_client.commands.advise_logs import advise_on_logs, is_spark_log, refuse_for_logs
 from fedperf_client.commands.home_option import Json, LocalPath, home_of, now
 from fedperf_client.commands.predict import opened_kept, say_if_nothing_is_known
+from fedperf_client.text.facts import show_table, values_of, without_empty
 from fedperf_client.text.progress import progress_bar
-from fedperf_shared.programs.command_line import NO_ANSWER, show, show_rows
+from fedperf_shared.programs.command_line import NO_ANSWER, show
 
 if TYPE_CHECKING:
     from fedperf_client.advice.advice import Advice
@@ -123,14 +123,11 @@ def advise(
     at the lowest cost by --prices or in core-seconds, and whether an engine on this machine
     would do. --memory is then that of an executor, refused where what was measured does not fit.
     """
+    from fedperf_client.commands.advise_logs import advise_on_logs, is_spark_log, refuse_for_logs
     from fedperf_client.home.config import write_private
     from fedperf_client.home.store import ExecutionStore
     from fedperf_client.pictures.charts import require_chart_file
-    from fedperf_client.prediction.answers.what_if import (
-        parse_cores,
-        parse_duration,
-        seconds_until,
-    )
+    from fedperf_client.prediction.answers.what_if import parse_cores, parse_duration, seconds_until
 
     if (source is None) == (execution is None):
         raise typer.BadParameter("name a file or --execution, one of them")
@@ -298,7 +295,7 @@ def _searched(
 ) -> _TimedAdvice:
     """The advice; predictors are weighed before the clock of the search runs."""
     from fedperf_client.advice.advice import advise as advise_on
-    from fedperf_client.advice.explanation import reasons_of
+    from fedperf_client.advice.presentation import reasons_of
     from fedperf_client.prediction.answers.reconfiguration import sizes_of
     from fedperf_client.prediction.ensemble.support import Reach
     from fedperf_shared.execution import SizedPlan
@@ -349,7 +346,7 @@ def _show(shown: _TimedAdvice) -> None:
     from rich.console import Console
 
     from fedperf_client.advice import presentation
-    from fedperf_client.advice.explanation import size_of
+    from fedperf_client.advice.presentation import size_of
     from fedperf_client.text.operator_tree import operator_tree
 
     found = shown.advice
@@ -363,8 +360,8 @@ def _show(shown: _TimedAdvice) -> None:
     Console(width=max(Console().width, 4 * depth + 80)).print(tree)
     for reason in shown.reasons:
         typer.echo(f"- {reason}")
-    for lines in (presentation.plan_lines(found), presentation.size_lines(found)):
-        show_rows(presentation.without_empty(lines), json=False, empty="")
+    for rows in (presentation.plan_rows(found), presentation.size_rows(found)):
+        show_table(without_empty(rows), json=False)
     if legend := presentation.legend(found):
         typer.echo(legend)
     for cluster, why in found.too_small:
@@ -375,8 +372,7 @@ def _show(shown: _TimedAdvice) -> None:
 def _show_runs(shown: _TimedAdvice, runs: "Sequence[MeasuredChoice]") -> None:
     from fedperf_client.advice import presentation
 
-    lines = presentation.measured_lines(runs, shown.advice)
-    show_rows(presentation.without_empty(lines), json=False, empty="")
+    show_table(without_empty(presentation.measured_rows(runs, shown.advice)), json=False)
     typer.echo(presentation.outcome(runs, shown.advice))
 
 
@@ -386,7 +382,8 @@ def _show_json(shown: _TimedAdvice, runs: "Sequence[MeasuredChoice] | None") -> 
     facts = presentation.facts_of(shown.advice, shown.reasons)
     facts["search_milliseconds"] = shown.milliseconds
     if runs is not None:
-        facts["measured"] = presentation.measured_facts(runs, shown.advice)
+        measured = presentation.measured_rows(runs, shown.advice)
+        facts["measured"] = [values_of(each) for each in measured]
     show(facts, json=True)
 
 

@@ -6,31 +6,38 @@ The logs are taken into the store first, which is harmless twice: answers rest o
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import typer
 
+from fedperf_client.advice import executor_texts
+from fedperf_client.advice.constraints import parse_memory
+from fedperf_client.advice.executor_sizes import ExecutorAdvice, executor_advice
+from fedperf_client.advice.spark_application import (
+    ApplicationRecord,
+    SparkApplication,
+    newest_of_each,
+)
 from fedperf_client.commands.predict import opened_kept
+from fedperf_client.diagnosis.job_facts import JobFacts
+from fedperf_client.diagnosis.log_reader import event_logs_in, jobs_of
+from fedperf_client.home.config import Home, write_private
+from fedperf_client.home.prices import PriceList, load_prices
+from fedperf_client.home.store import ExecutionStore
+from fedperf_client.prediction.ensemble.support import Reach
+from fedperf_client.profiling.trials.machine import cluster_config, usable_cores
+from fedperf_client.sources import SkippedRecord
+from fedperf_client.sources.spark.event_log import EventLog, open_event_log
+from fedperf_client.text.facts import show_table
 from fedperf_client.text.progress import progress_bar
 from fedperf_shared.errors import InvalidInputError
-from fedperf_shared.programs.command_line import NO_ANSWER, show, show_rows
-
-if TYPE_CHECKING:
-    from fedperf_client.advice.executor_sizes import ExecutorAdvice
-    from fedperf_client.advice.spark_application import SparkApplication
-    from fedperf_client.home.config import Home
-    from fedperf_client.home.prices import PriceList
-    from fedperf_client.home.store import ExecutionStore
-    from fedperf_client.sources.spark.event_log import EventLog
-    from fedperf_shared.execution import ClusterConfig, Execution
+from fedperf_shared.execution import ClusterConfig, Execution
+from fedperf_shared.programs.command_line import NO_ANSWER, show
 
 _BATCH = 100
 
 
 def is_spark_log(source: Path) -> bool:
     """Whether a file is an event log; a directory may hold some."""
-    from fedperf_client.sources.spark.event_log import open_event_log
-
     return source.is_dir() or (source.is_file() and open_event_log(source) is not None)
 
 
@@ -46,7 +53,7 @@ def refuse_for_logs(options: Mapping[str, object]) -> None:
 
 
 def advise_on_logs(
-    home: "Home",
+    home: Home,
     source: Path,
     *,
     deadline_seconds: float | None,
@@ -60,14 +67,6 @@ def advise_on_logs(
     Raises:
         Exit: with 7 where no application keeps the deadline.
     """
-    from fedperf_client.advice.constraints import parse_memory
-    from fedperf_client.advice.executor_sizes import executor_advice
-    from fedperf_client.advice.spark_application import newest_of_each
-    from fedperf_client.home.config import write_private
-    from fedperf_client.home.prices import load_prices
-    from fedperf_client.home.store import ExecutionStore
-    from fedperf_client.prediction.ensemble.support import Reach
-
     priced = None if prices is None else load_prices(prices)
     by_platform, size = parse_memory(memory)
     if by_platform:
@@ -106,9 +105,7 @@ def advise_on_logs(
         raise typer.Exit(NO_ANSWER)
 
 
-def _applications(source: Path, store: "ExecutionStore", *, json: bool) -> "list[SparkApplication]":
-    from fedperf_client.diagnosis.log_reader import event_logs_in
-
+def _applications(source: Path, store: ExecutionStore, *, json: bool) -> list[SparkApplication]:
     logs, problems = event_logs_in([source])
     found = []
     with progress_bar("reading logs", json=json) as advance:
@@ -123,14 +120,9 @@ def _applications(source: Path, store: "ExecutionStore", *, json: bool) -> "list
     return found
 
 
-def _application(log: "EventLog", store: "ExecutionStore") -> "SparkApplication | None":
+def _application(log: EventLog, store: ExecutionStore) -> SparkApplication | None:
     """That of a log, whose executions are stored."""
-    from fedperf_client.advice.spark_application import ApplicationRecord
-    from fedperf_client.diagnosis.job_facts import JobFacts
-    from fedperf_client.diagnosis.log_reader import jobs_of
-    from fedperf_client.sources import SkippedRecord
-
-    record, batch = ApplicationRecord(), list["Execution"]()
+    record, batch = ApplicationRecord(), list[Execution]()
     for job in jobs_of(log):
         if isinstance(job, JobFacts):
             record.add_job(job)
@@ -147,9 +139,9 @@ def _application(log: "EventLog", store: "ExecutionStore") -> "SparkApplication 
 
 
 def _cost(
-    application: "SparkApplication",
-    prices: "PriceList | None",
-    cluster: "ClusterConfig",
+    application: SparkApplication,
+    prices: PriceList | None,
+    cluster: ClusterConfig,
     seconds: float,
 ) -> float:
     if prices is None:
@@ -158,15 +150,11 @@ def _cost(
     return prices.cost(cluster, seconds, node_type=node_type)
 
 
-def _this_machine() -> "ClusterConfig":
-    from fedperf_client.profiling.trials.machine import cluster_config, usable_cores
-
+def _this_machine() -> ClusterConfig:
     return cluster_config(usable_cores())
 
 
-def _show(found: "ExecutorAdvice", prices: "PriceList | None") -> None:
-    from fedperf_client.advice import executor_texts
-
+def _show(found: ExecutorAdvice, prices: PriceList | None) -> None:
     for line in executor_texts.lines_of(found, prices):
         typer.echo(line)
-    show_rows(executor_texts.size_lines(found, prices), json=False, empty="")
+    show_table(executor_texts.size_rows(found, prices), json=False)

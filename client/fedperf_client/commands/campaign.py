@@ -11,6 +11,7 @@ import typer
 from fedperf_client.commands.home_option import Json
 from fedperf_client.commands.home_option import home_of as _home
 from fedperf_client.commands.home_option import now as _now
+from fedperf_client.text.progress import counting_bar
 from fedperf_shared.programs.command_line import INTERRUPTED, NOTHING_MEASURED, show, visible
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ def profile(
     keep_definition(home.directory, wanted, campaign)
     with (
         ExecutionStore.open(home.store) as store,
-        command.progress_bar(planned.trials, planned.settled) as advance,
+        counting_bar("trials", planned.trials, done=planned.settled) as advance,
     ):
         summary = command.profile_campaign(
             wanted,
@@ -85,7 +86,9 @@ def profile(
             environment=os.environ,
             clock=_now,
             stop=stop_on_signals(),
-            on_trial=advance,
+            on_trial=lambda trial, is_settled: advance(
+                int(is_settled), "" if trial.outcome is None else trial.outcome.status.value
+            ),
         )
     _show_results(summary, out or home.directory / "campaigns" / wanted.name, json=json)
     if summary.stopped.is_spent:

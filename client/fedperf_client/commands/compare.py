@@ -8,19 +8,18 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedperf_client.commands.home_option import Json, home_of
+from fedperf_client.text.facts import show_table, values_of
 from fedperf_client.text.numbers import counted
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.programs.command_line import (
     MomentParameter,
-    shortened,
     show,
-    show_rows,
     visible,
 )
 from fedperf_shared.programs.moments import table_minute
 
 if TYPE_CHECKING:
-    from fedperf_client.prediction.answers.slowdowns import Slowdown, TimedRun
+    from fedperf_client.prediction.answers.slowdowns import TimedRun
     from fedperf_shared.execution import Execution
 
 MOST_SHOWN = 50
@@ -28,8 +27,6 @@ MOST_SHOWN = 50
 
 MOST_VERSIONS = 5
 """Versions of a side that are named."""
-
-LONGEST_NAME = 40
 
 _Pairs = dict[str, "tuple[Sequence[TimedRun], Sequence[TimedRun]]"]
 
@@ -81,12 +78,12 @@ def compare(
     found, alone = slowdowns.slowdowns(pairs)
     if json:
         facts = {"before": sides[0], "after": sides[1]}
-        rows = [each.as_row() for each in found]
+        rows = [values_of(each.facts) for each in found]
         show({**facts, "workloads": rows, "only_one_side": alone}, json=True)
         return
     typer.echo(f"before: {visible(sides[0])}\nafter: {visible(sides[1])}")
-    lines = [_line(each) for each in found[:MOST_SHOWN]]
-    show_rows(lines, json=False, empty="no workload ran on both sides")
+    shown = [each.facts for each in found[:MOST_SHOWN]]
+    show_table(shown, json=False, empty="no workload ran on both sides")
     slower = sum(each.verdict is slowdowns.TimeVerdict.SLOWER for each in found)
     typer.echo(
         f"{counted(len(found), 'workload')} ran on both sides, {slower} of "
@@ -190,25 +187,3 @@ def _executions_in(paths: Sequence[Path]) -> "Iterator[Execution]":
             problems.append(str(error))
     if problems:
         raise InvalidInputError("; ".join(problems))
-
-
-def _line(found: "Slowdown") -> dict[str, object]:
-    from fedperf_client.text.durations import duration_text
-
-    return {
-        "workload": shortened(found.workload, LONGEST_NAME),
-        "verdict": found.verdict.value,
-        "before": duration_text(found.before.median_seconds),
-        "after": duration_text(found.after.median_seconds),
-        "ratio": f"{found.ratio:.3g}",
-        "98% interval": f"{found.lower:.3g} to {found.upper:.3g}",
-        "runs": f"{len(found.before.times)}, {len(found.after.times)}",
-        "lost": _signed(found.lost_seconds),
-        "what else changed": ", ".join(found.changes),
-    }
-
-
-def _signed(seconds: float) -> str:
-    from fedperf_client.text.durations import duration_text
-
-    return f"{'-' if seconds < 0 else ''}{duration_text(abs(seconds))}"

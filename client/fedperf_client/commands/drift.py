@@ -9,7 +9,7 @@ from fedperf_client.commands.home_option import Json, home_of
 from fedperf_shared.programs.command_line import show_rows
 
 if TYPE_CHECKING:
-    from fedperf_client.drift.streams import Stream, StreamDrift
+    from fedperf_client.drift.streams import Stream
 
 
 def drift(
@@ -38,36 +38,41 @@ def drift(
         streams = streams_at_home(store)
     if plot is not None:
         draw_drift(plot, streams)
-    rows = [row for each in streams for row in ([_row(each)] if json else _lines(each))]
+    rows = [_row(each) for each in streams] if json else [e for s in streams for e in _lines(s)]
     show_rows(rows, json=json, empty="no executions yet; take some in with: fedperf ingest FILE")
     if plot is not None and not json:
         typer.echo(f"drawn into {plot}")
 
 
 def _row(stream: "Stream") -> dict[str, object]:
-    """A stream with its drifts, the oldest first, for programs; the same facts as `_lines`."""
+    """A stream with its drifts, the oldest first, for programs."""
     return {
-        "platform": stream.platform.name.lower(),
-        "class": stream.operator_class.name.lower(),
-        "executions": len(stream.rows),
+        **_stream_facts(stream),
         "verdict": _verdict(stream),
         "drifts": [each.as_row() for each in stream.drifts],
     }
 
 
 def _lines(stream: "Stream") -> list[dict[str, object]]:
-    """One line for each drift, the oldest first; one for a stream without."""
-    return [_line(stream, each) for each in stream.drifts or (None,)]
+    """A line for each drift for people, the oldest first; one for a stream without."""
+    found: list[dict[str, object]] = [
+        {
+            **_stream_facts(stream),
+            "drift": each.sentence,
+            "kind": " and ".join(each.kinds),
+            "noticed": f"{each.noticed_at:%Y-%m-%d}",
+        }
+        for each in stream.drifts
+    ]
+    unknown = {"drift": _verdict(stream), "kind": None, "noticed": None}
+    return found or [{**_stream_facts(stream), **unknown}]
 
 
-def _line(stream: "Stream", drift: "StreamDrift | None") -> dict[str, object]:
+def _stream_facts(stream: "Stream") -> dict[str, object]:
     return {
         "platform": stream.platform.name.lower(),
         "class": stream.operator_class.name.lower(),
         "executions": len(stream.rows),
-        "drift": _verdict(stream) if drift is None else drift.sentence,
-        "kind": None if drift is None else " and ".join(drift.kinds),
-        "noticed": None if drift is None else f"{drift.noticed_at:%Y-%m-%d}",
     }
 
 

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedperf_client.commands.home_option import Json, LocalPath, home_of
+from fedperf_client.text.facts import Fact, show_table, values_of
 from fedperf_shared.errors import InvalidInputError
-from fedperf_shared.programs.command_line import show, show_rows, visible
+from fedperf_shared.programs.command_line import show, visible
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -77,13 +78,17 @@ def ingest(
 def _show(outcomes: "Sequence[IngestionOutcome]", *, stored: bool, json: bool) -> None:
     from fedperf_client.sources.ingestion import total
 
+    def of_source(outcome: "IngestionOutcome") -> list[Fact]:
+        source = Fact("source", outcome.path, "source", outcome.path.name)
+        return [source, *_facts(outcome.taken), Fact("refused", outcome.refused)]
+
     taken = total(outcomes)
-    facts = _facts(taken)
     if json:
-        show({**facts, "stored": stored, "sources": [_row(each) for each in outcomes]}, json=True)
+        sources = [values_of(of_source(each)) for each in outcomes]
+        show({**values_of(_facts(taken)), "stored": stored, "sources": sources}, json=True)
         return
-    shown = [_line(each) for each in outcomes if not each.refused][:MOST_SHOWN]
-    show_rows(shown, json=False, empty="")
+    shown = [of_source(each) for each in outcomes if not each.refused][:MOST_SHOWN]
+    show_table(shown, json=False)
     refused = [each.refused for each in outcomes if each.refused]
     for reason in refused[:MOST_SHOWN]:
         typer.echo(f"refused: {visible(reason)}")
@@ -110,26 +115,16 @@ def _told(taken: "IngestionCounts", sources: int) -> dict[str, object]:
     }
 
 
-def _facts(taken: "IngestionCounts") -> dict[str, object]:
-    return {
-        "read": taken.executions,
-        "new": taken.new,
-        "failed": taken.failed,
-        "operators": taken.operators,
-        "rows_known": _share(taken),
-        "skipped": dict(taken.skipped),
-    }
-
-
-def _row(outcome: "IngestionOutcome") -> dict[str, object]:
-    return {"source": outcome.path, **_facts(outcome.taken), "refused": outcome.refused}
-
-
-def _line(outcome: "IngestionOutcome") -> dict[str, object]:
-    known = _share(outcome.taken)
-    row: dict[str, object] = {"source": outcome.path.name, **_facts(outcome.taken)}
-    row["skipped"] = _reasons(outcome.taken.skipped)
-    return {**row, "rows_known": None if known is None else f"{known:.0%}"}
+def _facts(taken: "IngestionCounts") -> list[Fact]:
+    known = _share(taken)
+    return [
+        Fact("read", taken.executions, "read"),
+        Fact("new", taken.new, "new"),
+        Fact("failed", taken.failed, "failed"),
+        Fact("operators", taken.operators, "operators"),
+        Fact("rows_known", known, "rows_known", None if known is None else f"{known:.0%}"),
+        Fact("skipped", dict(taken.skipped), "skipped", _reasons(taken.skipped)),
+    ]
 
 
 def _reasons(skipped: Mapping[str, int]) -> str:

@@ -6,6 +6,7 @@ All of them read the home directory alone. What took long is kept there for the 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,19 +14,24 @@ import typer
 
 from fedperf_client.commands.home_option import Json, LocalPath, now
 from fedperf_client.commands.home_option import home_of as _home
-from fedperf_client.commands.views.campaign_answers import show_campaign
-from fedperf_client.commands.views.gain_figures import show_curve, show_held_out, ways_told
-from fedperf_client.commands.views.plan_answers import AnswerNotes, show_plan_answers
+from fedperf_client.text.facts import Fact, show_table, values_of
+from fedperf_client.text.numbers import counted
 from fedperf_client.text.progress import progress_bar
-from fedperf_shared.programs.command_line import NO_ANSWER, show_rows
+from fedperf_shared.programs.command_line import NO_ANSWER, show, visible
 
 if TYPE_CHECKING:
+    from fedperf_client.drift.streams import StreamDrift
     from fedperf_client.home.config import Home
     from fedperf_client.home.store import ExecutionStore
+    from fedperf_client.prediction.answers.explanation import Disturbance, JobChange, TimeScope
     from fedperf_client.prediction.answers.predictor_cache import CachedPredictor
+    from fedperf_client.prediction.answers.what_if import WhatIfAnswer
+    from fedperf_client.prediction.tables.predictor import TablePredictor
+    from fedperf_client.profiling.campaign.results.predictions import CampaignMeasurements
     from fedperf_client.text.workflow_file import WrittenWorkflow
     from fedperf_shared.execution import ClusterConfig, Execution, KnownJob
     from fedperf_shared.workflow.graph import Plan
+
 
 MOST_RUNS = 200
 """Own runs of a job that are looked at for what is known beside their times, the newest ones."""
@@ -174,9 +180,8 @@ def models(context: typer.Context, json: Json = False) -> None:
     from fedperf_client.home.store import ExecutionStore
     from fedperf_client.prediction.answers.explanation import (
         in_short,
-        lines_of,
+        member_facts,
         names_of,
-        rows_of,
         rules_of,
     )
 
@@ -190,76 +195,18 @@ def models(context: typer.Context, json: Json = False) -> None:
             mix.outcome()  # for questions inside, asked or not
         kept.keep(write_private)
     say_if_nothing_is_known(kept)
-    told = rows_of if json else lines_of
     outcomes = [each for mix in mixes.values() for each in mix.outcomes.values()]
     rows = [
-        {"engines": names_of(kin), **row}
+        [Fact("engines", names_of(kin), "engines"), *facts]
         for kin, mix in mixes.items()
-        for row in told(mix.outcomes.values())
+        for facts in member_facts(mix.outcomes.values())
     ]
-    show_rows(rows, json=json, empty="")
+    show_table(rows, json=json)
     if json:
         return
     for each in (*rules_of(outcomes), in_short(outcomes)):
         if each is not None:
             typer.echo(each)
-
-
-def gain(
-    context: typer.Context,
-    held_out: Annotated[
-        Path | None, typer.Option(help="History file of executions that are in no store.")
-    ] = None,
-    chart: Annotated[Path | None, typer.Option(help="Draw a .png or .html file.")] = None,
-    json: Json = False,
-) -> None:
-    """Compare predictions with and without joining: median q-errors, 1.10 is ten percent off.
-
-    By default on own workloads, each asked about as if it had never run, over the number of
-    own executions that are known. With --held-out on the executions of a history file, whose
-    workloads must never have run here: what own executions and models say of jobs of others.
-    """
-    from fedperf_client.home.store import ExecutionStore
-    from fedperf_client.pictures.charts import draw_gain, require_chart_file
-    from fedperf_client.prediction.answers.home_columns import columns_at_home, history_at_home
-    from fedperf_client.prediction.base_models import FetchedModels
-    from fedperf_client.prediction.evaluation.gain import gain_curve, gain_on
-    from fedperf_client.prediction.execution_table import training_sample
-    from fedperf_client.sources.history_file import executions_of
-
-    if chart is not None and held_out is not None:
-        raise typer.BadParameter("--chart is about own workloads, without --held-out")
-    home = _home(context)
-    if chart is not None:
-        require_chart_file(chart)
-    models = FetchedModels(home.models)
-    has_joined = models.newest is not None
-    asked = None if held_out is None else list(executions_of(held_out))
-    with ExecutionStore.open_to_read(home.store) as store:
-        own = columns_at_home(store)
-        own = own.take(own.is_ok & own.teaches)
-        if asked is not None:
-            learnt = history_at_home(store, own.take(training_sample(own)))
-            known = store.workloads()
-            found = gain_on(learnt, known, asked, models)
-            show_held_out(found, has_joined=has_joined, json=json)
-            return
-        with progress_bar("judging on own workloads", json=json) as advance:
-            points = gain_curve(
-                own.workload_index(),
-                lambda rows: history_at_home(store, own.take(rows)),
-                models,
-                on_progress=advance,
-            )
-    if chart is not None:
-        lines = {
-            name.replace("_", " "): [each.errors[name] for each in points]
-            for name in ways_told(points[0], has_joined=has_joined)
-        }
-        draw_gain(chart, [each.executions for each in points], lines)
-    show_curve(points, has_joined=has_joined, json=json)
-    if chart is not None and not json:
-        typer.echo(f"drawn into {chart}")
 
 
 def _require_no_campaign(home: "Home", workflow: Path | None) -> None:
@@ -397,3 +344,161 @@ def _points(runs: "Sequence[Execution]", plan: "Plan") -> list[tuple[int, float]
         for each in runs
         if each.measurement is not None and same_work(each.plan, plan)
     ]
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerNotes:
+    """What is to be known beside the times.
+
+    Attributes:
+        scope: what they hold.
+        drift: a recent one of such work.
+        change: of the job's own times.
+        load: of others, while its runs were made.
+        has_estimates: whether rows between operators are estimates.
+    """
+
+    scope: "TimeScope"
+    drift: "StreamDrift | None"
+    change: "JobChange | None"
+    load: "Disturbance"
+    has_estimates: bool
+
+
+def show_plan_answers(
+    found: "Sequence[WhatIfAnswer]",
+    notes: AnswerNotes,
+    deadline: float | None,
+    *,
+    of_nodes: bool,
+    json: bool,
+) -> None:
+    """Show at least one answer; `of_nodes` where nodes were asked about, and no cores."""
+    from fedperf_client.prediction.answers import what_if
+    from fedperf_client.prediction.answers.reconfiguration import ASSUMPTION
+
+    if json:
+        show(_facts(found, notes, deadline), json=True)
+        return
+    show_table([each.facts for each in found], json=False)
+    typer.echo(notes.scope.sentence)
+    if notes.has_estimates:
+        typer.echo("rows between operators are estimates, which intervals count in")
+    if any(each.grown is not None and each.grown.factor != 1 for each in found):
+        typer.echo(f"assumed: {ASSUMPTION}")
+    if notes.drift is not None:
+        drift = notes.drift
+        typer.echo(f"note: {drift.stream_name} is {drift.sentence}, which is counted in")
+    if notes.change is not None:
+        typer.echo(f"note: {visible(notes.change.sentence)}")
+    if notes.load.sentence:
+        typer.echo(f"note: {notes.load.sentence}")
+    if beside := what_if.measured_beside(found):
+        typer.echo(beside)
+    parts = what_if.by_input(found)
+    for part in parts:
+        before = f"{part[0].grown.words}: " if len(parts) > 1 and part[0].grown else ""
+        said = [what_if.no_difference(part)]
+        if deadline is not None:
+            said.append(what_if.verdict(part, deadline, of_nodes=of_nodes))
+        for words in filter(None, said):
+            typer.echo(before + words)
+    for reason in dict.fromkeys(each.no_promise for each in found if each.no_promise):
+        typer.echo(f"no promise: {reason}")
+
+
+def _facts(
+    found: "Sequence[WhatIfAnswer]", notes: AnswerNotes, deadline: float | None
+) -> dict[str, object]:
+    from fedperf_client.prediction.answers.reconfiguration import ASSUMPTION
+    from fedperf_client.prediction.answers.what_if import by_input, enough, smallest_that_holds
+
+    least = enough(by_input(found)[0])
+    facts: dict[str, object] = {
+        "answers": [values_of(each.facts) for each in found],
+        "enough_cores": None if least is None else least[0].cores,
+        "drift": None if notes.drift is None else notes.drift.as_row(),
+        "change": None if notes.change is None else notes.change.as_row(),
+        "load": notes.load.as_row(),
+        "times_of": notes.scope.times_of,
+        "startup_seconds": notes.scope.startup_seconds,
+        "rows_are_estimates": notes.has_estimates,
+    }
+    if any(each.grown is not None for each in found):
+        facts["assumed"] = ASSUMPTION
+    if deadline is not None:
+        facts |= {"deadline_seconds": deadline, "smallest_cores": smallest_that_holds(found)}
+    return facts
+
+
+LEAST_SHOWN = 0.005
+"""Members of less weight are not named to people."""
+
+
+def show_campaign(
+    home: "Home", words: str, settings: Sequence[str], deadline: str | None, *, json: bool
+) -> None:
+    """Answer about the campaign of a file or a name; ends with 7 where no deadline holds."""
+    from fedperf_client.prediction.answers.what_if import parse_duration
+    from fedperf_client.profiling.campaign.files import asked_campaign
+    from fedperf_client.profiling.campaign.results import predictions
+    from fedperf_client.profiling.campaign.results.asked_columns import configurations_asked
+
+    seconds = None if deadline is None else parse_duration(deadline)
+    campaign = asked_campaign(home.directory, words)
+    asked = configurations_asked(campaign.grid, settings)
+    measured = predictions.measured_by(home.directory, campaign)
+    with progress_bar("weighing predictors", json=json) as advance:
+        predictor = measured.predictor(
+            elsewhere=predictions.scatter_elsewhere(home.directory, campaign), on_progress=advance
+        )
+        found = predictions.column_answers(predictor, measured, asked, deadline_seconds=seconds)
+    if json:
+        facts: dict[str, object] = {
+            "campaign": campaign.name,
+            "answers": [values_of(each.facts) for each in found],
+            **_rests_on(measured, predictor),
+        }
+        if seconds is not None:
+            fewest = predictions.fewest_that_hold(campaign.grid, found)
+            facts |= {"deadline_seconds": seconds, "fewest": fewest}
+        show(facts, json=True)
+    else:
+        show_table([each.facts for each in found], json=False)
+        if seconds is not None:
+            for line in predictions.verdicts(campaign.grid, found, seconds):
+                typer.echo(line)
+        for reason in dict.fromkeys(each.no_promise for each in found if each.no_promise):
+            typer.echo(f"no promise: {reason}")
+        typer.echo(_sentence(measured, predictor))
+        if measured.load.sentence:
+            typer.echo(f"note: {measured.load.sentence}")
+    if seconds is not None and not any(each.holds for each in found):
+        raise typer.Exit(NO_ANSWER)
+
+
+def _rests_on(measured: "CampaignMeasurements", predictor: "TablePredictor") -> dict[str, object]:
+    return {
+        "executions": len(measured.seconds),
+        "configurations": measured.configurations,
+        "timed_out": len(measured.stopped_seconds),
+        "failed": measured.failed,
+        "load": measured.load.as_row(),
+        "members": predictor.members,
+    }
+
+
+def _sentence(measured: "CampaignMeasurements", predictor: "TablePredictor") -> str:
+    """What the answers rest on, for people."""
+    runs = counted(len(measured.seconds), "own run")
+    members = sorted(predictor.members.items(), key=lambda each: -each[1])
+    named = ", ".join(f"{name} {weight:.0%}" for name, weight in members if weight >= LEAST_SHOWN)
+    said = (
+        f"rests on {runs} of {counted(measured.configurations, 'configuration')}, by {named}; "
+        "imports and connections before the first component's start are not in the time"
+    )
+    if measured.failed:
+        said += f"; {counted(measured.failed, 'trial')} failed"
+    if late := len(measured.stopped_seconds):
+        said += f", {late} of them by timeout: they would have taken longer than that"
+    return said

@@ -18,7 +18,7 @@ from fedperf_shared.programs.command_line import ProgramCommands, show, show_row
 from fedperf_shared.programs.moments import minute, table_minute
 
 if TYPE_CHECKING:
-    from fedperf_client.commands.views.planned_slots import PlannedSlots
+    from fedperf_client.commands.planned_slots import PlannedSlots
     from fedperf_client.home.config import Home
     from fedperf_client.release.decisions import Verdict
     from fedperf_client.release.history import PastRelease, ReadReceipt
@@ -52,7 +52,7 @@ def release_preview(
     from fedperf_shared.programs.flower_settings import quiet_flower
 
     quiet_flower()
-    from fedperf_client.commands.views.planned_slots import preview_facts
+    from fedperf_client.commands.planned_slots import preview_facts
 
     home, at = home_of(context), now()
     shown: list[dict[str, object]] = []
@@ -160,8 +160,8 @@ def release_slots(context: typer.Context, json: Json = False) -> None:
 
     Before the first period: what would be planned, and what would change that.
     """
-    from fedperf_client.commands.views import expectations
-    from fedperf_client.commands.views.planned_slots import PlannedSlots
+    from fedperf_client.commands import expectations
+    from fedperf_client.commands.planned_slots import PlannedSlots
     from fedperf_client.release.policy import load_policy
 
     home, at = home_of(context), now()
@@ -181,7 +181,7 @@ def release_slots(context: typer.Context, json: Json = False) -> None:
 
 
 def _show_slots(planned: "PlannedSlots", *, json: bool) -> None:
-    from fedperf_client.commands.views.planned_slots import NARROW, SPARE
+    from fedperf_client.commands.planned_slots import NARROW, SPARE
 
     empty = "nothing is planned to leave in this period"
     _rows(planned.rows(), NARROW, empty=empty, json=json, spare=SPARE)
@@ -273,8 +273,8 @@ def _is_own(home: "Home", payload: bytes, signature: bytes) -> bool:
 
 def _in_force(home: "Home", *, at: datetime) -> "PlannedSlots":
     """The slots of the period that is on or comes next."""
-    from fedperf_client.commands.views.expectations import public_calendar
-    from fedperf_client.commands.views.planned_slots import PlannedSlots
+    from fedperf_client.commands.expectations import public_calendar
+    from fedperf_client.commands.planned_slots import PlannedSlots
     from fedperf_client.release.policy import load_policy
     from fedperf_client.release.schedule import plan_schedule
 

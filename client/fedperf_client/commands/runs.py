@@ -1,8 +1,11 @@
 """`fedperf runs`: what is in the local store, as a list, one by one, and as a file; and forgotten.
 
-What is exported is as it was measured, names included: nothing of it is private in any way.
+What is exported is as it was measured, names included: nothing of it is private in any way. Names
+of workloads, applications and sources come from logs of others: they are data, printed so that they
+command neither terminal nor markup, and cut where they are long.
 """
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,17 +21,12 @@ from fedperf_client.commands.selection_options import (
     Workload,
     selection_of,
 )
-from fedperf_client.commands.views.execution_facts import (
-    LONGEST_NAME,
-    facts_of,
-    line_of,
-    plan_of,
-    readable_facts_of,
-)
+from fedperf_client.text.facts import Fact, show_table, texts_of, values_of
 from fedperf_shared.errors import InvalidInputError, StorageError
 from fedperf_shared.programs.command_line import (
     ProgramCommands,
     output_width,
+    shortened,
     show,
     show_rows,
     visible,
@@ -38,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from fedperf_shared.execution import Execution
+
 
 ONLY_WHERE_TOLD = ("record", "description", "failure", "remarks")
 """Columns of the list that are shown where any execution has something there."""
@@ -76,7 +75,7 @@ def runs(
     with ExecutionStore.open_to_read(home_of(context).store) as store:
         found, count = store.newest(last, chosen), store.count(chosen)
         if json:
-            show_rows([facts_of(each) for each in found], json=True, empty="")
+            show_table([facts_of(each) for each in found], json=True)
             return
         lines = [line_of(each, store.short_id(each.execution_id)) for each in found]
     told = {name for line in lines for name in line if line[name] or name not in ONLY_WHERE_TOLD}
@@ -108,9 +107,10 @@ def show_one(
     with ExecutionStore.open_to_read(home_of(context).store) as store:
         found = store.find(execution)
     if json:
-        show({**facts_of(found), **plan_of(found)}, json=True)
+        show({**values_of(facts_of(found)), **plan_of(found)}, json=True)
         return
-    show(readable_facts_of(found), json=False)
+    known = [each for each in facts_of(found) if each.value not in (None, "", [])]
+    show(texts_of(known), json=False)
     if found.origin.operator_seconds:
         typer.echo("times of operators: summed over tasks or threads, waiting for inputs included")
     tree, depth = operator_tree(found.plan, seconds=found.origin.operator_seconds)
@@ -209,7 +209,7 @@ def _write(file: Path, ids: "Sequence[str]", executions: "Iterator[Execution]") 
         with file.open("w", encoding="utf-8", newline="") as stream:
             writer = csv.writer(stream)
             for position, each in enumerate(executions):
-                facts = {**facts_of(each), "remarks": " ".join(each.origin.remarks)}
+                facts = values_of(facts_of(each)) | {"remarks": " ".join(each.origin.remarks)}
                 if position == 0:
                     writer.writerow(facts)
                 writer.writerow(map(_cell, facts.values()))
@@ -220,3 +220,104 @@ def _write(file: Path, ids: "Sequence[str]", executions: "Iterator[Execution]") 
 def _cell(value: object) -> object:
     """A value of a table: a text of others must not be a formula to who opens the table."""
     return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULAS) else value
+
+
+LONGEST_NAME = 40
+
+LONGEST_NAME_ALONE = 400
+
+
+def facts_of(execution: "Execution") -> list[Fact]:
+    """Everything about an execution but its operators; None where unknown."""
+    measured, cluster, origin = execution.measurement, execution.cluster, execution.origin
+
+    def name(key: str, value: str) -> Fact:
+        return Fact(key, value, key, shortened(value, LONGEST_NAME_ALONE))
+
+    return [
+        Fact("id", execution.execution_id, "id"),
+        name("workload", execution.workload),
+        name("application", origin.application),
+        name("application_id", origin.application_id),
+        name("record", origin.record),
+        name("description", origin.description),
+        name("file", origin.file),
+        name("finished_at", execution.finished_at.isoformat(timespec="seconds")),
+        name("status", execution.status.name.lower()),
+        name("failure", origin.failure),
+        Fact("runtime_seconds", measured and measured.runtime_seconds, "runtime"),
+        Fact("startup_seconds", measured and (measured.startup_seconds or None), "startup"),
+        Fact("cpu_seconds", measured and measured.cpu_seconds, "cpu"),
+        Fact("peak_memory_bytes", measured and (measured.peak_memory_bytes or None), "peak memory"),
+        Fact("read_bytes", measured and measured.read_bytes, "read"),
+        Fact("written_bytes", measured and measured.written_bytes, "written"),
+        Fact("nodes", cluster.nodes, "nodes"),
+        Fact("cores", cluster.cores, "cores"),
+        Fact("memory_bytes", cluster.memory_bytes, "memory"),
+        Fact("queries_before", cluster.queries_before, "queries before"),
+        Fact("operators", len(execution.plan.workflow.operators), "operators"),
+        Fact("rows_known", origin.rows_known, "rows known", f"{origin.rows_known:.0%}"),
+        name("source", origin.source),
+        name("node_type", origin.node_type),
+        name("architecture", origin.architecture),
+        Fact("remarks", list(origin.remarks), "remarks", _remarks(execution)),
+    ]
+
+
+def line_of(execution: "Execution", short_id: str) -> dict[str, object]:
+    """A row of a table for people."""
+    from fedperf_client.text.durations import duration_text
+
+    measured, origin = execution.measurement, execution.origin
+    return {
+        "id": short_id,
+        "workload": shortened(execution.workload, LONGEST_NAME),
+        "record": shortened(origin.record, LONGEST_NAME),
+        "description": shortened(origin.description, LONGEST_NAME),
+        "finished": f"{execution.finished_at:%Y-%m-%d %H:%M}",
+        "status": execution.status.name.lower(),
+        "time": None if measured is None else duration_text(measured.runtime_seconds),
+        "cores": execution.cluster.cores,
+        "ops": len(execution.plan.workflow.operators),
+        "rows known": f"{origin.rows_known:.0%}",
+        "source": shortened(origin.source, LONGEST_NAME),
+        "failure": shortened(origin.failure, LONGEST_NAME),
+        "remarks": _remarks(execution),
+    }
+
+
+def plan_of(execution: "Execution") -> dict[str, object]:
+    """The plan, for programs; `fedperf predict` reads it with the facts as a workflow.
+
+    `seconds` of an operator are sums over its tasks or threads.
+    """
+    plan = execution.plan
+    operators = plan.workflow.operators
+    seconds = execution.origin.operator_seconds or (None,) * len(operators)
+    return {
+        "machine_speed": execution.cluster.machine_speed,
+        "sources": asdict(plan.workflow.sources),
+        "plan": [
+            {
+                "operator": position,
+                "kind": operator.kind.name.lower(),
+                "class": operator.operator_class.name.lower(),
+                "platform": plan.platforms[position].name.lower(),
+                "inputs": list(operator.inputs),
+                "output_rows": operator.output_rows,
+                "row_bytes": operator.row_bytes,
+                "output_bytes": operator.output_bytes,
+                "partitions": operator.partitions,
+                "complexity": operator.complexity.name.lower(),
+                "code_steps": operator.code_steps,
+                "iterations": operator.iterations,
+                "key_distinct_ratio": operator.key_distinct_ratio,
+                "seconds": seconds[position],
+            }
+            for position, operator in enumerate(operators)
+        ],
+    }
+
+
+def _remarks(execution: "Execution") -> str:
+    return ", ".join(each.replace("_", " ") for each in execution.origin.remarks)

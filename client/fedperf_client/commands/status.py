@@ -11,7 +11,7 @@ from fedperf_shared.programs.command_line import show
 from fedperf_shared.programs.moments import day, minute
 
 if TYPE_CHECKING:
-    from fedperf_client.commands.views.planned_slots import PlannedSlots
+    from fedperf_client.commands.planned_slots import PlannedSlots
     from fedperf_client.home.config import Home
     from fedperf_client.home.contact import Contact
     from fedperf_client.release.ledger.ledger import PrivacyLedger
@@ -24,7 +24,7 @@ MUCH = 2.0
 
 def status(context: typer.Context, json: Json = False) -> None:
     """Show membership, daemon, executions, the shared model, the budget, and what leaves when."""
-    from fedperf_client.commands.views.planned_slots import PlannedSlots
+    from fedperf_client.commands.planned_slots import PlannedSlots
     from fedperf_client.federation.enrollment import Membership, is_member, load_or_create_key
     from fedperf_client.home.contact import Contact
     from fedperf_client.home.store import ExecutionStore
@@ -99,7 +99,7 @@ def _first_release(
         leaves = filter(None, map(planned.leaves_at, planned.schedule.slots))
         first = min(leaves, default=None)
         return None if first is None else first.isoformat()
-    from fedperf_client.commands.views.expectations import expected_calendar
+    from fedperf_client.commands.expectations import expected_calendar
     from fedperf_client.release.outlook import outlook
 
     calendar = expected_calendar(home, at=at)
@@ -153,7 +153,7 @@ def _in_words(
     *,
     at: datetime,
 ) -> Iterator[str]:
-    from fedperf_client.commands.views.expectations import expected_calendar
+    from fedperf_client.commands.expectations import expected_calendar
     from fedperf_client.release.modes_in_force import modes_in_words
 
     runs = facts["daemon_runs"] is True
@@ -194,7 +194,7 @@ def _in_words(
 
 
 def _next_in_words(coming: object, planned: "PlannedSlots", conditions: list[str]) -> str:
-    from fedperf_client.commands.views.planned_slots import UNDECIDED
+    from fedperf_client.commands.planned_slots import UNDECIDED
 
     if not isinstance(coming, dict):
         end = planned.schedule.timetable.period.end

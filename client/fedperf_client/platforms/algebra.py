@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedperf_client.platforms.operations.analytic import INDEX_MODULUS, Embed, KMeans
+from fedperf_client.platforms.operations import INDEX_MODULUS, Embed, KMeans
 
 Vector = npt.NDArray[np.float64]
 

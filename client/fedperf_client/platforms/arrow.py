@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
-from fedperf_client.platforms.operations.columns import ColumnType, Schema, names_of
+from fedperf_client.platforms.operations import ColumnType, Schema, names_of
 
 Table: TypeAlias = pa.Table
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 import numpy as np
 
+from fedperf_client.platforms import operations as ops
 from fedperf_client.platforms.algebra import centers_moved_by, ridge, starting_centers
 from fedperf_client.platforms.duckdb_query import (
     DuckDbQuery,
@@ -32,17 +33,6 @@ from fedperf_client.platforms.duckdb_query import (
     sql_named,
     sql_names,
 )
-from fedperf_client.platforms.operations.analytic import (
-    INDEX_MODULUS,
-    Embed,
-    KMeans,
-    KMeansAssign,
-    LinearPredict,
-    LinearRegression,
-    PageRank,
-)
-from fedperf_client.platforms.operations.catalogue import AnyOperation
-from fedperf_client.platforms.operations.tabular import Join, Union
 
 if TYPE_CHECKING:
     from fedperf_client.platforms.arrow import Table
@@ -98,30 +88,30 @@ class DuckDbEngine:
         self._held.close()
 
     def apply(  # noqa: PLR0911 - a dispatch
-        self, operation: AnyOperation, inputs: Sequence[DuckDbQuery]
+        self, operation: ops.AnyOperation, inputs: Sequence[DuckDbQuery]
     ) -> DuckDbQuery:
         """The query of the operation; iterative operations run at once."""
         first = inputs[0]
         match operation:
-            case PageRank():
+            case ops.PageRank():
                 return self._page_rank(operation, first)
-            case KMeans():
+            case ops.KMeans():
                 return self._k_means(operation, first)
-            case KMeansAssign():
+            case ops.KMeansAssign():
                 return self._assign(operation, first, inputs[1])
-            case LinearRegression():
+            case ops.LinearRegression():
                 return self._regression(operation, first)
-            case Embed():
+            case ops.Embed():
                 return self._embed(operation, first)
-            case LinearPredict():
+            case ops.LinearPredict():
                 return self._predict(operation, first, inputs[1])
-            case Join():
+            case ops.Join():
                 return join_query(operation, first, inputs[1])
-            case Union():
+            case ops.Union():
                 return DuckDbQuery(f"({first.text}) UNION ALL ({inputs[1].text})", first.columns)
         return one_input_query(operation, first)
 
-    def _page_rank(self, operation: PageRank, edges: DuckDbQuery) -> DuckDbQuery:
+    def _page_rank(self, operation: ops.PageRank, edges: DuckDbQuery) -> DuckDbQuery:
         ends = self.keep(renamed(edges, {operation.source: "source", operation.target: "target"}))
         both = DuckDbQuery(
             f"({ends.text} SELECT source AS node) UNION ({ends.text} SELECT target AS node)",
@@ -151,7 +141,7 @@ class DuckDbEngine:
             rank = self.keep(both.select(["node", total], ("node", "rank")))
         return rank
 
-    def _k_means(self, operation: KMeans, rows: DuckDbQuery) -> DuckDbQuery:
+    def _k_means(self, operation: ops.KMeans, rows: DuckDbQuery) -> DuckDbQuery:
         columns, names = operation.columns, ("cluster", *operation.columns)
         points = self.keep(as_doubles(rows, columns, columns))
         extremes = [f"{function}({sql_name(c)})" for function in ("min", "max") for c in columns]
@@ -169,7 +159,7 @@ class DuckDbEngine:
         return model_query(names, rows_of_model, whole=("cluster",))
 
     def _assign(
-        self, operation: KMeansAssign, rows: DuckDbQuery, model: DuckDbQuery
+        self, operation: ops.KMeansAssign, rows: DuckDbQuery, model: DuckDbQuery
     ) -> DuckDbQuery:
         ordered = model.select(
             [sql_names(operation.columns)], operation.columns, "ORDER BY cluster"
@@ -178,7 +168,7 @@ class DuckDbEngine:
         centers = np.array(found, dtype=np.float64).reshape(len(found), len(operation.columns))
         return nearest_center(rows, operation.columns, centers, name=operation.name)
 
-    def _regression(self, operation: LinearRegression, rows: DuckDbQuery) -> DuckDbQuery:
+    def _regression(self, operation: ops.LinearRegression, rows: DuckDbQuery) -> DuckDbQuery:
         columns = (*operation.features, operation.target)
         names = (*(f"coefficient_{name}" for name in operation.features), "intercept")
         plain = tuple(f"c{number}" for number in range(len(columns)))
@@ -193,7 +183,7 @@ class DuckDbEngine:
         matrix = np.array(sums, dtype=np.float64).reshape(len(columns), len(columns))
         return model_query(names, [tuple(ridge(matrix, means, operation.penalty).tolist())])
 
-    def _embed(self, operation: Embed, texts: DuckDbQuery) -> DuckDbQuery:
+    def _embed(self, operation: ops.Embed, texts: DuckDbQuery) -> DuckDbQuery:
         words = (
             f"list_filter(string_split({sql_name(operation.column)}, ' '), lambda word: word <> '')"
         )
@@ -224,7 +214,7 @@ class DuckDbEngine:
         )
         names = operation.vector_names
         vectors = [
-            sql_named(f"sum({factor} * other % {INDEX_MODULUS} % 3 - 1)", name)
+            sql_named(f"sum({factor} * other % {ops.INDEX_MODULUS} % 3 - 1)", name)
             for factor, name in zip(operation.factors, names, strict=True)
         ]
         sums = DuckDbQuery(around, ("rank", "other")).select(
@@ -237,7 +227,7 @@ class DuckDbEngine:
         )
 
     def _predict(
-        self, operation: LinearPredict, rows: DuckDbQuery, model: DuckDbQuery
+        self, operation: ops.LinearPredict, rows: DuckDbQuery, model: DuckDbQuery
     ) -> DuckDbQuery:
         names = [*(f"coefficient_{name}" for name in operation.features), "intercept"]
         found = self.fetch(model.select([sql_names(names)], names))

@@ -10,28 +10,9 @@ Refused: operations that take rounds, which are no single text.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from fedperf_client.platforms import operations as ops
 from fedperf_client.platforms.algebra import NO_CENTER, Vector
 from fedperf_client.platforms.engine import UnsupportedOperationError
-from fedperf_client.platforms.operations.catalogue import AnyOperation
-from fedperf_client.platforms.operations.expressions import (
-    AggregateFunction,
-    Aggregation,
-    ComputedColumn,
-    Order,
-    WindowFunction,
-)
-from fedperf_client.platforms.operations.tabular import (
-    Aggregate,
-    Distinct,
-    Filter,
-    GlobalAggregate,
-    Join,
-    Project,
-    Sort,
-    Tokenize,
-    TopK,
-    Window,
-)
 from fedperf_shared.workflow.vocabulary import Platform
 
 
@@ -59,33 +40,33 @@ class DuckDbQuery:
 
 
 def one_input_query(  # noqa: PLR0911 - a dispatch
-    operation: AnyOperation, frame: DuckDbQuery
+    operation: ops.AnyOperation, frame: DuckDbQuery
 ) -> DuckDbQuery:
     """The query of an operation on one input, or UnsupportedOperationError."""
     match operation:
-        case Project(keep=keep, computed=computed):
+        case ops.Project(keep=keep, computed=computed):
             parts = [*(sql_name(name) for name in keep), *(_computed(each) for each in computed)]
             return frame.select(parts, (*keep, *(each.name for each in computed)))
-        case Filter(column=column, comparison=comparison, literal=literal):
+        case ops.Filter(column=column, comparison=comparison, literal=literal):
             return frame.all(f"WHERE {sql_name(column)} {comparison.value} {sql_literal(literal)}")
-        case Aggregate(keys=keys, aggregations=aggregations):
+        case ops.Aggregate(keys=keys, aggregations=aggregations):
             parts = [sql_names(keys), *(_aggregation(each) for each in aggregations)]
             names = (*keys, *(each.name for each in aggregations))
             return frame.select(parts, names, f"GROUP BY {sql_names(keys)}")
-        case GlobalAggregate(aggregations=aggregations):
+        case ops.GlobalAggregate(aggregations=aggregations):
             parts = [_aggregation(each) for each in aggregations]
             names = tuple(each.name for each in aggregations)
             return frame.select(parts, names, "HAVING count(*) > 0")
-        case Distinct(columns=columns):
+        case ops.Distinct(columns=columns):
             return frame.select([f"DISTINCT {sql_names(columns)}"], columns)
-        case Sort(by=by):
+        case ops.Sort(by=by):
             return frame.all(f"ORDER BY {_order(by, ())}")
-        case TopK(by=by, count=count):
+        case ops.TopK(by=by, count=count):
             return frame.all(f"ORDER BY {_order(by, frame.columns)} LIMIT {count}")
-        case Window(name=name):
+        case ops.Window(name=name):
             window = _window(operation, frame.columns)
             return frame.select(["*", window], (*frame.columns, name))
-        case Tokenize(column=column, name=name):
+        case ops.Tokenize(column=column, name=name):
             words = f"unnest(string_split({sql_name(column)}, ' '))"
             return frame.select([sql_named(words, name)], (name,)).all(
                 f"WHERE {sql_name(name)} <> ''"
@@ -93,7 +74,7 @@ def one_input_query(  # noqa: PLR0911 - a dispatch
     raise UnsupportedOperationError(operation.type, Platform.DUCKDB)
 
 
-def join_query(operation: Join, left: DuckDbQuery, right: DuckDbQuery) -> DuckDbQuery:
+def join_query(operation: ops.Join, left: DuckDbQuery, right: DuckDbQuery) -> DuckDbQuery:
     """The query of a join: left columns, then right columns without the key."""
     names = {
         name: name + operation.right_suffix for name in right.columns if name != operation.right_key
@@ -172,7 +153,7 @@ def sql_names(names: Iterable[str]) -> str:
     return ", ".join(sql_name(name) for name in names)
 
 
-def _computed(computed: ComputedColumn) -> str:
+def _computed(computed: ops.ComputedColumn) -> str:
     expression = f"{sql_name(computed.column)}::DOUBLE"
     for step in computed.steps:
         operand = (
@@ -184,22 +165,22 @@ def _computed(computed: ComputedColumn) -> str:
     return f"{expression} AS {sql_name(computed.name)}"
 
 
-def _aggregation(aggregation: Aggregation) -> str:
+def _aggregation(aggregation: ops.Aggregation) -> str:
     column = sql_name(aggregation.column)
     expression = {
-        AggregateFunction.COUNT: "count(*)",
-        AggregateFunction.SUM: f"sum({column})",
-        AggregateFunction.MEAN: f"avg({column})",
-        AggregateFunction.MIN: f"min({column})",
-        AggregateFunction.MAX: f"max({column})",
+        ops.AggregateFunction.COUNT: "count(*)",
+        ops.AggregateFunction.SUM: f"sum({column})",
+        ops.AggregateFunction.MEAN: f"avg({column})",
+        ops.AggregateFunction.MIN: f"min({column})",
+        ops.AggregateFunction.MAX: f"max({column})",
     }[aggregation.function]
     return f"{expression} AS {sql_name(aggregation.name)}"
 
 
-def _window(window: Window, columns: Sequence[str]) -> str:
+def _window(window: ops.Window, columns: Sequence[str]) -> str:
     function = (
         "row_number()"
-        if window.function is WindowFunction.ROW_NUMBER
+        if window.function is ops.WindowFunction.ROW_NUMBER
         else f"sum({sql_name(window.column)})"
     )
     return (
@@ -209,7 +190,7 @@ def _window(window: Window, columns: Sequence[str]) -> str:
     )
 
 
-def _order(by: tuple[Order, ...], ties: Sequence[str]) -> str:
+def _order(by: tuple[ops.Order, ...], ties: Sequence[str]) -> str:
     keys = [f"{sql_name(order.column)} {'DESC' if order.descending else 'ASC'}" for order in by]
     named = {order.column for order in by}
     return ", ".join([*keys, *(f"{sql_name(tie)} ASC" for tie in ties if tie not in named)])

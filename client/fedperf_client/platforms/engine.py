@@ -19,7 +19,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
-from fedperf_client.platforms.operations.catalogue import AnyOperation
+from fedperf_client.platforms.operations import AnyOperation
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.workflow.vocabulary import Platform
 

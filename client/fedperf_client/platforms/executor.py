@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedperf_client.platforms.engine import Engine, UnsupportedOperationError, open_engine
-from fedperf_client.platforms.operations.columns import InvalidProgramError, names_of
-from fedperf_client.platforms.operations.tabular import ReadParquet, Sink
+from fedperf_client.platforms.operations import InvalidProgramError, ReadParquet, Sink, names_of
 from fedperf_client.platforms.program import Program
 from fedperf_client.platforms.support import supports
 from fedperf_shared.errors import InvalidInputError

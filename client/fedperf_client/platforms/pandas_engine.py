@@ -1,6 +1,5 @@
 """pandas: a frame is an eager DataFrame, so every operation runs when it is applied."""
 
-import operator
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from fedperf_client.platforms import operations as ops
 from fedperf_client.platforms.algebra import (
     Vector,
     index_vectors,
@@ -18,60 +18,17 @@ from fedperf_client.platforms.algebra import (
     starting_centers,
 )
 from fedperf_client.platforms.engine import UnsupportedOperationError
-from fedperf_client.platforms.operations.analytic import (
-    Embed,
-    KMeans,
-    KMeansAssign,
-    LinearPredict,
-    LinearRegression,
-    PageRank,
-)
-from fedperf_client.platforms.operations.catalogue import AnyOperation
-from fedperf_client.platforms.operations.expressions import (
-    AggregateFunction,
-    ArithmeticOperator,
-    Comparison,
-    ComputedColumn,
-    Order,
-    WindowFunction,
-)
-from fedperf_client.platforms.operations.tabular import (
-    Aggregate,
-    Distinct,
-    Filter,
-    GlobalAggregate,
-    Join,
-    Project,
-    Sort,
-    Tokenize,
-    TopK,
-    Union,
-    Window,
-)
 from fedperf_shared.workflow.vocabulary import Platform
 
 if TYPE_CHECKING:
     from fedperf_client.platforms.arrow import Table
 
-_COMPARISONS = {
-    Comparison.EQUAL: operator.eq,
-    Comparison.NOT_EQUAL: operator.ne,
-    Comparison.LESS: operator.lt,
-    Comparison.LESS_OR_EQUAL: operator.le,
-    Comparison.GREATER: operator.gt,
-    Comparison.GREATER_OR_EQUAL: operator.ge,
-}
-_ARITHMETIC = {
-    ArithmeticOperator.ADD: operator.add,
-    ArithmeticOperator.SUBTRACT: operator.sub,
-    ArithmeticOperator.MULTIPLY: operator.mul,
-}
 _FUNCTIONS = {
-    AggregateFunction.COUNT: "size",
-    AggregateFunction.SUM: "sum",
-    AggregateFunction.MEAN: "mean",
-    AggregateFunction.MIN: "min",
-    AggregateFunction.MAX: "max",
+    ops.AggregateFunction.COUNT: "size",
+    ops.AggregateFunction.SUM: "sum",
+    ops.AggregateFunction.MEAN: "mean",
+    ops.AggregateFunction.MIN: "min",
+    ops.AggregateFunction.MAX: "max",
 }
 
 
@@ -102,60 +59,60 @@ class PandasEngine:
         """Nothing is held."""
 
     def apply(  # noqa: PLR0911 - a dispatch
-        self, operation: AnyOperation, inputs: Sequence[pd.DataFrame]
+        self, operation: ops.AnyOperation, inputs: Sequence[pd.DataFrame]
     ) -> pd.DataFrame:
         """The operation's result."""
         first = inputs[0]
         match operation:
-            case PageRank():
+            case ops.PageRank():
                 return _page_rank(operation, first)
-            case KMeans():
+            case ops.KMeans():
                 return _k_means(operation, first)
-            case KMeansAssign(columns=columns, name=name):
+            case ops.KMeansAssign(columns=columns, name=name):
                 centers = inputs[1].sort_values("cluster")[list(columns)].to_numpy(np.float64)
                 return first.assign(**{name: nearest_centers(_floats(first, columns), centers)})
-            case LinearRegression():
+            case ops.LinearRegression():
                 return _regression(operation, first)
-            case Embed():
+            case ops.Embed():
                 return _embed(operation, first)
-            case LinearPredict():
+            case ops.LinearPredict():
                 return _predict(operation, first, inputs[1])
-            case Join():
+            case ops.Join():
                 return _join(operation, first, inputs[1])
-            case Union():
+            case ops.Union():
                 return pd.concat([first, inputs[1]], ignore_index=True)
         return _on_one_input(operation, first)
 
 
 def _on_one_input(  # noqa: PLR0911 - a dispatch
-    operation: AnyOperation, frame: pd.DataFrame
+    operation: ops.AnyOperation, frame: pd.DataFrame
 ) -> pd.DataFrame:
     match operation:
-        case Project(keep=keep, computed=computed):
+        case ops.Project(keep=keep, computed=computed):
             added = {each.name: _computed(each, frame) for each in computed}
             return frame[list(keep)].assign(**added)
-        case Filter(column=column, comparison=comparison, literal=literal):
-            kept: pd.Series[bool] = _COMPARISONS[comparison](frame[column], literal)
+        case ops.Filter(column=column, comparison=comparison, literal=literal):
+            kept: pd.Series[bool] = comparison.function(frame[column], literal)
             return frame[kept]
-        case Aggregate():
+        case ops.Aggregate():
             return _aggregate(operation, frame)
-        case GlobalAggregate():
+        case ops.GlobalAggregate():
             return _global_aggregate(operation, frame)
-        case Distinct(columns=columns):
+        case ops.Distinct(columns=columns):
             return frame[list(columns)].drop_duplicates()
-        case Sort(by=by):
+        case ops.Sort(by=by):
             return _sorted(frame, by, ())
-        case TopK(by=by, count=count):
+        case ops.TopK(by=by, count=count):
             return _sorted(frame, by, list(frame.columns)).head(count)
-        case Window():
+        case ops.Window():
             return _window(operation, frame)
-        case Tokenize(column=column, name=name):
+        case ops.Tokenize(column=column, name=name):
             words = frame[column].str.split(" ").explode()
             return words[words != ""].to_frame(name)
     raise UnsupportedOperationError(operation.type, Platform.PANDAS)
 
 
-def _aggregate(operation: Aggregate, frame: pd.DataFrame) -> pd.DataFrame:
+def _aggregate(operation: ops.Aggregate, frame: pd.DataFrame) -> pd.DataFrame:
     keys = list(operation.keys)
     named = {
         each.name: (each.column or keys[0], _FUNCTIONS[each.function])
@@ -164,7 +121,7 @@ def _aggregate(operation: Aggregate, frame: pd.DataFrame) -> pd.DataFrame:
     return frame.groupby(keys, sort=False, as_index=False).agg(**named)
 
 
-def _global_aggregate(operation: GlobalAggregate, frame: pd.DataFrame) -> pd.DataFrame:
+def _global_aggregate(operation: ops.GlobalAggregate, frame: pd.DataFrame) -> pd.DataFrame:
     if frame.empty:
         return pd.DataFrame({each.name: [] for each in operation.aggregations})
     return pd.DataFrame(
@@ -179,7 +136,7 @@ def _global_aggregate(operation: GlobalAggregate, frame: pd.DataFrame) -> pd.Dat
     )
 
 
-def _join(operation: Join, left: pd.DataFrame, right: pd.DataFrame) -> pd.DataFrame:
+def _join(operation: ops.Join, left: pd.DataFrame, right: pd.DataFrame) -> pd.DataFrame:
     names = {
         name: name + operation.right_suffix for name in right.columns if name != operation.right_key
     }
@@ -188,22 +145,22 @@ def _join(operation: Join, left: pd.DataFrame, right: pd.DataFrame) -> pd.DataFr
     return joined[[*left.columns, *names.values()]]
 
 
-def _window(window: Window, frame: pd.DataFrame) -> pd.DataFrame:
+def _window(window: ops.Window, frame: pd.DataFrame) -> pd.DataFrame:
     ordered = _sorted(frame, window.by, list(frame.columns))
     groups = ordered.groupby(list(window.partition), sort=False)
-    if window.function is WindowFunction.ROW_NUMBER:
+    if window.function is ops.WindowFunction.ROW_NUMBER:
         return ordered.assign(**{window.name: groups.cumcount() + 1})
     return ordered.assign(**{window.name: groups[window.column].cumsum()})
 
 
-def _sorted(frame: pd.DataFrame, by: tuple[Order, ...], ties: Sequence[str]) -> pd.DataFrame:
+def _sorted(frame: pd.DataFrame, by: tuple[ops.Order, ...], ties: Sequence[str]) -> pd.DataFrame:
     named = [order.column for order in by]
     rest = [tie for tie in ties if tie not in named]
     ascending = [*(not order.descending for order in by), *(True for _ in rest)]
     return frame.sort_values([*named, *rest], ascending=ascending, ignore_index=True)
 
 
-def _computed(computed: ComputedColumn, frame: pd.DataFrame) -> "pd.Series[float]":
+def _computed(computed: ops.ComputedColumn, frame: pd.DataFrame) -> "pd.Series[float]":
     value = frame[computed.column].astype(np.float64)
     for step in computed.steps:
         operand = (
@@ -211,11 +168,11 @@ def _computed(computed: ComputedColumn, frame: pd.DataFrame) -> "pd.Series[float
             if isinstance(step.operand, str)
             else float(step.operand)
         )
-        value = _ARITHMETIC[step.operator](value, operand)
+        value = step.operator.function(value, operand)
     return value
 
 
-def _page_rank(operation: PageRank, edges: pd.DataFrame) -> pd.DataFrame:
+def _page_rank(operation: ops.PageRank, edges: pd.DataFrame) -> pd.DataFrame:
     ends = pd.concat([edges[operation.source], edges[operation.target]], ignore_index=True)
     codes, nodes = pd.factorize(ends)
     source, target = np.split(codes, 2)
@@ -233,7 +190,7 @@ def _page_rank(operation: PageRank, edges: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame({"node": nodes, "rank": rank})
 
 
-def _k_means(operation: KMeans, rows: pd.DataFrame) -> pd.DataFrame:
+def _k_means(operation: ops.KMeans, rows: pd.DataFrame) -> pd.DataFrame:
     columns = list(operation.columns)
     if rows.empty:
         return pd.DataFrame({name: [] for name in ("cluster", *columns)})
@@ -250,7 +207,7 @@ def _k_means(operation: KMeans, rows: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(centers, columns=columns).assign(cluster=np.arange(len(centers)))
 
 
-def _regression(operation: LinearRegression, rows: pd.DataFrame) -> pd.DataFrame:
+def _regression(operation: ops.LinearRegression, rows: pd.DataFrame) -> pd.DataFrame:
     names = [*(f"coefficient_{name}" for name in operation.features), "intercept"]
     if rows.empty:
         return pd.DataFrame({name: [] for name in names})
@@ -261,7 +218,7 @@ def _regression(operation: LinearRegression, rows: pd.DataFrame) -> pd.DataFrame
     return pd.DataFrame([found], columns=names)
 
 
-def _predict(operation: LinearPredict, rows: pd.DataFrame, model: pd.DataFrame) -> pd.DataFrame:
+def _predict(operation: ops.LinearPredict, rows: pd.DataFrame, model: pd.DataFrame) -> pd.DataFrame:
     total = np.zeros(len(rows))
     if len(model):
         for name in operation.features:
@@ -270,7 +227,7 @@ def _predict(operation: LinearPredict, rows: pd.DataFrame, model: pd.DataFrame) 
     return rows.assign(**{operation.name: total})
 
 
-def _embed(operation: Embed, texts: pd.DataFrame) -> pd.DataFrame:
+def _embed(operation: ops.Embed, texts: pd.DataFrame) -> pd.DataFrame:
     words = texts[operation.column].reset_index(drop=True).str.split(" ").explode()
     words = words[words != ""]
     ranks, vocabulary = pd.factorize(words, sort=True)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
+from fedperf_client.platforms import operations as ops
 from fedperf_client.platforms.algebra import (
     NO_CENTER,
     Vector,
@@ -21,39 +22,6 @@ from fedperf_client.platforms.algebra import (
     starting_centers,
 )
 from fedperf_client.platforms.engine import UnsupportedOperationError
-from fedperf_client.platforms.operations.analytic import (
-    INDEX_MODULUS,
-    Embed,
-    KMeans,
-    KMeansAssign,
-    LinearPredict,
-    LinearRegression,
-    PageRank,
-)
-from fedperf_client.platforms.operations.catalogue import AnyOperation
-from fedperf_client.platforms.operations.expressions import (
-    AggregateFunction,
-    Aggregation,
-    Arithmetic,
-    ArithmeticOperator,
-    Comparison,
-    ComputedColumn,
-    Order,
-    WindowFunction,
-)
-from fedperf_client.platforms.operations.tabular import (
-    Aggregate,
-    Distinct,
-    Filter,
-    GlobalAggregate,
-    Join,
-    Project,
-    Sort,
-    Tokenize,
-    TopK,
-    Union,
-    Window,
-)
 from fedperf_shared.workflow.vocabulary import Platform
 
 if TYPE_CHECKING:
@@ -86,59 +54,59 @@ class PolarsEngine:
     def close(self) -> None:
         """Nothing is held."""
 
-    def apply(self, operation: AnyOperation, inputs: Sequence[pl.LazyFrame]) -> pl.LazyFrame:  # noqa: PLR0911 - a dispatch
+    def apply(self, operation: ops.AnyOperation, inputs: Sequence[pl.LazyFrame]) -> pl.LazyFrame:  # noqa: PLR0911 - a dispatch
         """The lazy frame of the operation; iterative operations run at once."""
         first = inputs[0]
         match operation:
-            case PageRank():
+            case ops.PageRank():
                 return _page_rank(operation, first)
-            case KMeans():
+            case ops.KMeans():
                 return _k_means(operation, first)
-            case KMeansAssign():
+            case ops.KMeansAssign():
                 return _assign(operation, first, inputs[1])
-            case LinearRegression():
+            case ops.LinearRegression():
                 return _regression(operation, first)
-            case Embed():
+            case ops.Embed():
                 return _embed(operation, first)
-            case LinearPredict():
+            case ops.LinearPredict():
                 return _predict(operation, first, inputs[1])
-            case Join():
+            case ops.Join():
                 return _join(operation, first, inputs[1])
-            case Union():
+            case ops.Union():
                 return pl.concat([first, inputs[1]])
         return _on_one_input(operation, first)
 
 
-def _on_one_input(operation: AnyOperation, frame: pl.LazyFrame) -> pl.LazyFrame:  # noqa: PLR0911 - a dispatch
+def _on_one_input(operation: ops.AnyOperation, frame: pl.LazyFrame) -> pl.LazyFrame:  # noqa: PLR0911 - a dispatch
     match operation:
-        case Project(keep=keep, computed=computed):
+        case ops.Project(keep=keep, computed=computed):
             return frame.select(*keep, *(_computed(each) for each in computed))
-        case Filter(column=column, comparison=comparison, literal=literal):
-            return frame.filter(_comparison(pl.col(column), comparison, literal))
-        case Aggregate(keys=keys, aggregations=aggregations):
+        case ops.Filter(column=column, comparison=comparison, literal=literal):
+            return frame.filter(comparison.function(pl.col(column), literal))
+        case ops.Aggregate(keys=keys, aggregations=aggregations):
             return frame.group_by(*keys).agg(*(_aggregation(each) for each in aggregations))
-        case GlobalAggregate(aggregations=aggregations):
+        case ops.GlobalAggregate(aggregations=aggregations):
             total = frame.select(
                 *(_aggregation(each) for each in aggregations), pl.len().alias("all_rows__")
             )
             return total.filter(pl.col("all_rows__") > 0).drop("all_rows__")
-        case Distinct(columns=columns):
+        case ops.Distinct(columns=columns):
             return frame.select(columns).unique()
-        case Sort(by=by):
+        case ops.Sort(by=by):
             order, descending = _order(by, ())
             return frame.sort(order, descending=descending)
-        case TopK(by=by, count=count):
+        case ops.TopK(by=by, count=count):
             order, descending = _order(by, _columns(frame))
             return frame.bottom_k(count, by=order, reverse=descending)
-        case Window():
+        case ops.Window():
             return _window(operation, frame)
-        case Tokenize(column=column, name=name):
+        case ops.Tokenize(column=column, name=name):
             words = frame.select(pl.col(column).str.split(" ").explode().alias(name))
             return words.filter(pl.col(name) != "")
     raise UnsupportedOperationError(operation.type, Platform.POLARS)
 
 
-def _join(operation: Join, left: pl.LazyFrame, right: pl.LazyFrame) -> pl.LazyFrame:
+def _join(operation: ops.Join, left: pl.LazyFrame, right: pl.LazyFrame) -> pl.LazyFrame:
     added = [name for name in _columns(right) if name != operation.right_key]
     renamed = [pl.col(name).alias(name + operation.right_suffix) for name in added]
     right = right.select(pl.col(operation.right_key).alias("right_key__"), *renamed)
@@ -146,9 +114,9 @@ def _join(operation: Join, left: pl.LazyFrame, right: pl.LazyFrame) -> pl.LazyFr
     return joined.select(*_columns(left), *(name + operation.right_suffix for name in added))
 
 
-def _window(window: Window, frame: pl.LazyFrame) -> pl.LazyFrame:
+def _window(window: ops.Window, frame: pl.LazyFrame) -> pl.LazyFrame:
     keys, descending = _order(window.by, _columns(frame))
-    if window.function is WindowFunction.ROW_NUMBER:
+    if window.function is ops.WindowFunction.ROW_NUMBER:
         value = pl.int_range(1, pl.len() + 1, dtype=pl.Int64)
     else:
         value = pl.col(window.column).cum_sum()
@@ -157,7 +125,7 @@ def _window(window: Window, frame: pl.LazyFrame) -> pl.LazyFrame:
     return ordered.with_columns(value.over(window.partition).alias(window.name))
 
 
-def _page_rank(operation: PageRank, edges: pl.LazyFrame) -> pl.LazyFrame:
+def _page_rank(operation: ops.PageRank, edges: pl.LazyFrame) -> pl.LazyFrame:
     ends = edges.select(
         pl.col(operation.source).alias("source"), pl.col(operation.target).alias("target")
     ).collect()
@@ -186,7 +154,7 @@ def _page_rank(operation: PageRank, edges: pl.LazyFrame) -> pl.LazyFrame:
     return rank.lazy()
 
 
-def _k_means(operation: KMeans, rows: pl.LazyFrame) -> pl.LazyFrame:
+def _k_means(operation: ops.KMeans, rows: pl.LazyFrame) -> pl.LazyFrame:
     columns = operation.columns
     points = rows.select(pl.col(columns).cast(pl.Float64)).collect()
     schema = {"cluster": pl.Int64, **dict.fromkeys(columns, pl.Float64)}
@@ -210,7 +178,7 @@ def _k_means(operation: KMeans, rows: pl.LazyFrame) -> pl.LazyFrame:
     return pl.LazyFrame(model, schema=schema)
 
 
-def _assign(operation: KMeansAssign, rows: pl.LazyFrame, model: pl.LazyFrame) -> pl.LazyFrame:
+def _assign(operation: ops.KMeansAssign, rows: pl.LazyFrame, model: pl.LazyFrame) -> pl.LazyFrame:
     centers = model.sort("cluster").select(operation.columns).collect().to_numpy()
     return _nearest(rows, operation.columns, centers, name=operation.name)
 
@@ -242,7 +210,7 @@ def _nearest(
     return measured.with_columns(nearest.alias(name)).drop(*distances, "smallest__")
 
 
-def _regression(operation: LinearRegression, rows: pl.LazyFrame) -> pl.LazyFrame:
+def _regression(operation: ops.LinearRegression, rows: pl.LazyFrame) -> pl.LazyFrame:
     columns = (*operation.features, operation.target)
     plain = [f"c{number}" for number in range(len(columns))]
     names = [*(f"coefficient_{name}" for name in operation.features), "intercept"]
@@ -264,7 +232,7 @@ def _regression(operation: LinearRegression, rows: pl.LazyFrame) -> pl.LazyFrame
     return pl.LazyFrame({name: [value] for name, value in zip(names, found, strict=True)})
 
 
-def _predict(operation: LinearPredict, rows: pl.LazyFrame, model: pl.LazyFrame) -> pl.LazyFrame:
+def _predict(operation: ops.LinearPredict, rows: pl.LazyFrame, model: pl.LazyFrame) -> pl.LazyFrame:
     names = [*(f"coefficient_{name}" for name in operation.features), "intercept"]
     found = model.select(names).collect()
     *coefficients, intercept = found.row(0) if len(found) else [0.0] * len(names)
@@ -276,7 +244,7 @@ def _predict(operation: LinearPredict, rows: pl.LazyFrame, model: pl.LazyFrame) 
     return rows.with_columns(total.alias(operation.name))
 
 
-def _embed(operation: Embed, texts: pl.LazyFrame) -> pl.LazyFrame:
+def _embed(operation: ops.Embed, texts: pl.LazyFrame) -> pl.LazyFrame:
     words = (
         texts.select(pl.col(operation.column).str.split(" ").alias("word"))
         .with_row_index("text")
@@ -302,7 +270,7 @@ def _embed(operation: Embed, texts: pl.LazyFrame) -> pl.LazyFrame:
         pl.concat(around)
         .group_by("rank")
         .agg(
-            (factor * pl.col("other") % INDEX_MODULUS % 3 - 1).sum().alias(name)
+            (factor * pl.col("other") % ops.INDEX_MODULUS % 3 - 1).sum().alias(name)
             for factor, name in zip(operation.factors, operation.vector_names, strict=True)
         )
     )
@@ -311,59 +279,38 @@ def _embed(operation: Embed, texts: pl.LazyFrame) -> pl.LazyFrame:
     return joined.select(pl.col("word").alias(operation.name), *vectors)
 
 
-def _computed(computed: ComputedColumn) -> pl.Expr:
+def _computed(computed: ops.ComputedColumn) -> pl.Expr:
     start = pl.col(computed.column).cast(pl.Float64)
     return reduce(_arithmetic, computed.steps, start).alias(computed.name)
 
 
-def _arithmetic(left: pl.Expr, step: Arithmetic) -> pl.Expr:
+def _arithmetic(left: pl.Expr, step: ops.Arithmetic) -> pl.Expr:
     right = (
         pl.col(step.operand).cast(pl.Float64)
         if isinstance(step.operand, str)
         else pl.lit(float(step.operand))
     )
-    match step.operator:
-        case ArithmeticOperator.ADD:
-            return left + right
-        case ArithmeticOperator.SUBTRACT:
-            return left - right
-        case ArithmeticOperator.MULTIPLY:
-            return left * right
+    result: pl.Expr = step.operator.function(left, right)
+    return result
 
 
-def _comparison(column: pl.Expr, comparison: Comparison, literal: str | float) -> pl.Expr:
-    match comparison:
-        case Comparison.EQUAL:
-            return column == literal
-        case Comparison.NOT_EQUAL:
-            return column != literal
-        case Comparison.LESS:
-            return column < literal
-        case Comparison.LESS_OR_EQUAL:
-            return column <= literal
-        case Comparison.GREATER:
-            return column > literal
-        case Comparison.GREATER_OR_EQUAL:
-            return column >= literal
-
-
-def _aggregation(aggregation: Aggregation) -> pl.Expr:
+def _aggregation(aggregation: ops.Aggregation) -> pl.Expr:
     column = pl.col(aggregation.column)
     match aggregation.function:
-        case AggregateFunction.COUNT:
+        case ops.AggregateFunction.COUNT:
             value = pl.len().cast(pl.Int64)
-        case AggregateFunction.SUM:
+        case ops.AggregateFunction.SUM:
             value = column.sum()
-        case AggregateFunction.MEAN:
+        case ops.AggregateFunction.MEAN:
             value = column.mean()
-        case AggregateFunction.MIN:
+        case ops.AggregateFunction.MIN:
             value = column.min()
-        case AggregateFunction.MAX:
+        case ops.AggregateFunction.MAX:
             value = column.max()
     return value.alias(aggregation.name)
 
 
-def _order(by: tuple[Order, ...], ties: Sequence[str]) -> tuple[list[str], list[bool]]:
+def _order(by: tuple[ops.Order, ...], ties: Sequence[str]) -> tuple[list[str], list[bool]]:
     named = [order.column for order in by]
     rest = [tie for tie in ties if tie not in named]
     return [*named, *rest], [*(order.descending for order in by), *(False for _ in rest)]

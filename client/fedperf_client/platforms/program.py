@@ -14,46 +14,46 @@ from functools import cache
 
 from pydantic import TypeAdapter, ValidationError
 
-from fedperf_client.platforms.operations.catalogue import AnyOperation
-from fedperf_client.platforms.operations.columns import InvalidProgramError, ProgramPart, Schema
-from fedperf_client.platforms.operations.tabular import ReadParquet, Sink
+from fedperf_client.platforms import operations as ops
 from fedperf_shared.programs.wrong_keys import problems_of
 from fedperf_shared.workflow.graph import Operator, SourceStatistics, Workflow
 from fedperf_shared.workflow.vocabulary import MAX_OPERATORS
 
 
 @dataclass(frozen=True, slots=True)
-class Step(ProgramPart):
+class Step(ops.ProgramPart):
     """One operation and the positions of the steps that it reads."""
 
-    operation: AnyOperation
+    operation: ops.AnyOperation
     inputs: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Program(ProgramPart):
+class Program(ops.ProgramPart):
     """Steps in an order in which they can run, at least one of them a sink."""
 
     steps: tuple[Step, ...]
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.steps) <= MAX_OPERATORS:
-            raise InvalidProgramError(
+            raise ops.InvalidProgramError(
                 f"a program has 1 to {MAX_OPERATORS} steps, this one has {len(self.steps)}"
             )
         for position in range(len(self.steps)):
             _require_inputs(self.steps, position)
         if not self.sinks:
-            raise InvalidProgramError("a program needs at least one sink")
+            raise ops.InvalidProgramError("a program needs at least one sink")
         for position, readers in enumerate(self.consumers):
             if not readers and position not in self.sinks:
-                raise InvalidProgramError(f"the result of {_name(self.steps, position)} is unused")
+                raise ops.InvalidProgramError(
+                    f"the result of {_name(self.steps, position)} is unused"
+                )
         self.schemas()
 
     @property
     def sinks(self) -> tuple[int, ...]:
         """Positions of the sinks."""
-        return tuple(p for p, step in enumerate(self.steps) if isinstance(step.operation, Sink))
+        return tuple(p for p, step in enumerate(self.steps) if isinstance(step.operation, ops.Sink))
 
     @property
     def consumers(self) -> tuple[tuple[int, ...], ...]:
@@ -68,17 +68,17 @@ class Program(ProgramPart):
     def datasets(self) -> tuple[str, ...]:
         """Names of the data sets that it reads, sorted, each once."""
         operations = (step.operation for step in self.steps)
-        return tuple(sorted({o.dataset for o in operations if isinstance(o, ReadParquet)}))
+        return tuple(sorted({o.dataset for o in operations if isinstance(o, ops.ReadParquet)}))
 
-    def schemas(self) -> tuple[Schema, ...]:
+    def schemas(self) -> tuple[ops.Schema, ...]:
         """Output columns of every step; InvalidProgramError names the step that does not fit."""
-        schemas: list[Schema] = []
+        schemas: list[ops.Schema] = []
         for position, step in enumerate(self.steps):
             try:
                 inputs = tuple(schemas[parent] for parent in step.inputs)
                 schemas.append(step.operation.output_schema(inputs))
-            except InvalidProgramError as error:
-                raise InvalidProgramError(f"{_name(self.steps, position)}: {error}") from error
+            except ops.InvalidProgramError as error:
+                raise ops.InvalidProgramError(f"{_name(self.steps, position)}: {error}") from error
         return tuple(schemas)
 
 
@@ -105,7 +105,7 @@ def to_workflow(
 ) -> Workflow:
     """The program without its parameters, with one `StepStatistics` per step."""
     if len(statistics) != len(program.steps):
-        raise InvalidProgramError(
+        raise ops.InvalidProgramError(
             f"{len(program.steps)} steps need as many statistics, got {len(statistics)}"
         )
     operators = tuple(
@@ -127,9 +127,9 @@ def from_json(text: bytes) -> Program:
         try:
             content = json.loads(text)
         except ValueError as no_json:
-            raise InvalidProgramError(f"not a program: not JSON: {no_json}") from error
+            raise ops.InvalidProgramError(f"not a program: not JSON: {no_json}") from error
         found = problems_of(error, Program, content, {"steps": _written_title})
-        raise InvalidProgramError(f"not a program: {'; '.join(found)}") from error
+        raise ops.InvalidProgramError(f"not a program: {'; '.join(found)}") from error
 
 
 def _written_title(number: int, written: object) -> str:
@@ -162,16 +162,16 @@ def _operator(step: Step, measured: StepStatistics) -> Operator:
 def _require_inputs(steps: tuple[Step, ...], position: int) -> None:
     step = steps[position]
     if len(step.inputs) != step.operation.arity:
-        raise InvalidProgramError(
+        raise ops.InvalidProgramError(
             f"{_name(steps, position)} reads {step.operation.arity} inputs, got {len(step.inputs)}"
         )
     for parent in step.inputs:
         if not 0 <= parent < position:
-            raise InvalidProgramError(
+            raise ops.InvalidProgramError(
                 f"{_name(steps, position)} reads step {parent}; only earlier steps can be read"
             )
-        if isinstance(steps[parent].operation, Sink):
-            raise InvalidProgramError(f"{_name(steps, position)} reads a sink (step {parent})")
+        if isinstance(steps[parent].operation, ops.Sink):
+            raise ops.InvalidProgramError(f"{_name(steps, position)} reads a sink (step {parent})")
 
 
 def _name(steps: tuple[Step, ...], position: int) -> str:

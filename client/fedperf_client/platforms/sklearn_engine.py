@@ -15,6 +15,7 @@ import scipy.sparse as sp
 from sklearn.linear_model import Ridge
 from sklearn.metrics import pairwise_distances_argmin
 
+from fedperf_client.platforms import operations as ops
 from fedperf_client.platforms.algebra import (
     NO_CENTER,
     Vector,
@@ -24,15 +25,6 @@ from fedperf_client.platforms.algebra import (
 )
 from fedperf_client.platforms.arrow import Table
 from fedperf_client.platforms.engine import UnsupportedOperationError
-from fedperf_client.platforms.operations.analytic import (
-    Embed,
-    KMeans,
-    KMeansAssign,
-    LinearPredict,
-    LinearRegression,
-    PageRank,
-)
-from fedperf_client.platforms.operations.catalogue import AnyOperation
 from fedperf_shared.workflow.vocabulary import Platform
 
 
@@ -61,25 +53,25 @@ class SklearnEngine:
     def close(self) -> None:
         """Nothing is held."""
 
-    def apply(self, operation: AnyOperation, inputs: Sequence[Table]) -> Table:
+    def apply(self, operation: ops.AnyOperation, inputs: Sequence[Table]) -> Table:
         """The operation's result; UnsupportedOperationError for relational operations."""
         match operation:
-            case PageRank():
+            case ops.PageRank():
                 return _page_rank(operation, inputs[0])
-            case KMeans():
+            case ops.KMeans():
                 return _k_means(operation, inputs[0])
-            case KMeansAssign():
+            case ops.KMeansAssign():
                 return _assign(operation, inputs[0], inputs[1])
-            case LinearRegression():
+            case ops.LinearRegression():
                 return _regression(operation, inputs[0])
-            case Embed():
+            case ops.Embed():
                 return _embed(operation, inputs[0])
-            case LinearPredict():
+            case ops.LinearPredict():
                 return _predict(operation, inputs[0], inputs[1])
         raise UnsupportedOperationError(operation.type, Platform.SKLEARN)
 
 
-def _page_rank(operation: PageRank, edges: Table) -> Table:
+def _page_rank(operation: ops.PageRank, edges: Table) -> Table:
     source = edges.column(operation.source).to_numpy()
     target = edges.column(operation.target).to_numpy()
     nodes, codes = np.unique(np.concatenate([source, target]), return_inverse=True)
@@ -95,7 +87,7 @@ def _page_rank(operation: PageRank, edges: Table) -> Table:
     return pa.table({"node": nodes, "rank": rank})
 
 
-def _k_means(operation: KMeans, rows: Table) -> Table:
+def _k_means(operation: ops.KMeans, rows: Table) -> Table:
     columns = operation.columns
     names = ["cluster", *columns]
     if not rows.num_rows:
@@ -113,7 +105,7 @@ def _k_means(operation: KMeans, rows: Table) -> Table:
     return pa.table([np.arange(len(centers)), *centers.T], names=names)
 
 
-def _assign(operation: KMeansAssign, rows: Table, model: Table) -> Table:
+def _assign(operation: ops.KMeansAssign, rows: Table, model: Table) -> Table:
     points, centers = _matrix(rows, operation.columns), _matrix(model, operation.columns)
     nearest = np.full(len(points), NO_CENTER, dtype=np.int64)
     if len(points) and len(centers):
@@ -122,7 +114,7 @@ def _assign(operation: KMeansAssign, rows: Table, model: Table) -> Table:
     return rows.append_column(operation.name, pa.array(nearest))
 
 
-def _regression(operation: LinearRegression, rows: Table) -> Table:
+def _regression(operation: ops.LinearRegression, rows: Table) -> Table:
     names = [*(f"coefficient_{name}" for name in operation.features), "intercept"]
     if not rows.num_rows:
         return pa.table({name: np.empty(0) for name in names})
@@ -131,7 +123,7 @@ def _regression(operation: LinearRegression, rows: Table) -> Table:
     return pa.table([[value] for value in (*solver.coef_, solver.intercept_)], names=names)
 
 
-def _predict(operation: LinearPredict, rows: Table, model: Table) -> Table:
+def _predict(operation: ops.LinearPredict, rows: Table, model: Table) -> Table:
     total = np.zeros(rows.num_rows)
     if model.num_rows:
         names = [f"coefficient_{name}" for name in operation.features]
@@ -141,7 +133,7 @@ def _predict(operation: LinearPredict, rows: Table, model: Table) -> Table:
     return rows.append_column(operation.name, pa.array(total))
 
 
-def _embed(operation: Embed, texts: Table) -> Table:
+def _embed(operation: ops.Embed, texts: Table) -> Table:
     """Occurrences of words beside each other as a sparse matrix, times the index vectors."""
     split = pc.split_pattern(texts.column(operation.column).combine_chunks(), " ")
     text, words = pc.list_parent_indices(split), pc.list_flatten(split)

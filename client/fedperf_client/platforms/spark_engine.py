@@ -8,7 +8,6 @@ Rounds of PageRank hand on rows without their history: a plan that grows with ev
 round would take longer to analyze than to run.
 """
 
-import operator
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -20,6 +19,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import Window as Partitions
 from pyspark.sql import functions as sql
 
+from fedperf_client.platforms import operations as ops
 from fedperf_client.platforms.algebra import (
     NO_CENTER,
     Vector,
@@ -29,48 +29,8 @@ from fedperf_client.platforms.algebra import (
 )
 from fedperf_client.platforms.arrow import Table
 from fedperf_client.platforms.engine import UnsupportedOperationError
-from fedperf_client.platforms.operations.analytic import (
-    INDEX_MODULUS,
-    Embed,
-    KMeans,
-    KMeansAssign,
-    LinearPredict,
-    LinearRegression,
-    PageRank,
-)
-from fedperf_client.platforms.operations.catalogue import AnyOperation
-from fedperf_client.platforms.operations.expressions import (
-    AggregateFunction,
-    Aggregation,
-    Comparison,
-    ComputedColumn,
-    Order,
-    WindowFunction,
-)
-from fedperf_client.platforms.operations.tabular import (
-    Aggregate,
-    Distinct,
-    Filter,
-    GlobalAggregate,
-    Join,
-    Project,
-    Sort,
-    Tokenize,
-    TopK,
-    Union,
-    Window,
-)
 from fedperf_client.platforms.spark_session import SessionResources, running_spark
 from fedperf_shared.workflow.vocabulary import Platform
-
-_COMPARE = {
-    Comparison.EQUAL: operator.eq,
-    Comparison.NOT_EQUAL: operator.ne,
-    Comparison.LESS: operator.lt,
-    Comparison.LESS_OR_EQUAL: operator.le,
-    Comparison.GREATER: operator.gt,
-    Comparison.GREATER_OR_EQUAL: operator.ge,
-}
 
 
 class SparkEngine:
@@ -120,30 +80,30 @@ class SparkEngine:
         self._rounds.clear()
 
     def apply(  # noqa: PLR0911 - a dispatch
-        self, operation: AnyOperation, inputs: Sequence[DataFrame]
+        self, operation: ops.AnyOperation, inputs: Sequence[DataFrame]
     ) -> DataFrame:
         """The lazy frame of the operation; iterative operations run at once."""
         first = inputs[0]
         match operation:
-            case PageRank():
+            case ops.PageRank():
                 return self._page_rank(operation, first)
-            case KMeans():
+            case ops.KMeans():
                 return self._k_means(operation, first)
-            case KMeansAssign():
+            case ops.KMeansAssign():
                 return self._assign(operation, first, inputs[1])
-            case LinearRegression():
+            case ops.LinearRegression():
                 return self._regression(operation, first)
-            case Embed():
+            case ops.Embed():
                 return self._embed(operation, first)
-            case LinearPredict():
+            case ops.LinearPredict():
                 return self._predict(operation, first, inputs[1])
-            case Join():
+            case ops.Join():
                 return _join(operation, first, inputs[1])
-            case Union():
+            case ops.Union():
                 return first.union(inputs[1])
         return _on_one_input(operation, first)
 
-    def _page_rank(self, operation: PageRank, edges: DataFrame) -> DataFrame:
+    def _page_rank(self, operation: ops.PageRank, edges: DataFrame) -> DataFrame:
         ends = self.keep(
             edges.selectExpr(
                 f"{_name(operation.source)} AS source", f"{_name(operation.target)} AS target"
@@ -180,7 +140,7 @@ class SparkEngine:
         with self._spark.memory_errors():
             return frame.localCheckpoint()
 
-    def _k_means(self, operation: KMeans, rows: DataFrame) -> DataFrame:
+    def _k_means(self, operation: ops.KMeans, rows: DataFrame) -> DataFrame:
         columns, names = operation.columns, ("cluster", *operation.columns)
         points = self.keep(_doubles(rows, columns, columns))
         extremes = [f"{function}({_name(c)})" for function in ("min", "max") for c in columns]
@@ -196,12 +156,12 @@ class SparkEngine:
             centers = centers_moved_by(centers, found)
         return self._model(names, np.column_stack([np.arange(len(centers)), centers]))
 
-    def _assign(self, operation: KMeansAssign, rows: DataFrame, model: DataFrame) -> DataFrame:
+    def _assign(self, operation: ops.KMeansAssign, rows: DataFrame, model: DataFrame) -> DataFrame:
         found = self.fetch(model.orderBy("cluster").select(*operation.columns))
         centers = np.array(found, dtype=np.float64).reshape(len(found), len(operation.columns))
         return _nearest(rows, operation.columns, centers, name=operation.name)
 
-    def _regression(self, operation: LinearRegression, rows: DataFrame) -> DataFrame:
+    def _regression(self, operation: ops.LinearRegression, rows: DataFrame) -> DataFrame:
         columns = (*operation.features, operation.target)
         names = (*(f"coefficient_{name}" for name in operation.features), "intercept")
         plain = tuple(f"c{number}" for number in range(len(columns)))
@@ -216,7 +176,7 @@ class SparkEngine:
         means = np.array(found, dtype=np.float64)
         return self._model(names, ridge(matrix, means, operation.penalty)[None, :])
 
-    def _embed(self, operation: Embed, texts: DataFrame) -> DataFrame:
+    def _embed(self, operation: ops.Embed, texts: DataFrame) -> DataFrame:
         words = f"filter(split({_name(operation.column)}, ' '), word -> word <> '') AS words"
         places = self.keep(
             texts.selectExpr(words).selectExpr("words", "posexplode(words) AS (place, word)")
@@ -232,7 +192,9 @@ class SparkEngine:
         )
         pairs = places.selectExpr("word AS here", f"explode({around}) AS there")
         sums = [
-            sql.expr(f"sum(CAST({factor} AS BIGINT) * rank % {INDEX_MODULUS} % 3 - 1)").alias(name)
+            sql.expr(f"sum(CAST({factor} AS BIGINT) * rank % {ops.INDEX_MODULUS} % 3 - 1)").alias(
+                name
+            )
             for factor, name in zip(operation.factors, operation.vector_names, strict=True)
         ]
         others = pairs.join(vocabulary, sql.col("there") == sql.col("word"))
@@ -242,7 +204,9 @@ class SparkEngine:
             *(_named(f"coalesce({name}, 0) * 1D", name) for name in operation.vector_names),
         )
 
-    def _predict(self, operation: LinearPredict, rows: DataFrame, model: DataFrame) -> DataFrame:
+    def _predict(
+        self, operation: ops.LinearPredict, rows: DataFrame, model: DataFrame
+    ) -> DataFrame:
         names = [*(f"coefficient_{name}" for name in operation.features), "intercept"]
         found = self.fetch(model.select(*names))
         *coefficients, intercept = found[0] if found else [0.0] * len(names)
@@ -262,28 +226,28 @@ class SparkEngine:
 
 
 def _on_one_input(  # noqa: PLR0911 - a dispatch
-    operation: AnyOperation, frame: DataFrame
+    operation: ops.AnyOperation, frame: DataFrame
 ) -> DataFrame:
     match operation:
-        case Project(keep=keep, computed=computed):
+        case ops.Project(keep=keep, computed=computed):
             return frame.selectExpr(*map(_name, keep), *(_computed(each) for each in computed))
-        case Filter(column=column, comparison=comparison, literal=literal):
-            return frame.where(_COMPARE[comparison](sql.col(column), sql.lit(literal)))
-        case Aggregate(keys=keys, aggregations=aggregations):
+        case ops.Filter(column=column, comparison=comparison, literal=literal):
+            return frame.where(comparison.function(sql.col(column), sql.lit(literal)))
+        case ops.Aggregate(keys=keys, aggregations=aggregations):
             return frame.groupBy(*keys).agg(*(_aggregation(each) for each in aggregations))
-        case GlobalAggregate(aggregations=aggregations):
+        case ops.GlobalAggregate(aggregations=aggregations):
             rows = sql.count("*").alias("all_rows__")
             total = frame.agg(*(_aggregation(each) for each in aggregations), rows)
             return total.where("all_rows__ > 0").drop("all_rows__")
-        case Distinct(columns=columns):
+        case ops.Distinct(columns=columns):
             return frame.select(*columns).distinct()
-        case Sort(by=by):
+        case ops.Sort(by=by):
             return frame.orderBy(*_order(by, ()))
-        case TopK(by=by, count=count):
+        case ops.TopK(by=by, count=count):
             return frame.orderBy(*_order(by, frame.columns)).limit(count)
-        case Window():
+        case ops.Window():
             return frame.withColumn(operation.name, _window(operation, frame.columns))
-        case Tokenize(column=column, name=name):
+        case ops.Tokenize(column=column, name=name):
             words = frame.select(sql.explode(sql.split(sql.col(column), " ")).alias(name))
             return words.where(sql.col(name) != "")
     raise UnsupportedOperationError(operation.type, Platform.SPARK)
@@ -294,7 +258,7 @@ def _free(rows: DataFrame) -> None:
     rows._jdf.queryExecution().logical().rdd().unpersist(False)
 
 
-def _join(operation: Join, left: DataFrame, right: DataFrame) -> DataFrame:
+def _join(operation: ops.Join, left: DataFrame, right: DataFrame) -> DataFrame:
     added = [name for name in right.columns if name != operation.right_key]
     keyed = right.selectExpr(
         _named(_name(operation.right_key), "right_key__"),
@@ -330,7 +294,7 @@ def _nearest(rows: DataFrame, columns: tuple[str, ...], centers: Vector, *, name
     return measured.selectExpr(*map(_name, rows.columns), nearest)
 
 
-def _computed(computed: ComputedColumn) -> str:
+def _computed(computed: ops.ComputedColumn) -> str:
     expression = _double(computed.column)
     for step in computed.steps:
         operand = (
@@ -342,26 +306,26 @@ def _computed(computed: ComputedColumn) -> str:
     return _named(expression, computed.name)
 
 
-def _aggregation(aggregation: Aggregation) -> Column:
+def _aggregation(aggregation: ops.Aggregation) -> Column:
     function = {
-        AggregateFunction.COUNT: sql.count,
-        AggregateFunction.SUM: sql.sum,
-        AggregateFunction.MEAN: sql.avg,
-        AggregateFunction.MIN: sql.min,
-        AggregateFunction.MAX: sql.max,
+        ops.AggregateFunction.COUNT: sql.count,
+        ops.AggregateFunction.SUM: sql.sum,
+        ops.AggregateFunction.MEAN: sql.avg,
+        ops.AggregateFunction.MIN: sql.min,
+        ops.AggregateFunction.MAX: sql.max,
     }[aggregation.function]
     return function(aggregation.column or "*").alias(aggregation.name)
 
 
-def _window(window: Window, columns: Sequence[str]) -> Column:
+def _window(window: ops.Window, columns: Sequence[str]) -> Column:
     ordered = Partitions.partitionBy(*window.partition).orderBy(*_order(window.by, columns))
     rows = ordered.rowsBetween(Partitions.unboundedPreceding, Partitions.currentRow)
-    if window.function is WindowFunction.ROW_NUMBER:
+    if window.function is ops.WindowFunction.ROW_NUMBER:
         return sql.row_number().over(rows).cast("bigint")
     return sql.sum(window.column).over(rows)
 
 
-def _order(by: tuple[Order, ...], ties: Iterable[str]) -> list[Column]:
+def _order(by: tuple[ops.Order, ...], ties: Iterable[str]) -> list[Column]:
     named = {order.column for order in by}
     keys = [sql.desc(each.column) if each.descending else sql.asc(each.column) for each in by]
     return [*keys, *(sql.asc(tie) for tie in ties if tie not in named)]

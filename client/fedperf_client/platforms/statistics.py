@@ -8,18 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fedperf_client.platforms import operations as ops
 from fedperf_client.platforms.executor import dataset_path, require_runnable
-from fedperf_client.platforms.operations.analytic import PageRank
-from fedperf_client.platforms.operations.catalogue import AnyOperation
-from fedperf_client.platforms.operations.columns import ColumnType, Schema, names_of
-from fedperf_client.platforms.operations.tabular import (
-    Aggregate,
-    Distinct,
-    Join,
-    ReadParquet,
-    Sink,
-    Window,
-)
 from fedperf_client.platforms.program import Program, StepStatistics
 from fedperf_shared.workflow.vocabulary import Platform
 
@@ -63,10 +53,10 @@ def _count(
     statistics: list[StepStatistics] = []
     for position, (step, schema) in enumerate(zip(program.steps, program.schemas(), strict=True)):
         inputs = [measured[parent] for parent in step.inputs]
-        if isinstance(step.operation, ReadParquet):
+        if isinstance(step.operation, ops.ReadParquet):
             path = dataset_path(data_directory, step.operation.dataset)
-            result = _measure(engine, engine.keep(engine.read(path, names_of(schema))), schema)
-        elif isinstance(step.operation, Sink):
+            result = _measure(engine, engine.keep(engine.read(path, ops.names_of(schema))), schema)
+        elif isinstance(step.operation, ops.Sink):
             result = inputs[0]
         else:
             frame = engine.apply(step.operation, [each.frame for each in inputs])
@@ -80,8 +70,8 @@ def _count(
     return tuple(statistics)
 
 
-def _measure(engine: "DuckDbEngine", frame: "DuckDbQuery", schema: Schema) -> _MeasuredFrame:
-    texts = [column.name for column in schema if column.type is ColumnType.TEXT]
+def _measure(engine: "DuckDbEngine", frame: "DuckDbQuery", schema: ops.Schema) -> _MeasuredFrame:
+    texts = [column.name for column in schema if column.type is ops.ColumnType.TEXT]
     figures = ["count(*)", *(f'avg(strlen("{name}"))' for name in texts)]
     rows, *means = engine.fetch(frame.select(figures, figures))[0]
     if not rows:
@@ -92,7 +82,7 @@ def _measure(engine: "DuckDbEngine", frame: "DuckDbQuery", schema: Schema) -> _M
 
 def _key_distinct_ratio(
     engine: "DuckDbEngine",
-    operation: AnyOperation,
+    operation: ops.AnyOperation,
     *,
     inputs: list[_MeasuredFrame],
     result: _MeasuredFrame,
@@ -101,12 +91,12 @@ def _key_distinct_ratio(
     if not total:
         return 0.0
     match operation:
-        case Aggregate() | Distinct() | PageRank():
+        case ops.Aggregate() | ops.Distinct() | ops.PageRank():
             distinct = result.rows
-        case Join(left_key=left_key, right_key=right_key):
+        case ops.Join(left_key=left_key, right_key=right_key):
             distinct = _distinct(engine, inputs[0], (left_key,))
             distinct += _distinct(engine, inputs[1], (right_key,))
-        case Window(partition=partition):
+        case ops.Window(partition=partition):
             distinct = _distinct(engine, inputs[0], partition)
         case _:
             return 0.0

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from importlib.util import find_spec
 
 from fedperf_client.platforms.engine import ENGINES
-from fedperf_client.platforms.operations.operation import Operation
+from fedperf_client.platforms.operations import Operation
 from fedperf_shared.workflow.vocabulary import OperatorKind, Platform
 
 TABULAR_KINDS = frozenset(

@@ -3,13 +3,15 @@
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from rich.filesize import decimal
 from rich.text import Text
 from rich.tree import Tree
 
 from fedperf_client.text.durations import duration_text
+from fedperf_client.text.numbers import size_text
 from fedperf_shared.workflow.graph import Plan
 from fedperf_shared.workflow.vocabulary import OperatorKind, Platform
+
+__all__ = ["operator_tree", "size_text", "words_of"]
 
 _PLAIN: Mapping[Platform, str] = MappingProxyType({})
 
@@ -56,11 +58,6 @@ def operator_tree(
 def words_of(kind: OperatorKind) -> str:
     """A kind of operator for people."""
     return kind.name.lower().replace("_", " ")
-
-
-def size_text(count: float) -> str:
-    """A number of bytes for people."""
-    return decimal(round(count))
 
 
 def _again(position: int) -> Text:

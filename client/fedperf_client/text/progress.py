@@ -40,6 +40,37 @@ def progress_bar(title: str, *, json: bool = False) -> Iterator[Callable[[int, i
         progress.stop()
 
 
+@contextmanager
+def counting_bar(title: str, total: int, *, done: int = 0) -> Iterator[Callable[[int, str], None]]:
+    """Show a bar of things that each take a while, and the time that is left.
+
+    It appears with the first that is done, so that arguments which are refused show no bar.
+
+    Yields:
+        What is to be told how many more are done, and a word about the last one.
+    """
+    from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (
+        *Progress.get_default_columns()[:2],
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[last]}", markup=False),
+    )
+    progress = Progress(*columns, console=_console())
+    task = progress.add_task(title, total=total, completed=done, last="")
+
+    def advance(more: int, last: str) -> None:
+        progress.start()
+        progress.update(task, advance=more, last=last)
+
+    try:
+        yield advance
+    finally:
+        if progress.live.is_started:
+            progress.stop()
+
+
 @cache
 def _console() -> "Console":
     """One for all, so that a bar within another's time is shown below it."""

@@ -2,34 +2,33 @@
 
 The daemon's threads that talk to the coordinator share one interpreter. Work on executions in that
 interpreter would delay them by an amount that depends on the number of workloads. So a task (see
-`tasks`) goes to a child through a pipe, and its result comes back. The child reads the
+`tasks`) goes to a child, and its result comes back. The child reads the
 organization's executions itself. Ledger, gate, signature and the moment of leaving stay in the
 daemon.
 
 A task fails when its child is killed, fails or takes too long. The caller is told at once and
 decides what that means for the slot; the child is ended meanwhile, and the next task finds a new
-one. The child ends when the daemon does, at the latest after the task that it is at.
+one. The child ends when the daemon does.
 """
 
-import multiprocessing
-import signal
+import contextlib
+import pickle
+import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from importlib import import_module
-from multiprocessing.connection import Connection
-from multiprocessing.process import BaseProcess
 from typing import Protocol, TypeVar
 
 from fedperf_client.workers.background import in_thread
+from fedperf_client.workers.child_process import ChildFailedError, ChildProcess
+from fedperf_client.workers.child_side import channel_to_parent, requests_of_parent
 from fedperf_shared.errors import FedperfError
 from fedperf_shared.programs.resources import Closing
 
-T = TypeVar("T")
+COMMAND = (sys.executable, "-P", "-m", "fedperf_client.workers.computing_process")
 
-_PATIENCE_SECONDS = 5.0
-"""For a child that was told to end."""
+T = TypeVar("T")
 
 
 class ComputationFailedError(FedperfError):
@@ -51,26 +50,6 @@ class Compute(Protocol):
         """
 
 
-@dataclass(frozen=True, slots=True)
-class _Failure:
-    reason: str
-
-
-@dataclass(slots=True)
-class _Child:
-    process: BaseProcess
-    pipe: Connection
-    is_warm: bool = False
-
-    def warm_up(self, until: float | None) -> None:
-        """Wait until it has said that it is warm, so that a task sent to it is read at once."""
-        if not self.is_warm:
-            if not self.pipe.poll(_left(until)):
-                raise ComputationFailedError("its process was not warm in time")
-            self.pipe.recv()
-            self.is_warm = True
-
-
 class ComputingProcess(Closing):
     """Runs one task at a time in a warm child process; use it as a context manager."""
 
@@ -78,7 +57,8 @@ class ComputingProcess(Closing):
         """Start nothing yet; a child imports the modules `needs` before its first task."""
         self._needs = tuple(needs)
         self._one_at_a_time = threading.Lock()
-        self._child: _Child | None = None
+        self._child: ChildProcess | None = None
+        self._is_warm = False
         self._closed = False
 
     def warm(self) -> None:
@@ -90,7 +70,7 @@ class ComputingProcess(Closing):
         """End the child, whatever it does; a task in it fails."""
         self._closed = True
         if self._child is not None:
-            _end(self._child.process)
+            self._child.kill()
 
     def __call__(self, task: Callable[[], T], /, *, seconds: float | None = None) -> T:
         """As `Compute`; tasks that are given at the same time wait for each other."""
@@ -99,38 +79,39 @@ class ComputingProcess(Closing):
         if not self._one_at_a_time.acquire(timeout=-1 if left is None else left):
             raise ComputationFailedError("the task before was not done in time")
         try:
-            outcome = self._outcome(task, until)
+            is_done, result = self._ask(task, until)
         finally:
             self._one_at_a_time.release()
-        if isinstance(outcome, _Failure):
-            raise ComputationFailedError(f"it failed: {outcome.reason}")
-        return outcome
+        if not is_done:
+            raise ComputationFailedError(f"it failed: {result}")
+        return result
 
-    def _outcome(self, task: Callable[[], T], until: float | None) -> T | _Failure:
+    def _ask(self, task: Callable[[], T], until: float | None) -> tuple[bool, T]:
         child = self._alive()
         try:
-            child.warm_up(until)
-            child.pipe.send(task)
-            if child.pipe.poll(_left(until)):
-                outcome: T | _Failure = child.pipe.recv()
-                return outcome
-        except (EOFError, OSError) as error:
-            child.process.join(_PATIENCE_SECONDS)
-            code = child.process.exitcode
+            if not self._is_warm:  # a task that is sent to a warm child is read at once
+                child.receive(_left(until))
+                self._is_warm = True
+            child.send(pickle.dumps(task))
+            answer: tuple[bool, T] = pickle.loads(child.receive(_left(until)))
+        except ChildFailedError as failed:
+            is_late = failed.status == "timeout"
+            if is_late and not self._is_warm:
+                raise ComputationFailedError("its process was not warm in time") from failed
             self._replace(child)
-            raise ComputationFailedError(f"its process was lost (exit code {code})") from error
-        self._replace(child)
-        raise ComputationFailedError("it was not done in time")
+            reason = "it was not done in time" if is_late else failed.reason
+            raise ComputationFailedError(reason) from failed
+        return answer
 
-    def _alive(self) -> _Child:
+    def _alive(self) -> ChildProcess:
         """The child; a new one where it ended between two slots."""
         if self._closed:
             raise ComputationFailedError("its process is closed")
-        if self._child is None or not self._child.process.is_alive():
+        if self._child is None or not self._child.is_alive():
             return self._begin()
         return self._child
 
-    def _replace(self, child: _Child) -> None:
+    def _replace(self, child: ChildProcess) -> None:
         """End a child that is of no use, and have another one warm before the next slot.
 
         Beside whoever waits: a loaded machine takes its time for both.
@@ -138,58 +119,49 @@ class ComputingProcess(Closing):
         self._child = None
 
         def renew() -> None:
-            _end(child.process)
-            child.pipe.close()
+            child.close()
             if not self._closed:
                 self.warm()
 
         in_thread(renew)
 
-    def _begin(self) -> _Child:
+    def _begin(self) -> ChildProcess:
         """Start a child and return before it is warm; where it was closed meanwhile, end it."""
         if self._child is not None:
-            self._child.pipe.close()
-        spawning = multiprocessing.get_context("spawn")
-        here, there = spawning.Pipe()
-        process = spawning.Process(
-            target=_serve, args=(there, self._needs), name="computing", daemon=True
-        )
-        process.start()
-        there.close()  # so that its end is seen here
-        self._child = _Child(process, here)
+            self._child.close()
+        self._child = ChildProcess(COMMAND)
+        self._is_warm = False
+        with contextlib.suppress(ChildFailedError):  # the first task finds it lost
+            self._child.send(pickle.dumps((sys.path, self._needs)))
         if self._closed:  # `close` may have looked for a child before this one was there
             self.close()
             return self._alive()  # which says so
         return self._child
 
 
-def _serve(pipe: Connection, needs: Sequence[str]) -> None:
-    """The child's life: get warm and say so, then do tasks until the daemon closes the pipe."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal's Ctrl-C is the daemon's
+def _serve() -> None:
+    """The child's life: get warm and say so, then do tasks until the daemon is gone."""
+    channel = channel_to_parent()
+    requests = requests_of_parent(channel)
+    sys.path[:], needs = pickle.loads(requests.get())
     for module in needs:
         import_module(module)
-    try:
-        pipe.send(None)
-        while True:
-            pipe.send(_done(pipe.recv()))
-    except (EOFError, OSError):  # the daemon ended
-        return
+    channel.send(b"ready")
+    while True:
+        task = pickle.loads(requests.get())
+        channel.send(pickle.dumps(_done(task)))
 
 
-def _done(task: Callable[[], object]) -> object:
+def _done(task: Callable[[], object]) -> tuple[bool, object]:
     try:
-        return task()
+        return True, task()
     except Exception as error:  # whatever it is, the daemon is told and this child goes on
-        return _Failure(f"{type(error).__name__}: {error}")
+        return False, f"{type(error).__name__}: {error}"
 
 
 def _left(until: float | None) -> float | None:
     return None if until is None else max(until - time.monotonic(), 0.0)
 
 
-def _end(process: BaseProcess) -> None:
-    process.terminate()
-    process.join(_PATIENCE_SECONDS)
-    if process.is_alive():
-        process.kill()
-        process.join(_PATIENCE_SECONDS)
+if __name__ == "__main__":
+    _serve()

@@ -2,26 +2,7 @@
 
 import numpy as np
 
-from fedperf_client.platforms.operations.analytic import (
-    Embed,
-    KMeans,
-    KMeansAssign,
-    LinearPredict,
-    LinearRegression,
-    PageRank,
-)
-from fedperf_client.platforms.operations.expressions import Comparison, ComputedColumn
-from fedperf_client.platforms.operations.tabular import (
-    Aggregate,
-    Distinct,
-    Filter,
-    GlobalAggregate,
-    Join,
-    Project,
-    Sort,
-    Tokenize,
-    TopK,
-)
+from fedperf_client.platforms import operations as ops
 from fedperf_client.platforms.program import Program
 from fedperf_client.workloads.data import HIGHEST_NUMBER, read
 from fedperf_client.workloads.program_draft import (
@@ -44,24 +25,24 @@ def draw_word_count(rng: np.random.Generator, rows: int) -> Program:
     """Count the words of a text of `rows` words; keep frequent ones, in order or summed up."""
     draft = Draft()
     text = draft.add(read(pick(rng, ("prose", "chat")), rows))
-    words = draft.add(Tokenize("line"), text)
+    words = draft.add(ops.Tokenize("line"), text)
     if chance(rng, 0.5):
         first = pick(rng, "bdfgklmn") + pick(rng, "aeiou")
-        words = draft.add(Filter("word", Comparison.GREATER_OR_EQUAL, first), words)
+        words = draft.add(ops.Filter("word", ops.Comparison.GREATER_OR_EQUAL, first), words)
     if chance(rng, 0.4):
         last = pick(rng, "prst") + pick(rng, "aeiou")
-        words = draft.add(Filter("word", Comparison.LESS, last), words)
-    counted = draft.add(Aggregate(("word",), (count("times_seen"),)), words)
+        words = draft.add(ops.Filter("word", ops.Comparison.LESS, last), words)
+    counted = draft.add(ops.Aggregate(("word",), (count("times_seen"),)), words)
     if chance(rng, 0.8):
-        least = Filter("times_seen", Comparison.GREATER_OR_EQUAL, between(rng, 1, 6))
+        least = ops.Filter("times_seen", ops.Comparison.GREATER_OR_EQUAL, between(rng, 1, 6))
         counted = draft.add(least, counted)
     ending = pick(rng, ("sorted", "best", "summed", "plain"))
     if ending == "sorted":
-        counted = draft.add(Sort(descending("times_seen")), counted)
+        counted = draft.add(ops.Sort(descending("times_seen")), counted)
     elif ending == "best":
-        counted = draft.add(TopK(descending("times_seen"), between(rng, 5, 1000)), counted)
+        counted = draft.add(ops.TopK(descending("times_seen"), between(rng, 5, 1000)), counted)
     elif ending == "summed":
-        overall = GlobalAggregate((count("words"), total("times_seen", "seen")))
+        overall = ops.GlobalAggregate((count("words"), total("times_seen", "seen")))
         counted = draft.add(overall, counted)
     return draft.finish(counted)
 
@@ -70,23 +51,23 @@ def draw_embeddings(rng: np.random.Generator, rows: int) -> Program:
     """Embed the words of a text of `rows` words; cluster frequent ones, or list some."""
     draft = Draft()
     text = draft.add(read(pick(rng, ("prose", "chat")), rows))
-    embed = Embed("line", dimensions=between(rng, 2, 12), window=between(rng, 1, 4))
+    embed = ops.Embed("line", dimensions=between(rng, 2, 12), window=between(rng, 1, 4))
     words = draft.add(embed, text)
     if chance(rng, 0.5):
         first = pick(rng, "bdfgklmn") + pick(rng, "aeiou")
-        words = draft.add(Filter("word", Comparison.GREATER_OR_EQUAL, first), words)
+        words = draft.add(ops.Filter("word", ops.Comparison.GREATER_OR_EQUAL, first), words)
     if chance(rng, 0.5):
-        seen = draft.add(Tokenize("line", "seen_word"), text)
-        counted = draft.add(Aggregate(("seen_word",), (count("times_seen"),)), seen)
-        words = draft.add(Join("word", "seen_word"), words, counted)
-        least = Filter("times_seen", Comparison.GREATER_OR_EQUAL, between(rng, 1, 6))
+        seen = draft.add(ops.Tokenize("line", "seen_word"), text)
+        counted = draft.add(ops.Aggregate(("seen_word",), (count("times_seen"),)), seen)
+        words = draft.add(ops.Join("word", "seen_word"), words, counted)
+        least = ops.Filter("times_seen", ops.Comparison.GREATER_OR_EQUAL, between(rng, 1, 6))
         words = draft.add(least, words)
     axes = embed.vector_names[: between(rng, 2, 6)]
     if chance(rng, 0.6):
-        centers = draft.add(KMeans(axes, between(rng, 2, 12), between(rng, 3, 12)), words)
-        words = draft.add(KMeansAssign(axes), words, centers)
-        return draft.finish(draft.add(Aggregate(("cluster",), (count("words"),)), words))
-    return draft.finish(draft.add(TopK(descending("e0"), between(rng, 5, 1000)), words))
+        centers = draft.add(ops.KMeans(axes, between(rng, 2, 12), between(rng, 3, 12)), words)
+        words = draft.add(ops.KMeansAssign(axes), words, centers)
+        return draft.finish(draft.add(ops.Aggregate(("cluster",), (count("words"),)), words))
+    return draft.finish(draft.add(ops.TopK(descending("e0"), between(rng, 5, 1000)), words))
 
 
 def draw_pagerank(rng: np.random.Generator, rows: int) -> Program:
@@ -94,21 +75,21 @@ def draw_pagerank(rng: np.random.Generator, rows: int) -> Program:
     draft = Draft()
     edges = draft.add(read(pick(rng, ("web", "social")), rows))
     if chance(rng, 0.3):
-        kept = Filter("source", Comparison.LESS, int(2**32 * rng.uniform(0.3, 1)))
+        kept = ops.Filter("source", ops.Comparison.LESS, int(2**32 * rng.uniform(0.3, 1)))
         edges = draft.add(kept, edges)
     graph = edges
     if chance(rng, 0.3):
-        graph = draft.add(Distinct(("source", "target")), edges)
+        graph = draft.add(ops.Distinct(("source", "target")), edges)
     damping = between(rng, 70, 95) / 100
-    ranks = draft.add(PageRank("source", "target", between(rng, 2, 20), damping), graph)
+    ranks = draft.add(ops.PageRank("source", "target", between(rng, 2, 20), damping), graph)
     if chance(rng, 0.4):
-        followers = draft.add(Aggregate(("target",), (count("followers"),)), edges)
-        ranks = draft.add(Join("node", "target"), ranks, followers)
+        followers = draft.add(ops.Aggregate(("target",), (count("followers"),)), edges)
+        ranks = draft.add(ops.Join("node", "target"), ranks, followers)
         ranks = draft.add(
-            Filter("followers", Comparison.GREATER_OR_EQUAL, between(rng, 1, 5)), ranks
+            ops.Filter("followers", ops.Comparison.GREATER_OR_EQUAL, between(rng, 1, 5)), ranks
         )
     if chance(rng, 0.8):
-        ranks = draft.add(TopK(descending("rank"), between(rng, 5, 1000)), ranks)
+        ranks = draft.add(ops.TopK(descending("rank"), between(rng, 5, 1000)), ranks)
     return draft.finish(ranks)
 
 
@@ -117,18 +98,18 @@ def draw_credit(rng: np.random.Generator, rows: int) -> Program:
     draft = Draft()
     applicants = draft.add(read("applications", rows))
     if chance(rng, 0.5):
-        asked = Filter("amount", Comparison.GREATER, eighths(rng, 0, HIGHEST_NUMBER * 0.8))
+        asked = ops.Filter("amount", ops.Comparison.GREATER, eighths(rng, 0, HIGHEST_NUMBER * 0.8))
         applicants = draft.add(asked, applicants)
     records = draft.add(read("records", rows, "application_of", "balance", "days_late"))
     if chance(rng, 0.5):
-        late = Filter("days_late", Comparison.GREATER_OR_EQUAL, between(rng, 0, 60))
+        late = ops.Filter("days_late", ops.Comparison.GREATER_OR_EQUAL, between(rng, 0, 60))
         records = draft.add(late, records)
     figures = (count("records"), mean("balance", "mean_balance"), highest("days_late", "worst"))
-    history = draft.add(Aggregate(("application_of",), figures), records)
-    joined = draft.add(Join("application", "application_of"), applicants, history)
-    gap = ComputedColumn("gap", "income", (minus("amount"), times(eighths(rng, 0.5, 2))))
+    history = draft.add(ops.Aggregate(("application_of",), figures), records)
+    joined = draft.add(ops.Join("application", "application_of"), applicants, history)
+    gap = ops.ComputedColumn("gap", "income", (minus("amount"), times(eighths(rng, 0.5, 2))))
     points = draft.add(
-        Project(("application", "region", "age", "mean_balance", "worst"), (gap,)), joined
+        ops.Project(("application", "region", "age", "mean_balance", "worst"), (gap,)), joined
     )
     if chance(rng, 0.65):
         return draft.finish(_clustered(draft, rng, points))
@@ -137,19 +118,19 @@ def draw_credit(rng: np.random.Generator, rows: int) -> Program:
 
 def _clustered(draft: Draft, rng: np.random.Generator, points: int) -> int:
     columns = ("gap", "mean_balance", "worst", "age")[: between(rng, 2, 4)]
-    centers = draft.add(KMeans(columns, between(rng, 2, 8), between(rng, 3, 15)), points)
-    labelled = draft.add(KMeansAssign(columns), points, centers)
+    centers = draft.add(ops.KMeans(columns, between(rng, 2, 8), between(rng, 3, 15)), points)
+    labelled = draft.add(ops.KMeansAssign(columns), points, centers)
     keys = ("cluster", "region") if chance(rng, 0.4) else ("cluster",)
     figures = (count("applicants"), mean("gap", "mean_gap"))
-    return draft.add(Aggregate(keys, figures), labelled)
+    return draft.add(ops.Aggregate(keys, figures), labelled)
 
 
 def _scored(draft: Draft, rng: np.random.Generator, points: int) -> int:
     features = ("gap", "worst", "age")[: between(rng, 1, 3)]
-    model = draft.add(LinearRegression(features, "mean_balance", eighths(rng, 0.5, 8)), points)
-    scored = draft.add(LinearPredict(features), points, model)
+    model = draft.add(ops.LinearRegression(features, "mean_balance", eighths(rng, 0.5, 8)), points)
+    scored = draft.add(ops.LinearPredict(features), points, model)
     if chance(rng, 0.5):
-        return draft.add(TopK(descending("prediction"), between(rng, 10, 1000)), scored)
+        return draft.add(ops.TopK(descending("prediction"), between(rng, 10, 1000)), scored)
     return draft.add(
-        Aggregate(("region",), (count("applicants"), mean("prediction", "score"))), scored
+        ops.Aggregate(("region",), (count("applicants"), mean("prediction", "score"))), scored
     )

@@ -17,8 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedperf_client.platforms.executor import dataset_path
-from fedperf_client.platforms.operations.columns import Column, ColumnType, Schema
-from fedperf_client.platforms.operations.tabular import ReadParquet
+from fedperf_client.platforms.operations import Column, ColumnType, ReadParquet, Schema
 from fedperf_shared.errors import InvalidInputError
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from enum import StrEnum, unique
 
 import numpy as np
 
-from fedperf_client.platforms.operations.analytic import Embed
+from fedperf_client.platforms.operations import Embed
 from fedperf_client.platforms.program import Program, Step, to_json
 from fedperf_client.platforms.support import EMBEDDED_PLATFORMS, supporting
 from fedperf_client.workloads.classic import (

@@ -4,16 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fedperf_client.platforms.operations.catalogue import AnyOperation
-from fedperf_client.platforms.operations.columns import Schema
-from fedperf_client.platforms.operations.expressions import (
-    AggregateFunction,
-    Aggregation,
-    Arithmetic,
-    ArithmeticOperator,
-    Order,
-)
-from fedperf_client.platforms.operations.tabular import Sink
+from fedperf_client.platforms import operations as ops
 from fedperf_client.platforms.program import Program, Step
 
 
@@ -22,72 +13,72 @@ class Draft:
 
     def __init__(self) -> None:
         self._steps: list[Step] = []
-        self._schemas: list[Schema] = []
+        self._schemas: list[ops.Schema] = []
 
     def __len__(self) -> int:
         return len(self._steps)
 
-    def add(self, operation: AnyOperation, *inputs: int) -> int:
+    def add(self, operation: ops.AnyOperation, *inputs: int) -> int:
         """Append a step; InvalidProgramError when its inputs do not fit."""
         schema = operation.output_schema(tuple(self._schemas[parent] for parent in inputs))
         self._steps.append(Step(operation, inputs))
         self._schemas.append(schema)
         return len(self._steps) - 1
 
-    def chain(self, operations: Sequence[AnyOperation], start: int) -> int:
+    def chain(self, operations: Sequence[ops.AnyOperation], start: int) -> int:
         """Append operations that each read the one before."""
         for operation in operations:
             start = self.add(operation, start)
         return start
 
-    def schema(self, position: int) -> Schema:
+    def schema(self, position: int) -> ops.Schema:
         """Columns of a step's result."""
         return self._schemas[position]
 
     def finish(self, result: int) -> Program:
         """The program whose sink is `result`."""
-        self.add(Sink(), result)
+        self.add(ops.Sink(), result)
         return Program(tuple(self._steps))
 
 
-def count(name: str = "rows_seen") -> Aggregation:
+def count(name: str = "rows_seen") -> ops.Aggregation:
     """Number of rows of the group."""
-    return Aggregation(AggregateFunction.COUNT, name)
+    return ops.Aggregation(ops.AggregateFunction.COUNT, name)
 
 
-def total(column: str, name: str) -> Aggregation:
+def total(column: str, name: str) -> ops.Aggregation:
     """Sum of a column."""
-    return Aggregation(AggregateFunction.SUM, name, column)
+    return ops.Aggregation(ops.AggregateFunction.SUM, name, column)
 
 
-def mean(column: str, name: str) -> Aggregation:
+def mean(column: str, name: str) -> ops.Aggregation:
     """Mean of a column."""
-    return Aggregation(AggregateFunction.MEAN, name, column)
+    return ops.Aggregation(ops.AggregateFunction.MEAN, name, column)
 
 
-def highest(column: str, name: str) -> Aggregation:
+def highest(column: str, name: str) -> ops.Aggregation:
     """Maximum of a column."""
-    return Aggregation(AggregateFunction.MAX, name, column)
+    return ops.Aggregation(ops.AggregateFunction.MAX, name, column)
 
 
-def plus(operand: str | float) -> Arithmetic:
+def plus(operand: str | float) -> ops.Arithmetic:
     """Add."""
-    return Arithmetic(ArithmeticOperator.ADD, operand)
+    return ops.Arithmetic(ops.ArithmeticOperator.ADD, operand)
 
 
-def minus(operand: str | float) -> Arithmetic:
+def minus(operand: str | float) -> ops.Arithmetic:
     """Subtract."""
-    return Arithmetic(ArithmeticOperator.SUBTRACT, operand)
+    return ops.Arithmetic(ops.ArithmeticOperator.SUBTRACT, operand)
 
 
-def times(operand: str | float) -> Arithmetic:
+def times(operand: str | float) -> ops.Arithmetic:
     """Multiply."""
-    return Arithmetic(ArithmeticOperator.MULTIPLY, operand)
+    return ops.Arithmetic(ops.ArithmeticOperator.MULTIPLY, operand)
 
 
-def descending(column: str) -> tuple[Order, ...]:
+def descending(column: str) -> tuple[ops.Order, ...]:
     """Largest first."""
-    return (Order(column, descending=True),)
+    return (ops.Order(column, descending=True),)
 
 
 def between(rng: np.random.Generator, low: int, high: int) -> int:

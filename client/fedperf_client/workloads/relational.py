@@ -11,26 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fedperf_client.platforms.operations.columns import names_of
-from fedperf_client.platforms.operations.expressions import (
-    Comparison,
-    ComputedColumn,
-    Order,
-    WindowFunction,
-)
-from fedperf_client.platforms.operations.tabular import (
-    Aggregate,
-    Distinct,
-    Filter,
-    GlobalAggregate,
-    Join,
-    Project,
-    ReadParquet,
-    Sort,
-    TopK,
-    Union,
-    Window,
-)
+from fedperf_client.platforms import operations as ops
 from fedperf_client.platforms.program import Program
 from fedperf_client.workloads.data import CATEGORIES, GROUPS, HIGHEST_NUMBER, read
 from fedperf_client.workloads.program_draft import (
@@ -89,7 +70,7 @@ def draw_relational(rng: np.random.Generator, rows: int) -> Program:
     return draft.finish(stream.position)
 
 
-def _source(rng: np.random.Generator, rows: int) -> ReadParquet:
+def _source(rng: np.random.Generator, rows: int) -> ops.ReadParquet:
     everything = ["event", "item", "group_id", "category", "x", "y", "city"]
     dropped = pick(rng, ("event", "y", "city", "category", ""))
     columns = [name for name in everything if name != dropped]
@@ -127,20 +108,20 @@ def _filter(draft: Draft, rng: np.random.Generator, stream: _Stream, rows: int) 
     return replace(stream, position=draft.add(_condition(draft, rng, stream), stream.position))
 
 
-def _condition(draft: Draft, rng: np.random.Generator, stream: _Stream) -> Filter:
+def _condition(draft: Draft, rng: np.random.Generator, stream: _Stream) -> ops.Filter:
     """A condition that keeps between a tenth and nearly all of the rows."""
     names = sorted(_names(draft, stream) & (_RANGES.keys() | _WHOLE_RANGES.keys()))
     column = pick(rng, names)
     if chance(rng, 0.5):
-        comparison, low, high = Comparison.LESS, 0.15, 0.95
+        comparison, low, high = ops.Comparison.LESS, 0.15, 0.95
     else:
-        comparison, low, high = Comparison.GREATER_OR_EQUAL, 0.05, 0.85
+        comparison, low, high = ops.Comparison.GREATER_OR_EQUAL, 0.05, 0.85
     if column in _RANGES:
-        return Filter(
+        return ops.Filter(
             column, comparison, eighths(rng, low * _RANGES[column], high * _RANGES[column])
         )
     span = _WHOLE_RANGES[column]
-    return Filter(column, comparison, between(rng, int(low * span), int(high * span)))
+    return ops.Filter(column, comparison, between(rng, int(low * span), int(high * span)))
 
 
 def _project(draft: Draft, rng: np.random.Generator, stream: _Stream, rows: int) -> _Stream:
@@ -154,12 +135,12 @@ def _project(draft: Draft, rng: np.random.Generator, stream: _Stream, rows: int)
         steps.append(make(eighths(rng, 0.5, 2)))
     if chance(rng, 0.5):
         steps.append(plus(pick(rng, numbers)))
-    keep = names_of(schema)
+    keep = ops.names_of(schema)
     if len(keep) > _FEWEST_KEPT and chance(rng, 0.5):
         dropped = pick(rng, keep)
         keep = tuple(name for name in keep if name != dropped)
-    computed = ComputedColumn(f"made_{len(draft)}", start, tuple(steps))
-    return replace(stream, position=draft.add(Project(keep, (computed,)), stream.position))
+    computed = ops.ComputedColumn(f"made_{len(draft)}", start, tuple(steps))
+    return replace(stream, position=draft.add(ops.Project(keep, (computed,)), stream.position))
 
 
 def _aggregate(draft: Draft, rng: np.random.Generator, stream: _Stream, rows: int) -> _Stream:
@@ -167,7 +148,7 @@ def _aggregate(draft: Draft, rng: np.random.Generator, stream: _Stream, rows: in
     return replace(stream, position=draft.add(_grouping(draft, rng, stream), stream.position))
 
 
-def _grouping(draft: Draft, rng: np.random.Generator, stream: _Stream) -> Aggregate:
+def _grouping(draft: Draft, rng: np.random.Generator, stream: _Stream) -> ops.Aggregate:
     schema = draft.schema(stream.position)
     keys = sorted(_names(draft, stream) & set(_GROUPING))
     chosen = [pick(rng, keys)]
@@ -178,14 +159,14 @@ def _grouping(draft: Draft, rng: np.random.Generator, stream: _Stream) -> Aggreg
     for number, make in enumerate((total, mean, highest)):
         if numbers and chance(rng, 0.5):
             figures.append(make(pick(rng, numbers), f"figure_{len(draft)}_{number}"))
-    return Aggregate(tuple(chosen), tuple(figures))
+    return ops.Aggregate(tuple(chosen), tuple(figures))
 
 
 def _distinct(draft: Draft, rng: np.random.Generator, stream: _Stream, rows: int) -> _Stream:
     del rows
     keys = sorted(_names(draft, stream) & set(_GROUPING))
     chosen = tuple(key for key in keys if chance(rng, 0.6)) or (pick(rng, keys),)
-    return replace(stream, position=draft.add(Distinct(chosen), stream.position))
+    return replace(stream, position=draft.add(ops.Distinct(chosen), stream.position))
 
 
 def _window(draft: Draft, rng: np.random.Generator, stream: _Stream, rows: int) -> _Stream:
@@ -193,28 +174,28 @@ def _window(draft: Draft, rng: np.random.Generator, stream: _Stream, rows: int) 
     schema = draft.schema(stream.position)
     partition = pick(rng, sorted(_names(draft, stream) & set(_GROUPING)))
     others = [column.name for column in schema if column.name != partition]
-    by = (Order(pick(rng, others or [partition]), descending=chance(rng, 0.5)),)
+    by = (ops.Order(pick(rng, others or [partition]), descending=chance(rng, 0.5)),)
     name = f"along_{len(draft)}"
     numbers = sorted(_names(draft, stream) & set(_NUMBERS))
     if numbers and chance(rng, 0.5):
-        sums = WindowFunction.RUNNING_SUM
-        window = Window(sums, (partition,), by, name, column=pick(rng, numbers))
+        sums = ops.WindowFunction.RUNNING_SUM
+        window = ops.Window(sums, (partition,), by, name, column=pick(rng, numbers))
     else:
-        window = Window(WindowFunction.ROW_NUMBER, (partition,), by, name)
+        window = ops.Window(ops.WindowFunction.ROW_NUMBER, (partition,), by, name)
     return replace(stream, position=draft.add(window, stream.position))
 
 
 def _sort(draft: Draft, rng: np.random.Generator, stream: _Stream, rows: int) -> _Stream:
     del rows
-    names = names_of(draft.schema(stream.position))
-    by = (Order(pick(rng, names), descending=chance(rng, 0.5)),)
-    return replace(stream, position=draft.add(Sort(by), stream.position))
+    names = ops.names_of(draft.schema(stream.position))
+    by = (ops.Order(pick(rng, names), descending=chance(rng, 0.5)),)
+    return replace(stream, position=draft.add(ops.Sort(by), stream.position))
 
 
 def _top(draft: Draft, rng: np.random.Generator, stream: _Stream, rows: int) -> _Stream:
     del rows
-    names = names_of(draft.schema(stream.position))
-    top = TopK(descending(pick(rng, names)), between(rng, 10, 1000))
+    names = ops.names_of(draft.schema(stream.position))
+    top = ops.TopK(descending(pick(rng, names)), between(rng, 10, 1000))
     return replace(stream, position=draft.add(top, stream.position))
 
 
@@ -225,7 +206,7 @@ def _summary(draft: Draft, rng: np.random.Generator, stream: _Stream, rows: int)
     figures = [count("all_of_them")]
     if numbers:
         figures.append(mean(pick(rng, numbers), f"overall_{len(draft)}"))
-    return replace(stream, position=draft.add(GlobalAggregate(tuple(figures)), stream.position))
+    return replace(stream, position=draft.add(ops.GlobalAggregate(tuple(figures)), stream.position))
 
 
 def _split_and_union(draft: Draft, rng: np.random.Generator, stream: _Stream, rows: int) -> _Stream:
@@ -233,7 +214,7 @@ def _split_and_union(draft: Draft, rng: np.random.Generator, stream: _Stream, ro
     del rows
     left = draft.add(_condition(draft, rng, stream), stream.position)
     right = draft.add(_condition(draft, rng, stream), stream.position)
-    return replace(stream, position=draft.add(Union(), left, right))
+    return replace(stream, position=draft.add(ops.Union(), left, right))
 
 
 def _join_own_aggregate(
@@ -243,9 +224,9 @@ def _join_own_aggregate(
     del rows
     key = pick(rng, sorted(_names(draft, stream) & set(_GROUPING)))
     number = pick(rng, sorted(_names(draft, stream) & set(_NUMBERS)))
-    grouping = Aggregate((key,), (count("size"), mean(number, f"mean_{number}")))
+    grouping = ops.Aggregate((key,), (count("size"), mean(number, f"mean_{number}")))
     figures = draft.add(grouping, stream.position)
-    joined = draft.add(Join(key, key, right_suffix="_of_group"), stream.position, figures)
+    joined = draft.add(ops.Join(key, key, right_suffix="_of_group"), stream.position, figures)
     return replace(stream, position=joined, joined=stream.joined | {"self"})
 
 
@@ -253,21 +234,21 @@ def _join_items(draft: Draft, rng: np.random.Generator, stream: _Stream, rows: i
     columns = ("item_key", "weight", "maker", "color")
     chosen = columns if chance(rng, 0.6) else columns[:3]
     items = draft.add(read("items", rows, *chosen))
-    joined = draft.add(Join("item", "item_key"), stream.position, items)
+    joined = draft.add(ops.Join("item", "item_key"), stream.position, items)
     return replace(stream, position=joined, joined=stream.joined | {"item"})
 
 
 def _join_offers(draft: Draft, rng: np.random.Generator, stream: _Stream, rows: int) -> _Stream:
     del rng
     offers = draft.add(read("offers", rows))
-    joined = draft.add(Join("item", "offer_item"), stream.position, offers)
+    joined = draft.add(ops.Join("item", "offer_item"), stream.position, offers)
     return replace(stream, position=joined, joined=stream.joined | {"offer"})
 
 
 def _join_groups(draft: Draft, rng: np.random.Generator, stream: _Stream, rows: int) -> _Stream:
     del rng
     groups = draft.add(read("groups", rows))
-    joined = draft.add(Join("group_id", "group_key"), stream.position, groups)
+    joined = draft.add(ops.Join("group_id", "group_key"), stream.position, groups)
     return replace(stream, position=joined, joined=stream.joined | {"group"})
 
 
@@ -280,4 +261,4 @@ def _can_join(names: set[str], stream: _Stream, join: str) -> bool:
 
 
 def _names(draft: Draft, stream: _Stream) -> set[str]:
-    return set(names_of(draft.schema(stream.position)))
+    return set(ops.names_of(draft.schema(stream.position)))

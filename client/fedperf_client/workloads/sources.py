@@ -3,16 +3,8 @@
 from functools import lru_cache
 from pathlib import Path
 
+from fedperf_client.platforms import operations as ops
 from fedperf_client.platforms.executor import dataset_path
-from fedperf_client.platforms.operations.analytic import PageRank
-from fedperf_client.platforms.operations.columns import names_of
-from fedperf_client.platforms.operations.tabular import (
-    Aggregate,
-    Distinct,
-    Join,
-    ReadParquet,
-    Window,
-)
 from fedperf_client.platforms.program import Program
 from fedperf_shared.workflow.graph import SourceStatistics
 
@@ -31,9 +23,9 @@ def source_statistics(program: Program, data_directory: Path) -> SourceStatistic
     columns = 0
     top_key_share = 0.0
     for step in program.steps:
-        if not isinstance(step.operation, ReadParquet):
+        if not isinstance(step.operation, ops.ReadParquet):
             continue
-        names = names_of(step.operation.columns)
+        names = ops.names_of(step.operation.columns)
         key = next((name for name in names if name in keys), names[0])
         path = dataset_path(data_directory, step.operation.dataset)
         found = _measure(path, key, names)
@@ -48,15 +40,15 @@ def _key_names(program: Program) -> set[str]:
     names: set[str] = set()
     for step in program.steps:
         match step.operation:
-            case Aggregate(keys=keys):
+            case ops.Aggregate(keys=keys):
                 names.update(keys)
-            case Distinct(columns=columns):
+            case ops.Distinct(columns=columns):
                 names.update(columns)
-            case Window(partition=partition):
+            case ops.Window(partition=partition):
                 names.update(partition)
-            case Join(left_key=left_key, right_key=right_key):
+            case ops.Join(left_key=left_key, right_key=right_key):
                 names.update((left_key, right_key))
-            case PageRank(source=source):
+            case ops.PageRank(source=source):
                 names.add(source)
     return names
 

@@ -6,16 +6,7 @@ no join gives more rows than its larger side has.
 
 import numpy as np
 
-from fedperf_client.platforms.operations.expressions import Comparison, ComputedColumn
-from fedperf_client.platforms.operations.tabular import (
-    Aggregate,
-    Filter,
-    GlobalAggregate,
-    Join,
-    Project,
-    Sort,
-    TopK,
-)
+from fedperf_client.platforms import operations as ops
 from fedperf_client.platforms.program import Program
 from fedperf_client.workloads.data import DAYS, HIGHEST_NUMBER, read
 from fedperf_client.workloads.program_draft import (
@@ -32,7 +23,7 @@ from fedperf_client.workloads.program_draft import (
     total,
 )
 
-_REVENUE = ComputedColumn("revenue", "discount", (times(-1.0), minus(-1.0), times("price")))
+_REVENUE = ops.ComputedColumn("revenue", "discount", (times(-1.0), minus(-1.0), times("price")))
 
 
 def draw_tpch(rng: np.random.Generator, rows: int) -> Program:
@@ -54,11 +45,11 @@ def _pricing_summary(rng: np.random.Generator, rows: int) -> Program:
     lines = draft.add(
         read("lines", rows, "quantity", "price", "discount", "ship_day", "return_flag")
     )
-    shipped = draft.add(Filter("ship_day", Comparison.LESS_OR_EQUAL, _day(rng)), lines)
-    priced = draft.add(Project(("return_flag", "quantity", "price"), (_REVENUE,)), shipped)
+    shipped = draft.add(ops.Filter("ship_day", ops.Comparison.LESS_OR_EQUAL, _day(rng)), lines)
+    priced = draft.add(ops.Project(("return_flag", "quantity", "price"), (_REVENUE,)), shipped)
     figures = (total("quantity", "pieces"), total("revenue", "net"), mean("price", "mean_price"))
-    summary = draft.add(Aggregate(("return_flag",), (*figures, count())), priced)
-    return draft.finish(draft.add(Sort(descending("net")), summary))
+    summary = draft.add(ops.Aggregate(("return_flag",), (*figures, count())), priced)
+    return draft.finish(draft.add(ops.Sort(descending("net")), summary))
 
 
 def _shipping_priority(rng: np.random.Generator, rows: int) -> Program:
@@ -67,17 +58,19 @@ def _shipping_priority(rng: np.random.Generator, rows: int) -> Program:
     day = _day(rng)
     customers = draft.add(read("customers", rows, "customer", "segment"))
     chosen = draft.add(
-        Filter("segment", Comparison.EQUAL, f"segment_{between(rng, 0, 4):02d}"), customers
+        ops.Filter("segment", ops.Comparison.EQUAL, f"segment_{between(rng, 0, 4):02d}"), customers
     )
     orders = draft.add(read("orders", rows, "order_id", "order_customer", "order_day"))
-    early = draft.add(Filter("order_day", Comparison.LESS, day), orders)
-    bought = draft.add(Join("order_customer", "customer"), early, chosen)
+    early = draft.add(ops.Filter("order_day", ops.Comparison.LESS, day), orders)
+    bought = draft.add(ops.Join("order_customer", "customer"), early, chosen)
     lines = draft.add(read("lines", rows, "line_order", "price", "discount", "ship_day"))
-    late = draft.add(Filter("ship_day", Comparison.GREATER, day), lines)
-    joined = draft.add(Join("line_order", "order_id"), late, bought)
-    priced = draft.add(Project(("line_order", "order_day"), (_REVENUE,)), joined)
-    summed = draft.add(Aggregate(("line_order", "order_day"), (total("revenue", "net"),)), priced)
-    return draft.finish(draft.add(TopK(descending("net"), between(rng, 5, 100)), summed))
+    late = draft.add(ops.Filter("ship_day", ops.Comparison.GREATER, day), lines)
+    joined = draft.add(ops.Join("line_order", "order_id"), late, bought)
+    priced = draft.add(ops.Project(("line_order", "order_day"), (_REVENUE,)), joined)
+    summed = draft.add(
+        ops.Aggregate(("line_order", "order_day"), (total("revenue", "net"),)), priced
+    )
+    return draft.finish(draft.add(ops.TopK(descending("net"), between(rng, 5, 100)), summed))
 
 
 def _nation_volume(rng: np.random.Generator, rows: int) -> Program:
@@ -88,18 +81,18 @@ def _nation_volume(rng: np.random.Generator, rows: int) -> Program:
     orders = draft.add(read("orders", rows, "order_id", "order_customer", "order_day"))
     period = draft.chain(
         (
-            Filter("order_day", Comparison.GREATER_OR_EQUAL, first),
-            Filter("order_day", Comparison.LESS, last),
+            ops.Filter("order_day", ops.Comparison.GREATER_OR_EQUAL, first),
+            ops.Filter("order_day", ops.Comparison.LESS, last),
         ),
         orders,
     )
     customers = draft.add(read("customers", rows, "customer", "nation"))
-    bought = draft.add(Join("order_customer", "customer"), period, customers)
+    bought = draft.add(ops.Join("order_customer", "customer"), period, customers)
     lines = draft.add(read("lines", rows, "line_order", "price", "discount"))
-    joined = draft.add(Join("line_order", "order_id"), lines, bought)
-    priced = draft.add(Project(("nation",), (_REVENUE,)), joined)
-    volume = draft.add(Aggregate(("nation",), (total("revenue", "net"), count())), priced)
-    return draft.finish(draft.add(Sort(descending("net")), volume))
+    joined = draft.add(ops.Join("line_order", "order_id"), lines, bought)
+    priced = draft.add(ops.Project(("nation",), (_REVENUE,)), joined)
+    volume = draft.add(ops.Aggregate(("nation",), (total("revenue", "net"), count())), priced)
+    return draft.finish(draft.add(ops.Sort(descending("net")), volume))
 
 
 def _returned_items(rng: np.random.Generator, rows: int) -> Program:
@@ -107,30 +100,30 @@ def _returned_items(rng: np.random.Generator, rows: int) -> Program:
     draft = Draft()
     lines = draft.add(read("lines", rows, "line_order", "price", "discount", "return_flag"))
     flag = f"flag_{between(rng, 0, 2):02d}"
-    returned = draft.add(Filter("return_flag", Comparison.EQUAL, flag), lines)
+    returned = draft.add(ops.Filter("return_flag", ops.Comparison.EQUAL, flag), lines)
     orders = draft.add(read("orders", rows, "order_id", "order_customer", "order_day"))
-    recent = draft.add(Filter("order_day", Comparison.GREATER, _day(rng)), orders)
-    joined = draft.add(Join("line_order", "order_id"), returned, recent)
-    priced = draft.add(Project(("order_customer",), (_REVENUE,)), joined)
-    lost = draft.add(Aggregate(("order_customer",), (total("revenue", "net"),)), priced)
+    recent = draft.add(ops.Filter("order_day", ops.Comparison.GREATER, _day(rng)), orders)
+    joined = draft.add(ops.Join("line_order", "order_id"), returned, recent)
+    priced = draft.add(ops.Project(("order_customer",), (_REVENUE,)), joined)
+    lost = draft.add(ops.Aggregate(("order_customer",), (total("revenue", "net"),)), priced)
     customers = draft.add(read("customers", rows))
-    named = draft.add(Join("order_customer", "customer"), lost, customers)
-    return draft.finish(draft.add(TopK(descending("net"), between(rng, 5, 200)), named))
+    named = draft.add(ops.Join("order_customer", "customer"), lost, customers)
+    return draft.finish(draft.add(ops.TopK(descending("net"), between(rng, 5, 200)), named))
 
 
 def _brand_revenue(rng: np.random.Generator, rows: int) -> Program:
     """As queries 14 and 19: lines with parts of some size, by brand or altogether."""
     draft = Draft()
     parts = draft.add(read("parts", rows))
-    small = draft.add(Filter("size", Comparison.LESS_OR_EQUAL, between(rng, 3, 50)), parts)
+    small = draft.add(ops.Filter("size", ops.Comparison.LESS_OR_EQUAL, between(rng, 3, 50)), parts)
     lines = draft.add(read("lines", rows, "line_part", "price", "discount", "quantity"))
-    few = draft.add(Filter("quantity", Comparison.GREATER, between(rng, 0, 40)), lines)
-    joined = draft.add(Join("line_part", "part"), few, small)
-    priced = draft.add(Project(("brand", "quantity"), (_REVENUE,)), joined)
+    few = draft.add(ops.Filter("quantity", ops.Comparison.GREATER, between(rng, 0, 40)), lines)
+    joined = draft.add(ops.Join("line_part", "part"), few, small)
+    priced = draft.add(ops.Project(("brand", "quantity"), (_REVENUE,)), joined)
     figures = (total("revenue", "net"), mean("quantity", "mean_quantity"), count())
     if chance(rng, 0.3):
-        return draft.finish(draft.add(GlobalAggregate(figures), priced))
-    return draft.finish(draft.add(Aggregate(("brand",), figures), priced))
+        return draft.finish(draft.add(ops.GlobalAggregate(figures), priced))
+    return draft.finish(draft.add(ops.Aggregate(("brand",), figures), priced))
 
 
 def _large_orders(rng: np.random.Generator, rows: int) -> Program:
@@ -138,15 +131,15 @@ def _large_orders(rng: np.random.Generator, rows: int) -> Program:
     draft = Draft()
     lines = draft.add(read("lines", rows, "line_order", "quantity", "price"))
     figures = (total("quantity", "pieces"), total("price", "gross"))
-    grouped = draft.add(Aggregate(("line_order",), figures), lines)
-    large = draft.add(Filter("pieces", Comparison.GREATER, between(rng, 50, 200)), grouped)
+    grouped = draft.add(ops.Aggregate(("line_order",), figures), lines)
+    large = draft.add(ops.Filter("pieces", ops.Comparison.GREATER, between(rng, 50, 200)), grouped)
     orders = draft.add(read("orders", rows))
     rich = draft.add(
-        Filter("total", Comparison.GREATER, eighths(rng, 0, HIGHEST_NUMBER * 0.7)), orders
+        ops.Filter("total", ops.Comparison.GREATER, eighths(rng, 0, HIGHEST_NUMBER * 0.7)), orders
     )
-    joined = draft.add(Join("line_order", "order_id"), large, rich)
+    joined = draft.add(ops.Join("line_order", "order_id"), large, rich)
     by = pick(rng, ("gross", "total", "pieces"))
-    return draft.finish(draft.add(TopK(descending(by), between(rng, 5, 500)), joined))
+    return draft.finish(draft.add(ops.TopK(descending(by), between(rng, 5, 500)), joined))
 
 
 def _day(rng: np.random.Generator) -> int:

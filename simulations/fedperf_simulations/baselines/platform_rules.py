@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import product
 
 from fedperf_client.optimizer.plan_scores import Assignment
-from fedperf_client.platforms.operations.tabular import Sink
+from fedperf_client.platforms.operations import Sink
 from fedperf_client.platforms.program import Program
 from fedperf_client.platforms.support import EMBEDDED_PLATFORMS, supporting, supports
 from fedperf_shared.workflow.graph import Workflow

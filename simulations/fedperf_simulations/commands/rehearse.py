@@ -112,7 +112,7 @@ def _rehearsed(
 
 def _calendar(home: "Home", file: Path | None, *, at: datetime) -> "tuple[Timetable, str]":
     """The calendar, and whose it is in words."""
-    from fedperf_client.commands.views.expectations import expected_calendar
+    from fedperf_client.commands.expectations import expected_calendar
     from fedperf_server.config import load_calendar
 
     if file is not None:

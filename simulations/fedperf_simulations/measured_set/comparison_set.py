@@ -28,9 +28,14 @@ from typing import ClassVar
 import numpy as np
 
 from fedperf_client.optimizer.plan_scores import Assignment
-from fedperf_client.platforms.operations.analytic import KMeans, KMeansAssign
-from fedperf_client.platforms.operations.catalogue import AnyOperation
-from fedperf_client.platforms.operations.tabular import Aggregate, ReadParquet, Sink
+from fedperf_client.platforms.operations import (
+    Aggregate,
+    AnyOperation,
+    KMeans,
+    KMeansAssign,
+    ReadParquet,
+    Sink,
+)
 from fedperf_client.platforms.program import Program, Step
 from fedperf_client.platforms.support import installed_platforms, supporting
 from fedperf_client.workloads.data import SCALES, read

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from fedperf_client.commands.checks.examination import examine
-from fedperf_client.commands.checks.finding import Severity
-from fedperf_client.commands.checks.surroundings import surroundings
+from fedperf_client.commands.checks import examine
+from fedperf_client.commands.findings import Severity, surroundings
 from fedperf_client.federation.enrollment import (
     InvalidJoinUrlError,
     JoinRefusedError,

@@ -9,9 +9,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from fedperf_client.platforms.operations.columns import Column, ColumnType
-from fedperf_client.platforms.operations.expressions import AggregateFunction, Aggregation
-from fedperf_client.platforms.operations.tabular import Aggregate, ReadParquet, Sink
+from fedperf_client.platforms.operations import (
+    Aggregate,
+    AggregateFunction,
+    Aggregation,
+    Column,
+    ColumnType,
+    ReadParquet,
+    Sink,
+)
 from fedperf_client.platforms.program import Program, Step, to_json
 from fedperf_client.platforms.support import installed_platforms
 from fedperf_client.profiling.trials.pool import WorkerKey, WorkerPool
@@ -79,17 +85,17 @@ def test_trials_on_spark_share_a_warm_jvm_within_its_cap_that_leaves_nothing(
     files = set(Path.cwd().iterdir())
     first = measured(run(pool, data_directory, *[Platform.SPARK] * 3))
     worker = pool._workers[WorkerKey(frozenset({Platform.SPARK}), 1, CAP)]
-    java = java_below(worker._process.pid)
+    java = java_below(worker.child.pid)
     assert f"-Xmx{int(0.7 * (CAP - 500_000_000))}" in java.cmdline()
     second = measured(run(pool, data_directory, *[Platform.SPARK] * 3))
-    assert java_below(worker._process.pid) == java
+    assert java_below(worker.child.pid) == java
     for each in (first, second):
         assert 0 < each.cpu_seconds < 20 * each.runtime_seconds
         assert each.read_bytes > 8 * ROWS, "what the JVM reads counts"
         assert 200e6 < each.peak_memory_bytes < CAP, "and what it holds"
     connections = java.net_connections(kind="inet")
     assert {address.laddr.ip for address in connections} <= {"127.0.0.1", "::ffff:127.0.0.1"}
-    scratch = Path(worker._scratch.name)
+    scratch = Path(worker.scratch)
     assert scratch.is_dir()
     pool.close()
     assert not java.is_running() or java.status() == psutil.STATUS_ZOMBIE

@@ -3,13 +3,17 @@
 from collections.abc import Mapping
 
 from fedperf_client.optimizer.plan_scores import Assignment
-from fedperf_client.platforms.operations.columns import Column, ColumnType
-from fedperf_client.platforms.operations.expressions import (
+from fedperf_client.platforms.operations import (
+    Aggregate,
     AggregateFunction,
     Aggregation,
+    Column,
+    ColumnType,
     Comparison,
+    Filter,
+    ReadParquet,
+    Sink,
 )
-from fedperf_client.platforms.operations.tabular import Aggregate, Filter, ReadParquet, Sink
 from fedperf_client.platforms.program import Program, Step
 from fedperf_client.workloads.families import Family
 from fedperf_shared.execution import ClusterConfig

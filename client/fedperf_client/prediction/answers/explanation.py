@@ -24,6 +24,7 @@ from fedperf_client.prediction.ensemble.support import HULL_MARGIN
 from fedperf_client.prediction.ensemble.weighting import SMALLEST_WEIGHT, STACKED_FROM, Asks
 from fedperf_client.prediction.evidence import UNNAMED, engine_of
 from fedperf_client.text.durations import duration_text
+from fedperf_client.text.facts import Fact
 from fedperf_client.text.numbers import counted
 from fedperf_shared.execution import Execution, Remark
 from fedperf_shared.workflow.graph import Plan
@@ -31,34 +32,26 @@ from fedperf_shared.workflow.template import fingerprint
 from fedperf_shared.workflow.vocabulary import NAMED_PLATFORMS, OperatorKind, Platform
 
 
-def rows_of(outcomes: Iterable[MixOutcome]) -> list[dict[str, object]]:
-    """One row for each member of each mix, of most weight first, for programs."""
-    return [
-        {
-            "question": "inside" if outcome.kind is Asks.SEEN else outcome.kind.value,
-            "levels_held_out": outcome.cut or None,
-            "folds": outcome.folds,
-            "held_out": len(outcome.errors),
-            "member": member.name,
-            "weight": member.weight,
-            "error": _factor(member),
-            "why": _why(member, outcome),
-        }
-        for outcome in outcomes
-        for member in sorted(outcome.members, key=lambda each: (-each.weight, each.error))
-    ]
-
-
-def lines_of(outcomes: Iterable[MixOutcome]) -> list[dict[str, object]]:
-    """The same for people, with units."""
-    return [
-        {
-            **row,
-            "weight": f"{row['weight']:.0%}",
-            "error": None if row["error"] is None else f"{row['error']:.3f}x",
-        }
-        for row in rows_of(outcomes)
-    ]
+def member_facts(outcomes: Iterable[MixOutcome]) -> list[list[Fact]]:
+    """The facts of each member of each mix, of most weight first."""
+    found = []
+    for outcome in outcomes:
+        question = "inside" if outcome.kind is Asks.SEEN else outcome.kind.value
+        for member in sorted(outcome.members, key=lambda each: (-each.weight, each.error)):
+            error = math.exp(member.error) if math.isfinite(member.error) else None
+            found.append(
+                [
+                    Fact("question", question, "question"),
+                    Fact("levels_held_out", outcome.cut or None, "levels_held_out"),
+                    Fact("folds", outcome.folds, "folds"),
+                    Fact("held_out", len(outcome.errors), "held_out"),
+                    Fact("member", member.name, "member"),
+                    Fact("weight", member.weight, "weight", f"{member.weight:.0%}"),
+                    Fact("error", error, "error", None if error is None else f"{error:.3f}x"),
+                    Fact("why", _why(member, outcome), "why"),
+                ]
+            )
+    return found
 
 
 def in_short(outcomes: Iterable[MixOutcome]) -> str | None:
@@ -124,10 +117,6 @@ def _why(member: MixMember, outcome: MixOutcome) -> str:
 
 def _is_stacked(outcome: MixOutcome) -> bool:
     return len(set(outcome.groups.tolist())) >= STACKED_FROM
-
-
-def _factor(member: MixMember) -> float | None:
-    return math.exp(member.error) if math.isfinite(member.error) else None
 
 
 def same_work(one: Plan, other: Plan) -> bool:

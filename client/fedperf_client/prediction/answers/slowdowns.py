@@ -2,7 +2,7 @@
 
 A workload's slowdown is the ratio of the median run times after and before. Its interval follows
 from how repeats differ. The variance of log seconds is that of the workload's own repeats and what
-the home's other workloads tell of theirs (`repeats`). So one run after is enough for a large
+the home's other workloads tell of theirs (`repeat_spread`). So one run after is enough for a large
 change, and many are not enough for a small one. The interval leaves 1 % on either side: of a
 hundred workloads that did not change, one is called slower by chance. Nothing is adjusted for what
 else changed; that is shown beside.
@@ -18,8 +18,14 @@ from enum import StrEnum, unique
 import numpy as np
 
 from fedperf_client.prediction.ensemble.repeats import SURE, RepeatBelief, Repeats, median_change
+from fedperf_client.text.durations import duration_text
+from fedperf_client.text.facts import Fact
 from fedperf_shared.execution import Execution
+from fedperf_shared.programs.command_line import shortened
 from fedperf_shared.workflow.vocabulary import OperatorKind
+
+LONGEST_NAME = 40
+"""Characters of a workload that people see."""
 
 CHANGED = 1.2
 """Rows or cores that differ by less are not told."""
@@ -140,24 +146,29 @@ class Slowdown:
         apart = self.after.median_seconds - self.before.median_seconds
         return apart * len(self.after.times)
 
-    def as_row(self) -> dict[str, object]:
-        """The figures by name."""
-        return {
-            "workload": self.workload,
-            "verdict": self.verdict.value,
-            "before_seconds": self.before.median_seconds,
-            "after_seconds": self.after.median_seconds,
-            "ratio": self.ratio,
-            "lower": self.lower,
-            "upper": self.upper,
-            "level": SURE,
-            "runs_before": len(self.before.times),
-            "runs_after": len(self.after.times),
-            "sources_before": list(self.before.sources),
-            "sources_after": list(self.after.sources),
-            "lost_seconds": self.lost_seconds,
-            "changes": list(self.changes),
-        }
+    @property
+    def facts(self) -> list[Fact]:
+        """As `fedperf compare` shows it."""
+        before, after = self.before, self.after
+        lost = f"{'-' if self.lost_seconds < 0 else ''}{duration_text(abs(self.lost_seconds))}"
+        runs = f"{len(before.times)}, {len(after.times)}"
+        interval = f"{self.lower:.3g} to {self.upper:.3g}"
+        return [
+            Fact("workload", self.workload, "workload", shortened(self.workload, LONGEST_NAME)),
+            Fact("verdict", self.verdict.value, "verdict"),
+            Fact("before_seconds", before.median_seconds, "before"),
+            Fact("after_seconds", after.median_seconds, "after"),
+            Fact("ratio", self.ratio, "ratio", f"{self.ratio:.3g}"),
+            Fact("lower", self.lower),
+            Fact("upper", self.upper),
+            Fact("level", SURE, f"{SURE:.0%} interval", interval),
+            Fact("runs_before", len(before.times), "runs", runs),
+            Fact("runs_after", len(after.times)),
+            Fact("sources_before", list(before.sources)),
+            Fact("sources_after", list(after.sources)),
+            Fact("lost_seconds", self.lost_seconds, "lost", lost),
+            Fact("changes", list(self.changes), "what else changed", ", ".join(self.changes)),
+        ]
 
 
 Split = Callable[[Sequence[TimedRun]], tuple[Sequence[TimedRun], Sequence[TimedRun]]]

@@ -32,6 +32,7 @@ from fedperf_client.prediction.ensemble.support import CORES, ROWS, Ends, Hull
 from fedperf_client.prediction.ensemble.weighting import LEVEL_STEP, Asks
 from fedperf_client.prediction.prediction import Prediction
 from fedperf_client.text.durations import UNITS, duration_text
+from fedperf_client.text.facts import Fact, for_people
 from fedperf_client.text.numbers import counted
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import ClusterConfig, KnownJob, SizedPlan
@@ -82,45 +83,32 @@ class WhatIfAnswer:
         """Whether the deadline holds with a chance of 90 %."""
         return None if self.chance is None else self.no_promise is None and self.chance >= HOLDS
 
-    def as_row(self) -> dict[str, object]:
-        """The figures by name, seconds and shares."""
-        prediction = self.estimate.prediction
-        row: dict[str, object] = {
-            "nodes": self.cluster.nodes,
-            "cores": self.cores,
-            **time_figures(prediction, self.estimate.p90_seconds),
-            "asks": self._asks or self.estimate.kind.value,
-            "extrapolating": prediction.extrapolating,
-            "keeps_partitions": self.keeps_partitions,
-            "rests_on": self.estimate.basis.rests_on.value,
-            "own_runs": self.estimate.basis.runs,
-            "no_promise": self.no_promise,
-        }
-        if self.grown is not None:
-            row |= {
-                "input_times": self.grown.factor,
-                "input_rows": self.grown.rows,
-                "input_bytes": self.grown.source_bytes,
-            }
+    @property
+    def facts(self) -> list[Fact]:
+        """The row; seconds and shares."""
+        estimate, grown = self.estimate, self.grown
+        found = [
+            *([] if grown is None else [for_people("input", grown.words)]),
+            Fact("nodes", self.cluster.nodes, "nodes"),
+            Fact("cores", self.cores, "cores"),
+            *time_facts(estimate.prediction, estimate.p90_seconds),
+            Fact("asks", self._asks or estimate.kind.value, "question", self._question()),
+            Fact("extrapolating", estimate.prediction.extrapolating),
+            Fact("keeps_partitions", self.keeps_partitions),
+            Fact("rests_on", estimate.basis.rests_on.value, "rests on", estimate.basis.words),
+            Fact("own_runs", estimate.basis.runs),
+            Fact("no_promise", self.no_promise),
+        ]
+        if grown is not None:
+            found += [
+                Fact("input_times", grown.factor),
+                Fact("input_rows", grown.rows),
+                Fact("input_bytes", grown.source_bytes),
+            ]
         if self.chance is not None:
-            row |= {"chance": self.chance, "holds": self.holds}
-        return row
-
-    def as_line(self) -> dict[str, object]:
-        """The same for people."""
-        prediction = self.estimate.prediction
-        line: dict[str, object] = {
-            **({} if self.grown is None else {"input": self.grown.words}),
-            "nodes": self.cluster.nodes,
-            "cores": self.cores,
-            **time_texts(prediction, self.estimate.p90_seconds),
-            "question": self._question(),
-            "rests on": self.estimate.basis.words,
-        }
-        if self.chance is not None:
-            line |= {"deadline": deadline_text(self.holds, self.no_promise)}
-            line |= {"chance": "-" if self.no_promise else chance_text(self.chance)}
-        return line
+            chance = "-" if self.no_promise else chance_text(self.chance)
+            found += deadline_facts(self.chance, chance, self.holds, self.no_promise)
+        return found
 
     @property
     def _asks(self) -> str | None:
@@ -136,32 +124,28 @@ class WhatIfAnswer:
         return f"{words}, extrapolating" if self.estimate.prediction.extrapolating else words
 
 
-def time_figures(prediction: Prediction, p90_seconds: float) -> dict[str, object]:
-    """A predicted time and how sure it is, for programs."""
-    return {
-        "p50_seconds": prediction.median_seconds,
-        "p90_seconds": p90_seconds,
-        "lower_seconds": prediction.lower_seconds,
-        "upper_seconds": prediction.upper_seconds,
-        "level": prediction.level,
-    }
-
-
-def time_texts(prediction: Prediction, p90_seconds: float) -> dict[str, object]:
-    """The same for people."""
+def time_facts(prediction: Prediction, p90_seconds: float) -> list[Fact]:
+    """A predicted time and how sure it is."""
     lower, upper = map(duration_text, (prediction.lower_seconds, prediction.upper_seconds))
-    return {
-        "P50": duration_text(prediction.median_seconds),
-        "P90": duration_text(p90_seconds),
-        f"{prediction.level:.0%} interval": f"{lower} to {upper}",
-    }
+    return [
+        Fact("p50_seconds", prediction.median_seconds, "P50"),
+        Fact("p90_seconds", p90_seconds, "P90"),
+        Fact("lower_seconds", prediction.lower_seconds),
+        Fact("upper_seconds", prediction.upper_seconds),
+        Fact("level", prediction.level, f"{prediction.level:.0%} interval", f"{lower} to {upper}"),
+    ]
 
 
-def deadline_text(holds: bool | None, no_promise: str | None) -> str:
-    """What is said of a deadline that was asked about."""
-    if no_promise is not None:
-        return "no promise"
-    return "holds" if holds else "at risk"
+def deadline_facts(
+    chance: float, text: str, holds: bool | None, no_promise: str | None
+) -> list[Fact]:
+    """What is said of a deadline that was asked about; `text` is the chance for people."""
+    kept = "holds" if holds else "at risk"
+    return [
+        for_people("deadline", kept if no_promise is None else "no promise"),
+        Fact("chance", chance, "chance", text),
+        Fact("holds", holds),
+    ]
 
 
 def answers(

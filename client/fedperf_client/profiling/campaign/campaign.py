@@ -10,16 +10,13 @@ one the campaign goes on from there.
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Protocol
 
 import numpy as np
 
-from fedperf_client.profiling.campaign.components import Component
 from fedperf_client.profiling.campaign.definition import Campaign
-from fedperf_client.profiling.campaign.expressions import Value
 from fedperf_client.profiling.campaign.order import Sampler
 from fedperf_client.profiling.campaign.record.history import TrialHistory
 from fedperf_client.profiling.campaign.record.journal import (
@@ -28,36 +25,13 @@ from fedperf_client.profiling.campaign.record.journal import (
     Machine,
     TrialKey,
 )
-from fedperf_client.profiling.campaign.record.noise import HostReading, noise_of
+from fedperf_client.profiling.campaign.record.noise import Host, HostReading, noise_of
 from fedperf_client.profiling.campaign.record.outcome import TrialOutcome, TrialStatus
-from fedperf_client.profiling.campaign.trials.trial_runner import Limits, TrialStoppedError
-
-
-class RunsTrials(Protocol):
-    """Runs one trial to its end: `TrialRunner` in real life."""
-
-    def run(
-        self,
-        components: Sequence[Component],
-        configuration: Mapping[str, Value],
-        *,
-        limits: Limits,
-        token: str,
-    ) -> TrialOutcome:
-        """How it ended; TrialStoppedError where the campaign is to stop."""
-        ...
-
-
-class WatchesHost(Protocol):
-    """Sees what else the machine does: `noise.Host` in real life."""
-
-    def begin(self) -> None:
-        """A trial begins."""
-        ...
-
-    def end(self) -> HostReading:
-        """It has ended."""
-        ...
+from fedperf_client.profiling.campaign.trials.trial_runner import (
+    Limits,
+    TrialRunner,
+    TrialStoppedError,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +50,8 @@ class CampaignSurroundings:
             measures, so that it will not be tried again.
     """
 
-    trials: RunsTrials
-    host: WatchesHost
+    trials: TrialRunner
+    host: Host
     machine: Machine
     boot: str
     clock: Callable[[], datetime]

@@ -6,8 +6,7 @@ it was whatever happened, and a file with another meaning begins anew.
 
 import secrets
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -129,33 +128,6 @@ def this_machine(node_type: str = "") -> Machine:
         memory_bytes=config.memory_bytes,
         machine_speed=config.machine_speed,
     )
-
-
-@contextmanager
-def progress_bar(total: int, done: int) -> Iterator[Callable[[JournalTrial, bool], None]]:
-    """A progress bar on the standard error; yields what to call after each trial."""
-    from rich.console import Console
-    from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (
-        *Progress.get_default_columns()[:2],
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[last]}", markup=False),
-    )
-    progress = Progress(*columns, console=Console(stderr=True))
-    task = progress.add_task("trials", total=total, completed=done, last="")
-
-    def advance(trial: JournalTrial, is_settled: bool) -> None:
-        progress.start()
-        status = "" if trial.outcome is None else trial.outcome.status.value
-        progress.update(task, advance=int(is_settled), last=status)
-
-    try:
-        yield advance
-    finally:
-        if progress.live.is_started:
-            progress.stop()
 
 
 def _recover(campaign: Campaign, journal: Journal, store: ExecutionStore) -> None:

@@ -8,7 +8,7 @@ the campaign file that an earlier component may build.
 
 import os
 import shutil
-import subprocess
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -18,9 +18,11 @@ from fedperf_client.profiling.campaign.components import Component, message_of
 from fedperf_client.profiling.campaign.definition import Campaign
 from fedperf_client.profiling.campaign.grid import TRIAL_DIRECTORY
 from fedperf_client.profiling.campaign.trials.trial_process import CALLABLE_COMMAND
+from fedperf_client.workers.child_process import ChildFailedError, ChildProcess
 
 IMPORT_SECONDS = 300.0
 """How long a function's module may take, as in a trial."""
+_GRACE_SECONDS = 2.0
 
 
 def missing_parts(campaign: Campaign, environment: Mapping[str, str]) -> list[str]:
@@ -74,20 +76,17 @@ def _function_problem(campaign: Campaign, component: Component) -> str:
     """Why a function cannot be imported; empty if it can."""
     message = message_of(component, campaign.grid.configurations[0], campaign.directory)
     request = orjson.dumps({**message, "directory": str(campaign.directory)})
-    try:
-        ended = subprocess.run(  # it gets no second line, so that it ends before the call
-            CALLABLE_COMMAND,
-            input=request + b"\n",
-            capture_output=True,
-            cwd=campaign.directory,
-            timeout=IMPORT_SECONDS,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        return f"{component.target} was not imported within {IMPORT_SECONDS:g} s"
-    lines = ended.stdout.splitlines()
-    reply = orjson.loads(lines[-1]) if lines else {}
+    with (
+        tempfile.TemporaryFile() as log,
+        ChildProcess(
+            CALLABLE_COMMAND, log=log, cwd=campaign.directory, grace_seconds=_GRACE_SECONDS
+        ) as child,
+    ):
+        try:  # it gets no second message, so that it ends before the call
+            child.send(request)
+            reply = orjson.loads(child.receive(IMPORT_SECONDS))
+        except ChildFailedError as failed:
+            reply = {"reason": failed.reason}
     if "ready" in reply:
         return ""
-    reason = reply.get("reason") or f"its process ended with {ended.returncode}"
-    return f"{component.target} cannot be imported: {reason}"
+    return f"{component.target} cannot be imported: {reply['reason']}"

@@ -7,7 +7,6 @@ jobs. Every execution is stored as soon as it is there, failed ones too.
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 
@@ -100,30 +99,6 @@ def draw(
         family = chosen[int(rng.integers(len(chosen)))]
         program = draw_program(family, rng=rng, rows=scales[int(rng.integers(len(scales)))])
         yield program, draw_platforms(program, rng=rng)
-
-
-@contextmanager
-def progress_bar(total: int) -> Iterator[Callable[[], None]]:
-    """A progress bar on the standard error; yields what to call after each execution.
-
-    It appears with the first call, so that arguments which are refused show no bar.
-    """
-    from rich.console import Console
-    from rich.progress import MofNCompleteColumn, Progress, TimeRemainingColumn
-
-    columns = (*Progress.get_default_columns()[:2], MofNCompleteColumn(), TimeRemainingColumn())
-    progress = Progress(*columns, console=Console(stderr=True))
-    task = progress.add_task("profiling", total=total)
-
-    def advance() -> None:
-        progress.start()
-        progress.advance(task)
-
-    try:
-        yield advance
-    finally:
-        if progress.live.is_started:
-            progress.stop()
 
 
 def _engines(run: tuple[Program, tuple[Platform, ...]]) -> tuple[Platform, ...]:

@@ -12,30 +12,8 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fedperf_client.platforms import operations as ops
 from fedperf_client.platforms.engine import Engine, open_engine
-from fedperf_client.platforms.operations.analytic import KMeans, LinearRegression, PageRank
-from fedperf_client.platforms.operations.catalogue import AnyOperation
-from fedperf_client.platforms.operations.columns import Column, ColumnType
-from fedperf_client.platforms.operations.expressions import (
-    AggregateFunction,
-    Aggregation,
-    Arithmetic,
-    ArithmeticOperator,
-    Comparison,
-    ComputedColumn,
-    Order,
-)
-from fedperf_client.platforms.operations.tabular import (
-    Aggregate,
-    Filter,
-    Join,
-    Project,
-    ReadParquet,
-    Sink,
-    Sort,
-    Tokenize,
-    TopK,
-)
 from fedperf_client.platforms.program import Program, Step, from_json, to_json
 from fedperf_client.platforms.support import supports
 from fedperf_shared.workflow.vocabulary import Platform
@@ -45,25 +23,26 @@ if TYPE_CHECKING:
 
 _ROWS = 64
 _COLUMNS = (
-    Column("key", ColumnType.INTEGER),
-    Column("other", ColumnType.INTEGER),
-    Column("value", ColumnType.FLOAT),
-    Column("text", ColumnType.TEXT),
+    ops.Column("key", ops.ColumnType.INTEGER),
+    ops.Column("other", ops.ColumnType.INTEGER),
+    ops.Column("value", ops.ColumnType.FLOAT),
+    ops.Column("text", ops.ColumnType.TEXT),
 )
-_READ = ReadParquet("warmup", _COLUMNS)
-_OPERATIONS: tuple[AnyOperation, ...] = (
-    Filter("value", Comparison.GREATER, 0.5),
-    Project(
-        ("key",), (ComputedColumn("twice", "value", (Arithmetic(ArithmeticOperator.ADD, 1.0),)),)
+_READ = ops.ReadParquet("warmup", _COLUMNS)
+_OPERATIONS: tuple[ops.AnyOperation, ...] = (
+    ops.Filter("value", ops.Comparison.GREATER, 0.5),
+    ops.Project(
+        ("key",),
+        (ops.ComputedColumn("twice", "value", (ops.Arithmetic(ops.ArithmeticOperator.ADD, 1.0),)),),
     ),
-    Aggregate(("key",), (Aggregation(AggregateFunction.SUM, "total", "value"),)),
-    Join("key", "key", "_right"),
-    Sort((Order("value"),)),
-    TopK((Order("value", descending=True),), 3),
-    Tokenize("text"),
-    PageRank("key", "other", 2),
-    KMeans(("value",), 2, 2),
-    LinearRegression(("value",), "key"),
+    ops.Aggregate(("key",), (ops.Aggregation(ops.AggregateFunction.SUM, "total", "value"),)),
+    ops.Join("key", "key", "_right"),
+    ops.Sort((ops.Order("value"),)),
+    ops.TopK((ops.Order("value", descending=True),), 3),
+    ops.Tokenize("text"),
+    ops.PageRank("key", "other", 2),
+    ops.KMeans(("value",), 2, 2),
+    ops.LinearRegression(("value",), "key"),
 )
 
 
@@ -74,7 +53,7 @@ def warm_up(
 
     `threads` and `memory_bytes` as in `open_engine`.
     """
-    from_json(to_json(Program((Step(_READ), Step(Sink(), (0,))))))
+    from_json(to_json(Program((Step(_READ), Step(ops.Sink(), (0,))))))
     if not platforms:
         return
     from pyarrow import csv, parquet

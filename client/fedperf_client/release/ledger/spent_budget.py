@@ -12,6 +12,7 @@ from pathlib import Path
 from fedperf_client.privacy.accountant import PrivacyBudget, epsilon, events_of, replace_one_epsilon
 from fedperf_client.release.ledger.ledger import PrivacyLedger
 from fedperf_client.release.ledger.lifetime import BegunPeriod, LifetimeRecord, lifetime_path
+from fedperf_client.text.facts import Fact
 from fedperf_shared.releases.period import Period
 from fedperf_shared.releases.release import Schedule, Slot
 
@@ -45,34 +46,27 @@ class Spending:
         """The part of the promised epsilon that is not spent."""
         return self.budget.epsilon - self.spent
 
-    def as_line(self) -> dict[str, object]:
-        """As `fedperf budget` shows it to people, short enough for a table."""
-        return {
-            "budget": "lifetime" if self.period is None else f"{self.period.start:%Y-%m-%d}",
-            "epsilon": self.budget.epsilon,
-            "planned": round(self.planned, 4),
-            "spent": round(self.spent, 4),
-            "left": round(self.left, 4),
-            "replace one": round(self.spent_replace_one, 4),
-            "delta": self.budget.delta,
-            "made": f"{self.made} of {self.slots}",
-        }
-
-    def as_row(self) -> dict[str, object]:
-        """As `fedperf budget` gives it to programs."""
-        return {
-            "scope": "lifetime" if self.period is None else "period",
-            "period_start": None if self.period is None else self.period.start.isoformat(),
-            "unit": UNIT,
-            "epsilon": self.budget.epsilon,
-            "delta": self.budget.delta,
-            "planned": self.planned,
-            "spent": self.spent,
-            "spent_replace_one": self.spent_replace_one,
-            "left": self.left,
-            "slots": self.slots,
-            "made": self.made,
-        }
+    @property
+    def facts(self) -> list[Fact]:
+        """As `fedperf budget` shows it; rounded for people."""
+        scope, start, of_table = "lifetime", None, "lifetime"
+        if self.period is not None:
+            scope, start = "period", self.period.start.isoformat()
+            of_table = f"{self.period.start:%Y-%m-%d}"
+        replaced = self.spent_replace_one
+        return [
+            Fact("scope", scope, "budget", of_table),
+            Fact("period_start", start),
+            Fact("unit", UNIT),
+            Fact("epsilon", self.budget.epsilon, "epsilon"),
+            Fact("delta", self.budget.delta, "delta"),
+            Fact("planned", self.planned, "planned", round(self.planned, 4)),
+            Fact("spent", self.spent, "spent", round(self.spent, 4)),
+            Fact("spent_replace_one", replaced, "replace one", round(replaced, 4)),
+            Fact("left", self.left, "left", round(self.left, 4)),
+            Fact("slots", self.slots),
+            Fact("made", self.made, "made", f"{self.made} of {self.slots}"),
+        ]
 
 
 def spending_of(ledgers: Sequence[Path], *, at: datetime) -> tuple[Spending, ...]:

@@ -26,7 +26,7 @@ import numpy as np
 
 from fedperf_client.profiling.campaign.components import Component
 from fedperf_client.profiling.campaign.trials.trial_runner import TICK_SECONDS, Limits, TrialRunner
-from fedperf_client.profiling.trials.process_tree import ProcessTree
+from fedperf_client.workers.child_process import ProcessTree
 from fedperf_shared.errors import FedperfError
 
 WINDOW_SECONDS = 2 * TICK_SECONDS

@@ -18,7 +18,7 @@ from fedperf_client.advice.turns import in_turns
 from fedperf_client.optimizer.enumeration import choose
 from fedperf_client.optimizer.head import Head
 from fedperf_client.optimizer.plan_scores import Assignment
-from fedperf_client.platforms.operations.tabular import Sink
+from fedperf_client.platforms.operations import Sink
 from fedperf_client.platforms.program import Program
 from fedperf_client.platforms.support import EMBEDDED_PLATFORMS, supports
 from fedperf_client.prediction.ensemble.intervals import SURE, chance_faster

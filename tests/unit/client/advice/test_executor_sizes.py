@@ -17,7 +17,7 @@ from fedperf_client.advice.executor_sizes import (
     better_engine,
     executor_advice,
 )
-from fedperf_client.advice.executor_texts import lines_of, size_lines
+from fedperf_client.advice.executor_texts import lines_of, size_rows
 from fedperf_client.advice.spark_application import (
     ApplicationRecord,
     SparkApplication,
@@ -27,6 +27,7 @@ from fedperf_client.diagnosis.job_facts import JobFacts
 from fedperf_client.prediction.ensemble.intervals import Basis, Estimate, RestsOn, Student
 from fedperf_client.prediction.ensemble.weighting import Asks
 from fedperf_client.sources.spark.settings import SparkSettings
+from fedperf_client.text.facts import texts_of
 from fedperf_shared.execution import ClusterConfig, Execution, Measurement, Origin, SizedPlan
 from fedperf_shared.workflow.vocabulary import RUNS_PYTHON, Complexity, Platform
 from tests.fakes.measured_logs import FakeTask, log_of
@@ -415,7 +416,7 @@ def test_queries_that_call_python_are_not_offered_to_an_engine_here() -> None:
 
 def test_costs_that_stand_beside_each_other_have_one_unit() -> None:
     found = executor_advice(ran(query(900.0)), by(lambda _: 900.0), core_seconds)
-    shown = [str(line["cost"]) for line in size_lines(found, None)]
+    shown = [str(texts_of(row)["cost"]) for row in size_rows(found, None)]
     assert min(each.cost for each in found.times) < 3600 < max(each.cost for each in found.times)
     assert all(each.endswith(" core-hours") for each in shown)
 

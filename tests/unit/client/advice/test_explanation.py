@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from fedperf_client.advice import explanation
+from fedperf_client.advice import presentation
 from fedperf_client.advice.constraints import Wishes
-from fedperf_client.advice.explanation import numbers_text, platforms_text, reasons_of
+from fedperf_client.advice.presentation import numbers_text, platforms_text, reasons_of
 from fedperf_client.platforms.engine import ENGINES
 from fedperf_client.prediction.ensemble.support import Reach
 from fedperf_client.text.durations import duration_text
@@ -85,7 +85,7 @@ def test_starts_that_take_longer_than_the_choice_are_told() -> None:
 def test_what_is_not_installed_is_told_where_all_were_wished_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(explanation, "installed_platforms", lambda: (DUCKDB, PANDAS))
+    monkeypatch.setattr(presentation, "installed_platforms", lambda: (DUCKDB, PANDAS))
     found = advised(lambda _: 1.0, Wishes((DUCKDB, PANDAS, SPARK), warm=WARM))
     left_out = (each.name.lower() for each in ENGINES if each not in (DUCKDB, PANDAS, SPARK))
     assert reasons_of(found, ANY_SIZE, all_platforms=True) == [

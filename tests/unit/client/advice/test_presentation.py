@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from fedperf_client.advice.advice import Advice
 from fedperf_client.advice.constraints import Wishes
 from fedperf_client.advice.job import Job
 from fedperf_client.advice.presentation import (
@@ -12,15 +13,15 @@ from fedperf_client.advice.presentation import (
     facts_of,
     headline,
     legend,
-    measured_lines,
+    measured_rows,
     no_difference,
     outcome,
-    plan_lines,
-    size_lines,
+    plan_rows,
+    size_rows,
     verdict,
-    without_empty,
 )
 from fedperf_client.advice.turns import MeasuredChoice, runnable_rivals
+from fedperf_client.text.facts import texts_of, without_empty
 from fedperf_shared.execution import SizedPlan
 from fedperf_shared.workflow.graph import Plan, Workflow
 from tests.unit.client.advice.jobs import (
@@ -36,6 +37,10 @@ from tests.unit.client.advice.jobs import (
 
 COLD = Wishes((DUCKDB, POLARS))
 SECONDS = {DUCKDB: 1.0, POLARS: 2.0, SPARK: 4.0}
+
+
+def size_lines(found: Advice) -> list[dict[str, object]]:
+    return [texts_of(each) for each in without_empty(size_rows(found))]
 
 
 def seconds(question: SizedPlan) -> float:
@@ -100,7 +105,7 @@ def test_one_of_two_plans_that_cannot_be_told_apart_is_advised_and_it_is_the_sim
     assert (found.advised is not found.choice) is is_open
     assert found.advised in runnable_rivals(found, all_of_them=False) or not is_open
     both = [MeasuredChoice(found.choice, 2.0), MeasuredChoice(found.advised, 1.0)]
-    lines = [*plan_lines(found), *measured_lines(both, found)]
+    lines = [texts_of(each) for each in (*plan_rows(found), *measured_rows(both, found))]
     chosen = {str(each["plan"]) for each in lines if "chosen" in str(each["plan"])}
     assert chosen == {"polars (chosen)" if is_open else "chosen"}
     if is_open:
@@ -152,7 +157,8 @@ def test_the_verdict_on_a_deadline(deadline: float, says: str) -> None:
 
 
 def test_rivals_are_told_by_how_much_slower_they_are() -> None:
-    lines = plan_lines(advised(seconds, Wishes((DUCKDB, SPARK)), what=job(today=SPARK)))
+    found = advised(seconds, Wishes((DUCKDB, SPARK)), what=job(today=SPARK))
+    lines = [texts_of(each) for each in plan_rows(found)]
     assert [lines[0]["plan"], lines[0]["slower"]] == ["chosen", "1.00x"]
     [today] = [line for line in lines if line["remarks"] == "runs today"]
     assert (today["plan"], today["time"], today["start"]) == ("spark", "18 s", "14 s")
@@ -161,7 +167,7 @@ def test_rivals_are_told_by_how_much_slower_they_are() -> None:
 
 def test_sizes_show_which_is_chosen_and_nodes_only_where_they_differ() -> None:
     sizes = [replace(FOUR_CORES, cores=each) for each in (1, 4)]
-    lines = without_empty(size_lines(advised(seconds, COLD, sizes=sizes, deadline_seconds=60.0)))
+    lines = size_lines(advised(seconds, COLD, sizes=sizes, deadline_seconds=60.0))
     assert [line[""] for line in lines] == ["->", " "]
     assert [line["core s"] for line in lines] == ["1.1", "4.4"]
     assert str(lines[0]["deadline"]).startswith("holds, ")
@@ -178,10 +184,10 @@ def test_sizes_say_where_a_plan_keeps_its_partitions() -> None:
     operators = tuple(replace(each, partitions=200) for each in learning().operators)
     what = Job(Plan.on_one_platform(Workflow(operators), DUCKDB), FOUR_CORES)
     found = advised(seconds, COLD, sizes=[replace(FOUR_CORES, cores=2), FOUR_CORES], what=what)
-    lines = without_empty(size_lines(found))
+    lines = size_lines(found)
     assert [line["remarks"] for line in lines] == ["with its partitions", ""]
     assert [line["keeps_partitions"] for line in facts_of(found, [])["sizes"]] == [True, False]  # type: ignore[attr-defined]
-    assert "remarks" not in without_empty(size_lines(advised(seconds, COLD)))[0]
+    assert "remarks" not in size_lines(advised(seconds, COLD))[0]
 
 
 def test_what_extrapolates_is_marked_and_explained() -> None:
@@ -200,7 +206,7 @@ def runs(*measured: float | None) -> tuple[str, list[dict[str, object]]]:
         MeasuredChoice(plan, took, "" if took else "out of memory")
         for plan, took in zip(plans, measured, strict=False)
     ]
-    return outcome(ran, found), measured_lines(ran, found)
+    return outcome(ran, found), [texts_of(each) for each in measured_rows(ran, found)]
 
 
 SECONDS |= {PANDAS: 9.0}

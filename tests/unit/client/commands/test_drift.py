@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from fedperf_client.commands import predict
-from fedperf_client.commands.checks.examination import examine
-from fedperf_client.commands.checks.finding import Finding, Severity
-from fedperf_client.commands.checks.surroundings import surroundings
+from fedperf_client.commands.checks import examine
+from fedperf_client.commands.findings import Finding, Severity, surroundings
 from fedperf_client.home.config import Home
 from fedperf_client.home.store import ExecutionStore
 from tests.pages import ENGINEER

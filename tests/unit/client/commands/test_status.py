@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fedperf_client import cli
-from fedperf_client.commands.views.expectations import ExpectedCalendar, keep_calendar
+from fedperf_client.commands.expectations import ExpectedCalendar, keep_calendar
 from fedperf_client.daemon.period_start import open_ledger
 from fedperf_client.home.config import Home
 from fedperf_client.home.contact import Contact

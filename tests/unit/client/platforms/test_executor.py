@@ -14,22 +14,22 @@ from fedperf_client.platforms.executor import (
     dataset_path,
     run_plan,
 )
-from fedperf_client.platforms.operations.analytic import KMeans
-from fedperf_client.platforms.operations.columns import Column, ColumnType, InvalidProgramError
-from fedperf_client.platforms.operations.expressions import (
+from fedperf_client.platforms.operations import (
+    Aggregate,
     AggregateFunction,
     Aggregation,
+    Column,
+    ColumnType,
     Comparison,
-    Order,
-    WindowFunction,
-)
-from fedperf_client.platforms.operations.tabular import (
-    Aggregate,
     Filter,
+    InvalidProgramError,
     Join,
+    KMeans,
+    Order,
     ReadParquet,
     Sink,
     Window,
+    WindowFunction,
 )
 from fedperf_client.platforms.program import Program, Step, StepStatistics, to_json
 from fedperf_client.platforms.statistics import count_rows

@@ -6,37 +6,35 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedperf_client.platforms.operations.analytic import KMeans, LinearRegression, PageRank
-from fedperf_client.platforms.operations.catalogue import AnyOperation
-from fedperf_client.platforms.operations.columns import (
-    Column,
-    ColumnType,
-    InvalidProgramError,
-    Schema,
-)
-from fedperf_client.platforms.operations.expressions import (
+from fedperf_client.platforms.operations import (
+    Aggregate,
     AggregateFunction,
     Aggregation,
+    AnyOperation,
     Arithmetic,
     ArithmeticOperator,
+    Column,
+    ColumnType,
     Comparison,
     ComputedColumn,
-    Order,
-    WindowFunction,
-)
-from fedperf_client.platforms.operations.tabular import (
-    Aggregate,
     Distinct,
     Filter,
+    InvalidProgramError,
     Join,
+    KMeans,
+    LinearRegression,
+    Order,
+    PageRank,
     Project,
     ReadParquet,
+    Schema,
     Sink,
     Sort,
     Tokenize,
     TopK,
     Union,
     Window,
+    WindowFunction,
 )
 from fedperf_client.platforms.program import (
     Program,

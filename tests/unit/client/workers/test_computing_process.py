@@ -1,16 +1,17 @@
 """What the daemon may rely on when releases are computed in another process."""
 
 import os
-import signal
+import subprocess
+import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from functools import partial
-from multiprocessing.context import SpawnProcess
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 
 from fedperf_client.home.store import ExecutionStore
@@ -24,6 +25,8 @@ from fedperf_client.learning.tasks import (
 )
 from fedperf_client.privacy.report_mechanism import noiseless_sum
 from fedperf_client.release.noise import SystemNoise
+from fedperf_client.workers import computing_process
+from fedperf_client.workers.child_process import ChildProcess
 from fedperf_client.workers.computing_process import ComputationFailedError, ComputingProcess
 from fedperf_shared.model.checkpoint import state_to_arrays
 from fedperf_shared.model.ggfn import GGFN
@@ -121,7 +124,11 @@ def test_a_task_that_takes_too_long_fails_in_time_and_the_next_finds_a_new_child
         assert process(its_process) != before
 
 
-def test_whoever_waits_for_a_task_does_not_wait_for_its_child_to_end(tmp_path: Path) -> None:
+def test_whoever_waits_for_a_task_does_not_wait_for_its_child_to_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    may_end, kill = threading.Event(), ChildProcess.kill
+    monkeypatch.setattr(ChildProcess, "kill", lambda self: may_end.wait(20) and kill(self))
     with ComputingProcess(()) as process:
         process(its_process)
         with pytest.raises(ComputationFailedError, match="not done in time"):
@@ -129,7 +136,11 @@ def test_whoever_waits_for_a_task_does_not_wait_for_its_child_to_end(tmp_path: P
         stubborn = int((tmp_path / "began").read_text())
         os.kill(stubborn, 0)  # it is still there
         assert process(its_process) != stubborn
-        os.kill(stubborn, signal.SIGKILL)
+        may_end.set()
+    deadline = time.monotonic() + 10
+    while psutil.pid_exists(stubborn) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not psutil.pid_exists(stubborn)
 
 
 def test_a_task_that_waits_for_another_one_waits_no_longer_than_it_may(tmp_path: Path) -> None:
@@ -148,7 +159,7 @@ def test_a_child_that_is_not_warm_in_time_fails_the_task_and_goes_on_warming() -
         with pytest.raises(ComputationFailedError, match="warm"):
             process(its_process, seconds=0.0)
         assert process._child is not None
-        assert process(its_process) == process._child.process.pid
+        assert process(its_process) == process._child.pid
 
 
 def test_closing_ends_a_task_that_hangs(tmp_path: Path) -> None:
@@ -167,18 +178,39 @@ def test_a_child_that_begins_while_its_process_is_closed_does_not_live_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     process = ComputingProcess(())
-    start = SpawnProcess.start
-    begun: list[SpawnProcess] = []
+    begun: list[ChildProcess] = []
 
-    def start_and_close(self: SpawnProcess) -> None:
+    def start_and_close(command: Sequence[str]) -> ChildProcess:
         process.close()
-        start(self)
-        begun.append(self)
+        begun.append(ChildProcess(command))
+        return begun[0]
 
-    monkeypatch.setattr(SpawnProcess, "start", start_and_close)
+    monkeypatch.setattr(computing_process, "ChildProcess", start_and_close)
     with pytest.raises(ComputationFailedError, match="closed"):
         process.warm()
     assert [each.is_alive() for each in begun] == [False]
+
+
+def test_a_child_ends_with_its_parent_even_within_a_task(tmp_path: Path) -> None:
+    began = tmp_path / "began"
+    code = f"""
+import os, threading, time
+from pathlib import Path
+from fedperf_client.workers.computing_process import ComputingProcess
+from tests.fakes.tasks import Stubborn
+began = Path({str(began)!r})
+threading.Thread(target=ComputingProcess(()), args=(Stubborn(began),), daemon=True).start()
+while not began.exists() or not began.read_text():
+    time.sleep(0.01)
+os.kill(os.getpid(), 9)
+"""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    subprocess.run([sys.executable, "-c", code], env=environment, check=False)
+    child = int(began.read_text())
+    deadline = time.monotonic() + 10
+    while psutil.pid_exists(child) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not psutil.pid_exists(child)
 
 
 def test_this_process_has_nothing_to_do_while_the_child_computes() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from fedperf_client.platforms.arrow import conform
 from fedperf_client.platforms.executor import dataset_path
-from fedperf_client.platforms.operations.columns import names_of
+from fedperf_client.platforms.operations import names_of
 from fedperf_client.workloads.data import SCALES, TABLES, UnknownDatasetError, prepare, read
 
 UNIQUE_KEYS = {

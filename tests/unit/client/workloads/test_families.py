@@ -3,9 +3,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedperf_client.platforms.operations.columns import Column, ColumnType
-from fedperf_client.platforms.operations.expressions import AggregateFunction, Aggregation
-from fedperf_client.platforms.operations.tabular import Aggregate, Join, ReadParquet, Sink
+from fedperf_client.platforms.operations import (
+    Aggregate,
+    AggregateFunction,
+    Aggregation,
+    Column,
+    ColumnType,
+    Join,
+    ReadParquet,
+    Sink,
+)
 from fedperf_client.platforms.program import Program, Step
 from fedperf_client.platforms.statistics import count_rows
 from fedperf_client.platforms.support import supports

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fedperf_client.platforms.operations.tabular import ReadParquet, Sink
+from fedperf_client.platforms.operations import ReadParquet, Sink
 from fedperf_client.platforms.support import EMBEDDED_PLATFORMS, supporting, supports
 from fedperf_client.workloads.families import Family, workload_name
 from fedperf_shared.errors import ConfigurationError

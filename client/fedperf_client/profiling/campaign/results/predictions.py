@@ -25,9 +25,8 @@ from fedperf_client.prediction.answers.what_if import (
     MOST_TIMES_CORES,
     MOST_TIMES_ROWS,
     chance_text,
-    deadline_text,
-    time_figures,
-    time_texts,
+    deadline_facts,
+    time_facts,
 )
 from fedperf_client.prediction.ensemble.intervals import Estimate, carried
 from fedperf_client.prediction.ensemble.mixture import OnProgress
@@ -45,6 +44,7 @@ from fedperf_client.profiling.campaign.record.journal import Journal
 from fedperf_client.profiling.campaign.record.outcome import TrialOutcome, TrialStatus
 from fedperf_client.profiling.campaign.results.asked_columns import value_text
 from fedperf_client.text.durations import duration_text
+from fedperf_client.text.facts import Fact, for_people
 from fedperf_shared.errors import ConfigurationError, FedperfError
 
 MOST_FREEDOM = 20.0
@@ -166,32 +166,25 @@ class ColumnAnswer:
         runs = self.memory_problem is None and self.no_promise is None
         return runs and self.chance >= HOLDS
 
-    def as_row(self) -> dict[str, object]:
-        """The figures by name, seconds and shares."""
+    @property
+    def facts(self) -> list[Fact]:
+        """The row; seconds and shares."""
         prediction = self.estimate.prediction
-        row: dict[str, object] = {
-            "columns": dict(self.columns),
-            **time_figures(prediction, self.estimate.p90_seconds),
-            "asks": self.estimate.kind.value,
-            "extrapolating": prediction.extrapolating,
-            "memory_problem": self.memory_problem,
-            "broken_constraint": self.broken_constraint,
-            "no_promise": self.no_promise,
-        }
-        return row if self.chance is None else row | {"chance": self.chance, "holds": self.holds}
-
-    def as_line(self) -> dict[str, object]:
-        """The same for people."""
-        line: dict[str, object] = {name: value_text(value) for name, value in self.columns.items()}
-        line |= {
-            **time_texts(self.estimate.prediction, self.estimate.p90_seconds),
-            "question": self._question(),
-        }
+        found = [
+            Fact("columns", dict(self.columns)),
+            *(for_people(name, value_text(value)) for name, value in self.columns.items()),
+            *time_facts(prediction, self.estimate.p90_seconds),
+            Fact("asks", self.estimate.kind.value, "question", self._question()),
+            Fact("extrapolating", prediction.extrapolating),
+            Fact("memory_problem", self.memory_problem),
+            Fact("broken_constraint", self.broken_constraint),
+            Fact("no_promise", self.no_promise),
+        ]
         if self.chance is not None:
-            line |= {"deadline": deadline_text(self.holds, self.no_promise)}
             is_known = self.memory_problem is None and self.no_promise is None
-            line |= {"chance": chance_text(self.chance) if is_known else "-"}
-        return line
+            chance = chance_text(self.chance) if is_known else "-"
+            found += deadline_facts(self.chance, chance, self.holds, self.no_promise)
+        return found
 
     def _question(self) -> str:
         kind = self.estimate.kind

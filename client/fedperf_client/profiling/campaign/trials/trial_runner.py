@@ -12,15 +12,12 @@ file that is emptied whenever it is too long, so no trial fills the disk by talk
 
 import contextlib
 import os
-import select
 import shutil
-import signal
-import subprocess
 import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 import orjson
@@ -33,7 +30,8 @@ from fedperf_client.profiling.campaign.record.outcome import (
     TrialOutcome,
     TrialStatus,
 )
-from fedperf_client.profiling.trials.process_tree import ProcessTree
+from fedperf_client.workers.child_process import ChildFailedError, ChildProcess
+from fedperf_client.workers.child_side import LONGEST_REASON, Json
 from fedperf_shared.errors import FedperfError, StorageError
 
 TRIAL_COMMAND = (
@@ -48,12 +46,8 @@ TOKEN_VARIABLE = "FEDPERF_TRIAL"
 TICK_SECONDS = 0.05
 """From one sample of the process tree to the next, in the first second of a trial."""
 _LATER_TICK_SECONDS = 0.1
-_LATER_SECONDS = 1.0
 _START_SECONDS = 300.0
 _GRACE_SECONDS = 2.0
-_LARGEST_REPLY = 1 << 22
-_LONGEST_REASON = 500
-_NEAR_LIMIT_SHARE = 0.5
 MOST_LOG_BYTES = 1 << 24
 """Of what a component printed, that are kept until the next sample."""
 
@@ -68,14 +62,6 @@ class Limits:
 
     timeout_seconds: float
     memory_bytes: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class _Loss:
-    """Why a trial was given up."""
-
-    status: TrialStatus
-    reason: str
 
 
 class TrialRunner:
@@ -135,9 +121,18 @@ class TrialRunner:
             "timeout_seconds": limits.timeout_seconds,
         }
         try:
-            with (logs / "trial.log").open("ab") as log:
-                watched = _WatchedProcess(_start(log.fileno(), token), limits, logs, self._stop)
-                outcome = watched.outcome(orjson.dumps(request) + b"\n")
+            with (
+                (logs / "trial.log").open("ab+") as log,
+                ChildProcess(
+                    TRIAL_COMMAND,
+                    log=log,
+                    env=os.environ | {TOKEN_VARIABLE: token},
+                    ticks_seconds=(TICK_SECONDS, _LATER_TICK_SECONDS),
+                    counts_root=False,
+                    grace_seconds=_GRACE_SECONDS,
+                ) as child,
+            ):
+                outcome = self._outcome(child, orjson.dumps(request), limits)
         finally:
             self.clear()
         if not outcome.status.is_data:
@@ -146,179 +141,53 @@ class TrialRunner:
             raise TrialStoppedError("the trial in flight was ended")
         return outcome
 
+    def _outcome(self, child: ChildProcess, request: bytes, limits: Limits) -> TrialOutcome:
+        """Send the request and wait for the end."""
 
-class _WatchedProcess:
-    """A trial's process from its start to its end."""
+        def tick() -> None:
+            _shorten(self._scratch / "logs")
+            if self._stop.is_set():
+                raise ChildFailedError("failed", "the campaign was stopped")
 
-    def __init__(
-        self,
-        process: "subprocess.Popen[bytes]",
-        limits: Limits,
-        logs: Path,
-        stop: threading.Event,
-    ) -> None:
-        self._process = process
-        self._limits = limits
-        self._logs = logs
-        self._stop = stop
-        self._tree = ProcessTree(process.pid, counts_root=False)
-        self._pending = b""
-        self._kernel_kills = _kernel_kills()
-        self._is_over = False
+        def receive(seconds: float) -> Json:
+            reply = child.receive(seconds, memory_bytes=limits.memory_bytes, on_tick=tick)
+            return dict(orjson.loads(reply))
 
-    def outcome(self, request: bytes) -> TrialOutcome:
-        """Send the request, wait for the end, and leave nothing behind."""
-        startup, began, cpu_before = 0.0, 0.0, 0.0
+        startup, began, cpu_before = 0.0, None, 0.0
         try:
-            self._send(request)
-            ready = self._reply(_START_SECONDS, "before it was ready")
+            child.send(request)
+            ready = receive(_START_SECONDS)
             if "ready" not in ready:
                 return TrialOutcome(TrialStatus.FAILED, str(ready.get("reason", "")))
-            startup = _number(ready["startup_seconds"]) or 0.0
-            self._tree.peak_bytes = 0
-            began, cpu_before = time.monotonic(), self._tree.cpu_seconds()
-            reply = self._reply(self._limits.timeout_seconds, "")
-        except _LostError as lost:
-            seconds = time.monotonic() - began if began else None
-            cpu_seconds = max(0.0, self._tree.cpu_seconds() - cpu_before) if began else None
-            self.end()
-            used = ResourceUse(cpu_seconds, self._tree.peak_bytes or None)
-            return TrialOutcome(lost.status, lost.reason, seconds, startup, used)
-        finally:
-            self.end()
-        return self._judged(reply, startup)
-
-    def end(self) -> None:
-        """Kill what is still there of the trial, and reap its process; once."""
-        if self._is_over:  # its number may be another process's by now
-            return
-        self._is_over = True
-        if self._process.stdin is not None and not self._process.stdin.closed:
-            with contextlib.suppress(OSError):
-                self._process.stdin.close()  # at which it ends what it started, and itself
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(_GRACE_SECONDS)
-        self._tree.kill_children()
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        if self._process.stdout is not None:
-            self._process.stdout.close()
-        self._process.wait()
-
-    def _send(self, request: bytes) -> None:
-        if self._process.stdin is not None:
-            try:
-                self._process.stdin.write(request)
-                self._process.stdin.flush()
-            except OSError as error:
-                raise self._lost() from error
-
-    def _reply(self, seconds: float, phase: str) -> dict[str, object]:
-        """The next line; `_LostError` without one within `seconds`, which names the phase."""
-        source = -1 if self._process.stdout is None else self._process.stdout.fileno()
-        start = time.monotonic()
-        deadline = start + seconds
-        while b"\n" not in self._pending:
-            now = time.monotonic()
-            tick = TICK_SECONDS if now - start < _LATER_SECONDS else _LATER_TICK_SECONDS
-            readable, _, _ = select.select([source], [], [], max(0.0, min(tick, deadline - now)))
-            if readable:
-                received = os.read(source, 1 << 16)
-                if not received or len(self._pending) > _LARGEST_REPLY:
-                    raise self._lost()
-                self._pending += received
-                continue
-            self._check()
-            if time.monotonic() >= deadline:
-                raise _LostError(TrialStatus.TIMEOUT, f"stopped after {seconds:g} s {phase}")
-        line, _, self._pending = self._pending.partition(b"\n")
-        return dict(orjson.loads(line))
-
-    def _check(self) -> None:
-        _shorten(self._logs)
-        limit, resident = self._limits.memory_bytes, self._tree.sample()
-        if limit is not None and resident > limit:
-            reason = f"stopped at {resident} of {limit} bytes"
-            raise _LostError(TrialStatus.OOM, reason)
-        if self._stop.is_set():
-            raise _LostError(TrialStatus.FAILED, "the campaign was stopped")
-
-    def _lost(self) -> "_LostError":
-        """The trial's process itself ended without a reply."""
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(_GRACE_SECONDS)
-        code = self._process.poll()
-        how = f"ended by signal {-code}" if code is not None and code < 0 else f"exit code {code}"
-        found = self._killed() if code == -signal.SIGKILL else _Loss(TrialStatus.FAILED, "")
-        return _LostError(found.status, f"the trial's process was lost ({how}) {found.reason}")
-
-    def _killed(self) -> _Loss:
-        """What a kill that did not come from here means."""
-        limit = self._limits.memory_bytes
-        near = limit is not None and self._tree.peak_bytes > _NEAR_LIMIT_SHARE * limit
-        if near or _kernel_kills() > self._kernel_kills:
-            return _Loss(TrialStatus.OOM, "killed by the kernel when memory ran out")
-        return _Loss(TrialStatus.FAILED, "killed by somebody else")
-
-    def _judged(self, reply: Mapping[str, object], startup: float) -> TrialOutcome:
-        status, reason = str(reply.get("status")), str(reply.get("reason", ""))
+            startup = ready["startup_seconds"]
+            child.tree.peak_bytes = 0
+            began, cpu_before = time.monotonic(), child.tree.cpu_seconds()
+            reply = receive(limits.timeout_seconds)
+        except ChildFailedError as lost:
+            peak = child.tree.peak_bytes or None
+            if began is None:
+                return TrialOutcome(
+                    TrialStatus(lost.status),
+                    f"{lost.reason} before it was ready",
+                    None,
+                    startup,
+                    ResourceUse(None, peak),
+                )
+            used = ResourceUse(child.tree.cpu_seconds() - cpu_before, peak)
+            seconds = time.monotonic() - began
+            return TrialOutcome(TrialStatus(lost.status), lost.reason, seconds, startup, used)
+        status, reason = reply["status"], reply["reason"]
         if status == "killed":
-            loss = self._killed()
-            status, reason = loss.status.value, f"{reason} ({loss.reason})"
-        spans = [each for each in _list(reply.get("spans")) if isinstance(each, dict)]
+            status, why = child.meaning_of_kill(limits.memory_bytes)
+            reason = f"{reason} ({why})"
         return TrialOutcome(
             status=TrialStatus(status),
-            reason=reason[:_LONGEST_REASON],
-            wall_seconds=_number(reply.get("wall_seconds")),
+            reason=reason[:LONGEST_REASON],
+            wall_seconds=reply.get("wall_seconds"),
             startup_seconds=startup,
-            resources=self._resources(reply, spans),
-            spans=tuple(_span(each) for each in spans),
+            resources=_resources(reply, child.tree.peak_bytes),
+            spans=tuple(_span(each) for each in reply["spans"]),
         )
-
-    def _resources(
-        self, reply: Mapping[str, object], spans: Sequence[Mapping[str, object]]
-    ) -> ResourceUse:
-        """Of the whole trial; nothing where a part of it ran elsewhere."""
-        left = reply.get("left")
-        if not reply.get("usage_is_seen") or not isinstance(left, dict):
-            return ResourceUse()
-        each_peak = [_whole(each.get("peak_bytes")) or 0 for each in spans]
-        exact = [
-            peak for peak, each in zip(each_peak, spans, strict=True) if each.get("peak_is_exact")
-        ]
-        sampled = max([self._tree.peak_bytes, *exact])
-        total = {
-            name: sum(_number(each.get(name)) or 0.0 for each in (*spans, left))
-            for name in ("cpu_seconds", "read_bytes", "written_bytes", "context_switches")
-        }
-        moved = all("read_bytes" in each for each in spans)
-        return ResourceUse(
-            cpu_seconds=total["cpu_seconds"],
-            peak_bytes=sampled or max(each_peak, default=0) or None,
-            read_bytes=int(total["read_bytes"]) if moved else None,
-            written_bytes=int(total["written_bytes"]) if moved else None,
-            context_switches=int(total["context_switches"]),
-        )
-
-
-class _LostError(FedperfError):
-    """A trial was given up."""
-
-    def __init__(self, status: TrialStatus, reason: str) -> None:
-        super().__init__(reason)
-        self.status = status
-        self.reason = reason.strip()[:_LONGEST_REASON]
-
-
-def _start(log: int, token: str) -> "subprocess.Popen[bytes]":
-    return subprocess.Popen(
-        TRIAL_COMMAND,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=log,
-        env=os.environ | {TOKEN_VARIABLE: token},
-        start_new_session=True,
-    )
 
 
 def kill_leftovers(tokens: Sequence[str]) -> int:
@@ -359,30 +228,34 @@ def _kernel_kills() -> int:
     return 0
 
 
-def _span(each: Mapping[str, object]) -> ComponentSpan:
-    return ComponentSpan(
-        component=str(each["component"]),
-        start_seconds=_number(each["start_seconds"]) or 0.0,
-        end_seconds=_number(each["end_seconds"]) or 0.0,
-        resources=ResourceUse(
-            _number(each.get("cpu_seconds")),
-            _whole(each.get("peak_bytes")),
-            _whole(each.get("read_bytes")),
-            _whole(each.get("written_bytes")),
-            _whole(each.get("context_switches")),
-        ),
-        queue_seconds=_number(each.get("queue_seconds")),
-        compute_seconds=_number(each.get("compute_seconds")),
+def _resources(reply: Json, sampled_peak: int) -> ResourceUse:
+    """What the whole trial used; nothing where a part of it ran elsewhere."""
+    spans = reply["spans"]
+    if not reply.get("usage_is_seen"):
+        return ResourceUse()
+    exact = [each["peak_bytes"] for each in spans if each.get("peak_is_exact")]
+    total = {
+        name: sum(each.get(name, 0) for each in (*spans, reply["left"]))
+        for name in ("cpu_seconds", "read_bytes", "written_bytes", "context_switches")
+    }
+    moved = all("read_bytes" in each for each in spans)
+    return ResourceUse(
+        cpu_seconds=float(total["cpu_seconds"]),
+        peak_bytes=max([sampled_peak, *exact])
+        or max((each.get("peak_bytes", 0) for each in spans), default=0)
+        or None,
+        read_bytes=total["read_bytes"] if moved else None,
+        written_bytes=total["written_bytes"] if moved else None,
+        context_switches=total["context_switches"],
     )
 
 
-def _number(value: object) -> float | None:
-    return float(value) if isinstance(value, int | float) else None
-
-
-def _whole(value: object) -> int | None:
-    return int(value) if isinstance(value, int | float) else None
-
-
-def _list(value: object) -> list[object]:
-    return value if isinstance(value, list) else []
+def _span(each: Json) -> ComponentSpan:
+    return ComponentSpan(
+        component=each["component"],
+        start_seconds=each["start_seconds"],
+        end_seconds=each["end_seconds"],
+        resources=ResourceUse(**{name.name: each.get(name.name) for name in fields(ResourceUse)}),
+        queue_seconds=each.get("queue_seconds"),
+        compute_seconds=each.get("compute_seconds"),
+    )

@@ -5,9 +5,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from fedperf_client.prediction.answers.explanation import in_short, lines_of, rows_of, rules_of
+from fedperf_client.prediction.answers.explanation import in_short, member_facts, rules_of
 from fedperf_client.prediction.ensemble.mixture import MixMember, MixOutcome
 from fedperf_client.prediction.ensemble.weighting import STACKED_FROM, Asks
+from fedperf_client.text.facts import texts_of, values_of
 
 MEMBERS = (
     MixMember("third", 0.0, math.log(2.4)),
@@ -25,7 +26,7 @@ def outcome(workloads: int, *members: MixMember) -> MixOutcome:
 def test_every_member_is_told_with_its_weight_its_error_and_why() -> None:
     assert [
         (line["member"], line["weight"], line["error"], line["why"])
-        for line in lines_of([outcome(STACKED_FROM - 1)])
+        for line in map(texts_of, member_facts([outcome(STACKED_FROM - 1)]))
     ] == [
         ("first", "70%", "1.200x", "least error"),
         ("second", "30%", "1.500x", "1.25x the least error"),
@@ -51,14 +52,14 @@ def test_what_to_expect_is_told_by_workload_in_one_sentence() -> None:
 
 
 def test_weights_that_were_fitted_together_are_told_as_such() -> None:
-    *_, last = rows_of([outcome(STACKED_FROM)])
+    *_, last = map(values_of, member_facts([outcome(STACKED_FROM)]))
     assert last["why"] == "2.00x the least error, adds nothing"
     assert "the mix that errs least" in rules_of([outcome(STACKED_FROM)])[0]
 
 
 def test_before_anything_ran_the_most_trusted_counts() -> None:
     none = outcome(0, MixMember("start", 1.0, math.nan), MixMember("other", 0.0, math.nan))
-    rows = rows_of([none])
+    rows = list(map(values_of, member_facts([none])))
     assert [row["why"] for row in rows] == ["trusted first: nothing ran yet", "nothing ran yet"]
-    assert [line["error"] for line in lines_of([none])] == [None, None]
+    assert [line["error"] for line in map(texts_of, member_facts([none]))] == [None, None]
     assert rules_of([none]) == []

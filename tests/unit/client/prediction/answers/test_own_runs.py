@@ -12,6 +12,7 @@ from fedperf_client.prediction.answers.predictor_cache import CachedPredictor, l
 from fedperf_client.prediction.answers.what_if import HOLDS, WhatIfAnswer, answers
 from fedperf_client.prediction.base_models import FetchedModels
 from fedperf_client.prediction.ensemble.intervals import RestsOn
+from fedperf_client.text.facts import values_of
 from fedperf_shared.execution import (
     ClusterConfig,
     Execution,
@@ -97,7 +98,7 @@ def test_an_execution_alone_in_a_home_answers_for_itself(execution: Execution, h
     assert prediction.covers(60.0)
     assert prediction.upper_seconds / prediction.lower_seconds < 10
     assert found.estimate.chance_within(5.0) < 0.02
-    assert found.as_row()["rests_on"] == RestsOn.OWN_RUNS.value
+    assert values_of(found.facts)["rests_on"] == RestsOn.OWN_RUNS.value
     assert not prediction.extrapolating
 
 

@@ -19,6 +19,7 @@ from fedperf_client.prediction.answers.what_if import (
 from fedperf_client.prediction.ensemble.intervals import Basis, Estimate, RestsOn, Spread, Student
 from fedperf_client.prediction.ensemble.weighting import Asks
 from fedperf_client.text.durations import duration_text
+from fedperf_client.text.facts import texts_of, values_of
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import ClusterConfig
 
@@ -114,8 +115,8 @@ def answer(
 def test_the_table_and_json_say_the_same_of_a_question(
     found: WhatIfAnswer, table: str, asks: str
 ) -> None:
-    assert found.as_line()["question"] == table
-    row = found.as_row()
+    assert texts_of(found.facts)["question"] == table
+    row = values_of(found.facts)
     assert row["asks"] == asks
     assert row["keeps_partitions"] is found.keeps_partitions
     assert row["extrapolating"] is ("extrapolating" in table)
@@ -209,6 +210,6 @@ def test_the_table_and_json_say_what_an_answer_rests_on() -> None:
         0.0, Student(0.1, 3.0), kind=Asks.SEEN, level=0.9, inside=True, basis=basis
     )
     found = WhatIfAnswer(ClusterConfig(1, 4, 1 << 34), estimate, None)
-    assert found.as_line()["rests on"] == "4 own runs of it"
-    row = found.as_row()
+    assert texts_of(found.facts)["rests on"] == "4 own runs of it"
+    row = values_of(found.facts)
     assert (row["rests_on"], row["own_runs"]) == ("own runs of it", 4)

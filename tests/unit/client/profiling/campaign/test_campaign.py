@@ -19,10 +19,14 @@ from fedperf_client.profiling.campaign.definition import Campaign
 from fedperf_client.profiling.campaign.expressions import Value
 from fedperf_client.profiling.campaign.order import AllAtOnce, Sampler, sampler_of
 from fedperf_client.profiling.campaign.record.journal import Journal, TrialKey
-from fedperf_client.profiling.campaign.record.noise import HostReading
+from fedperf_client.profiling.campaign.record.noise import Host, HostReading
 from fedperf_client.profiling.campaign.record.outcome import TrialOutcome, TrialStatus
 from fedperf_client.profiling.campaign.results.summary import summarize
-from fedperf_client.profiling.campaign.trials.trial_runner import Limits, TrialStoppedError
+from fedperf_client.profiling.campaign.trials.trial_runner import (
+    Limits,
+    TrialRunner,
+    TrialStoppedError,
+)
 from tests.unit.client.profiling.campaign.campaigns import BUSY, MACHINE, QUIET, make_campaign
 
 Ran = tuple[tuple[str, ...], tuple[Value, ...]]
@@ -31,7 +35,7 @@ FAILED = TrialOutcome(TrialStatus.FAILED, "it broke", wall_seconds=0.5)
 
 
 @dataclass
-class World:
+class World(TrialRunner, Host):
     """Trials by a function of (components, configuration, how many ran before)."""
 
     outcome: Callable[[dict[str, Value], int], TrialOutcome] = lambda row, number: OK

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import orjson
 
-from fedperf_client.profiling.trials.worker import EngineTimes, serve
+from fedperf_client.profiling.trials.worker import EnginesOfPlatforms, EngineTimes, serve
 from fedperf_shared.workflow.vocabulary import Platform
 
 
-class FakeEngines:
+class FakeEngines(EnginesOfPlatforms):
     def warm_up(
         self, platforms: Sequence[Platform], threads: int, memory_bytes: int | None
     ) -> None:
@@ -108,4 +108,4 @@ class FakeEngines:
 
 
 if __name__ == "__main__":
-    serve(FakeEngines(), sys.argv[1:])
+    serve(FakeEngines())

@@ -54,20 +54,22 @@ def measured(trial: Trial) -> Measurement:
 
 
 def pid_of(pool: WorkerPool) -> int:
-    return pool._workers[WorkerKey(frozenset({Platform.DUCKDB}), 1)]._process.pid
+    return pool._workers[WorkerKey(frozenset({Platform.DUCKDB}), 1)].child.pid
 
 
 def test_a_trial_says_how_long_it_took_and_where(shared_pool: WorkerPool) -> None:
     trial = run(shared_pool, "sleep", 0.1)
     assert (trial.status, trial.reason) == (ExecutionStatus.OK, "")
     assert measured(trial).runtime_seconds >= 0.1
-    assert measured(trial).cpu_seconds < 0.05
+    assert measured(trial).cpu_seconds < measured(trial).runtime_seconds, "it slept"
     assert [(s.platform, s.seconds) for s in trial.segments] == [(Platform.DUCKDB, 0.25)] * 2
     assert trial.host_busy_cores >= 0
 
 
 def test_processor_time_is_that_of_the_work(shared_pool: WorkerPool) -> None:
-    assert 0.2 <= measured(run(shared_pool, "burn", 0.2)).cpu_seconds < 0.25
+    burnt = measured(run(shared_pool, "burn", 0.2)).cpu_seconds
+    assert burnt >= 0.2
+    assert measured(run(shared_pool, "sleep", 0.2)).cpu_seconds < burnt
 
 
 def test_peak_memory_is_that_of_the_trial_and_not_of_an_earlier_one(
@@ -175,16 +177,16 @@ def test_a_child_serves_requests_of_one_cap_only(pool: WorkerPool) -> None:
     for memory in (None, 1_500_000_000):
         assert pool.run(capped(memory, "sleep", 0.0), LIMITS).status is ExecutionStatus.OK
     assert [key.memory_bytes for key in pool._workers] == [None, 1_500_000_000]
-    pids = {worker._process.pid for worker in pool._workers.values()}
+    pids = {worker.child.pid for worker in pool._workers.values()}
     assert len(pids) == 2
     pool.run(capped(1_500_000_000, "sleep", 0.0), LIMITS)
-    assert {worker._process.pid for worker in pool._workers.values()} == pids
+    assert {worker.child.pid for worker in pool._workers.values()} == pids
 
 
 def test_a_cap_below_the_limits_stops_an_engine_that_cannot_be_told(pool: WorkerPool) -> None:
     trial = pool.run(capped(400_000_000, "allocate", 20_000), LIMITS)
     assert trial.status is ExecutionStatus.OUT_OF_MEMORY
-    assert "of 4e+08 bytes" in trial.reason
+    assert "of 400000000 bytes" in trial.reason
     assert 400_000_000 < measured(trial).peak_memory_bytes < 900_000_000
 
 
@@ -285,7 +287,7 @@ pool = WorkerPool(command={COMMAND!r})
 request = TrialRequest(b'{{"sleep": 0.0}}', (Platform.DUCKDB,), Path("/tmp"), 1)
 pool.run(request, TrialLimits(20.0, 2e9))
 (worker,) = pool._workers.values()
-print(worker._process.pid, worker._scratch.name, flush=True)
+print(worker.child.pid, worker.scratch, flush=True)
 os.kill(os.getpid(), 9)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

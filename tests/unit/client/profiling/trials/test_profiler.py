@@ -12,13 +12,17 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from fedperf_client.platforms.operations.columns import Column, ColumnType
-from fedperf_client.platforms.operations.expressions import (
+from fedperf_client.platforms.operations import (
+    Aggregate,
     AggregateFunction,
     Aggregation,
+    Column,
+    ColumnType,
     Comparison,
+    Filter,
+    ReadParquet,
+    Sink,
 )
-from fedperf_client.platforms.operations.tabular import Aggregate, Filter, ReadParquet, Sink
 from fedperf_client.platforms.program import Program, Step
 from fedperf_client.profiling.trials.pool import UncountableProgramError, WorkerPool
 from fedperf_client.profiling.trials.profiler import Profiler
@@ -127,7 +131,7 @@ def test_a_child_imports_only_the_engines_it_was_started_for(
     code = (
         "import sys, fedperf_client.profiling.trials.worker as w; "
         "from fedperf_shared.workflow.vocabulary "
-        f"import Platform; w.EnginesOfPlatforms().warm_up([Platform({int(platform)})], 1); "
+        f"import Platform; w.EnginesOfPlatforms().warm_up([Platform({int(platform)})], 1, None); "
         "print(' '.join(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

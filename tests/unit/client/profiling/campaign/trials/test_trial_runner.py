@@ -21,7 +21,6 @@ from fedperf_client.profiling.campaign.record.outcome import ResourceUse, TrialO
 from fedperf_client.profiling.campaign.trials import trial_runner
 from fedperf_client.profiling.campaign.trials.trial_process import (
     ComponentEnd,
-    Runnable,
     run_components,
 )
 from fedperf_client.profiling.campaign.trials.trial_runner import (
@@ -37,6 +36,7 @@ from tests.fakes.functions import TOKEN, function_server
 ROW = {"rows": 20_000, "workers": 2}
 MARK = "271828"
 """Seconds that only tests sleep: what of them is found later was left behind."""
+CLOCK_TICK_SECONDS = 1 / os.sysconf("SC_CLK_TCK")
 
 
 @pytest.fixture
@@ -96,7 +96,7 @@ def test_a_command_is_measured(runner: TrialRunner) -> None:
     assert outcome.wall_seconds is not None
     assert outcome.wall_seconds >= 0.2
     assert used.cpu_seconds is not None
-    assert 0.2 <= used.cpu_seconds < 2
+    assert used.cpu_seconds >= 0.2
     assert used.peak_bytes is not None
     assert 50_000_000 < used.peak_bytes < 150_000_000
     assert used.context_switches is not None
@@ -136,15 +136,28 @@ print(usage["peak_bytes"], usage["peak_is_exact"])
     assert is_exact == b"True"
 
 
-def test_a_process_that_outlives_its_command_is_counted_and_ended(runner: TrialRunner) -> None:
-    burn = "import time\nwhile time.process_time() < 0.15: pass\ntime.sleep(600)"
+def test_a_process_that_outlives_its_command_is_counted_and_ended(
+    runner: TrialRunner, tmp_path: Path
+) -> None:
+    """The command waits until the process that outlives it has written its own CPU time."""
+    said = tmp_path / "said"
+    burn = (
+        "import os, pathlib, time\n"
+        "while time.process_time() < 0.15: pass\n"
+        f'pathlib.Path("{said}.new").write_text(str(time.process_time()))\n'
+        f'os.rename("{said}.new", "{said}")\n'
+        "time.sleep(600)"
+    )
     outcome = run(
         runner,
-        shell(f"setsid sleep {MARK} & (setsid {sys.executable} -S -c '{burn}' &) ; sleep 0.6"),
+        shell(
+            f"setsid sleep {MARK} & (setsid {sys.executable} -S -c '{burn}' &) ; "
+            f"until [ -e {said} ]; do sleep 0.02; done"
+        ),
     )
-    assert outcome.status is TrialStatus.OK
+    assert outcome.status is TrialStatus.OK, outcome.reason
     assert outcome.resources.cpu_seconds is not None
-    assert outcome.resources.cpu_seconds >= 0.15
+    assert outcome.resources.cpu_seconds >= float(said.read_text()) - CLOCK_TICK_SECONDS
     assert_nothing_left()
 
 
@@ -164,7 +177,7 @@ def test_a_function_is_called_with_the_configuration(runner: TrialRunner) -> Non
     assert outcome.startup_seconds is not None
     assert outcome.startup_seconds > 0
     assert used.cpu_seconds is not None
-    assert 0.05 <= used.cpu_seconds < 0.5
+    assert used.cpu_seconds >= 0.05
     assert used.peak_bytes is not None
     assert used.peak_bytes > 20_000_000
     assert used.read_bytes is not None
@@ -305,11 +318,10 @@ def test_what_a_trial_prints_does_not_fill_the_disk(
 
 
 def test_a_component_that_breaks_in_our_hands_is_a_failure() -> None:
-    class Breaks(Runnable):
-        def run(self) -> ComponentEnd:
-            raise OSError(28, "no space left")
+    def breaks() -> ComponentEnd:
+        raise OSError(28, "no space left")
 
-    reply = run_components({"job": Breaks()}, {"job": []})
+    reply = run_components({"job": breaks}, {"job": []})
     assert reply["status"] == "failed"
     assert reply["reason"] == "job: OSError: [Errno 28] no space left"
 

@@ -5,7 +5,7 @@ import sys
 
 import psutil
 
-from fedperf_client.profiling.trials.process_tree import ProcessTree
+from fedperf_client.workers.child_process import ProcessTree
 
 PARENT = """
 import subprocess, sys

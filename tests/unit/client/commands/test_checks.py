@@ -14,9 +14,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from fedperf_client import cli
-from fedperf_client.commands.checks.examination import CHECKS, examine
-from fedperf_client.commands.checks.finding import Finding, Severity
-from fedperf_client.commands.checks.surroundings import Surroundings, surroundings
+from fedperf_client.commands.checks import CHECKS, examine
+from fedperf_client.commands.findings import Finding, Severity, Surroundings, surroundings
 from fedperf_client.federation.enrollment import KEY_FILE, Membership, load_or_create_key
 from fedperf_client.federation.exchange import ExchangeError, NoMemberError
 from fedperf_client.home.config import Home

@@ -11,9 +11,14 @@ from datetime import datetime, timedelta
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from fedperf_client.commands.checks.finding import Statement, ok, problem, warning
-from fedperf_client.commands.checks.home_files import OF_OTHERS
-from fedperf_client.commands.checks.surroundings import Surroundings
+from fedperf_client.commands.findings import (
+    OF_OTHERS,
+    Statement,
+    Surroundings,
+    ok,
+    problem,
+    warning,
+)
 from fedperf_client.federation.enrollment import (
     KEY_FILE,
     Membership,

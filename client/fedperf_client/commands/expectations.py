@@ -1,7 +1,7 @@
 """Output about a period that has not begun: its calendar, its dates and what would change them.
 
 Before an organization has joined, the default calendar stands for the coordinator's, and the output
-says so.
+says so. What plans a schedule needs the packages of a member, so it is loaded when it is asked.
 """
 
 import sys
@@ -11,15 +11,17 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from fedperf_shared.programs.command_line import show_rows
+from fedperf_client.home.config import Home, write_private
+from fedperf_client.release.policy import Policy, load_policy
+from fedperf_client.text.facts import Fact, show_table, values_of
 from fedperf_shared.programs.moments import day, minute
+from fedperf_shared.releases.period import Timetable, default_timetable
+from fedperf_shared.releases.release import Schedule
+from fedperf_shared.wire.codec import decode_schedule, encode_schedule
 
 if TYPE_CHECKING:
-    from fedperf_client.home.config import Home
     from fedperf_client.release.outlook import Outlook
-    from fedperf_client.release.policy import Policy
     from fedperf_client.release.schedule import PlannedSchedule
-    from fedperf_shared.releases.period import Timetable
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +33,7 @@ class ExpectedCalendar:
         is_default: nobody was joined, or the coordinator's calendar is not known yet.
     """
 
-    timetable: "Timetable"
+    timetable: Timetable
     is_default: bool
 
     @property
@@ -42,15 +44,12 @@ class ExpectedCalendar:
         return "the coordinator's calendar"
 
 
-def expected_calendar(home: "Home", *, at: datetime) -> ExpectedCalendar:
+def expected_calendar(home: Home, *, at: datetime) -> ExpectedCalendar:
     """The coordinator's calendar as it was kept when joining, else the default one from today on.
 
     Raises:
         InvalidInputError: what was kept is no calendar.
     """
-    from fedperf_shared.releases.period import default_timetable
-    from fedperf_shared.wire.codec import decode_schedule
-
     if home.calendar.exists():
         timetable = decode_schedule(home.calendar.read_bytes()).timetable
         if at < timetable.period.end:
@@ -59,7 +58,7 @@ def expected_calendar(home: "Home", *, at: datetime) -> ExpectedCalendar:
     return ExpectedCalendar(default_timetable(today), is_default=True)
 
 
-def public_calendar(home: "Home", *, at: datetime) -> ExpectedCalendar:
+def public_calendar(home: Home, *, at: datetime) -> ExpectedCalendar:
     """The calendar as the coordinator gives it to its member; before joining the default one.
 
     Raises:
@@ -77,48 +76,36 @@ def public_calendar(home: "Home", *, at: datetime) -> ExpectedCalendar:
         return ExpectedCalendar(exchange.timetable(), is_default=False)
 
 
-def keep_calendar(home: "Home", calendar: ExpectedCalendar) -> None:
+def keep_calendar(home: Home, calendar: ExpectedCalendar) -> None:
     """Keep it for what is asked without the coordinator, until its period is over."""
-    from fedperf_client.home.config import write_private
-    from fedperf_shared.releases.release import Schedule
-    from fedperf_shared.wire.codec import encode_schedule
-
     write_private(home.calendar, encode_schedule(Schedule(calendar.timetable, ())))
 
 
-def expected_schedule(home: "Home", *, at: datetime) -> tuple["Policy", "PlannedSchedule"]:
+def expected_schedule(home: Home, *, at: datetime) -> tuple[Policy, "PlannedSchedule"]:
     """The policy, and what it would plan if the period began now."""
-    from fedperf_client.release.policy import load_policy
     from fedperf_client.release.schedule import plan_schedule
 
     policy = load_policy(home.policy)
     return policy, plan_schedule(policy, expected_calendar(home, at=at).timetable, at=at)
 
 
-def note_of_expected(home: "Home", *, at: datetime) -> None:
+def note_of_expected(home: Home, *, at: datetime) -> None:
     """Say, beside what is shown, that no period has begun and by which calendar it is planned."""
     origin = expected_calendar(home, at=at).origin
     print(f"note: no period has begun; this is planned by {origin}", file=sys.stderr)
 
 
-def outlook_facts(
-    policy: "Policy", calendar: ExpectedCalendar, *, at: datetime
-) -> dict[str, object]:
+def outlook_facts(policy: Policy, calendar: ExpectedCalendar, *, at: datetime) -> dict[str, object]:
     """The outlook of a policy on the calendar, and what would change it, for programs."""
-    from fedperf_client.release.outlook import alternatives, outlook
-
-    found = outlook(policy, calendar.timetable, at=at)
-    changes = alternatives(policy, calendar.timetable, at=at)
-    return {
-        "calendar": "default" if calendar.is_default else "coordinator",
-        **_facts(found),
-        "changes": [{"change": each.change, **_facts(each.outlook)} for each in changes],
-    }
+    found, *changes = (values_of(each) for each in _outlooks(policy, calendar, at=at))
+    del found["change"]
+    origin = "default" if calendar.is_default else "coordinator"
+    return {"calendar": origin, **found, "changes": changes}
 
 
-def tell_outlook(policy: "Policy", calendar: ExpectedCalendar, *, at: datetime) -> None:
+def tell_outlook(policy: Policy, calendar: ExpectedCalendar, *, at: datetime) -> None:
     """Say the same to people: the date of the first release, and what would change it."""
-    from fedperf_client.release.outlook import alternatives, outlook
+    from fedperf_client.release.outlook import outlook
     from fedperf_client.release.schedule import plan_schedule
 
     found = outlook(policy, calendar.timetable, at=at)
@@ -131,14 +118,7 @@ def tell_outlook(policy: "Policy", calendar: ExpectedCalendar, *, at: datetime) 
             f"{minute(found.first_opens_at)}, if the daemon runs by then"
         )
     typer.echo(f"no period has begun; this is planned by {calendar.origin}. What would change it:")
-    rows = [
-        _row("as it is", found),
-        *(
-            _row(each.change, each.outlook)
-            for each in alternatives(policy, calendar.timetable, at=at)
-        ),
-    ]
-    show_rows(rows, json=False, empty="")
+    show_table(_outlooks(policy, calendar, at=at), json=False)
     typer.echo(
         "expected error: the factor by which what members share is off for a kind of job, in the "
         "mean over the period: 1 is exact, 2.72 is what it is if nobody reports. It compares "
@@ -147,23 +127,28 @@ def tell_outlook(policy: "Policy", calendar: ExpectedCalendar, *, at: datetime) 
     )
 
 
-def _facts(found: "Outlook") -> dict[str, object]:
+def _outlooks(policy: Policy, calendar: ExpectedCalendar, *, at: datetime) -> list[list[Fact]]:
+    """The outlook of the policy as it is, and with each change."""
+    from fedperf_client.release.outlook import ChangedOutlook, alternatives, outlook
+
+    as_it_is = ChangedOutlook("as it is", outlook(policy, calendar.timetable, at=at))
+    return [
+        _facts(each.change, each.outlook)
+        for each in (as_it_is, *alternatives(policy, calendar.timetable, at=at))
+    ]
+
+
+def _facts(change: str, found: "Outlook") -> list[Fact]:
     leaves_at, opens_at = found.first_leaves_at, found.first_opens_at
-    return {
-        "first_release": None if leaves_at is None else leaves_at.isoformat(),
-        "counts_until": None if opens_at is None else opens_at.isoformat(),
-        "reports": found.reports,
-        "updates": found.updates,
-        "expected_error": found.expected_error,
-    }
-
-
-def _row(change: str, found: "Outlook") -> dict[str, object]:
-    leaves_at = found.first_leaves_at
-    return {
-        "change": change,
-        "first release": "never" if leaves_at is None else day(leaves_at),
-        "reports": found.reports,
-        "updates": found.updates,
-        "expected error": f"{found.expected_error:.2f}",
-    }
+    leaves, leaves_on = None, "never"
+    if leaves_at is not None:
+        leaves, leaves_on = leaves_at.isoformat(), day(leaves_at)
+    error = found.expected_error
+    return [
+        Fact("change", change, "change"),
+        Fact("first_release", leaves, "first release", leaves_on),
+        Fact("counts_until", None if opens_at is None else opens_at.isoformat()),
+        Fact("reports", found.reports, "reports"),
+        Fact("updates", found.updates, "updates"),
+        Fact("expected_error", error, "expected error", f"{error:.2f}"),
+    ]

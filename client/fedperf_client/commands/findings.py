@@ -1,13 +1,16 @@
-"""Inputs of the checks from outside the home: clock, disk, packages, coordinator.
+"""A finding of a check, and what checks look at from outside the home: clock, disk, packages.
 
-They are passed into every check, so that a test can set them. The coordinator is asked once for
-its status, and not again when it does not answer.
+Every finding names its check and says what was found. The advice is empty where nothing is to be
+done. What lies outside is passed into every check, so that a test can set it. The coordinator is
+asked once for its status, and not again when it does not answer.
 """
 
 import shutil
+import stat
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from enum import StrEnum, unique
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,6 +23,51 @@ if TYPE_CHECKING:
 
     from fedperf_client.federation.enrollment import Membership
     from fedperf_shared.exchange import Status
+
+
+@unique
+class Severity(StrEnum):
+    """How good or bad a finding is."""
+
+    OK = "ok"
+    WARNING = "warning"
+    PROBLEM = "problem"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One finding of a check.
+
+    Attributes:
+        check: which one.
+        verdict: how good or bad it is.
+        what: what was found.
+        advice: what to do, empty where nothing is to be done.
+    """
+
+    check: str
+    verdict: Severity
+    what: str
+    advice: str = ""
+
+
+Statement = tuple[Severity, str, str]
+
+
+def ok(what: str) -> Statement:
+    """A finding that asks for nothing."""
+    return Severity.OK, what, ""
+
+
+def warning(what: str, advice: str) -> Statement:
+    """A finding that may wait, with what to do."""
+    return Severity.WARNING, what, advice
+
+
+def problem(what: str, advice: str) -> Statement:
+    """A finding that stops something, with what to do."""
+    return Severity.PROBLEM, what, advice
+
 
 _TIMEOUT_SECONDS = 5.0
 
@@ -79,3 +127,6 @@ def _status(membership: "Membership", key: "ec.EllipticCurvePrivateKey") -> "Sta
     once = Retrying(stop=stop_after_attempt(1), reraise=True)
     with ExchangeClient(membership, key, retry=once, timeout_seconds=_TIMEOUT_SECONDS) as exchange:
         return exchange.status()
+
+
+OF_OTHERS = stat.S_IRWXG | stat.S_IRWXO

@@ -1,16 +1,33 @@
-"""Checks of what an organization keeps in its directory, and of the paths that it follows.
+"""Checks of an organization's set-up: what is wrong with it, and what to do about it.
 
-Nothing is made or mended (an older store is brought up to date, as by every command), and
-nobody is asked. What cannot be read is raised as it was found, for whoever runs the check.
+Every check looks at one thing and says ok, warning or problem. A check that fails itself is
+reported as a problem and hides no other. The checks make and mend nothing; only an older store is
+brought up to date, as by every command. They ask nobody but the coordinator of the membership, and
+it only for its status. Clock, disk, network and packages come in as `Surroundings`.
+
+No check tells whether a daemon runs on this directory: a daemon leaves no reliable mark of it.
 """
 
 import os
+import platform
 import stat
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
+from importlib import metadata
 
-from fedperf_client.commands.checks.finding import Statement, ok, problem, warning
-from fedperf_client.commands.checks.surroundings import Surroundings
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+
+from fedperf_client.commands.findings import (
+    OF_OTHERS,
+    Finding,
+    Severity,
+    Statement,
+    Surroundings,
+    ok,
+    problem,
+    warning,
+)
 from fedperf_client.home.config import Home
 from fedperf_client.home.store import ExecutionStore
 from fedperf_client.home.store_schema import SCHEMA_VERSION
@@ -28,8 +45,7 @@ from fedperf_client.release.modes_in_force import (
 from fedperf_client.release.policy import load_policy
 from fedperf_client.text.numbers import counted
 from fedperf_shared.errors import ConfigurationError, FedperfError
-
-OF_OTHERS = stat.S_IRWXG | stat.S_IRWXO
+from fedperf_shared.programs.extras import PACKAGE, extra_with
 
 
 def check_directory(home: Home, around: Surroundings) -> Iterator[Statement]:
@@ -216,3 +232,113 @@ def _agreement(name: str, disagreement: str | None) -> Statement:
 
 def _spent(spending: Spending) -> str:
     return f"epsilon {spending.spent:.4g} of {spending.budget.epsilon:g} is spent"
+
+
+SHOWN_PACKAGES = ("flwr", "torch", "duckdb")
+LITTLE_BYTES = 10**9
+LITTLE_SHARE = 0.05
+
+
+def check_versions(home: Home, around: Surroundings) -> Iterator[Statement]:
+    """Whether Python and the packages are of versions that fit."""
+    del home
+    python = platform.python_version()
+    try:
+        shown = [f"{PACKAGE} {around.version(PACKAGE)}"]
+        needed = [Requirement(each) for each in around.requirements()]
+        allowed = around.python()
+    except metadata.PackageNotFoundError:
+        yield warning(f"{PACKAGE} is not installed as a package", f"run: pip install {PACKAGE}")
+        return
+    if not SpecifierSet(allowed).contains(python, prereleases=True):
+        yield problem(f"Python {python}, {allowed} is needed", "use another Python")
+    for each in needed:
+        if each.marker is not None and not each.marker.evaluate({"extra": ""}):
+            continue
+        try:
+            version = around.version(each.name)
+        except metadata.PackageNotFoundError:
+            yield problem(f"{each.name} is not installed", f"run: pip install '{each}'")
+            continue
+        if not each.specifier.contains(version, prereleases=True):
+            yield problem(f"{each.name} {version} is too old or new", f"run: pip install '{each}'")
+        if each.name in SHOWN_PACKAGES:
+            shown.append(f"{each.name} {version}")
+    yield ok(", ".join([f"Python {python}", *shown]))
+
+
+def check_extras(home: Home, around: Surroundings) -> Iterator[Statement]:
+    """Which extras are there, and what brings those that are not."""
+    del home
+    missing = {extra: around.missing_packages(extra) for extra in around.extras()}
+    if there := [extra for extra, packages in missing.items() if not packages]:
+        yield ok(f"installed: {', '.join(there)}")
+    for extra, packages in missing.items():
+        if packages:
+            yield ok(f"{extra} is not installed ({', '.join(packages)})")
+
+
+def check_space(home: Home, around: Surroundings) -> Iterator[Statement]:
+    """Whether there is room on the disk of the directory."""
+    there = next(
+        path for path in (home.directory, *home.directory.absolute().parents) if path.is_dir()
+    )
+    total, free = around.disk(there)
+    what = f"{free / 1e9:.1f} GB of {total / 1e9:.0f} GB are free"
+    if free < max(LITTLE_BYTES, LITTLE_SHARE * total):
+        yield warning(what, "make room: a ledger that cannot be written stops all releases")
+    else:
+        yield ok(what)
+
+
+_Check = Callable[[Home, Surroundings], Iterator[Statement]]
+
+
+def _identity(home: Home, around: Surroundings) -> Iterator[Statement]:
+    from fedperf_client.commands.membership_checks import check_identity  # of extra `join`
+
+    yield from check_identity(home, around)
+
+
+def _coordinator(home: Home, around: Surroundings) -> Iterator[Statement]:
+    from fedperf_client.commands.membership_checks import check_coordinator
+
+    yield from check_coordinator(home, around)
+
+
+CHECKS: Mapping[str, _Check] = {
+    "directory": check_directory,
+    "configuration": check_configuration,
+    "policy": check_policy,
+    "executions": check_store,
+    "drift": check_drift,
+    "ledgers": check_ledgers,
+    "budget": check_budget,
+    "identity": _identity,
+    "coordinator": _coordinator,
+    "disk": check_space,
+    "history": check_history,
+    "versions": check_versions,
+    "extras": check_extras,
+    "models": check_models,
+}
+
+
+def examine(home: Home, around: Surroundings) -> tuple[Finding, ...]:
+    """Everything that the checks find, in their order."""
+    found: list[Finding] = []
+    for name, check in CHECKS.items():
+        try:
+            for verdict, what, advice in check(home, around):
+                found.append(Finding(name, verdict, what, advice))
+        except FedperfError as error:
+            found.append(Finding(name, Severity.PROBLEM, str(error)))
+        except ModuleNotFoundError as error:
+            if (extra := extra_with(error.name or "")) is None:
+                raise
+            what = f"not looked at: {error.name} comes with fedperf[{extra}]"
+            found.append(Finding(name, Severity.OK, what))
+        except Exception as error:  # one failed check must not hide the others
+            what = f"the check itself failed ({type(error).__name__}: {error})"
+            found.append(Finding(name, Severity.PROBLEM, what, "please report it"))
+    return tuple(found)

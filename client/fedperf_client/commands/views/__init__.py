@@ -1,1 +1,0 @@
-"""Output of commands that several of them share, or that would make a command's file too long."""

@@ -1,0 +1,817 @@
+"""The operations that a program is made of, one frozen dataclass each.
+
+An operation is an operator together with the parameters that never leave the organization:
+data set, columns, literals. It says its place in the public vocabulary and derives the schema
+of its output from those of its inputs, so what does not fit is refused with
+`InvalidProgramError` before any engine starts.
+
+The meaning is the same on every engine, and no engine is imported here. There are no
+missing values. Rows have no order unless an operation says so, and where an order decides
+which rows survive (`TopK`, `Window`) ties are broken by the other columns, ascending.
+Computed columns are float64, sums of integers are int64. Operations on graphs, points and
+texts have a fixed number of rounds or one pass and a start that is public, so that engines
+agree whatever the order of rows. A trained model is a table like any other, and the operation
+that applies it takes it as its second input.
+"""
+
+import math
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum, unique
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import ConfigDict, Field
+
+from fedperf_shared.errors import InvalidInputError
+from fedperf_shared.workflow.vocabulary import (
+    MAX_ITERATIONS,
+    Complexity,
+    OperatorClass,
+    OperatorKind,
+)
+
+
+class InvalidProgramError(InvalidInputError):
+    """A program is not well formed; the message names the step or the operation."""
+
+
+@unique
+class ColumnType(StrEnum):
+    """Type of a column: int64, float64 or UTF-8 text."""
+
+    INTEGER = "integer"
+    FLOAT = "float"
+    TEXT = "text"
+
+
+class ProgramPart:
+    """What stands in a program's JSON: unknown keys and wrong types are refused there."""
+
+    __slots__ = ()
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Column(ProgramPart):
+    """A named, typed column."""
+
+    name: str
+    type: ColumnType
+
+    def __post_init__(self) -> None:
+        if not self.name.isidentifier():
+            raise InvalidProgramError(f"a column needs an identifier as name, got {self.name!r}")
+
+    @property
+    def numeric(self) -> bool:
+        """Whether it can be computed with."""
+        return self.type is not ColumnType.TEXT
+
+
+Schema = tuple[Column, ...]
+
+
+def names_of(schema: Schema) -> tuple[str, ...]:
+    """Column names in order."""
+    return tuple(column.name for column in schema)
+
+
+def column_of(schema: Schema, name: str) -> Column:
+    """The column of that name, or InvalidProgramError."""
+    for column in schema:
+        if column.name == name:
+            return column
+    raise InvalidProgramError(f"no column {name!r} among {', '.join(names_of(schema)) or 'none'}")
+
+
+def numeric_column(schema: Schema, name: str) -> Column:
+    """The integer or float column of that name, or InvalidProgramError."""
+    column = column_of(schema, name)
+    if not column.numeric:
+        raise InvalidProgramError(f"column {name!r} is text, a number is needed")
+    return column
+
+
+def with_columns(schema: Schema, names: tuple[str, ...]) -> Schema:
+    """The schema itself when it has all these columns, else InvalidProgramError."""
+    for name in names:
+        column_of(schema, name)
+    return schema
+
+
+def unique_names(schema: Schema) -> Schema:
+    """The schema itself when it has columns and no name twice, else InvalidProgramError."""
+    names = names_of(schema)
+    if not names:
+        raise InvalidProgramError("a result needs at least one column")
+    if len(set(names)) != len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise InvalidProgramError(f"column {twice!r} would appear twice")
+    return schema
+
+
+@unique
+class Comparison(StrEnum):
+    """The comparison of a column with a literal, in a filter."""
+
+    EQUAL = "="
+    NOT_EQUAL = "!="
+    LESS = "<"
+    LESS_OR_EQUAL = "<="
+    GREATER = ">"
+    GREATER_OR_EQUAL = ">="
+
+    @property
+    def function(self) -> Callable[[Any, Any], Any]:
+        """The comparison in Python, also of frames' columns."""
+        return {
+            Comparison.EQUAL: operator.eq,
+            Comparison.NOT_EQUAL: operator.ne,
+            Comparison.LESS: operator.lt,
+            Comparison.LESS_OR_EQUAL: operator.le,
+            Comparison.GREATER: operator.gt,
+            Comparison.GREATER_OR_EQUAL: operator.ge,
+        }[self]
+
+
+@unique
+class ArithmeticOperator(StrEnum):
+    """One arithmetic step; all compute in float64."""
+
+    ADD = "+"
+    SUBTRACT = "-"
+    MULTIPLY = "*"
+
+    @property
+    def function(self) -> Callable[[Any, Any], Any]:
+        """The step in Python, also of frames' columns."""
+        return {
+            ArithmeticOperator.ADD: operator.add,
+            ArithmeticOperator.SUBTRACT: operator.sub,
+            ArithmeticOperator.MULTIPLY: operator.mul,
+        }[self]
+
+
+@unique
+class AggregateFunction(StrEnum):
+    """What an aggregation computes of a group."""
+
+    COUNT = "count"
+    SUM = "sum"
+    MEAN = "mean"
+    MIN = "min"
+    MAX = "max"
+
+
+@unique
+class WindowFunction(StrEnum):
+    """What a window computes for every row of a partition, in its order."""
+
+    ROW_NUMBER = "row_number"
+    RUNNING_SUM = "running_sum"
+
+
+@dataclass(frozen=True, slots=True)
+class Arithmetic(ProgramPart):
+    """One step of a computed column: apply `operator` with a column or a number."""
+
+    operator: ArithmeticOperator
+    operand: str | float
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.operand, str) and not math.isfinite(self.operand):
+            raise InvalidProgramError(f"arithmetic with the number {self.operand!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class ComputedColumn(ProgramPart):
+    """A new float column: start with `column`, apply the steps from left to right."""
+
+    name: str
+    column: str
+    steps: tuple[Arithmetic, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregation(ProgramPart):
+    """A new column `name` = `function` of `column` over a group; COUNT takes no column."""
+
+    function: AggregateFunction
+    name: str
+    column: str = ""
+
+    def __post_init__(self) -> None:
+        if (self.function is AggregateFunction.COUNT) != (self.column == ""):
+            raise InvalidProgramError(
+                f"aggregation {self.name!r}: count takes no column, every other function one"
+            )
+
+    def output(self, schema: Schema) -> Column:
+        """The column that it adds; refuses a text column for sums and means."""
+        if self.function is AggregateFunction.COUNT:
+            return Column(self.name, ColumnType.INTEGER)
+        column = column_of(schema, self.column)
+        if self.function in {AggregateFunction.MIN, AggregateFunction.MAX}:
+            return Column(self.name, column.type)
+        numeric_column(schema, self.column)
+        if self.function is AggregateFunction.MEAN:
+            return Column(self.name, ColumnType.FLOAT)
+        return Column(self.name, column.type)
+
+
+@dataclass(frozen=True, slots=True)
+class Order(ProgramPart):
+    """One key of an ordering."""
+
+    column: str
+    descending: bool = False
+
+
+class Operation(ProgramPart):
+    """The base of all operations: their place in the vocabulary and their output schema."""
+
+    __slots__ = ()
+
+    kind: ClassVar[OperatorKind]
+    operator_class: ClassVar[OperatorClass] = OperatorClass.RELATIONAL
+    arity: ClassVar[int] = 1
+
+    @property
+    def code_steps(self) -> int:
+        """Elementary steps of the user code inside, per row; 0 where there is none."""
+        return 0
+
+    @property
+    def complexity(self) -> Complexity:
+        """How that code grows with its input."""
+        return Complexity.LINEAR if self.code_steps else Complexity.NONE
+
+    @property
+    def rounds(self) -> int:
+        """Iterations of an iterative operation, 0 elsewhere."""
+        return 0
+
+    def output_schema(self, inputs: tuple[Schema, ...]) -> Schema:
+        """Columns of the result, or InvalidProgramError when the inputs do not fit."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, slots=True)
+class ReadParquet(Operation):
+    """Read columns of a data set: the file or directory `dataset`.parquet of the data directory."""
+
+    kind: ClassVar[OperatorKind] = OperatorKind.FILE_SOURCE
+    arity: ClassVar[int] = 0
+
+    dataset: str
+    columns: Schema
+    type: Literal["read_parquet"] = "read_parquet"
+
+    def __post_init__(self) -> None:
+        if not self.dataset.replace("-", "_").isidentifier():
+            raise InvalidProgramError(f"a data set needs a plain name, got {self.dataset!r}")
+
+    def output_schema(self, inputs: tuple[Schema, ...]) -> Schema:
+        """The columns read."""
+        del inputs
+        return unique_names(self.columns)
+
+
+@dataclass(frozen=True, slots=True)
+class Project(Operation):
+    """Keep columns and add computed ones."""
+
+    kind: ClassVar[OperatorKind] = OperatorKind.MAP
+
+    keep: tuple[str, ...]
+    computed: tuple[ComputedColumn, ...] = ()
+    type: Literal["project"] = "project"
+
+    @property
+    def code_steps(self) -> int:
+        """Arithmetic steps of all computed columns."""
+        return sum(len(each.steps) for each in self.computed)
+
+    def output_schema(self, inputs: tuple[Schema, ...]) -> Schema:
+        """Kept columns, then computed ones."""
+        (schema,) = inputs
+        for each in self.computed:
+            numeric_column(schema, each.column)
+            for step in each.steps:
+                if isinstance(step.operand, str):
+                    numeric_column(schema, step.operand)
+        kept = tuple(column_of(schema, name) for name in self.keep)
+        added = tuple(Column(each.name, ColumnType.FLOAT) for each in self.computed)
+        return unique_names(kept + added)
+
+
+@dataclass(frozen=True, slots=True)
+class Filter(Operation):
+    """Keep the rows where `column comparison literal` holds."""
+
+    kind: ClassVar[OperatorKind] = OperatorKind.FILTER
+
+    column: str
+    comparison: Comparison
+    literal: str | int | float
+    type: Literal["filter"] = "filter"
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.literal, str) and not math.isfinite(self.literal):
+            raise InvalidProgramError(f"filter on {self.column!r} with {self.literal!r}")
+
+    def output_schema(self, inputs: tuple[Schema, ...]) -> Schema:
+        """The input's columns."""
+        (schema,) = inputs
+        column = column_of(schema, self.column)
+        if column.numeric == isinstance(self.literal, str):
+            raise InvalidProgramError(
+                f"filter compares the {column.type} column {self.column!r} with {self.literal!r}"
+            )
+        return schema
+
+
+@dataclass(frozen=True, slots=True)
+class Join(Operation):
+    """Inner join on one key; the right key is dropped, other right columns get the suffix."""
+
+    kind: ClassVar[OperatorKind] = OperatorKind.JOIN
+    arity: ClassVar[int] = 2
+
+    left_key: str
+    right_key: str
+    right_suffix: str = ""
+    type: Literal["join"] = "join"
+
+    def output_schema(self, inputs: tuple[Schema, ...]) -> Schema:
+        """Left columns, then right columns without the key."""
+        left, right = inputs
+        keys = column_of(left, self.left_key), column_of(right, self.right_key)
+        if any(key.type is ColumnType.FLOAT for key in keys) or keys[0].type is not keys[1].type:
+            raise InvalidProgramError(
+                f"join on {keys[0].type} {self.left_key!r} and {keys[1].type} {self.right_key!r}: "
+                "both keys must be integer or both text"
+            )
+        added = tuple(
+            Column(column.name + self.right_suffix, column.type)
+            for column in right
+            if column.name != self.right_key
+        )
+        return unique_names(left + added)
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregate(Operation):
+    """Group by keys and aggregate."""
+
+    kind: ClassVar[OperatorKind] = OperatorKind.AGGREGATE
+
+    keys: tuple[str, ...]
+    aggregations: tuple[Aggregation, ...]
+    type: Literal["aggregate"] = "aggregate"
+
+    def __post_init__(self) -> None:
+        if not self.keys or not self.aggregations:
+            raise InvalidProgramError("an aggregate needs at least one key and one aggregation")
+
+    def output_schema(self, inputs: tuple[Schema, ...]) -> Schema:
+        """Keys, then aggregations."""
+        (schema,) = inputs
+        keys = tuple(column_of(schema, key) for key in self.keys)
+        return unique_names(keys + tuple(each.output(schema) for each in self.aggregations))
+
+
+@dataclass(frozen=True, slots=True)
+class GlobalAggregate(Operation):
+    """Aggregate all rows to one row; no row where the input has none."""
+
+    kind: ClassVar[OperatorKind] = OperatorKind.GLOBAL_AGGREGATE
+
+    aggregations: tuple[Aggregation, ...]
+    type: Literal["global_aggregate"] = "global_aggregate"
+
+    def __post_init__(self) -> None:
+        if not self.aggregations:
+            raise InvalidProgramError("a global aggregate needs at least one aggregation")
+
+    def output_schema(self, inputs: tuple[Schema, ...]) -> Schema:
+        """The aggregations."""
+        (schema,) = inputs
+        return unique_names(tuple(each.output(schema) for each in self.aggregations))
+
+
+@dataclass(frozen=True, slots=True)
+class Distinct(Operation):
+    """The distinct combinations of some columns; other columns are dropped."""
+
+    kind: ClassVar[OperatorKind] = OperatorKind.DISTINCT
+
+    columns: tuple[str, ...]
+    type: Literal["distinct"] = "distinct"
+
+    def output_schema(self, inputs: tuple[Schema, ...]) -> Schema:
+        """The named columns."""
+        (schema,) = inputs
+        return unique_names(tuple(column_of(schema, name) for name in self.columns))
+
+
+@dataclass(frozen=True, slots=True)
+class Sort(Operation):
+    """Order all rows; the order among ties is left open."""
+
+    kind: ClassVar[OperatorKind] = OperatorKind.SORT
+
+    by: tuple[Order, ...]
+    type: Literal["sort"] = "sort"
+
+    def __post_init__(self) -> None:
+        if not self.by:
+            raise InvalidProgramError("a sort needs at least one key")
+
+    def output_schema(self, inputs: tuple[Schema, ...]) -> Schema:
+        """The input's columns."""
+        return with_columns(inputs[0], tuple(order.column for order in self.by))
+
+
+@dataclass(frozen=True, slots=True)
+class TopK(Operation):
+    """The first `count` rows in an order; ties go by the other columns, ascending."""
+
+    kind: ClassVar[OperatorKind] = OperatorKind.TOPK
+
+    by: tuple[Order, ...]
+    count: int
+    type: Literal["top_k"] = "top_k"
+
+    def __post_init__(self) -> None:
+        if not self.by or not self.count >= 1:
+            raise InvalidProgramError(f"top-k needs a key and a count >= 1, got {self.count!r}")
+
+    def output_schema(self, inputs: tuple[Schema, ...]) -> Schema:
+        """The input's columns."""
+        return with_columns(inputs[0], tuple(order.column for order in self.by))
+
+
+@dataclass(frozen=True, slots=True)
+class Union(Operation):
+    """All rows of two inputs with the same columns, duplicates kept."""
+
+    kind: ClassVar[OperatorKind] = OperatorKind.UNION
+    arity: ClassVar[int] = 2
+
+    type: Literal["union"] = "union"
+
+    def output_schema(self, inputs: tuple[Schema, ...]) -> Schema:
+        """The columns that both inputs have."""
+        left, right = inputs
+        if left != right:
+            raise InvalidProgramError("a union needs two inputs with the same columns in one order")
+        return left
+
+
+@dataclass(frozen=True, slots=True)
+class Window(Operation):
+    """Number the rows of each partition in an order, or sum up a column along it.
+
+    The order is made total by the other columns, ascending. The frame goes from the
+    partition's first row to the current one.
+    """
+
+    kind: ClassVar[OperatorKind] = OperatorKind.WINDOW
+
+    function: WindowFunction
+    partition: tuple[str, ...]
+    by: tuple[Order, ...]
+    name: str
+    column: str = ""
+    type: Literal["window"] = "window"
+
+    def __post_init__(self) -> None:
+        if not self.partition or not self.by:
+            raise InvalidProgramError("a window needs a partition and an order")
+        if (self.function is WindowFunction.ROW_NUMBER) != (self.column == ""):
+            raise InvalidProgramError("row_number takes no column, a running sum takes one")
+
+    def output_schema(self, inputs: tuple[Schema, ...]) -> Schema:
+        """The input's columns, then the new one."""
+        (schema,) = inputs
+        with_columns(schema, self.partition + tuple(order.column for order in self.by))
+        added = ColumnType.INTEGER
+        if self.function is WindowFunction.RUNNING_SUM:
+            added = numeric_column(schema, self.column).type
+        return unique_names((*schema, Column(self.name, added)))
+
+
+@dataclass(frozen=True, slots=True)
+class Tokenize(Operation):
+    """Split a text at blanks: one row per word, one column `name`; empty words are dropped."""
+
+    kind: ClassVar[OperatorKind] = OperatorKind.FLATMAP
+    operator_class: ClassVar[OperatorClass] = OperatorClass.TEXT
+
+    column: str
+    name: str = "word"
+    type: Literal["tokenize"] = "tokenize"
+
+    @property
+    def code_steps(self) -> int:
+        """Split and filter."""
+        return 2
+
+    def output_schema(self, inputs: tuple[Schema, ...]) -> Schema:
+        """The words."""
+        column = column_of(inputs[0], self.column)
+        if column.numeric:
+            raise InvalidProgramError(f"tokenize reads text, {self.column!r} is {column.type}")
+        return (Column(self.name, ColumnType.TEXT),)
+
+
+@dataclass(frozen=True, slots=True)
+class Sink(Operation):
+    """Materialize its input as an Arrow table: a result of the program."""
+
+    kind: ClassVar[OperatorKind] = OperatorKind.SINK
+
+    type: Literal["sink"] = "sink"
+
+    def output_schema(self, inputs: tuple[Schema, ...]) -> Schema:
+        """The input's columns."""
+        return inputs[0]
+
+
+MAX_CLUSTERS = 64
+MAX_DIMENSIONS = 16
+MAX_WORD_WINDOW = 8
+INDEX_MODULUS = 1_000_003
+"""Of the index vectors of `Embed`; a prime, and so is the multiplier of its factors."""
+
+_PRIMES = (2, 3, 5, 7, 11, 13, 17, 19)
+
+
+@dataclass(frozen=True, slots=True)
+class PageRank(Operation):
+    """Rank the nodes of a directed graph given as edges: columns `node`, `rank`.
+
+    Starts at 1/n; every round rank(v) = (1 - damping)/n + damping * sum of
+    rank(u)/outdegree(u) over edges u -> v. Repeated edges count repeatedly; rank
+    that reaches a node without outgoing edges is dropped, so ranks add up to at most 1.
+    """
+
+    kind: ClassVar[OperatorKind] = OperatorKind.GRAPH_ITERATE
+    operator_class: ClassVar[OperatorClass] = OperatorClass.GRAPH
+
+    source: str
+    target: str
+    iterations: int = 10
+    damping: float = 0.85
+    type: Literal["page_rank"] = "page_rank"
+
+    def __post_init__(self) -> None:
+        _require_rounds("page rank", self.iterations)
+        if not 0 < self.damping < 1:
+            raise InvalidProgramError(f"damping must be between 0 and 1, got {self.damping!r}")
+
+    @property
+    def code_steps(self) -> int:
+        """Divide, multiply, add."""
+        return 3
+
+    @property
+    def rounds(self) -> int:
+        """Power iterations."""
+        return self.iterations
+
+    def output_schema(self, inputs: tuple[Schema, ...]) -> Schema:
+        """Node and rank."""
+        for name in (self.source, self.target):
+            if column_of(inputs[0], name).type is not ColumnType.INTEGER:
+                raise InvalidProgramError(f"page rank needs integer nodes, {name!r} is not")
+        return (Column("node", ColumnType.INTEGER), Column("rank", ColumnType.FLOAT))
+
+
+@dataclass(frozen=True, slots=True)
+class KMeans(Operation):
+    """Lloyd's algorithm for a fixed number of rounds; one row per center: `cluster` and columns.
+
+    Public start: center j lies at `starting_fractions` of the columns' ranges, so all
+    engines agree whatever the order of rows. A center without rows stays where it is.
+    """
+
+    kind: ClassVar[OperatorKind] = OperatorKind.ML_TRAIN
+    operator_class: ClassVar[OperatorClass] = OperatorClass.ML
+
+    columns: tuple[str, ...]
+    clusters: int
+    iterations: int
+    type: Literal["k_means"] = "k_means"
+
+    def __post_init__(self) -> None:
+        _require_rounds("k-means", self.iterations)
+        if not self.columns or not 1 <= self.clusters <= MAX_CLUSTERS:
+            raise InvalidProgramError(
+                f"k-means needs columns and 1 to {MAX_CLUSTERS} clusters, got {self.clusters!r}"
+            )
+
+    @property
+    def code_steps(self) -> int:
+        """Differences of one row to all centers."""
+        return self.clusters * len(self.columns)
+
+    @property
+    def rounds(self) -> int:
+        """Lloyd rounds."""
+        return self.iterations
+
+    def output_schema(self, inputs: tuple[Schema, ...]) -> Schema:
+        """Cluster number and the center's coordinates."""
+        for name in self.columns:
+            numeric_column(inputs[0], name)
+        coordinates = tuple(Column(name, ColumnType.FLOAT) for name in self.columns)
+        return unique_names((Column("cluster", ColumnType.INTEGER), *coordinates))
+
+    def starting_fractions(self) -> tuple[tuple[float, ...], ...]:
+        """For every center and column where it starts between minimum (0) and maximum (1).
+
+        A Kronecker sequence: spread out, and irrational so that no row of a grid is
+        equally far from two centers, which engines would round differently.
+        """
+        return tuple(
+            tuple(
+                math.modf((center + 1) * math.sqrt(_PRIMES[axis % len(_PRIMES)]))[0]
+                for axis in range(len(self.columns))
+            )
+            for center in range(self.clusters)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class KMeansAssign(Operation):
+    """Add to each row of the first input its nearest center of the second (a `KMeans` result)."""
+
+    kind: ClassVar[OperatorKind] = OperatorKind.ML_PREDICT
+    operator_class: ClassVar[OperatorClass] = OperatorClass.ML
+    arity: ClassVar[int] = 2
+
+    columns: tuple[str, ...]
+    name: str = "cluster"
+    type: Literal["k_means_assign"] = "k_means_assign"
+
+    @property
+    def code_steps(self) -> int:
+        """Differences to one center; their number is the second input's rows."""
+        return len(self.columns)
+
+    def output_schema(self, inputs: tuple[Schema, ...]) -> Schema:
+        """The rows' columns, then the cluster."""
+        rows, centers = inputs
+        for name in self.columns:
+            numeric_column(rows, name)
+            numeric_column(centers, name)
+        column_of(centers, "cluster")
+        return unique_names((*rows, Column(self.name, ColumnType.INTEGER)))
+
+
+@dataclass(frozen=True, slots=True)
+class LinearRegression(Operation):
+    """Ridge regression with an intercept that is not penalized; one row of coefficients.
+
+    Minimizes squared errors + `penalty` * squared coefficients. The penalty makes the
+    answer unique, so that different solvers agree. Columns: `coefficient_<feature>`, `intercept`.
+    """
+
+    kind: ClassVar[OperatorKind] = OperatorKind.ML_TRAIN
+    operator_class: ClassVar[OperatorClass] = OperatorClass.ML
+
+    features: tuple[str, ...]
+    target: str
+    penalty: float = 1.0
+    type: Literal["linear_regression"] = "linear_regression"
+
+    def __post_init__(self) -> None:
+        if not self.features or not 0 < self.penalty < math.inf:
+            raise InvalidProgramError(
+                f"a regression needs features and a positive penalty, got {self.penalty!r}"
+            )
+
+    @property
+    def code_steps(self) -> int:
+        """Products of features that are summed per row."""
+        return (len(self.features) + 1) ** 2
+
+    def output_schema(self, inputs: tuple[Schema, ...]) -> Schema:
+        """Coefficients in the order of the features, then the intercept."""
+        for name in (*self.features, self.target):
+            numeric_column(inputs[0], name)
+        names = [*(f"coefficient_{name}" for name in self.features), "intercept"]
+        return unique_names(tuple(Column(name, ColumnType.FLOAT) for name in names))
+
+
+@dataclass(frozen=True, slots=True)
+class LinearPredict(Operation):
+    """Add to each row of the first input the prediction of a `LinearRegression` result."""
+
+    kind: ClassVar[OperatorKind] = OperatorKind.ML_PREDICT
+    operator_class: ClassVar[OperatorClass] = OperatorClass.ML
+    arity: ClassVar[int] = 2
+
+    features: tuple[str, ...]
+    name: str = "prediction"
+    type: Literal["linear_predict"] = "linear_predict"
+
+    @property
+    def code_steps(self) -> int:
+        """One product per feature."""
+        return len(self.features)
+
+    def output_schema(self, inputs: tuple[Schema, ...]) -> Schema:
+        """The rows' columns, then the prediction."""
+        rows, model = inputs
+        for name in self.features:
+            numeric_column(rows, name)
+            numeric_column(model, f"coefficient_{name}")
+        numeric_column(model, "intercept")
+        return unique_names((*rows, Column(self.name, ColumnType.FLOAT)))
+
+
+@dataclass(frozen=True, slots=True)
+class Embed(Operation):
+    """Give every word of a text a vector that adds up the words around it: random indexing.
+
+    Distinct words have ranks r from 1 on, in the order of their bytes. The index vector of a word
+    has the components f * r % `INDEX_MODULUS` % 3 - 1, each with one of the `factors` f. A word's
+    embedding is the sum of the index vectors of all words at most `window` places before or behind
+    it in the same text, over all its occurrences; empty words have no place. Sums of whole
+    numbers, so that all engines agree exactly. Columns: `name`, `e0`, `e1`, ...
+
+    Source: Sahlgren, An introduction to random indexing, 2005.
+    """
+
+    kind: ClassVar[OperatorKind] = OperatorKind.ML_TRAIN
+    operator_class: ClassVar[OperatorClass] = OperatorClass.TEXT
+
+    column: str
+    dimensions: int = 8
+    window: int = 2
+    name: str = "word"
+    type: Literal["embed"] = "embed"
+
+    def __post_init__(self) -> None:
+        fits = 1 <= self.dimensions <= MAX_DIMENSIONS and 1 <= self.window <= MAX_WORD_WINDOW
+        if not fits:
+            raise InvalidProgramError(
+                f"an embedding has 1 to {MAX_DIMENSIONS} dimensions and a window of 1 to "
+                f"{MAX_WORD_WINDOW}, got {self.dimensions!r} and {self.window!r}"
+            )
+
+    @property
+    def code_steps(self) -> int:
+        """Additions per word."""
+        return 2 * self.window * self.dimensions
+
+    def output_schema(self, inputs: tuple[Schema, ...]) -> Schema:
+        """The word and its vector."""
+        column = column_of(inputs[0], self.column)
+        if column.numeric:
+            raise InvalidProgramError(f"embed reads text, {self.column!r} is {column.type}")
+        vector = tuple(Column(name, ColumnType.FLOAT) for name in self.vector_names)
+        return unique_names((Column(self.name, ColumnType.TEXT), *vector))
+
+    @property
+    def vector_names(self) -> tuple[str, ...]:
+        """Names of the vector's columns."""
+        return tuple(f"e{axis}" for axis in range(self.dimensions))
+
+    @property
+    def factors(self) -> tuple[int, ...]:
+        """Of the index vectors, one per dimension."""
+        return tuple(pow(48_271, axis + 1, INDEX_MODULUS) for axis in range(self.dimensions))
+
+
+def _require_rounds(what: str, iterations: int) -> None:
+    if not 1 <= iterations <= MAX_ITERATIONS:
+        raise InvalidProgramError(f"{what} takes 1 to {MAX_ITERATIONS} rounds, got {iterations!r}")
+
+
+AnyOperation = Annotated[
+    ReadParquet
+    | Project
+    | Filter
+    | Join
+    | Aggregate
+    | GlobalAggregate
+    | Distinct
+    | Sort
+    | TopK
+    | Union
+    | Window
+    | Tokenize
+    | PageRank
+    | KMeans
+    | KMeansAssign
+    | LinearRegression
+    | LinearPredict
+    | Embed
+    | Sink,
+    Field(discriminator="type"),
+]
