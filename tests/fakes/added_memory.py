@@ -13,7 +13,7 @@ MOST_MEGABYTES = 64
 
 _READ = """
 import pathlib, sys
-from fedperf_client.profiling.trials.peak_memory import peak_bytes, reset_peak
+from fedperf_client.workers.child_side import peak_bytes, reset_peak
 from fedperf_client.sources import SkippedRecord
 from fedperf_client.sources.kinds import read_source
 

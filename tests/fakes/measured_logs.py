@@ -4,8 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedperf_client.diagnosis.job_facts import JobFacts
-from fedperf_client.diagnosis.log_reader import jobs_of
+from fedperf_client.diagnosis.job_facts import JobFacts, jobs_of
 from fedperf_client.sources.spark.event_log import EventLog
 from tests.fakes.spark_logs import APP_START, SQL, SparkLog
 

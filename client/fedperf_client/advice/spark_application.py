@@ -126,8 +126,8 @@ class ApplicationRecord:
     def add_job(self, job: JobFacts) -> None:
         """A job of it, with what its tasks held."""
         self._name, self._settings = job.application, job.settings
-        self._began = min(self._began, job.started_at / 1000)
-        self._ended = max(self._ended, job.ended_at / 1000)
+        self._began = min(self._began, job.query.started_at / 1000)
+        self._ended = max(self._ended, job.query.end / 1000)
         for stage in job.stages:
             self._held = max(self._held, job.held_at_once(stage))
             self._spilled += stage.totals.spilled_disk

@@ -18,8 +18,7 @@ from fedperf_client.advice.spark_application import (
     newest_of_each,
 )
 from fedperf_client.commands.predict import opened_kept
-from fedperf_client.diagnosis.job_facts import JobFacts
-from fedperf_client.diagnosis.log_reader import event_logs_in, jobs_of
+from fedperf_client.diagnosis.job_facts import JobFacts, event_logs_in, jobs_of
 from fedperf_client.home.config import Home, write_private
 from fedperf_client.home.prices import PriceList, load_prices
 from fedperf_client.home.store import ExecutionStore

@@ -41,7 +41,7 @@ def diagnose(
     sent.
     """
     from fedperf_client.diagnosis.diagnosis import Ranking
-    from fedperf_client.diagnosis.log_reader import event_logs_in, jobs_of
+    from fedperf_client.diagnosis.job_facts import event_logs_in, jobs_of
     from fedperf_client.home.prices import load_prices
     from fedperf_client.sources.kinds import NothingFoundError
 
@@ -75,7 +75,7 @@ def _show(
     json: bool,
 ) -> None:
     """Show the ranking, what is missing of logs that were read, and what was not read."""
-    from fedperf_client.diagnosis.presentation import lines_of, row_of
+    from fedperf_client.diagnosis.diagnosis import lines_of, row_of
 
     first = ranking.first
     if json:

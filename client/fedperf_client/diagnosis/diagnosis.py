@@ -3,29 +3,29 @@
 A finding below `LEAST_SHARE` of its job's time, or below `LEAST_SECONDS`, is not worth a
 person's look and is left out, unless it says why there are no others. Only the jobs that are
 shown are kept, so that memory does not grow with a log.
+
+Names and descriptions come from logs of others: they are printed so that they command
+neither terminal nor markup, and cut where they are long.
 """
 
 import heapq
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import count
 
 from fedperf_client.diagnosis.finding import JobFinding, Symptom
 from fedperf_client.diagnosis.job_facts import JobFacts
-from fedperf_client.diagnosis.rules.broadcasts import broadcasts
-from fedperf_client.diagnosis.rules.dropped_events import dropped_events
 from fedperf_client.diagnosis.rules.failures import failures
-from fedperf_client.diagnosis.rules.few_tasks import few_tasks
-from fedperf_client.diagnosis.rules.garbage import garbage_collection
-from fedperf_client.diagnosis.rules.idle_executors import idle_executors
-from fedperf_client.diagnosis.rules.outside_jobs import outside_jobs
-from fedperf_client.diagnosis.rules.shuffles import shuffles
-from fedperf_client.diagnosis.rules.spill import spills
-from fedperf_client.diagnosis.rules.tiny_tasks import tiny_tasks
-from fedperf_client.diagnosis.rules.uneven_tasks import uneven_tasks
-from fedperf_client.home.prices import PriceList
+from fedperf_client.diagnosis.rules.idleness import dropped_events, idle_executors, outside_jobs
+from fedperf_client.diagnosis.rules.memory import garbage_collection, spills
+from fedperf_client.diagnosis.rules.tasks import few_tasks, tiny_tasks, uneven_tasks
+from fedperf_client.diagnosis.rules.transfers import broadcasts, shuffles
+from fedperf_client.home.prices import PriceList, cost_text
 from fedperf_client.sources.spark.application import Application
+from fedperf_client.sources.spark.fields import moment
+from fedperf_client.text.durations import duration_text
 from fedperf_shared.execution import ClusterConfig
+from fedperf_shared.programs.command_line import shortened, visible
 
 LEAST_SHARE = 0.05  # Of a job's time: two runs of one job differ by as much
 LEAST_SECONDS = 0.2  # nobody waits for less
@@ -44,6 +44,8 @@ RULES: tuple[Rule, ...] = (
     failures,
     dropped_events,
 )
+
+LONGEST_TEXT = 60  # of a name or description that is shown
 
 WHOLE = "application"  # label of what is found about an application as a whole
 
@@ -92,15 +94,15 @@ def diagnosed(job: JobFacts, log: str, prices: PriceList | None) -> Diagnosis | 
     return Diagnosis(
         log,
         job.application,
-        job.label,
+        str(job.query),
         job.description,
-        job.started_at,
+        job.query.started_at,
         job.seconds,
         job.cores,
         job.query.cluster,
         tuple(sorted(findings, key=lambda each: -each.seconds)),
         cost,
-        job.waited_seconds,
+        job.query.wait_milliseconds / 1000,
     )
 
 
@@ -159,3 +161,66 @@ class Ranking:
     def first(self) -> list[Diagnosis]:
         """The kept ones, most at stake first."""
         return [each for *_, each in sorted(self._kept, key=lambda kept: kept[:3], reverse=True)]
+
+
+def lines_of(found: Diagnosis, prices: PriceList | None) -> Iterator[str]:
+    """A job, or an application as a whole, and its findings, for people."""
+    described = f" {_cut(found.description)!r}" if found.description else ""
+    waited = found.waited_seconds
+    after = f" after {duration_text(waited)} without an executor" if waited else ""
+    yield (
+        f"{found.label}{described}{' ' if found.label == WHOLE else ' of '}"
+        f"{_cut(found.application)}, "
+        f"{moment(found.started_at):%Y-%m-%d %H:%M}: {duration_text(found.seconds)} on "
+        f"{found.cores} cores{after}, {cost_text(found.cost, prices)} ({_cut(found.log)})"
+    )
+    for number, finding in enumerate(found.findings, 1):
+        stake = cost_text(found.at_stake(finding), prices, largest=found.cost)
+        at_most = (
+            f": at most {duration_text(finding.seconds)} of "
+            f"{duration_text(found.seconds + waited)}, {stake}"
+        )
+        yield f"  {number}. {finding.symptom}, {finding.place}{at_most if finding.seconds else ''}"
+        yield f"     log: {visible(finding.evidence)}"
+        yield f"     do: {visible(finding.advice)}"
+        yield from (f"     --conf {each}" for each in finding.conf)
+
+
+def row_of(found: Diagnosis, prices: PriceList | None) -> dict[str, object]:
+    """The same for programs."""
+    cluster = found.cluster
+    return {
+        "log": found.log,
+        "application": found.application,
+        "job": found.label,
+        "description": found.description,
+        "started_at": moment(found.started_at).isoformat(),
+        "seconds": found.seconds,
+        "waited_seconds": found.waited_seconds,
+        "cores": found.cores,
+        "nodes": None if cluster is None else cluster.nodes,
+        "memory_bytes": None if cluster is None else cluster.memory_bytes,
+        "core_seconds": found.cores * found.seconds,
+        "cost": None if prices is None else found.cost,
+        "findings": [_finding_row(found, each, prices) for each in found.findings],
+    }
+
+
+def _finding_row(
+    found: Diagnosis, finding: JobFinding, prices: PriceList | None
+) -> dict[str, object]:
+    return {
+        "symptom": finding.symptom.value,
+        "place": finding.place,
+        "seconds_at_most": finding.seconds,
+        "core_seconds_at_most": found.share_of(finding) * found.seconds * found.cores,
+        "cost_at_most": None if prices is None else found.at_stake(finding),
+        "evidence": finding.evidence,
+        "figures": dict(finding.figures),
+        "advice": finding.advice,
+        "conf": list(finding.conf),
+    }
+
+
+def _cut(name: str) -> str:
+    return shortened(name, LONGEST_TEXT)

@@ -1,4 +1,4 @@
-"""Facts of one job from a Spark log: its stages, their tasks, and the times when nothing ran.
+"""Facts of the jobs of a Spark log: their stages, tasks, and the times when nothing ran.
 
 They are the view of what `sources.spark.reader` read for those who diagnose. A job is a query with
 all its Spark jobs, or a Spark job without a query. Moments and durations are whole milliseconds, as
@@ -6,16 +6,23 @@ the log has them. All figures are sums, medians or extremes of what tasks report
 estimated here.
 """
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
 from functools import cached_property
+from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedperf_client.sources import NothingToReadError, SkippedRecord
+from fedperf_client.sources.codecs import UnreadCodecError
+from fedperf_client.sources.kinds import places
+from fedperf_client.sources.opener import UnreadArchiveError
 from fedperf_client.sources.spark.application import Application
-from fedperf_client.sources.spark.failures.ends import LostAttempt, Removal
+from fedperf_client.sources.spark.event_log import WHOLE_LOG, EventLog, open_event_log
+from fedperf_client.sources.spark.failures.causes import LostAttempt, Removal
 from fedperf_client.sources.spark.query import Interval, SparkQuery
 from fedperf_client.sources.spark.settings import SparkSettings
 from fedperf_client.sources.spark.tasks import (
@@ -25,12 +32,18 @@ from fedperf_client.sources.spark.tasks import (
     Names,
     StageAttempt,
 )
+from fedperf_shared.errors import InvalidInputError
 
 Longs = NDArray[np.int64]
 Time = TypeVar("Time", int, float)
 
 _OVERLAP = 0.05
 """Share of all task time that may exceed the slots: some milliseconds at each task's end."""
+
+
+_UNFINISHED = "no end of a job: the log stops before it"
+_GIVEN_UP = "a job given up: too much ran at the same time"
+_BAD = "a line that is no usable event"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +66,6 @@ class StageFacts(StageAttempt):
     """An attempt at a stage of which the log was read."""
 
     names: Names  # of executors and reasons
-
-    @classmethod
-    def of(cls, stage: StageAttempt, names: Names) -> "StageFacts":
-        """The attempt with what its columns refer to."""
-        return cls(**{each.name: getattr(stage, each.name) for each in fields(stage)}, names=names)
 
     @cached_property
     def _table(self) -> Longs:
@@ -124,11 +132,6 @@ class StageFacts(StageAttempt):
         """Duration of the middle task."""
         return float(np.median(self.durations))
 
-    @cached_property
-    def median_run(self) -> float:
-        """Time of the middle task in its own code."""
-        return float(np.median(self.tasks.run))
-
     @property
     def even_span(self) -> float:
         """The least that it could take with the same work, spread evenly over all slots."""
@@ -157,7 +160,11 @@ class JobFacts:
     @classmethod
     def of(cls, query: SparkQuery, application: Application) -> "JobFacts":
         """A query or job that is over."""
-        stages = [each for _, each in sorted(query.attempts.items())]
+        names = [each.name for each in fields(StageAttempt)]
+        stages = [
+            StageFacts(**{name: getattr(stage, name) for name in names}, names=query.names)
+            for _, stage in sorted(query.attempts.items())
+        ]
         if query.plan.runs_python and not any(each.runs_python for each in stages):
             for each in stages:  # one of them does
                 each.runs_python = True
@@ -165,30 +172,15 @@ class JobFacts:
             query,
             application.name,
             application.settings.overlaid(query.settings),
-            tuple(StageFacts.of(each, query.names) for each in stages),
+            tuple(stages),
             tuple(application.executors.removals),
         )
-
-    @property
-    def label(self) -> str:
-        """Such as "query 7" or "job 3"."""
-        return str(self.query)
 
     @property
     def description(self) -> str:
         """What the log says of it; local text."""
         told = self.query.description or self.query.display_name
         return " ".join(told.split())
-
-    @property
-    def started_at(self) -> int:
-        """Its first event."""
-        return self.query.started_at
-
-    @property
-    def ended_at(self) -> int:
-        """Its last event."""
-        return self.query.end
 
     @cached_property
     def stages(self) -> tuple[StageFacts, ...]:
@@ -203,12 +195,7 @@ class JobFacts:
     @property
     def wall_seconds(self) -> float:
         """From its start to its end, with what it waited for the first executor."""
-        return (self.ended_at - self.started_at) / 1000
-
-    @property
-    def waited_seconds(self) -> float:
-        """That it waited while no executor was there."""
-        return self.query.wait_milliseconds / 1000
+        return (self.query.end - self.query.started_at) / 1000
 
     @property
     def seconds(self) -> float:
@@ -291,9 +278,10 @@ class JobFacts:
     def quiet(self) -> tuple[Interval, ...]:
         """Intervals from its start to its end in which none of its tasks ran."""
         moments, running = self._changes
-        edges = np.clip(moments, self.started_at, self.ended_at)
-        starts = np.concatenate([[self.started_at], edges[running == 0]])
-        following = np.concatenate([edges, [self.ended_at]])
+        began, ended = self.query.started_at, self.query.end
+        edges = np.clip(moments, began, ended)
+        starts = np.concatenate([[began], edges[running == 0]])
+        following = np.concatenate([edges, [ended]])
         ends = np.concatenate([[0], np.flatnonzero(running == 0) + 1])
         pairs = zip(starts, following[ends], strict=True)
         return tuple((int(start), int(end)) for start, end in pairs if end > start)
@@ -308,3 +296,61 @@ def merged(intervals: Iterable[tuple[Time, Time]]) -> list[tuple[Time, Time]]:
         elif end > start:
             found.append((start, end))
     return found
+
+
+def jobs_of(log: EventLog) -> Iterator[JobFacts | Application | str]:
+    """Every job of a log when it is complete, and at its end the whole.
+
+    Texts say what of it no finding is about; local.
+    """
+    names = {file.name for file in log.files}
+    missing, application = Counter[str](), Application(is_partial=log.is_partial)
+    for found in log.work(application, with_tasks=True):
+        if isinstance(found, SkippedRecord) and found.record in names:
+            is_one_of_many = len(names) > 1
+            yield f"{found.record}: {found.reason}" if is_one_of_many else found.reason
+        elif isinstance(found, SkippedRecord) and found.record == WHOLE_LOG:
+            yield found.reason
+        elif isinstance(found, SkippedRecord):
+            missing[_BAD] += 1
+        elif found.is_given_up:
+            missing[_GIVEN_UP] += 1
+        elif found.is_nested:
+            continue
+        elif found.is_complete:
+            yield JobFacts.of(found, application)
+        else:
+            missing[_UNFINISHED] += 1
+    yield application
+    for reason in (_UNFINISHED, _GIVEN_UP, _BAD):
+        if missing[reason]:
+            yield f"{reason} ({missing[reason]})"
+
+
+def event_logs_in(
+    paths: Iterable[Path], others: list[str] | None = None
+) -> tuple[list[tuple[Path, EventLog]], list[str]]:
+    """Every Spark log below the paths, and what is wrong with what was named.
+
+    Args:
+        paths: files and directories.
+        others: gets what lies in directories and is no log, or holds nothing.
+    """
+    passed_by: list[str] = [] if others is None else others
+    problems: list[str] = []
+    found: list[tuple[Path, EventLog]] = []
+    for place, is_named in places(paths, problems):
+        try:
+            log = open_event_log(place)
+        except (NothingToReadError, UnreadArchiveError, UnreadCodecError) as error:
+            (problems if is_named else passed_by).append(str(error))
+            continue
+        except (InvalidInputError, OSError) as error:
+            problems.append(str(error))
+            continue
+        if log is None:
+            (problems if is_named else passed_by).append(f"{place}: not a Spark event log")
+            continue
+        found += [(place, each) for each in log.logs]
+        passed_by += [f"{place}: {each}" for each in log.others]
+    return found, problems

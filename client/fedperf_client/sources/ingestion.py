@@ -6,18 +6,16 @@ executions are stored in small batches, and of what was skipped the reasons are 
 to `MAX_REASONS` different ones.
 """
 
-import multiprocessing
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from operator import add
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
 from fedperf_client.home.counted_rows import RowCount
 from fedperf_client.home.segments import Encoder
@@ -26,6 +24,9 @@ from fedperf_client.sources import SkippedRecord
 from fedperf_client.sources.kinds import counts_in_source, read_source
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import Execution
+
+if TYPE_CHECKING:
+    from concurrent.futures import ProcessPoolExecutor
 
 MAX_REASONS = 50
 """Different reasons that are told of one source; the others are counted together."""
@@ -119,18 +120,7 @@ def ingest(
             for path in paths:
                 yield _outcome(path, store, scratch=scratch, encoder=encoder)
             return
-        lost: list[Path] = []
-        with _processes(min(jobs, len(paths))) as pool:
-            reading = {
-                pool.submit(_outcome, path, store, scratch=scratch, encoder=encoder): path
-                for path in paths
-            }
-            for done in as_completed(reading):
-                try:
-                    yield done.result()
-                except BrokenProcessPool:
-                    lost.append(reading[done])
-        yield from _one_after_the_other(lost, store, scratch=scratch, encoder=encoder)
+        yield from _at_the_same_time(paths, store, jobs=jobs, scratch=scratch, encoder=encoder)
 
 
 def take_in(
@@ -196,10 +186,38 @@ def _reason(found: SkippedRecord, told: Mapping[str, int]) -> str:
     return reason if reason in told or len(told) < MAX_REASONS else OTHER_REASONS
 
 
+def _at_the_same_time(
+    paths: Sequence[Path],
+    store: Path,
+    *,
+    jobs: int,
+    scratch: Path | None,
+    encoder: Encoder | None,
+) -> Iterator[IngestionOutcome]:
+    # Whoever reads without other processes does without these modules.
+    from concurrent.futures import as_completed
+    from concurrent.futures.process import BrokenProcessPool
+
+    lost: list[Path] = []
+    with _processes(min(jobs, len(paths))) as pool:
+        reading = {
+            pool.submit(_outcome, path, store, scratch=scratch, encoder=encoder): path
+            for path in paths
+        }
+        for done in as_completed(reading):
+            try:
+                yield done.result()
+            except BrokenProcessPool:
+                lost.append(reading[done])
+    yield from _one_after_the_other(lost, store, scratch=scratch, encoder=encoder)
+
+
 def _one_after_the_other(
     paths: Sequence[Path], store: Path, *, scratch: Path | None, encoder: Encoder | None
 ) -> Iterator[IngestionOutcome]:
     """What was lost when a process died, most of it without fault: now it shows whose that was."""
+    from concurrent.futures.process import BrokenProcessPool
+
     waiting = list(reversed(paths))
     while waiting:
         with _processes(1) as pool:
@@ -215,7 +233,10 @@ def _one_after_the_other(
                     break
 
 
-def _processes(count: int) -> ProcessPoolExecutor:
+def _processes(count: int) -> "ProcessPoolExecutor":
+    import multiprocessing
+    from concurrent.futures import ProcessPoolExecutor
+
     return ProcessPoolExecutor(count, mp_context=multiprocessing.get_context("spawn"))
 
 

@@ -22,6 +22,9 @@ _WIDE_CHARACTER_BYTES = 4
 
 def takes_too_much(text: bytes) -> bool:
     """Whether parsing `text` could take more than `MAX_PARSED_BYTES`."""
+    most_of_a_character = 1 + _WIDE_CHARACTER_BYTES + _PAIR_BYTES
+    if len(text) * most_of_a_character <= MAX_PARSED_BYTES:  # nearly all are, whatever they hold
+        return False
     return _most_bytes(text) > MAX_PARSED_BYTES
 
 

@@ -179,7 +179,7 @@ def measured(
         The outcome has its status and reason, wall seconds and peak bytes. What was used is
         the CPU seconds and the differences of `besides`.
     """
-    _reset_peak()
+    reset_peak()
     before = besides()
     result, outcome = None, {"status": "ok", "reason": ""}
     # All threads of this process, to the nanosecond; `os.times` counts in ticks of 10 ms.
@@ -230,7 +230,8 @@ def peak_bytes() -> int:
     return 0
 
 
-def _reset_peak() -> None:
+def reset_peak() -> None:
+    """Let a new peak count from now on, where the kernel can do that."""
     with contextlib.suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
 

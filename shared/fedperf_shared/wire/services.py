@@ -103,7 +103,7 @@ class ExchangeHandler(Protocol[Caller]):
 
 
 class ExchangeCalls(Protocol):
-    """The client's end of the Exchange: `ExchangeStub` over gRPC."""
+    """The client's end of the Exchange; over gRPC it is `exchange_stub`."""
 
     def status(self) -> Status:
         """The coordinator's time and the versions in force."""

@@ -36,7 +36,7 @@ NODE = """
 import datetime, pathlib, pickle, sys, threading, time
 from cryptography.hazmat.primitives.asymmetric import ec
 from fedperf_client.federation.node import Node, Rhythm
-from fedperf_client.profiling.trials.peak_memory import peak_bytes, reset_peak
+from fedperf_client.workers.child_side import peak_bytes, reset_peak
 
 membership = pickle.loads(pathlib.Path(sys.argv[1]).read_bytes())
 rhythm = Rhythm(poll=datetime.timedelta(seconds=0.05))

@@ -32,7 +32,7 @@ NODE = """
 import pathlib, pickle, sys, threading
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from fedperf_client.federation.node import Node
-from fedperf_client.profiling.trials.peak_memory import peak_bytes, reset_peak
+from fedperf_client.workers.child_side import peak_bytes, reset_peak
 from fedperf_shared.releases.release import SignedRelease
 from tests.integration.federation.worlds import FAST, answering
 

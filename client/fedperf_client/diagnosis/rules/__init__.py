@@ -1,1 +1,1 @@
-"""The rules of a diagnosis, one module each: a function from a job to what it found."""
+"""The rules of a diagnosis: functions from a job to what they found."""

@@ -9,8 +9,12 @@ from collections.abc import Iterator
 from fedperf_client.diagnosis.finding import JobFinding, Symptom
 from fedperf_client.diagnosis.job_facts import JobFacts, StageFacts, merged
 from fedperf_client.sources.spark.failures.advice import advice_for
-from fedperf_client.sources.spark.failures.causes import FailureCause, causes_of
-from fedperf_client.sources.spark.failures.ends import FailureText, last_text
+from fedperf_client.sources.spark.failures.causes import (
+    FailureCause,
+    FailureText,
+    causes_of,
+    last_text,
+)
 from fedperf_client.text.durations import duration_text
 
 MOST_CAUSES = 3
@@ -57,10 +61,10 @@ def _finding(job: JobFacts, cause: FailureCause, again: list[StageFacts]) -> Job
         repeated * bool(again),
         f"{duration_text(seconds)} lost" * bool(seconds),
     )
-    after = None if cause.moment is None else (cause.moment - job.started_at) / 1000
+    after = None if cause.moment is None else (cause.moment - job.query.started_at) / 1000
     return JobFinding(
         Symptom.FAILURES,
-        job.label if cause.stage is None else f"stage {cause.stage}",
+        str(job.query) if cause.stage is None else f"stage {cause.stage}",
         job.seconds if cause.ends_job else min(seconds, job.seconds),
         "; ".join(filter(None, said)),
         advice.action,

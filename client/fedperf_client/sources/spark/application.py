@@ -5,21 +5,13 @@ name, which never leave the organization. All others are compared and forgotten.
 """
 
 import hashlib
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from fedperf_client.sources import SkippedRecord
-from fedperf_client.sources.spark.cluster import Executors, UnknownClusterError
-from fedperf_client.sources.spark.failures.ends import last_text
-from fedperf_client.sources.spark.fields import (
-    Event,
-    MalformedEventError,
-    line,
-    mapping,
-    milliseconds,
-    moment,
-    text,
-)
+from fedperf_client.sources.spark import fields
+from fedperf_client.sources.spark.cluster import Executors
+from fedperf_client.sources.spark.failures.causes import last_text
+from fedperf_client.sources.spark.fields import Event, MalformedEventError
 from fedperf_client.sources.spark.identity import shape_of, workload_of
 from fedperf_client.sources.spark.plan import PlanTooLargeError, workflow_of
 from fedperf_client.sources.spark.query import (
@@ -34,6 +26,7 @@ from fedperf_client.sources.spark.settings import SparkSettings
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import (
     MAX_QUERIES_BEFORE,
+    ClusterConfig,
     Execution,
     ExecutionStatus,
     Measurement,
@@ -50,6 +43,7 @@ NO_PLAN = "no plan: the log begins after it"
 NO_STAGE = "no stage of it came to an end"
 NESTED = "a part of another query"
 ONLY_A_COMMAND = "a command of the catalogue that ran no job"
+NO_EXECUTOR = "no executor is known for its time"
 NO_TIME = "took less than a millisecond"
 
 _LONGEST_TEXT = 60
@@ -100,30 +94,32 @@ class Application:
 
     def log_started(self, event: Event) -> None:
         """Take Spark's version."""
-        version = text(event, "Spark Version")[:_LONGEST_TEXT]
+        version = fields.text(event, "Spark Version")[:_LONGEST_TEXT]
         self.settings = replace(self.settings, version=version)
 
     def started(self, event: Event) -> None:
         """Take what tells this application, and this attempt at it, from others."""
-        self._name = text(event, "App Name")
-        self._shown_name, self._shown_id = line(event, "App Name"), line(event, "App ID")
+        self._name = fields.text(event, "App Name")
+        self._shown_name = fields.line(event, "App Name")
+        self._shown_id = fields.line(event, "App ID")
         attempt, identity = event.get("App Attempt ID"), event.get("App ID")
-        self.submitted_at = milliseconds(event, "Timestamp")
+        self.submitted_at = fields.milliseconds(event, "Timestamp")
         self._identity = (identity, attempt, self.submitted_at)
 
     def configured(self, event: Event) -> None:
         """Take the few properties that count."""
-        properties = mapping(event, "Spark Properties")
+        properties = fields.mapping(event, "Spark Properties")
         self.executors.configured(properties)
         self.settings = SparkSettings.of(self.settings.version, properties)
-        self._node_type = _first(properties, _NODE_TYPES)
-        system = event.get("System Properties")
-        if isinstance(system, Mapping):
-            self._architecture = _first(system, ("os.arch",))
+        types = [each for name in _NODE_TYPES if isinstance(each := properties.get(name), str)]
+        self._node_type = types[0][:_LONGEST_TEXT] if types else ""
+        if "System Properties" in event:
+            system = fields.part(event, "System Properties")
+            self._architecture = fields.words(system, "os.arch")[:_LONGEST_TEXT]
 
     def stopped(self, event: Event) -> None:
         """Take its end."""
-        self.stopped_at = milliseconds(event, "Timestamp")
+        self.stopped_at = fields.milliseconds(event, "Timestamp")
 
     def settle(self, query: SparkQuery, *, with_slots: bool = True) -> None:
         """Say what a query had, when its end is told: who was there is not known for long.
@@ -147,10 +143,7 @@ class Application:
                 if each.submitted_at is not None and each.submitted_at < query.waited[1]:
                     each.had_executors = False
         query.slots = self.executors.slots_of(begin, end) if with_slots else 0
-        try:
-            query.cluster = self.executors.during(begin, end)
-        except UnknownClusterError:
-            query.cluster = None
+        query.cluster = self.executors.during(begin, end)
 
     @property
     def seconds(self) -> float:
@@ -169,33 +162,35 @@ class Application:
         if query.is_job:
             _plan_job(query)
         reason = query.problem or _reason(query)
-        if reason:
-            return SkippedRecord(str(query), reason)
+        if reason or query.cluster is None:
+            return SkippedRecord(str(query), reason or NO_EXECUTOR)
         try:
-            return self._execution(query)
+            return self._execution(query, query.cluster)
         except InvalidInputError as error:
             return SkippedRecord(str(query), str(error))
 
-    def _execution(self, query: SparkQuery) -> Execution:
-        if query.cluster is None:
-            raise UnknownClusterError
-        cluster = replace(query.cluster, queries_before=min(query.before, MAX_QUERIES_BEFORE))
+    def _execution(self, query: SparkQuery, cluster: ClusterConfig) -> Execution:
         counted = workflow_of(query.plan, query.counters)
         vendor = "databricks" if self.settings.is_databricks else "spark"
+        remarks = {
+            Remark.ACCELERATED: query.is_accelerated,
+            Remark.FAILED_TASKS: query.has_failed_tasks,
+            Remark.INCOMPLETE: self.is_partial or query.is_torn,
+        }
         return Execution(
             execution_id=self._execution_id(query),
             workload=workload_of(self._name, query.shape, call_site=query.call_site),
             plan=Plan.on_one_platform(counted.workflow, Platform.SPARK),
-            cluster=cluster,
+            cluster=replace(cluster, queries_before=min(query.before, MAX_QUERIES_BEFORE)),
             status=_status(query),
             measurement=_measurement(query, self.submitted_at),
-            finished_at=moment(query.end),
+            finished_at=fields.moment(query.end),
             origin=Origin(
                 source=f"{vendor} {self.settings.version}".strip(),
                 node_type=self._node_type,
                 architecture=self._architecture,
                 rows_known=counted.known / len(counted.workflow.operators),
-                remarks=self._remarks(query),
+                remarks=tuple(sorted(remark for remark, holds in remarks.items() if holds)),
                 application=self._shown_name,
                 application_id=self._shown_id,
                 record=str(query),
@@ -205,14 +200,6 @@ class Application:
                 tasks=query.tasks,
             ),
         )
-
-    def _remarks(self, query: SparkQuery) -> tuple[Remark, ...]:
-        remarks = {
-            Remark.ACCELERATED: query.is_accelerated,
-            Remark.FAILED_TASKS: query.has_failed_tasks,
-            Remark.INCOMPLETE: self.is_partial or query.is_torn,
-        }
-        return tuple(sorted(remark for remark, holds in remarks.items() if holds))
 
     def _execution_id(self, query: SparkQuery) -> str:
         """The same whenever and wherever this log is read; local."""
@@ -264,10 +251,3 @@ def _measurement(query: SparkQuery, submitted_at: int | None) -> Measurement:
         written_bytes=max(totals.get(WRITTEN_BYTES, 0), 0),
         startup_seconds=min((waited + query.wait_milliseconds) / 1000, MAX_RUNTIME_SECONDS),
     )
-
-
-def _first(properties: Mapping[str, object], names: tuple[str, ...]) -> str:
-    """The first of the properties that is there and a text, cut to a usual length."""
-    found = (properties.get(name) for name in names)
-    texts = [each for each in found if isinstance(each, str)]
-    return texts[0][:_LONGEST_TEXT] if texts else ""

@@ -12,18 +12,9 @@ import re
 from collections.abc import Collection, Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from fedperf_client.sources.spark.failures.ends import Removal
-from fedperf_client.sources.spark.fields import (
-    MIB,
-    Event,
-    integer,
-    mapping,
-    milliseconds,
-    part,
-    size_bytes,
-    text,
-)
-from fedperf_shared.errors import InvalidInputError
+from fedperf_client.sources.spark import fields
+from fedperf_client.sources.spark.failures.causes import Removal
+from fedperf_client.sources.spark.fields import MIB, Event
 from fedperf_shared.execution import ClusterConfig
 
 DEFAULT_MEMORY_BYTES = 1024 * MIB  # spark's default for an executor (spark.executor.memory)
@@ -41,13 +32,6 @@ _LOCAL = re.compile(r"local(?:\[(\d{1,6})(?:,\s*\w+)?\])?")
 _AMOUNT = re.compile(r"spark\.(task|executor)\.resource\.([\w-]{1,60})\.amount")
 
 Amounts = Mapping[str, float]  # Of resources by their names
-
-
-class UnknownClusterError(InvalidInputError):
-    """No executor is known for the time of a query."""
-
-    def __init__(self) -> None:
-        super().__init__("no executor is known for its time")
 
 
 def profile_of(info: Event) -> int:
@@ -97,7 +81,7 @@ class Executors:
     def configured(self, properties: Event) -> None:
         """Take from Spark's properties what an executor has and what a task asks for."""
         sizes = [
-            size_bytes(properties.get(name))
+            fields.size_bytes(properties.get(name))
             for name in ("spark.executor.memory", "spark.executor.memoryOverhead")
         ]
         amounts: dict[str, dict[str, float]] = {"task": {}, "executor": {}}
@@ -113,24 +97,24 @@ class Executors:
 
     def resource_profile(self, event: Event) -> None:
         """Take the memory of a resource profile (MiB), and its other resources."""
-        requests = mapping(event, "Executor Resource Requests")
+        requests = fields.mapping(event, "Executor Resource Requests")
         memory = [
-            integer(mapping(requests, name), "Amount")
+            fields.integer(fields.mapping(requests, name), "Amount")
             for name in ("memory", "memoryOverhead", "offHeap")
             if name in requests
         ]
         if len(self._profiles) < MAX_EXECUTORS:
-            self._profiles[integer(event, "Resource Profile Id")] = _Profile(
+            self._profiles[fields.integer(event, "Resource Profile Id")] = _Profile(
                 sum(memory) * MIB,
                 _amounts(requests),
-                _amounts(part(event, "Task Resource Requests")),
+                _amounts(fields.part(event, "Task Resource Requests")),
             )
 
     def added(self, event: Event) -> None:
         """An executor is there."""
-        info = mapping(event, "Executor Info")
+        info = fields.mapping(event, "Executor Info")
         profile = profile_of(info)
-        identity = text(event, "Executor ID")
+        identity = fields.text(event, "Executor ID")
         memory = self._profiles.get(profile, _Profile()).memory_bytes
         memory = memory or self._configured.memory_bytes
         if identity == DRIVER:  # local mode: what executors would have tells nothing of it
@@ -138,11 +122,11 @@ class Executors:
         found = _Executor(
             identity=identity,
             profile=profile,
-            host=text(info, "Host")[:_LONGEST_NAME],
-            cores=integer(info, "Total Cores"),
+            host=fields.text(info, "Host")[:_LONGEST_NAME],
+            cores=fields.integer(info, "Total Cores"),
             memory_bytes=memory or self._managed.get(identity, 0) or DEFAULT_MEMORY_BYTES,
-            added_at=milliseconds(event, "Timestamp"),
-            resources=_addresses(part(info, "Resources")),
+            added_at=fields.milliseconds(event, "Timestamp"),
+            resources=_addresses(fields.part(info, "Resources")),
         )
         if len(self._known) < MAX_EXECUTORS and 0 < found.cores <= MAX_CORES:
             self._known[identity] = found
@@ -150,8 +134,8 @@ class Executors:
 
     def block_manager_added(self, event: Event) -> None:
         """Its memory, where nothing else tells it; comes before or after the executor."""
-        identity = text(mapping(event, "Block Manager ID"), "Executor ID")
-        memory = round(integer(event, "Maximum Memory") / UNIFIED_SHARE)
+        identity = fields.text(fields.mapping(event, "Block Manager ID"), "Executor ID")
+        memory = round(fields.integer(event, "Maximum Memory") / UNIFIED_SHARE)
         if len(self._managed) < MAX_EXECUTORS:
             self._managed[identity] = memory
         if identity == DRIVER and DRIVER in self._known and memory > 0:
@@ -159,7 +143,7 @@ class Executors:
 
     def removed(self, event: Event) -> None:
         """An executor has gone; one that was never added counts for nothing."""
-        identity, at = text(event, "Executor ID"), milliseconds(event, "Timestamp")
+        identity, at = fields.text(event, "Executor ID"), fields.milliseconds(event, "Timestamp")
         found = self._known.pop(identity, None)
         host = "" if found is None else found.host
         self.removals.append(Removal.of(identity, host, at, event.get("Removed Reason")))
@@ -172,11 +156,6 @@ class Executors:
     def have_come(self) -> bool:
         """Whether there ever was one."""
         return self._newest > 0 or self._local_cores > 0
-
-    @property
-    def any_ended(self) -> bool:
-        """Whether there is anything to forget."""
-        return bool(self._ended)
 
     def forget_before(self, at: int) -> None:
         """Those that ended before the oldest query that still runs began count for no other."""
@@ -202,14 +181,11 @@ class Executors:
                 first = each.added_at
         return first
 
-    def during(self, start: int, end: int) -> ClusterConfig:
+    def during(self, start: int, end: int) -> ClusterConfig | None:
         """The resources between two moments (milliseconds), the later of which has passed.
 
         An executor that is known by then and claims to have come later has another clock; it
-        counts in full. Times without any executor count for nothing.
-
-        Raises:
-            UnknownClusterError: no executor lived then.
+        counts in full. Times without any executor count for nothing; None if there was none at all.
         """
         lived = self._lived(start, end)
         return _mean(lived, _covered(lived))
@@ -221,10 +197,7 @@ class Executors:
     def whole(self, start: int, end: int) -> ClusterConfig | None:
         """The mean of all that were there in the time of an application; None without any."""
         self._ended, self._gone = [*self._gone, *self._ended], []
-        try:
-            return _mean(self._lived(start, end), max(end - start, 1))
-        except UnknownClusterError:
-            return None
+        return _mean(self._lived(start, end), max(end - start, 1))
 
     def slots_of(
         self, start: int, end: int, *, profile: int = 0, takers: Mapping[str, int] | None = None
@@ -307,10 +280,10 @@ def _covered(lived: Iterable[_Lived]) -> float:
     return total
 
 
-def _mean(lived: Collection[_Lived], span: float) -> ClusterConfig:
-    """What they had, a mean over a time; `UnknownClusterError` without any."""
+def _mean(lived: Collection[_Lived], span: float) -> ClusterConfig | None:
+    """What they had, a mean over a time; None without any."""
     if not lived:
-        raise UnknownClusterError
+        return None
     cores = sum((b - a) * each.cores for each, a, b in lived) / span
     memory = sum((b - a) * each.memory_bytes for each, a, b in lived) / span
     return ClusterConfig(

@@ -28,13 +28,13 @@ from fedperf_client.sources.spark.events import (
     BadLine,
     Events,
     is_list_of_events,
+    lines,
     name_of,
     whole_events,
 )
 from fedperf_client.sources.spark.fields import MalformedEventError
 from fedperf_client.sources.spark.query import SparkQuery
 from fedperf_client.sources.spark.reader import Reader
-from fedperf_client.sources.spark.streams import lines
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import Execution
 

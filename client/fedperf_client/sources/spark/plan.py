@@ -163,19 +163,28 @@ def workflow_of(plan: PhysicalPlan, counters: Counters) -> CountedWorkflow:
     known = sum(each is not None for each in rows)
     filled = _estimated(nodes, inputs, rows)
     widths = _widths(nodes, inputs, filled, counters)
-    operators = tuple(
-        _operator(
-            node,
-            inputs[position],
-            filled[position],
-            sum(filled[each] for each in inputs[position]),
-            width=widths[position],
-            parts=_partitions(node, counters),
+    operators = list[Operator]()
+    for node, below, rows_out, width in zip(nodes, inputs, filled, widths, strict=True):
+        if node.kind is None:
+            raise MalformedEventError("nodeName")
+        given = sum(filled[each] for each in below)
+        operators.append(
+            Operator(
+                kind=node.kind,
+                operator_class=OperatorClass.RELATIONAL,
+                inputs=below,
+                output_rows=rows_out,
+                row_bytes=width,
+                key_distinct_ratio=(
+                    min(rows_out / given, 1.0) if node.kind in GROUPS and given > 0 else 0.0
+                ),
+                complexity=Complexity.LINEAR if node.code_steps else Complexity.NONE,
+                code_steps=node.code_steps,
+                partitions=min(max(_partitions(node, counters), 0), MAX_ITERATIONS),
+            )
         )
-        for position, node in enumerate(nodes)
-    )
     seconds = tuple(seconds_of(node.times, counters) for node in nodes)
-    return CountedWorkflow(Workflow(operators), known, seconds)
+    return CountedWorkflow(Workflow(tuple(operators)), known, seconds)
 
 
 def _node(info: Event, children: tuple[int, ...]) -> PlanNode:
@@ -361,21 +370,3 @@ def _widths(
             width = sum(given) if node.kind is OperatorKind.JOIN else max(given)
         filled.append(min(width or DEFAULT_ROW_BYTES, MAX_ROW_BYTES))
     return filled
-
-
-def _operator(
-    node: PlanNode, inputs: tuple[int, ...], rows: float, given: float, *, width: float, parts: int
-) -> Operator:
-    if node.kind is None:
-        raise MalformedEventError("nodeName")
-    return Operator(
-        kind=node.kind,
-        operator_class=OperatorClass.RELATIONAL,
-        inputs=inputs,
-        output_rows=rows,
-        row_bytes=width,
-        key_distinct_ratio=min(rows / given, 1.0) if node.kind in GROUPS and given > 0 else 0.0,
-        complexity=Complexity.LINEAR if node.code_steps else Complexity.NONE,
-        code_steps=node.code_steps,
-        partitions=min(max(parts, 0), MAX_ITERATIONS),
-    )

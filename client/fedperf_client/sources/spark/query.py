@@ -4,21 +4,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from fedperf_client.sources.display_name import job_name
-from fedperf_client.sources.spark.failures.ends import FailureText
-from fedperf_client.sources.spark.fields import (
-    Event,
-    MalformedEventError,
-    count,
-    integer,
-    line,
-    mapping,
-    milliseconds,
-    objects,
-    part,
-    text,
-)
+from fedperf_client.sources.spark import fields
+from fedperf_client.sources.spark.failures.causes import FailureText
+from fedperf_client.sources.spark.fields import Event, MalformedEventError
 from fedperf_client.sources.spark.plan import PhysicalPlan, PlanTooLargeError, read_plan
-from fedperf_client.sources.spark.stage import StageRun, read_stage
+from fedperf_client.sources.spark.rdd import StageRun, read_stage
 from fedperf_client.sources.spark.tasks import Names, StageAttempt
 from fedperf_shared.execution import ClusterConfig
 
@@ -112,10 +102,10 @@ class SparkQuery:
     @classmethod
     def of_job(cls, number: int, at: int, event: Event) -> "SparkQuery":
         """A job without a query that starts."""
-        stages = objects(event, "Stage Infos")
-        last = max(stages, key=lambda stage: integer(stage, "Stage ID"), default={})
+        stages = fields.objects(event, "Stage Infos")
+        last = max(stages, key=lambda stage: fields.integer(stage, "Stage ID"), default={})
         query = cls(number, at, root=number, is_job=True)
-        query.call_site = line(last, "Stage Name")
+        query.call_site = fields.line(last, "Stage Name")
         query.display_name = job_name(query.call_site, stages)
         return query
 
@@ -130,39 +120,39 @@ class SparkQuery:
     def take_plan(self, event: Event) -> None:
         """Its plan is told, or why there is none."""
         try:
-            self.plan, self.problem = read_plan(mapping(event, "sparkPlanInfo")), ""
+            self.plan, self.problem = read_plan(fields.mapping(event, "sparkPlanInfo")), ""
         except PlanTooLargeError as error:
             self.plan, self.problem = PhysicalPlan(), str(error)
 
     def take_end(self, event: Event) -> None:
         """Its end is told."""
-        self.ended_at = milliseconds(event, "time")
+        self.ended_at = fields.milliseconds(event, "time")
         error = event.get("errorMessage")
         self.ended_badly = None if error is None else bool(error)
-        self.failure = line(event, "errorMessage") or self.failure
+        self.failure = fields.line(event, "errorMessage") or self.failure
         if self.ended_badly:
             self.failed(str(self), error)
 
     def take_job_end(self, number: int, event: Event) -> None:
         """The end of a job of it is told."""
         self.open_jobs.discard(number)
-        result = part(event, "Job Result")
+        result = fields.part(event, "Job Result")
         if result.get("Result") != "JobSucceeded":
-            error = part(result, "Exception")
-            self.has_failed_jobs, self.failure = True, line(error, "Message")
+            error = fields.part(result, "Exception")
+            self.has_failed_jobs, self.failure = True, fields.line(error, "Message")
             self.failed(f"job {number}", error.get("Message"))
         if "Completion Time" in event:  # not before Spark 1.5
-            self.last_stage_at = milliseconds(event, "Completion Time")
+            self.last_stage_at = fields.milliseconds(event, "Completion Time")
 
     def take_stage_end(self, stage: StageAttempt, info: Event) -> None:
         """The end of an attempt at a stage is told."""
         if "Completion Time" in info:
-            at = milliseconds(info, "Completion Time")
+            at = fields.milliseconds(info, "Completion Time")
             self.last_stage_at = max(self.last_stage_at or at, at)
         if not self.is_start_told and "Submission Time" in info:
-            at = milliseconds(info, "Submission Time")
+            at = fields.milliseconds(info, "Submission Time")
             self.first_stage_at = min(self.first_stage_at or at, at)
-        stage.announced = count(info, "Number of Tasks")
+        stage.announced = fields.count(info, "Number of Tasks")
         stage.is_done = "Failure Reason" not in info
         if not stage.is_done:
             self.failed(str(stage), info.get("Failure Reason"))
@@ -178,18 +168,21 @@ class SparkQuery:
     def task_began(self, info: Event) -> None:
         """A task of it began, which may be the first."""
         if "Launch Time" in info:
-            at, known = milliseconds(info, "Launch Time"), self.first_task_at
+            at, known = fields.milliseconds(info, "Launch Time"), self.first_task_at
             self.first_task_at = at if known is None else min(at, known)
 
     def take_stage(self, stage: Event) -> None:
         """Take the totals and counters of a stage that has ended."""
-        for each in objects(stage, "Accumulables"):
+        for each in fields.objects(stage, "Accumulables"):
+            name = each.get("Name")
+            if not isinstance(name, str) or (name.startswith("internal.") and name not in TOTALS):
+                continue
             try:
-                name, value = text(each, "Name"), integer(each, "Value")
+                value = fields.integer(each, "Value")
                 if name in TOTALS:
                     self.totals[name] = self.totals.get(name, 0) + value
-                elif not name.startswith("internal."):
-                    self.count(integer(each, "ID"), value)
+                else:
+                    self.count(fields.integer(each, "ID"), value)
             except MalformedEventError:
                 continue  # a counter of the user's own, of any type
         if self.is_job:
@@ -202,9 +195,8 @@ class SparkQuery:
 
     def count(self, counter: int, value: int) -> None:
         """A counter has reached a value; it never falls, so a stage done again counts once."""
-        if counter in self.counters:
-            self.counters[counter] = max(self.counters[counter], value)
-        elif len(self.counters) < MAX_COUNTERS:
+        before = self.counters.get(counter)
+        if len(self.counters) < MAX_COUNTERS if before is None else value > before:
             self.counters[counter] = value
 
     def close(self, stopped_at: int | None, *, went_on: bool) -> None:

@@ -1,19 +1,189 @@
 """Jobs without a query: the operators of the stages that ran.
 
-An operator is a call of Spark's API. Between stages stands an exchange, whose rows and bytes
-were counted; what a job reads of an exchange of an earlier job is a table that is there. Of
-other rows, Spark counts those that a stage read at its sources and those that it wrote; the
-rest follows as in `plan`, or is estimated.
+An operator is a call of Spark's API: RDDs of one call share a scope, whose name says what it does.
+Names are only compared: what is kept of a stage is numbers and kinds. Between stages stands an
+exchange, whose rows and bytes were counted; what a job reads of an exchange of an earlier job is a
+table that is there. Of other rows, Spark counts those that a stage read at its sources and those
+that it wrote; the rest follows as in `plan`, or is estimated.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from graphlib import CycleError, TopologicalSorter
+from typing import NamedTuple
 
-from fedperf_client.sources.spark.fields import MalformedEventError
+import orjson
+
+from fedperf_client.sources.spark import fields
+from fedperf_client.sources.spark.fields import Event, MalformedEventError
+from fedperf_client.sources.spark.operators import is_accelerated, kind_of, runs_python, steps_of
 from fedperf_client.sources.spark.plan import MAX_NODES, PhysicalPlan, PlanNode, PlanTooLargeError
-from fedperf_client.sources.spark.stage import StageRun
 from fedperf_shared.workflow.vocabulary import OperatorKind
+
+INTERNAL = "internal.metrics."  # how the names of Spark's own counters begin
+
+_LONGEST_SCOPE, _LONGEST_ID = 1000, 40
+
+_CALLS: Mapping[str, OperatorKind] = {
+    **dict.fromkeys(
+        ("textFile", "wholeTextFiles", "binaryFiles", "binaryRecords", "hadoopFile",
+         "newAPIHadoopFile", "sequenceFile", "objectFile", "hadoopRDD", "newAPIHadoopRDD"),
+        OperatorKind.FILE_SOURCE,
+    ),
+    **dict.fromkeys(("parallelize", "makeRDD", "range", "emptyRDD"), OperatorKind.TABLE_SOURCE),
+    **dict.fromkeys(
+        ("map", "mapValues", "keyBy", "zipWithIndex", "zipWithUniqueId", "glom", "values", "keys"),
+        OperatorKind.MAP,
+    ),
+    "filter": OperatorKind.FILTER,
+    **dict.fromkeys(
+        ("flatMap", "flatMapValues", "mapPartitions", "mapPartitionsWithIndex", "pipe",
+         "mapPartitionsInternal", "mapPartitionsWithIndexInternal"),
+        OperatorKind.FLATMAP,
+    ),
+    **dict.fromkeys(
+        ("reduceByKey", "groupByKey", "aggregateByKey", "combineByKey", "foldByKey", "groupBy",
+         "countByKey", "combineByKeyWithClassTag"),
+        OperatorKind.AGGREGATE,
+    ),
+    **dict.fromkeys(("treeAggregate", "treeReduce"), OperatorKind.GLOBAL_AGGREGATE),
+    "distinct": OperatorKind.DISTINCT,
+    **dict.fromkeys(
+        ("sortByKey", "sortBy", "repartitionAndSortWithinPartitions"), OperatorKind.SORT
+    ),
+    **dict.fromkeys(("top", "takeOrdered"), OperatorKind.TOPK),
+    **dict.fromkeys(
+        ("join", "leftOuterJoin", "rightOuterJoin", "fullOuterJoin", "cogroup", "groupWith",
+         "intersection", "subtract", "subtractByKey", "zip", "zipPartitions"),
+        OperatorKind.JOIN,
+    ),
+    "cartesian": OperatorKind.CROSS,
+    **dict.fromkeys(("union", "$plus$plus"), OperatorKind.UNION),
+    **dict.fromkeys(("sample", "sampleByKey", "randomSplit"), OperatorKind.SAMPLE),
+    **dict.fromkeys(("repartition", "coalesce", "partitionBy"), OperatorKind.EXCHANGE),
+}  # fmt: skip
+"""Kinds of Spark's API calls, by name; others are named as operators of SQL, or `OTHER`."""
+
+_CLASSES: Mapping[str, OperatorKind | None] = {
+    **dict.fromkeys(("ParallelCollectionRDD", "EmptyRDD"), OperatorKind.TABLE_SOURCE),
+    **dict.fromkeys(("HadoopRDD", "NewHadoopRDD", "FileScanRDD"), OperatorKind.FILE_SOURCE),
+    "PythonRDD": OperatorKind.FLATMAP,
+    "PairwiseRDD": OperatorKind.MAP,
+    "UnionRDD": OperatorKind.UNION,
+    "CoGroupedRDD": OperatorKind.JOIN,
+    "CartesianRDD": OperatorKind.CROSS,
+    **dict.fromkeys(("SQLExecutionRDD", "ShuffledRDD"), None),
+}
+"""Kinds of RDDs that belong to no call, by class name; None only leads to others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rdd:
+    """One RDD of a stage."""
+
+    number: int  # in its application
+    scope: str  # id of the call that made it, its own where it has none
+    kind: OperatorKind | None  # what that call does; None where it only leads to others
+    code_steps: int  # of code that runs for each row
+    parents: tuple[int, ...]  # numbers of those that it reads, in this stage or from others
+    is_accelerated: bool = False  # another engine than Spark's own computes it
+
+
+class Volume(NamedTuple):
+    """Rows and bytes, summed over the tasks of a stage."""
+
+    rows: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class StageRun:
+    """One stage that ended."""
+
+    number: int  # in its application
+    tasks: int  # of its last attempt
+    rdds: tuple[Rdd, ...]  # that its tasks computed
+    read: Volume  # from files, tables and memory
+    fetched: Volume  # from exchanges
+    moved: Volume  # into an exchange
+    written: Volume  # to files and tables
+    run_milliseconds: int  # that its tasks took
+
+    @property
+    def size(self) -> int:
+        """RDDs that are kept for it, and their parents."""
+        return sum(1 + len(each.parents) for each in self.rdds)
+
+
+def read_stage(info: Event) -> StageRun:
+    """The stage of a "Stage Info" that has ended.
+
+    Raises:
+        MalformedEventError: it is no stage, or what it holds are no RDDs.
+    """
+    counted = _counters(info)
+
+    def total(*names: str) -> int:
+        return sum(max(counted.get(name, 0), 0) for name in names)
+
+    fetched = total("shuffle.read.localBytesRead", "shuffle.read.remoteBytesRead")
+    return StageRun(
+        number=fields.integer(info, "Stage ID"),
+        tasks=fields.count(info, "Number of Tasks"),
+        rdds=tuple(map(_rdd, fields.objects(info, "RDD Info"))),
+        read=Volume(total("input.recordsRead"), total("input.bytesRead")),
+        fetched=Volume(total("shuffle.read.recordsRead"), fetched),
+        moved=Volume(total("shuffle.write.recordsWritten"), total("shuffle.write.bytesWritten")),
+        written=Volume(total("output.recordsWritten"), total("output.bytesWritten")),
+        run_milliseconds=total("executorRunTime"),
+    )
+
+
+def has_python(info: Event) -> bool:
+    """Whether Python works beside the JVM in a stage, by the names of its RDDs and their scopes."""
+    rdds = fields.objects(info, "RDD Info")
+    return any(runs_python(fields.words(each, name)) for each in rdds for name in ("Name", "Scope"))
+
+
+def _counters(info: Event) -> dict[str, int]:
+    """Spark's own counters by their names."""
+    found: dict[str, int] = {}
+    for each in fields.objects(info, "Accumulables"):
+        name = each.get("Name")
+        if isinstance(name, str) and name.startswith(INTERNAL):
+            try:
+                found[name.removeprefix(INTERNAL)] = fields.integer(each, "Value")
+            except MalformedEventError:
+                continue  # a list of blocks
+    return found
+
+
+def _rdd(info: Event) -> Rdd:
+    number = fields.integer(info, "RDD ID")
+    scope, call = _scope(number, info)
+    if call:
+        kind = _CALLS[call] if call in _CALLS else kind_of(call)
+    else:
+        call = fields.words(info, "Name")
+        kind = _CLASSES.get(call, OperatorKind.OTHER)
+    parents = dict.fromkeys(x for x in fields.sequence(info, "Parent IDs") if isinstance(x, int))
+    return Rdd(number, scope, kind, steps_of(call), tuple(parents), is_accelerated(call))
+
+
+def _scope(number: int, info: Event) -> tuple[str, str]:
+    """Id and name of the call that made an RDD; one of its own where it has none."""
+    found = info.get("Scope")
+    if isinstance(found, str) and len(found) <= _LONGEST_SCOPE:
+        try:
+            scope = orjson.loads(found)
+            identity, name = fields.text(scope, "id"), fields.text(scope, "name")
+        except (orjson.JSONDecodeError, MalformedEventError, AttributeError):
+            pass
+        else:
+            if len(identity) <= _LONGEST_ID:
+                return identity, name
+    return f"rdd {number}", ""
+
 
 _Place = tuple[str, int]  # what an operator stands for, and the number of its RDD or stage
 
@@ -94,7 +264,7 @@ def _steps(stages: Sequence[StageRun]) -> dict[_Place, _Step]:
             step = _Step(
                 kind,
                 tuple(fetched[p][0] if p in fetched else (_RDD, p) for p in rdd.parents),
-                (stage.read_rows, stage.read_bytes, 0, 0) if is_source else (0, 0, 0, 0),
+                (*stage.read, 0, 0) if is_source else (0, 0, 0, 0),
                 rdd.code_steps,
             )
             steps.setdefault((_RDD, rdd.number), step)
@@ -116,12 +286,12 @@ def _fetched(stage: StageRun, writers: Mapping[int, StageRun]) -> dict[int, tupl
     here = {rdd.number for rdd in stage.rdds}
     outside = [p for rdd in stage.rdds for p in rdd.parents if p not in here]
     ran = {parent: writers[parent] for parent in outside if parent in writers}
-    rows = stage.fetched_rows - sum(each.moved_rows for each in ran.values())
-    size = stage.fetched_bytes - sum(each.moved_bytes for each in ran.values())
+    rows = stage.fetched.rows - sum(each.moved.rows for each in ran.values())
+    size = stage.fetched.bytes - sum(each.moved.bytes for each in ran.values())
     kept = _Step(OperatorKind.TABLE_SOURCE, (), (max(rows, 0), max(size, 0), 0, 0))
     found: dict[int, tuple[_Place, _Step]] = dict.fromkeys(outside, ((_KEPT, stage.number), kept))
     for parent, each in ran.items():
-        figures = (each.moved_rows, each.moved_bytes, stage.tasks, each.run_milliseconds)
+        figures = (*each.moved, stage.tasks, each.run_milliseconds)
         moved = _Step(OperatorKind.EXCHANGE, ((_RDD, parent),), figures)
         found[parent] = ((_MOVED, each.number), moved)
     return found
@@ -133,9 +303,8 @@ def _add_output(stage: StageRun, steps: dict[_Place, _Step]) -> None:
         return
     ends = tuple((_RDD, end) for end in sorted(_ends(stage)))
     took = stage.run_milliseconds
-    if stage.written_rows or stage.written_bytes:
-        figures = (stage.written_rows, stage.written_bytes, 0, took)
-        steps[_SINK, stage.number] = _Step(OperatorKind.SINK, ends, figures)
+    if any(stage.written):
+        steps[_SINK, stage.number] = _Step(OperatorKind.SINK, ends, (*stage.written, 0, took))
     elif ends:
         rows, size, parts, _ = steps[ends[0]].figures
         steps[ends[0]] = replace(steps[ends[0]], figures=(rows, size, parts, took))

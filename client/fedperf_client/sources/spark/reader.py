@@ -12,25 +12,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from fedperf_client.sources.display_name import query_name
+from fedperf_client.sources.spark import fields
 from fedperf_client.sources.spark.application import Application
 from fedperf_client.sources.spark.cluster import Executors, profile_of
 from fedperf_client.sources.spark.failures.reasons import KILLED
-from fedperf_client.sources.spark.fields import (
-    Event,
-    count,
-    integer,
-    line,
-    mapping,
-    milliseconds,
-    part,
-    sequence,
-    text,
-)
+from fedperf_client.sources.spark.fields import Event
 from fedperf_client.sources.spark.identity import shape_of
 from fedperf_client.sources.spark.plan import carried_out_by
 from fedperf_client.sources.spark.query import OpenWork, SparkQuery
+from fedperf_client.sources.spark.rdd import has_python
 from fedperf_client.sources.spark.settings import kept
-from fedperf_client.sources.spark.stage import has_python
 from fedperf_client.sources.spark.tasks import COLUMNS, StageAttempt
 
 MAX_OPEN = 2_000  # most queries and jobs that may be open at the same time
@@ -118,16 +109,18 @@ class Reader:
             self._free_since = self.application.submitted_at
 
     def _query_started(self, event: Event) -> None:
-        number = integer(event, "executionId")
+        number = fields.integer(event, "executionId")
         is_told = event.get("rootExecutionId") is not None  # from Spark 3.4 on
-        root = integer(event, "rootExecutionId") if is_told else number
-        query = self._query(number, milliseconds(event, "time"), root=root)
+        root = fields.integer(event, "rootExecutionId") if is_told else number
+        query = self._query(number, fields.milliseconds(event, "time"), root=root)
         if query.root != root:  # a job of it came first
             self._running.stops(query)
             query.root = root
-        query.description = query_name(line(event, "description"), event.get("sparkPlanInfo"))
+        query.description = query_name(
+            fields.line(event, "description"), event.get("sparkPlanInfo")
+        )
         if self.wants_tasks:
-            query.settings = {**kept(part(event, "modifiedConfigs")), **query.settings}
+            query.settings = {**kept(fields.part(event, "modifiedConfigs")), **query.settings}
         if "sparkPlanInfo" in event:
             query.take_plan(event)
             query.shape = shape_of(query.plan)
@@ -163,7 +156,7 @@ class Reader:
 
     def _query_of(self, event: Event) -> SparkQuery | None:
         """The query that an event is about, if more of it is to come."""
-        query = self._open.get((False, integer(event, "executionId")))
+        query = self._open.get((False, fields.integer(event, "executionId")))
         return None if query is None or query.is_complete else query
 
     def _plan_changed(self, event: Event) -> None:
@@ -173,7 +166,7 @@ class Reader:
 
     def _driver_counted(self, event: Event) -> None:
         if query := self._query_of(event):
-            for each in sequence(event, "accumUpdates"):
+            for each in fields.sequence(event, "accumUpdates"):
                 match each:
                     case [int(counter), int(value)]:
                         query.count(counter, value)
@@ -193,11 +186,11 @@ class Reader:
         self._may_be_complete(query)
 
     def _job_started(self, event: Event) -> None:
-        number, known = integer(event, "Job ID"), part(event, "Properties")
+        number, known = fields.integer(event, "Job ID"), fields.part(event, "Properties")
         is_told = "Submission Time" in event  # not before Spark 1.5
-        at = milliseconds(event, "Submission Time") if is_told else self.application.latest
+        at = fields.milliseconds(event, "Submission Time") if is_told else self.application.latest
         if _QUERY_ID in known:
-            query = self._query(integer(known, _QUERY_ID), at)
+            query = self._query(fields.integer(known, _QUERY_ID), at)
             query = self._open.get((False, query.root), query)
             self._running.goes_on(query)
         else:
@@ -206,10 +199,10 @@ class Reader:
             query = SparkQuery.of_job(number, at, event)
             self._begin(query)
             query.is_start_told = is_told
-        query.description = query.description or line(known, _DESCRIPTION)
+        query.description = query.description or fields.line(known, _DESCRIPTION)
         query.settings |= kept(known) if self.wants_tasks else {}
         query.asked_at = at if query.asked_at is None else min(at, query.asked_at)
-        stages = [each for each in sequence(event, "Stage IDs") if isinstance(each, int)]
+        stages = [each for each in fields.sequence(event, "Stage IDs") if isinstance(each, int)]
         self._next_job = max(self._next_job, number + 1)
         self._jobs[number] = query
         query.open_jobs.add(number)
@@ -230,11 +223,11 @@ class Reader:
 
     def _stage_of(self, info: Event) -> tuple[SparkQuery, StageAttempt] | None:
         """The attempt at a stage that an event is about, and whose it is."""
-        number = integer(info, "Stage ID")
+        number = fields.integer(info, "Stage ID")
         query = self._stages.get(number)
         if query is None:
             return None
-        key = number, count(info, "Stage Attempt ID")
+        key = number, fields.count(info, "Stage Attempt ID")
         stage = query.attempts.get(key)
         if stage is None:
             stage = query.attempts[key] = StageAttempt(*key)
@@ -242,14 +235,16 @@ class Reader:
         return query, stage
 
     def _stage_submitted(self, event: Event) -> None:
-        info = mapping(event, "Stage Info")
+        info = fields.mapping(event, "Stage Info")
         found = self._stage_of(info)
         if found is None or "Submission Time" not in info:
             return
         query, stage = found
-        at = stage.submitted_at = milliseconds(info, "Submission Time")
-        stage.name = text(info, "Stage Name")[:_LONGEST_NAME]
-        stage.announced = integer(info, "Number of Tasks") if "Number of Tasks" in info else 0
+        at = stage.submitted_at = fields.milliseconds(info, "Submission Time")
+        stage.name = fields.text(info, "Stage Name")[:_LONGEST_NAME]
+        stage.announced = (
+            fields.integer(info, "Number of Tasks") if "Number of Tasks" in info else 0
+        )
         stage.profile = profile_of(info)
         stage.runs_python = has_python(info)
         stage.had_executors = self.executors.are_there(at, stage.profile)
@@ -257,7 +252,7 @@ class Reader:
         self._grown(query)
 
     def _stage_completed(self, event: Event) -> None:
-        info = mapping(event, "Stage Info")
+        info = fields.mapping(event, "Stage Info")
         found = self._stage_of(info)
         if found is None:
             return
@@ -281,7 +276,7 @@ class Reader:
     def _task_started(self, event: Event) -> None:
         if found := self._stage_of(event):
             query, stage = found
-            query.task_began(part(event, "Task Info"))
+            query.task_began(fields.part(event, "Task Info"))
             stage.has_begun = True
 
     def _task_ended(self, event: Event) -> None:
@@ -289,12 +284,12 @@ class Reader:
         if found is None:
             return
         query, stage = found
-        end = mapping(event, "Task End Reason")
+        end = fields.mapping(event, "Task End Reason")
         reason = str(end.get("Reason"))
         stage.succeeded += reason == "Success"
         query.has_failed_tasks |= reason not in (*KILLED, "Success")
         if not stage.has_begun:  # no start is told; of all other ends most may be passed over
-            query.task_began(part(event, "Task Info"))
+            query.task_began(fields.part(event, "Task Info"))
         stage.has_begun = True
         if self.wants_tasks and not query.is_given_up:
             stage.take(event, end, query.names)
@@ -306,9 +301,9 @@ class Reader:
                 largest.give_up_tasks()
 
     def _job_ended(self, event: Event) -> None:
-        number = integer(event, "Job ID")
+        number = fields.integer(event, "Job ID")
         if "Completion Time" in event:
-            self._told(milliseconds(event, "Completion Time"))
+            self._told(fields.milliseconds(event, "Completion Time"))
         query = self._jobs.pop(number, None)
         if query is None:
             if number >= self._next_job:
@@ -337,7 +332,7 @@ class Reader:
             if self._open.get((query.is_job, query.number)) is query:
                 self._forget(query, is_complete=True)
                 self._hand_out(query)
-        if self._complete and self.executors.any_ended:
+        if self._complete:
             needed = [each.started_at for each in self._open.values()]
             self.executors.forget_before(min([*needed, self._free_since or 0]))
         self._complete.clear()

@@ -122,11 +122,6 @@ class SparkSettings:
         return (f"{name}={size}",) if size < self.size(name, DEFAULT_FILE_BYTES, unit=1) else ()
 
     @property
-    def broadcast_bytes(self) -> int:
-        """Size up to which Spark sends a table to all; its default where that is switched off."""
-        return self.size("spark.sql.autoBroadcastJoinThreshold", DEFAULT_BROADCAST_BYTES, unit=1)
-
-    @property
     def executor_cores(self) -> int:
         """Cores of an executor; 0 where nobody set them."""
         return self.number("spark.executor.cores", 0)

@@ -7,7 +7,7 @@ that said the same.
 from array import array
 from dataclasses import dataclass, field
 
-from fedperf_client.sources.spark.failures.ends import EndReason
+from fedperf_client.sources.spark.failures.causes import EndReason
 from fedperf_client.sources.spark.fields import (
     Event,
     count,

@@ -17,7 +17,7 @@ from fedperf_client.home.store import ExecutionStore
 from fedperf_client.sources import SkippedRecord
 from fedperf_client.sources.ingestion import take_in
 from fedperf_client.sources.kinds import open_source
-from fedperf_client.sources.spark.streams import lines
+from fedperf_client.sources.spark.events import lines
 
 
 def main(source: Path, store: Path, repeats: int) -> None:

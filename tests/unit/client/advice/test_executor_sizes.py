@@ -354,9 +354,9 @@ def test_what_came_before_the_first_query_is_counted_once(tmp_path: Path) -> Non
         finished_at=START + timedelta(seconds=20),
         measurement=Measurement(5.0, startup_seconds=15.0),
     )
-    shift = round(1000 * (began - 14.0)) - job.started_at
+    shift = round(1000 * (began - 14.0)) - job.query.started_at
     record = ApplicationRecord()
-    record.add_job(_moved(job, job.started_at + shift, 10_000))
+    record.add_job(_moved(job, job.query.started_at + shift, 10_000))
     record.add_job(_moved(job, round(1000 * began), 5000))
     record.add_query(counted)
     found = record.finished()
@@ -372,7 +372,7 @@ def test_a_log_tells_the_time_of_its_tasks_and_that_without_any(tmp_path: Path) 
     (job,), _ = log_of(*stages).jobs(tmp_path)
     record = ApplicationRecord()
     record.add_job(job)
-    ended = datetime.fromtimestamp(job.ended_at / 1000, UTC)
+    ended = datetime.fromtimestamp(job.query.end / 1000, UTC)
     record.add_query(replace(query(10.0), finished_at=ended))
     found = record.finished()
     assert found is not None

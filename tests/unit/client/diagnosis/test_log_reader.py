@@ -13,18 +13,18 @@ def test_a_query_has_its_stages_and_their_sums(tmp_path: Path) -> None:
     tasks = [FakeTask(2000, 5000, cpu=700, read=10, rows=3), FakeTask(2000, 9000, fetched=5)]
     (job,), missing = log_of(tasks).jobs(tmp_path)
     assert missing == []
-    assert (job.label, job.description, job.seconds) == ("query 0", "the nightly sum", 10.0)
+    assert (str(job.query), job.description, job.seconds) == ("query 0", "the nightly sum", 10.0)
     assert (job.cores, job.query.was_alone, job.query.has_failed) == (8, True, False)
     (stage,) = job.stages
     assert (stage.span, stage.task_time, stage.slots) == (7000, 10_000, 8)
     assert (stage.totals.cpu, stage.totals.input_bytes, stage.totals.shuffle_read) == (700, 10, 5)
-    assert job.quiet == ((job.started_at, stage.began), (stage.ended, job.ended_at))
+    assert job.quiet == ((job.query.started_at, stage.began), (stage.ended, job.query.end))
 
 
 def test_a_job_without_a_query_is_a_job_of_its_own(tmp_path: Path) -> None:
     log = started().opened(query=None).stage([FakeTask(1000, 4000)]).closed(query=None, end=5000)
     (job,), _ = log.jobs(tmp_path)
-    assert (job.label, job.seconds) == ("job 0", 4.0)
+    assert (str(job.query), job.seconds) == ("job 0", 4.0)
 
 
 def test_tasks_that_failed_are_no_quiet_time(tmp_path: Path) -> None:

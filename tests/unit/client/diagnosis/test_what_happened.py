@@ -7,8 +7,7 @@ import pytest
 
 from fedperf_client.diagnosis.diagnosis import WHOLE, Diagnosis, Ranking
 from fedperf_client.diagnosis.finding import JobFinding, Symptom
-from fedperf_client.diagnosis.job_facts import JobFacts
-from fedperf_client.diagnosis.log_reader import jobs_of
+from fedperf_client.diagnosis.job_facts import JobFacts, jobs_of
 from fedperf_client.sources.spark.event_log import EventLog
 from fedperf_shared.execution import Execution, Remark
 from tests.fakes.measured_logs import FakeTask, MeasuredLog, log_of, named, started
@@ -386,7 +385,7 @@ def test_a_query_that_lost_all_its_ends_did_not_run_until_its_application_ended(
     assert found == {"query 1": 5.0} | ({"query 0": 4.0} if is_stage_told else {})
     assert [each.record for each in skipped] == ([] if is_stage_told else ["query 0"])
     jobs, missing = log.jobs(tmp_path)
-    assert {each.label for each in jobs} == found.keys()
+    assert {str(each.query) for each in jobs} == found.keys()
     assert len(missing) == len(skipped)
 
 
@@ -401,7 +400,7 @@ def test_a_query_that_goes_on_beside_another_was_not_over(tmp_path: Path) -> Non
     log.add("SparkListenerJobEnd", Job_ID=5, Job_Result={"Result": "JobSucceeded"})
     log.finish(0, at=11_000)
     jobs, _ = log.jobs(tmp_path)
-    assert [(each.label, each.query.was_alone) for each in jobs] == [
+    assert [(str(each.query), each.query.was_alone) for each in jobs] == [
         ("query 1", False),
         ("query 0", False),
     ]
@@ -657,7 +656,7 @@ def test_a_log_of_spark_1_tells_times_by_its_stages(tmp_path: Path) -> None:
             event.pop("Completion Time", None)
     job, execution = both(log, tmp_path)
     assert execution.runtime_seconds == job.seconds == 10.0
-    assert job.started_at == APP_START + 1000
+    assert job.query.started_at == APP_START + 1000
     assert execution.cluster.cores == 8
 
 

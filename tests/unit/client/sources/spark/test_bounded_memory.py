@@ -12,8 +12,7 @@ import zstandard
 from fedperf_client.sources.codecs import MAX_WINDOW_BYTES
 from fedperf_client.sources.json_memory import MAX_PARSED_BYTES, takes_too_much
 from fedperf_client.sources.opener import MAX_DEPTH, MAX_MEMBERS, RATIO_FROM_BYTES
-from fedperf_client.sources.spark.events import MAX_HELD_BYTES
-from fedperf_client.sources.spark.streams import MAX_LINE_BYTES
+from fedperf_client.sources.spark.events import MAX_HELD_BYTES, MAX_LINE_BYTES
 from tests.fakes.added_memory import MOST_MEGABYTES, megabytes_added
 
 USUAL_WINDOW_BYTES = 8 * 1024**2

@@ -2,12 +2,13 @@
 
 from collections.abc import Mapping
 
-from fedperf_client.sources.spark.failures.causes import FailureCause, causes_of
-from fedperf_client.sources.spark.failures.ends import (
+from fedperf_client.sources.spark.failures.causes import (
     EndReason,
+    FailureCause,
     FailureText,
     LostAttempt,
     Removal,
+    causes_of,
     last_text,
 )
 from fedperf_client.sources.spark.failures.reasons import FailureKind

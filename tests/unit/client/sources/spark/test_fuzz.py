@@ -7,9 +7,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fedperf_client.diagnosis.diagnosis import Ranking
-from fedperf_client.diagnosis.log_reader import jobs_of
-from fedperf_client.diagnosis.presentation import lines_of, row_of
+from fedperf_client.diagnosis.diagnosis import Ranking, lines_of, row_of
+from fedperf_client.diagnosis.job_facts import jobs_of
 from fedperf_client.sources import SkippedRecord
 from fedperf_client.sources.spark import reader
 from fedperf_client.sources.spark.event_log import EventLog

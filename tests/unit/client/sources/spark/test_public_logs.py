@@ -7,14 +7,13 @@ from pathlib import Path
 import orjson
 import pytest
 
-from fedperf_client.diagnosis.job_facts import JobFacts
-from fedperf_client.diagnosis.log_reader import jobs_of
+from fedperf_client.diagnosis.job_facts import JobFacts, jobs_of
 from fedperf_client.sources import SkippedRecord
 from fedperf_client.sources.kinds import UnknownSourceError, open_source, places
 from fedperf_client.sources.spark.application import NO_PLAN, ONLY_A_COMMAND
 from fedperf_client.sources.spark.event_log import EventLogs
+from fedperf_client.sources.spark.events import lines
 from fedperf_client.sources.spark.query import TOTALS
-from fedperf_client.sources.spark.streams import lines
 from fedperf_shared.execution import Execution, Remark
 from fedperf_shared.wire.codec.plans import encode_plan
 from fedperf_shared.workflow.vocabulary import OperatorKind
@@ -100,7 +99,7 @@ def test_both_views_agree_on_jobs_status_cores_and_times(
         source = open_source(logs / name)
         assert isinstance(source, EventLogs)
         (log,) = source.logs
-        jobs = {each.label: each for each in jobs_of(log) if isinstance(each, JobFacts)}
+        jobs = {str(each.query): each for each in jobs_of(log) if isinstance(each, JobFacts)}
         kept = {each.origin.record: each for each in executions(records)}
         assert kept.keys() <= jobs.keys()
         for record, execution in kept.items():
@@ -110,7 +109,7 @@ def test_both_views_agree_on_jobs_status_cores_and_times(
                 execution.cluster.cores,
             )
             assert job.seconds == execution.runtime_seconds
-            assert job.ended_at / 1000 == execution.finished_at.timestamp()
+            assert job.query.end / 1000 == execution.finished_at.timestamp()
             assert job.query.is_accelerated is (Remark.ACCELERATED in execution.origin.remarks)
         reasons = {each.record: each.reason for each in records if isinstance(each, SkippedRecord)}
         skipped.update(reasons[label] for label in jobs.keys() - kept.keys())

@@ -4,8 +4,7 @@ import pytest
 
 from fedperf_client.sources.spark.fields import MalformedEventError
 from fedperf_client.sources.spark.plan import CountedWorkflow, PlanTooLargeError, workflow_of
-from fedperf_client.sources.spark.rdd import job_plan
-from fedperf_client.sources.spark.stage import StageRun, read_stage
+from fedperf_client.sources.spark.rdd import StageRun, job_plan, read_stage
 from fedperf_shared.workflow.vocabulary import RUNS_PYTHON, OperatorKind
 
 K = OperatorKind

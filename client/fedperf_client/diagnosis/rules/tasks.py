@@ -1,21 +1,143 @@
-"""Stages that wait for their last tasks, by what made these last.
+"""Stages whose work is split into too few, too many or unequal tasks.
 
-At stake is what the stage took longer than it had with the same tasks, all alike, and no more than
-its slots were without work. The longest task tells which of the three it is. It read more than
-others (skew), or took longer for no more (straggler). Or it was as long as all others and began in
-a round that had no work for most slots (last wave).
+What is at stake:
+
+- Too few: what the usual task takes longer than its share of all slots would, and no more than the
+  slots were without work; not all work can be split.
+- Too many: what tasks spent beside computing (their start, waiting, scheduling), as far as there
+  were more of them than the slots and the bytes ask for. The log counts the processor time of the
+  JVM alone, so nothing is said of stages in which Python works, or whose tasks ran long.
+- Unequal: what the stage took longer than it had with the same tasks, all alike, and no more than
+  its slots were without work. The longest task tells which of three it is. It read more than others
+  (skew), or took longer for no more (straggler). Or it was as long as all others and began in a
+  round that had no work for most slots (last wave).
 """
 
+import re
 from collections.abc import Iterator
 
 import numpy as np
 
 from fedperf_client.diagnosis.finding import JobFinding, Symptom
 from fedperf_client.diagnosis.job_facts import JobFacts, Longs, StageFacts
-from fedperf_client.sources.spark.failures.ends import LostAttempt
+from fedperf_client.sources.spark.failures.causes import LostAttempt
 from fedperf_client.sources.spark.fields import MIB
+from fedperf_client.sources.spark.settings import SparkSettings
 from fedperf_client.text.durations import duration_text
 from fedperf_client.text.operator_tree import size_text
+
+WORTH_BYTES = MIB
+"""A task for less is not worth its start: what Spark itself merges partitions up to."""
+
+_READS_SCHEMA = re.compile(r"(?:load|parquet|orc|avro|csv|json|text|table) at ")
+"""Calls that read no rows, but ask files for their columns, in a task of Spark's own."""
+
+
+def few_tasks(job: JobFacts) -> Iterator[JobFinding]:
+    """Stages that could not use the cores that were there."""
+    for stage in job.stages:
+        if not len(stage.tasks) < stage.slots:
+            continue
+        usual = min(stage.mean, stage.median)  # a straggler is another finding
+        spread = usual * (1 - len(stage.tasks) / stage.slots)
+        seconds = min(spread, job.unused(stage)) / 1000
+        conf = _more_partitions(stage, job.settings)
+        totals, tasks = stage.totals, len(stage.tasks)
+        read = totals.input_bytes + totals.shuffle_read
+        yield JobFinding(
+            Symptom.FEW_TASKS,
+            str(stage),
+            seconds,
+            f"{tasks} task{'s' * (tasks > 1)} on {stage.slots} slots for "
+            f"{duration_text(stage.span / 1000)}; read: {size_text(read)}",
+            _advice_on_few(stage, read, conf),
+            conf,
+            {"tasks": tasks, "slots": stage.slots, "read_bytes": read},
+        )
+
+
+def _advice_on_few(stage: StageFacts, read: int, conf: tuple[str, ...]) -> str:
+    if conf:
+        return "more partitions"
+    if len(stage.tasks) == 1 and not read and _READS_SCHEMA.match(stage.name):
+        return (
+            "Spark asks files for their columns, which no setting splits: give a schema, or read "
+            "a table of the catalogue"
+        )
+    return "more partitions where the code makes them; else fewer cores do as well here"
+
+
+def _more_partitions(stage: StageFacts, settings: SparkSettings) -> tuple[str, ...]:
+    """As many partitions as slots, where there is enough to read for each."""
+    totals, tasks = stage.totals, len(stage.tasks)
+    read = max(totals.input_bytes, totals.shuffle_read)
+    size = read // stage.slots
+    if size < WORTH_BYTES:
+        return ()
+    if totals.input_bytes > totals.shuffle_read:
+        return settings.smaller_files(size)
+    if tasks == settings.partitions:
+        return (f"spark.sql.shuffle.partitions={stage.slots}",)
+    if settings.is_adaptive and settings.partitions >= stage.slots:
+        return (f"spark.sql.adaptive.advisoryPartitionSizeInBytes={size}",)
+    return ()
+
+
+TINY_MILLISECONDS = 100.0  # below this most of a task that reads nothing is its own start
+MUCH_WORK_MILLISECONDS = 500.0  # in the code of most tasks: whatever they read, that is no start
+WAVES = 2  # fewer tasks per slot are no excess
+
+_LISTING = "Listing leaf files"
+
+
+def tiny_tasks(job: JobFacts) -> Iterator[JobFinding]:
+    """Stages in which starting tasks took more than their work."""
+    for stage in job.stages:
+        tasks, totals = len(stage.tasks), stage.totals
+        read = totals.input_bytes + totals.shuffle_read
+        enough = max(stage.slots, -(-read // WORTH_BYTES))
+        is_tiny = read > 0 or stage.median < TINY_MILLISECONDS
+        is_work = float(np.median(stage.tasks.run)) > MUCH_WORK_MILLISECONDS
+        if stage.runs_python or job.query.dropped or is_work:
+            continue
+        if not (stage.slots and is_tiny and tasks >= WAVES * enough):
+            continue
+        beside = max(0, stage.task_time - totals.cpu)
+        yield JobFinding(
+            Symptom.TINY_TASKS,
+            str(stage),
+            stage.share_of_span(beside * (1 - enough / tasks)) / 1000,
+            f"{tasks} tasks on {stage.slots} slots read {size_text(read / tasks)} each and took "
+            f"{duration_text(stage.median / 1000)} in the median; of "
+            f"{duration_text(stage.task_time / 1000)} in all, {duration_text(totals.cpu / 1000)} "
+            "were CPU time of their code in the JVM; time of programs beside it is not counted",
+            _advice_on_tiny(job, stage),
+            _fewer_partitions(job, stage, enough),
+            {
+                "tasks": tasks,
+                "slots": stage.slots,
+                "read_bytes": read,
+                "task_seconds": stage.task_time / 1000,
+                "cpu_seconds": totals.cpu / 1000,
+            },
+        )
+
+
+def _advice_on_tiny(job: JobFacts, stage: StageFacts) -> str:
+    if job.description.startswith(_LISTING):
+        return "fewer and larger files or directories; list them in fewer tasks"
+    if stage.totals.input_bytes > stage.totals.shuffle_read:
+        return "fewer and larger files (small files), or fewer partitions"
+    return "fewer partitions"
+
+
+def _fewer_partitions(job: JobFacts, stage: StageFacts, enough: int) -> tuple[str, ...]:
+    if job.description.startswith(_LISTING):
+        return (f"spark.sql.sources.parallelPartitionDiscovery.parallelism={enough}",)
+    if stage.totals.shuffle_read and len(stage.tasks) == job.settings.partitions:
+        return (*job.settings.with_adaptive, f"spark.sql.shuffle.partitions={enough}")
+    return ()
+
 
 MUCH = 2.0  # A task is unlike others at twice the median: below, a second wave would cost as much
 
@@ -44,7 +166,7 @@ def uneven_tasks(job: JobFacts) -> Iterator[JobFinding]:
         elif longest < MUCH * stage.median:
             if len(stage.tasks) > stage.slots and not (stage.lost or stage.attempt):
                 yield _last_wave(job, stage, seconds)
-        elif _much(stage, stage.tasks.read_bytes, LEAST_BYTES) or _much(
+        elif _is_much(stage, stage.tasks.read_bytes, LEAST_BYTES) or _is_much(
             stage, stage.tasks.read_rows, LEAST_ROWS
         ):
             yield _skew(job, stage, seconds)
@@ -52,7 +174,7 @@ def uneven_tasks(job: JobFacts) -> Iterator[JobFinding]:
             yield _straggler(job, stage, seconds)
 
 
-def _much(stage: StageFacts, column: Longs, least: int) -> bool:
+def _is_much(stage: StageFacts, column: Longs, least: int) -> bool:
     """Whether the longest task had much more of something than the middle one."""
     own = int(column[stage.longest])
     return own >= least and own >= MUCH * float(np.median(column))

@@ -19,15 +19,16 @@ from hypothesis import strategies as st
 
 from fedperf_client.sources.codecs import CutLogError, DamagedLogError
 from fedperf_client.sources.kinds import read_source
-from fedperf_client.sources.spark import streams
-from fedperf_client.sources.spark.events import BadLine, Events
-from fedperf_client.sources.spark.fields import Event
-from fedperf_client.sources.spark.streams import (
+from fedperf_client.sources.spark import events
+from fedperf_client.sources.spark.events import (
     MAX_LINE_BYTES,
     NEAR_BYTES,
+    BadLine,
+    Events,
     PassedOver,
     lines,
 )
+from fedperf_client.sources.spark.fields import Event
 from fedperf_shared.errors import InvalidInputError
 
 
@@ -305,7 +306,7 @@ def as_event(found: tuple[str, Event] | BadLine) -> tuple[str, Event]:
 def test_the_ends_of_more_stages_than_are_remembered_are_not_known(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(streams, "MAX_STAGES", 10)
+    monkeypatch.setattr(events, "MAX_STAGES", 10)
     every = [task("TaskEnd", stage) for stage in range(30) for _ in range(2)]
     (tmp_path / "log").write_bytes(b"\n".join(every))
     found = Events(frozenset())

@@ -1,0 +1,220 @@
+"""Times in which nothing ran, in a job or outside of all, and logs that cannot tell.
+
+In a job, either a stage was submitted and none of its tasks had begun (it waited for executors, or
+for the driver to send its tasks), or none was submitted: the driver planned, listed files,
+collected or built a table for all. Outside of all queries and jobs the driver worked alone, or
+waited; at stake is all that executors cost meanwhile. More executors help with none of it.
+
+Where Spark dropped events under load the log tells fewer tasks of a stage than it had. Nothing is
+at stake then, but nobody can tell who idled, so no rule says so.
+"""
+
+from collections.abc import Iterator
+
+from fedperf_client.diagnosis.finding import JobFinding, Symptom
+from fedperf_client.diagnosis.job_facts import JobFacts, StageFacts, merged
+from fedperf_client.sources.spark.application import Application
+from fedperf_client.sources.spark.fields import moment
+from fedperf_client.sources.spark.identity import is_interactive
+from fedperf_client.sources.spark.query import Interval
+from fedperf_client.sources.spark.settings import SparkSettings
+from fedperf_client.text.durations import duration_text
+
+MUCH_OF_APPLICATION = (
+    0.2  # Of an application's time: every one has some, before its first job and between others
+)
+LEAST_SECONDS = 5.0  # below this an application is short, and most of that is its start
+IDLE_TIMEOUT = 60  # seconds after which Spark gives an idle executor back, where nobody set it
+
+USUAL_EVENTS = 10_000
+"""That a queue of Spark's listeners holds where nobody set it."""
+
+
+def idle_executors(job: JobFacts) -> Iterator[JobFinding]:
+    """What of the quiet times was waiting for tasks to begin, and what was the driver alone."""
+    if not job.query.was_alone or job.query.dropped:
+        return
+    waits = merged(
+        [(each.submitted_at, _began(job, each)) for each in _waited_for(job) if each.submitted_at]
+    )
+    waited = _intersection(job.quiet, waits)
+    alone = sum(end - start for start, end in job.quiet) - sum(b - a for a, b in waited)
+    if waited:
+        yield _waiting(job, waited)
+    if alone > 0:
+        yield _driver(job, alone)
+
+
+def _waited_for(job: JobFacts) -> list[StageFacts]:
+    """Stages of which tasks succeeded, and those of which none ever began."""
+    return [each for each in job.attempts if len(each.tasks) or not each.has_begun]
+
+
+def _began(job: JobFacts, stage: StageFacts) -> int:
+    """When its first task began; the end of the job where none did."""
+    return stage.began if len(stage.tasks) else job.query.end
+
+
+def _waiting(job: JobFacts, waited: list[Interval]) -> JobFinding:
+    start, end = max(waited, key=lambda each: each[1] - each[0])
+    stage = min(
+        (each for each in _waited_for(job) if each.submitted_at is not None),
+        key=lambda each: (_began(job, each) < end, _began(job, each)),
+    )
+    missing = not stage.had_executors
+    conf = _least_executors(job, stage) if missing and not stage.at_start else ()
+    total = sum(b - a for a, b in waited) / 1000
+    longest = (end - start) / 1000
+    said = "no executor was there" if missing else "executors were there"
+    before = f"before the first task of {stage}" if stage.has_begun else f"no task of {stage} began"
+    return JobFinding(
+        Symptom.EXECUTOR_WAIT,
+        str(stage),
+        total,
+        f"for {duration_text(total)} stages were submitted and no task ran; the longest time, "
+        f"{duration_text(longest)}, {before}: {said}",
+        _how_to_wait_less(stage),
+        conf,
+        {"waited_seconds": total, "longest_seconds": longest},
+        max(0.0, total - job.query.wait_milliseconds / 1000) / job.seconds
+        if job.seconds > 0
+        else 0.0,
+    )
+
+
+def _how_to_wait_less(stage: StageFacts) -> str:
+    if stage.had_executors:
+        return (
+            "executors that had just started, or a driver that is slow to send tasks: try more "
+            "driver cores"
+        )
+    if stage.at_start:
+        return (
+            "the application was starting, and its first executors were on their way: the manager "
+            "of the cluster sets how long that takes"
+        )
+    return (
+        "keep executors between jobs (their idle time costs; a longer "
+        "spark.dynamicAllocation.executorIdleTimeout does it as well), or let jobs follow closely"
+    )
+
+
+def _least_executors(job: JobFacts, stage: StageFacts) -> tuple[str, ...]:
+    cores = job.settings.executor_cores
+    if not cores:
+        return ()
+    wanted = -(-stage.slots * job.settings.cores_per_task // cores)
+    return (f"spark.dynamicAllocation.minExecutors={max(1, wanted)}",)
+
+
+def _driver(job: JobFacts, alone: int) -> JobFinding:
+    began = min((each.began for each in job.stages), default=job.query.end)
+    ended = max((each.ended for each in job.stages), default=job.query.end)
+    before = max(0, began - job.query.started_at)
+    after = max(0, job.query.end - ended)
+    where = (
+        f"its first task began {duration_text(before / 1000)} after its start, and it ended "
+        f"{duration_text(after / 1000)} after its last"
+        if job.stages
+        else "no task of it succeeded"
+        if job.lost
+        else "it had no task"
+    )
+    return JobFinding(
+        Symptom.DRIVER,
+        str(job.query),
+        alone / 1000,
+        f"for {duration_text(alone / 1000)} of {duration_text(job.seconds)} no task ran and no "
+        f"stage waited for one ({where})",
+        "the driver planned, listed files, collected results or committed: fewer files and "
+        "partitions, less to collect; more executors do not help"
+        if job.stages or job.lost
+        else "no executor took part: planning, or the catalogue and its metastore; more executors "
+        "do not help",
+        (),
+        {"alone_seconds": alone / 1000, "before_seconds": before / 1000,
+         "after_seconds": after / 1000},
+    )  # fmt: skip
+
+
+def _intersection(some: tuple[Interval, ...], others: list[Interval]) -> list[Interval]:
+    """Times that are in both."""
+    pairs = ((max(a, c), min(b, d)) for a, b in some for c, d in others)
+    return [(start, end) for start, end in pairs if end > start]
+
+
+def outside_jobs(whole: Application, cores: int) -> JobFinding | None:
+    """That time, where it is much.
+
+    Args:
+        whole: the application, whose log was read.
+        cores: that it had, a mean over its time.
+    """
+    outside, seconds = min(whole.gaps.milliseconds / 1000, whole.seconds), whole.seconds
+    if not (outside >= LEAST_SECONDS and outside >= MUCH_OF_APPLICATION * seconds):
+        return None
+    idle, total = whole.gaps.core_milliseconds / 1000, cores * seconds
+    session = is_interactive(whole.name.rpartition(" (")[0] or whole.name)
+    longest = whole.gaps.longest
+    gaps = ", ".join(
+        f"{duration_text(took / 1000)} from {moment(at):%H:%M:%S}" for took, (at, _) in longest
+    )
+    return JobFinding(
+        Symptom.OUTSIDE_JOBS,
+        "idle session" if session else "application",
+        outside,
+        f"for {duration_text(outside)} of {duration_text(seconds)} ({outside / seconds:.0%}) no "
+        f"query and no job ran, and executors held {idle:,.0f} of {total:,.0f} core-seconds "
+        f"meanwhile; longest: {gaps}",
+        _advice_on_idleness(whole.settings, is_session=session),
+        _with_idle_timeout(whole.settings),
+        {
+            "outside_seconds": outside,
+            "share": outside / seconds,
+            "idle_core_seconds": idle,
+            "core_seconds": total,
+            "longest_seconds": longest[0][0] / 1000,
+        },
+        min(1.0, idle / total) if total else 0.0,
+    )
+
+
+def _advice_on_idleness(settings: SparkSettings, *, is_session: bool) -> str:
+    who = "people who thought, or were gone" if is_session else "the driver's own code, or waiting"
+    back = (
+        "fewer cores, or stop it"
+        if settings.is_local
+        else "a shorter idle timeout gives executors back"
+        if settings.has_dynamic_executors
+        else "dynamic allocation with an idle timeout, or fewer executors, gives the cores back"
+    )
+    return f"{who}: more executors do not help; {back}"
+
+
+def _with_idle_timeout(settings: SparkSettings) -> tuple[str, ...]:
+    if settings.is_local or settings.is_databricks:
+        return ()
+    timeout = f"spark.dynamicAllocation.executorIdleTimeout={IDLE_TIMEOUT}s"
+    if settings.has_dynamic_executors:
+        return (timeout,)
+    has_tracking = settings.knows((3, 0))
+    kept = "dynamicAllocation.shuffleTracking" if has_tracking else "shuffle.service"
+    return ("spark.dynamicAllocation.enabled=true", f"spark.{kept}.enabled=true", timeout)
+
+
+def dropped_events(job: JobFacts) -> Iterator[JobFinding]:
+    """The stage of which most tasks are missing."""
+    dropped = job.query.dropped
+    if dropped is None:
+        return
+    name = "spark.scheduler.listenerbus.eventqueue.capacity"
+    yield JobFinding(
+        Symptom.DROPPED_EVENTS,
+        f"stage {dropped.stage}",
+        0.0,
+        f"{dropped.told} of {dropped.announced} tasks of stage {dropped.stage} are in the log: "
+        "Spark dropped events, so that nothing is said about idle time, and sums are too low",
+        "a longer queue for the events, and more memory for the driver that keeps it",
+        (f"{name}={4 * (job.settings.number(name, 0) or USUAL_EVENTS)}",),
+        {"stage": dropped.stage, "told_tasks": dropped.told, "tasks": dropped.announced},
+    )
