@@ -7,6 +7,7 @@ looking at what came out. So it answers whatever it has seen, and keeps no state
 import numpy as np
 import pytest
 
+from fedperf_client.prediction.ensemble.learner_catalogue import joined_learners, public_learners
 from fedperf_client.prediction.evidence import Samples
 from fedperf_client.prediction.learners.gaussian_process_learners import (
     LocalProcess,
@@ -31,7 +32,6 @@ from fedperf_client.prediction.learners.residual_learners import (
     ShrunkenBias,
 )
 from fedperf_client.prediction.learners.scaling_laws import ScalingColumns
-from fedperf_client.prediction.mixture.learner_catalogue import joined_learners, public_learners
 from fedperf_client.prediction.tables.catalogue import Ernest, WithShare, table_learners
 from fedperf_shared.releases.basis import CELLS
 from fedperf_shared.workflow.flat import FLAT_FEATURES

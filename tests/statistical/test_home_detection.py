@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedperf_client.drift import detection
-from fedperf_client.prediction.mixture.personal import personalize
+from fedperf_client.prediction.ensemble.predictor import personalize
 from fedperf_simulations.data import tokio
 from fedperf_simulations.experiments.drift.home_detection import (
     Detection,

@@ -26,10 +26,9 @@ from fedperf_client.optimizer.costs import AdditiveCosts, Mask
 from fedperf_client.optimizer.enumeration import ALTERNATIVES, Alternative, Choice, choose
 from fedperf_client.optimizer.head import STARTUP_SECONDS, Head
 from fedperf_client.optimizer.plan_scores import Assignment
-from fedperf_client.prediction.answers.comparison import SURE, chance_faster
-from fedperf_client.prediction.answers.resources import moved, node_of, uses_one_node
+from fedperf_client.prediction.answers.reconfiguration import moved, node_of, uses_one_node
 from fedperf_client.prediction.answers.what_if import HOLDS
-from fedperf_client.prediction.mixture.intervals import Estimate
+from fedperf_client.prediction.ensemble.intervals import SURE, Estimate, chance_faster
 from fedperf_client.prediction.prediction import Prediction
 from fedperf_shared.execution import ClusterConfig, SizedPlan
 from fedperf_shared.workflow.graph import Plan

@@ -21,11 +21,9 @@ import numpy as np
 from fedperf_client.advice.advice import WORTH
 from fedperf_client.advice.spark_application import SparkApplication
 from fedperf_client.platforms.support import could_run
-from fedperf_client.prediction.answers.comparison import SURE
-from fedperf_client.prediction.answers.resources import moved
+from fedperf_client.prediction.answers.reconfiguration import moved
 from fedperf_client.prediction.answers.what_if import HOLDS
-from fedperf_client.prediction.mixture.intervals import Estimate
-from fedperf_client.prediction.mixture.spreads import USUAL_DEGREES, Student
+from fedperf_client.prediction.ensemble.intervals import SURE, USUAL_DEGREES, Estimate, Student
 from fedperf_client.sources.spark.settings import memory_setting
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import ClusterConfig, KnownJob, SizedPlan
@@ -62,7 +60,7 @@ class WholeTime:
         cluster: where.
         executors: how many these are.
         seconds: at each of `SHARES`.
-        kinship: share of its squared error that it has in common with other clusters.
+        error_correlation: share of its squared error that it has in common with other clusters.
         extrapolating: an answer about one of its queries is no more than a guess.
         cost: of its median time.
         is_promise: whether a deadline may be said to hold, see `Basis.is_promise`.
@@ -71,7 +69,7 @@ class WholeTime:
     cluster: ClusterConfig
     executors: int
     seconds: tuple[float, ...]
-    kinship: float
+    error_correlation: float
     extrapolating: bool
     cost: float
     is_promise: bool = True
@@ -112,7 +110,7 @@ class WholeTime:
 
     def _chance_below(self, other: "WholeTime", ratio: float) -> float:
         first, second = self.deviation, other.deviation
-        common = 2 * min(self.kinship, other.kinship) * first * second
+        common = 2 * min(self.error_correlation, other.error_correlation) * first * second
         apart = math.sqrt(max(first**2 + second**2 - common, 1e-12))
         return Student(apart, USUAL_DEGREES).cdf(math.log(ratio))
 
@@ -297,7 +295,7 @@ def _time(
         cluster,
         executors,
         seconds,
-        min(each.basis.kinship for each in found),
+        min(each.basis.error_correlation for each in found),
         any(each.prediction.extrapolating for each in found),
         cost(cluster, seconds[SHARES.index(0.5)]),
         all(each.basis.is_promise for each in found),

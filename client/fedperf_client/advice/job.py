@@ -16,7 +16,7 @@ from fedperf_client.platforms.executor import DatasetMissingError, dataset_path
 from fedperf_client.platforms.operations import InvalidProgramError
 from fedperf_client.platforms.program import Program, from_json
 from fedperf_client.platforms.support import could_run, supports
-from fedperf_client.prediction.answers.resources import moved
+from fedperf_client.prediction.answers.reconfiguration import moved
 from fedperf_client.profiling.trials.machine import available_memory_bytes
 from fedperf_client.profiling.trials.pool import WorkerPool
 from fedperf_client.profiling.trials.profiler import Profiler

@@ -17,7 +17,7 @@ from fedperf_client.optimizer.enumeration import Alternative, Choice
 from fedperf_client.platforms.engine import ENGINES
 from fedperf_client.platforms.support import installed_platforms
 from fedperf_client.prediction.answers.what_if import WITH_ITS_PARTITIONS, chance_text
-from fedperf_client.prediction.mixture.support import Reach
+from fedperf_client.prediction.ensemble.support import Reach
 from fedperf_client.text.durations import duration_text
 from fedperf_client.text.facts import Fact, for_people, for_programs, values_of
 from fedperf_client.text.numbers import counted, size_text

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from fedperf_client.home.store import ExecutionStore
     from fedperf_client.optimizer.head import Head
     from fedperf_client.platforms.program import Program
-    from fedperf_client.prediction.answers.predictor_cache import KeptPredictor
+    from fedperf_client.prediction.answers.predictor_cache import CachedPredictor
     from fedperf_client.profiling.trials.profiler import Profiler
     from fedperf_client.profiling.trials.trial import Trial
     from fedperf_shared.workflow.vocabulary import Platform
@@ -127,11 +127,7 @@ def advise(
     from fedperf_client.home.config import write_private
     from fedperf_client.home.store import ExecutionStore
     from fedperf_client.pictures.charts import require_chart_file
-    from fedperf_client.prediction.answers.what_if import (
-        parse_cores,
-        parse_duration,
-        seconds_until,
-    )
+    from fedperf_client.prediction.answers.what_if import parse_cores, parse_duration, seconds_until
 
     if (source is None) == (execution is None):
         raise typer.BadParameter("name a file or --execution, one of them")
@@ -212,7 +208,7 @@ class _TimedAdvice:
 def _job(
     stack: ExitStack,
     store: "ExecutionStore",
-    kept: "KeptPredictor",
+    kept: "CachedPredictor",
     source: Path | None,
     *,
     execution: str | None,
@@ -266,7 +262,7 @@ def _require_runnable(job: "Job", asked: _AdviceOptions) -> None:
         )
 
 
-def _wishes(job: "Job", kept: "KeptPredictor", asked: _AdviceOptions) -> "Wishes":
+def _wishes(job: "Job", kept: "CachedPredictor", asked: _AdviceOptions) -> "Wishes":
     from fedperf_client.advice import constraints
 
     pins = constraints.parse_pins(asked.pins, job.workflow)
@@ -295,13 +291,13 @@ def _head(home: "Home", store: "ExecutionStore", *, json: bool) -> "Head":
 
 
 def _searched(
-    job: "Job", asked: _AdviceOptions, kept: "KeptPredictor", head: "Head"
+    job: "Job", asked: _AdviceOptions, kept: "CachedPredictor", head: "Head"
 ) -> _TimedAdvice:
     """The advice; predictors are weighed before the clock of the search runs."""
     from fedperf_client.advice.advice import advise as advise_on
     from fedperf_client.advice.presentation import reasons_of
-    from fedperf_client.prediction.answers.resources import sizes_of
-    from fedperf_client.prediction.mixture.support import Reach
+    from fedperf_client.prediction.answers.reconfiguration import sizes_of
+    from fedperf_client.prediction.ensemble.support import Reach
     from fedperf_shared.execution import SizedPlan
 
     seen = () if job.program is not None else kept.clusters_of(job.today)
@@ -309,7 +305,7 @@ def _searched(
     constraints = _wishes(job, kept, asked)
     kept.predictor.estimate([job.asked(SizedPlan(job.on(each).today, each)) for each in sizes])
     reach = Reach.of(kept.predictor.candidates.hull)
-    estimates = partial(reach.estimate, kept.predictor)
+    estimates = partial(reach.estimate, kept.predictor.estimate)
     begun = time.perf_counter()
     found = advise_on(
         job, sizes, constraints, estimates, head, deadline_seconds=asked.deadline_seconds

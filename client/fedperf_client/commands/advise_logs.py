@@ -22,7 +22,7 @@ from fedperf_client.diagnosis.job_facts import JobFacts, event_logs_in, jobs_of
 from fedperf_client.home.config import Home, write_private
 from fedperf_client.home.prices import PriceList, load_prices
 from fedperf_client.home.store import ExecutionStore
-from fedperf_client.prediction.mixture.support import Reach
+from fedperf_client.prediction.ensemble.support import Reach
 from fedperf_client.profiling.trials.machine import cluster_config, usable_cores
 from fedperf_client.sources import SkippedRecord
 from fedperf_client.sources.spark.event_log import EventLog, open_event_log
@@ -78,7 +78,7 @@ def advise_on_logs(
             found = [
                 executor_advice(
                     each,
-                    partial(reach.estimate, kept.predictor),
+                    partial(reach.estimate, kept.predictor.estimate),
                     partial(_cost, each, priced),
                     deadline_seconds=deadline_seconds,
                     memory_bytes=None if size is None else round(size),

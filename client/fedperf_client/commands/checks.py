@@ -31,7 +31,7 @@ from fedperf_client.commands.findings import (
 from fedperf_client.home.config import Home
 from fedperf_client.home.store import ExecutionStore
 from fedperf_client.home.store_schema import SCHEMA_VERSION
-from fedperf_client.prediction.answers.streams_at_home import streams_at_home
+from fedperf_client.prediction.answers.home_columns import streams_at_home
 from fedperf_client.prediction.base_models import FetchedModels
 from fedperf_client.release.ledger.ledger import PrivacyLedger
 from fedperf_client.release.ledger.lifetime import LifetimeRecord, lifetime_path

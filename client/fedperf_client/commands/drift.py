@@ -29,7 +29,7 @@ def drift(
     from fedperf_client.home.store import ExecutionStore
     from fedperf_client.pictures.charts import require_chart_file
     from fedperf_client.pictures.drift_chart import draw_drift
-    from fedperf_client.prediction.answers.streams_at_home import streams_at_home
+    from fedperf_client.prediction.answers.home_columns import streams_at_home
 
     home = home_of(context)
     if plot is not None:

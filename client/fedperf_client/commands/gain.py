@@ -13,8 +13,7 @@ from fedperf_shared.programs.command_line import show, show_rows
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from fedperf_client.prediction.evaluation.gain import Gain
-    from fedperf_client.prediction.evaluation.gain_curve import GainPoint
+    from fedperf_client.prediction.evaluation.gain import Gain, GainPoint
 
 _ERRORS = "median q-errors, 1.10 is ten percent off"
 _HEADINGS = {"own": "own executions known", "asked": "executions asked about"}
@@ -41,9 +40,8 @@ def gain(
     from fedperf_client.pictures.charts import draw_gain, require_chart_file
     from fedperf_client.prediction.answers.home_columns import columns_at_home, history_at_home
     from fedperf_client.prediction.base_models import FetchedModels
-    from fedperf_client.prediction.evaluation.gain import gain_on
-    from fedperf_client.prediction.evaluation.gain_curve import gain_curve
-    from fedperf_client.prediction.learnt_part import learnt_part
+    from fedperf_client.prediction.evaluation.gain import gain_curve, gain_on
+    from fedperf_client.prediction.execution_table import training_sample
     from fedperf_client.sources.history_file import executions_of
 
     if chart is not None and held_out is not None:
@@ -58,7 +56,7 @@ def gain(
         own = columns_at_home(store)
         own = own.take(own.is_ok & own.teaches)
         if asked is not None:
-            learnt = history_at_home(store, own.take(learnt_part(own)))
+            learnt = history_at_home(store, own.take(training_sample(own)))
             known = store.workloads()
             found = gain_on(learnt, known, asked, models)
             _show_held_out(found, has_joined=has_joined, json=json)
@@ -131,6 +129,6 @@ def _show_held_out(found: "Gain", *, has_joined: bool, json: bool) -> None:
 
 def _joined() -> tuple[str, ...]:
     """Ways to predict that there are after joining alone."""
-    from fedperf_client.prediction.evaluation.gain_curve import AS_IS, PERSONALIZED
+    from fedperf_client.prediction.evaluation.gain import AS_IS, PERSONALIZED
 
     return AS_IS, PERSONALIZED

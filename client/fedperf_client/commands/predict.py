@@ -23,9 +23,8 @@ if TYPE_CHECKING:
     from fedperf_client.drift.streams import StreamDrift
     from fedperf_client.home.config import Home
     from fedperf_client.home.store import ExecutionStore
-    from fedperf_client.prediction.answers.own_runs import Disturbance, JobChange
-    from fedperf_client.prediction.answers.predictor_cache import KeptPredictor
-    from fedperf_client.prediction.answers.time_scope import TimeScope
+    from fedperf_client.prediction.answers.explanation import Disturbance, JobChange, TimeScope
+    from fedperf_client.prediction.answers.predictor_cache import CachedPredictor
     from fedperf_client.prediction.answers.what_if import WhatIfAnswer
     from fedperf_client.prediction.tables.predictor import TablePredictor
     from fedperf_client.profiling.campaign.results.predictions import CampaignMeasurements
@@ -88,10 +87,13 @@ def predict(
     from fedperf_client.home.store import ExecutionStore
     from fedperf_client.pictures.charts import draw_prediction, require_chart_file
     from fedperf_client.prediction.answers import what_if
-    from fedperf_client.prediction.answers.explanation import same_work
-    from fedperf_client.prediction.answers.input_sizes import sizes_asked
-    from fedperf_client.prediction.answers.own_runs import Disturbance, JobChange
-    from fedperf_client.prediction.answers.time_scope import time_scope
+    from fedperf_client.prediction.answers.explanation import (
+        Disturbance,
+        JobChange,
+        same_work,
+        time_scope,
+    )
+    from fedperf_client.prediction.answers.reconfiguration import sizes_asked
     from fedperf_shared.execution import KnownJob, SizedPlan
 
     if [workflow, execution, campaign].count(None) != 2:  # noqa: PLR2004 (of three)
@@ -153,7 +155,7 @@ def predict(
         found,
         AnswerNotes(
             scope=time_scope(plan, own),
-            drift=recent_drift(kept.predictor.candidates.drifts, plan, now=now()),
+            drift=recent_drift(kept.predictor.candidates.facts.drifts, plan, now=now()),
             change=None if change is None else JobChange(change, since[0].origin.source),
             load=load,
             has_estimates=plan.workflow.rows_are_estimates,
@@ -290,12 +292,12 @@ def _sizes(
     cluster: "ClusterConfig",
     cores: Sequence[int] | None,
     nodes: Sequence[int] | None,
-    kept: "KeptPredictor",
+    kept: "CachedPredictor",
     *,
     is_as_it_ran: bool,
 ) -> "list[ClusterConfig]":
     """The sizes asked about; of what runs on one node, one node, unless it ran as it is asked."""
-    from fedperf_client.prediction.answers.resources import (
+    from fedperf_client.prediction.answers.reconfiguration import (
         OneNodeError,
         node_of,
         sizes_of,
@@ -313,19 +315,19 @@ def _sizes(
 @contextmanager
 def opened_kept(
     home: "Home", store: "ExecutionStore", *, json: bool = False
-) -> "Iterator[KeptPredictor]":
+) -> "Iterator[CachedPredictor]":
     """What predictions are made from; a bar shows while they are made, if that takes long."""
     with progress_bar("weighing predictors", json=json) as advance:
-        from fedperf_client.prediction.answers.predictor_cache import open_kept
+        from fedperf_client.prediction.answers.predictor_cache import load_or_fit
         from fedperf_client.prediction.base_models import FetchedModels
 
-        yield open_kept(home.predictor, store, FetchedModels(home.models), on_progress=advance)
+        yield load_or_fit(home.predictor, store, FetchedModels(home.models), on_progress=advance)
 
 
-def say_if_nothing_is_known(kept: "KeptPredictor") -> None:
+def say_if_nothing_is_known(kept: "CachedPredictor") -> None:
     """Tell who has no own executions where they come from."""
     candidates = kept.predictor.candidates
-    if len(candidates.known) == len(candidates.apart) == 0:
+    if len(candidates.known) == len(candidates.facts.apart) == 0:
         print(
             "note: no own executions yet, so this is what models of others say; take executions "
             "in with: fedperf ingest FILE, or run some with: fedperf calibrate",
@@ -373,7 +375,7 @@ def show_plan_answers(
 ) -> None:
     """Show at least one answer; `of_nodes` where nodes were asked about, and no cores."""
     from fedperf_client.prediction.answers import what_if
-    from fedperf_client.prediction.answers.input_sizes import ASSUMPTION
+    from fedperf_client.prediction.answers.reconfiguration import ASSUMPTION
 
     if json:
         show(_facts(found, notes, deadline), json=True)
@@ -408,7 +410,7 @@ def show_plan_answers(
 def _facts(
     found: "Sequence[WhatIfAnswer]", notes: AnswerNotes, deadline: float | None
 ) -> dict[str, object]:
-    from fedperf_client.prediction.answers.input_sizes import ASSUMPTION
+    from fedperf_client.prediction.answers.reconfiguration import ASSUMPTION
     from fedperf_client.prediction.answers.what_if import by_input, enough, smallest_that_holds
 
     least = enough(by_input(found)[0])

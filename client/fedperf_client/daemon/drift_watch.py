@@ -16,7 +16,7 @@ import structlog
 
 from fedperf_client.drift.streams import StreamDrift
 from fedperf_client.home.store import ExecutionStore
-from fedperf_client.prediction.answers.streams_at_home import streams_at_home
+from fedperf_client.prediction.answers.home_columns import streams_at_home
 from fedperf_client.workers.background import Start
 from fedperf_client.workers.computing_process import Compute
 from fedperf_shared.errors import FedperfError

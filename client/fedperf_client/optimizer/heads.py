@@ -14,7 +14,7 @@ from fedperf_client.optimizer.head import Head, InvalidHeadError, load_head, sav
 from fedperf_client.platforms.engine import ENGINES
 from fedperf_client.platforms.support import could_run
 from fedperf_client.prediction.base_models import FetchedModels, predictor
-from fedperf_client.prediction.columns import ENCODER_VERSION
+from fedperf_client.prediction.execution_table import ENCODER_VERSION
 from fedperf_client.prediction.prediction import PredictLog
 from fedperf_shared.errors import StorageError
 from fedperf_shared.execution import ClusterConfig, Execution

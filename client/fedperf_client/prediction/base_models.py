@@ -16,6 +16,7 @@ import orjson
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
+from fedperf_client.prediction.ensemble.learner_catalogue import joined_learners, public_learners
 from fedperf_client.prediction.learners.learner import Learner
 from fedperf_client.prediction.learners.residual_learners import (
     PUBLIC,
@@ -24,7 +25,6 @@ from fedperf_client.prediction.learners.residual_learners import (
     CellCorrection,
     InvalidCorrectionError,
 )
-from fedperf_client.prediction.mixture.learner_catalogue import joined_learners, public_learners
 from fedperf_client.prediction.prediction import PredictLog
 from fedperf_shared.errors import StorageError
 from fedperf_shared.model.checkpoint import (

@@ -107,11 +107,6 @@ class History:
             None if self.finished_at is None else tuple(self.finished_at[row] for row in rows),
         )
 
-    def workload_index(self) -> NDArray[np.int64]:
-        """For each execution the number of its workload, in order of first appearance."""
-        numbers: dict[str, int] = {}
-        return np.array([numbers.setdefault(w, len(numbers)) for w in self.workloads], np.int64)
-
 
 @dataclass(frozen=True, slots=True)
 class Samples:

@@ -6,6 +6,9 @@ that read a downloaded belief about public points are compared here alone.
 
 from collections.abc import Sequence
 
+from fedperf_client.prediction.ensemble.learner_catalogue import LOCAL_FROM
+from fedperf_client.prediction.ensemble.mixture import KnownRuns, Mixture, weigh
+from fedperf_client.prediction.ensemble.weighting import Asks, Places, holdout_splits, most_alike
 from fedperf_client.prediction.learners.gaussian_process_learners import (
     LocalProcess,
     ResidualProcess,
@@ -14,9 +17,6 @@ from fedperf_client.prediction.learners.learner import Learner
 from fedperf_client.prediction.learners.local_learners import Boosting, Constant, Forest, LogRidge
 from fedperf_client.prediction.learners.residual_learners import REFERENCE, AsIs, ShrunkenBias
 from fedperf_client.prediction.learners.ridge import WEAK_STRENGTHS
-from fedperf_client.prediction.mixture.learner_catalogue import LOCAL_FROM
-from fedperf_client.prediction.mixture.matched_folds import Asks, Places, mimicries, most_alike
-from fedperf_client.prediction.mixture.mixture import KnownRuns, Mixture, weigh
 from fedperf_client.prediction.prediction import Floats
 from fedperf_client.prediction.tables.catalogue import MORE_FROM
 from fedperf_simulations.baselines.download import DownloadedStart
@@ -38,7 +38,9 @@ def mixed_for(
         NoLearnerError: none of them can be used.
         PredictorFailedError: a learner gave values that cannot be used.
     """
-    way = most_alike(mimicries(known.places, kind, known.samples.features), known.places, asked)
+    way = most_alike(
+        holdout_splits(known.places, kind, known.samples.features), known.places, asked
+    )
     by_name = {learner.name: learner for learner in learners}
     return Mixture.of(
         weigh(known, learners, way, seed=seed).outcome(),

@@ -21,11 +21,11 @@ import orjson
 import structlog
 
 from fedperf_client.prediction.base_models import FetchedModels, predictor
+from fedperf_client.prediction.ensemble.learner_catalogue import local_learners, public_learners
+from fedperf_client.prediction.ensemble.predictor import PersonalMix, personalize
 from fedperf_client.prediction.evaluation.gain import personalized_predictor
 from fedperf_client.prediction.evidence import History
 from fedperf_client.prediction.learners.residual_learners import PUBLIC
-from fedperf_client.prediction.mixture.learner_catalogue import local_learners, public_learners
-from fedperf_client.prediction.mixture.personal import PersonalMix, personalize
 from fedperf_client.prediction.prediction import PredictLog
 from fedperf_server.app.announcements import announce
 from fedperf_server.desks.drift import SeenDrift, seen_drifts

@@ -21,7 +21,7 @@ import torch
 
 from fedperf_client.home.config import Home
 from fedperf_client.home.store import ExecutionStore
-from fedperf_client.prediction.answers.predictor_cache import open_kept
+from fedperf_client.prediction.answers.predictor_cache import load_or_fit
 from fedperf_client.prediction.base_models import FetchedModels
 from fedperf_shared.execution import Execution, SizedPlan
 from fedperf_shared.model.batches import PlanGraph, collate
@@ -132,7 +132,7 @@ def _warm(home: Home, asked: Sequence[Execution]) -> TimingPair:
     model.eval()
     ours, torchs = [], []
     with ExecutionStore.open(home.store) as store:
-        predictor = open_kept(home.predictor, store, FetchedModels(home.models)).predictor
+        predictor = load_or_fit(home.predictor, store, FetchedModels(home.models)).predictor
     predictor.estimate([SizedPlan(asked[0].plan, asked[0].cluster)])
     for each in asked[1:]:
         question, graph = SizedPlan(each.plan, each.cluster), PlanGraph.of(each.plan, each.cluster)

@@ -29,11 +29,11 @@ from pathlib import Path
 
 import numpy as np
 
+from fedperf_client.prediction.ensemble.mixture import KnownRuns
+from fedperf_client.prediction.ensemble.weighting import Asks, Places
 from fedperf_client.prediction.evidence import Samples
 from fedperf_client.prediction.learners.learner import Learner
 from fedperf_client.prediction.learners.tables import TableLayout, median_of_repeats
-from fedperf_client.prediction.mixture.matched_folds import Asks, Places
-from fedperf_client.prediction.mixture.mixture import KnownRuns
 from fedperf_client.prediction.prediction import Floats
 from fedperf_client.prediction.tables.catalogue import table_learners
 from fedperf_simulations.baselines.table_mixture import mixed_for

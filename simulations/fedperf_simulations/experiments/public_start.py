@@ -17,9 +17,9 @@ from functools import cache, partial
 import numpy as np
 
 from fedperf_client.prediction.base_models import predictor
+from fedperf_client.prediction.ensemble.predictor import personalize
 from fedperf_client.prediction.evidence import History
 from fedperf_client.prediction.learners.local_learners import Forest
-from fedperf_client.prediction.mixture.personal import personalize
 from fedperf_client.prediction.prediction import Floats
 from fedperf_shared.execution import Execution
 from fedperf_shared.model.batches import PlanGraph

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedperf_client.prediction.base_models import FetchedModels
-from fedperf_client.prediction.evaluation.gain_curve import (
+from fedperf_client.prediction.evaluation.gain import (
     LOCAL,
     PERSONALIZED,
     PUBLIC_START,

@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedperf_client.drift.streams import Stream, streams_of
 from fedperf_client.home.segments import Encoder
 from fedperf_client.home.store import ExecutionStore
 from fedperf_client.prediction.base_models import predictor
-from fedperf_client.prediction.columns import ENCODER_VERSION, ExecutionColumns, encoded
 from fedperf_client.prediction.evidence import History
+from fedperf_client.prediction.execution_table import ENCODER_VERSION, ExecutionTable, encoded
 from fedperf_client.prediction.prediction import PredictLog
 from fedperf_shared.execution import Execution
 from fedperf_shared.model.checkpoint import load_checkpoint
@@ -40,7 +41,7 @@ def _encoder(path: Path, modified_ns: int, inode: int) -> Encoder:
     return Encoder(digest, partial(_encoded, path, digest))
 
 
-def columns_at_home(store: ExecutionStore, *, keep: bool = True) -> ExecutionColumns:
+def columns_at_home(store: ExecutionStore, *, keep: bool = True) -> ExecutionTable:
     """The columns of all stored executions that were measured, in the order of their finish.
 
     Args:
@@ -50,7 +51,7 @@ def columns_at_home(store: ExecutionStore, *, keep: bool = True) -> ExecutionCol
     Raises:
         StorageError: the store cannot be read, or what was missing not be written.
     """
-    found = ExecutionColumns.of(store.columns(home_encoder(), keep=keep))
+    found = ExecutionTable.of(store.columns(home_encoder(), keep=keep))
     order = store.in_order()
     place = np.searchsorted(found.number, order)
     place[place == len(found)] = 0
@@ -58,7 +59,19 @@ def columns_at_home(store: ExecutionStore, *, keep: bool = True) -> ExecutionCol
     return found.take(place[known])
 
 
-def history_at_home(store: ExecutionStore, columns: ExecutionColumns) -> History:
+def streams_at_home(store: ExecutionStore, *, keep: bool = True) -> tuple[Stream, ...]:
+    """The streams of all that ended well and teach something, by the public start.
+
+    What has to be encoded is kept unless unwanted.
+
+    Raises:
+        StorageError: store or start cannot be read.
+    """
+    columns = columns_at_home(store, keep=keep)
+    return streams_of(columns.take(columns.is_ok & columns.teaches).observed())
+
+
+def history_at_home(store: ExecutionStore, columns: ExecutionTable) -> History:
     """The executions of these columns as questions; errors as `columns_at_home`."""
     return History.from_executions(store.numbered(columns.number.tolist()))
 

@@ -2,46 +2,58 @@
 
 The file holds own executions in numbers and the answers of the start models on them. It holds the
 weights for every kind of question asked so far, and the fitted members that these needed. The file
-(`predictor_file`) belongs to one state of executions and models, and to one version of the code.
-`open_kept` compares a digest of all and makes a stale, broken or missing file again. Where only
+belongs to one state of executions and models, and to one version of the code.
+`load_or_fit` compares a digest of all and makes a stale, broken or missing file again. Where only
 executions came that are not learnt from, what was learnt stays. The file is as private as the
 executions and never leaves.
+
+Nothing in the file could be run. It has two parts. What is told of all own executions (hull,
+repeats, drifts, resources) belongs to one state of the store. What was learnt from some of them
+(weights, fits) belongs to these alone, and stays when others come.
 """
 
 import hashlib
+import json
 import os
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import astuple, dataclass, fields
+from datetime import datetime
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
 
+from fedperf_client.drift.kinds import DriftKind
+from fedperf_client.drift.streams import StreamDrift
 from fedperf_client.home.store import ExecutionStore
 from fedperf_client.prediction.answers.home_columns import columns_at_home, home_encoder
-from fedperf_client.prediction.answers.predictor_file import (
-    Digests,
-    LearntOutcomes,
-    encoded,
-    loaded,
-)
 from fedperf_client.prediction.base_models import FetchedModels, ReplaceFile
-from fedperf_client.prediction.columns import ENCODER_VERSION
-from fedperf_client.prediction.evidence import checked_answers, number_of
-from fedperf_client.prediction.home_evidence import Clusters, HomeEvidence, HomeFacts
-from fedperf_client.prediction.learners.additive import Additive
+from fedperf_client.prediction.ensemble.home_evidence import HomeEvidence, HomeFacts
+from fedperf_client.prediction.ensemble.mixture import KnownRuns, MixMember, MixOutcome, OnProgress
+from fedperf_client.prediction.ensemble.predictor import Candidates, Key, PersonalMix
+from fedperf_client.prediction.ensemble.repeats import (
+    MedianChange,
+    Repeats,
+    RunsApart,
+    WorkloadChange,
+)
+from fedperf_client.prediction.ensemble.support import Hull
+from fedperf_client.prediction.ensemble.weighting import Asks, Places
+from fedperf_client.prediction.evidence import Samples, checked_answers, number_of
+from fedperf_client.prediction.execution_table import ENCODER_VERSION
+from fedperf_client.prediction.learners.additive import Additive, Arrays
 from fedperf_client.prediction.learners.learner import Learner
 from fedperf_client.prediction.learners.residual_learners import PUBLIC
-from fedperf_client.prediction.mixture.candidates import Candidates
-from fedperf_client.prediction.mixture.level_shifts import WorkloadChange
-from fedperf_client.prediction.mixture.mixture import KnownRuns, OnProgress
-from fedperf_client.prediction.mixture.personal import PersonalMix
-from fedperf_client.prediction.prediction import PredictLog
-from fedperf_shared.errors import StorageError
+from fedperf_client.prediction.prediction import Floats, PredictLog
+from fedperf_shared.errors import InvalidInputError, StorageError
 from fedperf_shared.execution import ClusterConfig, SizedPlan
 from fedperf_shared.workflow.flat import FLAT_FEATURES
 from fedperf_shared.workflow.graph import Plan
-from fedperf_shared.workflow.vocabulary import Platform
+from fedperf_shared.workflow.vocabulary import OperatorClass, OperatorKind, Platform
 
 USUAL_CLUSTER = ClusterConfig(nodes=1, cores=2, memory_bytes=16 * 2**30)
 """The cluster of a question that names none, before any own execution."""
@@ -53,21 +65,251 @@ A change of what a stored number means, or of an answer, raises it: see `ENCODER
 _STALE = -1
 """Less than any file holds: it is written again, whatever was weighed."""
 
+_APART = tuple(each.name for each in fields(RunsApart))
+_REPEATS = ("configurations", "kinds", "first", "begins", "log_seconds")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LearntOutcomes:
+    """What was learnt from some own executions.
+
+    Attributes:
+        known: they themselves.
+        outcomes: what weighing came to, by engines (`PersonalMix.part`) and kind of question.
+        fits: members that were needed so far, as far as they are arrays, by engines and name.
+    """
+
+    known: KnownRuns
+    outcomes: Mapping[tuple[int, Key], MixOutcome]
+    fits: Mapping[tuple[int, str], Additive]
+
+
+@dataclass(frozen=True, slots=True)
+class Digests:
+    """What the file follows from.
+
+    Attributes:
+        state: of everything: executions, models, code.
+        learnt: of what is learnt from.
+    """
+
+    state: str
+    learnt: str
+
+
+def _encode(predictor: PersonalMix, digests: Digests) -> bytes:
+    """The whole file."""
+    known, home = predictor.candidates.known, predictor.candidates.facts
+    mixes = predictor.mixes().items()
+    outcomes = [(kin, each) for kin, mix in mixes for each in mix.outcomes.values()]
+    fits = [
+        (kin, name, each)
+        for kin, mix in mixes
+        for name, each in mix.candidates.fits.items()
+        if isinstance(each, Additive)
+    ]
+    cut = home.cut_short
+    arrays: Arrays = {
+        **_known_arrays(known),
+        **{f"repeats/{name}": getattr(home.repeats, name) for name in _REPEATS},
+        **{f"apart/{name}": getattr(home.apart, name) for name in _APART},
+        "cut/configurations": np.repeat(cut.configurations, np.diff(cut.begins)),
+        "cut/log_seconds": cut.log_seconds,
+    }
+    for number, (_, outcome) in enumerate(outcomes):
+        for name in ("errors", "groups", "rows"):
+            arrays[f"outcome/{number}/{name}"] = getattr(outcome, name)
+    for number, (_, _, member) in enumerate(fits):
+        arrays |= {f"fit/{number}/{name}": values for name, values in member.arrays().items()}
+    facts = {
+        "fits": [[kin, name, member.start] for kin, name, member in fits],
+        "outcomes": [{"engines": kin, **_outcome_facts(each)} for kin, each in outcomes],
+        "hull": [[*pair, *ends] for pair, ends in sorted(home.hull.pairs.items())],
+        "drifts": [_drift_facts(each) for each in home.drifts],
+        "clusters": [
+            [int(platform), [astuple(each) for each in found]]
+            for platform, found in home.clusters.items()
+        ],
+        "changes": [
+            [*astuple(each)[:2], each.since.isoformat(), *astuple(each)[3:]]
+            for each in home.changes
+        ],
+    }
+    plain = {name: np.ascontiguousarray(values) for name, values in arrays.items()}
+    names = {each.name: getattr(digests, each.name) for each in fields(digests)}
+    return save(plain, metadata={**names, "facts": json.dumps(facts)})
+
+
+def _load(
+    path: Path, *, state: str | None = None, learnt: str | None = None
+) -> "PredictorFile | None":
+    """What the file holds, if it has these digests; None where it is stale, broken or not there."""
+    wanted = {"state": state, "learnt": learnt}
+    try:
+        with safe_open(path, framework="numpy") as file:
+            metadata = file.metadata() or {}
+            if any(each not in (None, metadata.get(name)) for name, each in wanted.items()):
+                return None
+            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            facts = json.loads(metadata["facts"])
+            return PredictorFile(
+                _learnt(arrays, facts),
+                _told(arrays, facts),
+                Digests(metadata["state"], metadata["learnt"]),
+            )
+    except (OSError, SafetensorError, LookupError, ValueError, TypeError, InvalidInputError):
+        return None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PredictorFile:
+    """A whole file."""
+
+    learnt: LearntOutcomes
+    facts: HomeFacts
+    digests: Digests
+
+
+def _known_arrays(known: KnownRuns) -> Arrays:
+    return {
+        "features": known.samples.features.astype(np.float32),  # they were float32
+        "cells": known.samples.cells,
+        "log_seconds": known.log_seconds,
+        "scale": known.places.scale,
+        "size": known.places.size,
+        "groups": known.groups,
+        **{f"start/{name}": values for name, values in known.samples.starts.items()},
+    }
+
+
+def _outcome_facts(outcome: MixOutcome) -> dict[str, object]:
+    return {
+        "kind": outcome.kind.value,
+        "cut": outcome.cut,
+        "folds": outcome.folds,
+        "apart": outcome.apart,
+        "members": [[each.name, each.weight, each.error] for each in outcome.members],
+    }
+
+
+def _drift_facts(drift: StreamDrift) -> list[object]:
+    cell = [int(drift.platform), int(drift.operator_class)]
+    moments = [drift.since.isoformat(), drift.noticed_at.isoformat()]
+    return [*cell, *moments, drift.log_shift, list(drift.kinds)]
+
+
+def _drift_of(facts: Sequence[Any]) -> StreamDrift:
+    platform, operator_class, since, noticed_at, log_shift, kinds = facts
+    return StreamDrift(
+        Platform(platform),
+        OperatorClass(operator_class),
+        datetime.fromisoformat(since),
+        datetime.fromisoformat(noticed_at),
+        float(log_shift),
+        tuple(map(DriftKind, kinds)),
+    )
+
+
+def _change_of(facts: Sequence[Any]) -> WorkloadChange:
+    workload, first, since, is_upgrade, change, *runs = facts
+    moment = datetime.fromisoformat(since)
+    return WorkloadChange(workload, first, moment, is_upgrade, MedianChange(*change), *runs)
+
+
+def _learnt(arrays: Arrays, facts: Mapping[str, Any]) -> LearntOutcomes:
+    starts = {k.removeprefix("start/"): _floats(v) for k, v in arrays.items() if k[:6] == "start/"}
+    samples = Samples(_floats(arrays["features"]), _whole(arrays["cells"]), starts)
+    places = Places(_floats(arrays["scale"]), _floats(arrays["size"]))
+    outcomes = [
+        MixOutcome(
+            Asks(each["kind"]),
+            each["cut"],
+            tuple(MixMember(*member) for member in each["members"]),
+            each["folds"],
+            _floats(arrays[f"outcome/{number}/errors"]),
+            _whole(arrays[f"outcome/{number}/groups"]),
+            _whole(arrays[f"outcome/{number}/rows"]),
+            each["apart"],
+        )
+        for number, each in enumerate(facts["outcomes"])
+    ]
+    return LearntOutcomes(
+        KnownRuns(samples, _floats(arrays["log_seconds"]), places, _whole(arrays["groups"])),
+        {
+            (told["engines"], (each.kind, each.cut)): each
+            for told, each in zip(facts["outcomes"], outcomes, strict=True)
+        },
+        {
+            (kin, name): Additive.of(start, _below(arrays, f"fit/{number}/"))
+            for number, (kin, name, start) in enumerate(facts["fits"])
+        },
+    )
+
+
+def _told(arrays: Arrays, facts: Mapping[str, Any]) -> HomeFacts:
+    repeats, cut = _below(arrays, "repeats/"), _whole(arrays["cut/configurations"])
+    return HomeFacts(
+        Hull(
+            {
+                (OperatorKind(kind), Platform(platform)): (tuple(least), tuple(most))
+                for kind, platform, least, most in facts["hull"]
+            }
+        ),
+        Repeats(
+            _whole(repeats["configurations"]),
+            _whole(repeats["kinds"]),
+            _whole(repeats["first"]),
+            _whole(repeats["begins"]),
+            _floats(repeats["log_seconds"]),
+        ),
+        {
+            Platform(platform): tuple(ClusterConfig(*each) for each in found)
+            for platform, found in facts["clusters"]
+        },
+        tuple(map(_drift_of, facts["drifts"])),
+        Repeats.of(cut, np.zeros_like(cut), _floats(arrays["cut/log_seconds"])),
+        _apart(_below(arrays, "apart/")),
+        tuple(map(_change_of, facts["changes"])),
+    )
+
+
+def _apart(arrays: Arrays) -> RunsApart:
+    return RunsApart(
+        _whole(arrays["job"]),
+        _whole(arrays["configuration"]),
+        _floats(arrays["read_bytes"]),
+        _whole(arrays["mark"]),
+        _floats(arrays["log_cores"]),
+        np.asarray(arrays["is_ok"], np.bool_),
+        _floats(arrays["log_seconds"]),
+    )
+
+
+def _below(arrays: Arrays, prefix: str) -> Arrays:
+    return {
+        name.removeprefix(prefix): values
+        for name, values in arrays.items()
+        if name.startswith(prefix)
+    }
+
+
+def _floats(values: NDArray[Any]) -> Floats:
+    return np.asarray(values, np.float64)
+
+
+def _whole(values: NDArray[Any]) -> NDArray[np.int64]:
+    return np.asarray(values, np.int64)
+
 
 @dataclass(slots=True)
-class KeptPredictor:
+class CachedPredictor:
     """A predictor and the file that it is kept in.
 
     Attributes:
         predictor: the mix of everything that the organization has.
-        clusters: the resources that own executions on a platform had, the usual ones first; for
-            `UNASSIGNED`, that executions had at all.
-        changes: of single workloads, found in own executions.
     """
 
     predictor: PersonalMix
-    clusters: Clusters
-    changes: tuple[WorkloadChange, ...]
     _path: Path
     _digests: Digests
     _written: int
@@ -75,7 +317,10 @@ class KeptPredictor:
     def change_of(self, workload: str) -> WorkloadChange | None:
         """The last change of a workload's run times, if any is sure."""
         number = number_of(workload.encode())
-        return next((each for each in self.changes if each.workload == number), None)
+        return next(
+            (each for each in self.predictor.candidates.facts.changes if each.workload == number),
+            None,
+        )
 
     def usual_for(self, plan: Plan) -> ClusterConfig:
         """Resources for a plan that names none: those its platforms usually had here.
@@ -88,7 +333,8 @@ class KeptPredictor:
         """Resources that its platforms had here, by platform, the usual ones first."""
         assigned = [each for each in plan.platforms if each is not Platform.UNASSIGNED]
         platforms = dict.fromkeys(assigned or (Platform.UNASSIGNED,))
-        found = (each for platform in platforms for each in self.clusters.get(platform, ()))
+        clusters = self.predictor.candidates.facts.clusters
+        found = (each for platform in platforms for each in clusters.get(platform, ()))
         return list(dict.fromkeys(found))
 
     def keep(self, replace_file: ReplaceFile) -> None:
@@ -101,7 +347,7 @@ class KeptPredictor:
         """
         pieces = _pieces(self.predictor)
         if pieces > self._written and os.access(self._path.parent, os.W_OK):
-            content = encoded(self.predictor, self.clusters, self.changes, self._digests)
+            content = _encode(self.predictor, self._digests)
             try:
                 replace_file(self._path, content)
             except OSError as error:
@@ -111,18 +357,18 @@ class KeptPredictor:
             self._written = pieces
 
 
-def open_kept(
+def load_or_fit(
     path: Path,
     store: ExecutionStore,
     models: FetchedModels,
     *,
     on_progress: OnProgress | None = None,
     on_reading: Callable[[], None] | None = None,
-) -> KeptPredictor:
+) -> CachedPredictor:
     """The predictor of what is stored and fetched now, from the file where it fits.
 
     Args:
-        path: of the file; nothing is written before `KeptPredictor.keep`.
+        path: of the file; nothing is written before `CachedPredictor.keep`.
         store: own executions.
         models: start models and the correction.
         on_progress: told of every weighing.
@@ -132,45 +378,29 @@ def open_kept(
         StorageError: store or models cannot be read.
     """
     state = _digest_of(store.digest(), models)
-    found = loaded(path, state=state)
+    found = _load(path, state=state)
     if found is not None:
-        predictor = _predictor(found.learnt, found.told, models, on_progress)
-        return _kept(predictor, found.told, path, found.digests, _pieces(predictor))
+        predictor = _predictor(found.learnt, found.facts, models, on_progress)
+        return CachedPredictor(predictor, path, found.digests, _pieces(predictor))
     if on_reading is not None:
         on_reading()
     home = HomeEvidence.of(columns_at_home(store))
     digests = Digests(state, _digest_of(home.digest(), models))
-    before = loaded(path, learnt=digests.learnt)
+    before = _load(path, learnt=digests.learnt)
     learnt = (
         before.learnt if before is not None else LearntOutcomes(_known(home, store, models), {}, {})
     )
-    predictor = _predictor(learnt, home.told, models, on_progress)
+    predictor = _predictor(learnt, home.facts, models, on_progress)
     written = 0 if before is None else _STALE
-    return _kept(predictor, home.told, path, digests, written)
-
-
-def _kept(
-    predictor: PersonalMix, told: HomeFacts, path: Path, digests: Digests, written: int
-) -> KeptPredictor:
-    return KeptPredictor(predictor, told.clusters, told.changes, path, digests, written)
+    return CachedPredictor(predictor, path, digests, written)
 
 
 def _predictor(
-    learnt: LearntOutcomes, told: HomeFacts, models: FetchedModels, on_progress: OnProgress | None
+    learnt: LearntOutcomes, facts: HomeFacts, models: FetchedModels, on_progress: OnProgress | None
 ) -> PersonalMix:
-    starts, known = models.starts(), learnt.known
+    starts = models.starts()
     used = _used(models, starts)
-    candidates = Candidates(
-        known,
-        told.hull,
-        used,
-        starts,
-        on_progress=on_progress,
-        drifts=told.drifts,
-        cut_short=told.cut_short,
-        apart=told.apart,
-        repeats=told.repeats,
-    )
+    candidates = Candidates(learnt.known, facts, used, starts, on_progress=on_progress)
     predictor = PersonalMix.of(candidates, used)
     for (kin, key), outcome in learnt.outcomes.items():
         predictor.part(kin).outcomes[key] = outcome

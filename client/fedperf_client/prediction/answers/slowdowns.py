@@ -17,8 +17,7 @@ from enum import StrEnum, unique
 
 import numpy as np
 
-from fedperf_client.prediction.mixture.level_shifts import SURE, median_change
-from fedperf_client.prediction.mixture.repeat_spread import RepeatBelief, Repeats
+from fedperf_client.prediction.ensemble.repeats import SURE, RepeatBelief, Repeats, median_change
 from fedperf_client.text.durations import duration_text
 from fedperf_client.text.facts import Fact
 from fedperf_shared.execution import Execution

@@ -1,20 +1,29 @@
-"""The gain from joining: an organization's errors with and without it, on other executions."""
+"""The gain from joining: an organization's errors with and without it, on other executions.
 
-from collections.abc import Iterable
+`gain_on` judges on executions that never ran here. `gain_curve` judges on own workloads over the
+number of own executions. Workloads are split into folds. Those of a fold are predicted from some
+executions of the others: none, three, five and so on, whole workloads in random order. Its columns
+are those of `Gain`, and the public start with own executions, which needs no joining.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedperf_client.prediction.base_models import FetchedModels
+from fedperf_client.prediction.ensemble.learner_catalogue import local_learners, public_learners
+from fedperf_client.prediction.ensemble.mixture import OnProgress
+from fedperf_client.prediction.ensemble.predictor import PersonalMix, candidates_of, personalize
 from fedperf_client.prediction.evidence import History
+from fedperf_client.prediction.execution_table import MOST_LEARNT
 from fedperf_client.prediction.learners.learner import Learner
 from fedperf_client.prediction.learners.residual_learners import PUBLIC, REFERENCE, SHARED
-from fedperf_client.prediction.mixture.candidates import candidates_of
-from fedperf_client.prediction.mixture.learner_catalogue import local_learners
-from fedperf_client.prediction.mixture.personal import PersonalMix, personalize
-from fedperf_client.prediction.prediction import Floats
+from fedperf_client.prediction.prediction import Floats, PredictLog
 from fedperf_shared.errors import InvalidInputError
-from fedperf_shared.execution import Execution
+from fedperf_shared.execution import Execution, SizedPlan
 from fedperf_shared.model.metrics import median_q_error
 
 
@@ -103,3 +112,151 @@ def gain_on(
 def every_one(learners: Iterable[Learner]) -> list[Learner]:
     """The first of each name."""
     return list({learner.name: learner for learner in reversed(list(learners))}.values())[::-1]
+
+
+STEPS = (0, 3, 5, 10, 30, 100, 300, 1000, 3000)
+"""Numbers of own executions that are judged, as far as there are so many."""
+
+FEWEST_WORKLOADS = 5
+MOST_ASKED = 150
+"""Executions of a fold that are asked about at most."""
+
+_FOLDS_UP_TO = ((30, 5), (300, 3))
+"""Up to so many own executions so many folds, beyond them one: it takes long and varies little."""
+
+_FOLDS_OF_MANY = _FOLDS_UP_TO[:1]
+"""The same at a home of more than `MOST_LEARNT` executions."""
+
+LOCAL, PUBLIC_START, AS_IS, PERSONALIZED = (
+    "local_only",
+    "with_public_start",
+    "shared_as_is",
+    "personalized",
+)
+
+Mixes = Callable[[Sequence[SizedPlan]], Floats]
+
+
+@dataclass(frozen=True, slots=True)
+class GainPoint:
+    """Median q-errors with so many own executions.
+
+    Attributes:
+        executions: that were known.
+        asked: executions of other workloads that were asked about, over all folds.
+        errors: median q-error by way to predict; NaN where it cannot: local-only of nothing.
+    """
+
+    executions: int
+    asked: int
+    errors: Mapping[str, float]
+
+    def as_row(self) -> dict[str, object]:
+        """The figures by name, rounded for reading."""
+        rounded = {
+            name: None if math.isnan(error) else round(error, 4)
+            for name, error in self.errors.items()
+        }
+        return {"own": self.executions, "asked": self.asked, **rounded}
+
+
+def gain_curve(
+    groups: NDArray[np.int64],
+    history_of: Callable[[NDArray[np.int64]], History],
+    models: FetchedModels,
+    *,
+    on_progress: OnProgress,
+    seed: int = 0,
+) -> list[GainPoint]:
+    """Errors over the number of own executions, each on workloads that are left out.
+
+    Args:
+        groups: number of the workload of each own execution, in the order in which they finished.
+        history_of: own executions by their rows, ascending; only those that are needed.
+        models: what was fetched.
+        on_progress: told after each fold.
+        seed: of folds and of who is known first.
+
+    Raises:
+        InvalidInputError: too few workloads to leave some out.
+    """
+    if len(np.unique(groups)) < FEWEST_WORKLOADS:
+        raise InvalidInputError(
+            f"the gain is judged on own workloads, at least {FEWEST_WORKLOADS} of them, and there "
+            f"are {len(np.unique(groups))}; take executions in with: fedperf ingest FILE, or run "
+            "some with: fedperf calibrate"
+        )
+    parts = list(_parts(groups, seed))
+    most = min(len(known) for known, _ in parts)
+    steps = [step for step in STEPS if step <= most]
+    folds = _FOLDS_UP_TO if len(groups) <= MOST_LEARNT else _FOLDS_OF_MANY
+    chosen = [(step, parts[: _folds(step, folds)]) for step in steps]
+    work = [(known[:step], asked) for step, some in chosen for known, asked in some]
+    needed = np.unique(np.concatenate([rows for each in work for rows in each]))
+    history = history_of(needed)
+    starts = {name: _remembered(start, history) for name, start in models.starts().items()}
+    errors: dict[int, list[dict[str, Floats]]] = {}
+    for number, each in enumerate(work):
+        known, asked = (history.take(np.searchsorted(needed, rows)) for rows in each)
+        errors.setdefault(len(known), []).append(errors_by_way(known, asked, starts, models))
+        on_progress(number + 1, len(work))
+    return [_point(step, errors[step]) for step in steps]
+
+
+def errors_by_way(
+    own: History, asked: History, starts: Mapping[str, PredictLog], models: FetchedModels
+) -> dict[str, Floats]:
+    """Absolute log errors by way to predict, [asked].
+
+    Args:
+        own: executions that are known.
+        asked: executions of other workloads.
+        starts: the models' start models, or what stands for them.
+        models: what was fetched.
+    """
+    joined, public, local = models.learners(), public_learners(), local_learners()
+    candidates = candidates_of(own, starts, every_one([*public, *joined, *local]))
+    ways: dict[str, Mixes] = {
+        LOCAL: PersonalMix.of(candidates, local).predict_log,
+        PUBLIC_START: PersonalMix.of(candidates, public).predict_log,
+        AS_IS: starts.get(SHARED, starts[REFERENCE]),
+        PERSONALIZED: PersonalMix.of(candidates, joined).predict_log,
+    }
+    errors = {
+        name: np.abs(predict(asked.questions) - asked.log_seconds) for name, predict in ways.items()
+    }
+    return errors if len(own) else errors | {LOCAL: np.full(len(asked), np.nan)}
+
+
+def _folds(step: int, up_to: Sequence[tuple[int, int]]) -> int:
+    return next((folds for limit, folds in up_to if step <= limit), 1)
+
+
+def _parts(
+    groups: NDArray[np.int64], seed: int
+) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+    """For each fold the rows of what may be known, workload by workload, and of what is asked."""
+    count = int(groups.max()) + 1
+    fold_of_group = np.random.default_rng([seed, 1]).permutation(np.arange(count) % 5)
+    for fold in range(5):
+        rng = np.random.default_rng([seed, 2, fold])
+        rank = rng.permutation(count)
+        held = fold_of_group[groups] == fold
+        known = np.flatnonzero(~held)
+        asked = rng.permutation(np.flatnonzero(held))[:MOST_ASKED]
+        yield known[np.argsort(rank[groups[known]], kind="stable")], asked
+
+
+def _point(step: int, folds: Sequence[Mapping[str, Floats]]) -> GainPoint:
+    together = {name: np.concatenate([fold[name] for fold in folds]) for name in folds[0]}
+    return GainPoint(
+        step,
+        len(together[LOCAL]),
+        {name: float(np.exp(np.median(errors))) for name, errors in together.items()},
+    )
+
+
+def _remembered(start: PredictLog, history: History) -> PredictLog:
+    """The start model, asked once about every question of the history and about no other."""
+    answers = dict(zip(map(id, history.questions), start(history.questions), strict=True))
+    return lambda questions: np.array([answers[id(each)] for each in questions])

@@ -12,9 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedperf_client.prediction.evidence import Samples
-from fedperf_client.prediction.learners.boosted_trees import BoostedTrees
+from fedperf_client.prediction.learners.boosted_trees import BoostedTrees, Trees
 from fedperf_client.prediction.learners.ridge import Ridge
-from fedperf_client.prediction.learners.trees import Trees
 from fedperf_client.prediction.prediction import Floats
 
 Arrays = dict[str, NDArray[np.generic]]

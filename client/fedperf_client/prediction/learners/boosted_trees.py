@@ -1,14 +1,189 @@
-"""Gradient boosting on flat features with settings for little data: one thread, deterministic."""
+"""Gradient boosting on flat features, and trees as arrays that answer without LightGBM.
 
+Settings are for little data: one thread, deterministic. LightGBM and scikit-learn take seconds to
+import; their models say all that an answer needs. Inputs are finite, so that no split has to send a
+missing value somewhere.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedperf_client.prediction.learners.learner import varying_columns
 from fedperf_client.prediction.learners.ridge import MARGIN
-from fedperf_client.prediction.learners.trees import Trees
 from fedperf_client.prediction.prediction import Floats
+from fedperf_shared.errors import InvalidInputError
+
+Ints = NDArray[np.int64]
+TreeLines = Mapping[str, str]
+"""A tree's lines of the text, by name."""
+
+_ROWS_AT_ONCE = 512
+
+
+class Tree(Protocol):
+    """What is read of a tree of scikit-learn, [nodes] each; below 0 there is no child."""
+
+    children_left: Ints
+    children_right: Ints
+    feature: Ints
+    threshold: Floats
+    value: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class Trees:
+    """A sum of trees; a child below 0 is the leaf `-child - 1`.
+
+    Attributes:
+        roots: node or leaf that each tree begins with, int64 [trees].
+        features: column that each node asks about, int64 [nodes].
+        thresholds: up to which one goes left, float64 [nodes].
+        children: left and right, int64 [nodes, 2].
+        constants: float64 [leaves].
+        line_features: columns of each leaf's line, int64 [leaves, most]; 0 where it has less.
+        line_weights: their weights, float64 [leaves, most]; 0 where it has less.
+    """
+
+    roots: Ints
+    features: Ints
+    thresholds: Floats
+    children: Ints
+    constants: Floats
+    line_features: Ints
+    line_weights: Floats
+
+    @classmethod
+    def of_text(cls, text: str) -> Self:
+        """The trees of a LightGBM model's text (`Booster.model_to_string`).
+
+        Raises:
+            InvalidInputError: a split is not by a number.
+        """
+        trees = list(_tables(text))
+        if any(int(each["num_cat"]) for each in trees):
+            raise InvalidInputError("trees that split by categories cannot be read")
+        counts = np.array([int(each["num_leaves"]) for each in trees], np.int64)
+        leaf, node = (np.cumsum(each) - each for each in (counts, counts - 1))
+        first_leaf, first_node = (np.repeat(each, counts - 1)[:, None] for each in (leaf, node))
+        sides = np.column_stack([_numbers(trees, f"{side}_child") for side in ("left", "right")])
+        children = np.where(sides >= 0, sides + first_node, sides - first_leaf)
+        constants = ("leaf_const" if _is_linear(each) else "leaf_value" for each in trees)
+        columns, weights = _lines(trees, counts)
+        return cls(
+            np.where(counts > 1, node, -leaf - 1),
+            _numbers(trees, "split_feature").astype(np.int64),
+            _numbers(trees, "threshold"),
+            children.astype(np.int64),
+            _parsed(each[name] for each, name in zip(trees, constants, strict=True)),
+            columns,
+            weights,
+        )
+
+    @classmethod
+    def mean_of(cls, trees: Sequence["Tree"]) -> Self:
+        """The mean of scikit-learn's regression trees."""
+        leaf = [each.children_left < 0 for each in trees]
+        is_leaf = np.concatenate(leaf)
+        inner, outer = (np.cumsum(each.astype(np.int64)) for each in (~is_leaf, is_leaf))
+        # Of each node of all trees: its number among the inner ones, or that of its leaf.
+        number = np.where(is_leaf, -outer, inner - 1)
+        begins = np.cumsum([0, *(len(each) for each in leaf)])[:-1]
+        sides = [
+            np.concatenate([side + begin for side, begin in zip(each, begins, strict=True)])
+            for each in (
+                [tree.children_left for tree in trees],
+                [tree.children_right for tree in trees],
+            )
+        ]
+        children = np.column_stack([number[side[~is_leaf]] for side in sides])
+        values = np.concatenate([each.value[:, 0, 0] for each in trees])[is_leaf] / len(trees)
+        nothing = np.zeros((len(values), 0))
+        return cls(
+            number[begins],
+            np.concatenate([each.feature for each in trees])[~is_leaf].astype(np.int64),
+            np.concatenate([each.threshold for each in trees])[~is_leaf],
+            children.astype(np.int64),
+            values,
+            nothing.astype(np.int64),
+            nothing,
+        )
+
+    def __call__(self, inputs: Floats) -> Floats:
+        """The sum over the trees, [rows]."""
+        chunks = range(0, len(inputs), _ROWS_AT_ONCE)
+        parts = [self._sums(inputs[start : start + _ROWS_AT_ONCE]) for start in chunks]
+        return np.concatenate([np.zeros(0), *parts])
+
+    @cached_property
+    def _nodes(self) -> tuple[Ints, Ints, Floats, Ints]:
+        """Roots, features, thresholds and children, where a leaf is a node that leads to itself."""
+        inner, leaves = len(self.features), len(self.constants)
+        own = np.arange(inner, inner + leaves)
+        roots, children = (
+            np.where(each >= 0, each, inner - each - 1) for each in (self.roots, self.children)
+        )
+        return (
+            roots,
+            np.concatenate([self.features, np.zeros(leaves, np.int64)]),
+            np.concatenate([self.thresholds, np.full(leaves, np.inf)]),
+            np.concatenate([children.ravel(), np.repeat(own, 2)]),
+        )
+
+    def _sums(self, inputs: Floats) -> Floats:
+        roots, features, thresholds, children = self._nodes
+        rows = np.repeat(np.arange(len(inputs)), len(roots))
+        place = np.tile(roots, len(inputs))
+        values, begins = inputs.ravel(), rows * inputs.shape[1]
+        while (place < len(self.features)).any():
+            right = values.take(begins + features.take(place)) > thresholds.take(place)
+            place = children.take(2 * place + right)
+        leaf = place - len(self.features)
+        values = self.constants[leaf]
+        if self.line_weights.shape[1]:
+            read = inputs[rows[:, None], self.line_features[leaf]]
+            values = values + (read * self.line_weights[leaf]).sum(axis=1)
+        return np.asarray(values.reshape(len(inputs), -1).sum(axis=1))
+
+
+def _tables(text: str) -> Iterator[TreeLines]:
+    """Each tree's lines as words by name."""
+    for block in text.split("end of trees", maxsplit=1)[0].split("\nTree=")[1:]:
+        lines = [line.partition("=") for line in block.splitlines() if "=" in line]
+        yield {name: value for name, _, value in lines}
+
+
+def _numbers(trees: Sequence[TreeLines], name: str) -> Floats:
+    """Of all trees, one after the other."""
+    return _parsed(each.get(name, "") for each in trees)
+
+
+def _parsed(texts: Iterable[str]) -> Floats:
+    return np.array(" ".join(texts).split(), dtype=np.float64)
+
+
+def _is_linear(tree: TreeLines) -> bool:
+    return tree.get("is_linear") == "1"
+
+
+def _lines(trees: Sequence[TreeLines], leaves: Ints) -> tuple[Ints, Floats]:
+    """Columns and weights of each leaf, [leaves, most]; a leaf without a line has none."""
+    linear = [each for each in trees if _is_linear(each)]
+    counts = np.zeros(leaves.sum(), np.int64)
+    has_line = np.repeat([_is_linear(each) for each in trees], leaves).astype(bool)
+    counts[has_line] = _numbers(linear, "num_features")
+    leaf = np.repeat(np.arange(len(counts)), counts)
+    place = np.arange(len(leaf)) - np.repeat(np.cumsum(counts) - counts, counts)
+    columns = np.zeros((len(counts), counts.max(initial=0)), np.int64)
+    weights = np.zeros(columns.shape)
+    columns[leaf, place] = _numbers(linear, "leaf_features")
+    weights[leaf, place] = _numbers(linear, "leaf_coeff")
+    return columns, weights
+
 
 ROUNDS = 200
 _MANY = 300

@@ -10,10 +10,9 @@ import numpy as np
 
 from fedperf_client.prediction.evidence import Samples
 from fedperf_client.prediction.learners.additive import Additive
-from fedperf_client.prediction.learners.boosted_trees import BoostedTrees, fit_boosting
+from fedperf_client.prediction.learners.boosted_trees import BoostedTrees, Trees, fit_boosting
 from fedperf_client.prediction.learners.learner import Fitted, varying_columns
 from fedperf_client.prediction.learners.ridge import STRENGTHS, fit_ridge
-from fedperf_client.prediction.learners.trees import Trees
 from fedperf_client.prediction.prediction import Floats
 
 UNKNOWN_LOG_SECONDS = 0.0

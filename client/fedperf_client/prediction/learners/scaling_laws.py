@@ -1,15 +1,21 @@
-"""A sample of Ernest's scaling laws, drawn once and for all: run time by machines and input size.
+"""Ernest's scaling laws of run time by machines and input size: a sample of them, and a fit.
 
-seconds ~ a + b size^g / machines + c log machines + d machines, with shares a + b + c + d = 1 at
-the middle of what is known. A job whose configurations are worth asking about spends most of its
-time there on work that machines share (b from 0.6 to 1). What grows with machines reaches its share
-d only at four times as many. Sizes count by about their first power (g of 0.95 +- 0.2).
+The sample is drawn once and for all: seconds ~ a + b size^g / machines + c log machines + d
+machines, with shares a + b + c + d = 1 at the middle of what is known. A job whose configurations
+are worth asking about spends most of its time there on work that machines share (b from 0.6 to 1).
+What grows with machines reaches its share d only at four times as many. Sizes count by about their
+first power (g of 0.95 +- 0.2).
 
-Source: Venkataraman et al., NSDI 2016, section 3.1, for the form; with b and d alone it is Amdahl's
-law with the crosstalk of Gunther's Universal Scalability Law. The ranges of the shares are
-reasoning, not a fit.
+The fit (`fit_ernest`) is to the least *relative* error with no negative part, so that long
+executions do not decide alone. It reads two columns and keeps sense far outside of what was seen:
+more work takes longer.
+
+Source: Venkataraman et al., NSDI 2016, section 3.1 (absolute errors there); with b and d alone it
+is Amdahl's law with the crosstalk of Gunther's Universal Scalability Law. The ranges of the shares
+are reasoning, not a fit.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 
@@ -78,3 +84,35 @@ def _evenly(count: int, columns: int) -> Floats:
         ratio = (1 + ratio) ** (1 / (columns + 1))
     steps = ratio ** -np.arange(1.0, columns + 1)
     return np.asarray((0.5 + np.outer(np.arange(1, count + 1), steps)) % 1)
+
+
+_LEAST_SECONDS = 1e-6
+
+
+def fit_ernest(log_scale: Floats, log_size: Floats, log_seconds: Floats) -> "Answer":
+    """(log scale, log size) -> log seconds.
+
+    Args:
+        log_scale: log machines or cores, [rows].
+        log_size: log of the input size, any unit, [rows].
+        log_seconds: [rows], at least one.
+    """
+    from scipy.optimize import nnls
+
+    middle = float(np.median(log_size))
+    terms = _terms(log_scale, log_size - middle)
+    weights, _ = nnls(terms / np.exp(log_seconds)[:, None], np.ones(len(log_seconds)))
+
+    def answer(scale: Floats, size: Floats) -> Floats:
+        seconds = _terms(scale, size - middle) @ weights
+        return np.asarray(np.log(np.maximum(seconds, _LEAST_SECONDS)))
+
+    return answer
+
+
+Answer = Callable[[Floats, Floats], Floats]
+
+
+def _terms(log_scale: Floats, log_size: Floats) -> Floats:
+    scale = np.exp(log_scale)
+    return np.column_stack([np.ones(len(scale)), np.exp(log_size) / scale, log_scale, scale])

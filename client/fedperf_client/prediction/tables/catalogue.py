@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fedperf_client.prediction.evidence import Samples
-from fedperf_client.prediction.learners.ernest import fit_ernest
 from fedperf_client.prediction.learners.gaussian_process_learners import (
     LocalProcess,
     ResidualProcess,
@@ -20,6 +19,7 @@ from fedperf_client.prediction.learners.learner import Fitted, Learner
 from fedperf_client.prediction.learners.local_learners import Boosting, Constant, Forest, LogRidge
 from fedperf_client.prediction.learners.prior_slopes import NO_REPEATS, Scatter
 from fedperf_client.prediction.learners.ridge import WEAK_STRENGTHS
+from fedperf_client.prediction.learners.scaling_laws import fit_ernest
 from fedperf_client.prediction.learners.tables import TableLayout
 from fedperf_client.prediction.prediction import Floats
 from fedperf_client.prediction.tables.roles import prior_slopes

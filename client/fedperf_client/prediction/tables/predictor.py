@@ -22,6 +22,18 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
+from fedperf_client.prediction.ensemble.intervals import Estimate, Student
+from fedperf_client.prediction.ensemble.learner_catalogue import usable
+from fedperf_client.prediction.ensemble.mixture import KnownRuns, Mixture, OnProgress, weigh
+from fedperf_client.prediction.ensemble.weighting import (
+    Asks,
+    HoldoutSplit,
+    Places,
+    asks,
+    grouped_folds,
+    holdout_splits,
+    most_alike,
+)
 from fedperf_client.prediction.evidence import Samples
 from fedperf_client.prediction.learners.learner import ROUNDING, Fitted, Learner
 from fedperf_client.prediction.learners.prior_slopes import (
@@ -36,19 +48,6 @@ from fedperf_client.prediction.learners.tables import (
     TableLayout,
     distinct_rows,
 )
-from fedperf_client.prediction.mixture.intervals import Estimate
-from fedperf_client.prediction.mixture.learner_catalogue import usable
-from fedperf_client.prediction.mixture.matched_folds import (
-    Asks,
-    Mimicry,
-    Places,
-    asks,
-    grouped_folds,
-    mimicries,
-    most_alike,
-)
-from fedperf_client.prediction.mixture.mixture import KnownRuns, Mixture, OnProgress, weigh
-from fedperf_client.prediction.mixture.spreads import Student
 from fedperf_client.prediction.prediction import LOG_SECONDS_LIMIT, Floats
 from fedperf_client.prediction.tables.catalogue import table_learners
 from fedperf_client.prediction.tables.roles import prior_slopes, priors_of
@@ -235,7 +234,7 @@ class TablePredictor:
         return replace(asked, features=features), np.sqrt(variance)
 
     def _weighed_for(self, kind: Asks, asked: Places) -> _WeighedMixture:
-        ways = mimicries(self.known.places, kind, self.known.samples.features)
+        ways = holdout_splits(self.known.places, kind, self.known.samples.features)
         way = most_alike(ways, self.known.places, asked)
         key = (Asks.SEEN, 0) if way is None else (way.kind, way.cut)
         if key not in self._weighed:
@@ -248,7 +247,7 @@ class TablePredictor:
             self._weighed[key] = _WeighedMixture(mixture, float(of_each.sum()), len(pieces))
         return self._weighed[key]
 
-    def _fold_variances(self, way: Mimicry | None) -> Floats:
+    def _fold_variances(self, way: HoldoutSplit | None) -> Floats:
         """Of the error of one execution held out, as the prior on slopes believes without it."""
         known = self.known
         parts = []

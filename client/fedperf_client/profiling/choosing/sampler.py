@@ -24,12 +24,12 @@ from typing import Self
 
 import numpy as np
 
+from fedperf_client.prediction.ensemble.mixture import KnownRuns, weigh
+from fedperf_client.prediction.ensemble.weighting import Places
 from fedperf_client.prediction.evidence import Samples
 from fedperf_client.prediction.learners.learner import Learner
 from fedperf_client.prediction.learners.local_learners import Boosting, Forest
 from fedperf_client.prediction.learners.tables import Table, TableLayout
-from fedperf_client.prediction.mixture.matched_folds import Places
-from fedperf_client.prediction.mixture.mixture import KnownRuns, weigh
 from fedperf_client.prediction.tables.catalogue import table_learners
 from fedperf_client.profiling.choosing.grid_points import Rows, Spacing
 from fedperf_client.profiling.choosing.strategies import CHOOSING, Strategy

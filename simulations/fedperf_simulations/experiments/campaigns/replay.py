@@ -15,9 +15,9 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
+from fedperf_client.prediction.ensemble.mixture import KnownRuns
+from fedperf_client.prediction.ensemble.weighting import Asks, Places
 from fedperf_client.prediction.learners.tables import TableLayout
-from fedperf_client.prediction.mixture.matched_folds import Asks, Places
-from fedperf_client.prediction.mixture.mixture import KnownRuns
 from fedperf_client.prediction.prediction import Floats
 from fedperf_client.prediction.tables.catalogue import table_learners
 from fedperf_client.profiling.choosing.sampler import GridSampler, sampler

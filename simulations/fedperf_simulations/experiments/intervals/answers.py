@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 
 from fedperf_client.prediction.base_models import FetchedModels
+from fedperf_client.prediction.ensemble.learner_catalogue import local_learners, public_learners
+from fedperf_client.prediction.ensemble.predictor import personalize
 from fedperf_client.prediction.evidence import History
 from fedperf_client.prediction.learners.residual_learners import PUBLIC
-from fedperf_client.prediction.mixture.learner_catalogue import local_learners, public_learners
-from fedperf_client.prediction.mixture.personal import personalize
 from fedperf_client.prediction.prediction import Prediction, PredictLog
 from fedperf_shared.execution import SizedPlan
 from fedperf_simulations.experiments.intervals.figures import LEVEL

@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedperf_client.prediction.base_models import FetchedModels
+from fedperf_client.prediction.ensemble.predictor import personalize
 from fedperf_client.prediction.evidence import History
-from fedperf_client.prediction.mixture.personal import personalize
 from fedperf_shared.execution import Execution
 from fedperf_shared.model.metrics import median_q_error
 from fedperf_simulations.data.datasets import measured_executions, measured_files

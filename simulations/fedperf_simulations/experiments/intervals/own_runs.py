@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from fedperf_client.home.store import ExecutionStore
-from fedperf_client.prediction.answers.predictor_cache import open_kept
+from fedperf_client.prediction.answers.predictor_cache import load_or_fit
 from fedperf_client.prediction.answers.what_if import answers
 from fedperf_client.prediction.base_models import FetchedModels
 from fedperf_client.prediction.prediction import Prediction
@@ -99,7 +99,7 @@ def said(known: Sequence[Execution], asked: Sequence[Execution]) -> list[Predict
     """What a home says of executions at the sizes that they ran with."""
     with TemporaryDirectory() as place, ExecutionStore.open(Path(place, "store")) as store:
         store.add(known)
-        kept = open_kept(Path(place, "kept"), store, FetchedModels(Path(place, "models")))
+        kept = load_or_fit(Path(place, "kept"), store, FetchedModels(Path(place, "models")))
         return [
             answers(kept.predictor, e.plan, e.cluster, [e.cluster], job=KnownJob.of(e))[
                 0

@@ -18,8 +18,8 @@ from pathlib import Path
 
 import numpy as np
 
+from fedperf_client.prediction.ensemble.repeats import Repeats
 from fedperf_client.prediction.learners.prior_slopes import Scatter
-from fedperf_client.prediction.mixture.repeat_spread import Repeats
 from fedperf_client.prediction.prediction import Floats, Prediction
 from fedperf_client.prediction.tables.predictor import MeasuredTable, TablePredictor
 from fedperf_client.profiling.campaign.results.predictions import MOST_FREEDOM

@@ -13,18 +13,18 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedperf_client.prediction.evidence import History, Samples
-from fedperf_client.prediction.learners.gaussian_process_learners import LocalProcess
-from fedperf_client.prediction.learners.learner import Learner
-from fedperf_client.prediction.learners.residual_learners import PUBLIC, REFERENCE, SHARED
-from fedperf_client.prediction.mixture.learner_catalogue import (
+from fedperf_client.prediction.ensemble.learner_catalogue import (
     joined_learners,
     local_learners,
     public_learners,
 )
-from fedperf_client.prediction.mixture.matched_folds import Asks, Places
-from fedperf_client.prediction.mixture.mixture import KnownRuns
-from fedperf_client.prediction.mixture.personal import personalize
+from fedperf_client.prediction.ensemble.mixture import KnownRuns
+from fedperf_client.prediction.ensemble.predictor import personalize
+from fedperf_client.prediction.ensemble.weighting import Asks, Places
+from fedperf_client.prediction.evidence import History, Samples
+from fedperf_client.prediction.learners.gaussian_process_learners import LocalProcess
+from fedperf_client.prediction.learners.learner import Learner
+from fedperf_client.prediction.learners.residual_learners import PUBLIC, REFERENCE, SHARED
 from fedperf_client.prediction.prediction import PredictLog
 from fedperf_server.inference.gaussian_process import Belief
 from fedperf_shared.model.metrics import mape, median_q_error

@@ -21,11 +21,11 @@ from fedperf_client.optimizer.plan_scores import Assignment
 from fedperf_client.platforms.operations import Sink
 from fedperf_client.platforms.program import Program
 from fedperf_client.platforms.support import EMBEDDED_PLATFORMS, supports
-from fedperf_client.prediction.answers.comparison import SURE, chance_faster
+from fedperf_client.prediction.ensemble.intervals import SURE, chance_faster
+from fedperf_client.prediction.ensemble.learner_catalogue import public_learners
+from fedperf_client.prediction.ensemble.predictor import personalize
 from fedperf_client.prediction.evidence import History
 from fedperf_client.prediction.learners.residual_learners import PUBLIC
-from fedperf_client.prediction.mixture.learner_catalogue import public_learners
-from fedperf_client.prediction.mixture.personal import personalize
 from fedperf_client.prediction.prediction import Floats, Prediction, PredictLog
 from fedperf_client.profiling.trials.machine import available_memory_bytes
 from fedperf_client.profiling.trials.pool import WorkerPool

@@ -25,9 +25,9 @@ import orjson
 from fedperf_client.home.config import Home, write_private
 from fedperf_client.home.store import ExecutionStore
 from fedperf_client.prediction.answers.home_columns import home_encoder
-from fedperf_client.prediction.answers.predictor_cache import open_kept
+from fedperf_client.prediction.answers.predictor_cache import load_or_fit
 from fedperf_client.prediction.base_models import FetchedModels
-from fedperf_client.prediction.mixture.personal import PersonalMix
+from fedperf_client.prediction.ensemble.predictor import PersonalMix
 from fedperf_shared.execution import Execution, SizedPlan
 from fedperf_simulations.experiments.store.made_up_jobs import PER_WORKLOAD, made_up
 
@@ -102,7 +102,7 @@ def _command(name: str, home: Home, *arguments: str) -> dict[str, float]:
 def _warm(home: Home, seed: int, stored: int) -> dict[str, float]:
     """CPU milliseconds of one question, the medians."""
     with ExecutionStore.open(home.store) as store:
-        kept = open_kept(home.predictor, store, FetchedModels(home.models))
+        kept = load_or_fit(home.predictor, store, FetchedModels(home.models))
     seen = made_up(seed, max(0, stored - WARM_QUESTIONS * PER_WORKLOAD), stored)
     known = [_question(each, OTHER_CORES) for each in islice(seen, 0, None, PER_WORKLOAD)]
     unseen = made_up(seed, stored, stored + WARM_QUESTIONS)

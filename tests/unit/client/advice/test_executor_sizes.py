@@ -24,9 +24,8 @@ from fedperf_client.advice.spark_application import (
     newest_of_each,
 )
 from fedperf_client.diagnosis.job_facts import JobFacts
-from fedperf_client.prediction.mixture.intervals import Basis, Estimate, RestsOn
-from fedperf_client.prediction.mixture.matched_folds import Asks
-from fedperf_client.prediction.mixture.spreads import Student
+from fedperf_client.prediction.ensemble.intervals import Basis, Estimate, RestsOn, Student
+from fedperf_client.prediction.ensemble.weighting import Asks
 from fedperf_client.sources.spark.settings import SparkSettings
 from fedperf_client.text.facts import texts_of
 from fedperf_shared.execution import ClusterConfig, Execution, Measurement, Origin, SizedPlan
@@ -239,10 +238,10 @@ def test_more_executors_that_are_slower_by_the_model_stay_so() -> None:
     assert (chances[0] > 0.9, chances[-1] < 0.1) == (True, True)
 
 
-def whole(kinship: float, *, times: float = 1.0) -> WholeTime:
+def whole(error_correlation: float, *, times: float = 1.0) -> WholeTime:
     """A time of which P25 and P75 are a fifth off its median, which is 100 s by `times`."""
     seconds = tuple(100.0 * times * 1.44 ** (2 * (share - 0.5)) for share in SHARES)
-    return WholeTime(TODAY, 4, seconds, kinship, extrapolating=False, cost=times)
+    return WholeTime(TODAY, 4, seconds, error_correlation, extrapolating=False, cost=times)
 
 
 def test_two_times_share_no_more_error_than_either_shares_with_others() -> None:

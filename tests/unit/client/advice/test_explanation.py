@@ -8,7 +8,7 @@ from fedperf_client.advice import presentation
 from fedperf_client.advice.constraints import Wishes
 from fedperf_client.advice.presentation import numbers_text, platforms_text, reasons_of
 from fedperf_client.platforms.engine import ENGINES
-from fedperf_client.prediction.mixture.support import Reach
+from fedperf_client.prediction.ensemble.support import Reach
 from fedperf_client.text.durations import duration_text
 from fedperf_shared.execution import SizedPlan
 from fedperf_shared.workflow.graph import Plan, Workflow

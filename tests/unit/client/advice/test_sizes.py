@@ -8,7 +8,11 @@ from hypothesis import strategies as st
 
 from fedperf_client.advice.advice import WORTH, ClusterChoice, best_size
 from fedperf_client.advice.presentation import facts_of, no_better_size, verdict
-from fedperf_client.prediction.answers.resources import MOST_SIZES, InvalidSizesError, sizes_of
+from fedperf_client.prediction.answers.reconfiguration import (
+    MOST_SIZES,
+    InvalidSizesError,
+    sizes_of,
+)
 from fedperf_client.prediction.answers.what_if import HOLDS
 from fedperf_shared.execution import ClusterConfig, SizedPlan
 from tests.unit.client.advice.jobs import FOUR_CORES, Seconds, advised, made_up

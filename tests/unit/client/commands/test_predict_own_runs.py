@@ -12,7 +12,7 @@ import pytest
 
 from fedperf_client.home.config import Home
 from fedperf_client.home.store import ExecutionStore
-from fedperf_client.prediction.answers.input_sizes import InputSize, grown_to
+from fedperf_client.prediction.answers.reconfiguration import InputSize, grown_to
 from fedperf_shared.execution import (
     ClusterConfig,
     Execution,

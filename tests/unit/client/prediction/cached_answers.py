@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 from fedperf_client.home.store import ExecutionStore
-from fedperf_client.prediction.answers.predictor_cache import PREDICTOR_VERSION, open_kept
+from fedperf_client.prediction.answers.predictor_cache import PREDICTOR_VERSION, load_or_fit
 from fedperf_client.prediction.base_models import FetchedModels, predictor
-from fedperf_client.prediction.columns import ENCODER_VERSION, encoded, numbered
+from fedperf_client.prediction.execution_table import ENCODER_VERSION, encoded, numbered
 from fedperf_shared.execution import Execution, ExecutionStatus, KnownJob, Origin, Remark, SizedPlan
 from fedperf_shared.model import public_start
 from fedperf_shared.model.checkpoint import encode_checkpoint
@@ -76,7 +76,7 @@ def answers_now() -> dict[str, list[Any]]:
     ]
     with TemporaryDirectory() as place, ExecutionStore.open(Path(place, "store")) as store:
         store.add(executions)
-        kept = open_kept(Path(place, "predictor"), store, FetchedModels(Path(place, "models")))
+        kept = load_or_fit(Path(place, "predictor"), store, FetchedModels(Path(place, "models")))
         found = [each.prediction for each in kept.predictor.estimate(questions)]
     return {
         "median": [each.median_seconds for each in found],

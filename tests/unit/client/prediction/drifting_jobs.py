@@ -5,10 +5,10 @@ from datetime import datetime, timedelta
 
 import numpy as np
 
+from fedperf_client.prediction.ensemble.learner_catalogue import public_learners
+from fedperf_client.prediction.ensemble.predictor import PersonalMix
 from fedperf_client.prediction.evidence import History
 from fedperf_client.prediction.learners.residual_learners import PUBLIC
-from fedperf_client.prediction.mixture.learner_catalogue import public_learners
-from fedperf_client.prediction.mixture.personal import PersonalMix
 from fedperf_client.prediction.prediction import Floats
 from fedperf_shared.execution import Execution, ExecutionStatus, Measurement, SizedPlan
 from fedperf_shared.workflow.vocabulary import Platform

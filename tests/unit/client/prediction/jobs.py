@@ -2,9 +2,9 @@
 
 import numpy as np
 
+from fedperf_client.prediction.ensemble.weighting import Places
 from fedperf_client.prediction.evidence import Samples
 from fedperf_client.prediction.learners.tables import Table, TableLayout
-from fedperf_client.prediction.mixture.matched_folds import Places
 from fedperf_client.prediction.prediction import Floats
 
 NODES = (2.0, 4.0, 6.0, 8.0, 10.0, 12.0)

@@ -1,12 +1,15 @@
 """A made-up world of workflows with known run times, for tests of prediction."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Final
 
 import numpy as np
 
+from fedperf_client.prediction.ensemble.home_evidence import HomeEvidence
+from fedperf_client.prediction.ensemble.support import Hull
 from fedperf_client.prediction.evidence import History, Samples, encode
+from fedperf_client.prediction.execution_table import ExecutionTable
 from fedperf_client.prediction.learners.residual_learners import REFERENCE, SHARED
 from fedperf_client.prediction.prediction import Floats, PredictLog
 from fedperf_shared.execution import ClusterConfig, SizedPlan
@@ -43,6 +46,22 @@ def draw_history(
     names = tuple(f"w{n // executions}" for n in range(len(questions)))
     log_seconds = true_log_seconds(questions) + noise * rng.standard_normal(len(questions))
     return History(questions, names, log_seconds)
+
+
+def evidence_of(
+    questions: Sequence[SizedPlan], starts: Mapping[str, PredictLog] | None = None
+) -> tuple[HomeEvidence, Samples]:
+    """What a home knows that ran these, each as a workload, in a second; and their numbers."""
+    names = tuple(map(str, range(len(questions))))
+    history = History(tuple(questions), names, np.zeros(len(questions)))
+    samples = encode(history.questions, starts or {})
+    table = ExecutionTable.of_history(history, samples)
+    return HomeEvidence.of_history(table, is_timed=False), samples
+
+
+def hull_around(questions: Sequence[SizedPlan]) -> Hull:
+    """The hull of a home that ran these."""
+    return evidence_of(questions)[0].facts.hull
 
 
 @cache

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedperf_client.prediction import columns as columns_module
+from fedperf_client.prediction import execution_table as columns_module
 from fedperf_client.prediction.answers import home_columns
 from fedperf_client.prediction.answers.home_columns import home_encoder
 from fedperf_shared.model import architecture, inference

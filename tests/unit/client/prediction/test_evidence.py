@@ -36,7 +36,6 @@ def test_what_did_not_end_well_says_how_long_it_ran_at_least(status: ExecutionSt
 def test_no_executions_are_a_history_too() -> None:
     history = History.from_executions([])
     assert len(history) == 0
-    assert history.workload_index().shape == (0,)
 
 
 def test_a_history_that_does_not_go_together_is_refused() -> None:

@@ -8,7 +8,7 @@ import itertools
 import math
 from collections.abc import Sequence
 
-from fedperf_client.prediction.answers.input_sizes import BYTES
+from fedperf_client.prediction.answers.reconfiguration import BYTES
 from fedperf_client.prediction.answers.what_if import MOST_ASKED
 from fedperf_client.profiling.campaign.expressions import Value
 from fedperf_client.profiling.campaign.grid import Configuration, Grid

@@ -19,20 +19,20 @@ from pathlib import Path
 
 import numpy as np
 
-from fedperf_client.prediction.answers.carried import carried
-from fedperf_client.prediction.answers.own_runs import Disturbance
-from fedperf_client.prediction.answers.promises import MOST_TIMES_CORES, MOST_TIMES_ROWS
+from fedperf_client.prediction.answers.explanation import Disturbance
 from fedperf_client.prediction.answers.what_if import (
     HOLDS,
+    MOST_TIMES_CORES,
+    MOST_TIMES_ROWS,
     chance_text,
     deadline_facts,
     time_facts,
 )
+from fedperf_client.prediction.ensemble.intervals import Estimate, carried
+from fedperf_client.prediction.ensemble.mixture import OnProgress
+from fedperf_client.prediction.ensemble.weighting import Asks
 from fedperf_client.prediction.learners.prior_slopes import NO_REPEATS, Scatter
 from fedperf_client.prediction.learners.tables import TableLayout
-from fedperf_client.prediction.mixture.intervals import Estimate
-from fedperf_client.prediction.mixture.matched_folds import Asks
-from fedperf_client.prediction.mixture.mixture import OnProgress
 from fedperf_client.prediction.tables.predictor import MeasuredTable, TablePredictor
 from fedperf_client.profiling.campaign.components import WHOLE
 from fedperf_client.profiling.campaign.definition import Campaign

@@ -5,20 +5,24 @@ import math
 import numpy as np
 import pytest
 
-from fedperf_client.prediction.answers.comparison import SURE, chance_faster
-from fedperf_client.prediction.mixture.intervals import Basis, Estimate
-from fedperf_client.prediction.mixture.matched_folds import Asks
-from fedperf_client.prediction.mixture.spreads import Student
+from fedperf_client.prediction.ensemble.intervals import (
+    SURE,
+    Basis,
+    Estimate,
+    Student,
+    chance_faster,
+)
+from fedperf_client.prediction.ensemble.weighting import Asks
 
 
-def answer(seconds: float, *, scale: float = 0.5, kinship: float = 0.0) -> Estimate:
+def answer(seconds: float, *, scale: float = 0.5, error_correlation: float = 0.0) -> Estimate:
     return Estimate.around(
         math.log(seconds),
         Student(scale, 30.0),
         kind=Asks.SEEN,
         level=0.9,
         inside=True,
-        basis=Basis(kinship=kinship),
+        basis=Basis(error_correlation=error_correlation),
     )
 
 
@@ -32,11 +36,13 @@ def test_equal_answers_are_told_apart_by_nobody_and_others_by_their_distance() -
 
 def test_what_two_answers_are_off_by_together_is_no_difference() -> None:
     chances = [
-        chance_faster(answer(2.0, kinship=each), answer(3.0, kinship=each))
+        chance_faster(answer(2.0, error_correlation=each), answer(3.0, error_correlation=each))
         for each in (0, 0.5, 0.9)
     ]
     assert chances == sorted(chances)
-    own_runs = chance_faster(answer(2.0, kinship=0.9), answer(3.0))  # has nothing in common
+    own_runs = chance_faster(
+        answer(2.0, error_correlation=0.9), answer(3.0)
+    )  # has nothing in common
     assert own_runs == pytest.approx(chances[0])
 
 
@@ -53,15 +59,18 @@ def test_what_costs_less_takes_as_much_longer_as_its_second_is_cheaper() -> None
 
 
 def test_answers_without_any_spread_are_as_far_apart_as_they_are() -> None:
-    one, other = answer(1.0, scale=0.2, kinship=1.0), answer(2.0, scale=0.2, kinship=1.0)
+    one, other = (
+        answer(1.0, scale=0.2, error_correlation=1.0),
+        answer(2.0, scale=0.2, error_correlation=1.0),
+    )
     assert chance_faster(one, other) == 1.0
     assert chance_faster(one, one) == 0.5
 
 
 @pytest.mark.statistical
-@pytest.mark.parametrize(("kinship", "honest"), [(0.5, True), (0.0, False)])
+@pytest.mark.parametrize(("error_correlation", "honest"), [(0.5, True), (0.0, False)])
 def test_of_answers_said_to_be_faster_as_many_are_as_the_chance_says(
-    kinship: float, honest: bool
+    error_correlation: float, honest: bool
 ) -> None:
     """Errors of both have half of their square in common; who denies it is too careful."""
     rng = np.random.default_rng(0)
@@ -71,7 +80,9 @@ def test_of_answers_said_to_be_faster_as_many_are_as_the_chance_says(
         errors = 0.5 * (
             math.sqrt(0.5) * rng.standard_normal() + math.sqrt(0.5) * rng.normal(size=2)
         )
-        one, other = (answer(math.exp(each), kinship=kinship) for each in truth - errors)
+        one, other = (
+            answer(math.exp(each), error_correlation=error_correlation) for each in truth - errors
+        )
         said.append(chance_faster(one, other))
         was.append(truth[0] < truth[1])
     sure = np.array(said) > SURE

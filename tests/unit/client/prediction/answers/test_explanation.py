@@ -6,9 +6,8 @@ from dataclasses import replace
 import numpy as np
 
 from fedperf_client.prediction.answers.explanation import in_short, member_facts, rules_of
-from fedperf_client.prediction.mixture.learner_weights import STACKED_FROM
-from fedperf_client.prediction.mixture.matched_folds import Asks
-from fedperf_client.prediction.mixture.mixture import MixMember, MixOutcome
+from fedperf_client.prediction.ensemble.mixture import MixMember, MixOutcome
+from fedperf_client.prediction.ensemble.weighting import STACKED_FROM, Asks
 from fedperf_client.text.facts import texts_of, values_of
 
 MEMBERS = (

@@ -8,10 +8,10 @@ import pytest
 
 from fedperf_client.home.config import write_private
 from fedperf_client.home.store import ExecutionStore
-from fedperf_client.prediction.answers.predictor_cache import KeptPredictor, open_kept
+from fedperf_client.prediction.answers.predictor_cache import CachedPredictor, load_or_fit
 from fedperf_client.prediction.answers.what_if import HOLDS, WhatIfAnswer, answers
 from fedperf_client.prediction.base_models import FetchedModels
-from fedperf_client.prediction.mixture.intervals import RestsOn
+from fedperf_client.prediction.ensemble.intervals import RestsOn
 from fedperf_client.text.facts import values_of
 from fedperf_shared.execution import (
     ClusterConfig,
@@ -29,7 +29,7 @@ from tests.unit.client.prediction.worlds import executions_of_world
 
 EIGHT = ClusterConfig(1, 8, 2**30)
 UNKNOWN = Origin(rows_known=0.0, description="reduce at job.py:7", tasks=16)
-Home = Callable[[Sequence[Execution]], KeptPredictor]
+Home = Callable[[Sequence[Execution]], CachedPredictor]
 
 
 def spark_plan(*rows: float) -> Plan:
@@ -58,17 +58,17 @@ def run(number: int, seconds: float, *, read: int = 0, **changes: object) -> Exe
 def home(tmp_path: Path) -> Home:
     """What is predicted from in a home of these executions."""
 
-    def opened(executions: Sequence[Execution]) -> KeptPredictor:
+    def opened(executions: Sequence[Execution]) -> CachedPredictor:
         with ExecutionStore.open(tmp_path / "store") as store:
             store.add(executions)
-            kept = open_kept(tmp_path / "kept", store, FetchedModels(tmp_path / "models"))
+            kept = load_or_fit(tmp_path / "kept", store, FetchedModels(tmp_path / "models"))
             kept.keep(write_private)
-            return open_kept(tmp_path / "kept", store, FetchedModels(tmp_path / "models"))
+            return load_or_fit(tmp_path / "kept", store, FetchedModels(tmp_path / "models"))
 
     return opened
 
 
-def about(kept: KeptPredictor, execution: Execution, *cores: int) -> WhatIfAnswer:
+def about(kept: CachedPredictor, execution: Execution, *cores: int) -> WhatIfAnswer:
     """The answer about an execution on what it had, or on the first of these."""
     sizes = [replace(execution.cluster, cores=each) for each in cores] or [execution.cluster]
     known = execution.plan, execution.cluster
@@ -188,7 +188,7 @@ def test_what_teaches_nothing_changes_no_answer_about_other_jobs(
     told = []
     for executions in (own, apart):
         candidates = home(executions).predictor.candidates  # of both together the second time
-        told.append((len(candidates.known), candidates.hull, len(candidates.repeats.first)))
+        told.append((len(candidates.known), candidates.hull, len(candidates.facts.repeats.first)))
     assert told[0] == told[1]
 
 

@@ -7,12 +7,12 @@ import pytest
 
 from fedperf_client.home.config import write_private
 from fedperf_client.home.store import ExecutionStore
-from fedperf_client.prediction import learnt_part
+from fedperf_client.prediction import execution_table
 from fedperf_client.prediction.answers import predictor_cache as kept_module
-from fedperf_client.prediction.answers.predictor_cache import KeptPredictor, open_kept
+from fedperf_client.prediction.answers.predictor_cache import CachedPredictor, load_or_fit
 from fedperf_client.prediction.base_models import FetchedModels
-from fedperf_client.prediction.columns import ExecutionColumns
-from fedperf_client.prediction.home_evidence import HomeEvidence
+from fedperf_client.prediction.ensemble.home_evidence import HomeEvidence
+from fedperf_client.prediction.execution_table import ExecutionTable
 from fedperf_client.prediction.learners.residual_learners import CellCorrection
 from fedperf_shared.execution import ExecutionStatus, Measurement
 from fedperf_shared.model.checkpoint import encode_checkpoint
@@ -39,11 +39,11 @@ class Place:
         with ExecutionStore.open(self.store) as store:
             store.add(executions_of_world(seed, count, f"own-{seed}"))
 
-    def opened(self) -> KeptPredictor:
+    def opened(self) -> CachedPredictor:
         with ExecutionStore.open(self.store) as store:
-            return open_kept(self.file, store, self.models)
+            return load_or_fit(self.file, store, self.models)
 
-    def answered(self) -> tuple[list[float], KeptPredictor]:
+    def answered(self) -> tuple[list[float], CachedPredictor]:
         kept = self.opened()
         found = [each.median_seconds for each in kept.predictor.predict(ASKED)]
         kept.keep(write_private)
@@ -63,7 +63,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     class Counted(HomeEvidence):
         @classmethod
-        def of(cls, columns: ExecutionColumns) -> HomeEvidence:
+        def of(cls, columns: ExecutionTable) -> HomeEvidence:
             found.append(len(columns))
             return HomeEvidence.of(columns)
 
@@ -85,7 +85,7 @@ def test_the_next_command_answers_the_same_without_reading_or_weighing_again(
         kin: list(mix.outcomes) for kin, mix in made.predictor.mixes().items()
     }
     assert all(mix.candidates._weighed == {} for mix in mixes.values())
-    assert found.clusters == made.clusters
+    assert found.predictor.candidates.facts.clusters == made.predictor.candidates.facts.clusters
 
 
 def test_new_executions_models_and_corrections_make_it_stale(
@@ -173,7 +173,7 @@ def test_without_executions_the_start_answers(
 ) -> None:
     install_start(tmp_path, monkeypatch)
     with ExecutionStore.open(tmp_path / "empty.sqlite") as store:
-        kept = open_kept(tmp_path / "file", store, FetchedModels(tmp_path / "models"))
+        kept = load_or_fit(tmp_path / "file", store, FetchedModels(tmp_path / "models"))
     assert all(each.extrapolating for each in kept.predictor.predict(ASKED))
 
 
@@ -181,14 +181,14 @@ def test_without_executions_the_start_answers(
 def test_what_was_learnt_stays_until_a_tenth_more_came_and_new_runs_count_at_once(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(learnt_part, "MOST_LEARNT", 20)
+    monkeypatch.setattr(execution_table, "MOST_LEARNT", 20)
     place.add(2, 11)  # 23 in all: some of the first 22 are learnt from
     _, before = place.answered()
     assert len(before.predictor.candidates.known) == 20
     place.add(3, 1)
     kept = place.opened()
     assert list(kept.predictor.outcomes) == list(before.predictor.outcomes)
-    assert len(kept.predictor.candidates.repeats.log_seconds) == 24
+    assert len(kept.predictor.candidates.facts.repeats.log_seconds) == 24
     again, _ = place.answered()
     fresh = Path(place.file)
     fresh.unlink()

@@ -5,12 +5,13 @@ from dataclasses import replace
 
 import pytest
 
-from fedperf_client.prediction.answers.promises import is_beyond_its_platforms, no_promise
-from fedperf_client.prediction.mixture.intervals import Hull
+from fedperf_client.prediction.answers.what_if import is_beyond_its_platforms, no_promise
+from fedperf_client.prediction.ensemble.support import Hull
 from fedperf_shared.execution import ClusterConfig, SizedPlan
 from fedperf_shared.model.start_widths import shipped_widths
 from fedperf_shared.workflow.vocabulary import MAX_ROWS, Platform
 from tests.unit.client.executions import chain_plan
+from tests.unit.client.prediction.synthetic import hull_around
 
 
 def on(platform: Platform, cores: int, rows: float = 1000.0) -> SizedPlan:
@@ -21,8 +22,8 @@ def on(platform: Platform, cores: int, rows: float = 1000.0) -> SizedPlan:
     return SizedPlan(replace(plan, workflow=workflow), ClusterConfig(1, cores, 2**33))
 
 
-HULL = Hull.around([on(Platform.DUCKDB, 1), on(Platform.DUCKDB, 2), on(Platform.SPARK, 128)])
-EMPTY = Hull.around([])
+HULL = hull_around([on(Platform.DUCKDB, 1), on(Platform.DUCKDB, 2), on(Platform.SPARK, 128)])
+EMPTY = hull_around([])
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from fedperf_client import cli
 from fedperf_client.home.config import Home
 from fedperf_client.home.store import ExecutionStore
-from fedperf_client.prediction.answers.resources import moved, sizes_of
+from fedperf_client.prediction.answers.reconfiguration import moved, sizes_of
 from fedperf_client.sources.history_file import executions_of
 from fedperf_shared.execution import ClusterConfig, Execution, Measurement
 from fedperf_shared.workflow.graph import Operator, Plan, Workflow

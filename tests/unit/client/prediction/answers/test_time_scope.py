@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from fedperf_client.prediction.answers.time_scope import time_scope
+from fedperf_client.prediction.answers.explanation import time_scope
 from fedperf_shared.execution import Measurement
 from fedperf_shared.workflow.graph import Plan
 from fedperf_shared.workflow.vocabulary import Platform

@@ -16,9 +16,8 @@ from fedperf_client.prediction.answers.what_if import (
     seconds_until,
     verdict,
 )
-from fedperf_client.prediction.mixture.intervals import Basis, Estimate, RestsOn
-from fedperf_client.prediction.mixture.matched_folds import Asks
-from fedperf_client.prediction.mixture.spreads import Spread, Student
+from fedperf_client.prediction.ensemble.intervals import Basis, Estimate, RestsOn, Spread, Student
+from fedperf_client.prediction.ensemble.weighting import Asks
 from fedperf_client.text.durations import duration_text
 from fedperf_client.text.facts import texts_of, values_of
 from fedperf_shared.errors import InvalidInputError

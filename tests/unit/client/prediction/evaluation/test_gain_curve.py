@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from fedperf_client.prediction.base_models import FetchedModels
-from fedperf_client.prediction.evaluation.gain_curve import (
+from fedperf_client.prediction.ensemble.mixture import OnProgress
+from fedperf_client.prediction.evaluation.gain import (
     LOCAL,
     PERSONALIZED,
     STEPS,
@@ -14,7 +15,7 @@ from fedperf_client.prediction.evaluation.gain_curve import (
     gain_curve,
 )
 from fedperf_client.prediction.evidence import History
-from fedperf_client.prediction.mixture.mixture import OnProgress
+from fedperf_client.prediction.execution_table import numbered
 from fedperf_shared.errors import InvalidInputError
 from tests.unit.client.prediction.synthetic import draw_history
 from tests.unit.client.public import install_start
@@ -29,7 +30,7 @@ def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FetchedModels:
 def curve(
     history: History, models: FetchedModels, on_progress: OnProgress = lambda *_: None
 ) -> list[GainPoint]:
-    index = history.workload_index()
+    index = numbered(np.array(history.workloads))
     return gain_curve(index, history.take, models, on_progress=on_progress)
 
 

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from fedperf_client.prediction.evidence import Samples, encode
-from fedperf_client.prediction.learners.ernest import fit_ernest
 from fedperf_client.prediction.learners.gaussian_process_learners import (
     LocalProcess,
     ResidualProcess,
@@ -26,6 +25,7 @@ from fedperf_client.prediction.learners.residual_learners import (
     InvalidCorrectionError,
     shrunken_mean,
 )
+from fedperf_client.prediction.learners.scaling_laws import fit_ernest
 from fedperf_client.prediction.prediction import Floats
 from fedperf_client.prediction.tables.catalogue import Ernest, table_learners
 from fedperf_shared.releases.basis import CELLS

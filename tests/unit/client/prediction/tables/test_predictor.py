@@ -5,9 +5,9 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from fedperf_client.prediction.ensemble.intervals import Student
+from fedperf_client.prediction.ensemble.weighting import Asks
 from fedperf_client.prediction.learners.tables import InvalidTableError, TableLayout
-from fedperf_client.prediction.mixture.matched_folds import Asks
-from fedperf_client.prediction.mixture.spreads import Student
 from fedperf_client.prediction.tables.catalogue import table_learners
 from fedperf_client.prediction.tables.predictor import (
     FREEDOM,

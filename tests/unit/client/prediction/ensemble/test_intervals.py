@@ -1,0 +1,251 @@
+import math
+
+import numpy as np
+import pytest
+
+from fedperf_client.prediction.ensemble.intervals import (
+    USUAL_CORRELATION,
+    WIDENING,
+    Basis,
+    BoundedDistribution,
+    Distribution,
+    Estimate,
+    RestsOn,
+    Spread,
+    Student,
+    estimate_error_correlation,
+)
+from fedperf_client.prediction.ensemble.learner_catalogue import joined_learners
+from fedperf_client.prediction.ensemble.predictor import personalize
+from fedperf_client.prediction.ensemble.weighting import Asks
+from fedperf_client.prediction.learners.local_learners import LogRidge
+from fedperf_client.prediction.learners.residual_learners import PUBLIC, REFERENCE, SHARED
+from fedperf_client.prediction.prediction import InvalidPredictionError
+from fedperf_shared.execution import ClusterConfig, SizedPlan
+from fedperf_shared.workflow.graph import Operator, Plan, Workflow
+from fedperf_shared.workflow.vocabulary import OperatorClass, OperatorKind, Platform
+from tests.unit.client.prediction.synthetic import (
+    draw_history,
+    draw_questions,
+    excellent,
+    garbage,
+    hull_around,
+    true_log_seconds,
+)
+
+CLUSTER = ClusterConfig(1, 2, 2**33)
+
+
+def question(
+    rows: float = 1000.0,
+    *,
+    kind: OperatorKind = OperatorKind.SORT,
+    platform: Platform = Platform.DUCKDB,
+    cluster: ClusterConfig = CLUSTER,
+) -> SizedPlan:
+    operators = (
+        Operator(OperatorKind.TABLE_SOURCE, OperatorClass.RELATIONAL, (), rows, 8.0),
+        Operator(kind, OperatorClass.RELATIONAL, (0,), rows, 8.0),
+    )
+    return SizedPlan(Plan.on_one_platform(Workflow(operators), platform), cluster)
+
+
+@pytest.mark.parametrize(
+    ("asked", "inside"),
+    [
+        (question(1500.0), True),
+        (question(19_000.0), True),
+        (question(90_000.0), False),
+        (question(10.0), False),
+        (question(kind=OperatorKind.JOIN), False),
+        (question(platform=Platform.PANDAS), False),
+        (question(cluster=ClusterConfig(1, 64, 2**33)), False),
+        (question(cluster=ClusterConfig(8, 2, 2**33)), False),
+    ],
+)
+def test_the_hull_knows_sizes_cores_platforms_and_kinds(asked: SizedPlan, inside: bool) -> None:
+    hull = hull_around([question(1000.0), question(10_000.0)])
+    assert hull.contains(asked) is inside
+
+
+def test_hull_of_small_nodes_asked_about_a_large_one_does_not_contain_it() -> None:
+    hull = hull_around([question(cluster=ClusterConfig(n, 2 * n, 2**33)) for n in (1, 4)])
+    assert hull.contains(question(cluster=ClusterConfig(4, 8, 2**33)))
+    assert not hull.contains(question(cluster=ClusterConfig(1, 8, 2**33)))
+
+
+def test_a_kind_and_a_platform_seen_apart_are_not_known_together() -> None:
+    sort, join = OperatorKind.SORT, OperatorKind.JOIN
+    hull = hull_around([question(kind=sort), question(kind=join, platform=Platform.POLARS)])
+    for kind, platform, known in (
+        (sort, Platform.DUCKDB, True),
+        (join, Platform.POLARS, True),
+        (sort, Platform.POLARS, False),
+        (join, Platform.DUCKDB, False),
+    ):
+        asked = question(kind=kind, platform=platform)
+        assert hull.share_seen(asked) == known
+        assert hull.contains(asked) is known
+
+
+def test_a_pair_is_known_ever_less_from_ten_to_a_hundred_times_its_rows() -> None:
+    large = question(1e9, kind=OperatorKind.JOIN, platform=Platform.SPARK)
+    hull = hull_around([question(1e3), large])
+    shares = [hull.share_seen(question(rows)) for rows in (1e3, 9e3, 3e4, 9e4, 1.1e5, 1e9)]
+    assert shares[:2] == [1, 1]
+    assert shares == sorted(shares, reverse=True)
+    assert 0 < shares[3] < 0.1
+    assert shares[4:] == [0, 0]
+    assert not hull.contains(question(9e4))  # the box goes up to 1e9, but on Spark alone
+
+
+def test_rows_beyond_everything_seen_are_a_question_of_sizes_and_not_of_kinds() -> None:
+    assert hull_around([question(1e3)]).share_seen(question(1e9)) == 1
+
+
+def test_a_source_says_nothing_of_the_work_behind_it() -> None:
+    hull = hull_around([question(kind=OperatorKind.SORT)])
+    assert hull.share_seen(question(kind=OperatorKind.JOIN)) == 0
+    [source, _] = question().plan.workflow.operators
+    alone = Plan.on_one_platform(Workflow((source,)), Platform.DUCKDB)
+    assert hull.share_seen(SizedPlan(alone, CLUSTER)) == 1
+
+
+def test_without_executions_everything_extrapolates() -> None:
+    assert not hull_around([]).contains(question())
+
+
+def test_a_pair_is_known_ever_less_from_four_to_thirty_two_times_its_cores() -> None:
+    cluster = question(kind=OperatorKind.JOIN, cluster=ClusterConfig(16, 128, 2**33))
+    hull = hull_around([question(), cluster])
+    shares = [
+        hull.share_seen(question(cluster=ClusterConfig(1, cores, 2**33)))
+        for cores in (1, 2, 8, 16, 32, 64, 128)
+    ]
+    assert shares[:3] == [1, 1, 1]
+    assert 0 < shares[4] < shares[3] < 1
+    assert shares[5:] == pytest.approx([0, 0])
+    assert hull_around([question()]).share_seen(cluster) == 0  # a join: never seen
+    far = question(cluster=cluster.cluster)
+    assert hull_around([question()]).share_seen(far) == 1  # a question of scales, not of kinds
+
+
+def around(spread: Distribution, *, center: float = 0.0, level: float = 0.9) -> Estimate:
+    return Estimate.around(center, spread, kind=Asks.SEEN, level=level, inside=True)
+
+
+def test_every_figure_of_an_answer_is_read_off_one_distribution() -> None:
+    rng = np.random.default_rng(5)
+    for spread in (
+        Student(0.3, 3.0),
+        Spread.of(rng.standard_normal(12), np.arange(12)),
+        Spread.of(rng.standard_normal(60) + 0.2, np.arange(60)),
+        BoundedDistribution(Student(0.3, 3.0), 0.5, 0.3, Student.within()),
+    ):
+        found = around(spread, center=2.0)
+        step = 1 / 13 if isinstance(spread, Spread) else 1e-9
+        for seconds, chance in (
+            (found.prediction.lower_seconds, 0.05),
+            (found.prediction.median_seconds, 0.5),
+            (found.p90_seconds, 0.9),
+            (found.prediction.upper_seconds, 0.95),
+        ):
+            assert found.chance_within(seconds) == pytest.approx(chance, abs=step + 1e-9)
+
+
+def test_outside_the_interval_is_wider_and_says_so() -> None:
+    inside = around(Student(0.3, 3.0), center=1.0)
+    outside = inside.widened()
+    assert outside.prediction.extrapolating
+    assert not inside.prediction.extrapolating
+    ends = [math.log(each.prediction.upper_seconds) - 1 for each in (inside, outside)]
+    assert ends[1] == pytest.approx(WIDENING * ends[0])
+    assert outside.prediction.median_seconds == inside.prediction.median_seconds
+    assert outside.chance_within(5.0) < inside.chance_within(5.0)
+    assert outside.widened() is outside
+
+
+def test_a_spread_without_end_still_gives_finite_seconds() -> None:
+    assert math.isfinite(around(Student(1e6, 3.0)).prediction.upper_seconds)
+
+
+def test_an_answer_of_no_run_time_is_refused() -> None:
+    for nowhere in (math.nan, math.inf, -math.inf):
+        with pytest.raises(InvalidPredictionError, match="run time"):
+            around(Student(0.3, 3.0), center=nowhere)
+
+
+def test_a_deadline_that_is_none_is_refused() -> None:
+    for deadline in (0.0, -1.0, math.inf, math.nan):
+        with pytest.raises(InvalidPredictionError, match="deadline"):
+            around(Student(0.3, 3.0)).chance_within(deadline)
+
+
+@pytest.mark.parametrize(("rests_on", "runs", "words"), [
+    (RestsOn.OWN_RUNS, 1, "1 own run of it"),
+    (RestsOn.OWN_RUNS, 4, "4 own runs of it"),
+    (RestsOn.OTHER_RESOURCES, 1, "1 own run of it on other resources"),
+    (RestsOn.OTHER_RESOURCES, 2, "2 own runs of it on other resources"),
+    (RestsOn.OWN_JOBS, 0, "own jobs of its kind"),
+    (RestsOn.START, 0, "the start that ships"),
+])  # fmt: skip
+def test_an_answer_says_what_it_rests_on(rests_on: RestsOn, runs: int, words: str) -> None:
+    assert Basis(rests_on, runs).words == words
+
+
+def test_kinship_is_the_share_of_errors_that_all_plans_of_a_job_have_in_common() -> None:
+    rng = np.random.default_rng(7)
+    jobs = np.repeat(np.arange(300), 3)
+    of_job, own = rng.standard_normal(300)[jobs], rng.standard_normal(900)
+    plans = np.arange(900)
+    assert (
+        estimate_error_correlation(np.zeros(0), np.zeros(0, np.int64), np.zeros(0, np.int64))
+        == USUAL_CORRELATION
+    )
+    assert (
+        estimate_error_correlation(own[:300], plans[:300], plans[:300]) == USUAL_CORRELATION
+    )  # each job in one way
+    assert (
+        estimate_error_correlation(np.zeros(len(own)), jobs, plans) == USUAL_CORRELATION
+    )  # no error tells nothing
+    assert estimate_error_correlation(own, jobs, plans) < 0.1
+    assert estimate_error_correlation(2 * of_job + own, jobs, plans) == pytest.approx(0.8, abs=0.05)
+    repeated = np.repeat(own, 4)  # repeats are no other plans
+    as_often = estimate_error_correlation(repeated, np.repeat(jobs, 4), np.repeat(plans, 4))
+    assert as_often == pytest.approx(estimate_error_correlation(own, jobs, plans))
+
+
+def test_what_is_common_to_all_answers_about_a_job_is_no_difference_between_them() -> None:
+    basis, whole = Basis(error_correlation=0.5), Student.within(5.0)
+    assert basis.sharing(0.0, whole).error_correlation == pytest.approx(0.5)
+    # Of 25 parts 16 are common, and of the other 9 a half.
+    assert basis.sharing(4.0, whole).error_correlation == pytest.approx(1 - 9 / 2 / 25)
+    assert basis.sharing(5.0, whole).error_correlation < 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("executions", "worlds"), [(40, 6), (100, 3)])
+def test_intervals_of_the_mix_cover_what_they_promise(executions: int, worlds: int) -> None:
+    covered = []
+    for seed in range(worlds):
+        rng = np.random.default_rng(seed)
+        history = draw_history(rng, executions)
+        asked = draw_questions(rng, 150)
+        seconds = np.exp(true_log_seconds(asked) + 0.1 * rng.standard_normal(150))
+        starts = {SHARED: excellent, REFERENCE: excellent, PUBLIC: garbage(seed)}
+        predictions = personalize(history, starts, joined_learners(), seed=seed).predict(asked)
+        covered += [
+            p.lower_seconds <= s <= p.upper_seconds
+            for p, s in zip(predictions, seconds, strict=True)
+            if not p.extrapolating
+        ]
+    assert 0.85 < np.mean(covered) < 0.97
+
+
+def test_the_level_asked_for_is_the_level_given() -> None:
+    history = draw_history(np.random.default_rng(0), 30)
+    asked = draw_questions(np.random.default_rng(1), 1)
+    [wide] = personalize(history, {}, [LogRidge()], level=0.95).predict(asked)
+    [narrow] = personalize(history, {}, [LogRidge()], level=0.5).predict(asked)
+    assert (wide.level, narrow.level) == (0.95, 0.5)
+    assert wide.upper_seconds / wide.lower_seconds > narrow.upper_seconds / narrow.lower_seconds

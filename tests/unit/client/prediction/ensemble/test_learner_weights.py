@@ -1,0 +1,238 @@
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pytest
+
+from fedperf_client.prediction.ensemble.learner_catalogue import (
+    NoLearnerError,
+    joined_learners,
+    local_learners,
+    public_learners,
+)
+from fedperf_client.prediction.ensemble.predictor import PersonalMix, personalize
+from fedperf_client.prediction.ensemble.weighting import fold_of, mixed_errors, mixing_weights
+from fedperf_client.prediction.evidence import History
+from fedperf_client.prediction.learners.learner import Learner
+from fedperf_client.prediction.learners.local_learners import Constant, LogRidge
+from fedperf_client.prediction.learners.residual_learners import (
+    PUBLIC,
+    REFERENCE,
+    SHARED,
+    AsIs,
+    CellCorrection,
+)
+from fedperf_client.prediction.prediction import PredictLog, PredictorFailedError
+from fedperf_shared.releases.basis import CELLS
+from tests.unit.client.prediction.synthetic import (
+    draw_history,
+    draw_questions,
+    excellent,
+    garbage,
+    median_q_error,
+    true_log_seconds,
+)
+
+NOTHING = History((), (), np.zeros(0))
+
+
+def joined(history: History, shared: PredictLog, seed: int = 0) -> PersonalMix:
+    starts = {SHARED: shared, REFERENCE: shared, PUBLIC: garbage(seed + 1000)}
+    return personalize(history, starts, joined_learners(), seed=seed)
+
+
+def local(history: History, seed: int = 0) -> PersonalMix:
+    return personalize(history, {}, local_learners(), seed=seed)
+
+
+def mean_log_q(predictors: Sequence[PersonalMix], seeds: Sequence[int]) -> float:
+    logs = []
+    for predictor, seed in zip(predictors, seeds, strict=True):
+        questions = draw_questions(np.random.default_rng(10_000 + seed), 80)
+        q = median_q_error(predictor.predict_log(questions), true_log_seconds(questions))
+        logs.append(np.log(q))
+    return float(np.mean(logs))
+
+
+FEW = 24
+"""On three platforms, of which none says anything of another: eight on each."""
+
+
+@pytest.mark.parametrize(
+    ("executions", "repeats"),
+    [
+        (FEW, 6),
+        pytest.param(30, 2, marks=pytest.mark.slow),
+        pytest.param(40, 3, marks=pytest.mark.slow),
+        pytest.param(120, 1, marks=pytest.mark.slow),
+    ],
+)
+def test_a_shared_model_of_garbage_costs_a_few_percent_at_most(
+    executions: int, repeats: int
+) -> None:
+    seeds = range(repeats)
+    histories = [draw_history(np.random.default_rng(seed), executions) for seed in seeds]
+    alone = mean_log_q([local(h, s) for h, s in zip(histories, seeds, strict=True)], seeds)
+    with_garbage = mean_log_q(
+        [joined(h, garbage(s), s) for h, s in zip(histories, seeds, strict=True)], seeds
+    )
+    assert with_garbage <= 1.05 * alone
+
+
+@pytest.mark.parametrize(("executions", "repeats"), [(9, 6), (12, 3), (24, 3)])
+def test_an_excellent_shared_model_is_used_when_executions_are_few(
+    executions: int, repeats: int
+) -> None:
+    seeds = range(repeats)
+    histories = [draw_history(np.random.default_rng(seed), executions) for seed in seeds]
+    alone = mean_log_q([local(h, s) for h, s in zip(histories, seeds, strict=True)], seeds)
+    together = mean_log_q(
+        [joined(h, excellent, s) for h, s in zip(histories, seeds, strict=True)], seeds
+    )
+    assert together < 0.4 * alone
+    assert together < np.log(1.25)
+
+
+def test_without_executions_the_most_trusted_start_answers_and_says_that_it_extrapolates() -> None:
+    mean = np.full(CELLS, 0.25)
+    learners = joined_learners(CellCorrection(mean, 0.1 * np.eye(CELLS)))
+    predictor = personalize(NOTHING, {REFERENCE: excellent}, learners)
+    questions = draw_questions(np.random.default_rng(0), 5)
+    np.testing.assert_allclose(predictor.predict_log(questions), excellent(questions) + 0.25)
+    assert all(prediction.extrapolating for prediction in predictor.predict(questions))
+    assert predictor.weights == {"reference+cells": 1.0}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("executions", "most"), [(0, 2), (1, 2), (4, 2), (5, 3), (9, 3), (10, 6), (30, 9)]
+)
+def test_candidates_are_few_while_executions_are_few(executions: int, most: int) -> None:
+    history = draw_history(np.random.default_rng(1), executions)
+    members = joined(history, excellent).members
+    assert len(members) <= most
+    has_local = any(member.name.startswith("local") for member in members)
+    assert has_local == (executions >= 5)
+
+
+@pytest.mark.slow
+def test_weights_and_errors_explain_the_mix() -> None:
+    predictor = joined(draw_history(np.random.default_rng(1), 40), excellent)
+    assert sum(predictor.weights.values()) == pytest.approx(1.0)
+    assert min(predictor.weights.values()) >= 0.0
+    best = min(predictor.errors, key=lambda name: predictor.errors[name])
+    assert predictor.weights[best] == max(predictor.weights.values())
+    assert predictor.outcome().errors.shape == (40,)
+
+
+def test_weights_fall_with_the_error_and_sharper_with_more_workloads() -> None:
+    errors = np.array([[0.1] * 100, [0.2] * 100])
+    few = mixing_weights(errors[:, :5], np.arange(5))
+    many = mixing_weights(errors, np.arange(100))
+    assert few[0] > few[1] > many[1] >= 0
+    np.testing.assert_allclose(mixing_weights(np.zeros((3, 4)), np.arange(4)), 1 / 3)
+    np.testing.assert_array_equal(mixing_weights(np.zeros((2, 0)), np.arange(0)), [1.0, 0.0])
+
+
+def test_with_many_workloads_the_mix_that_errs_least_is_taken() -> None:
+    rng = np.random.default_rng(0)
+    common, own = rng.standard_normal(400), rng.standard_normal((3, 400))
+    errors = np.array([0.1 * (common + own[0]), 0.1 * (own[1] - common), 0.3 * own[2]])
+    weights = mixing_weights(errors, np.arange(400))
+    assert weights.sum() == pytest.approx(1.0)
+    np.testing.assert_allclose(weights[:2], 0.5, atol=0.06)  # their common errors cancel
+    best_alone = np.abs(errors).mean(axis=1).min()
+    assert np.abs(weights @ errors).mean() < 0.75 * best_alone
+
+
+def test_single_large_errors_do_not_decide_the_weights() -> None:
+    errors = 0.1 * np.random.default_rng(1).standard_normal((2, 400))
+    errors[1] *= 2
+    calm = mixing_weights(errors, np.arange(400))
+    errors[0, :4] = 1e3
+    np.testing.assert_allclose(mixing_weights(errors, np.arange(400)), calm, atol=0.05)
+
+
+def test_weights_have_not_seen_the_errors_that_they_are_judged_by() -> None:
+    """Who was right in one fold is wrong in the other; hindsight would halve these errors."""
+    errors = np.array([[0.0, 0, 0, 1, 1, 1], [1, 1, 1, 0, 0, 0]])
+    rows = np.arange(6)
+    mixed = mixed_errors(errors, rows, rows, np.array([0, 0, 0, 1, 1, 1]))
+    np.testing.assert_array_equal(mixed, np.ones(6))
+
+
+@pytest.mark.parametrize(("workloads", "folds"), [(2, 2), (20, 20), (40, 10), (300, 10), (301, 5)])
+def test_folds_never_split_a_workload(workloads: int, folds: int) -> None:
+    groups = np.repeat(np.arange(workloads), 3)
+    assigned = fold_of(groups, seed=4)
+    assert len(np.unique(assigned)) == folds
+    for group in range(workloads):
+        assert len(np.unique(assigned[groups == group])) == 1
+    assert np.bincount(assigned).max() <= 3 * 3 * (workloads // folds + 1)
+
+
+def test_a_workload_more_moves_no_other_to_another_fold() -> None:
+    names = np.random.default_rng(0).integers(-(2**62), 2**62, 60)
+    together = [set(names[fold_of(names, 0) == fold].tolist()) for fold in range(10)]
+    more = np.append(names, 7)
+    assigned = fold_of(more, 0)
+    for fold in together:
+        assert len(set(assigned[np.isin(more, list(fold))].tolist())) == 1
+
+
+@pytest.mark.slow
+def test_repeats_of_a_workload_do_not_make_a_learner_look_better_than_it_is() -> None:
+    history = draw_history(np.random.default_rng(2), 12, executions=8, noise=0.02)
+    assert local(history).errors["local ridge"] > 0.2
+
+
+def test_one_workload_alone_is_split_into_its_executions() -> None:
+    history = draw_history(np.random.default_rng(3), 1, executions=12)
+    predictor = joined(history, garbage(1))
+    assert predictor.outcome().folds == 12
+    answer = predictor.predict_log(history.questions[:1])
+    assert abs(answer[0] - np.median(history.log_seconds)) < 0.2
+
+
+@pytest.mark.slow
+def test_the_same_seed_gives_the_same_predictions() -> None:
+    history = draw_history(np.random.default_rng(5), 25)
+    questions = draw_questions(np.random.default_rng(6), 10)
+    one, other = joined(history, excellent), joined(history, excellent)
+    np.testing.assert_array_equal(one.predict_log(questions), other.predict_log(questions))
+
+
+def test_no_questions_get_no_answers() -> None:
+    assert joined(NOTHING, excellent).predict([]) == []
+
+
+def test_without_anything_to_learn_from_the_user_is_told_what_to_do() -> None:
+    with pytest.raises(NoLearnerError, match="0 own executions"):
+        personalize(NOTHING, {}, [AsIs(), LogRidge()])
+    assert personalize(NOTHING, {}, [Constant()]).weights == {"local constant": 1.0}
+
+
+def test_a_start_model_that_says_nan_is_refused_by_name() -> None:
+    history = draw_history(np.random.default_rng(0), 3)
+    with pytest.raises(PredictorFailedError, match=r"'(shared|reference)'"):
+        joined(history, lambda questions: np.full(len(questions), np.nan))
+
+
+def test_without_joining_the_public_start_is_corrected_the_same_way() -> None:
+    history = draw_history(np.random.default_rng(8), 20)
+    predictor = personalize(history, {PUBLIC: excellent}, public_learners())
+    assert {"public", "public+bias", "public+ridge", "local ridge"} <= set(predictor.weights)
+    assert mean_log_q([predictor], [8]) < np.log(1.25)
+
+
+def _names(learners: Sequence[Learner]) -> list[str]:
+    return [each.name for each in learners]
+
+
+def test_learners_have_names_of_their_own() -> None:
+    learners: Mapping[str, Sequence[Learner]] = {
+        "joined": joined_learners(),
+        "public": public_learners(),
+        "local": local_learners(),
+    }
+    for each in learners.values():
+        assert len(set(_names(each))) == len(each)

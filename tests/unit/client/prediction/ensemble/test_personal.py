@@ -1,0 +1,537 @@
+"""Promises about a predictor that is mixed for every kind of question."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache, partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from fedperf_client.prediction.answers.predictor_cache import CachedPredictor, Digests
+from fedperf_client.prediction.ensemble import predictor as personal_module
+from fedperf_client.prediction.ensemble.intervals import Basis, RestsOn
+from fedperf_client.prediction.ensemble.learner_catalogue import (
+    joined_learners,
+    local_learners,
+    public_learners,
+)
+from fedperf_client.prediction.ensemble.mixture import Reliability, mix_only
+from fedperf_client.prediction.ensemble.predictor import (
+    HELD_TOGETHER,
+    INSIDE,
+    PersonalMix,
+    candidates_of,
+    key_of,
+    personalize,
+)
+from fedperf_client.prediction.ensemble.weighting import Asks, Places
+from fedperf_client.prediction.evidence import History
+from fedperf_client.prediction.learners.local_learners import LogRidge
+from fedperf_client.prediction.learners.residual_learners import PUBLIC, REFERENCE, SHARED
+from fedperf_client.prediction.prediction import Floats, PredictLog
+from fedperf_shared.errors import StorageError
+from fedperf_shared.execution import SizedPlan
+from fedperf_shared.model import start_widths
+from fedperf_shared.model.start_widths import StartWidth, half_width_about
+from fedperf_shared.workflow.estimates import plan_before
+from fedperf_shared.workflow.graph import Operator, Plan, Workflow
+from fedperf_shared.workflow.vocabulary import Complexity, OperatorClass, OperatorKind, Platform
+from tests.unit.client.prediction.synthetic import (
+    draw_history,
+    draw_questions,
+    excellent,
+    garbage,
+    true_log_seconds,
+)
+
+HISTORY = draw_history(np.random.default_rng(0), 360)
+
+
+def on_cores(question: SizedPlan, cores: int) -> SizedPlan:
+    return SizedPlan(question.plan, replace(question.cluster, cores=cores))
+
+
+def of_rows(question: SizedPlan, rows: float) -> SizedPlan:
+    first, *others = question.plan.workflow.operators
+    operators = (replace(first, output_rows=rows), *others)
+    return SizedPlan(Plan(Workflow(operators), question.plan.platforms), question.cluster)
+
+
+def predictor(history: History = HISTORY) -> PersonalMix:
+    return personalize(history, {}, [*local_learners()[1:3], LogRidge("other ridge")])
+
+
+@cache
+def asked_before() -> PersonalMix:
+    """One that several tests ask: it keeps what it has weighed."""
+    return predictor()
+
+
+@pytest.mark.parametrize(
+    ("cores", "rows", "kind"),
+    [
+        (4, None, Asks.SEEN),
+        (3, None, Asks.BETWEEN_SCALES),
+        (64, None, Asks.BEYOND_SCALES),
+        (4, 1e9, Asks.BEYOND_SIZES),
+        (4, 10.0, Asks.BEYOND_SIZES),
+    ],
+)
+def test_a_question_is_weighed_by_folds_of_its_kind_when_it_is_asked(
+    cores: int, rows: float | None, kind: Asks
+) -> None:
+    own = predictor()
+    assert own.outcomes == {}
+    asked = on_cores(HISTORY.questions[0], cores)
+    [estimate] = own.estimate([asked if rows is None else of_rows(asked, rows)])
+    assert estimate.kind is kind
+    weighed = {found for mix in own.mixes().values() for found, _ in mix.outcomes}
+    assert weighed == {Asks.SEEN, kind}
+    assert estimate.prediction.extrapolating is kind.is_beyond
+
+
+def test_a_question_a_little_beyond_what_was_seen_is_flagged_though_the_hull_has_a_margin() -> None:
+    own = asked_before()
+    largest = max(HISTORY.questions, key=lambda each: each.plan.workflow.source_rows)
+    for factor, kind in ((1.0, Asks.SEEN), (1.5, Asks.BEYOND_SIZES)):
+        asked = of_rows(largest, factor * largest.plan.workflow.operators[0].output_rows)
+        [estimate] = own.estimate([asked])
+        assert own.candidates.hull.contains(asked)
+        assert (estimate.kind, estimate.prediction.extrapolating) == (kind, kind.is_beyond)
+
+
+def test_an_answer_does_not_depend_on_what_else_is_asked() -> None:
+    asked = draw_questions(np.random.default_rng(1), 30)
+    asked = (*asked, on_cores(asked[0], 16), on_cores(asked[0], 512), of_rows(asked[1], 1e11))
+    together = asked_before().predict_log(asked)
+    alone = [predictor().predict_log([each])[0] for each in asked[-5:]]
+    np.testing.assert_allclose(together[-5:], alone)
+
+
+@pytest.mark.slow
+def test_who_asks_again_gets_the_same_bits_and_no_model_is_asked_again() -> None:
+    heard: list[int] = []
+
+    def start(questions: Sequence[SizedPlan]) -> Floats:
+        heard.append(len(questions))
+        return true_log_seconds(questions)
+
+    asked = draw_questions(np.random.default_rng(1), 3)
+    some = HISTORY.take(np.arange(25))
+    own, other = (personalize(some, {PUBLIC: start}, public_learners()) for _ in range(2))
+    of_one, of_all = own.estimate(asked[:1]), own.estimate(asked)
+    heard.clear()
+    same = [SizedPlan(each.plan, each.cluster) for each in asked]  # nothing computed yet
+    assert [own.estimate(same[:1]), own.estimate(same)] == [of_one, of_all]
+    assert heard == []
+    for first, anew in zip(of_all, other.estimate(asked), strict=True):
+        assert (first.prediction, first.basis) == (anew.prediction, anew.basis)
+        assert (first.p90_seconds, first.deviation) == (anew.p90_seconds, anew.deviation)
+    assert sum(heard) == len(asked)  # engine by engine
+
+
+def test_what_is_held_for_later_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(personal_module, "MOST_HELD", 2)
+    own = predictor(HISTORY.take(np.arange(25)))
+    asked = draw_questions(np.random.default_rng(1), 5)
+    first = [own.estimate([each])[0].prediction for each in asked]
+    assert len(own._answers) == 3  # and the newest
+    assert all(len(mix._reliabilities) <= 4 for mix in own.mixes().values())
+    assert [own.estimate([each])[0].prediction for each in asked] == first
+    many = [on_cores(asked[0], each) for each in range(1, HELD_TOGETHER + 2)]
+    own.estimate(many)
+    assert tuple(many) not in own._answers
+
+
+def test_what_is_asked_together_is_weighed_once_however_little_is_held(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    weighed: list[int] = []
+
+    def counted(errors: Floats, groups: NDArray[np.int64]) -> Reliability:
+        weighed.append(len(errors))
+        return mix_only(errors, groups)
+
+    monkeypatch.setattr(personal_module, "MOST_HELD", 1)
+    monkeypatch.setattr(personal_module, "mix_only", counted)
+    own = predictor(HISTORY.take(np.arange(25)))
+    own.estimate(draw_questions(np.random.default_rng(1), 8))
+    assert len(weighed) == sum(len(mix._reliabilities) for mix in own.mixes().values()) > 1
+
+
+def test_folds_for_questions_inside_split_no_workload_and_no_fold_splits_repeats() -> None:
+    history = draw_history(np.random.default_rng(2), 60, executions=3)
+    candidates = candidates_of(history, {}, [LogRidge()])
+    groups = candidates.known.groups
+    inside = candidates.weigh(None)
+    for fold in range(inside.folds.max() + 1):
+        held, rest = (
+            groups[inside.rows[inside.folds == fold]],
+            groups[inside.rows[inside.folds != fold]],
+        )
+        assert not set(held.tolist()) & set(rest.tolist())
+    configurations = np.array([hash(each) for each in history.questions])
+    asked = Places.of([on_cores(history.questions[0], 64), on_cores(history.questions[0], 3)])
+    ways = [way for _, way in candidates.ways_of(asked) if way is not None]
+    assert ways
+    for way in ways:
+        for each in way.folds:
+            held, kept = configurations[each.held], configurations[each.kept]
+            assert not set(held.tolist()) & set(kept.tolist())
+
+
+def test_one_workload_alone_is_split_into_configurations_not_into_repeats() -> None:
+    questions = tuple(
+        on_cores(HISTORY.questions[0], cores) for cores in (1, 2, 4, 8) for _ in range(5)
+    )
+    history = History(questions, ("w",) * 20, np.arange(20) / 20)
+    assert candidates_of(history, {}, [LogRidge(fewest=2)]).weigh(None).folds.max() + 1 == 4
+
+
+def test_intervals_outside_are_wider_and_upper_ends_are_ordered() -> None:
+    own = asked_before()
+    inside, beyond = own.estimate([on_cores(HISTORY.questions[0], each) for each in (4, 64)])
+    widths = [
+        np.log(each.prediction.upper_seconds / each.prediction.median_seconds)
+        for each in (inside, beyond)
+    ]
+    assert widths[1] >= 2 * widths[0]
+    for each in (inside, beyond):
+        assert each.prediction.median_seconds <= each.p90_seconds <= each.prediction.upper_seconds
+
+
+def test_the_chance_to_keep_a_deadline_grows_with_it_and_agrees_with_p90() -> None:
+    [estimate] = asked_before().estimate(HISTORY.questions[:1])
+    median = estimate.prediction.median_seconds
+    chances = [estimate.chance_within(median * factor) for factor in (0.01, 0.5, 1, 2, 100)]
+    assert chances == sorted(chances)
+    assert 0 < chances[0] < 0.05
+    assert 0.3 < chances[2] < 0.7
+    assert 0.95 < chances[-1] < 1
+    assert estimate.chance_within(1.0001 * estimate.p90_seconds) >= 0.9
+
+
+@pytest.mark.parametrize("executions", [0, 3, 12])
+def test_with_few_executions_chances_are_a_guess_that_agrees_with_the_interval(
+    executions: int,
+) -> None:
+    starts = {REFERENCE: excellent, SHARED: excellent, PUBLIC: excellent}
+    history = draw_history(np.random.default_rng(3), executions)
+    [estimate] = personalize(history, starts, joined_learners()).estimate(HISTORY.questions[:1])
+    assert estimate.chance_within(estimate.prediction.median_seconds) == pytest.approx(0.5, abs=0.3)
+    assert estimate.chance_within(estimate.p90_seconds * 1.001) >= 0.9
+
+
+@pytest.mark.statistical
+def test_nine_of_ten_new_workloads_stay_below_p90() -> None:
+    below = []
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        own = personalize(draw_history(rng, 60), {}, [LogRidge()])
+        asked = draw_questions(rng, 100)
+        seconds = np.exp(true_log_seconds(asked) + 0.1 * rng.standard_normal(100))
+        below += [
+            measured <= each.p90_seconds
+            for each, measured in zip(own.estimate(asked), seconds, strict=True)
+            if not each.prediction.extrapolating
+        ]
+    assert 0.87 < np.mean(below) < 0.95
+
+
+@pytest.mark.slow
+def test_a_garbage_shared_model_costs_little_outside_of_what_was_seen() -> None:
+    """Beyond known sizes, at 100 own executions, on average over 4 worlds."""
+    ratios = []
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        history = draw_history(rng, 100)
+        asked = [of_rows(each, 2e7) for each in draw_questions(rng, 60)]
+        starts = {SHARED: garbage(seed), REFERENCE: garbage(seed), PUBLIC: garbage(seed + 50)}
+        truth = true_log_seconds(asked)
+        errors = [
+            np.abs(own.predict_log(asked) - truth).mean()
+            for own in (
+                personalize(history, {}, local_learners()),
+                personalize(history, starts, joined_learners()),
+            )
+        ]
+        ratios.append(errors[1] / errors[0])
+    print(np.round(ratios, 3))
+    assert np.mean(ratios) <= 1.05
+
+
+def test_too_few_workloads_are_not_believed_to_mimic_a_question() -> None:
+    few = draw_history(np.random.default_rng(4), 25)
+    candidates = candidates_of(few, {}, [LogRidge()])
+    asked = Places.of([on_cores(few.questions[0], 64)])
+    [(kind, way)] = candidates.ways_of(asked)
+    assert kind is Asks.BEYOND_SCALES
+    assert key_of(way) == INSIDE
+
+
+def test_a_question_deeper_in_a_gap_than_any_that_folds_held_out_is_not_spoken_for() -> None:
+    questions = [
+        of_rows(each, rows)
+        for rows in (1e3, 2e3, 4e3, 8e3, 1.6e4, 1e7, 2e7, 4e7)
+        for each in HISTORY.questions[:10]
+    ]
+    names = tuple(str(number) for number in range(80))
+    history = History(tuple(questions), names, true_log_seconds(questions))
+    own = personalize(history, {}, [LogRidge()])
+    near, deep = own.estimate([of_rows(questions[0], rows) for rows in (2e3, 4e5)])
+    assert (near.kind, near.prediction.extrapolating) == (Asks.SEEN, False)
+    assert (deep.kind, deep.prediction.extrapolating) == (Asks.BETWEEN_SIZES, True)
+
+
+def test_a_home_that_cannot_be_written_is_a_clear_error() -> None:
+    def full(path: Path, content: bytes) -> None:
+        raise OSError(28, "No space left on device")
+
+    own = asked_before()
+    own.outcome()
+    with pytest.raises(StorageError, match="No space left"):
+        CachedPredictor(own, Path("predictor"), Digests("", ""), 0).keep(full)
+
+
+def repeated(times: int, *, level: float = 5.0, spread: float = 0.03, seed: int = 0) -> History:
+    """One job, run so often in one way."""
+    noise = spread * np.random.default_rng(seed).standard_normal(times)
+    return History(HISTORY.questions[:1] * times, ("job",) * times, level + noise)
+
+
+@pytest.mark.parametrize(
+    "times", [1, *(pytest.param(each, marks=pytest.mark.slow) for each in (2, 10))]
+)
+def test_what_ran_before_exactly_so_is_answered_by_its_own_times(times: int) -> None:
+    starts = {PUBLIC: excellent}
+    alone = personalize(repeated(times), starts, public_learners())
+    others = HISTORY.questions[20:], HISTORY.workloads[20:], HISTORY.log_seconds[20:]
+    own = repeated(times)
+    beside = History(
+        own.questions + others[0],
+        own.workloads + others[1],
+        np.concatenate([own.log_seconds, others[2]]),
+    )
+    for found in (alone, personalize(beside, starts, public_learners())):
+        [estimate] = found.estimate(HISTORY.questions[:1])
+        assert estimate.basis == Basis(RestsOn.OWN_RUNS, times)
+        assert np.log(estimate.prediction.median_seconds) == pytest.approx(5.0, abs=0.1)
+        assert not estimate.prediction.extrapolating
+        assert estimate.prediction.covers(np.exp(5.0))
+    assert np.isclose(
+        found.predict_log(HISTORY.questions[:1])[0], np.log(estimate.prediction.median_seconds)
+    )
+
+
+def test_one_run_speaks_for_other_resources_as_the_start_says_that_they_differ() -> None:
+    asked = [on_cores(HISTORY.questions[0], cores) for cores in (8, 16, 64)]
+    [ran, *others] = asked
+    by_start = excellent(asked)
+    found = personalize(
+        History((ran,), ("job",), np.array([by_start[0] + 3.0])),
+        {PUBLIC: excellent},
+        public_learners(),
+    ).estimate(others)
+    medians = np.log([each.prediction.median_seconds for each in found])
+    np.testing.assert_allclose(medians, by_start[1:] + 3.0, atol=0.4)
+    assert {each.basis.rests_on for each in found} == {RestsOn.OTHER_RESOURCES}
+    assert [each.basis.runs for each in found] == [1, 1]
+    assert found[0].deviation < found[1].deviation
+    assert found[1].prediction.extrapolating
+
+
+def other_plan(change: str) -> Plan:
+    """A plan with as many rows as `HISTORY.questions[0]` has."""
+    plan = HISTORY.questions[0].plan
+    if change == "platform":
+        others = {Platform.PANDAS: Platform.POLARS}
+        platforms = tuple(others.get(each, Platform.PANDAS) for each in plan.platforms)
+        return replace(plan, platforms=platforms)
+    *operators, last = plan.workflow.operators
+    changed: dict[str, Operator] = {
+        "rounds": replace(last, iterations=100),
+        "bytes": replace(last, row_bytes=10 * last.row_bytes + 10),
+        "code": replace(last, complexity=Complexity.LINEAR, code_steps=500),
+    }
+    return replace(plan, workflow=Workflow((*operators, changed[change])))
+
+
+@pytest.mark.parametrize("change", ["platform", "rounds", "bytes", "code"])
+def test_another_plan_with_as_many_rows_is_no_run_of_it(change: str) -> None:
+    asked = HISTORY.questions[0]
+    other = replace(asked, plan=other_plan(change))
+    known = History((on_cores(other, 8),), ("job",), np.array([5.0]))
+    [found] = personalize(known, {PUBLIC: excellent}, public_learners()).estimate([asked])
+    assert found.basis.rests_on is not RestsOn.OTHER_RESOURCES
+
+
+def test_a_platform_without_a_name_says_nothing_of_another_plan() -> None:
+    few, many = (
+        Operator(OperatorKind.FILE_SOURCE, OperatorClass.RELATIONAL, output_rows=rows)
+        for rows in (1e3, 1e9)
+    )
+    cluster = HISTORY.questions[0].cluster
+    asked, other = (
+        SizedPlan(Plan.on_one_platform(Workflow((each,)), Platform.OTHER), cluster)
+        for each in (few, many)
+    )
+    known = History((on_cores(other, 8),), ("job",), np.array([5.0]))
+    [found] = personalize(known, {PUBLIC: garbage(1)}, public_learners()).estimate([asked])
+    assert found.basis.rests_on is not RestsOn.OTHER_RESOURCES
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("spread", [0.02, 0.45])
+@pytest.mark.parametrize("times", [1, 2, 4])
+def test_another_run_of_the_only_job_is_covered(times: int, spread: float) -> None:
+    covered = []
+    for seed in range(300):
+        runs = repeated(times + 1, spread=spread, seed=seed, level=1.0)
+        known = History(runs.questions[:times], runs.workloads[:times], runs.log_seconds[:times])
+        own = personalize(known, {PUBLIC: excellent}, public_learners())
+        [found] = own.predict(runs.questions[:1])
+        covered.append(found.covers(float(np.exp(runs.log_seconds[-1]))))
+    assert np.mean(covered) > 0.83
+
+
+def test_an_empty_home_says_what_is_claimed_of_the_start_and_no_more() -> None:
+    own = personalize(History((), (), np.zeros(0)), {PUBLIC: excellent}, public_learners())
+    [found] = own.estimate(HISTORY.questions[:1])
+    assert found.basis.rests_on is RestsOn.START
+    assert found.prediction.extrapolating
+    ratio = found.prediction.upper_seconds / found.prediction.median_seconds
+    assert np.log(ratio) == pytest.approx(half_width_about(HISTORY.questions[0]))
+
+
+@pytest.mark.parametrize("claim", [np.log(2.0), np.log(30.0)])
+def test_where_the_start_speaks_its_claim_is_the_interval(
+    claim: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    widths = dict.fromkeys(Platform, StartWidth(float(claim)))
+    monkeypatch.setattr(start_widths, "shipped_widths", lambda: widths)
+    few = History(HISTORY.questions[:12], HISTORY.workloads[:12], HISTORY.log_seconds[:12])
+    machine = replace(HISTORY.questions[0].cluster, machine_speed=0.9)
+    asked = SizedPlan(on_spark(HISTORY.questions[0].plan), machine)
+    for history in (History((), (), np.zeros(0)), few):
+        [found] = personalize(history, {PUBLIC: garbage(1)}, public_learners()).predict([asked])
+        ratio = found.upper_seconds / found.median_seconds
+        assert np.log(ratio) == pytest.approx(claim)
+
+
+def test_estimates_of_rows_make_own_answers_wider_by_what_is_common_to_all_plans(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked = next(
+        SizedPlan(plan_before(each.plan), each.cluster)
+        for each in HISTORY.questions
+        if plan_before(each.plan).workflow.rows_are_estimates
+    )
+    workflow = replace(asked.plan.workflow, rows_are_estimates=False)
+    counted = replace(asked, plan=replace(asked.plan, workflow=workflow))
+    ends: list[Floats] = []
+    kinships = []
+    for added in (0.0, 2.0):
+        claimed = dict.fromkeys(
+            Platform, StartWidth(0.01, of_estimates=added, of_other_estimates=added)
+        )
+        monkeypatch.setattr(start_widths, "shipped_widths", partial(dict, claimed))
+        [found] = predictor().estimate([asked])
+        each = found.prediction
+        of_ends = np.array([each.lower_seconds, each.upper_seconds]) / each.median_seconds
+        ends.append(np.log(of_ends))
+        kinships.append(found.basis.error_correlation)
+        [of_counted] = predictor().predict([counted])
+        assert (of_counted == each) is (added == 0)
+    assert np.abs(ends[1]) == pytest.approx(np.hypot(ends[0], 2.0))
+    assert kinships[1] > kinships[0]
+
+
+@pytest.mark.slow
+def test_answers_rest_on_own_jobs_where_these_know_better_than_the_start() -> None:
+    few = History(HISTORY.questions[:40], HISTORY.workloads[:40], HISTORY.log_seconds[:40])
+    own = personalize(few, {PUBLIC: garbage(1)}, public_learners())
+    asked = draw_questions(np.random.default_rng(5), 20)
+    assert {each.basis.rests_on for each in own.estimate(asked)} <= {
+        RestsOn.OWN_JOBS,
+        RestsOn.OWN_JOBS_AND_START,
+    }
+    elsewhere = [SizedPlan(on_spark(each.plan), each.cluster) for each in asked]
+    assert {each.basis.rests_on for each in own.estimate(elsewhere)} == {RestsOn.START}
+    joined = personalize(few, {SHARED: garbage(1), REFERENCE: garbage(2)}, joined_learners())
+    assert {each.basis.rests_on for each in joined.estimate(elsewhere)} == {RestsOn.SHARED}
+
+
+def on_spark(plan: Plan) -> Plan:
+    return Plan.on_one_platform(plan.workflow, Platform.SPARK)
+
+
+def about_right(seed: int, spread: float = 1.4) -> PredictLog:
+    """A start about as wrong as is claimed of it: by shape, by size, and by a level of its own."""
+
+    def answers(questions: Sequence[SizedPlan]) -> Floats:
+        shapes = [(len(each.plan.platforms), each.plan.platforms[0], seed) for each in questions]
+        noise = [float(np.random.default_rng(shape).standard_normal()) for shape in shapes]
+        sizes = [float(np.log1p(each.plan.workflow.source_rows) % 1) - 0.5 for each in questions]
+        off: Floats = 0.2 + spread * (np.array(noise) + np.array(sizes))
+        return true_log_seconds(questions) + off
+
+    return answers
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("workloads", [3, 12, 40])
+def test_a_platform_that_never_ran_is_answered_as_the_start_does_and_covered(
+    workloads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claimed = dict.fromkeys(Platform, StartWidth())
+    monkeypatch.setattr(start_widths, "shipped_widths", lambda: claimed)
+    ratios, covered = [], []
+    for seed in range(4):
+        rng = np.random.default_rng([seed, workloads])
+        start = about_right(seed)
+        home = draw_history(rng, 4 * workloads)
+        rows = [
+            row
+            for row, each in enumerate(home.questions)
+            if each.plan.platforms[0] is Platform.POLARS
+        ][:workloads]
+        known = History(
+            tuple(home.questions[row] for row in rows),
+            tuple(home.workloads[row] for row in rows),
+            home.log_seconds[rows] + 2.0,  # all of them far slower than any start thinks
+        )
+        asked = [
+            each for each in draw_questions(rng, 150) if each.plan.platforms[0] is Platform.PANDAS
+        ][:50]
+        truth = true_log_seconds(asked) + 0.1 * rng.standard_normal(len(asked))
+        found = personalize(known, {PUBLIC: start}, public_learners()).predict(asked)
+        off = np.abs(np.log([each.median_seconds for each in found]) - truth)
+        ratios.append(np.exp(np.median(off) - np.median(np.abs(start(asked) - truth))))
+        covered += [each.covers(float(np.exp(t))) for each, t in zip(found, truth, strict=True)]
+    print(np.round(ratios, 3), np.mean(covered))
+    assert max(ratios) <= 1.10
+    assert 0.85 <= np.mean(covered) < 0.99
+
+
+@pytest.mark.slow
+def test_runs_that_were_cut_are_heeded_as_lower_bounds() -> None:
+    asked = HISTORY.questions[0]
+    before = predictor().estimate([asked])[0].prediction.median_seconds
+    nothing = replace(repeated(0), cut_short=((asked, float(np.log(100 * before))),))
+    several = History(
+        HISTORY.questions[1:],
+        HISTORY.workloads[1:],
+        HISTORY.log_seconds[1:],
+        cut_short=nothing.cut_short,
+    )
+    for history in (nothing, several):
+        own = personalize(history, {PUBLIC: excellent}, public_learners())
+        [found, other] = own.estimate([asked, HISTORY.questions[1]])
+        assert found.prediction.median_seconds > 100 * before
+        assert found.chance_within(100 * before) == pytest.approx(1 / 3, abs=0.01)
+        assert other.prediction.median_seconds < 100 * before
+        np.testing.assert_allclose(
+            own.predict_log([asked]), [np.log(found.prediction.median_seconds)]
+        )

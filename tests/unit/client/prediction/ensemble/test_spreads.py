@@ -1,0 +1,185 @@
+"""Distributions: quantile and chance agree, new workloads are covered as often as is promised."""
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedperf_client.prediction.ensemble.intervals import (
+    SIGNED_FROM,
+    USUAL_HALF_WIDTH,
+    BoundedDistribution,
+    Distribution,
+    Spread,
+    Student,
+    WidenedDistribution,
+    half_width,
+    widest,
+    with_more,
+)
+from fedperf_client.prediction.prediction import Floats, InvalidPredictionError
+
+Draw = Callable[[np.random.Generator, int], Floats]
+
+
+def normal(rng: np.random.Generator, count: int) -> Floats:
+    return rng.standard_normal(count)
+
+
+def heavy(rng: np.random.Generator, count: int) -> Floats:
+    return rng.standard_t(3, count)
+
+
+def with_slow_runs(rng: np.random.Generator, count: int) -> Floats:
+    return 0.5 * rng.standard_normal(count) + 4 * (rng.random(count) < 0.1)
+
+
+def skewed(rng: np.random.Generator, count: int) -> Floats:
+    return rng.exponential(size=count) - math.log(2)
+
+
+def spread_of(errors: Floats) -> Spread:
+    return Spread.of(np.asarray(errors, np.float64), np.arange(len(errors)))
+
+
+SPREADS = st.lists(st.floats(-5, 5), max_size=60).map(lambda each: spread_of(np.array(each)))
+STUDENTS = st.builds(Student, st.floats(0.01, 3), st.floats(0.5, 50))
+
+
+@settings(deadline=None)
+@given(
+    base=st.one_of(SPREADS, STUDENTS),
+    factor=st.floats(0.5, 4),
+    more=st.one_of(st.none(), STUDENTS),
+    bound=st.one_of(st.none(), st.tuples(st.floats(0.01, 3), st.floats(0.1, 0.9))),
+)
+def test_quantile_and_chance_are_inverse_up_to_a_step_and_never_fall(
+    base: Distribution, factor: float, more: Student | None, bound: tuple[float, float] | None
+) -> None:
+    found: Distribution = WidenedDistribution(base, factor, more)
+    if bound is not None and found.cdf(bound[0]) > bound[1]:
+        found = BoundedDistribution(found, *bound, Student.within())
+    shares = np.linspace(0.02, 0.98, 49).tolist()
+    values = [found.quantile(each) for each in shares]
+    chances = [found.cdf(each) for each in values]
+    assert values == sorted(values)
+    assert chances == sorted(chances)
+    for share, value in zip(shares, values, strict=True):
+        assert found.cdf(value + 1e-6) >= share - 1e-6
+        assert found.cdf(value - 1e-6) <= share + 1e-6
+
+
+@settings(deadline=None)
+@given(base=st.one_of(SPREADS, STUDENTS))
+def test_half_of_every_distribution_lies_on_either_side(base: Distribution) -> None:
+    assert base.quantile(0.5) == pytest.approx(0.0, abs=1e-9)
+    assert base.quantile(0.3) <= 0 <= base.quantile(0.7)
+
+
+def test_ranks_are_those_of_the_finite_sample() -> None:
+    signed = spread_of(np.arange(1.0, 80.0) - 40)  # -39 to 39: ranks 4 and 76 of 80
+    assert (signed.quantile(0.05), signed.quantile(0.95)) == (-36.0, 36.0)
+    sizes = spread_of(np.arange(1.0, 10.0))  # nine: the largest, on either side
+    assert (sizes.quantile(0.05), sizes.quantile(0.95)) == (-9.0, 9.0)
+    skew = spread_of(np.arange(1.0, 80.0))  # all above the median
+    assert (skew.quantile(0.05), skew.quantile(0.5), skew.quantile(0.95)) == (0.0, 0.0, 76.0)
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("draw", [normal, heavy, with_slow_runs, skewed])
+@pytest.mark.parametrize("count", [9, 15, 19, 30, 59])
+def test_new_workloads_are_covered_with_the_promised_chance(draw: Draw, count: int) -> None:
+    """Between the level and what ranks add to it: 2 of n + 1 of the signed, 1 of the sizes."""
+    rng = np.random.default_rng(count)
+    covered = []
+    for _ in range(3000):
+        errors = draw(rng, count + 1)
+        spread = spread_of(errors[:-1])
+        covered.append(spread.quantile(0.05) <= errors[-1] <= spread.quantile(0.95))
+    most = 0.9 + (2 if count >= SIGNED_FROM else 1) / (count + 1)
+    clamped = 0.03 if draw is skewed else 0.0  # ends at the median hold more than a rank does
+    assert 0.9 - 0.017 < np.mean(covered) < most + 0.017 + clamped
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("off", [2 / 3, 3 / 2])
+def test_a_spread_of_another_width_would_be_noticed(off: float) -> None:
+    rng = np.random.default_rng(0)
+    covered = []
+    for _ in range(3000):
+        errors = rng.standard_normal(60)
+        spread = WidenedDistribution(spread_of(errors[:-1]), off)
+        covered.append(spread.quantile(0.05) <= errors[-1] <= spread.quantile(0.95))
+    assert not 0.9 - 0.017 < np.mean(covered) < 0.9 + 2 / 60 + 0.017
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("draw", [normal, heavy, with_slow_runs])
+@pytest.mark.parametrize("count", [1, 3, 5, 8])
+def test_few_workloads_of_a_home_like_the_claim_are_covered_all_the_same(
+    draw: Draw, count: int
+) -> None:
+    """Homes whose errors are a third of what is claimed, up to one and a half times as large."""
+    rng = np.random.default_rng(count)
+    covered = []
+    for _ in range(2000):
+        errors = rng.uniform(0.2, 0.9) * draw(rng, count + 1)
+        spread = spread_of(errors[:-1])
+        covered.append(spread.quantile(0.05) <= errors[-1] <= spread.quantile(0.95))
+    assert 0.86 < np.mean(covered) < 0.99
+
+
+def test_few_errors_begin_at_what_is_claimed_and_soon_say_better() -> None:
+    assert spread_of(np.zeros(0)).half_width(0.9) == pytest.approx(USUAL_HALF_WIDTH)
+    widths = [spread_of(np.full(n, 0.1)).half_width(0.9) for n in range(10)]
+    assert widths == sorted(widths, reverse=True)
+    assert widths[5] < USUAL_HALF_WIDTH / 1.5
+    assert widths[9] == pytest.approx(0.1)
+    assert spread_of(np.array([0.1, 5.0])).half_width(0.9) >= 5.0
+
+
+def test_a_workload_that_ran_often_weighs_as_much_as_one_that_ran_once() -> None:
+    errors = np.concatenate([np.full(1000, 0.01), np.linspace(1, 2, 19)])
+    groups = np.concatenate([np.zeros(1000, np.int64), np.arange(1, 20)])
+    assert Spread.of(errors, groups).quantile(0.95) > 1.8
+
+
+def test_of_several_the_widest_has_the_say_whatever_their_order() -> None:
+    narrow, wide = Student(0.1, 5.0), Student(0.5, 5.0)
+    assert widest((narrow, wide), 0.9) is widest((wide, narrow), 0.9) is wide
+
+
+@pytest.mark.parametrize("level", [0.0, 1.0, math.nan])
+def test_a_level_that_is_none_is_refused(level: float) -> None:
+    for spread in (Student(1.0, 3.0), spread_of(np.ones(3))):
+        with pytest.raises(InvalidPredictionError, match="level"):
+            half_width(spread, level)
+
+
+@pytest.mark.parametrize(("scale", "degrees"), [(0.0, 3.0), (math.inf, 3.0), (1.0, math.nan)])
+def test_a_student_without_a_width_is_refused(scale: float, degrees: float) -> None:
+    with pytest.raises(InvalidPredictionError, match="positive finite"):
+        Student(scale, degrees)
+
+
+@pytest.mark.parametrize("factor", [1.0, 2.0])
+def test_what_is_independent_adds_as_squares_to_the_width(factor: float) -> None:
+    base = Student.within(3.0)
+    wider = with_more(base, 4.0, factor)
+    assert half_width(wider, 0.9) == pytest.approx(math.hypot(3.0 * factor, 4.0))
+    assert half_width(with_more(base, 0.0, factor), 0.9) == pytest.approx(3.0 * factor)
+    errorless = spread_of(np.zeros(40))
+    assert half_width(errorless, 0.9) == 0
+    assert half_width(with_more(errorless, 4.0, factor), 0.9) == pytest.approx(4.0)
+
+
+def test_what_is_independent_widens_the_side_on_which_no_error_was() -> None:
+    above = spread_of(np.linspace(0.1, 0.4, 80))
+    assert above.quantile(0.05) == 0.0
+    assert above.quantile(0.95) > 0.3
+    wider = with_more(above, 2.0)
+    assert wider.quantile(0.05) == pytest.approx(-2.0)
+    assert wider.quantile(0.95) == pytest.approx(math.hypot(2.0, above.quantile(0.95)))

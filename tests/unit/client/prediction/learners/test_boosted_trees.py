@@ -1,0 +1,86 @@
+"""Boosted trees as arrays answer as LightGBM does; fitted members come back from arrays."""
+
+import lightgbm
+import numpy as np
+import pytest
+from sklearn.ensemble import RandomForestRegressor
+
+from fedperf_client.prediction.evidence import Samples
+from fedperf_client.prediction.learners.additive import Additive
+from fedperf_client.prediction.learners.boosted_trees import (
+    _LINEAR_LEAVES,
+    ROUNDS,
+    Trees,
+    _settings,
+)
+from fedperf_client.prediction.learners.learner import Learner
+from fedperf_client.prediction.learners.local_learners import BoostedRidge, Boosting, LogRidge
+from fedperf_client.prediction.learners.residual_learners import (
+    SHARED,
+    ResidualBoosting,
+    ResidualRidge,
+)
+from fedperf_shared.errors import InvalidInputError
+
+RNG = np.random.default_rng(0)
+INPUTS = np.column_stack([RNG.normal(size=(400, 5)), RNG.integers(0, 3, (400, 2))])
+TARGET = np.asarray(INPUTS[:, 0] ** 2 + INPUTS[:, 5] + 0.1 * RNG.normal(size=400))
+SAMPLES = Samples(INPUTS, np.zeros(400, np.int64), {SHARED: np.sin(INPUTS[:, 1])})
+
+
+def trained(linear: bool, rows: int = 400) -> lightgbm.Booster:
+    leaves = _LINEAR_LEAVES if linear else {}
+    data = lightgbm.Dataset(INPUTS[:rows], TARGET[:rows], params={"verbose": -1, **leaves})
+    return lightgbm.train(_settings(rows) | leaves, data, num_boost_round=ROUNDS)
+
+
+@pytest.mark.parametrize("linear", [False, True])
+@pytest.mark.parametrize("rows", [3, 30, 400])
+def test_answers_are_those_of_lightgbm(linear: bool, rows: int) -> None:
+    booster = trained(linear, rows)
+    asked = np.concatenate([INPUTS, 3 * INPUTS, np.zeros((1, 7))])
+    expected = np.asarray(booster.predict(asked, num_threads=1))
+    np.testing.assert_allclose(Trees.of_text(booster.model_to_string())(asked), expected, atol=1e-9)
+
+
+@pytest.mark.parametrize("rows", [1, 5, 400])
+def test_answers_are_those_of_scikit_learns_forest(rows: int) -> None:
+    inputs = INPUTS.astype(np.float32).astype(np.float64)  # as features of plans are
+    forest = RandomForestRegressor(10, min_samples_leaf=2, random_state=1)
+    forest.fit(inputs[:rows], TARGET[:rows])
+    trees = Trees.mean_of([each.tree_ for each in forest.estimators_])
+    np.testing.assert_allclose(trees(inputs), forest.predict(inputs), atol=1e-12)
+
+
+def test_no_trees_and_no_rows_are_nothing() -> None:
+    assert Trees.of_text("")(INPUTS).tolist() == [0.0] * 400
+    assert Trees.of_text(trained(linear=False).model_to_string())(INPUTS[:0]).shape == (0,)
+
+
+def test_trees_that_split_by_categories_are_refused() -> None:
+    text = trained(linear=False).model_to_string().replace("num_cat=0", "num_cat=1")
+    with pytest.raises(InvalidInputError, match="categories"):
+        Trees.of_text(text)
+
+
+@pytest.mark.parametrize(
+    "learner",
+    [
+        LogRidge(),
+        LogRidge(degree=2),
+        Boosting(),
+        Boosting(linear_leaves=True),
+        BoostedRidge(),
+        ResidualRidge(),
+        ResidualBoosting(),
+    ],
+    ids=lambda learner: str(learner.name),
+)
+@pytest.mark.parametrize("rows", [0, 1, 400])
+def test_fitted_members_come_back_from_their_arrays(learner: Learner, rows: int) -> None:
+    some = np.arange(rows)
+    fitted = learner.fit(SAMPLES.take(some), TARGET[some])
+    assert isinstance(fitted, Additive)
+    again = Additive.of(fitted.start, fitted.arrays())
+    np.testing.assert_array_equal(again(SAMPLES), fitted(SAMPLES))
+    assert np.isfinite(fitted(SAMPLES)).all()
