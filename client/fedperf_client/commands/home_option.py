@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from click import ParamType
+from click import Parameter, ParamType
 
 if TYPE_CHECKING:
-    from click import Context, Parameter
+    from click import Context
 
     from fedperf_client.home.config import Home
 
@@ -20,7 +20,7 @@ class LocalPath(ParamType[Path]):
 
     name = "path"
 
-    def convert(self, value: object, param: "Parameter | None", ctx: "Context | None") -> Path:
+    def convert(self, value: object, param: Parameter | None, ctx: "Context | None") -> Path:
         """The path that `value` names; errors as `local_path`."""
         from fedperf_client.sources.kinds import local_path
 

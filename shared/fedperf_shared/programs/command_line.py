@@ -16,14 +16,22 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Annotated, get_args, get_type_hints
 
 import typer
-from click import Argument, BadParameter, Command, MissingParameter, NoSuchCommand, ParamType
+from click import (
+    Argument,
+    BadParameter,
+    Command,
+    MissingParameter,
+    NoSuchCommand,
+    Parameter,
+    ParamType,
+)
 from typer.core import TyperGroup
 from typer.models import ArgumentInfo
 
 from fedperf_shared.errors import FedperfError, InvalidInputError
 
 if TYPE_CHECKING:
-    from click import Context, Parameter
+    from click import Context
     from rich.table import Column
 
 INTERRUPTED = 130
@@ -107,7 +115,7 @@ class MomentParameter(ParamType[datetime]):
 
     name = "moment"
 
-    def convert(self, value: object, param: "Parameter | None", ctx: "Context | None") -> datetime:
+    def convert(self, value: object, param: Parameter | None, ctx: "Context | None") -> datetime:
         """The moment that `value` names; UTC is meant where no zone is named."""
         if isinstance(value, datetime):
             return value
