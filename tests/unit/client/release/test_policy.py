@@ -100,7 +100,6 @@ def test_no_more_workloads_run_in_a_window_than_in_a_period(tmp_path: Path) -> N
         ("residual_clip = 1\n", "residual_clip = 11\n", "report.residual_clip: .* at most 10"),
         ("residual_clip = 1\n", "residual_clip = 1e-9\n", "report.residual_clip: .* least 0.01"),
         ("nominal_workloads = 2500", "nominal_workloads = 1e8", "workloads: .* at most 1e\\+07"),
-        ("probability = 0.1", "probability = 1e-9", "sampling_probability: .* least 1e-06"),
     ],
 )
 def test_what_no_coordinator_would_take_is_refused_at_home(
