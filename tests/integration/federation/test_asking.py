@@ -25,8 +25,7 @@ from fedperf_shared.releases.release import (
     Slot,
     SlotKey,
 )
-from fedperf_shared.wire import codec, exchange_pb2
-from fedperf_shared.wire import services
+from fedperf_shared.wire import codec, exchange_pb2, services
 from fedperf_shared.wire.codec import questions
 from tests.fakes.cell_reports import cell_report
 from tests.fakes.questions import DIRECTED
