@@ -12,12 +12,13 @@ at stake then, but nobody can tell who idled, so no rule says so.
 from collections.abc import Iterator
 
 from fedperf_client.diagnosis.finding import JobFinding, Symptom
-from fedperf_client.diagnosis.job_facts import JobFacts, StageFacts, merged
+from fedperf_client.diagnosis.job_facts import JobFacts, merged
 from fedperf_client.sources.spark.application import Application
 from fedperf_client.sources.spark.fields import moment
 from fedperf_client.sources.spark.identity import is_interactive
 from fedperf_client.sources.spark.query import Interval
 from fedperf_client.sources.spark.settings import SparkSettings
+from fedperf_client.sources.spark.tasks import StageAttempt
 from fedperf_client.text.durations import duration_text
 
 MUCH_OF_APPLICATION = (
@@ -45,12 +46,12 @@ def idle_executors(job: JobFacts) -> Iterator[JobFinding]:
         yield _driver(job, alone)
 
 
-def _waited_for(job: JobFacts) -> list[StageFacts]:
+def _waited_for(job: JobFacts) -> list[StageAttempt]:
     """Stages of which tasks succeeded, and those of which none ever began."""
     return [each for each in job.attempts if len(each.tasks) or not each.has_begun]
 
 
-def _began(job: JobFacts, stage: StageFacts) -> int:
+def _began(job: JobFacts, stage: StageAttempt) -> int:
     """When its first task began; the end of the job where none did."""
     return stage.began if len(stage.tasks) else job.query.end
 
@@ -82,7 +83,7 @@ def _waiting(job: JobFacts, waited: list[Interval]) -> JobFinding:
     )
 
 
-def _how_to_wait_less(stage: StageFacts) -> str:
+def _how_to_wait_less(stage: StageAttempt) -> str:
     if stage.had_executors:
         return (
             "executors that had just started, or a driver that is slow to send tasks: try more "
@@ -99,7 +100,7 @@ def _how_to_wait_less(stage: StageFacts) -> str:
     )
 
 
-def _least_executors(job: JobFacts, stage: StageFacts) -> tuple[str, ...]:
+def _least_executors(job: JobFacts, stage: StageAttempt) -> tuple[str, ...]:
     cores = job.settings.executor_cores
     if not cores:
         return ()

@@ -9,9 +9,10 @@ import math
 from collections.abc import Iterator
 
 from fedperf_client.diagnosis.finding import JobFinding, Symptom
-from fedperf_client.diagnosis.job_facts import JobFacts, StageFacts
+from fedperf_client.diagnosis.job_facts import JobFacts
 from fedperf_client.sources.spark.fields import MIB
 from fedperf_client.sources.spark.settings import ADAPTIVE_BY_DEFAULT, SparkSettings
+from fedperf_client.sources.spark.tasks import StageAttempt
 from fedperf_client.text.durations import duration_text
 from fedperf_client.text.operator_tree import size_text
 
@@ -46,14 +47,14 @@ def spills(job: JobFacts) -> Iterator[JobFinding]:
         )
 
 
-def _factor(stage: StageFacts) -> int:
+def _factor(stage: StageAttempt) -> int:
     """By how much smaller the work of a task must be to fit: what it had, over what it held."""
     totals = stage.totals
     held = max(1, totals.held)
     return max(2, math.ceil((held + totals.spilled_memory) / held))
 
 
-def _conf(stage: StageFacts, settings: SparkSettings, factor: int) -> tuple[str, ...]:
+def _conf(stage: StageAttempt, settings: SparkSettings, factor: int) -> tuple[str, ...]:
     """More partitions where a setting makes them, else more memory."""
     tasks, totals = len(stage.tasks), stage.totals
     if totals.shuffle_read > totals.input_bytes:

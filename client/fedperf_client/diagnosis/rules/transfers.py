@@ -11,10 +11,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from fedperf_client.diagnosis.finding import JobFinding, Symptom
-from fedperf_client.diagnosis.job_facts import JobFacts, StageFacts
+from fedperf_client.diagnosis.job_facts import JobFacts
 from fedperf_client.sources.spark.fields import MIB
 from fedperf_client.sources.spark.query import SparkQuery
 from fedperf_client.sources.spark.settings import DEFAULT_BROADCAST_BYTES
+from fedperf_client.sources.spark.tasks import StageAttempt
 from fedperf_client.text.durations import duration_text
 from fedperf_client.text.operator_tree import size_text
 
@@ -42,7 +43,7 @@ def shuffles(job: JobFacts) -> Iterator[JobFinding]:
             yield _growth(stage)
 
 
-def _wait(stage: StageFacts, waited: int) -> JobFinding:
+def _wait(stage: StageAttempt, waited: int) -> JobFinding:
     totals = stage.totals
     return JobFinding(
         Symptom.SHUFFLE_WAIT,
@@ -60,7 +61,7 @@ def _wait(stage: StageFacts, waited: int) -> JobFinding:
     )  # fmt: skip
 
 
-def _growth(stage: StageFacts) -> JobFinding:
+def _growth(stage: StageAttempt) -> JobFinding:
     totals = stage.totals
     read, written = totals.rows_read, totals.rows_written
     return JobFinding(

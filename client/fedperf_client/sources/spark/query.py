@@ -161,7 +161,9 @@ class SparkQuery:
 
     def give_up_tasks(self) -> None:
         """Keep the figures of no task any more."""
-        self.is_given_up, self.counted_tasks, self.names = True, 0, Names()
+        self.is_given_up, self.counted_tasks = True, 0
+        self.names.executors.clear()
+        self.names.reasons.clear()
         for stage in self.attempts.values():
             del stage.columns[:]
 

@@ -230,7 +230,7 @@ class Reader:
         key = number, fields.count(info, "Stage Attempt ID")
         stage = query.attempts.get(key)
         if stage is None:
-            stage = query.attempts[key] = StageAttempt(*key)
+            stage = query.attempts[key] = StageAttempt(*key, query.names)
             self._grown(query)
         return query, stage
 
@@ -263,11 +263,11 @@ class Reader:
         query.take_stage_end(stage, info)
         self._told(query.last_stage_at or 0)
         if stage.columns:
-            taken = stage.columns[2::COLUMNS]
-            ids = [identity for identity, _ in query.names.executors]
+            launched, finished, taken = (stage.columns[at :: len(COLUMNS)] for at in range(3))
+            ids = [identity for identity, _ in stage.names.executors]
             stage.slots = self.executors.slots_of(
-                min(stage.columns[0::COLUMNS]),
-                max(stage.columns[1::COLUMNS]),
+                min(launched),
+                max(finished),
                 profile=stage.profile,
                 takers=Counter(ids[each] for each in taken if each >= 0),
             )
@@ -292,7 +292,7 @@ class Reader:
             query.task_began(fields.part(event, "Task Info"))
         stage.has_begun = True
         if self.wants_tasks and not query.is_given_up:
-            stage.take(event, end, query.names)
+            stage.take(event, end)
             query.counted_tasks += 1
             self._tasks += 1
             if self._tasks > MAX_TASKS:
