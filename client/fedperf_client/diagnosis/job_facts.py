@@ -193,13 +193,11 @@ def jobs_of(log: EventLog) -> Iterator[JobFacts | Application | str]:
     names = {file.name for file in log.files}
     missing, application = Counter[str](), Application(is_partial=log.is_partial)
     for found in log.work(application, with_tasks=True):
-        if isinstance(found, SkippedRecord) and found.record in names:
-            is_one_of_many = len(names) > 1
-            yield f"{found.record}: {found.reason}" if is_one_of_many else found.reason
-        elif isinstance(found, SkippedRecord) and found.record == WHOLE_LOG:
-            yield found.reason
-        elif isinstance(found, SkippedRecord):
-            missing[_BAD] += 1
+        if isinstance(found, SkippedRecord):
+            if found.record in {*names, WHOLE_LOG}:
+                yield str(found) if found.record in names and len(names) > 1 else found.reason
+            else:
+                missing[_BAD] += 1
         elif found.is_given_up:
             missing[_GIVEN_UP] += 1
         elif found.is_nested:
@@ -215,29 +213,26 @@ def jobs_of(log: EventLog) -> Iterator[JobFacts | Application | str]:
 
 
 def event_logs_in(
-    paths: Iterable[Path], others: list[str] | None = None
-) -> tuple[list[tuple[Path, EventLog]], list[str]]:
-    """Every Spark log below the paths, and what is wrong with what was named.
+    paths: Iterable[Path],
+) -> tuple[list[tuple[Path, EventLog]], list[str], list[str]]:
+    """Every Spark log below the paths, what is wrong with what was named, and what else is there.
 
-    Args:
-        paths: files and directories.
-        others: gets what lies in directories and is no log, or holds nothing.
+    The last is what lies in directories and is no log, or holds nothing.
     """
-    passed_by: list[str] = [] if others is None else others
-    problems: list[str] = []
+    problems, others = list[str](), list[str]()
     found: list[tuple[Path, EventLog]] = []
     for place, is_named in places(paths, problems):
         try:
             log = open_event_log(place)
         except (NothingToReadError, UnreadArchiveError, UnreadCodecError) as error:
-            (problems if is_named else passed_by).append(str(error))
+            (problems if is_named else others).append(str(error))
             continue
         except (InvalidInputError, OSError) as error:
             problems.append(str(error))
             continue
         if log is None:
-            (problems if is_named else passed_by).append(f"{place}: not a Spark event log")
+            (problems if is_named else others).append(f"{place}: not a Spark event log")
             continue
         found += [(place, each) for each in log.logs]
-        passed_by += [f"{place}: {each}" for each in log.others]
-    return found, problems
+        others += [f"{place}: {each}" for each in log.others]
+    return found, problems, others

@@ -21,9 +21,7 @@ from fedperf_client.sources.spark.settings import SparkSettings
 from fedperf_client.sources.spark.tasks import StageAttempt
 from fedperf_client.text.durations import duration_text
 
-MUCH_OF_APPLICATION = (
-    0.2  # Of an application's time: every one has some, before its first job and between others
-)
+MUCH_OF_APPLICATION = 0.2  # Of its time: every one has some, before its first job and later
 LEAST_SECONDS = 5.0  # below this an application is short, and most of that is its start
 IDLE_TIMEOUT = 60  # seconds after which Spark gives an idle executor back, where nobody set it
 
@@ -35,37 +33,29 @@ def idle_executors(job: JobFacts) -> Iterator[JobFinding]:
     """What of the quiet times was waiting for tasks to begin, and what was the driver alone."""
     if not job.query.was_alone or job.query.dropped:
         return
-    waits = merged(
-        [(each.submitted_at, _began(job, each)) for each in _waited_for(job) if each.submitted_at]
-    )
-    waited = _intersection(job.quiet, waits)
+    # Stages of which tasks succeeded, and those of which none ever began: until its end.
+    begun = [
+        (each.began if len(each.tasks) else job.query.end, each)
+        for each in job.attempts
+        if each.submitted_at and (len(each.tasks) or not each.has_begun)
+    ]
+    waits = merged((each.submitted_at or 0, began) for began, each in begun)
+    both = ((max(a, c), min(b, d)) for a, b in job.quiet for c, d in waits)
+    waited = [(start, end) for start, end in both if end > start]
     alone = sum(end - start for start, end in job.quiet) - sum(b - a for a, b in waited)
     if waited:
-        yield _waiting(job, waited)
+        _, last = max(waited, key=lambda each: each[1] - each[0])
+        _, stage = min(begun, key=lambda each: (each[0] < last, each[0]))
+        yield _waiting(job, waited, stage)
     if alone > 0:
         yield _driver(job, alone)
 
 
-def _waited_for(job: JobFacts) -> list[StageAttempt]:
-    """Stages of which tasks succeeded, and those of which none ever began."""
-    return [each for each in job.attempts if len(each.tasks) or not each.has_begun]
-
-
-def _began(job: JobFacts, stage: StageAttempt) -> int:
-    """When its first task began; the end of the job where none did."""
-    return stage.began if len(stage.tasks) else job.query.end
-
-
-def _waiting(job: JobFacts, waited: list[Interval]) -> JobFinding:
-    start, end = max(waited, key=lambda each: each[1] - each[0])
-    stage = min(
-        (each for each in _waited_for(job) if each.submitted_at is not None),
-        key=lambda each: (_began(job, each) < end, _began(job, each)),
-    )
+def _waiting(job: JobFacts, waited: list[Interval], stage: StageAttempt) -> JobFinding:
     missing = not stage.had_executors
     conf = _least_executors(job, stage) if missing and not stage.at_start else ()
     total = sum(b - a for a, b in waited) / 1000
-    longest = (end - start) / 1000
+    longest = max(end - start for start, end in waited) / 1000
     said = "no executor was there" if missing else "executors were there"
     before = f"before the first task of {stage}" if stage.has_begun else f"no task of {stage} began"
     return JobFinding(
@@ -136,12 +126,6 @@ def _driver(job: JobFacts, alone: int) -> JobFinding:
         {"alone_seconds": alone / 1000, "before_seconds": before / 1000,
          "after_seconds": after / 1000},
     )  # fmt: skip
-
-
-def _intersection(some: tuple[Interval, ...], others: list[Interval]) -> list[Interval]:
-    """Times that are in both."""
-    pairs = ((max(a, c), min(b, d)) for a, b in some for c, d in others)
-    return [(start, end) for start, end in pairs if end > start]
 
 
 def outside_jobs(whole: Application, cores: int) -> JobFinding | None:

@@ -17,9 +17,7 @@ from fedperf_client.text.durations import duration_text
 from fedperf_client.text.operator_tree import size_text
 
 ROOMY = 0.1  # Of an executor's memory: whose tasks hold less has enough of it for them
-MUCH_GARBAGE = (
-    0.1  # Of the time in tasks' code: from here on Spark's own interface shows a task in red
-)
+MUCH_GARBAGE = 0.1  # Of the time in tasks' code: from here on Spark's pages show a task in red
 
 
 def spills(job: JobFacts) -> Iterator[JobFinding]:

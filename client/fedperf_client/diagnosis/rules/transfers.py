@@ -8,7 +8,6 @@ on top and is in no log.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from fedperf_client.diagnosis.finding import JobFinding, Symptom
 from fedperf_client.diagnosis.job_facts import JobFacts
@@ -77,42 +76,36 @@ def _growth(stage: StageAttempt) -> JobFinding:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Broadcast:
-    """One table that was sent to all."""
-
-    data_bytes: int  # of it, as it is kept in memory
-    build_time: int  # build_time, send_time: milliseconds of the driver, once it had been collected
-    send_time: int
-
-
 def broadcasts(job: JobFacts) -> Iterator[JobFinding]:
     """The table that took the driver longest, where it is that large."""
     # Spark's default where that is switched off.
     limit = job.settings.size(
         "spark.sql.autoBroadcastJoinThreshold", DEFAULT_BROADCAST_BYTES, unit=1
     )
-    large = [each for each in _sent(job.query) if each.data_bytes > TIMES * limit]
+    large = [each for each in _sent(job.query) if each[0] > TIMES * limit]
     if not large:
         return
-    worst = max(large, key=lambda each: each.build_time + each.send_time)
-    build, send = worst.build_time / 1000, worst.send_time / 1000
+    size, *took = max(large, key=lambda each: sum(each[1:]))
+    build, send = (each / 1000 for each in took)
     yield JobFinding(
         Symptom.BROADCAST,
         str(job.query),
         build + send,
-        f"a table of {size_text(worst.data_bytes)} was sent to all executors, {len(large)} such "
+        f"a table of {size_text(size)} was sent to all executors, {len(large)} such "
         f"in all, where Spark sends up to {size_text(limit)} by itself; building it took "
         f"{duration_text(build)}, sending {duration_text(send)}",
         "join it by a shuffle: no broadcast hint, statistics of the table, or a lower "
         "spark.sql.autoBroadcastJoinThreshold",
         (),
-        {"data_bytes": worst.data_bytes, "build_seconds": build, "send_seconds": send},
+        {"data_bytes": size, "build_seconds": build, "send_seconds": send},
     )
 
 
-def _sent(query: SparkQuery) -> Iterator[_Broadcast]:
-    """Every table that was sent to all and whose size was counted, once."""
+def _sent(query: SparkQuery) -> Iterator[tuple[int, int, int]]:
+    """Every table that was sent to all and whose size was counted, once.
+
+    Its bytes in memory, and milliseconds in which the driver built and sent it once collected.
+    """
     seen = set[int]()
     for node in query.plan.nodes:
         ids = node.sent or {}
@@ -124,4 +117,4 @@ def _sent(query: SparkQuery) -> Iterator[_Broadcast]:
         if counted.get(_SIZE) and ids[_SIZE] not in seen:
             seen.add(ids[_SIZE])
             build, send = counted.get("time to build", 0), counted.get("time to broadcast", 0)
-            yield _Broadcast(counted[_SIZE], build, send)
+            yield counted[_SIZE], build, send

@@ -11,9 +11,9 @@ from fedperf_client.sources import SkippedRecord
 from fedperf_client.sources.spark import fields
 from fedperf_client.sources.spark.cluster import Executors
 from fedperf_client.sources.spark.failures.causes import last_text
-from fedperf_client.sources.spark.fields import Event, MalformedEventError
+from fedperf_client.sources.spark.fields import Event
 from fedperf_client.sources.spark.identity import shape_of, workload_of
-from fedperf_client.sources.spark.plan import PlanTooLargeError, workflow_of
+from fedperf_client.sources.spark.plan import workflow_of
 from fedperf_client.sources.spark.query import (
     CPU_NANOSECONDS,
     READ_BYTES,
@@ -35,8 +35,6 @@ from fedperf_shared.execution import (
 )
 from fedperf_shared.workflow.graph import Plan
 from fedperf_shared.workflow.vocabulary import MAX_RUNTIME_SECONDS, Platform
-
-Found = Execution | SkippedRecord
 
 NO_END = "no end: the log stops before it"
 NO_PLAN = "no plan: the log begins after it"
@@ -157,10 +155,14 @@ class Application:
         """Its name with its id; local text."""
         return f"{self._shown_name} ({self._shown_id})" if self._shown_id else self._shown_name
 
-    def found(self, query: SparkQuery) -> Found:
+    def found(self, query: SparkQuery) -> Execution | SkippedRecord:
         """The execution that a query was, or the reason why it is none."""
         if query.is_job:
-            _plan_job(query)
+            try:  # its plan is found in the stages that ran
+                query.plan, query.counters = job_plan(tuple(query.stages.values()))
+                query.shape = shape_of(query.plan)
+            except InvalidInputError as error:
+                query.problem = query.problem or str(error)
         reason = query.problem or _reason(query)
         if reason or query.cluster is None:
             return SkippedRecord(str(query), reason or NO_EXECUTOR)
@@ -207,15 +209,6 @@ class Application:
         return hashlib.sha256(what.encode(errors="replace")).hexdigest()[:_ID_DIGITS]
 
 
-def _plan_job(query: SparkQuery) -> None:
-    """Find the plan of a job in the stages that ran."""
-    try:
-        query.plan, query.counters = job_plan(tuple(query.stages.values()))
-        query.shape = shape_of(query.plan)
-    except (PlanTooLargeError, MalformedEventError) as error:
-        query.problem = query.problem or str(error)
-
-
 def _reason(query: SparkQuery) -> str:
     """Why a query is no execution; empty where it is one."""
     if query.is_nested:
@@ -232,12 +225,11 @@ def _reason(query: SparkQuery) -> str:
 
 
 def _status(query: SparkQuery) -> ExecutionStatus:
-    own_text = last_text(query.failures)
     if not query.has_failed:
         return ExecutionStatus.OK
-    if own_text is not None and own_text.kind is not None and own_text.kind.is_out_of_memory:
-        return ExecutionStatus.OUT_OF_MEMORY
-    return ExecutionStatus.FAILED
+    told = last_text(query.failures)
+    is_of_memory = told is not None and told.kind is not None and told.kind.is_out_of_memory
+    return ExecutionStatus.OUT_OF_MEMORY if is_of_memory else ExecutionStatus.FAILED
 
 
 def _measurement(query: SparkQuery, submitted_at: int | None) -> Measurement:

@@ -304,12 +304,11 @@ def _number(value: object) -> float:
 
 def _amounts(requests: Event) -> Amounts:
     """The amounts of resources that a profile requests, by name."""
-    found = {
+    return {
         name[:_LONGEST_NAME]: _number(each.get("Amount"))
         for name, each in list(requests.items())[:MAX_RESOURCES]
         if isinstance(each, dict)
     }
-    return found
 
 
 def _addresses(resources: Event) -> Amounts:

@@ -9,18 +9,8 @@ from its inputs and does not count as known.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from fedperf_client.sources.spark import operators
 from fedperf_client.sources.spark.fields import Event, MalformedEventError, objects, text, words
-from fedperf_client.sources.spark.operators import (
-    Times,
-    grouping_kind,
-    is_accelerated,
-    kind_of,
-    limit_of,
-    runs_python,
-    seconds_of,
-    steps_of,
-    times_of,
-)
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.workflow.estimates import DEFAULT_ROW_BYTES
 from fedperf_shared.workflow.graph import Operator, Workflow
@@ -80,7 +70,7 @@ class PlanNode:
     # counters of a table that it hands to every task, as one partition, by their names
     sent: Mapping[str, int] | None = None
     code_steps: int = 0  # of code that runs for each row
-    times: Times = ()  # counters of its time
+    times: operators.Times = ()  # counters of its time
     children: tuple[int, ...] = ()  # positions of its children in the plan
 
 
@@ -147,8 +137,8 @@ def read_plan(info: Event) -> PhysicalPlan:
     names = {str(each.get("nodeName")) for each in infos}
     return PhysicalPlan(
         tuple(_node(each, below) for each, below in zip(infos, children, strict=True)),
-        any(map(is_accelerated, names)),
-        any(map(runs_python, names)),
+        any(map(operators.is_accelerated, names)),
+        any(map(operators.runs_python, names)),
     )
 
 
@@ -163,12 +153,12 @@ def workflow_of(plan: PhysicalPlan, counters: Counters) -> CountedWorkflow:
     known = sum(each is not None for each in rows)
     filled = _estimated(nodes, inputs, rows)
     widths = _widths(nodes, inputs, filled, counters)
-    operators = list[Operator]()
+    found = list[Operator]()
     for node, below, rows_out, width in zip(nodes, inputs, filled, widths, strict=True):
         if node.kind is None:
             raise MalformedEventError("nodeName")
         given = sum(filled[each] for each in below)
-        operators.append(
+        found.append(
             Operator(
                 kind=node.kind,
                 operator_class=OperatorClass.RELATIONAL,
@@ -183,18 +173,18 @@ def workflow_of(plan: PhysicalPlan, counters: Counters) -> CountedWorkflow:
                 partitions=min(max(_partitions(node, counters), 0), MAX_ITERATIONS),
             )
         )
-    seconds = tuple(seconds_of(node.times, counters) for node in nodes)
-    return CountedWorkflow(Workflow(tuple(operators)), known, seconds)
+    seconds = tuple(operators.seconds_of(node.times, counters) for node in nodes)
+    return CountedWorkflow(Workflow(tuple(found)), known, seconds)
 
 
 def _node(info: Event, children: tuple[int, ...]) -> PlanNode:
     name = text(info, "nodeName")
-    kind = kind_of(name)
+    kind = operators.kind_of(name)
     description = words(info, "simpleString")
     if kind is OperatorKind.AGGREGATE:
-        kind = grouping_kind(description)
+        kind = operators.grouping_kind(description)
     if kind is None:
-        return PlanNode(None, times=times_of(info), children=children)
+        return PlanNode(None, times=operators.times_of(info), children=children)
     ids = {
         counted: number
         for each in objects(info, "metrics")
@@ -210,11 +200,11 @@ def _node(info: Event, children: tuple[int, ...]) -> PlanNode:
         rows=_known(ids, names),
         sizes=() if kind is OperatorKind.EXCHANGE and is_kept_whole else _known(ids, SIZES),
         partitions=next(iter(_known(ids, PARTITIONS)), None),
-        limit=limit_of(description) if kind is OperatorKind.TOPK else None,
+        limit=operators.limit_of(description) if kind is OperatorKind.TOPK else None,
         reads_exchange=kind is OperatorKind.EXCHANGE and "ShuffleRead" in name,
         sent=ids if kind is OperatorKind.EXCHANGE and "Broadcast" in name else None,
-        code_steps=steps_of(name),
-        times=times_of(info),
+        code_steps=operators.steps_of(name),
+        times=operators.times_of(info),
         children=children,
     )
 
@@ -246,7 +236,7 @@ def _operators(
         if node.kind is OperatorKind.TABLE_SOURCE and not ran_below:
             below = ()
         if node.kind is None:
-            if len(below) == 1 and seconds_of(nodes[below[0]].times, counters) is None:
+            if len(below) == 1 and operators.seconds_of(nodes[below[0]].times, counters) is None:
                 nodes[below[0]] = replace(nodes[below[0]], times=node.times)
             outputs[position] = below
             continue

@@ -138,7 +138,10 @@ class Reader:
     def _begin(self, query: SparkQuery) -> None:
         """A piece of work begins."""
         if (alone := self._running.alone) is not None and alone.seems_over and not query.is_nested:
-            self._rests(alone, query.started_at)
+            # Nothing of that one runs: its end may be lost, or is yet to come.
+            self.application.settle(alone, with_slots=self.wants_tasks)
+            self._running.stops(alone)
+            self._free_since = max(self._free_since or query.started_at, query.started_at)
         query.before = self._running.worked
         self._open[query.is_job, query.number] = query
         self._told(query.started_at)
@@ -147,12 +150,6 @@ class Reader:
         if self.wants_tasks and not self._running.count and self._free_since is not None:
             self.application.gaps.add(self._free_since, query.started_at, self.executors)
         self._running.begins(query)
-
-    def _rests(self, query: SparkQuery, at: int) -> None:
-        """Another begins while nothing of it runs: its end may be lost, or is yet to come."""
-        self.application.settle(query, with_slots=self.wants_tasks)
-        self._running.stops(query)
-        self._free_since = max(self._free_since or at, at)
 
     def _query_of(self, event: Event) -> SparkQuery | None:
         """The query that an event is about, if more of it is to come."""
@@ -330,7 +327,7 @@ class Reader:
         """Hand out what is complete."""
         for query in self._complete:
             if self._open.get((query.is_job, query.number)) is query:
-                self._forget(query, is_complete=True)
+                self._forget(query)
                 self._hand_out(query)
         if self._complete:
             needed = [each.started_at for each in self._open.values()]
@@ -349,14 +346,14 @@ class Reader:
             oldest = next(iter(self._open.values()))
             if not oldest.is_complete:
                 oldest.problem, oldest.is_given_up = GIVEN_UP, True
-            self._forget(oldest, is_complete=oldest.is_complete)
+            self._forget(oldest)
             self._hand_out(oldest)
 
     def _hand_out(self, query: SparkQuery) -> None:
         query.count_tasks((lambda _: None) if self.application.is_partial else self.ends_passed)
         self._found.append(query)
 
-    def _forget(self, query: SparkQuery, *, is_complete: bool = False) -> None:
+    def _forget(self, query: SparkQuery) -> None:
         """Keep nothing of it any more."""
         del self._open[query.is_job, query.number]
         self._kept -= query.counted_size
