@@ -8,10 +8,9 @@ Names and descriptions come from logs of others: they are printed so that they c
 neither terminal nor markup, and cut where they are long.
 """
 
-import heapq
+from bisect import insort
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from itertools import count
 
 from fedperf_client.diagnosis.finding import JobFinding, Symptom
 from fedperf_client.diagnosis.job_facts import JobFacts
@@ -30,9 +29,7 @@ from fedperf_shared.programs.command_line import shortened, visible
 LEAST_SHARE = 0.05  # Of a job's time: two runs of one job differ by as much
 LEAST_SECONDS = 0.2  # nobody waits for less
 
-Rule = Callable[[JobFacts], Iterable[JobFinding]]
-
-RULES: tuple[Rule, ...] = (
+RULES: tuple[Callable[[JobFacts], Iterable[JobFinding]], ...] = (
     spills,
     uneven_tasks,
     few_tasks,
@@ -72,6 +69,10 @@ class Diagnosis:
         if self.prices is None:
             return self.cores * self.seconds
         return 0.0 if self.cluster is None else self.prices.cost(self.cluster, self.seconds)
+
+    def rank(self) -> tuple[float, float]:
+        """What it is sorted by: most cost at stake first, then most time."""
+        return -max(map(self.at_stake, self.findings)), -self.findings[0].seconds
 
     def at_stake(self, finding: JobFinding) -> float:
         """The part of its cost that a finding is about, at most."""
@@ -133,8 +134,7 @@ class Ranking:
     without_tasks: int = 0  # of these, that ran no task, such as commands of the catalogue
     with_findings: int = 0  # how many have some
     applications: int = 0  # that have one as a whole
-    _kept: list[tuple[float, float, int, Diagnosis]] = field(default_factory=list)
-    _numbers: "count[int]" = field(default_factory=count)
+    first: list[Diagnosis] = field(default_factory=list)  # the kept ones, most at stake first
 
     def add(self, found: JobFacts | Application, log: str, prices: PriceList | None) -> None:
         """Diagnose a job, or a whole, and keep what was found if it is among the largest."""
@@ -146,17 +146,9 @@ class Ranking:
             self.without_tasks += not (found.stages or found.lost)
             diagnosis = diagnosed(found, log, prices)
             self.with_findings += diagnosis is not None
-        if diagnosis is None:
-            return
-        worth = max(map(diagnosis.at_stake, diagnosis.findings)), diagnosis.findings[0].seconds
-        heapq.heappush(self._kept, (*worth, -next(self._numbers), diagnosis))
-        if len(self._kept) > self.most:
-            heapq.heappop(self._kept)
-
-    @property
-    def first(self) -> list[Diagnosis]:
-        """The kept ones, most at stake first."""
-        return [each for *_, each in sorted(self._kept, key=lambda kept: kept[:3], reverse=True)]
+        if diagnosis is not None:
+            insort(self.first, diagnosis, key=Diagnosis.rank)
+            del self.first[self.most :]
 
 
 def lines_of(found: Diagnosis) -> Iterator[str]:

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
 
@@ -26,8 +25,6 @@ from fedperf_client.sources.spark.query import Interval, SparkQuery
 from fedperf_client.sources.spark.settings import SparkSettings
 from fedperf_client.sources.spark.tasks import RESUBMITTED, Longs, StageAttempt
 from fedperf_shared.errors import InvalidInputError
-
-Time = TypeVar("Time", int, float)
 
 _OVERLAP = 0.05
 """Share of all task time that may exceed the slots: some milliseconds at each task's end."""
@@ -172,17 +169,6 @@ class JobFacts:
         ends = np.concatenate([[0], np.flatnonzero(running == 0) + 1])
         pairs = zip(starts, following[ends], strict=True)
         return tuple((int(start), int(end)) for start, end in pairs if end > start)
-
-
-def merged(intervals: Iterable[tuple[Time, Time]]) -> list[tuple[Time, Time]]:
-    """The same times, without overlaps, in order."""
-    found = list[tuple[Time, Time]]()
-    for start, end in sorted(intervals):
-        if found and start <= found[-1][1]:
-            found[-1] = (found[-1][0], max(found[-1][1], end))
-        elif end > start:
-            found.append((start, end))
-    return found
 
 
 def jobs_of(log: EventLog) -> Iterator[JobFacts | Application | str]:

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from fedperf_client.diagnosis.finding import JobFinding, Symptom
-from fedperf_client.diagnosis.job_facts import JobFacts, merged
+from fedperf_client.diagnosis.job_facts import JobFacts
 from fedperf_client.sources.spark.failures.advice import advice_for
 from fedperf_client.sources.spark.failures.causes import (
     FailureCause,
@@ -15,6 +15,7 @@ from fedperf_client.sources.spark.failures.causes import (
     causes_of,
     last_text,
 )
+from fedperf_client.sources.spark.query import covered
 from fedperf_client.sources.spark.tasks import StageAttempt
 from fedperf_client.text.durations import duration_text
 
@@ -51,8 +52,7 @@ def _repeated(job: JobFacts) -> Iterator[StageAttempt]:
 def _finding(job: JobFacts, cause: FailureCause, again: list[StageAttempt]) -> JobFinding:
     advice = advice_for(cause, job.settings)
     lost = [(each.launched, each.finished) for each in cause.failures]
-    times = merged([*lost, *((each.began, each.ended) for each in again)])
-    seconds = sum(end - start for start, end in times) / 1000
+    seconds = covered([*lost, *((each.began, each.ended) for each in again)]) / 1000
     ended = f"the job ended with an error after {duration_text(job.seconds)}"
     repeated = f"{', '.join(map(str, again))} ran again"
     said = (

@@ -12,11 +12,11 @@ at stake then, but nobody can tell who idled, so no rule says so.
 from collections.abc import Iterator
 
 from fedperf_client.diagnosis.finding import JobFinding, Symptom
-from fedperf_client.diagnosis.job_facts import JobFacts, merged
+from fedperf_client.diagnosis.job_facts import JobFacts
 from fedperf_client.sources.spark.application import Application
 from fedperf_client.sources.spark.fields import moment
 from fedperf_client.sources.spark.identity import is_interactive
-from fedperf_client.sources.spark.query import Interval
+from fedperf_client.sources.spark.query import Interval, merged
 from fedperf_client.sources.spark.settings import SparkSettings
 from fedperf_client.sources.spark.tasks import StageAttempt
 from fedperf_client.text.durations import duration_text
@@ -53,7 +53,11 @@ def idle_executors(job: JobFacts) -> Iterator[JobFinding]:
 
 def _waiting(job: JobFacts, waited: list[Interval], stage: StageAttempt) -> JobFinding:
     missing = not stage.had_executors
-    conf = _least_executors(job, stage) if missing and not stage.at_start else ()
+    conf: tuple[str, ...] = ()
+    cores = job.settings.executor_cores
+    if cores and missing and not stage.at_start:
+        wanted = -(-stage.slots * job.settings.cores_per_task // cores)
+        conf = (f"spark.dynamicAllocation.minExecutors={max(1, wanted)}",)
     total = sum(b - a for a, b in waited) / 1000
     longest = max(end - start for start, end in waited) / 1000
     said = "no executor was there" if missing else "executors were there"
@@ -88,14 +92,6 @@ def _how_to_wait_less(stage: StageAttempt) -> str:
         "keep executors between jobs (their idle time costs; a longer "
         "spark.dynamicAllocation.executorIdleTimeout does it as well), or let jobs follow closely"
     )
-
-
-def _least_executors(job: JobFacts, stage: StageAttempt) -> tuple[str, ...]:
-    cores = job.settings.executor_cores
-    if not cores:
-        return ()
-    wanted = -(-stage.slots * job.settings.cores_per_task // cores)
-    return (f"spark.dynamicAllocation.minExecutors={max(1, wanted)}",)
 
 
 def _driver(job: JobFacts, alone: int) -> JobFinding:

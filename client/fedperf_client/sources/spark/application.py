@@ -14,13 +14,7 @@ from fedperf_client.sources.spark.failures.causes import last_text
 from fedperf_client.sources.spark.fields import Event
 from fedperf_client.sources.spark.identity import shape_of, workload_of
 from fedperf_client.sources.spark.plan import workflow_of
-from fedperf_client.sources.spark.query import (
-    CPU_NANOSECONDS,
-    READ_BYTES,
-    WRITTEN_BYTES,
-    Interval,
-    SparkQuery,
-)
+from fedperf_client.sources.spark.query import Interval, SparkQuery
 from fedperf_client.sources.spark.rdd import job_plan
 from fedperf_client.sources.spark.settings import SparkSettings
 from fedperf_shared.errors import InvalidInputError
@@ -235,11 +229,10 @@ def _status(query: SparkQuery) -> ExecutionStatus:
 def _measurement(query: SparkQuery, submitted_at: int | None) -> Measurement:
     is_first = query.before == 0 and submitted_at is not None
     waited = max(query.started_at - (submitted_at or 0), 0) if is_first else 0
-    totals = query.totals
     return Measurement(
         runtime_seconds=min(query.milliseconds / 1000, MAX_RUNTIME_SECONDS),
-        cpu_seconds=max(sum(totals.get(name, 0) for name in CPU_NANOSECONDS), 0) / 1e9,
-        read_bytes=max(totals.get(READ_BYTES, 0), 0),
-        written_bytes=max(totals.get(WRITTEN_BYTES, 0), 0),
+        cpu_seconds=max(query.totals["cpu_nanoseconds"], 0) / 1e9,
+        read_bytes=max(query.totals["read_bytes"], 0),
+        written_bytes=max(query.totals["written_bytes"], 0),
         startup_seconds=min((waited + query.wait_milliseconds) / 1000, MAX_RUNTIME_SECONDS),
     )

@@ -9,12 +9,13 @@ count as well, since one that claims to be newer than the end is taken to have a
 
 import math
 import re
-from collections.abc import Collection, Container, Iterable, Mapping
+from collections.abc import Collection, Container, Mapping
 from dataclasses import dataclass, field, replace
 
 from fedperf_client.sources.spark import fields
 from fedperf_client.sources.spark.failures.causes import Removal
 from fedperf_client.sources.spark.fields import MIB, Event
+from fedperf_client.sources.spark.query import covered
 from fedperf_shared.execution import ClusterConfig
 
 DEFAULT_MEMORY_BYTES = 1024 * MIB  # spark's default for an executor (spark.executor.memory)
@@ -188,7 +189,7 @@ class Executors:
         counts in full. Times without any executor count for nothing; None if there was none at all.
         """
         lived = self._lived(start, end)
-        return _mean(lived, _covered(lived))
+        return _mean(lived, covered(each[1:] for each in lived))
 
     def core_time_during(self, start: int, end: int) -> float:
         """Milliseconds of all cores that were there between two moments; as `during`."""
@@ -228,7 +229,7 @@ class Executors:
     def _slots(self, start: int, end: int, profile: int, only: Container[str] | None) -> int:
         lived = self._lived(start, end, profile, only)
         found = sum((b - a) * self._slots_on(each, profile) for each, a, b in lived)
-        return max(1, round(found / _covered(lived))) if found else 0
+        return max(1, round(found / covered(each[1:] for each in lived))) if found else 0
 
     def _slots_on(self, executor: _Executor, profile: int) -> int:
         """Tasks of a profile that an executor runs at once: the least over all that they ask for.
@@ -269,15 +270,6 @@ class Executors:
                 if removed_at > added_at:
                     lived.append((each, added_at, removed_at))
         return lived
-
-
-def _covered(lived: Iterable[_Lived]) -> float:
-    """Milliseconds in which any of them lived."""
-    total, reached = 0.0, 0.0
-    for _, added_at, removed_at in sorted(lived, key=lambda each: each[1:]):
-        total += max(0.0, removed_at - max(added_at, reached))
-        reached = max(reached, removed_at)
-    return total
 
 
 def _mean(lived: Collection[_Lived], span: float) -> ClusterConfig | None:

@@ -25,7 +25,6 @@ from fedperf_client.sources.spark.application import Application
 from fedperf_client.sources.spark.events import (
     STARTS_OF_TASKS,
     TASKS_THAT_DID_WELL,
-    BadLine,
     Events,
     is_list_of_events,
     lines,
@@ -34,7 +33,7 @@ from fedperf_client.sources.spark.events import (
 )
 from fedperf_client.sources.spark.fields import MalformedEventError
 from fedperf_client.sources.spark.query import SparkQuery
-from fedperf_client.sources.spark.reader import Reader
+from fedperf_client.sources.spark.reader import WANTED, Reader
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import Execution
 
@@ -90,9 +89,9 @@ class EventLog:
             application: that gets what the log tells of the whole.
             with_tasks: the figures of tasks are wanted, not only those of stages.
         """
-        events = Events(frozenset(), STARTS_OF_TASKS if with_tasks else TASKS_THAT_DID_WELL)
+        wanted = WANTED if with_tasks else WANTED - {"SparkListenerStageSubmitted"}
+        events = Events(wanted, STARTS_OF_TASKS if with_tasks else TASKS_THAT_DID_WELL)
         reader = Reader(application, with_tasks, events.ends_passed)
-        events.wanted = reader.wanted
         for file in self.files:
             yield from _of_file(file, events, reader)
         yield from reader.end()
@@ -106,18 +105,14 @@ def _of_file(
     """What becomes complete with the events of a file, and what is wrong with it."""
     try:
         for found in events.of(file):
-            if isinstance(found, BadLine):
-                yield SkippedRecord(f"line {found.number} of {file.name}", found.reason)
+            if isinstance(found, SkippedRecord):
+                yield found
                 continue
             try:
                 yield from reader.take(*found)
             except MalformedEventError as error:
-                reason = (
-                    _OLD.format(events.version, error)
-                    if events.version.startswith("1.")
-                    else str(error)
-                )
-                yield SkippedRecord(f"line {events.line} of {file.name}", reason)
+                is_old = events.version.startswith("1.")
+                yield events.bad(_OLD.format(events.version, error) if is_old else str(error))
     except DamagedLogError as error:
         yield SkippedRecord(file.name, str(error).removeprefix(f"{file}: "))
     except OSError as error:
@@ -214,11 +209,8 @@ def _in_directory(files: Sequence[FilePlace], name: str) -> EventLog | None:
 
 def _rolled(files: Sequence[FilePlace]) -> EventLog | None:
     """Spark's own rolling log (`spark.eventLog.rolling.enabled`)."""
-    found = {
-        (int(match[1]), file.name): file
-        for file in files
-        if (match := _ROLLED.fullmatch(file.name))
-    }
+    every = ((_ROLLED.fullmatch(file.name), file) for file in files)
+    found = {(int(match[1]), file.name): file for match, file in every if match}
     if not found:
         return None
     order = sorted(found)

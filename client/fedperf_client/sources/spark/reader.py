@@ -44,8 +44,7 @@ class Reader:
 
     application: Application = field(default_factory=Application)  # whose events these are
     wants_tasks: bool = False  # whether the figures of tasks are kept
-    # of a stage, the successful ends of tasks that were not given; None if unknown
-    ends_passed: Callable[[int], int | None] = lambda _: 0
+    ends_passed: Callable[[int], int | None] = lambda _: 0  # of a stage, that were not given
     _open: dict[_Key, SparkQuery] = field(default_factory=dict)
     _jobs: dict[int, SparkQuery] = field(default_factory=dict)
     _stages: dict[int, SparkQuery] = field(default_factory=dict)
@@ -61,11 +60,6 @@ class Reader:
     def executors(self) -> Executors:
         """Those of its application."""
         return self.application.executors
-
-    @property
-    def wanted(self) -> frozenset[str]:
-        """Short names of the events that it looks at."""
-        return WANTED if self.wants_tasks else WANTED - {"SparkListenerStageSubmitted"}
 
     def take(self, name: str, event: Event) -> list[SparkQuery]:
         """Take an event by its short name; what is complete, or given up, comes out.

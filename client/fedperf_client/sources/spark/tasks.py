@@ -44,8 +44,7 @@ class Names:
     def executor(self, info: Event) -> int:
         """The number of a task's executor; -1 where it is unknown."""
         key = words(info, "Executor ID")[:_LONGEST_NAME], words(info, "Host")[:_LONGEST_NAME]
-        is_known = bool(key[0]) and (key in self.executors or len(self.executors) < MAX_NAMES)
-        if not is_known:
+        if not key[0] or (key not in self.executors and len(self.executors) >= MAX_NAMES):
             return -1
         return self.executors.setdefault(key, len(self.executors))
 
@@ -147,8 +146,7 @@ class StageAttempt:
     slots: int = 0  # tasks that its executors could run at once, a mean; 0 where that is unknown
     succeeded: int = 0  # tasks of which the end was told one by one
     has_begun: bool = False  # whether the start, or the end, of any was told
-    # of every attempt at a task, if figures are asked for
-    columns: "array[int]" = field(default_factory=lambda: array("q"))
+    columns: "array[int]" = field(default_factory=lambda: array("q"))  # if figures are wanted
     totals: TaskTotals = field(default_factory=TaskTotals)  # of these that succeeded
 
     def __str__(self) -> str:
