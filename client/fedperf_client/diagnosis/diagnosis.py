@@ -153,14 +153,16 @@ class Ranking:
 
 def lines_of(found: Diagnosis) -> Iterator[str]:
     """A job, or an application as a whole, and its findings, for people."""
-    described = f" {_cut(found.description)!r}" if found.description else ""
+    log, application, text = (
+        shortened(each, LONGEST_TEXT) for each in (found.log, found.application, found.description)
+    )
+    described = f" {text!r}" if found.description else ""
     waited = found.waited_seconds
     after = f" after {duration_text(waited)} without an executor" if waited else ""
     yield (
-        f"{found.label}{described}{' ' if found.label == WHOLE else ' of '}"
-        f"{_cut(found.application)}, "
+        f"{found.label}{described}{' ' if found.label == WHOLE else ' of '}{application}, "
         f"{moment(found.started_at):%Y-%m-%d %H:%M}: {duration_text(found.seconds)} on "
-        f"{found.cores} cores{after}, {cost_text(found.cost, found.prices)} ({_cut(found.log)})"
+        f"{found.cores} cores{after}, {cost_text(found.cost, found.prices)} ({log})"
     )
     for number, finding in enumerate(found.findings, 1):
         stake = cost_text(found.at_stake(finding), found.prices, largest=found.cost)
@@ -206,7 +208,3 @@ def _finding_row(found: Diagnosis, finding: JobFinding) -> dict[str, object]:
         "advice": finding.advice,
         "conf": list(finding.conf),
     }
-
-
-def _cut(name: str) -> str:
-    return shortened(name, LONGEST_TEXT)

@@ -136,6 +136,8 @@ def outside_jobs(whole: Application, cores: int) -> JobFinding | None:
         return None
     idle, total = whole.gaps.core_milliseconds / 1000, cores * seconds
     session = is_interactive(whole.name.rpartition(" (")[0] or whole.name)
+    who = "people who thought, or were gone" if session else "the driver's own code, or waiting"
+    back, conf = _against_idleness(whole.settings)
     longest = whole.gaps.longest
     gaps = ", ".join(
         f"{duration_text(took / 1000)} from {moment(at):%H:%M:%S}" for took, (at, _) in longest
@@ -147,8 +149,8 @@ def outside_jobs(whole: Application, cores: int) -> JobFinding | None:
         f"for {duration_text(outside)} of {duration_text(seconds)} ({outside / seconds:.0%}) no "
         f"query and no job ran, and executors held {idle:,.0f} of {total:,.0f} core-seconds "
         f"meanwhile; longest: {gaps}",
-        _advice_on_idleness(whole.settings, is_session=session),
-        _with_idle_timeout(whole.settings),
+        f"{who}: more executors do not help; {back}",
+        conf,
         {
             "outside_seconds": outside,
             "share": outside / seconds,
@@ -160,27 +162,17 @@ def outside_jobs(whole: Application, cores: int) -> JobFinding | None:
     )
 
 
-def _advice_on_idleness(settings: SparkSettings, *, is_session: bool) -> str:
-    who = "people who thought, or were gone" if is_session else "the driver's own code, or waiting"
-    back = (
-        "fewer cores, or stop it"
-        if settings.is_local
-        else "a shorter idle timeout gives executors back"
-        if settings.has_dynamic_executors
-        else "dynamic allocation with an idle timeout, or fewer executors, gives the cores back"
-    )
-    return f"{who}: more executors do not help; {back}"
-
-
-def _with_idle_timeout(settings: SparkSettings) -> tuple[str, ...]:
-    if settings.is_local or settings.is_databricks:
-        return ()
-    timeout = f"spark.dynamicAllocation.executorIdleTimeout={IDLE_TIMEOUT}s"
-    if settings.has_dynamic_executors:
-        return (timeout,)
-    has_tracking = settings.knows((3, 0))
-    kept = "dynamicAllocation.shuffleTracking" if has_tracking else "shuffle.service"
-    return ("spark.dynamicAllocation.enabled=true", f"spark.{kept}.enabled=true", timeout)
+def _against_idleness(settings: SparkSettings) -> tuple[str, tuple[str, ...]]:
+    """What gives idle cores back, and its settings."""
+    if settings.is_local:
+        return "fewer cores, or stop it", ()
+    conf: tuple[str, ...] = (f"spark.dynamicAllocation.executorIdleTimeout={IDLE_TIMEOUT}s",)
+    back = "a shorter idle timeout gives executors back"
+    if not settings.has_dynamic_executors:
+        kept = "dynamicAllocation.shuffleTracking" if settings.knows((3, 0)) else "shuffle.service"
+        conf = ("spark.dynamicAllocation.enabled=true", f"spark.{kept}.enabled=true", *conf)
+        back = "dynamic allocation with an idle timeout, or fewer executors, gives the cores back"
+    return back, () if settings.is_databricks else conf
 
 
 def dropped_events(job: JobFacts) -> Iterator[JobFinding]:

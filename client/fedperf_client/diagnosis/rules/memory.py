@@ -26,7 +26,9 @@ def spills(job: JobFacts) -> Iterator[JobFinding]:
         totals = stage.totals
         if not (totals.spilled_disk and totals.spilled_tasks):
             continue
-        factor = _factor(stage)
+        # By how much smaller the work of a task must be to fit: what it had, over what it held.
+        held = max(1, totals.held)
+        factor = max(2, math.ceil((held + totals.spilled_memory) / held))
         yield JobFinding(
             Symptom.SPILL,
             str(stage),
@@ -43,13 +45,6 @@ def spills(job: JobFacts) -> Iterator[JobFinding]:
                 "tasks": len(stage.tasks),
             },
         )
-
-
-def _factor(stage: StageAttempt) -> int:
-    """By how much smaller the work of a task must be to fit: what it had, over what it held."""
-    totals = stage.totals
-    held = max(1, totals.held)
-    return max(2, math.ceil((held + totals.spilled_memory) / held))
 
 
 def _conf(stage: StageAttempt, settings: SparkSettings, factor: int) -> tuple[str, ...]:

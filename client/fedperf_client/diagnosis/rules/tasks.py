@@ -112,8 +112,7 @@ def tiny_tasks(job: JobFacts) -> Iterator[JobFinding]:
             f"{duration_text(stage.median / 1000)} in the median; of "
             f"{duration_text(stage.task_time / 1000)} in all, {duration_text(totals.cpu / 1000)} "
             "were CPU time of their code in the JVM; time of programs beside it is not counted",
-            _advice_on_tiny(job, stage),
-            _fewer_partitions(job, stage, enough),
+            *_fewer_partitions(job, stage, enough),
             {
                 "tasks": tasks,
                 "slots": stage.slots,
@@ -124,20 +123,19 @@ def tiny_tasks(job: JobFacts) -> Iterator[JobFinding]:
         )
 
 
-def _advice_on_tiny(job: JobFacts, stage: StageAttempt) -> str:
+def _fewer_partitions(
+    job: JobFacts, stage: StageAttempt, enough: int
+) -> tuple[str, tuple[str, ...]]:
+    """How to split work into fewer tasks, and by which settings."""
     if job.description.startswith(_LISTING):
-        return "fewer and larger files or directories; list them in fewer tasks"
-    if stage.totals.input_bytes > stage.totals.shuffle_read:
-        return "fewer and larger files (small files), or fewer partitions"
-    return "fewer partitions"
-
-
-def _fewer_partitions(job: JobFacts, stage: StageAttempt, enough: int) -> tuple[str, ...]:
-    if job.description.startswith(_LISTING):
-        return (f"spark.sql.sources.parallelPartitionDiscovery.parallelism={enough}",)
-    if stage.totals.shuffle_read and len(stage.tasks) == job.settings.partitions:
-        return (*job.settings.with_adaptive, f"spark.sql.shuffle.partitions={enough}")
-    return ()
+        setting = f"spark.sql.sources.parallelPartitionDiscovery.parallelism={enough}"
+        return "fewer and larger files or directories; list them in fewer tasks", (setting,)
+    totals, conf = stage.totals, tuple[str, ...]()
+    if totals.shuffle_read and len(stage.tasks) == job.settings.partitions:
+        conf = (*job.settings.with_adaptive, f"spark.sql.shuffle.partitions={enough}")
+    if totals.input_bytes > totals.shuffle_read:
+        return "fewer and larger files (small files), or fewer partitions", conf
+    return "fewer partitions", conf
 
 
 MUCH = 2.0  # A task is unlike others at twice the median: below, a second wave would cost as much

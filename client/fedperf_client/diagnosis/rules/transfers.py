@@ -14,7 +14,6 @@ from fedperf_client.diagnosis.job_facts import JobFacts
 from fedperf_client.sources.spark.fields import MIB
 from fedperf_client.sources.spark.query import SparkQuery
 from fedperf_client.sources.spark.settings import DEFAULT_BROADCAST_BYTES
-from fedperf_client.sources.spark.tasks import StageAttempt
 from fedperf_client.text.durations import duration_text
 from fedperf_client.text.operator_tree import size_text
 
@@ -32,48 +31,34 @@ _SIZE = "data size"
 def shuffles(job: JobFacts) -> Iterator[JobFinding]:
     """Waiting for shuffles, and shuffles of a surprising size."""
     for stage in job.stages:
-        totals = stage.totals
+        totals, run = stage.totals, stage.run_time / 1000
+        wait, write = totals.fetch_wait / 1000, totals.shuffle_write / 1000
         waited = totals.fetch_wait + totals.shuffle_write
-        read = totals.rows_read
         if waited >= MUCH * stage.run_time:
-            yield _wait(stage, waited)
-        grows = read and totals.rows_written >= GROWS * read
-        if grows and totals.shuffle_written >= LEAST_BYTES:
-            yield _growth(stage)
-
-
-def _wait(stage: StageAttempt, waited: int) -> JobFinding:
-    totals = stage.totals
-    return JobFinding(
-        Symptom.SHUFFLE_WAIT,
-        str(stage),
-        stage.share_of_span(waited) / 1000,
-        f"of {duration_text(stage.run_time / 1000)} in tasks {duration_text(waited / 1000)} were "
-        f"shuffle: {duration_text(totals.fetch_wait / 1000)} waiting for "
-        f"{size_text(totals.shuffle_read)}, {duration_text(totals.shuffle_write / 1000)} writing "
-        f"{size_text(totals.shuffle_written)}",
-        "faster local disks or network, fewer and larger executors, or less to shuffle",
-        (),
-        {"fetch_wait_seconds": totals.fetch_wait / 1000,
-         "shuffle_write_seconds": totals.shuffle_write / 1000,
-         "run_seconds": stage.run_time / 1000},
-    )  # fmt: skip
-
-
-def _growth(stage: StageAttempt) -> JobFinding:
-    totals = stage.totals
-    read, written = totals.rows_read, totals.rows_written
-    return JobFinding(
-        Symptom.SHUFFLE_GROWTH,
-        str(stage),
-        stage.span * (1 - read / written) / 1000,
-        f"it read {read:,} rows and wrote {written:,} for the next stage, {written / read:.1f} "
-        f"times as many, {size_text(totals.shuffle_written)}",
-        "look for joins or explodes that multiply rows, for columns that nobody needs, and for "
-        "a filter or a partial aggregate that could come first",
-        (),
-        {"read_rows": read, "written_rows": written, "written_bytes": totals.shuffle_written},
-    )
+            yield JobFinding(
+                Symptom.SHUFFLE_WAIT,
+                str(stage),
+                stage.share_of_span(waited) / 1000,
+                f"of {duration_text(run)} in tasks {duration_text(waited / 1000)} were shuffle: "
+                f"{duration_text(wait)} waiting for {size_text(totals.shuffle_read)}, "
+                f"{duration_text(write)} writing {size_text(totals.shuffle_written)}",
+                "faster local disks or network, fewer and larger executors, or less to shuffle",
+                (),
+                {"fetch_wait_seconds": wait, "shuffle_write_seconds": write, "run_seconds": run},
+            )
+        read, rows, written = totals.rows_read, totals.rows_written, totals.shuffle_written
+        if read and rows >= GROWS * read and written >= LEAST_BYTES:
+            yield JobFinding(
+                Symptom.SHUFFLE_GROWTH,
+                str(stage),
+                stage.span * (1 - read / rows) / 1000,
+                f"it read {read:,} rows and wrote {rows:,} for the next stage, {rows / read:.1f} "
+                f"times as many, {size_text(written)}",
+                "look for joins or explodes that multiply rows, for columns that nobody needs, and "
+                "for a filter or a partial aggregate that could come first",
+                (),
+                {"read_rows": read, "written_rows": rows, "written_bytes": written},
+            )
 
 
 def broadcasts(job: JobFacts) -> Iterator[JobFinding]:

@@ -30,13 +30,8 @@ from fedperf_shared.execution import (
 from fedperf_shared.workflow.graph import Plan
 from fedperf_shared.workflow.vocabulary import MAX_RUNTIME_SECONDS, Platform
 
-NO_END = "no end: the log stops before it"
 NO_PLAN = "no plan: the log begins after it"
-NO_STAGE = "no stage of it came to an end"
-NESTED = "a part of another query"
 ONLY_A_COMMAND = "a command of the catalogue that ran no job"
-NO_EXECUTOR = "no executor is known for its time"
-NO_TIME = "took less than a millisecond"
 
 _LONGEST_TEXT = 60
 _ID_DIGITS = 32
@@ -159,7 +154,7 @@ class Application:
                 query.problem = query.problem or str(error)
         reason = query.problem or _reason(query)
         if reason or query.cluster is None:
-            return SkippedRecord(str(query), reason or NO_EXECUTOR)
+            return SkippedRecord(str(query), reason or "no executor is known for its time")
         try:
             return self._execution(query, query.cluster)
         except InvalidInputError as error:
@@ -206,16 +201,16 @@ class Application:
 def _reason(query: SparkQuery) -> str:
     """Why a query is no execution; empty where it is one."""
     if query.is_nested:
-        return NESTED
+        return "a part of another query"
     if not query.is_complete:
-        return NO_END
+        return "no end: the log stops before it"
     if not query.plan.nodes:
         return NO_PLAN
     if query.is_job and query.rdds == 0:
-        return NO_STAGE
+        return "no stage of it came to an end"
     if not query.jobs and query.plan.is_command:
         return ONLY_A_COMMAND
-    return "" if query.milliseconds > 0 else NO_TIME
+    return "" if query.milliseconds > 0 else "took less than a millisecond"
 
 
 def _status(query: SparkQuery) -> ExecutionStatus:

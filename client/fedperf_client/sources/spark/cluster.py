@@ -127,7 +127,11 @@ class Executors:
             cores=fields.integer(info, "Total Cores"),
             memory_bytes=memory or self._managed.get(identity, 0) or DEFAULT_MEMORY_BYTES,
             added_at=fields.milliseconds(event, "Timestamp"),
-            resources=_addresses(fields.part(info, "Resources")),
+            resources={
+                name[:_LONGEST_NAME]: len(each["addresses"])
+                for name, each in list(fields.part(info, "Resources").items())[:MAX_RESOURCES]
+                if isinstance(each, dict) and isinstance(each.get("addresses"), list)
+            },
         )
         if len(self._known) < MAX_EXECUTORS and 0 < found.cores <= MAX_CORES:
             self._known[identity] = found
@@ -300,13 +304,4 @@ def _amounts(requests: Event) -> Amounts:
         name[:_LONGEST_NAME]: _number(each.get("Amount"))
         for name, each in list(requests.items())[:MAX_RESOURCES]
         if isinstance(each, dict)
-    }
-
-
-def _addresses(resources: Event) -> Amounts:
-    """How many of each resource an executor was given."""
-    return {
-        name[:_LONGEST_NAME]: len(each["addresses"])
-        for name, each in list(resources.items())[:MAX_RESOURCES]
-        if isinstance(each, dict) and isinstance(each.get("addresses"), list)
     }

@@ -13,13 +13,7 @@ from itertools import islice
 from operator import attrgetter
 from pathlib import Path
 
-from fedperf_client.sources import NothingToReadError, SkippedRecord
-from fedperf_client.sources.codecs import (
-    CutLogError,
-    DamagedLogError,
-    UnreadCodecError,
-    is_packed,
-)
+from fedperf_client.sources import NothingToReadError, SkippedRecord, codecs
 from fedperf_client.sources.opener import FilePlace, JoinedFile, ZipDirectory, open_zip
 from fedperf_client.sources.spark.application import Application
 from fedperf_client.sources.spark.events import (
@@ -73,11 +67,10 @@ class EventLog:
 
     def read(self) -> Iterator[Execution | SkippedRecord]:
         """Every query, and every job without one, once; see `Source.read`."""
-        is_empty, application = True, Application(is_partial=self.is_partial)
+        application, found = Application(is_partial=self.is_partial), None
         for found in self.work(application):
-            is_empty = False
             yield found if isinstance(found, SkippedRecord) else application.found(found)
-        if is_empty:
+        if found is None:
             yield SkippedRecord(WHOLE_LOG, "no query and no job ran")
 
     def work(
@@ -111,9 +104,10 @@ def _of_file(
             try:
                 yield from reader.take(*found)
             except MalformedEventError as error:
-                is_old = events.version.startswith("1.")
-                yield events.bad(_OLD.format(events.version, error) if is_old else str(error))
-    except DamagedLogError as error:
+                version = reader.application.settings.version
+                is_old = version.startswith("1.")
+                yield events.bad(_OLD.format(version, error) if is_old else str(error))
+    except codecs.DamagedLogError as error:
         yield SkippedRecord(file.name, str(error).removeprefix(f"{file}: "))
     except OSError as error:
         yield SkippedRecord(file.name, f"cannot be read further: {error.strerror or error}")
@@ -184,16 +178,16 @@ def _log_at(place: FilePlace) -> EventLog | None:
             if name_of(line):
                 return EventLog((place,))
             is_empty, is_list = False, is_list or is_list_of_events(line)
-    except UnreadCodecError:
+    except codecs.UnreadCodecError:
         raise
-    except CutLogError as error:
+    except codecs.CutLogError as error:
         raise NothingToReadError(f"{place}: {_CUT}") from error
-    except DamagedLogError as error:
+    except codecs.DamagedLogError as error:
         raise NothingToReadError(f"{error}; nothing of it can be read, copy it again") from error
     if is_empty:
         raise NothingToReadError(f"{place}: {_EMPTY}")
     if is_list:
-        raise UnreadCodecError(f"{place}: {_LIST}")
+        raise codecs.UnreadCodecError(f"{place}: {_LIST}")
     return None
 
 
@@ -237,7 +231,7 @@ def _split(files: Sequence[FilePlace], name: str) -> EventLog | None:
         order.reverse()  # programs that rotate logs give the oldest the highest number
     if not _begins_a_log(order[0]) or _begins_a_log(order[1]):
         return None
-    is_text = not is_packed(order[0])
+    is_text = not codecs.is_packed(order[0])
     for each in order[1:]:
         if _begins_a_log(each) or (is_text and not _first_names(each)):
             return None

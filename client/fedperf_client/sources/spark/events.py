@@ -122,14 +122,12 @@ class Events:
         wanted: short names.
         passed_over: lines that are not even looked at.
         line: number of the line that was read last.
-        version: of Spark, as the log says.
         seen: names of the events that came.
     """
 
     wanted: frozenset[str]
     passed_over: PassedOver = TASKS_THAT_DID_WELL
     line: int = 0
-    version: str = ""
     seen: set[str] = field(default_factory=set)
     _file: str = ""
     _updates: dict[bytes, tuple[int, bytes]] = field(default_factory=dict)
@@ -186,8 +184,6 @@ class Events:
             yield self.bad(NO_EVENT if _ends_as_an_event(line) else TORN, number)
             return
         self.seen.add(name)
-        if name == "SparkListenerLogStart":
-            self.version = str(event.get("Spark Version"))
         yield name, event
 
     def _held_back(self, number: int, line: bytes) -> Iterator[tuple[str, Event] | SkippedRecord]:

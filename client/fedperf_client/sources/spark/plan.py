@@ -60,15 +60,13 @@ class PlanNode:
     """One node of a physical plan."""
 
     kind: OperatorKind | None  # None for a layer that only wraps others
-    # what is equal for the same node met twice (a result used again); empty where nothing tells
-    identity: tuple[int, ...] = ()
+    identity: tuple[int, ...] = ()  # equal for a node met twice (used again); empty if unknown
     rows: tuple[int, ...] = ()  # ids of counters of its rows, best first
     sizes: tuple[int, ...] = ()  # ids of counters of its bytes, best first
     partitions: int | None = None  # id of the counter of its partitions
     limit: float | None = None  # rows that it lets through at most
     reads_exchange: bool = False  # it reads what the exchange below it wrote, in its own partitions
-    # counters of a table that it hands to every task, as one partition, by their names
-    sent: Mapping[str, int] | None = None
+    sent: Mapping[str, int] | None = None  # counters by name of a table that every task gets whole
     code_steps: int = 0  # of code that runs for each row
     times: operators.Times = ()  # counters of its time
     children: tuple[int, ...] = ()  # positions of its children in the plan

@@ -58,27 +58,21 @@ class Names:
 
 @dataclass(slots=True)
 class TaskTotals:
-    """Sums over the tasks of a stage that succeeded: milliseconds and bytes."""
+    """Sums over the tasks of a stage that succeeded: milliseconds of their own time, and bytes."""
 
-    # cpu_nanoseconds, garbage: of the time in tasks' own code; garbage is the time that the JVM
-    # stood still. Thousands of short tasks would lose a fifth, were theirs rounded
-    cpu_nanoseconds: int = 0
-    garbage: int = 0
-    fetch_wait: int = 0  # of the same, waiting for what other tasks had written
-    write_nanoseconds: int = 0  # of the same, writing for other tasks
-    # input_bytes, shuffle_read, shuffle_written: from files, from and for other tasks
-    input_bytes: int = 0
-    shuffle_read: int = 0
-    shuffle_written: int = 0
-    rows_read: int = 0  # rows_read, rows_written: the same in rows; written for other tasks alone
-    rows_written: int = 0
-    # spilled_memory, spilled_disk: what did not fit, in memory's form and on disk
-    spilled_memory: int = 0
-    spilled_disk: int = 0
-    # spilled_tasks, spilled_run: how many tasks that were, and their time without garbage and fetch
-    # wait
-    spilled_tasks: int = 0
-    spilled_run: int = 0
+    cpu_nanoseconds: int = 0  # thousands of short tasks would lose a fifth, were they rounded
+    garbage: int = 0  # in which the JVM stood still
+    fetch_wait: int = 0  # waiting for what other tasks had written
+    write_nanoseconds: int = 0  # writing for other tasks
+    input_bytes: int = 0  # from files
+    shuffle_read: int = 0  # bytes from other tasks
+    shuffle_written: int = 0  # bytes for other tasks
+    rows_read: int = 0  # from both
+    rows_written: int = 0  # for other tasks alone
+    spilled_memory: int = 0  # what did not fit, in memory's form
+    spilled_disk: int = 0  # the same on disk
+    spilled_tasks: int = 0  # how many tasks that were
+    spilled_run: int = 0  # their time without garbage and fetch wait
     held: int = 0  # the most memory that each task had for its work, added up
     most_held: int = 0  # the most that one of them had
 
