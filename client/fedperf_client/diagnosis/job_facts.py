@@ -29,7 +29,6 @@ from fedperf_shared.errors import InvalidInputError
 _OVERLAP = 0.05
 """Share of all task time that may exceed the slots: some milliseconds at each task's end."""
 
-
 _UNFINISHED = "no end of a job: the log stops before it"
 _GIVEN_UP = "a job given up: too much ran at the same time"
 _BAD = "a line that is no usable event"

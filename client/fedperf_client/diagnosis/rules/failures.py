@@ -19,8 +19,7 @@ from fedperf_client.sources.spark.query import covered
 from fedperf_client.sources.spark.tasks import StageAttempt
 from fedperf_client.text.durations import duration_text
 
-MOST_CAUSES = 3
-"""That are told of one job."""
+MOST_CAUSES = 3  # that are told of one job
 
 
 def failures(job: JobFacts) -> Iterator[JobFinding]:

@@ -24,9 +24,7 @@ from fedperf_client.text.durations import duration_text
 MUCH_OF_APPLICATION = 0.2  # Of its time: every one has some, before its first job and later
 LEAST_SECONDS = 5.0  # below this an application is short, and most of that is its start
 IDLE_TIMEOUT = 60  # seconds after which Spark gives an idle executor back, where nobody set it
-
-USUAL_EVENTS = 10_000
-"""That a queue of Spark's listeners holds where nobody set it."""
+USUAL_EVENTS = 10_000  # that a queue of Spark's listeners holds where nobody set it
 
 
 def idle_executors(job: JobFacts) -> Iterator[JobFinding]:

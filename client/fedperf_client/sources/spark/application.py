@@ -161,6 +161,8 @@ class Application:
             return SkippedRecord(str(query), str(error))
 
     def _execution(self, query: SparkQuery, cluster: ClusterConfig) -> Execution:
+        # The same whenever and wherever this log is read; local.
+        identity = repr((*self._identity, str(query), query.started_at))
         counted = workflow_of(query.plan, query.counters)
         vendor = "databricks" if self.settings.is_databricks else "spark"
         remarks = {
@@ -169,7 +171,7 @@ class Application:
             Remark.INCOMPLETE: self.is_partial or query.is_torn,
         }
         return Execution(
-            execution_id=self._execution_id(query),
+            execution_id=hashlib.sha256(identity.encode(errors="replace")).hexdigest()[:_ID_DIGITS],
             workload=workload_of(self._name, query.shape, call_site=query.call_site),
             plan=Plan.on_one_platform(counted.workflow, Platform.SPARK),
             cluster=replace(cluster, queries_before=min(query.before, MAX_QUERIES_BEFORE)),
@@ -191,11 +193,6 @@ class Application:
                 tasks=query.tasks,
             ),
         )
-
-    def _execution_id(self, query: SparkQuery) -> str:
-        """The same whenever and wherever this log is read; local."""
-        what = repr((*self._identity, str(query), query.started_at))
-        return hashlib.sha256(what.encode(errors="replace")).hexdigest()[:_ID_DIGITS]
 
 
 def _reason(query: SparkQuery) -> str:

@@ -35,7 +35,6 @@ WHOLE_LOG = "the log"
 """The record of what is wrong with all of it."""
 
 _ROLLED = re.compile(r"events_(\d{1,9})_.*")
-_COMPACTED = ".compact"
 _DATABRICKS = re.compile(r"eventlog(-[\d-]+)?(\.[a-z0-9]+)?")
 _STATUS = "appstatus_"
 _BEFORE_1_2 = re.compile(r"SPARK_VERSION_([\d.]{1,20})")
@@ -47,7 +46,6 @@ _FIRST_LINES = 5
 _REASONS_TOLD = 3
 _LIST = "all events in one line; write one a line, such as with: jq -c '.[]'"
 _NO_LOG = "not a Spark event log"
-_START = "SparkListenerApplicationStart"
 _PART = (
     "a part of a log: its application started in another; put all parts into one directory, "
     "numbered in their order, or join them"
@@ -88,7 +86,11 @@ class EventLog:
         for file in self.files:
             yield from _of_file(file, events, reader)
         yield from reader.end()
-        if events.seen and _START not in events.seen and not self.is_partial:
+        if (
+            events.seen
+            and "SparkListenerApplicationStart" not in events.seen
+            and not self.is_partial
+        ):
             yield SkippedRecord(WHOLE_LOG, _PART)
 
 
@@ -208,7 +210,7 @@ def _rolled(files: Sequence[FilePlace]) -> EventLog | None:
     if not found:
         return None
     order = sorted(found)
-    is_partial = order[0][0] != 1 or any(name.endswith(_COMPACTED) for _, name in order)
+    is_partial = order[0][0] != 1 or any(name.endswith(".compact") for _, name in order)
     return EventLog(tuple(found[each] for each in order), is_partial)
 
 
@@ -266,14 +268,12 @@ def _common_start(texts: Sequence[str]) -> str:
 
 
 def _begins_a_log(file: FilePlace) -> bool:
-    names = _first_names(file, 1)
-    return bool(names) and names[0] in _FIRST_EVENTS
+    return any(each in _FIRST_EVENTS for each in _first_names(file, 1))
 
 
 def _first_names(file: FilePlace, count: int = _FIRST_LINES) -> list[str]:
     """Names of the events in the first lines."""
-    names = []
+    names = list[str]()
     with suppress(InvalidInputError, OSError):
-        for _, line in islice(lines(file), count):
-            names.append(name_of(line))
+        names.extend(name_of(line) for _, line in islice(lines(file), count))
     return [each for each in names if each]

@@ -156,6 +156,7 @@ def workflow_of(plan: PhysicalPlan, counters: Counters) -> CountedWorkflow:
         if node.kind is None:
             raise MalformedEventError("nodeName")
         given = sum(filled[each] for each in below)
+        counted = 0 if node.partitions is None else counters.get(node.partitions, 0)
         found.append(
             Operator(
                 kind=node.kind,
@@ -168,7 +169,7 @@ def workflow_of(plan: PhysicalPlan, counters: Counters) -> CountedWorkflow:
                 ),
                 complexity=Complexity.LINEAR if node.code_steps else Complexity.NONE,
                 code_steps=node.code_steps,
-                partitions=min(max(_partitions(node, counters), 0), MAX_ITERATIONS),
+                partitions=1 if node.sent is not None else min(max(counted, 0), MAX_ITERATIONS),
             )
         )
     seconds = tuple(operators.seconds_of(node.times, counters) for node in nodes)
@@ -276,13 +277,6 @@ def _rows(node: PlanNode, counters: Counters) -> float | None:
     if node.kind is OperatorKind.COMMAND and not node.rows:
         return 0.0  # it changes the catalogue and hands on nothing
     return None
-
-
-def _partitions(node: PlanNode, counters: Counters) -> int:
-    """Partitions that were counted; 0 where nothing tells."""
-    if node.sent is not None:
-        return 1
-    return 0 if node.partitions is None else counters.get(node.partitions, 0)
 
 
 def _propagated_rows(
