@@ -42,7 +42,6 @@ def few_tasks(job: JobFacts) -> Iterator[JobFinding]:
         usual = min(stage.mean, stage.median)  # a straggler is another finding
         spread = usual * (1 - len(stage.tasks) / stage.slots)
         seconds = min(spread, job.unused(stage)) / 1000
-        conf = _more_partitions(stage, job.settings)
         totals, tasks = stage.totals, len(stage.tasks)
         read = totals.input_bytes + totals.shuffle_read
         yield JobFinding(
@@ -51,37 +50,32 @@ def few_tasks(job: JobFacts) -> Iterator[JobFinding]:
             seconds,
             f"{tasks} task{'s' * (tasks > 1)} on {stage.slots} slots for "
             f"{duration_text(stage.span / 1000)}; read: {size_text(read)}",
-            _advice_on_few(stage, read, conf),
-            conf,
+            *_more_partitions(stage, job.settings),
             {"tasks": tasks, "slots": stage.slots, "read_bytes": read},
         )
 
 
-def _advice_on_few(stage: StageAttempt, read: int, conf: tuple[str, ...]) -> str:
+def _more_partitions(stage: StageAttempt, settings: SparkSettings) -> tuple[str, tuple[str, ...]]:
+    """How to get as many partitions as slots, and by which settings, if there is enough to read."""
+    totals, tasks, conf = stage.totals, len(stage.tasks), tuple[str, ...]()
+    size = max(totals.input_bytes, totals.shuffle_read) // stage.slots
+    if size < WORTH_BYTES:
+        pass
+    elif totals.input_bytes > totals.shuffle_read:
+        conf = settings.smaller_files(size)
+    elif tasks == settings.partitions:
+        conf = (f"spark.sql.shuffle.partitions={stage.slots}",)
+    elif settings.is_adaptive and settings.partitions >= stage.slots:
+        conf = (f"spark.sql.adaptive.advisoryPartitionSizeInBytes={size}",)
     if conf:
-        return "more partitions"
-    if len(stage.tasks) == 1 and not read and _READS_SCHEMA.match(stage.name):
+        return "more partitions", conf
+    reads = totals.input_bytes or totals.shuffle_read
+    if tasks == 1 and not reads and _READS_SCHEMA.match(stage.name):
         return (
             "Spark asks files for their columns, which no setting splits: give a schema, or read "
             "a table of the catalogue"
-        )
-    return "more partitions where the code makes them; else fewer cores do as well here"
-
-
-def _more_partitions(stage: StageAttempt, settings: SparkSettings) -> tuple[str, ...]:
-    """As many partitions as slots, where there is enough to read for each."""
-    totals, tasks = stage.totals, len(stage.tasks)
-    read = max(totals.input_bytes, totals.shuffle_read)
-    size = read // stage.slots
-    if size < WORTH_BYTES:
-        return ()
-    if totals.input_bytes > totals.shuffle_read:
-        return settings.smaller_files(size)
-    if tasks == settings.partitions:
-        return (f"spark.sql.shuffle.partitions={stage.slots}",)
-    if settings.is_adaptive and settings.partitions >= stage.slots:
-        return (f"spark.sql.adaptive.advisoryPartitionSizeInBytes={size}",)
-    return ()
+        ), conf
+    return "more partitions where the code makes them; else fewer cores do as well here", conf
 
 
 TINY_MILLISECONDS = 100.0  # below this most of a task that reads nothing is its own start
@@ -260,7 +254,6 @@ def _overtaken(stage: StageAttempt, lost: LostAttempt) -> JobFinding:
 
 
 def _where(executor: str, host: str) -> str:
-    """The name of an executor."""
     return f"executor {executor or 'unknown'}" + (f" on {host}" if host else "")
 
 

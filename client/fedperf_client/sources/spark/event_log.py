@@ -272,7 +272,6 @@ def _begins_a_log(file: FilePlace) -> bool:
 
 
 def _first_names(file: FilePlace, count: int = _FIRST_LINES) -> list[str]:
-    """Names of the events in the first lines."""
     names = list[str]()
     with suppress(InvalidInputError, OSError):
         names.extend(name_of(line) for _, line in islice(lines(file), count))

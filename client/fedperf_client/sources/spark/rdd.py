@@ -8,6 +8,7 @@ that it wrote; the rest follows as in `plan`, or is estimated.
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from graphlib import CycleError, TopologicalSorter
 from typing import NamedTuple
@@ -174,12 +175,9 @@ def _scope(number: int, info: Event) -> tuple[str, str]:
     """Id and name of the call that made an RDD; one of its own where it has none."""
     found = info.get("Scope")
     if isinstance(found, str) and len(found) <= _LONGEST_SCOPE:
-        try:
+        with suppress(orjson.JSONDecodeError, MalformedEventError, AttributeError):
             scope = orjson.loads(found)
             identity, name = fields.text(scope, "id"), fields.text(scope, "name")
-        except (orjson.JSONDecodeError, MalformedEventError, AttributeError):
-            pass
-        else:
             if len(identity) <= _LONGEST_ID:
                 return identity, name
     return f"rdd {number}", ""

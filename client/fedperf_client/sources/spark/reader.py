@@ -130,7 +130,6 @@ class Reader:
         return query
 
     def _begin(self, query: SparkQuery) -> None:
-        """A piece of work begins."""
         if (alone := self._running.alone) is not None and alone.seems_over and not query.is_nested:
             # Nothing of that one runs: its end may be lost, or is yet to come.
             self.application.settle(alone, with_slots=self.wants_tasks)
@@ -348,7 +347,6 @@ class Reader:
         self._found.append(query)
 
     def _forget(self, query: SparkQuery) -> None:
-        """Keep nothing of it any more."""
         del self._open[query.is_job, query.number]
         self._kept -= query.counted_size
         self._tasks -= query.counted_tasks
