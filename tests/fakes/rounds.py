@@ -72,8 +72,8 @@ class SumsOfWeights(RoundStrategy):
 
 
 def sum_of_weights(key: SlotKey, base_version: int, arrays: Weights) -> TangentUpdate:
-    """The update that says so much to `SumsOfWeights`; numbers to 2**-20."""
-    flat = np.concatenate([each.ravel() for each in arrays]).astype(np.float64)
+    """The update that says so much to `SumsOfWeights`; numbers to 2**-20, as many as fit."""
+    flat = np.concatenate([each.ravel() for each in arrays])[:DIRECTIONS].astype(np.float64)
     values = np.zeros(DIRECTIONS, dtype=np.int64)
     values[: len(flat)] = np.rint(np.ldexp(flat, -_GRID))
     return TangentUpdate(key, base_version, _GRID, values)

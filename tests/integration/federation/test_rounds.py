@@ -172,16 +172,12 @@ def test_accepted_updates_get_receipts_and_the_same_bytes_get_the_same_one(tmp_p
 
 def test_the_products_model_makes_a_round(tmp_path: Path) -> None:
     """615,809 parameters to three organizations, and sums along few directions back, over TLS."""
-
-    def answer(organization: Organization, request: TrainRequest) -> SignedRelease:
-        return organization.update(request, arrays(fill=0.01))
-
     table = timetable(replies=10.0)
     config = new_server(tmp_path / "server", table, model_format=GgfnFormat())
     with world(config, model_format=GgfnFormat()) as server, ExitStack() as nodes:
         for name in ("one", "two", "three"):
             member = admit(tmp_path, server.invite(name), name, full_schedule(table))
-            nodes.enter_context(node(member, answer))
+            nodes.enter_context(node(member, constant(0.01)))
         result = next_round(server, 30)
         with member.exchange() as exchange:
             assert len(exchange.model().checkpoint) > 4 * 615_809
