@@ -7,9 +7,10 @@ many queries the longest are asked about; the time of all others counts as time 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from fedperf_client.diagnosis.job_facts import JobFacts, merged
+from fedperf_client.diagnosis.job_facts import JobFacts
 from fedperf_client.sources.spark.cluster import UNIFIED_SHARE
 from fedperf_client.sources.spark.identity import is_interactive, stripped
+from fedperf_client.sources.spark.query import covered, merged
 from fedperf_client.sources.spark.settings import SparkSettings
 from fedperf_shared.execution import ClusterConfig, Execution
 
@@ -153,7 +154,7 @@ class ApplicationRecord:
             return None
         submitted = min(_submitted_at(each) for each in queries)
         wall = max(self._ended - min(self._began, submitted), queries[0].runtime_seconds)
-        covered = _seconds(map(_interval, queries))
+        answered = covered(map(_interval, queries))
         return SparkApplication(
             self._name,
             _group_of(self._name),
@@ -161,12 +162,12 @@ class ApplicationRecord:
             queries[0].cluster,
             self._settings,
             wall,
-            max(0.0, wall - covered),
+            max(0.0, wall - answered),
             self._held,
             self._spilled,
-            min(_seconds(self._narrow), covered),
+            min(covered(self._narrow), answered),
             task_seconds=self._task_seconds,
-            idle_seconds=max(0.0, wall - _seconds(self._busy)),
+            idle_seconds=max(0.0, wall - covered(self._busy)),
         )
 
 
@@ -210,11 +211,6 @@ def _end(application: SparkApplication) -> float:
 
 def _longest(queries: list[Execution]) -> list[Execution]:
     return sorted(queries, key=lambda each: each.runtime_seconds, reverse=True)[:MOST_QUERIES]
-
-
-def _seconds(intervals: Iterable[Interval]) -> float:
-    """Seconds that at least one of them covers."""
-    return sum(end - start for start, end in merged(intervals))
 
 
 def _interval(execution: Execution) -> Interval:

@@ -105,7 +105,7 @@ def advise_on_logs(
 
 
 def _applications(source: Path, store: ExecutionStore, *, json: bool) -> list[SparkApplication]:
-    logs, problems = event_logs_in([source])
+    logs, problems, _ = event_logs_in([source])
     found = []
     with progress_bar("reading logs", json=json) as advance:
         for done, (_, log) in enumerate(logs):

@@ -46,8 +46,7 @@ def diagnose(
     from fedperf_client.sources.kinds import NothingFoundError
 
     priced = None if prices is None else load_prices(prices)
-    others = list[str]()
-    found, problems = event_logs_in(logs, others)
+    found, problems, others = event_logs_in(logs)
     if not (found or problems):
         raise NothingFoundError(logs, others)
     ranking, notes = Ranking(top), list[str]()
@@ -86,11 +85,11 @@ def _show(
             "with_findings": ranking.with_findings,
             "applications": ranking.applications,
         }
-        rows = [row_of(each, prices) for each in first]
+        rows = list(map(row_of, first))
         show({**counts, "not_read": [*left_out, *not_read], "diagnoses": rows}, json=True)
         return
     for diagnosis in first:
-        for line in lines_of(diagnosis, prices):
+        for line in lines_of(diagnosis):
             typer.echo(line)
     without = f", {ranking.without_tasks} of them without a task" if ranking.without_tasks else ""
     wholes = ranking.applications

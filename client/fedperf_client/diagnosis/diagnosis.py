@@ -8,10 +8,9 @@ Names and descriptions come from logs of others: they are printed so that they c
 neither terminal nor markup, and cut where they are long.
 """
 
-import heapq
+from bisect import insort
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from itertools import count
 
 from fedperf_client.diagnosis.finding import JobFinding, Symptom
 from fedperf_client.diagnosis.job_facts import JobFacts
@@ -30,9 +29,7 @@ from fedperf_shared.programs.command_line import shortened, visible
 LEAST_SHARE = 0.05  # Of a job's time: two runs of one job differ by as much
 LEAST_SECONDS = 0.2  # nobody waits for less
 
-Rule = Callable[[JobFacts], Iterable[JobFinding]]
-
-RULES: tuple[Rule, ...] = (
+RULES: tuple[Callable[[JobFacts], Iterable[JobFinding]], ...] = (
     spills,
     uneven_tasks,
     few_tasks,
@@ -63,8 +60,19 @@ class Diagnosis:
     cores: int  # that it had
     cluster: ClusterConfig | None  # its executors; None where none is known
     findings: tuple[JobFinding, ...]  # the one with most at stake first; at least one
-    cost: float  # of the job, in money where prices are known, else in core-seconds
-    waited_seconds: float = 0.0  # for that
+    prices: PriceList | None  # where they are known
+    waited_seconds: float = 0.0  # for its first executor
+
+    @property
+    def cost(self) -> float:
+        """What it cost, in money where prices are known, else in core-seconds."""
+        if self.prices is None:
+            return self.cores * self.seconds
+        return 0.0 if self.cluster is None else self.prices.cost(self.cluster, self.seconds)
+
+    def rank(self) -> tuple[float, float]:
+        """What it is sorted by: most cost at stake first, then most time."""
+        return -max(map(self.at_stake, self.findings)), -self.findings[0].seconds
 
     def at_stake(self, finding: JobFinding) -> float:
         """The part of its cost that a finding is about, at most."""
@@ -88,9 +96,6 @@ def diagnosed(job: JobFacts, log: str, prices: PriceList | None) -> Diagnosis | 
     ]
     if not (findings and job.seconds > 0):
         return None
-    cost = job.cores * job.seconds
-    if prices is not None:
-        cost = 0.0 if job.query.cluster is None else prices.cost(job.query.cluster, job.seconds)
     return Diagnosis(
         log,
         job.application,
@@ -101,7 +106,7 @@ def diagnosed(job: JobFacts, log: str, prices: PriceList | None) -> Diagnosis | 
         job.cores,
         job.query.cluster,
         tuple(sorted(findings, key=lambda each: -each.seconds)),
-        cost,
+        prices,
         job.query.wait_milliseconds / 1000,
     )
 
@@ -113,13 +118,11 @@ def diagnosed_whole(whole: Application, log: str, prices: PriceList | None) -> D
         return None
     cluster = whole.executors.whole(start, end)
     cores = 0 if cluster is None else cluster.cores
-    found, seconds = outside_jobs(whole, cores), whole.seconds
+    found = outside_jobs(whole, cores)
     if found is None:
         return None
-    cost = cores * seconds
-    if prices is not None:
-        cost = 0.0 if cluster is None else prices.cost(cluster, seconds)
-    return Diagnosis(log, whole.name, WHOLE, "", start, seconds, cores, cluster, (found,), cost)
+    seconds, findings = whole.seconds, (found,)
+    return Diagnosis(log, whole.name, WHOLE, "", start, seconds, cores, cluster, findings, prices)
 
 
 @dataclass(slots=True)
@@ -129,53 +132,40 @@ class Ranking:
     most: int  # that are kept
     jobs: int = 0  # that were added, with findings or without
     without_tasks: int = 0  # of these, that ran no task, such as commands of the catalogue
-    seconds: float = 0.0  # that all of them took
     with_findings: int = 0  # how many have some
     applications: int = 0  # that have one as a whole
-    _kept: list[tuple[float, float, int, Diagnosis]] = field(default_factory=list)
-    _numbers: "count[int]" = field(default_factory=count)
+    first: list[Diagnosis] = field(default_factory=list)  # the kept ones, most at stake first
 
     def add(self, found: JobFacts | Application, log: str, prices: PriceList | None) -> None:
         """Diagnose a job, or a whole, and keep what was found if it is among the largest."""
         if isinstance(found, Application):
-            whole = diagnosed_whole(found, log, prices)
-            self.applications += whole is not None
-            self._keep(whole)
-            return
-        self.jobs += 1
-        self.without_tasks += not (found.stages or found.lost)
-        self.seconds += found.seconds
-        diagnosis = diagnosed(found, log, prices)
-        self.with_findings += diagnosis is not None
-        self._keep(diagnosis)
-
-    def _keep(self, found: Diagnosis | None) -> None:
-        if found is None:
-            return
-        worth = max(map(found.at_stake, found.findings)), found.findings[0].seconds
-        heapq.heappush(self._kept, (*worth, -next(self._numbers), found))
-        if len(self._kept) > self.most:
-            heapq.heappop(self._kept)
-
-    @property
-    def first(self) -> list[Diagnosis]:
-        """The kept ones, most at stake first."""
-        return [each for *_, each in sorted(self._kept, key=lambda kept: kept[:3], reverse=True)]
+            diagnosis = diagnosed_whole(found, log, prices)
+            self.applications += diagnosis is not None
+        else:
+            self.jobs += 1
+            self.without_tasks += not (found.stages or found.lost)
+            diagnosis = diagnosed(found, log, prices)
+            self.with_findings += diagnosis is not None
+        if diagnosis is not None:
+            insort(self.first, diagnosis, key=Diagnosis.rank)
+            del self.first[self.most :]
 
 
-def lines_of(found: Diagnosis, prices: PriceList | None) -> Iterator[str]:
+def lines_of(found: Diagnosis) -> Iterator[str]:
     """A job, or an application as a whole, and its findings, for people."""
-    described = f" {_cut(found.description)!r}" if found.description else ""
+    log, application, text = (
+        shortened(each, LONGEST_TEXT) for each in (found.log, found.application, found.description)
+    )
+    described = f" {text!r}" if found.description else ""
     waited = found.waited_seconds
     after = f" after {duration_text(waited)} without an executor" if waited else ""
     yield (
-        f"{found.label}{described}{' ' if found.label == WHOLE else ' of '}"
-        f"{_cut(found.application)}, "
+        f"{found.label}{described}{' ' if found.label == WHOLE else ' of '}{application}, "
         f"{moment(found.started_at):%Y-%m-%d %H:%M}: {duration_text(found.seconds)} on "
-        f"{found.cores} cores{after}, {cost_text(found.cost, prices)} ({_cut(found.log)})"
+        f"{found.cores} cores{after}, {cost_text(found.cost, found.prices)} ({log})"
     )
     for number, finding in enumerate(found.findings, 1):
-        stake = cost_text(found.at_stake(finding), prices, largest=found.cost)
+        stake = cost_text(found.at_stake(finding), found.prices, largest=found.cost)
         at_most = (
             f": at most {duration_text(finding.seconds)} of "
             f"{duration_text(found.seconds + waited)}, {stake}"
@@ -186,7 +176,7 @@ def lines_of(found: Diagnosis, prices: PriceList | None) -> Iterator[str]:
         yield from (f"     --conf {each}" for each in finding.conf)
 
 
-def row_of(found: Diagnosis, prices: PriceList | None) -> dict[str, object]:
+def row_of(found: Diagnosis) -> dict[str, object]:
     """The same for programs."""
     cluster = found.cluster
     return {
@@ -201,26 +191,20 @@ def row_of(found: Diagnosis, prices: PriceList | None) -> dict[str, object]:
         "nodes": None if cluster is None else cluster.nodes,
         "memory_bytes": None if cluster is None else cluster.memory_bytes,
         "core_seconds": found.cores * found.seconds,
-        "cost": None if prices is None else found.cost,
-        "findings": [_finding_row(found, each, prices) for each in found.findings],
+        "cost": None if found.prices is None else found.cost,
+        "findings": [_finding_row(found, each) for each in found.findings],
     }
 
 
-def _finding_row(
-    found: Diagnosis, finding: JobFinding, prices: PriceList | None
-) -> dict[str, object]:
+def _finding_row(found: Diagnosis, finding: JobFinding) -> dict[str, object]:
     return {
         "symptom": finding.symptom.value,
         "place": finding.place,
         "seconds_at_most": finding.seconds,
         "core_seconds_at_most": found.share_of(finding) * found.seconds * found.cores,
-        "cost_at_most": None if prices is None else found.at_stake(finding),
+        "cost_at_most": None if found.prices is None else found.at_stake(finding),
         "evidence": finding.evidence,
         "figures": dict(finding.figures),
         "advice": finding.advice,
         "conf": list(finding.conf),
     }
-
-
-def _cut(name: str) -> str:
-    return shortened(name, LONGEST_TEXT)

@@ -42,8 +42,7 @@ class JobFinding:
     conf: tuple[str, ...] = ()  # the same as settings, each like `spark.sql.shuffle.partitions=400`
     # those of the evidence, for programs
     figures: Mapping[str, float | str | tuple[str, ...]] = field(default_factory=dict)
-    # of the job's cost that is at stake, where that is another than of its time
-    share: float | None = None
+    share: float | None = None  # of the job's cost at stake, where that is not that of its time
 
     def __post_init__(self) -> None:
         if not self.seconds >= 0:

@@ -8,13 +8,11 @@ estimated here.
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedperf_client.sources import NothingToReadError, SkippedRecord
 from fedperf_client.sources.codecs import UnreadCodecError
@@ -25,126 +23,15 @@ from fedperf_client.sources.spark.event_log import WHOLE_LOG, EventLog, open_eve
 from fedperf_client.sources.spark.failures.causes import LostAttempt, Removal
 from fedperf_client.sources.spark.query import Interval, SparkQuery
 from fedperf_client.sources.spark.settings import SparkSettings
-from fedperf_client.sources.spark.tasks import (
-    COLUMNS,
-    RESUBMITTED,
-    SUCCEEDED,
-    Names,
-    StageAttempt,
-)
+from fedperf_client.sources.spark.tasks import RESUBMITTED, Longs, StageAttempt
 from fedperf_shared.errors import InvalidInputError
-
-Longs = NDArray[np.int64]
-Time = TypeVar("Time", int, float)
 
 _OVERLAP = 0.05
 """Share of all task time that may exceed the slots: some milliseconds at each task's end."""
 
-
 _UNFINISHED = "no end of a job: the log stops before it"
 _GIVEN_UP = "a job given up: too much ran at the same time"
 _BAD = "a line that is no usable event"
-
-
-@dataclass(frozen=True, slots=True)
-class TaskColumns:
-    """The tasks of a stage that succeeded, one entry each."""
-
-    launched: Longs  # launched, finished: as the driver saw them
-    finished: Longs
-    executor: Longs  # its number among `Names.executors`; -1 where that is unknown
-    run: Longs  # time in the task's own code
-    read_bytes: Longs  # read_bytes, read_rows: from files and from shuffles
-    read_rows: Longs
-
-    def __len__(self) -> int:
-        return len(self.launched)
-
-
-@dataclass(kw_only=True)
-class StageFacts(StageAttempt):
-    """An attempt at a stage of which the log was read."""
-
-    names: Names  # of executors and reasons
-
-    @cached_property
-    def _table(self) -> Longs:
-        return np.array(self.columns, np.int64).reshape(-1, COLUMNS)
-
-    @cached_property
-    def tasks(self) -> TaskColumns:
-        """Those that succeeded."""
-        table = self._table[self._table[:, 3] == SUCCEEDED]
-        return TaskColumns(*(np.ascontiguousarray(table[:, at]) for at in (0, 1, 2, 4, 5, 6)))
-
-    @cached_property
-    def lost(self) -> tuple[LostAttempt, ...]:
-        """Attempts at its tasks that did not succeed."""
-        reasons = list(self.names.reasons)
-        return tuple(
-            LostAttempt(self.number, self.executor(place), began, ended, reasons[reason])
-            for began, ended, place, reason in self._table[:, :4].tolist()
-            if reason != SUCCEEDED
-        )
-
-    def executor(self, place: int) -> tuple[str, str]:
-        """Id and host of an executor; empty where that is unknown."""
-        return list(self.names.executors)[place] if place >= 0 else ("", "")
-
-    @cached_property
-    def began(self) -> int:
-        """Start of its first task."""
-        return int(self.tasks.launched.min())
-
-    @cached_property
-    def ended(self) -> int:
-        """End of its last task."""
-        return int(self.tasks.finished.max())
-
-    @property
-    def span(self) -> int:
-        """From its first task to its last."""
-        return self.ended - self.began
-
-    @cached_property
-    def durations(self) -> Longs:
-        """Of its tasks, as the driver saw them."""
-        found: Longs = np.maximum(self.tasks.finished - self.tasks.launched, 0)
-        return found
-
-    @cached_property
-    def task_time(self) -> int:
-        """All durations together; at least 1."""
-        return max(1, int(self.durations.sum()))
-
-    @cached_property
-    def run_time(self) -> int:
-        """All time in tasks' own code; at least 1."""
-        return max(1, int(self.tasks.run.sum()))
-
-    @cached_property
-    def longest(self) -> int:
-        """Position of the task that took longest."""
-        return int(self.durations.argmax())
-
-    @cached_property
-    def median(self) -> float:
-        """Duration of the middle task."""
-        return float(np.median(self.durations))
-
-    @property
-    def even_span(self) -> float:
-        """The least that it could take with the same work, spread evenly over all slots."""
-        return self.task_time / max(1, self.slots)
-
-    @property
-    def mean(self) -> float:
-        """Duration of a task, were all alike."""
-        return self.task_time / len(self.tasks)
-
-    def share_of_span(self, time: float) -> float:
-        """The part of its span that `time` of its tasks takes, were it spread evenly."""
-        return self.span * min(1.0, time / self.task_time)
 
 
 @dataclass(frozen=True)
@@ -154,17 +41,13 @@ class JobFacts:
     query: SparkQuery  # what was read of it
     application: str  # name and id of the application; local text
     settings: SparkSettings  # that it ran with
-    attempts: tuple[StageFacts, ...]  # at stages, in the order of their numbers
+    attempts: tuple[StageAttempt, ...]  # at stages, in the order of their numbers
     removals: tuple[Removal, ...]  # of executors of the application, so far
 
     @classmethod
     def of(cls, query: SparkQuery, application: Application) -> "JobFacts":
         """A query or job that is over."""
-        names = [each.name for each in fields(StageAttempt)]
-        stages = [
-            StageFacts(**{name: getattr(stage, name) for name in names}, names=query.names)
-            for _, stage in sorted(query.attempts.items())
-        ]
+        stages = [stage for _, stage in sorted(query.attempts.items())]
         if query.plan.runs_python and not any(each.runs_python for each in stages):
             for each in stages:  # one of them does
                 each.runs_python = True
@@ -183,7 +66,7 @@ class JobFacts:
         return " ".join(told.split())
 
     @cached_property
-    def stages(self) -> tuple[StageFacts, ...]:
+    def stages(self) -> tuple[StageAttempt, ...]:
         """Attempts at stages of which tasks succeeded."""
         return tuple(each for each in self.attempts if len(each.tasks))
 
@@ -214,7 +97,7 @@ class JobFacts:
         """Tasks that can run at once."""
         return self.query.slots or max(1, self.cores // self.settings.cores_per_task)
 
-    def held_at_once(self, stage: StageFacts) -> float:
+    def held_at_once(self, stage: StageAttempt) -> float:
         """The most that tasks of one executor held: the largest beside others of the mean."""
         cores, tasks = self.settings.executor_cores or self.cores, len(stage.tasks)
         at_once = max(1, round(self.slots * min(1.0, cores / self.cores)))
@@ -230,8 +113,8 @@ class JobFacts:
             if each.reason.name != RESUBMITTED  # what it had done before stands there already
         ]
         lost = np.array(places, np.int64).reshape(-1, 2)
-        launched = np.concatenate([*(e.tasks.launched for e in self.stages), *lost.T[:1]])
-        finished = np.concatenate([*(e.tasks.finished for e in self.stages), *lost.T[1:]])
+        launched = np.concatenate([*(e.tasks["launched"] for e in self.stages), *lost.T[:1]])
+        finished = np.concatenate([*(e.tasks["finished"] for e in self.stages), *lost.T[1:]])
         moments = np.concatenate([launched, np.maximum(finished, launched)])
         steps = np.concatenate([np.ones_like(launched), -np.ones_like(finished)])
         order = np.lexsort((steps, moments))  # who ends makes room before who begins
@@ -254,7 +137,7 @@ class JobFacts:
             return False
         return float(above.sum()) <= _OVERLAP * used
 
-    def unused(self, stage: StageFacts) -> float:
+    def unused(self, stage: StageAttempt) -> float:
         """Milliseconds of a stage's span without a task of this job, the mean over its slots.
 
         A stage cannot become faster by more than that without more slots. 0 where unused
@@ -269,7 +152,7 @@ class JobFacts:
         idle = np.diff(edges) * np.maximum(stage.slots - counts, 0)
         return float(idle.sum()) / stage.slots
 
-    def uneven(self, stage: StageFacts) -> float:
+    def uneven(self, stage: StageAttempt) -> float:
         """Milliseconds that a stage took longer than with the same tasks, all alike."""
         least = max(stage.even_span, stage.mean)
         return min(max(0.0, stage.span - least), self.unused(stage))
@@ -287,17 +170,6 @@ class JobFacts:
         return tuple((int(start), int(end)) for start, end in pairs if end > start)
 
 
-def merged(intervals: Iterable[tuple[Time, Time]]) -> list[tuple[Time, Time]]:
-    """The same times, without overlaps, in order."""
-    found = list[tuple[Time, Time]]()
-    for start, end in sorted(intervals):
-        if found and start <= found[-1][1]:
-            found[-1] = (found[-1][0], max(found[-1][1], end))
-        elif end > start:
-            found.append((start, end))
-    return found
-
-
 def jobs_of(log: EventLog) -> Iterator[JobFacts | Application | str]:
     """Every job of a log when it is complete, and at its end the whole.
 
@@ -306,13 +178,11 @@ def jobs_of(log: EventLog) -> Iterator[JobFacts | Application | str]:
     names = {file.name for file in log.files}
     missing, application = Counter[str](), Application(is_partial=log.is_partial)
     for found in log.work(application, with_tasks=True):
-        if isinstance(found, SkippedRecord) and found.record in names:
-            is_one_of_many = len(names) > 1
-            yield f"{found.record}: {found.reason}" if is_one_of_many else found.reason
-        elif isinstance(found, SkippedRecord) and found.record == WHOLE_LOG:
-            yield found.reason
-        elif isinstance(found, SkippedRecord):
-            missing[_BAD] += 1
+        if isinstance(found, SkippedRecord):
+            if found.record in {*names, WHOLE_LOG}:
+                yield str(found) if found.record in names and len(names) > 1 else found.reason
+            else:
+                missing[_BAD] += 1
         elif found.is_given_up:
             missing[_GIVEN_UP] += 1
         elif found.is_nested:
@@ -328,29 +198,26 @@ def jobs_of(log: EventLog) -> Iterator[JobFacts | Application | str]:
 
 
 def event_logs_in(
-    paths: Iterable[Path], others: list[str] | None = None
-) -> tuple[list[tuple[Path, EventLog]], list[str]]:
-    """Every Spark log below the paths, and what is wrong with what was named.
+    paths: Iterable[Path],
+) -> tuple[list[tuple[Path, EventLog]], list[str], list[str]]:
+    """Every Spark log below the paths, what is wrong with what was named, and what else is there.
 
-    Args:
-        paths: files and directories.
-        others: gets what lies in directories and is no log, or holds nothing.
+    The last is what lies in directories and is no log, or holds nothing.
     """
-    passed_by: list[str] = [] if others is None else others
-    problems: list[str] = []
+    problems, others = list[str](), list[str]()
     found: list[tuple[Path, EventLog]] = []
     for place, is_named in places(paths, problems):
         try:
             log = open_event_log(place)
         except (NothingToReadError, UnreadArchiveError, UnreadCodecError) as error:
-            (problems if is_named else passed_by).append(str(error))
+            (problems if is_named else others).append(str(error))
             continue
         except (InvalidInputError, OSError) as error:
             problems.append(str(error))
             continue
         if log is None:
-            (problems if is_named else passed_by).append(f"{place}: not a Spark event log")
+            (problems if is_named else others).append(f"{place}: not a Spark event log")
             continue
         found += [(place, each) for each in log.logs]
-        passed_by += [f"{place}: {each}" for each in log.others]
-    return found, problems
+        others += [f"{place}: {each}" for each in log.others]
+    return found, problems, others

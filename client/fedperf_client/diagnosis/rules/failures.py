@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from fedperf_client.diagnosis.finding import JobFinding, Symptom
-from fedperf_client.diagnosis.job_facts import JobFacts, StageFacts, merged
+from fedperf_client.diagnosis.job_facts import JobFacts
 from fedperf_client.sources.spark.failures.advice import advice_for
 from fedperf_client.sources.spark.failures.causes import (
     FailureCause,
@@ -15,10 +15,11 @@ from fedperf_client.sources.spark.failures.causes import (
     causes_of,
     last_text,
 )
+from fedperf_client.sources.spark.query import covered
+from fedperf_client.sources.spark.tasks import StageAttempt
 from fedperf_client.text.durations import duration_text
 
-MOST_CAUSES = 3
-"""That are told of one job."""
+MOST_CAUSES = 3  # that are told of one job
 
 
 def failures(job: JobFacts) -> Iterator[JobFinding]:
@@ -35,9 +36,9 @@ def failures(job: JobFacts) -> Iterator[JobFinding]:
         yield _finding(job, cause, again if cause is to_blame else [])
 
 
-def _repeated(job: JobFacts) -> Iterator[StageFacts]:
+def _repeated(job: JobFacts) -> Iterator[StageAttempt]:
     """Attempts at stages in which tasks ran that had succeeded before."""
-    attempts = defaultdict[int, list[StageFacts]](list)
+    attempts = defaultdict[int, list[StageAttempt]](list)
     for stage in job.stages:
         attempts[stage.number].append(stage)
     for stage in job.stages:
@@ -47,11 +48,10 @@ def _repeated(job: JobFacts) -> Iterator[StageFacts]:
             yield stage
 
 
-def _finding(job: JobFacts, cause: FailureCause, again: list[StageFacts]) -> JobFinding:
+def _finding(job: JobFacts, cause: FailureCause, again: list[StageAttempt]) -> JobFinding:
     advice = advice_for(cause, job.settings)
     lost = [(each.launched, each.finished) for each in cause.failures]
-    times = merged([*lost, *((each.began, each.ended) for each in again)])
-    seconds = sum(end - start for start, end in times) / 1000
+    seconds = covered([*lost, *((each.began, each.ended) for each in again)]) / 1000
     ended = f"the job ended with an error after {duration_text(job.seconds)}"
     repeated = f"{', '.join(map(str, again))} ran again"
     said = (

@@ -12,59 +12,52 @@ at stake then, but nobody can tell who idled, so no rule says so.
 from collections.abc import Iterator
 
 from fedperf_client.diagnosis.finding import JobFinding, Symptom
-from fedperf_client.diagnosis.job_facts import JobFacts, StageFacts, merged
+from fedperf_client.diagnosis.job_facts import JobFacts
 from fedperf_client.sources.spark.application import Application
 from fedperf_client.sources.spark.fields import moment
 from fedperf_client.sources.spark.identity import is_interactive
-from fedperf_client.sources.spark.query import Interval
+from fedperf_client.sources.spark.query import Interval, merged
 from fedperf_client.sources.spark.settings import SparkSettings
+from fedperf_client.sources.spark.tasks import StageAttempt
 from fedperf_client.text.durations import duration_text
 
-MUCH_OF_APPLICATION = (
-    0.2  # Of an application's time: every one has some, before its first job and between others
-)
+MUCH_OF_APPLICATION = 0.2  # Of its time: every one has some, before its first job and later
 LEAST_SECONDS = 5.0  # below this an application is short, and most of that is its start
 IDLE_TIMEOUT = 60  # seconds after which Spark gives an idle executor back, where nobody set it
-
-USUAL_EVENTS = 10_000
-"""That a queue of Spark's listeners holds where nobody set it."""
+USUAL_EVENTS = 10_000  # that a queue of Spark's listeners holds where nobody set it
 
 
 def idle_executors(job: JobFacts) -> Iterator[JobFinding]:
     """What of the quiet times was waiting for tasks to begin, and what was the driver alone."""
     if not job.query.was_alone or job.query.dropped:
         return
-    waits = merged(
-        [(each.submitted_at, _began(job, each)) for each in _waited_for(job) if each.submitted_at]
-    )
-    waited = _intersection(job.quiet, waits)
+    # Stages of which tasks succeeded, and those of which none ever began: until its end.
+    begun = [
+        (each.began if len(each.tasks) else job.query.end, each)
+        for each in job.attempts
+        if each.submitted_at and (len(each.tasks) or not each.has_begun)
+    ]
+    waits = merged((each.submitted_at or 0, began) for began, each in begun)
+    both = ((max(a, c), min(b, d)) for a, b in job.quiet for c, d in waits)
+    waited = [(start, end) for start, end in both if end > start]
     alone = sum(end - start for start, end in job.quiet) - sum(b - a for a, b in waited)
     if waited:
-        yield _waiting(job, waited)
+        _, last = max(waited, key=lambda each: each[1] - each[0])
+        _, stage = min(begun, key=lambda each: (each[0] < last, each[0]))
+        yield _waiting(job, waited, stage)
     if alone > 0:
         yield _driver(job, alone)
 
 
-def _waited_for(job: JobFacts) -> list[StageFacts]:
-    """Stages of which tasks succeeded, and those of which none ever began."""
-    return [each for each in job.attempts if len(each.tasks) or not each.has_begun]
-
-
-def _began(job: JobFacts, stage: StageFacts) -> int:
-    """When its first task began; the end of the job where none did."""
-    return stage.began if len(stage.tasks) else job.query.end
-
-
-def _waiting(job: JobFacts, waited: list[Interval]) -> JobFinding:
-    start, end = max(waited, key=lambda each: each[1] - each[0])
-    stage = min(
-        (each for each in _waited_for(job) if each.submitted_at is not None),
-        key=lambda each: (_began(job, each) < end, _began(job, each)),
-    )
+def _waiting(job: JobFacts, waited: list[Interval], stage: StageAttempt) -> JobFinding:
     missing = not stage.had_executors
-    conf = _least_executors(job, stage) if missing and not stage.at_start else ()
+    conf: tuple[str, ...] = ()
+    cores = job.settings.executor_cores
+    if cores and missing and not stage.at_start:
+        wanted = -(-stage.slots * job.settings.cores_per_task // cores)
+        conf = (f"spark.dynamicAllocation.minExecutors={max(1, wanted)}",)
     total = sum(b - a for a, b in waited) / 1000
-    longest = (end - start) / 1000
+    longest = max(end - start for start, end in waited) / 1000
     said = "no executor was there" if missing else "executors were there"
     before = f"before the first task of {stage}" if stage.has_begun else f"no task of {stage} began"
     return JobFinding(
@@ -82,7 +75,7 @@ def _waiting(job: JobFacts, waited: list[Interval]) -> JobFinding:
     )
 
 
-def _how_to_wait_less(stage: StageFacts) -> str:
+def _how_to_wait_less(stage: StageAttempt) -> str:
     if stage.had_executors:
         return (
             "executors that had just started, or a driver that is slow to send tasks: try more "
@@ -97,14 +90,6 @@ def _how_to_wait_less(stage: StageFacts) -> str:
         "keep executors between jobs (their idle time costs; a longer "
         "spark.dynamicAllocation.executorIdleTimeout does it as well), or let jobs follow closely"
     )
-
-
-def _least_executors(job: JobFacts, stage: StageFacts) -> tuple[str, ...]:
-    cores = job.settings.executor_cores
-    if not cores:
-        return ()
-    wanted = -(-stage.slots * job.settings.cores_per_task // cores)
-    return (f"spark.dynamicAllocation.minExecutors={max(1, wanted)}",)
 
 
 def _driver(job: JobFacts, alone: int) -> JobFinding:
@@ -137,12 +122,6 @@ def _driver(job: JobFacts, alone: int) -> JobFinding:
     )  # fmt: skip
 
 
-def _intersection(some: tuple[Interval, ...], others: list[Interval]) -> list[Interval]:
-    """Times that are in both."""
-    pairs = ((max(a, c), min(b, d)) for a, b in some for c, d in others)
-    return [(start, end) for start, end in pairs if end > start]
-
-
 def outside_jobs(whole: Application, cores: int) -> JobFinding | None:
     """That time, where it is much.
 
@@ -155,6 +134,8 @@ def outside_jobs(whole: Application, cores: int) -> JobFinding | None:
         return None
     idle, total = whole.gaps.core_milliseconds / 1000, cores * seconds
     session = is_interactive(whole.name.rpartition(" (")[0] or whole.name)
+    who = "people who thought, or were gone" if session else "the driver's own code, or waiting"
+    back, conf = _against_idleness(whole.settings)
     longest = whole.gaps.longest
     gaps = ", ".join(
         f"{duration_text(took / 1000)} from {moment(at):%H:%M:%S}" for took, (at, _) in longest
@@ -166,8 +147,8 @@ def outside_jobs(whole: Application, cores: int) -> JobFinding | None:
         f"for {duration_text(outside)} of {duration_text(seconds)} ({outside / seconds:.0%}) no "
         f"query and no job ran, and executors held {idle:,.0f} of {total:,.0f} core-seconds "
         f"meanwhile; longest: {gaps}",
-        _advice_on_idleness(whole.settings, is_session=session),
-        _with_idle_timeout(whole.settings),
+        f"{who}: more executors do not help; {back}",
+        conf,
         {
             "outside_seconds": outside,
             "share": outside / seconds,
@@ -179,27 +160,17 @@ def outside_jobs(whole: Application, cores: int) -> JobFinding | None:
     )
 
 
-def _advice_on_idleness(settings: SparkSettings, *, is_session: bool) -> str:
-    who = "people who thought, or were gone" if is_session else "the driver's own code, or waiting"
-    back = (
-        "fewer cores, or stop it"
-        if settings.is_local
-        else "a shorter idle timeout gives executors back"
-        if settings.has_dynamic_executors
-        else "dynamic allocation with an idle timeout, or fewer executors, gives the cores back"
-    )
-    return f"{who}: more executors do not help; {back}"
-
-
-def _with_idle_timeout(settings: SparkSettings) -> tuple[str, ...]:
-    if settings.is_local or settings.is_databricks:
-        return ()
-    timeout = f"spark.dynamicAllocation.executorIdleTimeout={IDLE_TIMEOUT}s"
-    if settings.has_dynamic_executors:
-        return (timeout,)
-    has_tracking = settings.knows((3, 0))
-    kept = "dynamicAllocation.shuffleTracking" if has_tracking else "shuffle.service"
-    return ("spark.dynamicAllocation.enabled=true", f"spark.{kept}.enabled=true", timeout)
+def _against_idleness(settings: SparkSettings) -> tuple[str, tuple[str, ...]]:
+    """What gives idle cores back, and its settings."""
+    if settings.is_local:
+        return "fewer cores, or stop it", ()
+    conf: tuple[str, ...] = (f"spark.dynamicAllocation.executorIdleTimeout={IDLE_TIMEOUT}s",)
+    back = "a shorter idle timeout gives executors back"
+    if not settings.has_dynamic_executors:
+        kept = "dynamicAllocation.shuffleTracking" if settings.knows((3, 0)) else "shuffle.service"
+        conf = ("spark.dynamicAllocation.enabled=true", f"spark.{kept}.enabled=true", *conf)
+        back = "dynamic allocation with an idle timeout, or fewer executors, gives the cores back"
+    return back, () if settings.is_databricks else conf
 
 
 def dropped_events(job: JobFacts) -> Iterator[JobFinding]:

@@ -9,16 +9,15 @@ import math
 from collections.abc import Iterator
 
 from fedperf_client.diagnosis.finding import JobFinding, Symptom
-from fedperf_client.diagnosis.job_facts import JobFacts, StageFacts
+from fedperf_client.diagnosis.job_facts import JobFacts
 from fedperf_client.sources.spark.fields import MIB
 from fedperf_client.sources.spark.settings import ADAPTIVE_BY_DEFAULT, SparkSettings
+from fedperf_client.sources.spark.tasks import StageAttempt
 from fedperf_client.text.durations import duration_text
 from fedperf_client.text.operator_tree import size_text
 
 ROOMY = 0.1  # Of an executor's memory: whose tasks hold less has enough of it for them
-MUCH_GARBAGE = (
-    0.1  # Of the time in tasks' code: from here on Spark's own interface shows a task in red
-)
+MUCH_GARBAGE = 0.1  # Of the time in tasks' code: from here on Spark's pages show a task in red
 
 
 def spills(job: JobFacts) -> Iterator[JobFinding]:
@@ -27,7 +26,9 @@ def spills(job: JobFacts) -> Iterator[JobFinding]:
         totals = stage.totals
         if not (totals.spilled_disk and totals.spilled_tasks):
             continue
-        factor = _factor(stage)
+        # By how much smaller the work of a task must be to fit: what it had, over what it held.
+        held = max(1, totals.held)
+        factor = max(2, math.ceil((held + totals.spilled_memory) / held))
         yield JobFinding(
             Symptom.SPILL,
             str(stage),
@@ -46,14 +47,7 @@ def spills(job: JobFacts) -> Iterator[JobFinding]:
         )
 
 
-def _factor(stage: StageFacts) -> int:
-    """By how much smaller the work of a task must be to fit: what it had, over what it held."""
-    totals = stage.totals
-    held = max(1, totals.held)
-    return max(2, math.ceil((held + totals.spilled_memory) / held))
-
-
-def _conf(stage: StageFacts, settings: SparkSettings, factor: int) -> tuple[str, ...]:
+def _conf(stage: StageAttempt, settings: SparkSettings, factor: int) -> tuple[str, ...]:
     """More partitions where a setting makes them, else more memory."""
     tasks, totals = len(stage.tasks), stage.totals
     if totals.shuffle_read > totals.input_bytes:

@@ -19,10 +19,11 @@ from collections.abc import Iterator
 import numpy as np
 
 from fedperf_client.diagnosis.finding import JobFinding, Symptom
-from fedperf_client.diagnosis.job_facts import JobFacts, Longs, StageFacts
+from fedperf_client.diagnosis.job_facts import JobFacts
 from fedperf_client.sources.spark.failures.causes import LostAttempt
 from fedperf_client.sources.spark.fields import MIB
 from fedperf_client.sources.spark.settings import SparkSettings
+from fedperf_client.sources.spark.tasks import StageAttempt
 from fedperf_client.text.durations import duration_text
 from fedperf_client.text.operator_tree import size_text
 
@@ -41,7 +42,6 @@ def few_tasks(job: JobFacts) -> Iterator[JobFinding]:
         usual = min(stage.mean, stage.median)  # a straggler is another finding
         spread = usual * (1 - len(stage.tasks) / stage.slots)
         seconds = min(spread, job.unused(stage)) / 1000
-        conf = _more_partitions(stage, job.settings)
         totals, tasks = stage.totals, len(stage.tasks)
         read = totals.input_bytes + totals.shuffle_read
         yield JobFinding(
@@ -50,37 +50,32 @@ def few_tasks(job: JobFacts) -> Iterator[JobFinding]:
             seconds,
             f"{tasks} task{'s' * (tasks > 1)} on {stage.slots} slots for "
             f"{duration_text(stage.span / 1000)}; read: {size_text(read)}",
-            _advice_on_few(stage, read, conf),
-            conf,
+            *_more_partitions(stage, job.settings),
             {"tasks": tasks, "slots": stage.slots, "read_bytes": read},
         )
 
 
-def _advice_on_few(stage: StageFacts, read: int, conf: tuple[str, ...]) -> str:
+def _more_partitions(stage: StageAttempt, settings: SparkSettings) -> tuple[str, tuple[str, ...]]:
+    """How to get as many partitions as slots, and by which settings, if there is enough to read."""
+    totals, tasks, conf = stage.totals, len(stage.tasks), tuple[str, ...]()
+    size = max(totals.input_bytes, totals.shuffle_read) // stage.slots
+    if size < WORTH_BYTES:
+        pass
+    elif totals.input_bytes > totals.shuffle_read:
+        conf = settings.smaller_files(size)
+    elif tasks == settings.partitions:
+        conf = (f"spark.sql.shuffle.partitions={stage.slots}",)
+    elif settings.is_adaptive and settings.partitions >= stage.slots:
+        conf = (f"spark.sql.adaptive.advisoryPartitionSizeInBytes={size}",)
     if conf:
-        return "more partitions"
-    if len(stage.tasks) == 1 and not read and _READS_SCHEMA.match(stage.name):
+        return "more partitions", conf
+    reads = totals.input_bytes or totals.shuffle_read
+    if tasks == 1 and not reads and _READS_SCHEMA.match(stage.name):
         return (
             "Spark asks files for their columns, which no setting splits: give a schema, or read "
             "a table of the catalogue"
-        )
-    return "more partitions where the code makes them; else fewer cores do as well here"
-
-
-def _more_partitions(stage: StageFacts, settings: SparkSettings) -> tuple[str, ...]:
-    """As many partitions as slots, where there is enough to read for each."""
-    totals, tasks = stage.totals, len(stage.tasks)
-    read = max(totals.input_bytes, totals.shuffle_read)
-    size = read // stage.slots
-    if size < WORTH_BYTES:
-        return ()
-    if totals.input_bytes > totals.shuffle_read:
-        return settings.smaller_files(size)
-    if tasks == settings.partitions:
-        return (f"spark.sql.shuffle.partitions={stage.slots}",)
-    if settings.is_adaptive and settings.partitions >= stage.slots:
-        return (f"spark.sql.adaptive.advisoryPartitionSizeInBytes={size}",)
-    return ()
+        ), conf
+    return "more partitions where the code makes them; else fewer cores do as well here", conf
 
 
 TINY_MILLISECONDS = 100.0  # below this most of a task that reads nothing is its own start
@@ -97,7 +92,7 @@ def tiny_tasks(job: JobFacts) -> Iterator[JobFinding]:
         read = totals.input_bytes + totals.shuffle_read
         enough = max(stage.slots, -(-read // WORTH_BYTES))
         is_tiny = read > 0 or stage.median < TINY_MILLISECONDS
-        is_work = float(np.median(stage.tasks.run)) > MUCH_WORK_MILLISECONDS
+        is_work = float(np.median(stage.tasks["run"])) > MUCH_WORK_MILLISECONDS
         if stage.runs_python or job.query.dropped or is_work:
             continue
         if not (stage.slots and is_tiny and tasks >= WAVES * enough):
@@ -111,8 +106,7 @@ def tiny_tasks(job: JobFacts) -> Iterator[JobFinding]:
             f"{duration_text(stage.median / 1000)} in the median; of "
             f"{duration_text(stage.task_time / 1000)} in all, {duration_text(totals.cpu / 1000)} "
             "were CPU time of their code in the JVM; time of programs beside it is not counted",
-            _advice_on_tiny(job, stage),
-            _fewer_partitions(job, stage, enough),
+            *_fewer_partitions(job, stage, enough),
             {
                 "tasks": tasks,
                 "slots": stage.slots,
@@ -123,20 +117,19 @@ def tiny_tasks(job: JobFacts) -> Iterator[JobFinding]:
         )
 
 
-def _advice_on_tiny(job: JobFacts, stage: StageFacts) -> str:
+def _fewer_partitions(
+    job: JobFacts, stage: StageAttempt, enough: int
+) -> tuple[str, tuple[str, ...]]:
+    """How to split work into fewer tasks, and by which settings."""
     if job.description.startswith(_LISTING):
-        return "fewer and larger files or directories; list them in fewer tasks"
-    if stage.totals.input_bytes > stage.totals.shuffle_read:
-        return "fewer and larger files (small files), or fewer partitions"
-    return "fewer partitions"
-
-
-def _fewer_partitions(job: JobFacts, stage: StageFacts, enough: int) -> tuple[str, ...]:
-    if job.description.startswith(_LISTING):
-        return (f"spark.sql.sources.parallelPartitionDiscovery.parallelism={enough}",)
-    if stage.totals.shuffle_read and len(stage.tasks) == job.settings.partitions:
-        return (*job.settings.with_adaptive, f"spark.sql.shuffle.partitions={enough}")
-    return ()
+        setting = f"spark.sql.sources.parallelPartitionDiscovery.parallelism={enough}"
+        return "fewer and larger files or directories; list them in fewer tasks", (setting,)
+    totals, conf = stage.totals, tuple[str, ...]()
+    if totals.shuffle_read and len(stage.tasks) == job.settings.partitions:
+        conf = (*job.settings.with_adaptive, f"spark.sql.shuffle.partitions={enough}")
+    if totals.input_bytes > totals.shuffle_read:
+        return "fewer and larger files (small files), or fewer partitions", conf
+    return "fewer partitions", conf
 
 
 MUCH = 2.0  # A task is unlike others at twice the median: below, a second wave would cost as much
@@ -153,7 +146,7 @@ def uneven_tasks(job: JobFacts) -> Iterator[JobFinding]:
     """Stages of which most slots waited for a few tasks."""
     for stage in job.stages:
         seconds = job.uneven(stage) / 1000
-        longest = float(stage.durations[stage.longest])
+        longest = float(stage.durations.max())
         overtaken = max(
             (each for each in stage.lost if each.reason.is_called_off),
             key=lambda each: each.duration,
@@ -166,48 +159,45 @@ def uneven_tasks(job: JobFacts) -> Iterator[JobFinding]:
         elif longest < MUCH * stage.median:
             if len(stage.tasks) > stage.slots and not (stage.lost or stage.attempt):
                 yield _last_wave(job, stage, seconds)
-        elif _is_much(stage, stage.tasks.read_bytes, LEAST_BYTES) or _is_much(
-            stage, stage.tasks.read_rows, LEAST_ROWS
-        ):
+        elif _is_much(stage, "read_bytes", LEAST_BYTES) or _is_much(stage, "read_rows", LEAST_ROWS):
             yield _skew(job, stage, seconds)
         elif _slow(stage) <= FEW * len(stage.tasks):
             yield _straggler(job, stage, seconds)
 
 
-def _is_much(stage: StageFacts, column: Longs, least: int) -> bool:
+def _is_much(stage: StageAttempt, column: str, least: int) -> bool:
     """Whether the longest task had much more of something than the middle one."""
-    own = int(column[stage.longest])
-    return own >= least and own >= MUCH * float(np.median(column))
+    own = int(stage.longest[column])
+    return own >= least and own >= MUCH * float(np.median(stage.tasks[column]))
 
 
-def _slow(stage: StageFacts) -> int:
+def _slow(stage: StageAttempt) -> int:
     """How many tasks took much longer than the middle one."""
     return int((stage.durations >= MUCH * stage.median).sum())
 
 
-def _times(stage: StageFacts) -> str:
-    longest = float(stage.durations[stage.longest])
+def _times(stage: StageAttempt) -> str:
+    longest = float(stage.durations.max()) / 1000
     return (
-        f"the longest of {len(stage.tasks)} tasks took {duration_text(longest / 1000)}, "
+        f"the longest of {len(stage.tasks)} tasks took {duration_text(longest)}, "
         f"the median {duration_text(stage.median / 1000)}"
     )
 
 
-def _figures(stage: StageFacts) -> dict[str, float]:
-    bytes_read, rows = stage.tasks.read_bytes, stage.tasks.read_rows
+def _figures(stage: StageAttempt) -> dict[str, float]:
     return {
         "tasks": len(stage.tasks),
         "slots": stage.slots,
-        "longest_seconds": float(stage.durations[stage.longest]) / 1000,
+        "longest_seconds": float(stage.durations.max()) / 1000,
         "median_seconds": stage.median / 1000,
-        "longest_bytes": int(bytes_read[stage.longest]),
-        "median_bytes": float(np.median(bytes_read)),
-        "longest_rows": int(rows[stage.longest]),
-        "median_rows": float(np.median(rows)),
+        "longest_bytes": int(stage.longest["read_bytes"]),
+        "median_bytes": float(np.median(stage.tasks["read_bytes"])),
+        "longest_rows": int(stage.longest["read_rows"]),
+        "median_rows": float(np.median(stage.tasks["read_rows"])),
     }
 
 
-def _reads(stage: StageFacts) -> str:
+def _reads(stage: StageAttempt) -> str:
     found = _figures(stage)
     return (
         f"it read {size_text(found['longest_bytes'])} and {found['longest_rows']:,.0f} rows, "
@@ -215,9 +205,9 @@ def _reads(stage: StageFacts) -> str:
     )
 
 
-def _skew(job: JobFacts, stage: StageFacts, seconds: float) -> JobFinding:
+def _skew(job: JobFacts, stage: StageAttempt, seconds: float) -> JobFinding:
     settings, totals = job.settings, stage.totals
-    median = int(np.median(stage.tasks.read_bytes))
+    median = int(np.median(stage.tasks["read_bytes"]))
     size = max(LEAST_BYTES, median)
     conf: tuple[str, ...] = ()
     if totals.input_bytes > totals.shuffle_read:
@@ -242,7 +232,7 @@ def _skew(job: JobFacts, stage: StageFacts, seconds: float) -> JobFinding:
     return JobFinding(Symptom.SKEW, str(stage), seconds, evidence, advice, conf, _figures(stage))
 
 
-def _overtaken(stage: StageFacts, lost: LostAttempt) -> JobFinding:
+def _overtaken(stage: StageAttempt, lost: LostAttempt) -> JobFinding:
     """An attempt that was called off since another, which began later, was first."""
     beside = lost.duration - stage.median  # it would have ended before the others
     took = lost.duration / 1000
@@ -264,20 +254,20 @@ def _overtaken(stage: StageFacts, lost: LostAttempt) -> JobFinding:
 
 
 def _where(executor: str, host: str) -> str:
-    """The name of an executor."""
     return f"executor {executor or 'unknown'}" + (f" on {host}" if host else "")
 
 
-def _straggler(job: JobFacts, stage: StageFacts, seconds: float) -> JobFinding:
+def _straggler(job: JobFacts, stage: StageAttempt, seconds: float) -> JobFinding:
     slow = _slow(stage)
-    outside = max(0, int(stage.durations[stage.longest] - stage.tasks.run[stage.longest]))
-    executor, host = stage.executor(int(stage.tasks.executor[stage.longest]))
+    longest = float(stage.durations.max())
+    outside = max(0, int(longest - stage.longest["run"]))
+    executor, host = stage.executor(int(stage.longest["executor"]))
     evidence = (
         f"{_times(stage)} ({slow} took twice the median or more), the longest on "
         f"{_where(executor, host)}; {duration_text(outside / 1000)} of it were outside of its own "
         f"code; {_reads(stage)}"
     )
-    is_late = outside > float(stage.durations[stage.longest]) / 2
+    is_late = outside > longest / 2
     others = not (job.settings.is_local or job.settings.is_on("spark.speculation"))
     return JobFinding(
         Symptom.STRAGGLER,
@@ -299,7 +289,7 @@ def _straggler(job: JobFacts, stage: StageFacts, seconds: float) -> JobFinding:
     )
 
 
-def _last_wave(job: JobFacts, stage: StageFacts, seconds: float) -> JobFinding:
+def _last_wave(job: JobFacts, stage: StageAttempt, seconds: float) -> JobFinding:
     tasks, totals = len(stage.tasks), stage.totals
     waves = tasks / stage.slots
     more = 3 * stage.slots * -(-tasks // stage.slots)

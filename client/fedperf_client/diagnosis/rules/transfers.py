@@ -8,10 +8,9 @@ on top and is in no log.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from fedperf_client.diagnosis.finding import JobFinding, Symptom
-from fedperf_client.diagnosis.job_facts import JobFacts, StageFacts
+from fedperf_client.diagnosis.job_facts import JobFacts
 from fedperf_client.sources.spark.fields import MIB
 from fedperf_client.sources.spark.query import SparkQuery
 from fedperf_client.sources.spark.settings import DEFAULT_BROADCAST_BYTES
@@ -32,57 +31,34 @@ _SIZE = "data size"
 def shuffles(job: JobFacts) -> Iterator[JobFinding]:
     """Waiting for shuffles, and shuffles of a surprising size."""
     for stage in job.stages:
-        totals = stage.totals
+        totals, run = stage.totals, stage.run_time / 1000
+        wait, write = totals.fetch_wait / 1000, totals.shuffle_write / 1000
         waited = totals.fetch_wait + totals.shuffle_write
-        read = totals.rows_read
         if waited >= MUCH * stage.run_time:
-            yield _wait(stage, waited)
-        grows = read and totals.rows_written >= GROWS * read
-        if grows and totals.shuffle_written >= LEAST_BYTES:
-            yield _growth(stage)
-
-
-def _wait(stage: StageFacts, waited: int) -> JobFinding:
-    totals = stage.totals
-    return JobFinding(
-        Symptom.SHUFFLE_WAIT,
-        str(stage),
-        stage.share_of_span(waited) / 1000,
-        f"of {duration_text(stage.run_time / 1000)} in tasks {duration_text(waited / 1000)} were "
-        f"shuffle: {duration_text(totals.fetch_wait / 1000)} waiting for "
-        f"{size_text(totals.shuffle_read)}, {duration_text(totals.shuffle_write / 1000)} writing "
-        f"{size_text(totals.shuffle_written)}",
-        "faster local disks or network, fewer and larger executors, or less to shuffle",
-        (),
-        {"fetch_wait_seconds": totals.fetch_wait / 1000,
-         "shuffle_write_seconds": totals.shuffle_write / 1000,
-         "run_seconds": stage.run_time / 1000},
-    )  # fmt: skip
-
-
-def _growth(stage: StageFacts) -> JobFinding:
-    totals = stage.totals
-    read, written = totals.rows_read, totals.rows_written
-    return JobFinding(
-        Symptom.SHUFFLE_GROWTH,
-        str(stage),
-        stage.span * (1 - read / written) / 1000,
-        f"it read {read:,} rows and wrote {written:,} for the next stage, {written / read:.1f} "
-        f"times as many, {size_text(totals.shuffle_written)}",
-        "look for joins or explodes that multiply rows, for columns that nobody needs, and for "
-        "a filter or a partial aggregate that could come first",
-        (),
-        {"read_rows": read, "written_rows": written, "written_bytes": totals.shuffle_written},
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class _Broadcast:
-    """One table that was sent to all."""
-
-    data_bytes: int  # of it, as it is kept in memory
-    build_time: int  # build_time, send_time: milliseconds of the driver, once it had been collected
-    send_time: int
+            yield JobFinding(
+                Symptom.SHUFFLE_WAIT,
+                str(stage),
+                stage.share_of_span(waited) / 1000,
+                f"of {duration_text(run)} in tasks {duration_text(waited / 1000)} were shuffle: "
+                f"{duration_text(wait)} waiting for {size_text(totals.shuffle_read)}, "
+                f"{duration_text(write)} writing {size_text(totals.shuffle_written)}",
+                "faster local disks or network, fewer and larger executors, or less to shuffle",
+                (),
+                {"fetch_wait_seconds": wait, "shuffle_write_seconds": write, "run_seconds": run},
+            )
+        read, rows, written = totals.rows_read, totals.rows_written, totals.shuffle_written
+        if read and rows >= GROWS * read and written >= LEAST_BYTES:
+            yield JobFinding(
+                Symptom.SHUFFLE_GROWTH,
+                str(stage),
+                stage.span * (1 - read / rows) / 1000,
+                f"it read {read:,} rows and wrote {rows:,} for the next stage, {rows / read:.1f} "
+                f"times as many, {size_text(written)}",
+                "look for joins or explodes that multiply rows, for columns that nobody needs, and "
+                "for a filter or a partial aggregate that could come first",
+                (),
+                {"read_rows": read, "written_rows": rows, "written_bytes": written},
+            )
 
 
 def broadcasts(job: JobFacts) -> Iterator[JobFinding]:
@@ -91,27 +67,30 @@ def broadcasts(job: JobFacts) -> Iterator[JobFinding]:
     limit = job.settings.size(
         "spark.sql.autoBroadcastJoinThreshold", DEFAULT_BROADCAST_BYTES, unit=1
     )
-    large = [each for each in _sent(job.query) if each.data_bytes > TIMES * limit]
+    large = [each for each in _sent(job.query) if each[0] > TIMES * limit]
     if not large:
         return
-    worst = max(large, key=lambda each: each.build_time + each.send_time)
-    build, send = worst.build_time / 1000, worst.send_time / 1000
+    size, *took = max(large, key=lambda each: sum(each[1:]))
+    build, send = (each / 1000 for each in took)
     yield JobFinding(
         Symptom.BROADCAST,
         str(job.query),
         build + send,
-        f"a table of {size_text(worst.data_bytes)} was sent to all executors, {len(large)} such "
+        f"a table of {size_text(size)} was sent to all executors, {len(large)} such "
         f"in all, where Spark sends up to {size_text(limit)} by itself; building it took "
         f"{duration_text(build)}, sending {duration_text(send)}",
         "join it by a shuffle: no broadcast hint, statistics of the table, or a lower "
         "spark.sql.autoBroadcastJoinThreshold",
         (),
-        {"data_bytes": worst.data_bytes, "build_seconds": build, "send_seconds": send},
+        {"data_bytes": size, "build_seconds": build, "send_seconds": send},
     )
 
 
-def _sent(query: SparkQuery) -> Iterator[_Broadcast]:
-    """Every table that was sent to all and whose size was counted, once."""
+def _sent(query: SparkQuery) -> Iterator[tuple[int, int, int]]:
+    """Every table that was sent to all and whose size was counted, once.
+
+    Its bytes in memory, and milliseconds in which the driver built and sent it once collected.
+    """
     seen = set[int]()
     for node in query.plan.nodes:
         ids = node.sent or {}
@@ -123,4 +102,4 @@ def _sent(query: SparkQuery) -> Iterator[_Broadcast]:
         if counted.get(_SIZE) and ids[_SIZE] not in seen:
             seen.add(ids[_SIZE])
             build, send = counted.get("time to build", 0), counted.get("time to broadcast", 0)
-            yield _Broadcast(counted[_SIZE], build, send)
+            yield counted[_SIZE], build, send

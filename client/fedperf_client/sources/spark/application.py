@@ -11,16 +11,10 @@ from fedperf_client.sources import SkippedRecord
 from fedperf_client.sources.spark import fields
 from fedperf_client.sources.spark.cluster import Executors
 from fedperf_client.sources.spark.failures.causes import last_text
-from fedperf_client.sources.spark.fields import Event, MalformedEventError
+from fedperf_client.sources.spark.fields import Event
 from fedperf_client.sources.spark.identity import shape_of, workload_of
-from fedperf_client.sources.spark.plan import PlanTooLargeError, workflow_of
-from fedperf_client.sources.spark.query import (
-    CPU_NANOSECONDS,
-    READ_BYTES,
-    WRITTEN_BYTES,
-    Interval,
-    SparkQuery,
-)
+from fedperf_client.sources.spark.plan import workflow_of
+from fedperf_client.sources.spark.query import Interval, SparkQuery
 from fedperf_client.sources.spark.rdd import job_plan
 from fedperf_client.sources.spark.settings import SparkSettings
 from fedperf_shared.errors import InvalidInputError
@@ -36,15 +30,8 @@ from fedperf_shared.execution import (
 from fedperf_shared.workflow.graph import Plan
 from fedperf_shared.workflow.vocabulary import MAX_RUNTIME_SECONDS, Platform
 
-Found = Execution | SkippedRecord
-
-NO_END = "no end: the log stops before it"
 NO_PLAN = "no plan: the log begins after it"
-NO_STAGE = "no stage of it came to an end"
-NESTED = "a part of another query"
 ONLY_A_COMMAND = "a command of the catalogue that ran no job"
-NO_EXECUTOR = "no executor is known for its time"
-NO_TIME = "took less than a millisecond"
 
 _LONGEST_TEXT = 60
 _ID_DIGITS = 32
@@ -157,19 +144,25 @@ class Application:
         """Its name with its id; local text."""
         return f"{self._shown_name} ({self._shown_id})" if self._shown_id else self._shown_name
 
-    def found(self, query: SparkQuery) -> Found:
+    def found(self, query: SparkQuery) -> Execution | SkippedRecord:
         """The execution that a query was, or the reason why it is none."""
         if query.is_job:
-            _plan_job(query)
+            try:  # its plan is found in the stages that ran
+                query.plan, query.counters = job_plan(tuple(query.stages.values()))
+                query.shape = shape_of(query.plan)
+            except InvalidInputError as error:
+                query.problem = query.problem or str(error)
         reason = query.problem or _reason(query)
         if reason or query.cluster is None:
-            return SkippedRecord(str(query), reason or NO_EXECUTOR)
+            return SkippedRecord(str(query), reason or "no executor is known for its time")
         try:
             return self._execution(query, query.cluster)
         except InvalidInputError as error:
             return SkippedRecord(str(query), str(error))
 
     def _execution(self, query: SparkQuery, cluster: ClusterConfig) -> Execution:
+        # The same whenever and wherever this log is read; local.
+        identity = repr((*self._identity, str(query), query.started_at))
         counted = workflow_of(query.plan, query.counters)
         vendor = "databricks" if self.settings.is_databricks else "spark"
         remarks = {
@@ -178,7 +171,7 @@ class Application:
             Remark.INCOMPLETE: self.is_partial or query.is_torn,
         }
         return Execution(
-            execution_id=self._execution_id(query),
+            execution_id=hashlib.sha256(identity.encode(errors="replace")).hexdigest()[:_ID_DIGITS],
             workload=workload_of(self._name, query.shape, call_site=query.call_site),
             plan=Plan.on_one_platform(counted.workflow, Platform.SPARK),
             cluster=replace(cluster, queries_before=min(query.before, MAX_QUERIES_BEFORE)),
@@ -201,53 +194,37 @@ class Application:
             ),
         )
 
-    def _execution_id(self, query: SparkQuery) -> str:
-        """The same whenever and wherever this log is read; local."""
-        what = repr((*self._identity, str(query), query.started_at))
-        return hashlib.sha256(what.encode(errors="replace")).hexdigest()[:_ID_DIGITS]
-
-
-def _plan_job(query: SparkQuery) -> None:
-    """Find the plan of a job in the stages that ran."""
-    try:
-        query.plan, query.counters = job_plan(tuple(query.stages.values()))
-        query.shape = shape_of(query.plan)
-    except (PlanTooLargeError, MalformedEventError) as error:
-        query.problem = query.problem or str(error)
-
 
 def _reason(query: SparkQuery) -> str:
     """Why a query is no execution; empty where it is one."""
     if query.is_nested:
-        return NESTED
+        return "a part of another query"
     if not query.is_complete:
-        return NO_END
+        return "no end: the log stops before it"
     if not query.plan.nodes:
         return NO_PLAN
     if query.is_job and query.rdds == 0:
-        return NO_STAGE
+        return "no stage of it came to an end"
     if not query.jobs and query.plan.is_command:
         return ONLY_A_COMMAND
-    return "" if query.milliseconds > 0 else NO_TIME
+    return "" if query.milliseconds > 0 else "took less than a millisecond"
 
 
 def _status(query: SparkQuery) -> ExecutionStatus:
-    own_text = last_text(query.failures)
     if not query.has_failed:
         return ExecutionStatus.OK
-    if own_text is not None and own_text.kind is not None and own_text.kind.is_out_of_memory:
-        return ExecutionStatus.OUT_OF_MEMORY
-    return ExecutionStatus.FAILED
+    told = last_text(query.failures)
+    is_of_memory = told is not None and told.kind is not None and told.kind.is_out_of_memory
+    return ExecutionStatus.OUT_OF_MEMORY if is_of_memory else ExecutionStatus.FAILED
 
 
 def _measurement(query: SparkQuery, submitted_at: int | None) -> Measurement:
     is_first = query.before == 0 and submitted_at is not None
     waited = max(query.started_at - (submitted_at or 0), 0) if is_first else 0
-    totals = query.totals
     return Measurement(
         runtime_seconds=min(query.milliseconds / 1000, MAX_RUNTIME_SECONDS),
-        cpu_seconds=max(sum(totals.get(name, 0) for name in CPU_NANOSECONDS), 0) / 1e9,
-        read_bytes=max(totals.get(READ_BYTES, 0), 0),
-        written_bytes=max(totals.get(WRITTEN_BYTES, 0), 0),
+        cpu_seconds=max(query.totals["cpu_nanoseconds"], 0) / 1e9,
+        read_bytes=max(query.totals["read_bytes"], 0),
+        written_bytes=max(query.totals["written_bytes"], 0),
         startup_seconds=min((waited + query.wait_milliseconds) / 1000, MAX_RUNTIME_SECONDS),
     )

@@ -9,12 +9,13 @@ count as well, since one that claims to be newer than the end is taken to have a
 
 import math
 import re
-from collections.abc import Collection, Container, Iterable, Mapping
+from collections.abc import Collection, Container, Mapping
 from dataclasses import dataclass, field, replace
 
 from fedperf_client.sources.spark import fields
 from fedperf_client.sources.spark.failures.causes import Removal
 from fedperf_client.sources.spark.fields import MIB, Event
+from fedperf_client.sources.spark.query import covered
 from fedperf_shared.execution import ClusterConfig
 
 DEFAULT_MEMORY_BYTES = 1024 * MIB  # spark's default for an executor (spark.executor.memory)
@@ -126,7 +127,11 @@ class Executors:
             cores=fields.integer(info, "Total Cores"),
             memory_bytes=memory or self._managed.get(identity, 0) or DEFAULT_MEMORY_BYTES,
             added_at=fields.milliseconds(event, "Timestamp"),
-            resources=_addresses(fields.part(info, "Resources")),
+            resources={
+                name[:_LONGEST_NAME]: len(each["addresses"])
+                for name, each in list(fields.part(info, "Resources").items())[:MAX_RESOURCES]
+                if isinstance(each, dict) and isinstance(each.get("addresses"), list)
+            },
         )
         if len(self._known) < MAX_EXECUTORS and 0 < found.cores <= MAX_CORES:
             self._known[identity] = found
@@ -188,7 +193,7 @@ class Executors:
         counts in full. Times without any executor count for nothing; None if there was none at all.
         """
         lived = self._lived(start, end)
-        return _mean(lived, _covered(lived))
+        return _mean(lived, covered(each[1:] for each in lived))
 
     def core_time_during(self, start: int, end: int) -> float:
         """Milliseconds of all cores that were there between two moments; as `during`."""
@@ -228,7 +233,7 @@ class Executors:
     def _slots(self, start: int, end: int, profile: int, only: Container[str] | None) -> int:
         lived = self._lived(start, end, profile, only)
         found = sum((b - a) * self._slots_on(each, profile) for each, a, b in lived)
-        return max(1, round(found / _covered(lived))) if found else 0
+        return max(1, round(found / covered(each[1:] for each in lived))) if found else 0
 
     def _slots_on(self, executor: _Executor, profile: int) -> int:
         """Tasks of a profile that an executor runs at once: the least over all that they ask for.
@@ -271,15 +276,6 @@ class Executors:
         return lived
 
 
-def _covered(lived: Iterable[_Lived]) -> float:
-    """Milliseconds in which any of them lived."""
-    total, reached = 0.0, 0.0
-    for _, added_at, removed_at in sorted(lived, key=lambda each: each[1:]):
-        total += max(0.0, removed_at - max(added_at, reached))
-        reached = max(reached, removed_at)
-    return total
-
-
 def _mean(lived: Collection[_Lived], span: float) -> ClusterConfig | None:
     """What they had, a mean over a time; None without any."""
     if not lived:
@@ -304,18 +300,8 @@ def _number(value: object) -> float:
 
 def _amounts(requests: Event) -> Amounts:
     """The amounts of resources that a profile requests, by name."""
-    found = {
+    return {
         name[:_LONGEST_NAME]: _number(each.get("Amount"))
         for name, each in list(requests.items())[:MAX_RESOURCES]
         if isinstance(each, dict)
-    }
-    return found
-
-
-def _addresses(resources: Event) -> Amounts:
-    """How many of each resource an executor was given."""
-    return {
-        name[:_LONGEST_NAME]: len(each["addresses"])
-        for name, each in list(resources.items())[:MAX_RESOURCES]
-        if isinstance(each, dict) and isinstance(each.get("addresses"), list)
     }

@@ -13,19 +13,12 @@ from itertools import islice
 from operator import attrgetter
 from pathlib import Path
 
-from fedperf_client.sources import NothingToReadError, SkippedRecord
-from fedperf_client.sources.codecs import (
-    CutLogError,
-    DamagedLogError,
-    UnreadCodecError,
-    is_packed,
-)
+from fedperf_client.sources import NothingToReadError, SkippedRecord, codecs
 from fedperf_client.sources.opener import FilePlace, JoinedFile, ZipDirectory, open_zip
 from fedperf_client.sources.spark.application import Application
 from fedperf_client.sources.spark.events import (
     STARTS_OF_TASKS,
     TASKS_THAT_DID_WELL,
-    BadLine,
     Events,
     is_list_of_events,
     lines,
@@ -34,7 +27,7 @@ from fedperf_client.sources.spark.events import (
 )
 from fedperf_client.sources.spark.fields import MalformedEventError
 from fedperf_client.sources.spark.query import SparkQuery
-from fedperf_client.sources.spark.reader import Reader
+from fedperf_client.sources.spark.reader import WANTED, Reader
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import Execution
 
@@ -42,7 +35,6 @@ WHOLE_LOG = "the log"
 """The record of what is wrong with all of it."""
 
 _ROLLED = re.compile(r"events_(\d{1,9})_.*")
-_COMPACTED = ".compact"
 _DATABRICKS = re.compile(r"eventlog(-[\d-]+)?(\.[a-z0-9]+)?")
 _STATUS = "appstatus_"
 _BEFORE_1_2 = re.compile(r"SPARK_VERSION_([\d.]{1,20})")
@@ -54,7 +46,6 @@ _FIRST_LINES = 5
 _REASONS_TOLD = 3
 _LIST = "all events in one line; write one a line, such as with: jq -c '.[]'"
 _NO_LOG = "not a Spark event log"
-_START = "SparkListenerApplicationStart"
 _PART = (
     "a part of a log: its application started in another; put all parts into one directory, "
     "numbered in their order, or join them"
@@ -74,11 +65,10 @@ class EventLog:
 
     def read(self) -> Iterator[Execution | SkippedRecord]:
         """Every query, and every job without one, once; see `Source.read`."""
-        is_empty, application = True, Application(is_partial=self.is_partial)
+        application, found = Application(is_partial=self.is_partial), None
         for found in self.work(application):
-            is_empty = False
             yield found if isinstance(found, SkippedRecord) else application.found(found)
-        if is_empty:
+        if found is None:
             yield SkippedRecord(WHOLE_LOG, "no query and no job ran")
 
     def work(
@@ -90,13 +80,17 @@ class EventLog:
             application: that gets what the log tells of the whole.
             with_tasks: the figures of tasks are wanted, not only those of stages.
         """
-        events = Events(frozenset(), STARTS_OF_TASKS if with_tasks else TASKS_THAT_DID_WELL)
+        wanted = WANTED if with_tasks else WANTED - {"SparkListenerStageSubmitted"}
+        events = Events(wanted, STARTS_OF_TASKS if with_tasks else TASKS_THAT_DID_WELL)
         reader = Reader(application, with_tasks, events.ends_passed)
-        events.wanted = reader.wanted
         for file in self.files:
             yield from _of_file(file, events, reader)
         yield from reader.end()
-        if events.seen and _START not in events.seen and not self.is_partial:
+        if (
+            events.seen
+            and "SparkListenerApplicationStart" not in events.seen
+            and not self.is_partial
+        ):
             yield SkippedRecord(WHOLE_LOG, _PART)
 
 
@@ -106,19 +100,16 @@ def _of_file(
     """What becomes complete with the events of a file, and what is wrong with it."""
     try:
         for found in events.of(file):
-            if isinstance(found, BadLine):
-                yield SkippedRecord(f"line {found.number} of {file.name}", found.reason)
+            if isinstance(found, SkippedRecord):
+                yield found
                 continue
             try:
                 yield from reader.take(*found)
             except MalformedEventError as error:
-                reason = (
-                    _OLD.format(events.version, error)
-                    if events.version.startswith("1.")
-                    else str(error)
-                )
-                yield SkippedRecord(f"line {events.line} of {file.name}", reason)
-    except DamagedLogError as error:
+                version = reader.application.settings.version
+                is_old = version.startswith("1.")
+                yield events.bad(_OLD.format(version, error) if is_old else str(error))
+    except codecs.DamagedLogError as error:
         yield SkippedRecord(file.name, str(error).removeprefix(f"{file}: "))
     except OSError as error:
         yield SkippedRecord(file.name, f"cannot be read further: {error.strerror or error}")
@@ -189,16 +180,16 @@ def _log_at(place: FilePlace) -> EventLog | None:
             if name_of(line):
                 return EventLog((place,))
             is_empty, is_list = False, is_list or is_list_of_events(line)
-    except UnreadCodecError:
+    except codecs.UnreadCodecError:
         raise
-    except CutLogError as error:
+    except codecs.CutLogError as error:
         raise NothingToReadError(f"{place}: {_CUT}") from error
-    except DamagedLogError as error:
+    except codecs.DamagedLogError as error:
         raise NothingToReadError(f"{error}; nothing of it can be read, copy it again") from error
     if is_empty:
         raise NothingToReadError(f"{place}: {_EMPTY}")
     if is_list:
-        raise UnreadCodecError(f"{place}: {_LIST}")
+        raise codecs.UnreadCodecError(f"{place}: {_LIST}")
     return None
 
 
@@ -214,15 +205,12 @@ def _in_directory(files: Sequence[FilePlace], name: str) -> EventLog | None:
 
 def _rolled(files: Sequence[FilePlace]) -> EventLog | None:
     """Spark's own rolling log (`spark.eventLog.rolling.enabled`)."""
-    found = {
-        (int(match[1]), file.name): file
-        for file in files
-        if (match := _ROLLED.fullmatch(file.name))
-    }
+    every = ((_ROLLED.fullmatch(file.name), file) for file in files)
+    found = {(int(match[1]), file.name): file for match, file in every if match}
     if not found:
         return None
     order = sorted(found)
-    is_partial = order[0][0] != 1 or any(name.endswith(_COMPACTED) for _, name in order)
+    is_partial = order[0][0] != 1 or any(name.endswith(".compact") for _, name in order)
     return EventLog(tuple(found[each] for each in order), is_partial)
 
 
@@ -245,7 +233,7 @@ def _split(files: Sequence[FilePlace], name: str) -> EventLog | None:
         order.reverse()  # programs that rotate logs give the oldest the highest number
     if not _begins_a_log(order[0]) or _begins_a_log(order[1]):
         return None
-    is_text = not is_packed(order[0])
+    is_text = not codecs.is_packed(order[0])
     for each in order[1:]:
         if _begins_a_log(each) or (is_text and not _first_names(each)):
             return None
@@ -280,14 +268,11 @@ def _common_start(texts: Sequence[str]) -> str:
 
 
 def _begins_a_log(file: FilePlace) -> bool:
-    names = _first_names(file, 1)
-    return bool(names) and names[0] in _FIRST_EVENTS
+    return any(each in _FIRST_EVENTS for each in _first_names(file, 1))
 
 
 def _first_names(file: FilePlace, count: int = _FIRST_LINES) -> list[str]:
-    """Names of the events in the first lines."""
-    names = []
+    names = list[str]()
     with suppress(InvalidInputError, OSError):
-        for _, line in islice(lines(file), count):
-            names.append(name_of(line))
+        names.extend(name_of(line) for _, line in islice(lines(file), count))
     return [each for each in names if each]

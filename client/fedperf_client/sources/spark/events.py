@@ -17,6 +17,7 @@ from itertools import islice
 
 import orjson
 
+from fedperf_client.sources import SkippedRecord
 from fedperf_client.sources.codecs import READ_ON, CutLogError, blocks_of
 from fedperf_client.sources.json_memory import takes_too_much
 from fedperf_client.sources.opener import FilePlace
@@ -71,15 +72,12 @@ class PassedOver:
             stage, number = (stage, found[1]) if found else (b"", b"")
             is_first = found is not None and _STARTED % number not in self.stages
             self.stages[stage] = self.stages.get(stage, 0) + (not is_first)
-            self._forget()
+            if len(self.stages) > MAX_STAGES:
+                for each in list(islice(self.stages, MAX_STAGES // 2)):
+                    self.stages[b""] = self.stages.get(b"", 0) + self.stages.pop(each)
             return not is_first
         self.stages[stage] += 1
         return True
-
-    def _forget(self) -> None:
-        if len(self.stages) > MAX_STAGES:
-            for each in list(islice(self.stages, MAX_STAGES // 2)):
-                self.stages[b""] = self.stages.get(b"", 0) + self.stages.pop(each)
 
 
 NOTHING = PassedOver()
@@ -116,14 +114,6 @@ NO_EVENT = "no event"
 TORN = "a piece of an event: its line was cut or wrapped since Spark wrote it"
 
 
-@dataclass(frozen=True, slots=True)
-class BadLine:
-    """A line that is no event; its number and the reason."""
-
-    number: int
-    reason: str
-
-
 @dataclass(slots=True)
 class Events:
     """The events of a log that are wanted, file after file.
@@ -132,15 +122,14 @@ class Events:
         wanted: short names.
         passed_over: lines that are not even looked at.
         line: number of the line that was read last.
-        version: of Spark, as the log says.
         seen: names of the events that came.
     """
 
     wanted: frozenset[str]
     passed_over: PassedOver = TASKS_THAT_DID_WELL
     line: int = 0
-    version: str = ""
     seen: set[str] = field(default_factory=set)
+    _file: str = ""
     _updates: dict[bytes, tuple[int, bytes]] = field(default_factory=dict)
     _held_bytes: int = 0
 
@@ -153,22 +142,27 @@ class Events:
         key = b'{"Event":"SparkListenerTaskEnd","Stage ID":%d,' % stage
         return None if b"" in stages else stages.get(key, 0)
 
-    def of(self, path: FilePlace) -> Iterator[tuple[str, Event] | BadLine]:
+    def bad(self, reason: str, number: int | None = None) -> SkippedRecord:
+        """What is wrong with a line of the file that is read, by default the last one."""
+        return SkippedRecord(f"line {number or self.line} of {self._file}", reason)
+
+    def of(self, path: FilePlace) -> Iterator[tuple[str, Event] | SkippedRecord]:
         """Short name and content of the wanted events in a file; errors as `streams.lines`.
 
         Lines that are no events come where they stand: however many there are, none is kept.
 
         What is held back when a file turns out to be damaged comes with the next one.
         """
+        self._file = path.name
         for number, line in whole_events(lines(path, self.passed_over, is_whole=_ends_as_an_event)):
             self.line = number
             if line is None:
-                yield BadLine(number, TOO_LONG)
+                yield self.bad(TOO_LONG)
                 continue
             name = name_of(line)
             if not name and line.strip(_BETWEEN):
                 is_piece = line.rstrip().endswith(b"}") != line.lstrip().startswith(b"{")
-                yield BadLine(number, TORN if is_piece else NO_EVENT)
+                yield self.bad(TORN if is_piece else NO_EVENT)
             if name not in self.wanted:
                 continue
             if name == _UPDATE:
@@ -179,20 +173,20 @@ class Events:
             yield from self._event(name, number, line)
         yield from self._last_updates()
 
-    def _event(self, name: str, number: int, line: bytes) -> Iterator[tuple[str, Event] | BadLine]:
+    def _event(
+        self, name: str, number: int, line: bytes
+    ) -> Iterator[tuple[str, Event] | SkippedRecord]:
         if takes_too_much(line):
-            yield BadLine(number, TOO_LONG)
+            yield self.bad(TOO_LONG, number)
             return
         event = _parsed(line)
         if event is None:
-            yield BadLine(number, NO_EVENT if _ends_as_an_event(line) else TORN)
+            yield self.bad(NO_EVENT if _ends_as_an_event(line) else TORN, number)
             return
         self.seen.add(name)
-        if name == "SparkListenerLogStart":
-            self.version = str(event.get("Spark Version"))
         yield name, event
 
-    def _held_back(self, number: int, line: bytes) -> Iterator[tuple[str, Event] | BadLine]:
+    def _held_back(self, number: int, line: bytes) -> Iterator[tuple[str, Event] | SkippedRecord]:
         """Keep an update until a query ends or another takes its place; a plan has megabytes."""
         found = _QUERY.search(line, 0, _HEAD_BYTES)
         if found is None:  # whose it is stands too far behind to be seen
@@ -204,7 +198,7 @@ class Events:
         self._updates[found[1]] = (number, line)
         self._held_bytes += len(line) - len(before)
 
-    def _last_updates(self) -> Iterator[tuple[str, Event] | BadLine]:
+    def _last_updates(self) -> Iterator[tuple[str, Event] | SkippedRecord]:
         held, self._updates, self._held_bytes = self._updates, {}, 0
         for number, line in held.values():
             yield from self._event(_UPDATE, number, line)

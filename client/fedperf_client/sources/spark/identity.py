@@ -31,10 +31,13 @@ _INTERACTIVE = re.compile(
 )
 
 _UNIMPORTANT = frozenset({OperatorKind.EXCHANGE, OperatorKind.SORT, OperatorKind.MAP})
-_GROUPINGS = frozenset(
-    {OperatorKind.AGGREGATE, OperatorKind.GLOBAL_AGGREGATE, OperatorKind.DISTINCT}
-)
-_JOINS = frozenset({OperatorKind.JOIN, OperatorKind.CROSS})
+_NAMES = {
+    OperatorKind.AGGREGATE: "group",
+    OperatorKind.GLOBAL_AGGREGATE: "group",
+    OperatorKind.DISTINCT: "group",
+    OperatorKind.CROSS: "join",
+}
+"""Of kinds that mean the same; others have their own."""
 
 
 def workload_of(application: str, shape: str, *, call_site: str = "") -> str:
@@ -69,18 +72,12 @@ def shape_of(plan: PhysicalPlan) -> str:
         if node.kind is None or node.kind in _UNIMPORTANT:
             shapes[position] = tuple(below)
             continue
-        name = _name(node.kind)
+        name = _NAMES.get(node.kind, node.kind.name.lower())
         inside = f"{name}({','.join(below)})"
-        if node.kind in _GROUPINGS and len(below) == 1 and below[0].startswith(f"{name}("):
+        if name == "group" and len(below) == 1 and below[0].startswith(f"{name}("):
             inside = below[0]  # a partial grouping before the final one
         if len(inside) > 2 * SHAPE_DIGITS:
             inside = f"{name}({hashlib.sha256(inside.encode()).hexdigest()})"
         shapes[position] = (inside,)
     whole = ",".join(shapes[0]) if shapes else ""
     return hashlib.sha256(whole.encode()).hexdigest()[:SHAPE_DIGITS]
-
-
-def _name(kind: OperatorKind) -> str:
-    if kind in _GROUPINGS:
-        return "group"
-    return "join" if kind in _JOINS else kind.name.lower()

@@ -9,18 +9,8 @@ from its inputs and does not count as known.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from fedperf_client.sources.spark import operators
 from fedperf_client.sources.spark.fields import Event, MalformedEventError, objects, text, words
-from fedperf_client.sources.spark.operators import (
-    Times,
-    grouping_kind,
-    is_accelerated,
-    kind_of,
-    limit_of,
-    runs_python,
-    seconds_of,
-    steps_of,
-    times_of,
-)
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.workflow.estimates import DEFAULT_ROW_BYTES
 from fedperf_shared.workflow.graph import Operator, Workflow
@@ -70,17 +60,15 @@ class PlanNode:
     """One node of a physical plan."""
 
     kind: OperatorKind | None  # None for a layer that only wraps others
-    # what is equal for the same node met twice (a result used again); empty where nothing tells
-    identity: tuple[int, ...] = ()
+    identity: tuple[int, ...] = ()  # equal for a node met twice (used again); empty if unknown
     rows: tuple[int, ...] = ()  # ids of counters of its rows, best first
     sizes: tuple[int, ...] = ()  # ids of counters of its bytes, best first
     partitions: int | None = None  # id of the counter of its partitions
     limit: float | None = None  # rows that it lets through at most
     reads_exchange: bool = False  # it reads what the exchange below it wrote, in its own partitions
-    # counters of a table that it hands to every task, as one partition, by their names
-    sent: Mapping[str, int] | None = None
+    sent: Mapping[str, int] | None = None  # counters by name of a table that every task gets whole
     code_steps: int = 0  # of code that runs for each row
-    times: Times = ()  # counters of its time
+    times: operators.Times = ()  # counters of its time
     children: tuple[int, ...] = ()  # positions of its children in the plan
 
 
@@ -147,8 +135,8 @@ def read_plan(info: Event) -> PhysicalPlan:
     names = {str(each.get("nodeName")) for each in infos}
     return PhysicalPlan(
         tuple(_node(each, below) for each, below in zip(infos, children, strict=True)),
-        any(map(is_accelerated, names)),
-        any(map(runs_python, names)),
+        any(map(operators.is_accelerated, names)),
+        any(map(operators.runs_python, names)),
     )
 
 
@@ -163,12 +151,13 @@ def workflow_of(plan: PhysicalPlan, counters: Counters) -> CountedWorkflow:
     known = sum(each is not None for each in rows)
     filled = _estimated(nodes, inputs, rows)
     widths = _widths(nodes, inputs, filled, counters)
-    operators = list[Operator]()
+    found = list[Operator]()
     for node, below, rows_out, width in zip(nodes, inputs, filled, widths, strict=True):
         if node.kind is None:
             raise MalformedEventError("nodeName")
         given = sum(filled[each] for each in below)
-        operators.append(
+        counted = 0 if node.partitions is None else counters.get(node.partitions, 0)
+        found.append(
             Operator(
                 kind=node.kind,
                 operator_class=OperatorClass.RELATIONAL,
@@ -180,21 +169,21 @@ def workflow_of(plan: PhysicalPlan, counters: Counters) -> CountedWorkflow:
                 ),
                 complexity=Complexity.LINEAR if node.code_steps else Complexity.NONE,
                 code_steps=node.code_steps,
-                partitions=min(max(_partitions(node, counters), 0), MAX_ITERATIONS),
+                partitions=1 if node.sent is not None else min(max(counted, 0), MAX_ITERATIONS),
             )
         )
-    seconds = tuple(seconds_of(node.times, counters) for node in nodes)
-    return CountedWorkflow(Workflow(tuple(operators)), known, seconds)
+    seconds = tuple(operators.seconds_of(node.times, counters) for node in nodes)
+    return CountedWorkflow(Workflow(tuple(found)), known, seconds)
 
 
 def _node(info: Event, children: tuple[int, ...]) -> PlanNode:
     name = text(info, "nodeName")
-    kind = kind_of(name)
+    kind = operators.kind_of(name)
     description = words(info, "simpleString")
     if kind is OperatorKind.AGGREGATE:
-        kind = grouping_kind(description)
+        kind = operators.grouping_kind(description)
     if kind is None:
-        return PlanNode(None, times=times_of(info), children=children)
+        return PlanNode(None, times=operators.times_of(info), children=children)
     ids = {
         counted: number
         for each in objects(info, "metrics")
@@ -210,11 +199,11 @@ def _node(info: Event, children: tuple[int, ...]) -> PlanNode:
         rows=_known(ids, names),
         sizes=() if kind is OperatorKind.EXCHANGE and is_kept_whole else _known(ids, SIZES),
         partitions=next(iter(_known(ids, PARTITIONS)), None),
-        limit=limit_of(description) if kind is OperatorKind.TOPK else None,
+        limit=operators.limit_of(description) if kind is OperatorKind.TOPK else None,
         reads_exchange=kind is OperatorKind.EXCHANGE and "ShuffleRead" in name,
         sent=ids if kind is OperatorKind.EXCHANGE and "Broadcast" in name else None,
-        code_steps=steps_of(name),
-        times=times_of(info),
+        code_steps=operators.steps_of(name),
+        times=operators.times_of(info),
         children=children,
     )
 
@@ -246,7 +235,7 @@ def _operators(
         if node.kind is OperatorKind.TABLE_SOURCE and not ran_below:
             below = ()
         if node.kind is None:
-            if len(below) == 1 and seconds_of(nodes[below[0]].times, counters) is None:
+            if len(below) == 1 and operators.seconds_of(nodes[below[0]].times, counters) is None:
                 nodes[below[0]] = replace(nodes[below[0]], times=node.times)
             outputs[position] = below
             continue
@@ -288,13 +277,6 @@ def _rows(node: PlanNode, counters: Counters) -> float | None:
     if node.kind is OperatorKind.COMMAND and not node.rows:
         return 0.0  # it changes the catalogue and hands on nothing
     return None
-
-
-def _partitions(node: PlanNode, counters: Counters) -> int:
-    """Partitions that were counted; 0 where nothing tells."""
-    if node.sent is not None:
-        return 1
-    return 0 if node.partitions is None else counters.get(node.partitions, 0)
 
 
 def _propagated_rows(

@@ -1,7 +1,9 @@
 """One query, or one job without a query, while its events arrive."""
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from fedperf_client.sources.display_name import job_name
 from fedperf_client.sources.spark import fields
@@ -17,15 +19,13 @@ LOST_END = "no end of it is told, though its application went on"
 
 MAX_COUNTERS = 20_000  # counters remembered for one query; of more the later ones are left out
 
-CPU_NANOSECONDS = (
-    "internal.metrics.executorCpuTime",
-    "internal.metrics.executorDeserializeCpuTime",
-)
-READ_BYTES = "internal.metrics.input.bytesRead"
-WRITTEN_BYTES = "internal.metrics.output.bytesWritten"
-TOTALS = frozenset({*CPU_NANOSECONDS, READ_BYTES, WRITTEN_BYTES})
-"""Spark's own counters of a stage, over all its tasks, that are looked at."""
-
+TOTALS = {
+    "internal.metrics.executorCpuTime": "cpu_nanoseconds",
+    "internal.metrics.executorDeserializeCpuTime": "cpu_nanoseconds",
+    "internal.metrics.input.bytesRead": "read_bytes",
+    "internal.metrics.output.bytesWritten": "written_bytes",
+}
+"""Spark's own counters of a stage, over all its tasks, that are looked at, and their names here."""
 
 MAX_FAILURES = 20  # Of jobs and stages, whose texts are kept for one query
 
@@ -33,6 +33,23 @@ WHOLE = 0.95
 """Of the tasks that a stage announced: where less of them are told, Spark dropped events."""
 
 Interval = tuple[int, int]  # two moments, in milliseconds since 1970
+Time = TypeVar("Time", int, float)
+
+
+def merged(intervals: Iterable[tuple[Time, Time]]) -> list[tuple[Time, Time]]:
+    """The same times, without overlaps, in order."""
+    found = list[tuple[Time, Time]]()
+    for start, end in sorted(intervals):
+        if found and start <= found[-1][1]:
+            found[-1] = (found[-1][0], max(found[-1][1], end))
+        elif end > start:
+            found.append((start, end))
+    return found
+
+
+def covered(intervals: Iterable[tuple[Time, Time]]) -> Time:
+    """The time that at least one of them covers, in their unit."""
+    return sum(end - start for start, end in merged(intervals))
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +77,9 @@ class SparkQuery:
     display_name: str = ""  # of a job, what people know it by where nobody described it
     settings: dict[str, str] = field(default_factory=dict)  # that its session or its code set
     failure: str = ""  # what Spark said when it, or a job of it, failed
-    # what Spark said of jobs and stages that failed, with their names; local texts
-    failures: list[FailureText] = field(default_factory=list)
+    failures: list[FailureText] = field(default_factory=list)  # of jobs and stages; local texts
     ended_at: int | None = None  # None while it runs
-    # whether its end names an error; None where it does not say (before Spark 3.4)
-    ended_badly: bool | None = None
+    ended_badly: bool | None = None  # its end names an error; None where it cannot (before 3.4)
     has_failed_jobs: bool = False  # a job of it failed, or was called off
     has_failed_tasks: bool = False  # tasks of it failed and were done again
     is_torn: bool = False  # an event of it is missing, or too few tasks of it are told
@@ -76,23 +91,18 @@ class SparkQuery:
     jobs: int = 0  # how many it had
     asked_at: int | None = None  # when its first job was submitted; None where none was
     first_task_at: int | None = None  # when its first task began, where that is told
-    # when its first stage was submitted, where its start is not told
-    first_stage_at: int | None = None
+    first_stage_at: int | None = None  # its first stage's submission, where its start is not told
     last_stage_at: int | None = None  # when the last of its stages, or of its jobs, was completed
     waited: Interval | None = None  # from `asked_at` on, while no executor was there
     before: int = 0  # queries of its application that had done work when it began
-    # the executors from its first task on, a mean; None where none is known
-    cluster: ClusterConfig | None = None
+    cluster: ClusterConfig | None = None  # a mean from its first task on; None where unknown
     slots: int = 0  # tasks that these run at once; 0 where that is unknown
     counters: dict[int, int] = field(default_factory=dict)  # values of Spark's accumulators by id
-    totals: dict[str, int] = field(default_factory=dict)  # sums of `TOTALS` over its stages
-    # of a job, those that ended, by number
-    stages: dict[int, StageRun] = field(default_factory=dict)
-    # at stages, by number and attempt
-    attempts: dict[tuple[int, int], StageAttempt] = field(default_factory=dict)
+    totals: Counter[str] = field(default_factory=Counter)  # of `TOTALS` over its stages
+    stages: dict[int, StageRun] = field(default_factory=dict)  # of a job, that ended, by number
+    attempts: dict[tuple[int, int], StageAttempt] = field(default_factory=dict)  # at stages
     names: Names = field(default_factory=Names)  # that these attempts refer to
-    # the stage of which most tasks are not told, where events were dropped
-    dropped: DroppedTasks | None = None
+    dropped: DroppedTasks | None = None  # of the stage of which most are not told
     tasks: int = 0  # that its completed stages announced
     rdds: int = 0  # of all these stages, with their parents
     problem: str = ""  # why its plan cannot be used, empty otherwise
@@ -161,7 +171,9 @@ class SparkQuery:
 
     def give_up_tasks(self) -> None:
         """Keep the figures of no task any more."""
-        self.is_given_up, self.counted_tasks, self.names = True, 0, Names()
+        self.is_given_up, self.counted_tasks = True, 0
+        self.names.executors.clear()
+        self.names.reasons.clear()
         for stage in self.attempts.values():
             del stage.columns[:]
 
@@ -180,7 +192,7 @@ class SparkQuery:
             try:
                 value = fields.integer(each, "Value")
                 if name in TOTALS:
-                    self.totals[name] = self.totals.get(name, 0) + value
+                    self.totals[TOTALS[name]] += value
                 else:
                     self.count(fields.integer(each, "ID"), value)
             except MalformedEventError:

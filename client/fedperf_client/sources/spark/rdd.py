@@ -8,6 +8,7 @@ that it wrote; the rest follows as in `plan`, or is estimated.
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from graphlib import CycleError, TopologicalSorter
 from typing import NamedTuple
@@ -174,12 +175,9 @@ def _scope(number: int, info: Event) -> tuple[str, str]:
     """Id and name of the call that made an RDD; one of its own where it has none."""
     found = info.get("Scope")
     if isinstance(found, str) and len(found) <= _LONGEST_SCOPE:
-        try:
+        with suppress(orjson.JSONDecodeError, MalformedEventError, AttributeError):
             scope = orjson.loads(found)
             identity, name = fields.text(scope, "id"), fields.text(scope, "name")
-        except (orjson.JSONDecodeError, MalformedEventError, AttributeError):
-            pass
-        else:
             if len(identity) <= _LONGEST_ID:
                 return identity, name
     return f"rdd {number}", ""
@@ -189,8 +187,6 @@ _Place = tuple[str, int]  # what an operator stands for, and the number of its R
 
 _RDD, _MOVED, _KEPT, _SINK = "rdd", "moved", "kept", "sink"
 _END: _Place = ("end", 0)
-
-_ROWS, _BYTES, _TASKS, _MILLISECONDS = range(4)
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,21 +212,25 @@ def job_plan(stages: Sequence[StageRun]) -> tuple[PhysicalPlan, dict[int, int]]:
     steps = _steps(stages)
     if len(steps) > MAX_NODES:
         raise PlanTooLargeError
-    order = _consumers_first({place: step.inputs for place, step in steps.items()})
+    reads = TopologicalSorter({place: step.inputs for place, step in steps.items()})
+    try:
+        order = list(reads.static_order())[::-1]  # each stands before what it reads
+    except CycleError as error:
+        raise MalformedEventError("Parent IDs") from error
     position = {place: number for number, place in enumerate(order)}
     nodes: list[PlanNode] = []
     counters: dict[int, int] = {}
     for number, place in enumerate(order):
         step = steps[place]
-        ids = [4 * number + which for which in range(4)]
+        ids = rows, sizes, tasks, milliseconds = range(4 * number, 4 * number + 4)
         counters |= {each: value for each, value in zip(ids, step.figures, strict=True) if value}
         nodes.append(
             PlanNode(
                 step.kind,
-                rows=(ids[_ROWS],),
-                sizes=(ids[_BYTES],),
-                partitions=ids[_TASKS],
-                times=((ids[_MILLISECONDS], 1e-3),),
+                rows=(rows,),
+                sizes=(sizes,),
+                partitions=tasks,
+                times=((milliseconds, 1e-3),),
                 code_steps=step.code_steps,
                 children=tuple(position[each] for each in step.inputs),
             )
@@ -308,15 +308,3 @@ def _add_output(stage: StageRun, steps: dict[_Place, _Step]) -> None:
     elif ends:
         rows, size, parts, _ = steps[ends[0]].figures
         steps[ends[0]] = replace(steps[ends[0]], figures=(rows, size, parts, took))
-
-
-def _consumers_first(inputs: Mapping[_Place, Sequence[_Place]]) -> list[_Place]:
-    """The places in an order in which each stands before what it reads.
-
-    Raises:
-        MalformedEventError: there is no such order.
-    """
-    try:
-        return list(TopologicalSorter(inputs).static_order())[::-1]
-    except CycleError as error:
-        raise MalformedEventError("Parent IDs") from error

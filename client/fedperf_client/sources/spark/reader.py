@@ -44,8 +44,7 @@ class Reader:
 
     application: Application = field(default_factory=Application)  # whose events these are
     wants_tasks: bool = False  # whether the figures of tasks are kept
-    # of a stage, the successful ends of tasks that were not given; None if unknown
-    ends_passed: Callable[[int], int | None] = lambda _: 0
+    ends_passed: Callable[[int], int | None] = lambda _: 0  # of a stage, that were not given
     _open: dict[_Key, SparkQuery] = field(default_factory=dict)
     _jobs: dict[int, SparkQuery] = field(default_factory=dict)
     _stages: dict[int, SparkQuery] = field(default_factory=dict)
@@ -61,11 +60,6 @@ class Reader:
     def executors(self) -> Executors:
         """Those of its application."""
         return self.application.executors
-
-    @property
-    def wanted(self) -> frozenset[str]:
-        """Short names of the events that it looks at."""
-        return WANTED if self.wants_tasks else WANTED - {"SparkListenerStageSubmitted"}
 
     def take(self, name: str, event: Event) -> list[SparkQuery]:
         """Take an event by its short name; what is complete, or given up, comes out.
@@ -136,9 +130,11 @@ class Reader:
         return query
 
     def _begin(self, query: SparkQuery) -> None:
-        """A piece of work begins."""
         if (alone := self._running.alone) is not None and alone.seems_over and not query.is_nested:
-            self._rests(alone, query.started_at)
+            # Nothing of that one runs: its end may be lost, or is yet to come.
+            self.application.settle(alone, with_slots=self.wants_tasks)
+            self._running.stops(alone)
+            self._free_since = max(self._free_since or query.started_at, query.started_at)
         query.before = self._running.worked
         self._open[query.is_job, query.number] = query
         self._told(query.started_at)
@@ -147,12 +143,6 @@ class Reader:
         if self.wants_tasks and not self._running.count and self._free_since is not None:
             self.application.gaps.add(self._free_since, query.started_at, self.executors)
         self._running.begins(query)
-
-    def _rests(self, query: SparkQuery, at: int) -> None:
-        """Another begins while nothing of it runs: its end may be lost, or is yet to come."""
-        self.application.settle(query, with_slots=self.wants_tasks)
-        self._running.stops(query)
-        self._free_since = max(self._free_since or at, at)
 
     def _query_of(self, event: Event) -> SparkQuery | None:
         """The query that an event is about, if more of it is to come."""
@@ -230,7 +220,7 @@ class Reader:
         key = number, fields.count(info, "Stage Attempt ID")
         stage = query.attempts.get(key)
         if stage is None:
-            stage = query.attempts[key] = StageAttempt(*key)
+            stage = query.attempts[key] = StageAttempt(*key, query.names)
             self._grown(query)
         return query, stage
 
@@ -263,11 +253,11 @@ class Reader:
         query.take_stage_end(stage, info)
         self._told(query.last_stage_at or 0)
         if stage.columns:
-            taken = stage.columns[2::COLUMNS]
-            ids = [identity for identity, _ in query.names.executors]
+            launched, finished, taken = (stage.columns[at :: len(COLUMNS)] for at in range(3))
+            ids = [identity for identity, _ in stage.names.executors]
             stage.slots = self.executors.slots_of(
-                min(stage.columns[0::COLUMNS]),
-                max(stage.columns[1::COLUMNS]),
+                min(launched),
+                max(finished),
                 profile=stage.profile,
                 takers=Counter(ids[each] for each in taken if each >= 0),
             )
@@ -292,7 +282,7 @@ class Reader:
             query.task_began(fields.part(event, "Task Info"))
         stage.has_begun = True
         if self.wants_tasks and not query.is_given_up:
-            stage.take(event, end, query.names)
+            stage.take(event, end)
             query.counted_tasks += 1
             self._tasks += 1
             if self._tasks > MAX_TASKS:
@@ -330,7 +320,7 @@ class Reader:
         """Hand out what is complete."""
         for query in self._complete:
             if self._open.get((query.is_job, query.number)) is query:
-                self._forget(query, is_complete=True)
+                self._forget(query)
                 self._hand_out(query)
         if self._complete:
             needed = [each.started_at for each in self._open.values()]
@@ -349,15 +339,14 @@ class Reader:
             oldest = next(iter(self._open.values()))
             if not oldest.is_complete:
                 oldest.problem, oldest.is_given_up = GIVEN_UP, True
-            self._forget(oldest, is_complete=oldest.is_complete)
+            self._forget(oldest)
             self._hand_out(oldest)
 
     def _hand_out(self, query: SparkQuery) -> None:
         query.count_tasks((lambda _: None) if self.application.is_partial else self.ends_passed)
         self._found.append(query)
 
-    def _forget(self, query: SparkQuery, *, is_complete: bool = False) -> None:
-        """Keep nothing of it any more."""
+    def _forget(self, query: SparkQuery) -> None:
         del self._open[query.is_job, query.number]
         self._kept -= query.counted_size
         self._tasks -= query.counted_tasks

@@ -15,9 +15,7 @@ DATABRICKS = "spark.databricks."
 DEFAULT_PARTITIONS = 200  # spark.sql.shuffle.partitions where nobody set it
 DEFAULT_BROADCAST_BYTES = 10 * MIB  # spark.sql.autoBroadcastJoinThreshold where nobody set it
 DEFAULT_FILE_BYTES = 128 * MIB  # spark.sql.files.maxPartitionBytes where nobody set it
-
-ADAPTIVE_BY_DEFAULT = (3, 2)
-"""The version from which on adaptive execution is on where nobody set it."""
+ADAPTIVE_BY_DEFAULT = (3, 2)  # the version from which on it is on where nobody set it
 
 _KEPT = frozenset(
     {

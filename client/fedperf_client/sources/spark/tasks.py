@@ -6,22 +6,26 @@ that said the same.
 
 from array import array
 from dataclasses import dataclass, field
+from functools import cached_property
 
-from fedperf_client.sources.spark.failures.causes import EndReason
-from fedperf_client.sources.spark.fields import (
-    Event,
-    count,
-    mapping,
-    milliseconds,
-    part,
-    words,
-)
+import numpy as np
+from numpy.typing import NDArray
+
+from fedperf_client.sources.spark.failures.causes import EndReason, LostAttempt
+from fedperf_client.sources.spark.fields import Event, count, mapping, milliseconds, part, words
+
+Longs = NDArray[np.int64]
 
 RESUBMITTED = "Resubmitted"
 """Told of a task that had succeeded, when what it wrote was gone with its executor."""
 
 SUCCEEDED = -1  # among the ends of attempts, which else are numbers of reasons
-COLUMNS = 7  # launched, finished, executor, end, run time, bytes read, rows read: of each attempt
+COLUMNS = ("launched", "finished", "executor", "end", "run", "read_bytes", "read_rows")
+"""Of each attempt at a task: when it began and ended, as the driver saw it; numbers of its executor
+(-1 where that is unknown) and of its end; time in its own code; what it read from files and from
+shuffles."""
+
+_ATTEMPT = np.dtype([(each, np.int64) for each in COLUMNS])
 
 MAX_REASONS, MAX_NAMES = 500, 5_000
 """Told apart in one job: reasons, and executors. Later ones have no message, and no name."""
@@ -40,8 +44,7 @@ class Names:
     def executor(self, info: Event) -> int:
         """The number of a task's executor; -1 where it is unknown."""
         key = words(info, "Executor ID")[:_LONGEST_NAME], words(info, "Host")[:_LONGEST_NAME]
-        is_known = bool(key[0]) and (key in self.executors or len(self.executors) < MAX_NAMES)
-        if not is_known:
+        if not key[0] or (key not in self.executors and len(self.executors) >= MAX_NAMES):
             return -1
         return self.executors.setdefault(key, len(self.executors))
 
@@ -55,27 +58,21 @@ class Names:
 
 @dataclass(slots=True)
 class TaskTotals:
-    """Sums over the tasks of a stage that succeeded: milliseconds and bytes."""
+    """Sums over the tasks of a stage that succeeded: milliseconds of their own time, and bytes."""
 
-    # cpu_nanoseconds, garbage: of the time in tasks' own code; garbage is the time that the JVM
-    # stood still. Thousands of short tasks would lose a fifth, were theirs rounded
-    cpu_nanoseconds: int = 0
-    garbage: int = 0
-    fetch_wait: int = 0  # of the same, waiting for what other tasks had written
-    write_nanoseconds: int = 0  # of the same, writing for other tasks
-    # input_bytes, shuffle_read, shuffle_written: from files, from and for other tasks
-    input_bytes: int = 0
-    shuffle_read: int = 0
-    shuffle_written: int = 0
-    rows_read: int = 0  # rows_read, rows_written: the same in rows; written for other tasks alone
-    rows_written: int = 0
-    # spilled_memory, spilled_disk: what did not fit, in memory's form and on disk
-    spilled_memory: int = 0
-    spilled_disk: int = 0
-    # spilled_tasks, spilled_run: how many tasks that were, and their time without garbage and fetch
-    # wait
-    spilled_tasks: int = 0
-    spilled_run: int = 0
+    cpu_nanoseconds: int = 0  # thousands of short tasks would lose a fifth, were they rounded
+    garbage: int = 0  # in which the JVM stood still
+    fetch_wait: int = 0  # waiting for what other tasks had written
+    write_nanoseconds: int = 0  # writing for other tasks
+    input_bytes: int = 0  # from files
+    shuffle_read: int = 0  # bytes from other tasks
+    shuffle_written: int = 0  # bytes for other tasks
+    rows_read: int = 0  # from both
+    rows_written: int = 0  # for other tasks alone
+    spilled_memory: int = 0  # what did not fit, in memory's form
+    spilled_disk: int = 0  # the same on disk
+    spilled_tasks: int = 0  # how many tasks that were
+    spilled_run: int = 0  # their time without garbage and fetch wait
     held: int = 0  # the most memory that each task had for its work, added up
     most_held: int = 0  # the most that one of them had
 
@@ -121,12 +118,16 @@ class TaskTotals:
         return run, figures["input_bytes"] + figures["shuffle_read"], figures["rows_read"]
 
 
-@dataclass(slots=True)
+@dataclass
 class StageAttempt:
-    """One attempt at a stage, as far as its log was read."""
+    """One attempt at a stage, as far as its log was read.
+
+    What follows from the figures of its tasks is computed once: ask when all of them were told.
+    """
 
     number: int  # number, attempt: as the log counts them
     attempt: int
+    names: Names  # that its tasks refer to
     name: str = ""  # the call that made it; local text
     submitted_at: int | None = None  # None where the log does not tell
     announced: int = 0  # tasks that it was to have; 0 where the log does not tell
@@ -139,14 +140,13 @@ class StageAttempt:
     slots: int = 0  # tasks that its executors could run at once, a mean; 0 where that is unknown
     succeeded: int = 0  # tasks of which the end was told one by one
     has_begun: bool = False  # whether the start, or the end, of any was told
-    # of every attempt at a task, if figures are asked for
-    columns: "array[int]" = field(default_factory=lambda: array("q"))
+    columns: "array[int]" = field(default_factory=lambda: array("q"))  # if figures are wanted
     totals: TaskTotals = field(default_factory=TaskTotals)  # of these that succeeded
 
     def __str__(self) -> str:
         return f"stage {self.number}{f'.{self.attempt}' if self.attempt else ''}"
 
-    def take(self, event: Event, end: Event, names: Names) -> None:
+    def take(self, event: Event, end: Event) -> None:
         """Take the end of an attempt at a task with its figures."""
         info = mapping(event, "Task Info")
         launched, finished = milliseconds(info, "Launch Time"), milliseconds(info, "Finish Time")
@@ -154,5 +154,85 @@ class StageAttempt:
         if end.get("Reason") == "Success":
             figures = self.totals.add(part(event, "Task Metrics"))
         else:
-            ended = names.reason(end)
-        self.columns.extend((launched, finished, names.executor(info), ended, *figures))
+            ended = self.names.reason(end)
+        self.columns.extend((launched, finished, self.names.executor(info), ended, *figures))
+
+    @cached_property
+    def _table(self) -> NDArray[np.void]:
+        return np.array(self.columns, np.int64).view(_ATTEMPT)
+
+    @cached_property
+    def tasks(self) -> NDArray[np.void]:
+        """Attempts at its tasks that succeeded; their `COLUMNS` by name."""
+        found: NDArray[np.void] = self._table[self._table["end"] == SUCCEEDED]
+        return found
+
+    @cached_property
+    def lost(self) -> tuple[LostAttempt, ...]:
+        """Attempts at its tasks that did not succeed."""
+        reasons = list(self.names.reasons)
+        return tuple(
+            LostAttempt(self.number, self.executor(place), began, ended, reasons[reason])
+            for began, ended, place, reason, *_ in self._table.tolist()
+            if reason != SUCCEEDED
+        )
+
+    def executor(self, place: int) -> tuple[str, str]:
+        """Id and host of an executor; empty where that is unknown."""
+        return list(self.names.executors)[place] if place >= 0 else ("", "")
+
+    @cached_property
+    def began(self) -> int:
+        """Start of its first task."""
+        return int(self.tasks["launched"].min())
+
+    @cached_property
+    def ended(self) -> int:
+        """End of its last task."""
+        return int(self.tasks["finished"].max())
+
+    @property
+    def span(self) -> int:
+        """From its first task to its last."""
+        return self.ended - self.began
+
+    @cached_property
+    def durations(self) -> Longs:
+        """Of its tasks, as the driver saw them."""
+        found: Longs = np.maximum(self.tasks["finished"] - self.tasks["launched"], 0)
+        return found
+
+    @cached_property
+    def task_time(self) -> int:
+        """All durations together; at least 1."""
+        return max(1, int(self.durations.sum()))
+
+    @cached_property
+    def run_time(self) -> int:
+        """All time in tasks' own code; at least 1."""
+        return max(1, int(self.tasks["run"].sum()))
+
+    @cached_property
+    def longest(self) -> np.void:
+        """The task that took longest."""
+        found: np.void = self.tasks[self.durations.argmax()]
+        return found
+
+    @cached_property
+    def median(self) -> float:
+        """Duration of the middle task."""
+        return float(np.median(self.durations))
+
+    @property
+    def even_span(self) -> float:
+        """The least that it could take with the same work, spread evenly over all slots."""
+        return self.task_time / max(1, self.slots)
+
+    @property
+    def mean(self) -> float:
+        """Duration of a task, were all alike."""
+        return self.task_time / len(self.tasks)
+
+    def share_of_span(self, time: float) -> float:
+        """The part of its span that `time` of its tasks takes, were it spread evenly."""
+        return self.span * min(1.0, time / self.task_time)

@@ -17,13 +17,13 @@ import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from fedperf_client.sources import SkippedRecord
 from fedperf_client.sources.codecs import CutLogError, DamagedLogError
 from fedperf_client.sources.kinds import read_source
 from fedperf_client.sources.spark import events
 from fedperf_client.sources.spark.events import (
     MAX_LINE_BYTES,
     NEAR_BYTES,
-    BadLine,
     Events,
     PassedOver,
     lines,
@@ -298,8 +298,8 @@ def test_ends_of_tasks_are_counted_by_stage_and_the_first_line_of_each_is_given(
         assert found.ends_passed(stage) == len(well) - (ends - len(badly))
 
 
-def as_event(found: tuple[str, Event] | BadLine) -> tuple[str, Event]:
-    assert not isinstance(found, BadLine)
+def as_event(found: tuple[str, Event] | SkippedRecord) -> tuple[str, Event]:
+    assert not isinstance(found, SkippedRecord)
     return found
 
 

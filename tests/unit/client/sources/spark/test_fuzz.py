@@ -72,8 +72,8 @@ def test_any_value_in_any_place_is_diagnosed_or_not_read(
         if not isinstance(found, str):
             ranking.add(found, "log", None)
     for each in ranking.first:
-        assert list(lines_of(each, None))
-        assert orjson.dumps(row_of(each, None))
+        assert list(lines_of(each))
+        assert orjson.dumps(row_of(each))
 
 
 @with_files
