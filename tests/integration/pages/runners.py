@@ -151,7 +151,6 @@ RUNNERS: Mapping[str, Runner] = {
         f"{EXPERIMENTS}/ingest/test_experiment.py::test_the_benchmark_runs"
     ),
     "fedperf-sim bench store": QUICK,
-    "fedperf-sim bench engine": QUICK,
     "fedperf-sim measure": ONE_WORKLOAD,
     "fedperf-sim measure --out DIR --comparisons": run_by(f"{PLATFORMS}::measured"),
     "fedperf-sim measure --out DIR --lessons": run_by(f"{PLATFORMS}::measured"),
