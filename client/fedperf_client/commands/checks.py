@@ -240,7 +240,7 @@ LITTLE_SHARE = 0.05
 
 
 def check_versions(home: Home, around: Surroundings) -> Iterator[Statement]:
-    """Whether Python and the packages are of versions that fit."""
+    """Whether Python and the packages are of versions that fit; those of extras where installed."""
     del home
     python = platform.python_version()
     try:
@@ -252,16 +252,18 @@ def check_versions(home: Home, around: Surroundings) -> Iterator[Statement]:
         return
     if not SpecifierSet(allowed).contains(python, prereleases=True):
         yield problem(f"Python {python}, {allowed} is needed", "use another Python")
-    for each in needed:
-        if each.marker is not None and not each.marker.evaluate({"extra": ""}):
-            continue
+    once = {f"{each.name}{each.specifier}": each for each in needed}  # several extras bring one
+    for requirement, each in once.items():
         try:
             version = around.version(each.name)
         except metadata.PackageNotFoundError:
-            yield problem(f"{each.name} is not installed", f"run: pip install '{each}'")
+            if each.marker is None or each.marker.evaluate({"extra": ""}):
+                yield problem(f"{each.name} is not installed", f"run: pip install '{requirement}'")
             continue
         if not each.specifier.contains(version, prereleases=True):
-            yield problem(f"{each.name} {version} is too old or new", f"run: pip install '{each}'")
+            yield problem(
+                f"{each.name} {version} is too old or new", f"run: pip install '{requirement}'"
+            )
         if each.name in SHOWN_PACKAGES:
             shown.append(f"{each.name} {version}")
     yield ok(", ".join([f"Python {python}", *shown]))
@@ -331,14 +333,16 @@ def examine(home: Home, around: Surroundings) -> tuple[Finding, ...]:
         try:
             for verdict, what, advice in check(home, around):
                 found.append(Finding(name, verdict, what, advice))
-        except FedperfError as error:
-            found.append(Finding(name, Severity.PROBLEM, str(error)))
-        except ModuleNotFoundError as error:
-            if (extra := extra_with(error.name or "")) is None:
-                raise
-            what = f"not looked at: {error.name} comes with fedperf[{extra}]"
-            found.append(Finding(name, Severity.OK, what))
         except Exception as error:  # one failed check must not hide the others
-            what = f"the check itself failed ({type(error).__name__}: {error})"
-            found.append(Finding(name, Severity.PROBLEM, what, "please report it"))
+            found.append(_failed(name, error))
     return tuple(found)
+
+
+def _failed(check: str, error: Exception) -> Finding:
+    if isinstance(error, FedperfError):
+        return Finding(check, Severity.PROBLEM, str(error))
+    if isinstance(error, ModuleNotFoundError) and (extra := extra_with(error.name or "")):
+        what = f"not looked at: {error.name} comes with {PACKAGE}[{extra}]"
+        return Finding(check, Severity.OK, what)
+    what = f"the check itself failed ({type(error).__name__}: {error})"
+    return Finding(check, Severity.PROBLEM, what, "please report it")

@@ -1,7 +1,7 @@
 """`fedperf doctor`: every check finds what was broken on purpose, and hides no other."""
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from importlib.metadata import EntryPoint, PackageNotFoundError
@@ -358,6 +358,10 @@ def test_a_kind_of_another_package_that_does_not_load_is_found(
     [
         ({"requirements": lambda: ["flwr<1.41"]}, "flwr 1.41.2 is too old or new"),
         ({"requirements": lambda: ["polars>=2"]}, "polars is not installed"),
+        (
+            {"requirements": lambda: [f"flwr<1.41; extra == '{each}'" for each in ("all", "join")]},
+            "flwr 1.41.2 is too old or new",
+        ),
         ({"python": lambda: ">=99"}, ">=99 is needed"),
     ],
 )
@@ -367,6 +371,20 @@ def test_versions_that_do_not_fit_are_problems(
     around = replace(AROUND, **changes)  # type: ignore[arg-type]
     problems = [each for each in of(home, "versions", around) if each.verdict is Severity.PROBLEM]
     assert [said in each.what for each in problems] == [True]
+
+
+@pytest.mark.parametrize(
+    ("module", "verdict"), [("grpc", Severity.OK), ("nobody_has_this", Severity.PROBLEM)]
+)
+def test_a_check_without_its_module_hides_no_other(
+    home: Home, module: str, verdict: Severity
+) -> None:
+    def missing() -> Mapping[str, Exception | None]:
+        raise ModuleNotFoundError(name=module)
+
+    found = examine(home, replace(AROUND, kinds=missing))
+    assert [each.verdict for each in found if each.check == "history"] == [verdict]
+    assert {each.check for each in found} == set(CHECKS)
 
 
 def test_a_package_that_is_not_installed_as_one_is_a_warning(home: Home) -> None:
