@@ -18,6 +18,7 @@ from fedperf_client.sources import SkippedRecord
 from fedperf_client.sources.ingestion import take_in
 from fedperf_client.sources.kinds import open_source
 from fedperf_client.sources.spark.events import lines
+from fedperf_client.workers.child_side import peak_bytes
 
 
 def main(source: Path, store: Path, repeats: int) -> None:
@@ -39,16 +40,9 @@ def main(source: Path, store: Path, repeats: int) -> None:
         "take_in_cpu_seconds": took,
         "executions": taken.executions,
         "skipped": skipped,
-        "peak_bytes": _peak_bytes(),
+        "peak_bytes": peak_bytes(),
     }
     sys.stdout.buffer.write(orjson.dumps(facts))
-
-
-def _peak_bytes() -> int:
-    for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
-        if line.startswith("VmHWM:"):
-            return int(line.split()[1]) * 1024
-    return 0
 
 
 if __name__ == "__main__":

@@ -219,15 +219,6 @@ def _shorten(logs: Path) -> None:
                 os.truncate(log, 0)
 
 
-def _kernel_kills() -> int:
-    """How many processes the kernel has killed for memory since it started."""
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/vmstat").read_text(encoding="ascii").splitlines():
-            if line.startswith("oom_kill "):
-                return int(line.split()[1])
-    return 0
-
-
 def _resources(reply: Json, sampled_peak: int) -> ResourceUse:
     """What the whole trial used; nothing where a part of it ran elsewhere."""
     spans = reply["spans"]
