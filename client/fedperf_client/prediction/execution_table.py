@@ -42,7 +42,7 @@ Mask = NDArray[np.bool_]
 ENCODER_VERSION = 2
 """Of all code between an execution and its columns: features, the model that ships, cells of the
 basis and this module. Columns that another version encoded are made anew. A test holds what this
-version makes of some executions (`test_encoder_version`): whoever changes that raises it."""
+version makes of some executions (`test_cached_answers`): whoever changes that raises it."""
 
 MOST_LEARNT = 3_000
 """Executions; of fewer all are learnt from."""
