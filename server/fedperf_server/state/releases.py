@@ -43,12 +43,12 @@ from fedperf_shared.wire.codec import decode_question, encode_question
 
 def is_asked(session: Session, period: Period, slot: SlotKey) -> bool:
     """Whether the slot has a question."""
-    return session.get(QuestionRow, _key(period, slot)) is not None
+    return session.get(QuestionRow, _question_key(period, slot)) is not None
 
 
 def asked_question(session: Session, period: Period, slot: SlotKey) -> CellQuestion | None:
     """The question of the slot; None where none was made."""
-    row = session.get(QuestionRow, _key(period, slot))
+    row = session.get(QuestionRow, _question_key(period, slot))
     return decode_question(row.payload) if row else None
 
 
@@ -71,12 +71,9 @@ def store_question(
     session: Session, period: Period, question: CellQuestion, *, at: datetime
 ) -> None:
     """Keep a question that was made at that moment."""
-    period_start, window, index = _key(period, question.slot)
     session.add(
         QuestionRow(
-            period_start=period_start,
-            window=window,
-            index=index,
+            **_question_key(period, question.slot),
             version=question.version,
             payload=encode_question(question),
             asked_at=to_unix_ms(at),
@@ -84,8 +81,12 @@ def store_question(
     )
 
 
-def _key(period: Period, slot: SlotKey) -> tuple[int, int, int]:
-    return to_unix_ms(period.start), slot.window, slot.index
+def _question_key(period: Period, slot: SlotKey) -> dict[str, int]:
+    return {
+        "period_start": to_unix_ms(period.start),
+        "window": slot.window,
+        "index": slot.index,
+    }
 
 
 class DifferentScheduleError(InvalidInputError):

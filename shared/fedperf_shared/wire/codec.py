@@ -399,6 +399,9 @@ PARAMETERS: Mapping[kinds.AnyKind, str] = {
 }
 """The field of each kind's parameters in a `Slot`, which names them as their class does."""
 
+_SLOTS = ("report_slots", "model_slots", "extra_slots", "first_slots")
+"""The fields of a timetable that hold times of slots, in messages as in `Timetable`."""
+
 
 def encode_schedule(schedule: Schedule) -> bytes:
     """A schedule as bytes, equal for equal schedules."""
@@ -420,12 +423,9 @@ def timetable_to_message(timetable: Timetable) -> exchange_pb2.Timetable:
         period_start_unix_ms=to_unix_ms(timetable.period.start),
         window_ms=_to_ms(timetable.period.window),
         windows=timetable.period.windows,
-        report_slots=[_times_to_message(each) for each in timetable.report_slots],
-        model_slots=[_times_to_message(each) for each in timetable.model_slots],
         model_method=exchange_pb2.ModelMethod.Name(int(timetable.model_method)),
-        extra_slots=[_times_to_message(each) for each in timetable.extra_slots],
         extra_windows=timetable.extra_windows,
-        first_slots=[_times_to_message(each) for each in timetable.first_slots],
+        **{name: map(_times_to_message, getattr(timetable, name)) for name in _SLOTS},
     )
 
 
@@ -444,12 +444,9 @@ def timetable_from_message(message: exchange_pb2.Timetable) -> Timetable:
         )
         return Timetable(
             period,
-            tuple(_times_from_message(each) for each in message.report_slots),
-            tuple(_times_from_message(each) for each in message.model_slots),
-            ModelMethod(message.model_method),
-            tuple(_times_from_message(each) for each in message.extra_slots),
-            message.extra_windows,
-            tuple(_times_from_message(each) for each in message.first_slots),
+            model_method=ModelMethod(message.model_method),
+            extra_windows=message.extra_windows,
+            **{name: tuple(map(_times_from_message, getattr(message, name))) for name in _SLOTS},
         )
 
     return guarded("timetable", decode)
@@ -522,7 +519,7 @@ def decode_question(payload: bytes) -> CellQuestion:
     Raises:
         InvalidInputError: not a question, or none that may be answered.
     """
-    return decoded("question", exchange_pb2.Question, payload, _from_message)
+    return decoded("question", exchange_pb2.Question, payload, _cell_question_from_message)
 
 
 def question_to_message(question: CellQuestion | None) -> exchange_pb2.Question:
@@ -548,7 +545,7 @@ def question_from_message(message: exchange_pb2.Question) -> CellQuestion | None
     """
     if message.ByteSize() == 0:
         return None
-    return guarded("question", lambda: _from_message(message))
+    return guarded("question", lambda: _cell_question_from_message(message))
 
 
 def asked_slot(message: exchange_pb2.GetQuestionRequest) -> SlotKey:
@@ -560,7 +557,7 @@ def asked_slot(message: exchange_pb2.GetQuestionRequest) -> SlotKey:
     return guarded("slot", lambda: key_from_message(message.slot))
 
 
-def _from_message(message: exchange_pb2.Question) -> CellQuestion:
+def _cell_question_from_message(message: exchange_pb2.Question) -> CellQuestion:
     directions = np.array(message.directions, dtype=np.float64).reshape(-1, CELLS)
     return CellQuestion(
         slot=key_from_message(message.slot),
@@ -581,7 +578,7 @@ def encode_train_request(request: TrainRequest) -> bytes:
             architecture=request.architecture,
             base_version=request.base_version,
             arrays=map(array_to_message, request.arrays),
-            question=None if question is None else _question_to_message(question),
+            question=None if question is None else _tangent_question_to_message(question),
         )
     )
 
@@ -597,7 +594,7 @@ def decode_train_request(body: bytes) -> TrainRequest:
 
 def encode_tangent_question(question: TangentQuestion) -> bytes:
     """A question as the bytes that a coordinator keeps."""
-    return encoded(_question_to_message(question))
+    return encoded(_tangent_question_to_message(question))
 
 
 def decode_tangent_question(payload: bytes) -> TangentQuestion:
@@ -607,7 +604,7 @@ def decode_tangent_question(payload: bytes) -> TangentQuestion:
         InvalidInputError: not a question, or none that may be answered.
     """
     kind = exchange_pb2.TangentQuestion
-    return decoded("question at a tangent", kind, payload, _question_from_message)
+    return decoded("question at a tangent", kind, payload, _tangent_question_from_message)
 
 
 def encode_correction(correction: Correction) -> bytes:
@@ -748,17 +745,17 @@ def _request_from_message(message: exchange_pb2.TrainRequest) -> TrainRequest:
         message.architecture,
         message.base_version,
         tuple(map(array_from_message, message.arrays)),
-        _question_from_message(message.question) if message.HasField("question") else None,
+        _tangent_question_from_message(message.question) if message.HasField("question") else None,
     )
 
 
-def _question_to_message(question: TangentQuestion) -> exchange_pb2.TangentQuestion:
+def _tangent_question_to_message(question: TangentQuestion) -> exchange_pb2.TangentQuestion:
     return exchange_pb2.TangentQuestion(
         clip=question.clip, coefficients=array_to_message(question.coefficients)
     )
 
 
-def _question_from_message(message: exchange_pb2.TangentQuestion) -> TangentQuestion:
+def _tangent_question_from_message(message: exchange_pb2.TangentQuestion) -> TangentQuestion:
     return TangentQuestion(message.clip, array_from_message(message.coefficients))
 
 
