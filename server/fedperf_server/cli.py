@@ -15,7 +15,6 @@ from fedperf_server.commands import (
     models,
     organizations,
     service,
-    synthetic_rows,
 )
 from fedperf_shared.programs import command_line
 
@@ -40,7 +39,7 @@ app.command()(models.rollback)
 app.command("epochs")(epochs.list_epochs)
 app.command("drifts")(epochs.list_drifts)
 app.command()(epochs.announce)
-app.command()(synthetic_rows.synthesize)
+app.command()(models.synthesize)
 app.command()(service.run)
 
 

@@ -21,8 +21,7 @@ from pydantic import (
 
 from fedperf_shared.errors import ConfigurationError, StorageError
 from fedperf_shared.programs.private_files import close_to_others, create_private
-from fedperf_shared.programs.settings_file import WrongSettingsError, read_settings
-from fedperf_shared.programs.wrong_keys import problems_of
+from fedperf_shared.programs.settings_file import WrongSettingsError, problems_of, read_settings
 from fedperf_shared.releases.period import (
     DEFAULT_WINDOW,
     DEFAULT_WINDOWS,

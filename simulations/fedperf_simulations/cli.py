@@ -109,7 +109,7 @@ def replay(
     """
     from dataclasses import replace as changed
 
-    from fedperf_server.app.task import ggfn_task
+    from fedperf_server.app.composition import ggfn_task
     from fedperf_server.config import load_config
     from fedperf_server.state.database import Database
     from fedperf_simulations.federation.memory_federation import directory_in_memory

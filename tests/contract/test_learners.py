@@ -34,7 +34,7 @@ from fedperf_client.prediction.learners.residual_learners import (
 from fedperf_client.prediction.learners.scaling_laws import ScalingColumns
 from fedperf_client.prediction.tables.catalogue import Ernest, WithShare, table_learners
 from fedperf_shared.releases.basis import CELLS
-from fedperf_shared.workflow.flat import FLAT_FEATURES
+from fedperf_shared.workflow.features import FLAT_FEATURES
 from fedperf_simulations.baselines.download import DownloadedStart
 from tests.unit.client.prediction.jobs import layout
 from tests.unit.client.prediction.synthetic import draw_samples

@@ -4,8 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedperf_shared.releases.basis import BASIS_VERSION, CELLS
-from fedperf_shared.releases.directions import public_design
-from fedperf_shared.releases.questions import QUESTION_DIRECTIONS, CellQuestion
+from fedperf_shared.releases.questions import QUESTION_DIRECTIONS, CellQuestion, public_design
 from fedperf_shared.releases.release import ReleaseKind, SlotKey
 
 DIRECTED = SlotKey(ReleaseKind.RESIDUAL_REPORT, 0, 1)

@@ -25,8 +25,12 @@ from fedperf_server.inference.cell_directions import (
     learn_cells,
 )
 from fedperf_server.inference.corrections import DEFAULT_KERNEL, Kernel, ReceivedReport
-from fedperf_server.inference.drift_evidence import DriftReader, PlatformDrift
-from fedperf_server.inference.state_space import DEFAULT_STEADINESS, Steadiness
+from fedperf_server.inference.drift_evidence import (
+    DEFAULT_STEADINESS,
+    DriftReader,
+    PlatformDrift,
+    Steadiness,
+)
 from fedperf_shared.releases.basis import CELLS
 from fedperf_shared.releases.kinds import DIRECTED_REPORT, RESIDUAL_REPORT, kind_of
 from fedperf_shared.releases.questions import CellQuestion

@@ -7,10 +7,10 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy.orm import Session
 
-from fedperf_server.app.task import Task
-from fedperf_server.rehearsal.synthetic_rows import PredictLog
-from fedperf_server.rounds.accepted_update import AcceptedUpdate
-from fedperf_server.rounds.next_model import Evaluate
+from fedperf_server.app.composition import Task
+from fedperf_server.rehearsal.synthetic_batch import PredictLog
+from fedperf_server.rounds.model_rounds import Evaluate
+from fedperf_server.rounds.round_messages import AcceptedUpdate
 from fedperf_server.rounds.round_strategy import RoundStrategy
 from fedperf_server.rounds.tangent_avg import TangentAvg
 from fedperf_server.state import registry

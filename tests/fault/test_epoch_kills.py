@@ -17,7 +17,7 @@ from fedperf_server.rehearsal import buffer
 from fedperf_server.state import audit, registry
 from fedperf_server.state.database import BufferRow, Database, DatabaseTable, EventRow, ReceiptRow
 from fedperf_server.state.epochs import Cause, epochs
-from fedperf_server.state.rounds import RoundOutcome, round_results
+from fedperf_server.state.round_calendar import RoundOutcome, round_results
 from fedperf_shared.releases.release import ReleaseKind, SlotKey
 from fedperf_shared.workflow.vocabulary import Platform
 from tests.unit.server.desks.epoch_worlds import TABLE, WINDOWS, Organization, World, founded

@@ -14,8 +14,13 @@ from numpy.typing import NDArray
 
 from fedperf_server.inference.cell_directions import DirectedAnswer
 from fedperf_server.inference.corrections import DEFAULT_KERNEL, Kernel, ReceivedReport
-from fedperf_server.inference.drift_evidence import SHIFT, evidence_of
-from fedperf_server.inference.state_space import DEFAULT_STEADINESS, SteadySums, by_organization
+from fedperf_server.inference.drift_evidence import (
+    DEFAULT_STEADINESS,
+    SHIFT,
+    SteadySums,
+    by_organization,
+    evidence_of,
+)
 from fedperf_shared.workflow.vocabulary import Platform
 from fedperf_simulations.experiments.drift.recurring_workloads import USED, PlatformShift
 from fedperf_simulations.experiments.drift.report_detection import IN_TIME, judged, schedule_of

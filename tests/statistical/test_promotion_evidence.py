@@ -23,7 +23,7 @@ from fedperf_server.inference.promotion_rules import (
     gain_of,
     judge,
 )
-from fedperf_server.rehearsal.synthetic_rows import cell_shares
+from fedperf_server.rehearsal.synthetic_batch import cell_shares
 from fedperf_shared.releases.basis import CELLS
 from fedperf_shared.releases.release import ReleaseKind, ReportParameters, SlotKey
 from tests.unit.client.privacy.seeded_noise import SeededNoise

@@ -11,8 +11,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field
 
 from fedperf_shared.execution import ClusterConfig
-from fedperf_shared.programs.settings_file import WrongSettingsError
-from fedperf_shared.programs.wrong_keys import load_model
+from fedperf_shared.programs.settings_file import WrongSettingsError, load_model
 
 _HOUR = 3600.0
 _GIB = 2**30

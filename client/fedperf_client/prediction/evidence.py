@@ -20,7 +20,7 @@ from fedperf_client.prediction.prediction import Floats, PredictLog, checked_log
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import Execution, Remark, SizedPlan
 from fedperf_shared.releases.basis import cell_of
-from fedperf_shared.workflow.flat import FLAT_FEATURES, PLAN_COLUMNS, flatten
+from fedperf_shared.workflow.features import FLAT_FEATURES, PLAN_COLUMNS, flatten
 from fedperf_shared.workflow.graph import Plan
 from fedperf_shared.workflow.vocabulary import NAMED_PLATFORMS, OperatorKind, Platform
 

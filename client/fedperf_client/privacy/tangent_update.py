@@ -24,8 +24,7 @@ from fedperf_client.privacy import directed_report
 from fedperf_client.privacy.randomness import NoiseSource
 from fedperf_client.privacy.report_mechanism import GRID_EXPONENT, with_noise
 from fedperf_shared.errors import FedperfError
-from fedperf_shared.releases.directions import unit_feature_design
-from fedperf_shared.releases.questions import DIRECTIONS
+from fedperf_shared.releases.questions import DIRECTIONS, unit_feature_design
 from fedperf_shared.releases.release import SlotKey, TangentParameters, TangentUpdate
 
 

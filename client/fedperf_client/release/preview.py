@@ -23,9 +23,8 @@ from fedperf_client.privacy.randomness import NoiseSource
 from fedperf_client.release.gate import MalformedReleaseError, Mechanism
 from fedperf_client.release.ledger.errors import SlotNotPlannedError
 from fedperf_shared.releases.basis import BASIS_VERSION, CELLS
-from fedperf_shared.releases.directions import public_design
 from fedperf_shared.releases.kinds import kind_of
-from fedperf_shared.releases.questions import QUESTION_DIRECTIONS, CellQuestion
+from fedperf_shared.releases.questions import QUESTION_DIRECTIONS, CellQuestion, public_design
 from fedperf_shared.releases.release import NoisySum, ReleaseKind, Schedule, Slot, SlotKey
 from fedperf_shared.wire.codec import encode_release
 

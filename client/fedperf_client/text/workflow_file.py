@@ -39,7 +39,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import MAX_QUERIES_BEFORE, ClusterConfig, KnownJob, Remark
-from fedperf_shared.programs.wrong_keys import problems_of
+from fedperf_shared.programs.settings_file import problems_of
 from fedperf_shared.workflow.estimates import with_estimates
 from fedperf_shared.workflow.graph import (
     InvalidWorkflowError,

@@ -1,13 +1,23 @@
 """The server's composition root: what makes one coordinator, on whatever carries its messages.
 
 A process puts it behind sockets (`process`), a simulation behind function calls.
+
+A task holds the model's format, the way rounds train it, and its public data: the plans by which
+versions are judged and on which synthetic rows lie. GGFN starts from the public start. Rounds step
+at its tangent on the public plans that ship with fedperf. What a window's rounds made is judged
+before the next ones
+(`desks.promotion`). Organizations weight the models that they fetch by their own executions. So the
+error on public plans only has to catch a model that went astray.
 """
 
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 
+import numpy as np
 from cryptography.hazmat.primitives.asymmetric import ec
+from numpy.typing import NDArray
 
-from fedperf_server.app.task import Task
 from fedperf_server.config import ServerConfig
 from fedperf_server.desks.absences import AbsenceDesk
 from fedperf_server.desks.drift import DriftDesk
@@ -16,16 +26,80 @@ from fedperf_server.desks.promotion import PromotionDesk
 from fedperf_server.desks.questions import QuestionDesk
 from fedperf_server.desks.reports import ReportDesk
 from fedperf_server.membership.enrollment import Enrollment
+from fedperf_server.rehearsal.synthetic_batch import PredictLog
 from fedperf_server.rounds.coordinator import Coordinator, Desk
-from fedperf_server.rounds.fleet import Fleet
-from fedperf_server.rounds.model_rounds import ModelRounds
-from fedperf_server.rounds.next_model import Evaluate
-from fedperf_server.rounds.open_round import RoundRules
+from fedperf_server.rounds.model_rounds import Evaluate, ModelRounds
+from fedperf_server.rounds.open_round import Fleet, RoundRules
+from fedperf_server.rounds.round_strategy import RoundStrategy
+from fedperf_server.rounds.tangent_avg import TangentAvg
 from fedperf_server.state import registry
 from fedperf_server.state.database import Database
-from fedperf_server.state.registry import ModelFormat
-from fedperf_shared.model.architecture import Weights
+from fedperf_server.state.registry import GgfnFormat, ModelFormat
+from fedperf_shared.execution import MeasuredPlan, SizedPlan
+from fedperf_shared.model.architecture import Weights, named_arrays, weights_of
+from fedperf_shared.model.batches import PlanGraph
+from fedperf_shared.model.checkpoint import decode_checkpoint, model_from_arrays
+from fedperf_shared.model.fit import predict
+from fedperf_shared.model.metrics import median_q_error
+from fedperf_shared.model.public_plans import anchors_of, load_public_plans
+from fedperf_shared.model.public_start import load_public_start
 from fedperf_shared.programs.troubles import Troubles
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A model to learn, and what is public about it.
+
+    Attributes:
+        start: weights of version 1.
+        model_format: how a version is stored.
+        strategy: how rounds train it.
+        evaluate: a version's error on public data.
+        predict_with: from a checkpoint's bytes to its predictions, log seconds.
+        plans: public measured plans.
+    """
+
+    start: Weights
+    model_format: ModelFormat
+    strategy: RoundStrategy
+    evaluate: Evaluate
+    predict_with: Callable[[bytes], PredictLog]
+    plans: Sequence[MeasuredPlan]
+
+
+def ggfn_task() -> Task:
+    """GGFN on run times of plans."""
+    plans, start = load_public_plans(), load_public_start()
+    return Task(
+        weights_of(start.arrays),
+        GgfnFormat(),
+        TangentAvg([PlanGraph.of(each.plan, each.cluster) for each in anchors_of(plans)]),
+        public_error(plans),
+        predict_with,
+        plans,
+    )
+
+
+def public_error(plans: Sequence[MeasuredPlan]) -> Evaluate:
+    """Median q-error on `plans` as a function of GGFN's arrays."""
+    graphs = [PlanGraph.of(each.plan, each.cluster) for each in plans]
+    seconds = np.exp([each.log_seconds for each in plans])
+
+    def error(arrays: Weights) -> float:
+        model = model_from_arrays(named_arrays(arrays))
+        return median_q_error(np.exp(predict(model, graphs)), seconds)
+
+    return error
+
+
+def predict_with(checkpoint: bytes) -> PredictLog:
+    """A checkpoint's predictions on entries of the catalogue."""
+    model = model_from_arrays(decode_checkpoint(checkpoint).arrays)
+
+    def predict_log(entries: Sequence[SizedPlan]) -> NDArray[np.float64]:
+        return predict(model, [PlanGraph.from_features(each.features) for each in entries])
+
+    return predict_log
 
 
 def coordinator_of(

@@ -3,6 +3,11 @@
 `serving` opens the three ports in the order in which clients need them, and hands out the
 coordinator; whatever was started is stopped at the end. `run_server` moves it on by the
 system's clock.
+
+Before a server opens its ports, what members were promised and its own keys are checked. Refused:
+a database that is lost, a certificate that cannot be read or is for another host than the
+configuration names, and another calendar than the one that members declared their schedules for,
+as long as that one lasts. Nothing is changed.
 """
 
 import threading
@@ -11,22 +16,158 @@ from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 
 import structlog
+from cryptography import x509
 
-from fedperf_server.app.announcements import announce
-from fedperf_server.app.composition import coordinator_of
-from fedperf_server.app.readiness import require_ready
-from fedperf_server.app.task import Task, ggfn_task
-from fedperf_server.config import ServerConfig
-from fedperf_server.endpoints.enrollment_port import enrollment_server
-from fedperf_server.endpoints.exchange import exchange_server
-from fedperf_server.membership.authority import SERVER, SIGNING, KeyRing
+from fedperf_server.app.composition import Task, coordinator_of, ggfn_task
+from fedperf_server.config import FILE_NAME, ServerConfig
+from fedperf_server.desks.absences import Absence
+from fedperf_server.desks.reports import PublicationCounts
+from fedperf_server.endpoints.grpc_ports import enrollment_server, exchange_server
+from fedperf_server.inference.drift_evidence import PlatformDrift
+from fedperf_server.membership.authority import ENROLLMENT, SERVER, SIGNING, KeyRing
 from fedperf_server.membership.enrollment import Enrollment
 from fedperf_server.rounds.coordinator import Coordinator
 from fedperf_server.rounds.open_round import RoundRules
 from fedperf_server.state.database import Database
+from fedperf_server.state.registry import PromotionVerdict, VersionStanding
+from fedperf_server.state.releases import promised_calendar
+from fedperf_server.state.round_calendar import RoundResult
+from fedperf_shared.errors import ConfigurationError, StorageError
+from fedperf_shared.identity import hosts_of
 from fedperf_shared.programs.flower_settings import quiet_flower
 from fedperf_shared.programs.troubles import Troubles
-from fedperf_shared.releases.period import ModelMethod
+from fedperf_shared.releases.period import ModelMethod, Timetable
+from fedperf_shared.releases.questions import CellQuestion
+
+_log = structlog.get_logger()
+
+
+def announce(news: object) -> None:
+    """Say in one line what a tick brought (`rounds.coordinator`)."""
+    _LINES[type(news)](news)
+
+
+def _question(asked: CellQuestion) -> None:
+    _log.info("question asked", window=asked.slot.window, slot=asked.slot.index)
+
+
+def _correction(published: PublicationCounts) -> None:
+    _log.info("correction published", reports=published.reports, rows=published.rows)
+
+
+def _verdict(verdict: PromotionVerdict) -> None:
+    said = {
+        VersionStanding.PROMOTED: "model promoted",
+        VersionStanding.REJECTED: "model rejected",
+        VersionStanding.CANDIDATE: "model left open",
+    }[verdict.standing]
+    _log.info(said, version=verdict.version, reason=verdict.reason)
+
+
+def _drift(found: PlatformDrift) -> None:
+    _log.info(
+        "drift found",
+        platform=found.platform.name.lower(),
+        shared=found.shared,
+        organizations=len(found.organizations),
+        since=found.since,
+        log_factor=round(found.log_factor, 3),
+    )
+
+
+def _absence(absent: Absence) -> None:
+    _log.warning("report missing", organization=absent.organization, slot=absent.slot_name)
+
+
+def _round(result: RoundResult) -> None:
+    _log.info(
+        "round closed",
+        round=result.number,
+        outcome=str(result.outcome),
+        replies=f"{result.replies} of {result.asked}",
+        refused=dict(result.failures),
+        public_error=result.public_error,
+    )
+
+
+_LINES: dict[type, Callable[..., None]] = {
+    CellQuestion: _question,
+    PublicationCounts: _correction,
+    PromotionVerdict: _verdict,
+    PlatformDrift: _drift,
+    Absence: _absence,
+    RoundResult: _round,
+}
+
+
+class OtherHostError(ConfigurationError):
+    """The configuration names a host that the certificates are not for."""
+
+
+class OtherCalendarError(ConfigurationError):
+    """The configuration has another calendar than the one that members declared themselves for."""
+
+
+def require_ready(config: ServerConfig) -> None:
+    """Raise where this server would not be the one that its members know.
+
+    Raises:
+        OtherHostError: its certificates are for another host.
+        OtherCalendarError: members declared their schedules for another calendar, which lasts.
+        StorageError: database or certificates cannot be read.
+    """
+    ring = KeyRing(config.directory)
+    for name in (SERVER, ENROLLMENT):
+        _require_host(config, ring, name)
+    database = Database.existing(config.database_url)
+    try:
+        with database.transaction() as session:
+            promised = promised_calendar(session)
+    finally:
+        database.close()
+    if promised is not None:
+        _require_promised(config, promised)
+
+
+def _require_host(config: ServerConfig, ring: KeyRing, name: str) -> None:
+    path = ring.certificate_path(name)
+    try:
+        hosts = hosts_of(x509.load_pem_x509_certificate(ring.certificate(name)))
+    except ValueError as error:
+        raise StorageError(f"{path} is no certificate; restore it from a backup") from error
+    if config.host not in hosts:
+        known = " and ".join(map(repr, hosts)) or "no host"
+        raise OtherHostError(
+            f"{config.directory / FILE_NAME} has host {config.host!r}, and {path} is for {known}, "
+            f"which members know: put {known} back, or make another server with "
+            "`fedperf-server --directory NEW init`, which members join anew"
+        )
+
+
+def _require_promised(config: ServerConfig, promised: Timetable) -> None:
+    ours, past = config.timetable, promised.period
+    if ours == promised or not ours.period.start < past.end:
+        return
+    raise OtherCalendarError(
+        f"members declared what they release for the calendar that begins at "
+        f"{past.start.isoformat()} and ends at {past.end.isoformat()}, and "
+        f"{config.directory / FILE_NAME} has another one ({_difference(ours, promised)}): put it "
+        "back; a new calendar may begin where that one ends"
+    )
+
+
+def _difference(ours: Timetable, promised: Timetable) -> str:
+    pairs = {
+        "period_start": (ours.period.start.isoformat(), promised.period.start.isoformat()),
+        "windows": (ours.period.windows, promised.period.windows),
+        "window_seconds": (
+            ours.period.window.total_seconds(),
+            promised.period.window.total_seconds(),
+        ),
+    }
+    found = [f"{key} {new}, not {old}" for key, (new, old) in pairs.items() if new != old]
+    return ", ".join(found) or "other slots"
+
 
 TICK_SECONDS = 0.25
 """Between two ticks: as long somebody who came online waits to be asked."""

@@ -1,4 +1,4 @@
-"""`fedperf-server rounds`, `models` and `rollback`: what was learned, and what is in force.
+"""`fedperf-server rounds`, `models`, `rollback` and `synthesize`: what was learned and published.
 
 Rows for programs hold every figure; people see those that are read. A rollback takes a
 reason, which stays here.
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def rounds(context: typer.Context, json: Json = False) -> None:
     """List the closed rounds: replies, what was refused and why, error on public plans."""
     from fedperf_server.state.database import Database
-    from fedperf_server.state.rounds import round_results
+    from fedperf_server.state.round_calendar import round_results
 
     config = config_of(context)
     with Database.existing(config.database_url).transaction() as session:
@@ -131,3 +131,28 @@ def _why_not_judged(version: "ModelVersion", verdicts: "Sequence[PromotionVerdic
     if any(verdict.promoted and verdict.version > version.version for verdict in verdicts):
         return "passed over: a later version was promoted"
     return "waits for the next window's reports"
+
+
+def synthesize(
+    context: typer.Context,
+    platform: Annotated[str | None, typer.Option(help="Only this platform.")] = None,
+    operator_class: Annotated[
+        str | None, typer.Option(help="Only this class: relational, text, graph or ml.")
+    ] = None,
+    size: Annotated[
+        int | None,
+        typer.Option(help="Only this size: source rows below 10^4 (0), 10^5 (1), 10^6 (2), more."),
+    ] = None,
+    rows: Annotated[int, typer.Option(help="How many.")] = 100,
+    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Of what is drawn.")] = 0,
+    json: Json = False,
+) -> None:
+    """Draw executions like those of the published synthetic batch; costs no privacy."""
+    from fedperf_server.rehearsal.synthetic_batch import CellCondition, SyntheticBatch, more_rows
+    from fedperf_server.state.database import Database
+
+    condition = CellCondition.parse(platform=platform, operator_class=operator_class, size=size)
+    with Database.existing(config_of(context).database_url).transaction() as session:
+        batch = SyntheticBatch.published(session)
+    drawn = more_rows(batch, condition, rows=rows, seed=seed)
+    show_rows([row.as_record() for row in drawn], json=json, empty="no rows")

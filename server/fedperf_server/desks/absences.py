@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 from fedperf_server.desks.evidence import Snapshot
 from fedperf_server.state import releases
 from fedperf_server.state.database import Database, OrganizationRow, ScheduleRow
-from fedperf_server.state.questions import is_asked
+from fedperf_server.state.releases import is_asked
 from fedperf_shared.releases.kinds import kind_of
 from fedperf_shared.releases.period import Timetable, to_unix_ms
 from fedperf_shared.releases.release import ReleaseKind, SlotKey

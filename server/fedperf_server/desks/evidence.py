@@ -20,8 +20,7 @@ from fedperf_server.inference.corrections import ReceivedReport
 from fedperf_server.state import releases
 from fedperf_server.state.database import Database
 from fedperf_server.state.epochs import Epoch, epochs, reported_among
-from fedperf_server.state.questions import newest_question, stored_questions
-from fedperf_server.state.releases import ReportKey, StoredReport
+from fedperf_server.state.releases import ReportKey, StoredReport, newest_question, stored_questions
 from fedperf_shared.releases.kinds import DIRECTED_REPORT, RESIDUAL_REPORT, kind_of
 from fedperf_shared.releases.period import Period
 from fedperf_shared.releases.questions import CellQuestion

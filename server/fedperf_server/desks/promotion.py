@@ -29,7 +29,7 @@ from fedperf_server.inference.promotion_rules import (
     judge,
 )
 from fedperf_server.rehearsal import buffer
-from fedperf_server.rehearsal.synthetic_rows import PredictLog, cell_shares
+from fedperf_server.rehearsal.synthetic_batch import PredictLog, cell_shares
 from fedperf_server.state import audit, promotion_graph, registry
 from fedperf_server.state.database import Database
 from fedperf_server.state.registry import ModelVersion, PromotionVerdict, VersionStanding

@@ -14,7 +14,7 @@ from fedperf_server.desks.evidence import Snapshot
 from fedperf_server.inference.cell_directions import CHANGE, ask_cells
 from fedperf_server.state import audit, releases
 from fedperf_server.state.database import Database
-from fedperf_server.state.questions import is_asked, newest_question, store_question
+from fedperf_server.state.releases import is_asked, newest_question, store_question
 from fedperf_shared.releases.kinds import DIRECTED_REPORT, kind_of
 from fedperf_shared.releases.period import Period, Timetable
 from fedperf_shared.releases.questions import CellQuestion

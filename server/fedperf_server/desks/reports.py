@@ -18,8 +18,7 @@ from sqlalchemy.orm import Session
 
 from fedperf_server.desks.evidence import Evidence, Snapshot
 from fedperf_server.rehearsal import buffer
-from fedperf_server.rehearsal.synthetic_batch import SyntheticBatch
-from fedperf_server.rehearsal.synthetic_rows import PredictLog, on_grid
+from fedperf_server.rehearsal.synthetic_batch import PredictLog, SyntheticBatch, on_grid
 from fedperf_server.state import registry, releases
 from fedperf_server.state.database import Database, ReceiptRow
 from fedperf_shared.execution import MeasuredPlan, SizedPlan

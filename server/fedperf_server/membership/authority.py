@@ -2,27 +2,131 @@
 
 Four keys, each made once by `init`: the authority's, the server's, the one of the door of
 enrollment, which join URLs pin, and the one that signs receipts. A key file is mode 0600
-and is never overwritten; a directory that holds a server already is refused. What the
-certificates say is in `certificates`, who gets one is in `enrollment`.
+and is never overwritten; a directory that holds a server already is refused. Who gets a
+certificate is in `enrollment`.
+
+The authority signs one certificate for the server and one for each member, and no other authority.
+The door of enrollment signs its own, as whoever comes there knows no authority yet. A server's
+certificate is for one host, a member's for its id alone: nobody's name is in it. Every certificate
+begins two days before it is made, so that a wrong clock fails no certificate and is told as such
+later on.
 """
 
+import ipaddress
 import os
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from cryptography import x509
-from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from fedperf_server.membership.certificates import (
-    authority_certificate,
-    member_certificate,
-    self_signed_certificate,
-    server_certificate,
-    to_pem,
-)
 from fedperf_shared import identity
 from fedperf_shared.errors import ConfigurationError, StorageError
+
+CERTIFICATE_LIFETIME = timedelta(days=825)
+AUTHORITY_LIFETIME = timedelta(days=3650)
+
+
+def authority_certificate(key: ec.EllipticCurvePrivateKey, *, now: datetime) -> x509.Certificate:
+    """The certificate of the authority that signs all others, by its own `key`."""
+    name = _name("fedperf coordinator")
+    builder = _builder(name, name, key.public_key(), now, AUTHORITY_LIFETIME)
+    builder = builder.add_extension(x509.BasicConstraints(True, 0), critical=True)
+    usage = x509.KeyUsage(
+        digital_signature=False,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=True,
+        crl_sign=True,
+        encipher_only=False,
+        decipher_only=False,
+    )
+    return builder.add_extension(usage, critical=True).sign(key, hashes.SHA384())
+
+
+def server_certificate(
+    host: str,
+    public_key: ec.EllipticCurvePublicKey,
+    *,
+    issuer: x509.Certificate,
+    key: ec.EllipticCurvePrivateKey,
+    now: datetime,
+) -> x509.Certificate:
+    """The certificate of the server on `host`, signed with the issuer's `key`."""
+    builder = _builder(_name(host), issuer.subject, public_key, now, AUTHORITY_LIFETIME)
+    builder = builder.add_extension(x509.BasicConstraints(False, None), critical=True)
+    return _for_host(builder, host).sign(key, hashes.SHA384())
+
+
+def self_signed_certificate(
+    host: str, key: ec.EllipticCurvePrivateKey, *, now: datetime
+) -> x509.Certificate:
+    """The certificate of enrollment on `host`, by its own `key`; clients pin it."""
+    builder = _builder(_name(host), _name(host), key.public_key(), now, AUTHORITY_LIFETIME)
+    builder = builder.add_extension(x509.BasicConstraints(True, 0), critical=True)
+    return _for_host(builder, host).sign(key, hashes.SHA384())
+
+
+def member_certificate(
+    organization_id: bytes,
+    public_key: ec.EllipticCurvePublicKey,
+    *,
+    issuer: x509.Certificate,
+    key: ec.EllipticCurvePrivateKey,
+    now: datetime,
+) -> x509.Certificate:
+    """A member's certificate, for calls but not for serving, signed with the issuer's `key`."""
+    name = _name(organization_id.hex())
+    builder = _builder(name, issuer.subject, public_key, now, CERTIFICATE_LIFETIME)
+    builder = builder.add_extension(x509.BasicConstraints(False, None), critical=True)
+    builder = builder.add_extension(
+        x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH]), critical=False
+    )
+    return builder.sign(key, hashes.SHA384())
+
+
+def to_pem(certificate: x509.Certificate) -> bytes:
+    """The certificate as PEM, the form in which it is stored and sent."""
+    return certificate.public_bytes(serialization.Encoding.PEM)
+
+
+def _for_host(builder: x509.CertificateBuilder, host: str) -> x509.CertificateBuilder:
+    try:
+        name: x509.GeneralName = x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        name = x509.DNSName(host)
+    builder = builder.add_extension(x509.SubjectAlternativeName([name]), critical=False)
+    return builder.add_extension(
+        x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False
+    )
+
+
+def _builder(
+    subject: x509.Name,
+    issuer: x509.Name,
+    key: ec.EllipticCurvePublicKey,
+    now: datetime,
+    lifetime: timedelta,
+) -> x509.CertificateBuilder:
+    start = now.astimezone(UTC) - timedelta(days=2)  # a wrong clock is told as such later on
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(start)
+        .not_valid_after(start + lifetime)
+    )
+
+
+def _name(common_name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
+
 
 CA = "authority"
 SERVER = "server"

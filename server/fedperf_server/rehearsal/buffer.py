@@ -22,7 +22,7 @@ from datetime import datetime
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from fedperf_server.rehearsal.synthetic_rows import PredictLog, RehearsalBuffer
+from fedperf_server.rehearsal.synthetic_batch import PredictLog, RehearsalBuffer
 from fedperf_server.state import registry
 from fedperf_server.state.database import BufferRow, BufferTeacherRow, PublishedEpochRow
 from fedperf_server.state.epochs import Epoch, epochs, reported_among

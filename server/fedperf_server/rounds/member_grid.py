@@ -18,10 +18,8 @@ from flwr.serverapp import Grid
 from flwr.supercore.run import Run
 
 from fedperf_server.membership.enrollment import Member
-from fedperf_server.rounds.accepted_update import AcceptedUpdate
-from fedperf_server.rounds.fleet import FleetRound, Reply
-from fedperf_server.rounds.open_round import OpenRound, RoundReplies
-from fedperf_server.rounds.request_body import TRAIN, body_in
+from fedperf_server.rounds.open_round import FleetRound, OpenRound, Reply, RoundReplies
+from fedperf_server.rounds.round_messages import TRAIN, AcceptedUpdate, body_in
 from fedperf_server.state.validation import Reason, RejectedReleaseError, check_place, open_update
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.releases.kinds import TANGENT_UPDATE

@@ -17,23 +17,25 @@ No organization can hold up or spoil a round. Whoever does not answer by the dea
 An invalid answer is refused and counted. With fewer accepted updates than the quorum the model
 stays as it is. It also stays when no usable model can be made of them; the operator then sees the
 round closed as failed.
+
+A usable model is finite, has the shapes of its format, and has an error on public data.
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+import numpy as np
 import structlog
 from cryptography.hazmat.primitives.asymmetric import ec
-from flwr.app import ArrayRecord
+from flwr.app import ArrayRecord, Message
+from numpy.typing import NDArray
 
 from fedperf_server.membership.enrollment import Enrollment, Member
 from fedperf_server.rehearsal import buffer
-from fedperf_server.rounds.fleet import Fleet
 from fedperf_server.rounds.member_grid import MemberGrid, message_id
-from fedperf_server.rounds.next_model import AggregationError, Evaluate, next_model
-from fedperf_server.rounds.open_round import OpenRound, RoundRules
+from fedperf_server.rounds.open_round import Fleet, OpenRound, RoundRules
 from fedperf_server.rounds.round_record import (
     drop_stale,
     finish,
@@ -41,17 +43,77 @@ from fedperf_server.rounds.round_record import (
     round_row,
     store_replies,
 )
-from fedperf_server.rounds.round_strategy import RoundStrategy, round_arrays, round_config
+from fedperf_server.rounds.round_strategy import (
+    RoundStrategy,
+    round_arrays,
+    round_config,
+    weights_in,
+)
 from fedperf_server.state import audit, promotion_graph, registry, releases, round_calendar
 from fedperf_server.state.database import Database, DatabaseError, RoundQuestionRow, RoundRow
 from fedperf_server.state.registry import ModelFormat
-from fedperf_server.state.rounds import RoundOutcome, RoundResult, result_of, row_key
+from fedperf_server.state.round_calendar import RoundOutcome, RoundResult, result_of, row_key
 from fedperf_server.state.validation import Reason
+from fedperf_shared.errors import ConfigurationError, FedperfError, InvalidInputError
 from fedperf_shared.exchange import SyntheticRow
 from fedperf_shared.model.architecture import Weights
 from fedperf_shared.releases.period import ModelMethod, Timetable
 from fedperf_shared.releases.release import SlotKey
 from fedperf_shared.wire.codec import decode_tangent_question
+
+Evaluate = Callable[[Weights], float]
+"""The model's error on public data."""
+
+
+class AggregationError(FedperfError):
+    """The strategy made no model of what was accepted, or none that can be used."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(f"no usable model could be made of what was accepted: {why}")
+
+
+def next_model(
+    number: int,
+    replies: Sequence[Message],
+    *,
+    strategy: RoundStrategy,
+    model_format: ModelFormat,
+    evaluate: Evaluate,
+) -> tuple[Weights, float]:
+    """The model after round `number`, which was configured, and its error.
+
+    Raises:
+        AggregationError: none that could be used.
+    """
+    try:
+        made, _ = strategy.aggregate_train(number, replies)
+        if made is None:
+            raise AggregationError("there was no reply")
+        arrays = [np.asarray(array, dtype=np.float32) for array in weights_in(made)]
+        if not _well_formed(arrays, model_format.shapes):
+            raise AggregationError("it is not finite or has another shape")
+        return arrays, float(evaluate(arrays))
+    except _ARITHMETIC_ERRORS as error:
+        raise AggregationError(f"{type(error).__name__}: {error}") from error
+
+
+_ARITHMETIC_ERRORS = (
+    ArithmeticError,
+    ValueError,
+    RuntimeError,
+    InvalidInputError,
+    ConfigurationError,
+)
+"""What numpy (ValueError), torch (RuntimeError) and our own checks raise over numbers that cannot
+be computed with: the same again at every try. After any other failure, such as the database's,
+the round stays open and is run again."""
+
+
+def _well_formed(arrays: Sequence[NDArray[np.float32]], shapes: Sequence[tuple[int, ...]]) -> bool:
+    if [array.shape for array in arrays] != [tuple(shape) for shape in shapes]:
+        return False
+    return all(bool(np.isfinite(array).all()) for array in arrays)
+
 
 _log = structlog.get_logger()
 

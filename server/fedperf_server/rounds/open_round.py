@@ -1,19 +1,62 @@
-"""A round while it runs: its rules, its question, and the replies so far.
+"""A round that is under way, and the connected organizations that it asks, as protocols.
 
-An `OpenRound` was written to the database before anybody was asked, and does not change.
-`RoundReplies` is kept in memory only and grows. An organization's first answer counts: it is
-accepted, or refused for one reason. Refused here: rules with a quorum below 1.
+Rounds know nothing of the network. In production `endpoints.gateway` implements the protocols.
+A reply is bytes as they arrived: nothing here is checked or trusted.
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from typing import Protocol
 
-from fedperf_server.rounds.accepted_update import AcceptedUpdate
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from fedperf_server.rounds.round_messages import AcceptedUpdate
 from fedperf_server.state.validation import Reason
 from fedperf_shared.errors import ConfigurationError
+from fedperf_shared.exchange import Refusal
 from fedperf_shared.model.architecture import Weights
 from fedperf_shared.releases.questions import TangentQuestion
 from fedperf_shared.releases.release import Schedule, SignedRelease, SlotKey
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """One organization's reply in a round.
+
+    Attributes:
+        organization_id: whose it is.
+        body: a serialized SignedRelease; None where it refused.
+        refusal: why it refused; None where it did not say, or not in one of our codes. What else
+            it may have written is not read.
+    """
+
+    organization_id: bytes
+    body: bytes | None
+    refusal: Refusal | None = None
+
+
+class FleetRound(Protocol):
+    """One round's messages."""
+
+    def ask(self, organization_id: bytes, body: bytes) -> bool:
+        """Send `body`; False while the organization is offline or was asked already."""
+
+    def replies(self) -> Sequence[Reply]:
+        """The replies that arrived since the last call."""
+
+    def close(self) -> None:
+        """End the round: late replies are refused."""
+
+
+class Fleet(Protocol):
+    """The connected organizations; `gateway.Gateway` in real life."""
+
+    def set_members(self, keys: Mapping[bytes, ec.EllipticCurvePublicKey]) -> None:
+        """Let exactly these organizations take part."""
+
+    def round(self) -> FleetRound:
+        """Open a round's channel; whoever opens it closes it."""
 
 
 @dataclass(frozen=True, slots=True)

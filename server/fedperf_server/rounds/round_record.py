@@ -21,11 +21,11 @@ from fedperf_server.state.database import (
     RoundRow,
     UpdateRow,
 )
-from fedperf_server.state.rounds import ACCEPTED, row_key
+from fedperf_server.state.round_calendar import ACCEPTED, row_key
 from fedperf_server.state.validation import RejectedReleaseError
 from fedperf_shared.releases.period import Timetable, to_unix_ms
 from fedperf_shared.releases.questions import TangentQuestion
-from fedperf_shared.releases.release import SignedRelease, SlotKey
+from fedperf_shared.releases.release import SlotKey
 from fedperf_shared.wire.codec import encode_tangent_question
 
 
@@ -33,11 +33,8 @@ def round_row(
     session: Session, timetable: Timetable, slot: SlotKey, base_version: int, *, at: datetime
 ) -> RoundRow:
     """A round that begins now, under the next number; not added yet."""
-    period_start, window, index = row_key(timetable, slot)
     return RoundRow(
-        period_start=period_start,
-        window=window,
-        index=index,
+        **row_key(timetable, slot),
         number=(session.scalar(select(func.max(RoundRow.number))) or 0) + 1,
         base_version=base_version,
         opened_at=to_unix_ms(at),
@@ -50,13 +47,7 @@ def question_row(
     timetable: Timetable, slot: SlotKey, question: TangentQuestion
 ) -> RoundQuestionRow:
     """The question of a round as a row; a coordinator that was killed asks the same again."""
-    period_start, window, index = row_key(timetable, slot)
-    return RoundQuestionRow(
-        period_start=period_start,
-        window=window,
-        index=index,
-        payload=encode_tangent_question(question),
-    )
+    return RoundQuestionRow(**row_key(timetable, slot), payload=encode_tangent_question(question))
 
 
 def finish(session: Session, row: RoundRow, *, at: datetime) -> None:
@@ -93,43 +84,29 @@ def store_replies(
     place = row_key(timetable, slot)
     for organization_id, (signed, _) in replies.accepted.items():
         releases.give_receipt(session, organization_id, release_id, signed, key=key, at=at)
-        session.add(_update_row(place, organization_id, signed, at=at))
-        digest = hashlib.sha256(signed.payload).digest()
-        session.add(_reply_row(place, organization_id, ACCEPTED, replies, digest))
+        session.add(
+            UpdateRow(
+                **place,
+                organization_id=organization_id,
+                payload=signed.payload,
+                signature=signed.signature,
+                received_at=to_unix_ms(at),
+            )
+        )
     for organization_id, reason in replies.refused.items():
         releases.count_rejection(session, organization_id, "model_update", reason)
-        session.add(_reply_row(place, organization_id, reason.value, replies, None))
-
-
-def _update_row(
-    place: tuple[int, int, int], organization_id: bytes, signed: SignedRelease, *, at: datetime
-) -> UpdateRow:
-    period_start, window, index = place
-    return UpdateRow(
-        period_start=period_start,
-        window=window,
-        index=index,
-        organization_id=organization_id,
-        payload=signed.payload,
-        signature=signed.signature,
-        received_at=to_unix_ms(at),
-    )
-
-
-def _reply_row(
-    place: tuple[int, int, int],
-    organization_id: bytes,
-    outcome: str,
-    replies: RoundReplies,
-    digest: bytes | None,
-) -> ReplyRow:
-    period_start, window, index = place
-    return ReplyRow(
-        period_start=period_start,
-        window=window,
-        index=index,
-        organization_id=organization_id,
-        outcome=outcome,
-        payload_sha256=digest,
-        size=replies.sizes.get(organization_id, 0),
+    accepted = {
+        whose: (ACCEPTED, hashlib.sha256(signed.payload).digest())
+        for whose, (signed, _) in replies.accepted.items()
+    }
+    refused = {whose: (reason.value, None) for whose, reason in replies.refused.items()}
+    session.add_all(
+        ReplyRow(
+            **place,
+            organization_id=organization_id,
+            outcome=outcome,
+            payload_sha256=digest,
+            size=replies.sizes.get(organization_id, 0),
+        )
+        for organization_id, (outcome, digest) in {**accepted, **refused}.items()
     )

@@ -21,8 +21,7 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 from numpy.typing import NDArray
 
-from fedperf_server.rounds.accepted_update import AcceptedUpdate
-from fedperf_server.rounds.request_body import TRAIN, body_content
+from fedperf_server.rounds.round_messages import TRAIN, AcceptedUpdate, body_content
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.exchange import SyntheticRow, TrainRequest
 from fedperf_shared.model.architecture import Weights

@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 
 from fedperf_server.inference.tangent_steps import STEP_CLIPS, TangentSum, trusted_step
-from fedperf_server.rounds.accepted_update import AcceptedUpdate
+from fedperf_server.rounds.round_messages import AcceptedUpdate
 from fedperf_server.rounds.round_strategy import RoundStrategy
 from fedperf_server.state.validation import ReportContext, check_contents
 from fedperf_shared.errors import InvalidInputError
@@ -36,9 +36,8 @@ from fedperf_shared.model.tangent import (
     gradients_at,
     tangent_of,
 )
-from fedperf_shared.releases.directions import unit_feature_design
 from fedperf_shared.releases.kinds import TANGENT_UPDATE
-from fedperf_shared.releases.questions import DIRECTIONS, TangentQuestion
+from fedperf_shared.releases.questions import DIRECTIONS, TangentQuestion, unit_feature_design
 from fedperf_shared.releases.release import Slot, Update
 
 MOST_WORKLOADS = 20_000.0

@@ -42,6 +42,14 @@ class DatabaseTable(DeclarativeBase):
     type_annotation_map = {bytes: LargeBinary, int: BigInteger}  # noqa: RUF012  SQLAlchemy's way
 
 
+class _SlotKeyed:
+    """The primary key of what is stored for a slot, or begins with it."""
+
+    period_start: Mapped[int] = mapped_column(primary_key=True)
+    window: Mapped[int] = mapped_column(primary_key=True)
+    index: Mapped[int] = mapped_column(primary_key=True)
+
+
 class OrganizationRow(DatabaseTable):
     """A member: its operator's label, its random wire id, its key."""
 
@@ -83,13 +91,10 @@ class ScheduleRow(DatabaseTable):
     declared_at: Mapped[int]
 
 
-class RoundRow(DatabaseTable):
+class RoundRow(_SlotKeyed, DatabaseTable):
     """One model round; `closed_at` is empty while it is under way."""
 
     __tablename__ = "round"
-    period_start: Mapped[int] = mapped_column(primary_key=True)
-    window: Mapped[int] = mapped_column(primary_key=True)
-    index: Mapped[int] = mapped_column(primary_key=True)
     number: Mapped[int] = mapped_column(unique=True)
     base_version: Mapped[int]
     opened_at: Mapped[int]
@@ -102,36 +107,27 @@ class RoundRow(DatabaseTable):
     public_error: Mapped[float | None]
 
 
-class RoundQuestionRow(DatabaseTable):
+class RoundQuestionRow(_SlotKeyed, DatabaseTable):
     """The question of a model round at the tangent, made once, when the round is opened."""
 
     __tablename__ = "round_question"
-    period_start: Mapped[int] = mapped_column(primary_key=True)
-    window: Mapped[int] = mapped_column(primary_key=True)
-    index: Mapped[int] = mapped_column(primary_key=True)
     payload: Mapped[bytes]
 
 
-class ReplyRow(DatabaseTable):
+class ReplyRow(_SlotKeyed, DatabaseTable):
     """One organization's answer in a round: `outcome` is "accepted" or the reason why not."""
 
     __tablename__ = "reply"
-    period_start: Mapped[int] = mapped_column(primary_key=True)
-    window: Mapped[int] = mapped_column(primary_key=True)
-    index: Mapped[int] = mapped_column(primary_key=True)
     organization_id: Mapped[bytes] = mapped_column(primary_key=True)
     outcome: Mapped[str]
     payload_sha256: Mapped[bytes | None]
     size: Mapped[int]
 
 
-class UpdateRow(DatabaseTable):
+class UpdateRow(_SlotKeyed, DatabaseTable):
     """An accepted model update that is a sum, as signed; what the round made of it is a version."""
 
     __tablename__ = "model_update"
-    period_start: Mapped[int] = mapped_column(primary_key=True)
-    window: Mapped[int] = mapped_column(primary_key=True)
-    index: Mapped[int] = mapped_column(primary_key=True)
     organization_id: Mapped[bytes] = mapped_column(primary_key=True)
     payload: Mapped[bytes]
     signature: Mapped[bytes]
@@ -182,13 +178,10 @@ class DriftRow(DatabaseTable):
     seen_at: Mapped[int]
 
 
-class QuestionRow(DatabaseTable):
+class QuestionRow(_SlotKeyed, DatabaseTable):
     """The question of a directed slot, made once; `version` counts them from 1."""
 
     __tablename__ = "question"
-    period_start: Mapped[int] = mapped_column(primary_key=True)
-    window: Mapped[int] = mapped_column(primary_key=True)
-    index: Mapped[int] = mapped_column(primary_key=True)
     version: Mapped[int] = mapped_column(unique=True)
     payload: Mapped[bytes]
     asked_at: Mapped[int]

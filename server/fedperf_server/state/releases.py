@@ -1,4 +1,4 @@
-"""Stored declarations and releases of organizations: schedules, reports, receipts, refusals.
+"""Stored schedules, reports, receipts, refusals and questions of organizations.
 
 A schedule is stored once per organization and period. One with parameters that may not be declared,
 stored before these had bounds, counts as none. A release is stored once under its id. The same
@@ -6,10 +6,12 @@ bytes get the same receipt again; other bytes are refused. Whoever sends other b
 what left before, and is shown the receipt of that. A receipt counts an organization's accepted
 releases, so its sequence never passes the number of releases that the organization's own ledger has
 charged.
+
+The question of a directed slot is stored once, before anybody gets it, and never changes.
 """
 
 import hashlib
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
@@ -20,6 +22,7 @@ from sqlalchemy.orm import Session
 
 from fedperf_server.state.database import (
     OrganizationRow,
+    QuestionRow,
     ReceiptRow,
     RejectionRow,
     ReportRow,
@@ -32,8 +35,58 @@ from fedperf_shared.identity import sign
 from fedperf_shared.releases.declared_bounds import NotDeclarableError, require_declarable
 from fedperf_shared.releases.kinds import fits, is_report
 from fedperf_shared.releases.period import Period, Timetable, to_unix_ms
-from fedperf_shared.releases.release import Report, Schedule, SignedRelease, Slot
+from fedperf_shared.releases.questions import CellQuestion
+from fedperf_shared.releases.release import Report, Schedule, SignedRelease, Slot, SlotKey
 from fedperf_shared.wire import codec
+from fedperf_shared.wire.codec import decode_question, encode_question
+
+
+def is_asked(session: Session, period: Period, slot: SlotKey) -> bool:
+    """Whether the slot has a question."""
+    return session.get(QuestionRow, _question_key(period, slot)) is not None
+
+
+def asked_question(session: Session, period: Period, slot: SlotKey) -> CellQuestion | None:
+    """The question of the slot; None where none was made."""
+    row = session.get(QuestionRow, _question_key(period, slot))
+    return decode_question(row.payload) if row else None
+
+
+def newest_question(session: Session) -> int:
+    """The number of the newest question of all periods; 0 where there is none."""
+    return session.scalar(select(func.max(QuestionRow.version))) or 0
+
+
+def stored_questions(session: Session, period: Period) -> Iterator[CellQuestion]:
+    """The questions of a period, oldest slot first."""
+    query = (
+        select(QuestionRow)
+        .where(QuestionRow.period_start == to_unix_ms(period.start))
+        .order_by(QuestionRow.window, QuestionRow.index)
+    )
+    return (decode_question(row.payload) for row in session.scalars(query))
+
+
+def store_question(
+    session: Session, period: Period, question: CellQuestion, *, at: datetime
+) -> None:
+    """Keep a question that was made at that moment."""
+    session.add(
+        QuestionRow(
+            **_question_key(period, question.slot),
+            version=question.version,
+            payload=encode_question(question),
+            asked_at=to_unix_ms(at),
+        )
+    )
+
+
+def _question_key(period: Period, slot: SlotKey) -> dict[str, int]:
+    return {
+        "period_start": to_unix_ms(period.start),
+        "window": slot.window,
+        "index": slot.index,
+    }
 
 
 class DifferentScheduleError(InvalidInputError):

@@ -1,20 +1,109 @@
-"""The rounds of a period in the order of their slots, and the one that is due.
+"""The rounds of a period in the order of their slots, the one that is due, and results.
 
 Every window has the timetable's model slots. A window with which an epoch begins has extra ones, as
 often in the period as the timetable says. Rounds run one after the other, so a slot is due when it
 has opened and all before it are closed.
 """
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from datetime import datetime
+from enum import StrEnum, unique
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from fedperf_server.state.database import RoundRow
+from fedperf_server.state.database import ReplyRow, RoundRow
 from fedperf_server.state.epochs import epoch_starts
 from fedperf_shared.releases.period import Timetable, to_unix_ms
 from fedperf_shared.releases.release import ReleaseKind, SlotKey
+
+ACCEPTED = "accepted"
+
+
+@unique
+class RoundOutcome(StrEnum):
+    """The outcome of a round; `FAILED`: the accepted updates made no usable model."""
+
+    NEW_VERSION = "new_version"
+    NO_QUORUM = "no_quorum"
+    FAILED = "failed"
+    MISSED = "missed"
+
+
+@dataclass(frozen=True, slots=True)
+class RoundResult:
+    """One closed round.
+
+    Attributes:
+        number: rounds count from 1 over all periods.
+        slot: its slot.
+        outcome: how it ended.
+        asked: organizations whose schedule holds the slot.
+        replies: accepted updates.
+        failures: how many were not accepted, by reason (`missing`: no answer).
+        seconds: from its opening to its end.
+        new_version: the model version that it made.
+        public_error: of that version, on public data.
+    """
+
+    number: int
+    slot: SlotKey
+    outcome: RoundOutcome
+    asked: int
+    replies: int
+    failures: Mapping[str, int]
+    seconds: float
+    new_version: int | None
+    public_error: float | None
+
+
+def round_results(session: Session, timetable: Timetable) -> list[RoundResult]:
+    """All closed rounds of the period, in order."""
+    start = to_unix_ms(timetable.period.start)
+    query = (
+        select(RoundRow)
+        .where(RoundRow.period_start == start, RoundRow.closed_at.is_not(None))
+        .order_by(RoundRow.number)
+    )
+    results: list[RoundResult] = []
+    for row in session.scalars(query).all():
+        outcomes = session.scalars(
+            select(ReplyRow.outcome).where(
+                ReplyRow.period_start == start,
+                ReplyRow.window == row.window,
+                ReplyRow.index == row.index,
+                ReplyRow.outcome != ACCEPTED,
+            )
+        )
+        slot = SlotKey(ReleaseKind.MODEL_UPDATE, row.window, row.index)
+        results.append(result_of(row, slot, Counter(outcomes)))
+    return results
+
+
+def result_of(row: RoundRow, slot: SlotKey, failures: Mapping[str, int]) -> RoundResult:
+    """The result in a row, together with its failures by reason."""
+    return RoundResult(
+        number=row.number,
+        slot=slot,
+        outcome=RoundOutcome(row.outcome or RoundOutcome.MISSED),
+        asked=row.asked,
+        replies=row.replies,
+        failures=dict(failures),
+        seconds=row.seconds or 0.0,
+        new_version=row.new_version,
+        public_error=row.public_error,
+    )
+
+
+def row_key(timetable: Timetable, slot: SlotKey) -> dict[str, int]:
+    """The primary key of the slot's round, by column."""
+    return {
+        "period_start": to_unix_ms(timetable.period.start),
+        "window": slot.window,
+        "index": slot.index,
+    }
 
 
 def due_slot(session: Session, timetable: Timetable, *, now: datetime) -> SlotKey | None:

@@ -2,14 +2,220 @@
 
 What the keys mean is the business of whoever reads them. Refused: a file that is missing,
 cannot be read or is not TOML, and any problem that the reader finds.
+
+Pydantic finds problems. Its places name branches of unions, and its messages the types of Python;
+here a place is the keys as they stand in the file, and a message says what the value must be. An
+unknown key comes with the one that may be meant.
 """
 
 import tomllib
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass
 from difflib import get_close_matches
 from pathlib import Path
+from typing import TypeVar, get_args
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
 
 from fedperf_shared.errors import ConfigurationError
+
+M = TypeVar("M", bound=BaseModel)
+Place = tuple[int | str, ...]
+Titles = Mapping[str, Callable[[int, object], str]]
+"""For a list by its key: what an entry is called, from its position and its contents."""
+
+LONGEST_VALUE = 40
+
+_ABSENT = object()
+
+_TABLE = "a table of keys"
+_KINDS: Mapping[str, str] = {
+    **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "a whole number"),
+    **dict.fromkeys(("float_type", "float_parsing"), "a number"),
+    **dict.fromkeys(("bool_type", "bool_parsing"), "true or false"),
+    **dict.fromkeys(("tuple_type", "list_type"), "a list"),
+    **dict.fromkeys(("model_type", "dict_type", "dataclass_type"), _TABLE),
+    "finite_number": "a finite number",
+    "string_type": "a text",
+    "path_type": "a path",
+    "datetime_type": "a date and time",
+    "greater_than": "above {gt:g}",
+    "greater_than_equal": "at least {ge:g}",
+    "less_than": "below {lt:g}",
+    "less_than_equal": "at most {le:g}",
+    "enum": "{expected}",
+    "literal_error": "{expected}",
+}
+"""After "must be", by the type of an error of pydantic."""
+
+_UNKNOWN = frozenset({"extra_forbidden", "unexpected_keyword_argument"})
+_CONTAINERS = frozenset({"tuple_type", "list_type", "model_type", "dict_type", "dataclass_type"})
+_SENTENCES: Mapping[str, str] = {
+    "missing": "is missing",
+    "too_short": "must hold at least {min_length}",
+    "too_long": "must hold at most {max_length}",
+    "string_too_short": "must have at least {min_length} characters",
+    "string_too_long": "must have at most {max_length} characters",
+    "union_tag_not_found": "has no type, which says what it is",
+    "union_tag_invalid": "has the unknown type {tag!r}; known are {expected_tags}",
+}
+
+
+def load_model(path: Path, model: type[M], *, absent: str = "") -> M:
+    """Read a TOML file as a model.
+
+    Args:
+        path: of the file.
+        model: of what stands in it.
+        absent: what to do where there is no file.
+
+    Raises:
+        ConfigurationError: not there, not TOML, or wrong; every problem is named.
+    """
+    content = read_settings(path, absent=absent)
+    try:
+        return model.model_validate(content)
+    except ValidationError as error:
+        raise WrongSettingsError(str(path), problems_of(error, model, content)) from error
+
+
+def problems_of(
+    error: ValidationError, model: type, content: object, titles: Titles | None = None
+) -> list[str]:
+    """The problems of `content`, which should be a `model`, each with its key, each once.
+
+    Args:
+        error: that pydantic raised.
+        model: a model of pydantic, or a dataclass that it reads.
+        content: as it was read from the file.
+        titles: what entries of lists are called; their position by default.
+    """
+    by_place: dict[Place, list[ErrorDetails]] = {}
+    for each in error.errors(include_url=False):
+        by_place.setdefault(_place(each, content), []).append(each)
+    places = list(by_place)
+    found = [
+        _problem(place, each, model, content, titles or {})
+        for place, each in by_place.items()
+        if not (_is_of_containers(each) and any(_is_inside(other, place) for other in places))
+    ]
+    return list(dict.fromkeys(found))
+
+
+def _place(error: ErrorDetails, content: object) -> Place:
+    """The keys of the file on the way to what is wrong, without branches of unions."""
+    place: list[int | str] = []
+    at = content
+    for part in error["loc"]:
+        inside = _in(at, part)
+        if inside is not _ABSENT:
+            at = inside
+            place.append(part)
+    return (*place, error["loc"][-1]) if error["type"] == "missing" else tuple(place)
+
+
+def _is_of_containers(errors: Sequence[ErrorDetails]) -> bool:
+    return all(each["type"] in _CONTAINERS for each in errors)
+
+
+def _is_inside(place: Place, outer: Place) -> bool:
+    return len(place) > len(outer) and place[: len(outer)] == outer
+
+
+def _problem(
+    place: Place, errors: Sequence[ErrorDetails], model: type, content: object, titles: Titles
+) -> str:
+    first = errors[0]
+    if first["type"] in _UNKNOWN:
+        said = _unknown_key(first["loc"], model)
+    elif all(each["type"] in _KINDS for each in errors):
+        said = f"must be {_alternatives([_kind(each) for each in errors])}{_got(first['input'])}"
+    else:
+        sentence = _SENTENCES.get(first["type"])
+        said = sentence.format(**first.get("ctx", {})) if sentence else _message(first)
+    return f"{_named(place, content, titles)}: {said}"
+
+
+def _kind(error: ErrorDetails) -> str:
+    return _KINDS[error["type"]].format(**error.get("ctx", {}))
+
+
+def _alternatives(kinds: Sequence[str]) -> str:
+    *others, last = dict.fromkeys(kinds)
+    return f"{', '.join(others)} or {last}" if others else last
+
+
+def _got(value: object) -> str:
+    """What stands there instead, unless it is long."""
+    shown = repr(value)
+    is_short = isinstance(value, str | int | float) and len(shown) <= LONGEST_VALUE
+    return f", got {shown}" if is_short else ""
+
+
+def _message(error: ErrorDetails) -> str:
+    return error["msg"].removeprefix("Value error, ")
+
+
+def _named(place: Place, content: object, titles: Titles) -> str:
+    """The place for people: titles of entries, then the keys inside."""
+    named: list[str] = []
+    at = content
+    for before, part in zip((None, *place), place, strict=False):
+        at = _in(at, part)
+        if isinstance(part, int) and before in titles:
+            named = [*named[:-1], f"{titles[str(before)](part, at)}:"]
+        else:
+            named.append(str(part))
+    words = ".".join(named).replace(":.", ": ").removesuffix(":")
+    return words or "the file"
+
+
+def _in(container: object, key: int | str) -> object:
+    """What stands there by that key or at that position; `_ABSENT` where nothing does."""
+    if isinstance(container, Mapping):
+        return container.get(key, _ABSENT)
+    if isinstance(container, list | tuple) and isinstance(key, int) and key < len(container):
+        return container[key]
+    return _ABSENT
+
+
+def _unknown_key(place: Place, model: type) -> str:
+    """What the key at the end of `place` may have been meant to be."""
+    tables = [model]
+    for part in place[:-1]:
+        of_type = [each for each in tables if part in _tags_of(each)]
+        found = [
+            inner
+            for table in tables
+            for name, annotation in _keys_of(table).items()
+            if part == name
+            for inner in _tables_in(annotation)
+        ]
+        tables = of_type or found or tables  # a position, or a name that people gave
+    known = list(dict.fromkeys(name for table in tables for name in _keys_of(table)))
+    return unknown_key(str(place[-1]), known)
+
+
+def _keys_of(table: type) -> dict[str, object]:
+    """The keys of a table, with what each holds."""
+    if is_dataclass(table):
+        return {each.name: each.type for each in fields(table)}
+    if issubclass(table, BaseModel):
+        return {each.alias or name: each.annotation for name, each in table.model_fields.items()}
+    return {}
+
+
+def _tags_of(table: type) -> tuple[object, ...]:
+    """The words by which a table is chosen among others."""
+    return get_args(_keys_of(table).get("type"))
+
+
+def _tables_in(annotation: object) -> Iterator[type]:
+    if isinstance(annotation, type) and _keys_of(annotation):
+        yield annotation
+    for each in get_args(annotation):
+        yield from _tables_in(each)
 
 
 class WrongSettingsError(ConfigurationError):

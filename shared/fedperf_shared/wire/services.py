@@ -34,8 +34,8 @@ from fedperf_shared.exchange import (
 from fedperf_shared.releases.period import Timetable
 from fedperf_shared.releases.questions import CellQuestion
 from fedperf_shared.releases.release import Schedule, SignedRelease, SlotKey
+from fedperf_shared.wire import codec
 from fedperf_shared.wire import exchange_pb2 as messages
-from fedperf_shared.wire.codec import exchange, questions, releases, schedules
 from fedperf_shared.wire.message_parts import check_parts
 
 _SMALL = 64 << 10
@@ -138,7 +138,7 @@ class Call:
     """One call: its messages, their bounds, and how they become domain objects.
 
     Attributes:
-        name: in exchange.proto.
+        name: in codec.proto.
         request: arguments -> message.
         arguments: message -> arguments.
         reply: result -> message.
@@ -167,8 +167,8 @@ ENROLLMENT: Mapping[str, Call] = {
             token=token, certificate_request=certificate_request
         ),
         lambda message: (message.token, message.certificate_request),
-        exchange.join_reply_to_message,
-        exchange.join_reply_from_message,
+        codec.join_reply_to_message,
+        codec.join_reply_from_message,
     )
 }
 """By the method of `EnrollmentHandler`."""
@@ -178,71 +178,71 @@ EXCHANGE: Mapping[str, Call] = {
         "GetStatus",
         messages.GetStatusRequest,
         _no_arguments,
-        exchange.status_to_message,
-        exchange.status_from_message,
+        codec.status_to_message,
+        codec.status_from_message,
     ),
     "timetable": Call(
         "GetTimetable",
         messages.GetTimetableRequest,
         _no_arguments,
-        schedules.timetable_to_message,
-        schedules.timetable_from_message,
+        codec.timetable_to_message,
+        codec.timetable_from_message,
         answer_bytes=256 << 10,
     ),
     "declare_schedule": Call(
         "DeclareSchedule",
-        schedules.schedule_to_message,
-        lambda message: (schedules.schedule_from_message(message),),
+        codec.schedule_to_message,
+        lambda message: (codec.schedule_from_message(message),),
         lambda _: messages.DeclareScheduleReply(),
         lambda _: None,
         request_bytes=256 << 10,
     ),
     "submit": Call(
         "SubmitRelease",
-        releases.signed_release_to_message,
-        lambda message: (releases.signed_release_from_message(message),),
-        releases.signed_receipt_to_message,
-        releases.signed_receipt_from_message,
+        codec.signed_release_to_message,
+        lambda message: (codec.signed_release_from_message(message),),
+        codec.signed_receipt_to_message,
+        codec.signed_receipt_from_message,
         request_bytes=_MODEL,
     ),
     "receipts": Call(
         "GetReceipts",
         messages.GetReceiptsRequest,
         _no_arguments,
-        lambda found: messages.Receipts(receipts=map(releases.signed_receipt_to_message, found)),
-        lambda message: tuple(map(releases.signed_receipt_from_message, message.receipts)),
+        lambda found: messages.Receipts(receipts=map(codec.signed_receipt_to_message, found)),
+        lambda message: tuple(map(codec.signed_receipt_from_message, message.receipts)),
         answer_bytes=1 << 20,
     ),
     "model": Call(
         "GetModel",
         lambda version: messages.GetModelRequest(version=version),
         lambda message: (message.version,),
-        exchange.model_to_message,
-        exchange.model_from_message,
+        codec.model_to_message,
+        codec.model_from_message,
         answer_bytes=_MODEL,
     ),
     "correction": Call(
         "GetCorrection",
         messages.GetCorrectionRequest,
         _no_arguments,
-        exchange.correction_to_message,
-        exchange.correction_from_message,
+        codec.correction_to_message,
+        codec.correction_from_message,
         answer_bytes=256 << 10,
     ),
     "synthetic_rows": Call(
         "GetSyntheticRows",
         messages.GetSyntheticRowsRequest,
         _no_arguments,
-        exchange.synthetic_rows_to_message,
-        exchange.synthetic_rows_from_message,
+        codec.synthetic_rows_to_message,
+        codec.synthetic_rows_from_message,
         answer_bytes=2 << 20,
     ),
     "question": Call(
         "GetQuestion",
-        lambda slot: messages.GetQuestionRequest(slot=releases.key_to_message(slot)),
-        lambda message: (questions.asked_slot(message),),
-        questions.question_to_message,
-        questions.question_from_message,
+        lambda slot: messages.GetQuestionRequest(slot=codec.key_to_message(slot)),
+        lambda message: (codec.asked_slot(message),),
+        codec.question_to_message,
+        codec.question_from_message,
         answer_bytes=256 << 10,
     ),
 }

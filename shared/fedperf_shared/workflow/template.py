@@ -13,8 +13,8 @@ there are none among small DAGs.
 import hashlib
 import json
 
-from fedperf_shared.workflow.colours import ranks, refine, signatures
 from fedperf_shared.workflow.graph import Workflow
+from fedperf_shared.workflow.topology import ranks, refine, signatures
 
 TEMPLATE_VERSION = 1
 

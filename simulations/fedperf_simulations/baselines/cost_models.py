@@ -27,8 +27,7 @@ from fedperf_shared.model.batches import PlanGraph
 from fedperf_shared.model.fit import Progress, fit, predict
 from fedperf_shared.model.ggfn import GGFN
 from fedperf_shared.model.loss import HUBER_DELTA, huber_per_sample, huber_within
-from fedperf_shared.workflow.features import feature_names
-from fedperf_shared.workflow.flat import flatten
+from fedperf_shared.workflow.features import feature_names, flatten
 from fedperf_simulations.baselines.flat_vectors import padded_vector, robopt_vector
 from fedperf_simulations.baselines.wayang import WayangCosts
 

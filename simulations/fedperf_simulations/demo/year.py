@@ -27,7 +27,7 @@ from fedperf_client.prediction.evaluation.gain import personalized_predictor
 from fedperf_client.prediction.evidence import History
 from fedperf_client.prediction.learners.residual_learners import PUBLIC
 from fedperf_client.prediction.prediction import PredictLog
-from fedperf_server.app.announcements import announce
+from fedperf_server.app.process import announce
 from fedperf_server.desks.drift import SeenDrift, seen_drifts
 from fedperf_server.rehearsal import buffer
 from fedperf_server.state import registry

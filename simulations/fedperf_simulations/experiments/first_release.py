@@ -31,7 +31,7 @@ from fedperf_client.learning.tasks import ReportTask
 from fedperf_client.privacy.report_mechanism import WorkloadResiduals
 from fedperf_client.release.policy import Policy
 from fedperf_client.release.schedule import PlannedSchedule, plan_schedule
-from fedperf_server.app.task import Task, ggfn_task
+from fedperf_server.app.composition import Task, ggfn_task
 from fedperf_server.config import ServerConfig
 from fedperf_server.inference.corrections import DEFAULT_KERNEL
 from fedperf_server.state import registry

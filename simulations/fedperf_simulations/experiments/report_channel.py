@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import track
 
-from fedperf_server.inference.design import STAGES, Stage
+from fedperf_server.inference.cell_directions import STAGES, Stage
 from fedperf_server.inference.gaussian_process import Belief, conditioned
 from fedperf_shared.model.metrics import mape, median_q_error
 from fedperf_simulations.data.c3o import data_files, load

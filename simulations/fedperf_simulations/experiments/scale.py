@@ -34,7 +34,7 @@ import numpy as np
 from fedperf_client.learning.residuals import LabelledGraph, labelled_graphs
 from fedperf_client.release.policy import Policy
 from fedperf_client.release.schedule import PlannedSchedule, plan_schedule
-from fedperf_server.app.task import ggfn_task
+from fedperf_server.app.composition import ggfn_task
 from fedperf_server.config import ServerConfig
 from fedperf_server.rounds.tangent_avg import TangentAvg
 from fedperf_server.state import registry

@@ -26,7 +26,7 @@ from fedperf_client.privacy.accountant import (
 )
 from fedperf_client.privacy.directed_report import PointResiduals, directed_report
 from fedperf_client.privacy.randomness import NoiseSource
-from fedperf_server.inference.design import DIRECTIONS, STAGES, Stage, ask, learn
+from fedperf_server.inference.cell_directions import DIRECTIONS, STAGES, Stage, ask, learn
 from fedperf_server.inference.gaussian_process import Belief
 from fedperf_shared.releases.release import DirectedReport, ReleaseKind, ReportParameters, SlotKey
 from fedperf_simulations.federation.hidden_points import (

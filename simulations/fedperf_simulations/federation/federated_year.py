@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 
 from fedperf_client.learning.residuals import LabelledGraph
 from fedperf_client.release.schedule import PlannedSchedule
-from fedperf_server.app.task import Task, predict_with, public_error
+from fedperf_server.app.composition import Task, predict_with, public_error
 from fedperf_server.config import ServerConfig
-from fedperf_server.rounds.accepted_update import AcceptedUpdate
+from fedperf_server.rounds.round_messages import AcceptedUpdate
 from fedperf_server.rounds.tangent_avg import TangentAvg
 from fedperf_server.state import registry
 from fedperf_server.state.epochs import Cause, declare

@@ -36,10 +36,10 @@ from fedperf_client.federation.exchange import Exchange
 from fedperf_client.federation.request import open_request
 from fedperf_client.learning.residuals import LabelledGraph, labelled_graphs
 from fedperf_client.release.ledger.ledger import PrivacyLedger
-from fedperf_server.endpoints.exchange import ExchangeService
+from fedperf_server.endpoints.grpc_ports import ExchangeService
 from fedperf_server.membership.authority import SIGNING, KeyRing
 from fedperf_server.membership.enrollment import Enrollment
-from fedperf_server.rounds.request_body import body_in
+from fedperf_server.rounds.round_messages import body_in
 from fedperf_server.state.database import Database
 from fedperf_shared.exchange import TrainRequest
 from fedperf_shared.model.checkpoint import model_from_arrays

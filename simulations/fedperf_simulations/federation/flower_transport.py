@@ -14,8 +14,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 
-from fedperf_server.rounds.fleet import Reply
-from fedperf_server.rounds.request_body import TRAIN, body_content, body_in
+from fedperf_server.rounds.open_round import Reply
+from fedperf_server.rounds.round_messages import TRAIN, body_content, body_in
 from fedperf_shared.errors import FedperfError
 from fedperf_shared.exchange import Refusal
 from fedperf_simulations.federation.memory_federation import organization_of

@@ -2,7 +2,7 @@
 
 The server asks about every point of the grid, whether or not a workload lies there, and
 each sender adds up its own workloads: one vector of norm at most 1 by the norm rule of
-`fedperf_shared.releases.directions`, which hides where the workload lies as well as what it took.
+`fedperf_shared.releases.questions`, which hides where the workload lies as well as what it took.
 The server knows the grid and how many workloads a sender declared, a public number. It
 takes them as distinct points drawn evenly from the grid: what another draw would have
 summed up to is one more noise, computed from the belief.
@@ -15,10 +15,10 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from fedperf_server.inference.design import ask
+from fedperf_server.inference.cell_directions import ask
 from fedperf_server.inference.gaussian_process import Belief, Observation, Update, update
 from fedperf_shared.errors import ConfigurationError
-from fedperf_shared.releases.directions import Design
+from fedperf_shared.releases.questions import Design
 from fedperf_shared.releases.release import DirectedReport, InvalidReleaseError
 
 Floats = NDArray[np.float64]

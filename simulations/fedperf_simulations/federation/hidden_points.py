@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from fedperf_server.inference.gaussian_process import Belief, Observation, Update, update
 from fedperf_shared.errors import ConfigurationError
-from fedperf_shared.releases.directions import Design, InvalidDesignError
+from fedperf_shared.releases.questions import Design, InvalidDesignError
 from fedperf_shared.releases.release import DirectedReport, InvalidReleaseError
 
 Floats = NDArray[np.float64]

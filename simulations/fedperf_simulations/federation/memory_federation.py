@@ -34,14 +34,13 @@ from fedperf_client.release.gate import NoiseOf
 from fedperf_client.release.ledger.ledger import PrivacyLedger
 from fedperf_client.release.policy import Policy
 from fedperf_client.workers.computing_process import Compute
-from fedperf_server.app.composition import coordinator_of
-from fedperf_server.app.task import Task
+from fedperf_server.app.composition import Task, coordinator_of
 from fedperf_server.config import ServerConfig
-from fedperf_server.endpoints.exchange import ExchangeService
+from fedperf_server.endpoints.grpc_ports import ExchangeService
 from fedperf_server.membership.authority import CA, SIGNING, KeyRing, init, issue
 from fedperf_server.membership.enrollment import Enrollment, Member
 from fedperf_server.rounds.coordinator import Coordinator
-from fedperf_server.rounds.fleet import Fleet
+from fedperf_server.rounds.open_round import Fleet
 from fedperf_server.state import registry
 from fedperf_server.state.database import Database, OrganizationRow
 from fedperf_server.state.epochs import BEFORE_EVERYTHING

@@ -15,9 +15,9 @@ from typing import cast
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from fedperf_client.federation.request import RequestRefusedError, open_request
-from fedperf_server.endpoints.exchange import ExchangeService
+from fedperf_server.endpoints.grpc_ports import ExchangeService
 from fedperf_server.membership.enrollment import Member
-from fedperf_server.rounds.fleet import Reply
+from fedperf_server.rounds.open_round import Reply
 from fedperf_shared.exchange import TrainRequest
 from fedperf_shared.releases.release import SignedRelease
 from fedperf_shared.wire.codec import encode_signed_release

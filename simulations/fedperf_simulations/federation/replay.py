@@ -20,10 +20,10 @@ from functools import partial
 from sqlalchemy import select
 from sqlalchemy.orm import make_transient
 
-from fedperf_server.app.task import Task
+from fedperf_server.app.composition import Task
 from fedperf_server.config import ServerConfig
 from fedperf_server.desks.drift import seen_drifts
-from fedperf_server.endpoints.exchange import ExchangeService
+from fedperf_server.endpoints.grpc_ports import ExchangeService
 from fedperf_server.membership.enrollment import member_of
 from fedperf_server.state import registry
 from fedperf_server.state.database import (

@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from fedperf_client.learning.residuals import LabelledGraph
-from fedperf_server.app.task import Task, predict_with
+from fedperf_server.app.composition import Task, predict_with
 from fedperf_server.config import ServerConfig
 from fedperf_server.rounds.tangent_avg import MISFIT, TangentAvg
 from fedperf_server.state import registry

@@ -19,7 +19,7 @@ from fedperf_client.release.history import LEFT, past_releases
 from fedperf_client.release.ledger.spent_budget import Spending, spending_of
 from fedperf_client.release.policy import Policy, ReleaseMode
 from fedperf_client.release.schedule import PlannedSchedule, plan_schedule
-from fedperf_server.app.task import ggfn_task
+from fedperf_server.app.composition import ggfn_task
 from fedperf_server.config import ServerConfig
 from fedperf_server.rounds.tangent_avg import TangentAvg
 from fedperf_shared.errors import InvalidInputError

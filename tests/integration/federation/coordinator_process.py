@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 from fedperf_server.config import load_config
-from fedperf_server.state.rounds import RoundResult
+from fedperf_server.state.round_calendar import RoundResult
 from tests.integration.federation.worlds import world
 
 

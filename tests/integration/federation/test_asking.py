@@ -26,7 +26,6 @@ from fedperf_shared.releases.release import (
     SlotKey,
 )
 from fedperf_shared.wire import codec, exchange_pb2, services
-from fedperf_shared.wire.codec import questions
 from tests.fakes.cell_reports import cell_report
 from tests.fakes.questions import DIRECTED
 from tests.fakes.snapshots import evidence, snapshot
@@ -142,7 +141,7 @@ def test_a_malicious_coordinators_question_does_not_reach_the_mechanism(
     scene: Scene, exchange: ExchangeClient
 ) -> None:
     """Directions twice as long: a workload could send a vector of norm 2."""
-    honest = questions.question_to_message
+    honest = codec.question_to_message
 
     def longer(question: CellQuestion | None) -> exchange_pb2.Question:
         message = honest(question)

@@ -17,7 +17,7 @@ from fedperf_server.membership.authority import KeyRing
 from fedperf_server.membership.enrollment import Enrollment
 from fedperf_server.state import registry
 from fedperf_server.state.database import Database
-from fedperf_server.state.rounds import RoundOutcome, RoundResult, round_results
+from fedperf_server.state.round_calendar import RoundOutcome, RoundResult, round_results
 from fedperf_shared.exchange import TrainRequest
 from fedperf_shared.releases.release import SignedRelease
 from tests.integration.federation.worlds import (

@@ -28,19 +28,19 @@ from fedperf_client.privacy.randomness import NoiseSource
 from fedperf_client.release.gate import NoiseOf
 from fedperf_client.release.ledger.ledger import PrivacyLedger
 from fedperf_client.release.policy import Policy
-from fedperf_server.app.task import Task, ggfn_task
+from fedperf_server.app.composition import Task, ggfn_task
 from fedperf_server.config import ServerConfig
 from fedperf_server.desks.drift import seen_drifts
 from fedperf_server.desks.promotion import PromotionDesk
-from fedperf_server.endpoints.exchange import exchange_server
 from fedperf_server.endpoints.gateway import Gateway
+from fedperf_server.endpoints.grpc_ports import exchange_server
 from fedperf_server.membership.authority import SERVER, KeyRing
 from fedperf_server.membership.enrollment import Enrollment
-from fedperf_server.rounds.fleet import FleetRound
+from fedperf_server.rounds.open_round import FleetRound
 from fedperf_server.state import registry
 from fedperf_server.state.database import Database, QuestionRow
 from fedperf_server.state.epochs import Cause, declare, epochs
-from fedperf_server.state.rounds import round_results
+from fedperf_server.state.round_calendar import round_results
 from fedperf_shared.exchange import TrainRequest
 from fedperf_shared.releases.period import Period, SlotTimes, Timetable
 from fedperf_shared.releases.release import (

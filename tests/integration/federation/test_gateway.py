@@ -23,12 +23,11 @@ from fedperf_client.federation.enrollment import Membership
 from fedperf_client.federation.fleet import FleetClient, answer_to
 from fedperf_client.federation.node import Connection, Node
 from fedperf_client.federation.request import RequestRefusedError, open_request
-from fedperf_server.endpoints import fleet_round as round_module
-from fedperf_server.endpoints.fleet_round import GatewayRound
-from fedperf_server.endpoints.fleet_routes import BODY_LIMIT
-from fedperf_server.endpoints.gateway import Gateway
+from fedperf_server.endpoints import gateway as round_module
+from fedperf_server.endpoints.fleet_app import BODY_LIMIT
+from fedperf_server.endpoints.gateway import Gateway, GatewayRound
 from fedperf_server.membership.authority import CA, SERVER, KeyRing
-from fedperf_server.rounds.fleet import Reply
+from fedperf_server.rounds.open_round import Reply
 from fedperf_shared.exchange import Refusal, TrainRequest
 from fedperf_shared.identity import new_private_key
 from fedperf_shared.releases.release import ReleaseKind, SignedRelease, SlotKey

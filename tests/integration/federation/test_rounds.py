@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fedperf_server.state import audit, releases, round_calendar
 from fedperf_server.state.registry import GgfnFormat
-from fedperf_server.state.rounds import RoundOutcome, RoundResult, round_results
+from fedperf_server.state.round_calendar import RoundOutcome, RoundResult, round_results
 from fedperf_shared.exchange import TrainRequest
 from fedperf_shared.identity import new_private_key, sign
 from fedperf_shared.releases.release import ReleaseKind, SignedRelease, SlotKey

@@ -27,7 +27,7 @@ from fedperf_server.rounds.coordinator import Coordinator
 from fedperf_server.rounds.open_round import RoundRules
 from fedperf_server.state.database import Database
 from fedperf_server.state.registry import ModelFormat
-from fedperf_server.state.rounds import RoundResult
+from fedperf_server.state.round_calendar import RoundResult
 from fedperf_shared.exchange import TrainRequest
 from fedperf_shared.identity import sign
 from fedperf_shared.model.architecture import Weights

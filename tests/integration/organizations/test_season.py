@@ -34,7 +34,7 @@ from fedperf_server.state import registry
 from fedperf_server.state.database import Database, QuestionRow, ReceiptRow, ReportRow
 from fedperf_server.state.registry import VersionStanding
 from fedperf_server.state.releases import declared_schedule
-from fedperf_server.state.rounds import RoundOutcome, RoundResult, round_results
+from fedperf_server.state.round_calendar import RoundOutcome, RoundResult, round_results
 from fedperf_shared.errors import StorageError
 from fedperf_shared.execution import Execution, Measurement, Origin
 from fedperf_shared.releases.period import Period, SlotTimes, Timetable, from_unix_ms

@@ -10,7 +10,7 @@ from fedperf_client.learning.residuals import LabelledGraph, labelled_graphs
 from fedperf_client.learning.tangent_answer import tangent_sum
 from fedperf_client.privacy.accountant import epsilon, event_of
 from fedperf_client.privacy.tangent_update import update_from_sum
-from fedperf_server.rounds.accepted_update import AcceptedUpdate
+from fedperf_server.rounds.round_messages import AcceptedUpdate
 from fedperf_server.rounds.tangent_avg import TangentAvg
 from fedperf_shared.model.architecture import ARRAY_SHAPES, Weights, named_arrays
 from fedperf_shared.model.batches import PlanGraph

@@ -31,8 +31,8 @@ from fedperf_server.app.composition import store_start_model
 from fedperf_server.app.process import run, serving
 from fedperf_server.config import ServerConfig
 from fedperf_server.desks.questions import QuestionDesk
-from fedperf_server.rounds.accepted_update import AcceptedUpdate
 from fedperf_server.rounds.open_round import RoundRules
+from fedperf_server.rounds.round_messages import AcceptedUpdate
 from fedperf_server.rounds.round_strategy import RoundStrategy
 from fedperf_server.state.database import Database
 from fedperf_server.state.registry import GgfnFormat

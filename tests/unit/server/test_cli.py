@@ -12,7 +12,7 @@ from sqlalchemy import select
 
 from fedperf_client.federation.enrollment import _request
 from fedperf_server import cli
-from fedperf_server.app.readiness import OtherCalendarError, require_ready
+from fedperf_server.app.process import OtherCalendarError, require_ready
 from fedperf_server.config import FILE_NAME, ServerConfig, load_calendar, load_config
 from fedperf_server.membership.authority import KeyRing
 from fedperf_server.membership.enrollment import Enrollment, EnrollmentRefusedError

@@ -9,7 +9,7 @@ import grpc
 import pytest
 
 from fedperf_server.endpoints.gateway import _listen
-from fedperf_server.endpoints.grpc_port import GrpcPort, PortTakenError
+from fedperf_server.endpoints.grpc_ports import GrpcPort, PortTakenError
 from fedperf_server.membership.authority import SERVER, init
 from tests.unit.server.state.test_storage import NOW
 

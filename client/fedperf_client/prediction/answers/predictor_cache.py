@@ -51,7 +51,7 @@ from fedperf_client.prediction.learners.residual_learners import PUBLIC
 from fedperf_client.prediction.prediction import Floats, PredictLog
 from fedperf_shared.errors import InvalidInputError, StorageError
 from fedperf_shared.execution import ClusterConfig, SizedPlan
-from fedperf_shared.workflow.flat import FLAT_FEATURES
+from fedperf_shared.workflow.features import FLAT_FEATURES
 from fedperf_shared.workflow.graph import Plan
 from fedperf_shared.workflow.vocabulary import OperatorClass, OperatorKind, Platform
 

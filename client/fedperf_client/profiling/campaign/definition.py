@@ -36,8 +36,7 @@ from fedperf_client.profiling.campaign.components import (
 from fedperf_client.profiling.campaign.grid import Grid, GridSettings, grid_of
 from fedperf_client.profiling.choosing.strategies import CHOOSING, Strategy
 from fedperf_shared.errors import ConfigurationError
-from fedperf_shared.programs.settings_file import WrongSettingsError, read_settings
-from fedperf_shared.programs.wrong_keys import problems_of
+from fedperf_shared.programs.settings_file import WrongSettingsError, problems_of, read_settings
 from fedperf_shared.workflow.vocabulary import MAX_RUNTIME_SECONDS
 
 MAX_FILE_BYTES = 1 << 20

@@ -25,11 +25,11 @@ import numpy as np
 from fedperf_client.learning.tasks import ReportTask
 from fedperf_client.release.policy import Policy
 from fedperf_client.release.schedule import plan_schedule
-from fedperf_server.app.task import Task
+from fedperf_server.app.composition import Task
 from fedperf_server.config import ServerConfig
 from fedperf_server.desks.drift import seen_drifts
 from fedperf_server.inference.drift_evidence import SHIFT, PlatformDrift
-from fedperf_server.rehearsal.synthetic_rows import PredictLog
+from fedperf_server.rehearsal.synthetic_batch import PredictLog
 from fedperf_server.rounds.tangent_avg import TangentAvg
 from fedperf_shared.model.architecture import Weights
 from fedperf_shared.model.public_plans import load_public_plans

@@ -32,8 +32,7 @@ from fedperf_client.privacy.tangent_update import (
 )
 from fedperf_client.release.noise import SystemNoise
 from fedperf_server.inference.corrections import ReceivedReport, correct
-from fedperf_server.rehearsal.synthetic_batch import SyntheticBatch
-from fedperf_server.rehearsal.synthetic_rows import by_cell
+from fedperf_server.rehearsal.synthetic_batch import SyntheticBatch, by_cell
 from fedperf_shared.execution import SizedPlan
 from fedperf_shared.model.public_plans import load_public_plans
 from fedperf_shared.releases.basis import cell_of

@@ -23,7 +23,7 @@ import numpy as np
 from fedperf_client.privacy import accountant
 from fedperf_client.privacy.directed_report import PointResiduals, directed_report
 from fedperf_client.privacy.randomness import NoiseSource
-from fedperf_server.inference.design import STAGES, Stage
+from fedperf_server.inference.cell_directions import STAGES, Stage
 from fedperf_server.inference.gaussian_process import Belief
 from fedperf_shared.releases.release import ReleaseKind, ReportParameters, SlotKey
 from fedperf_simulations.data.shared_runs import Floats, Integers

@@ -17,8 +17,12 @@ from fedperf_shared.model.batches import PlanGraph
 from fedperf_shared.model.ggfn import GGFN
 from fedperf_shared.model.public_plans import load_public_plans
 from fedperf_shared.releases.basis import BASIS_VERSION, CELLS, cell_of
-from fedperf_shared.releases.directions import INSIDE, public_design
-from fedperf_shared.releases.questions import QUESTION_DIRECTIONS, CellQuestion
+from fedperf_shared.releases.questions import (
+    INSIDE,
+    QUESTION_DIRECTIONS,
+    CellQuestion,
+    public_design,
+)
 from fedperf_shared.releases.release import ReleaseKind, SlotKey
 from tests.fakes.crafted_models import MODELS, amplifying
 

@@ -17,8 +17,12 @@ from fedperf_shared.model.checkpoint import model_from_arrays
 from fedperf_shared.model.fit import predict
 from fedperf_shared.model.ggfn import GGFN, standardise
 from fedperf_shared.model.tangent import coefficients_at, directions_of
-from fedperf_shared.releases.directions import unit_feature_design
-from fedperf_shared.releases.questions import DIRECTIONS, MAX_COEFFICIENT, TangentQuestion
+from fedperf_shared.releases.questions import (
+    DIRECTIONS,
+    MAX_COEFFICIENT,
+    TangentQuestion,
+    unit_feature_design,
+)
 from tests.fakes.crafted_models import MODELS
 from tests.fakes.tangents import few_anchors, make_tangent_question, tangent_at
 from tests.integration.organizations.worlds import make_executions

@@ -17,7 +17,7 @@ from fedperf_client.privacy.directed_report import (
 from fedperf_client.privacy.report_mechanism import GRID_EXPONENT, WorkloadResiduals
 from fedperf_shared.errors import ConfigurationError
 from fedperf_shared.releases.basis import CELLS
-from fedperf_shared.releases.directions import Design, public_design
+from fedperf_shared.releases.questions import Design, public_design
 from fedperf_shared.releases.release import DirectedParameters, DirectedReport, ReleaseKind, SlotKey
 from fedperf_simulations.federation.hidden_points import feature_design
 from tests.fakes.cell_reports import cell_report

@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 from sqlalchemy.orm import Session
 
-from fedperf_server.app.composition import coordinator_of
+from fedperf_server.app.composition import Task, coordinator_of
 from fedperf_server.app.process import run
-from fedperf_server.app.task import Task
 from fedperf_server.config import ServerConfig
 from fedperf_server.membership.authority import KeyRing
 from fedperf_server.membership.enrollment import Enrollment

@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedperf_server.app.announcements import announce
-from fedperf_server.app.task import ggfn_task, predict_with, public_error
+from fedperf_server.app.composition import ggfn_task, predict_with, public_error
+from fedperf_server.app.process import announce
 from fedperf_server.rounds.tangent_avg import TangentAvg
-from fedperf_server.state.rounds import RoundOutcome, RoundResult
+from fedperf_server.state.round_calendar import RoundOutcome, RoundResult
 from fedperf_shared.execution import MeasuredPlan, SizedPlan
 from fedperf_shared.model.batches import PlanGraph
 from fedperf_shared.model.checkpoint import encode_checkpoint, model_from_arrays

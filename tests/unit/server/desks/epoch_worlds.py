@@ -20,13 +20,12 @@ from sqlalchemy import event
 from sqlalchemy.orm import Session
 
 from fedperf_client.privacy.report_mechanism import WorkloadResiduals, residual_report
-from fedperf_server.app.composition import coordinator_of
-from fedperf_server.app.task import Task
+from fedperf_server.app.composition import Task, coordinator_of
 from fedperf_server.config import ServerConfig
-from fedperf_server.endpoints.exchange import ExchangeService
+from fedperf_server.endpoints.grpc_ports import ExchangeService
 from fedperf_server.membership.authority import SIGNING, KeyRing, init
 from fedperf_server.membership.enrollment import Enrollment, Member
-from fedperf_server.rehearsal.synthetic_rows import PredictLog
+from fedperf_server.rehearsal.synthetic_batch import PredictLog
 from fedperf_server.rounds.open_round import RoundRules
 from fedperf_server.state import registry, releases
 from fedperf_server.state.database import Database, OrganizationRow

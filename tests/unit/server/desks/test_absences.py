@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from fedperf_server.app.announcements import announce
+from fedperf_server.app.process import announce
 from fedperf_server.desks.absences import AbsenceDesk
 from fedperf_server.desks.evidence import Snapshot
 from fedperf_server.state import releases

@@ -14,7 +14,7 @@ from fedperf_server.desks import promotion
 from fedperf_server.desks.promotion import NothingToTakeBackError, PromotionDesk, take_back
 from fedperf_server.inference.promotion_rules import ReportedOffset
 from fedperf_server.rehearsal import buffer
-from fedperf_server.rehearsal.synthetic_rows import PredictLog
+from fedperf_server.rehearsal.synthetic_batch import PredictLog
 from fedperf_server.state import audit, promotion_graph, registry
 from fedperf_server.state.database import Database, RoundRow
 from fedperf_server.state.epochs import Cause, declare

@@ -11,13 +11,12 @@ import pytest
 
 from fedperf_server.desks.questions import QuestionDesk
 from fedperf_server.desks.reports import ReportDesk
-from fedperf_server.inference.cell_directions import CHANGE, ask_cells
-from fedperf_server.inference.design import GRID
-from fedperf_server.rehearsal.synthetic_rows import PredictLog
+from fedperf_server.inference.cell_directions import CHANGE, GRID, ask_cells
+from fedperf_server.rehearsal.synthetic_batch import PredictLog
 from fedperf_server.state import audit, registry, releases
 from fedperf_server.state.database import Database, ModelVersionRow, OrganizationRow
-from fedperf_server.state.questions import asked_question
 from fedperf_server.state.registry import GgfnFormat
+from fedperf_server.state.releases import asked_question
 from fedperf_shared.execution import MeasuredPlan
 from fedperf_shared.releases.period import to_unix_ms
 from fedperf_shared.releases.questions import CellQuestion

@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy.orm import Session
 
 from fedperf_server.desks.reports import SYNTHETIC_ROWS, PublicationCounts, ReportDesk, standings
-from fedperf_server.rehearsal.synthetic_rows import PredictLog
+from fedperf_server.rehearsal.synthetic_batch import PredictLog
 from fedperf_server.state import registry, releases
 from fedperf_server.state.database import Database, OrganizationRow
 from fedperf_server.state.registry import GgfnFormat

@@ -2,7 +2,14 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from fedperf_server.inference.design import GRID, STAGES, DesignedQuestion, Stage, ask, learn
+from fedperf_server.inference.cell_directions import (
+    GRID,
+    STAGES,
+    DesignedQuestion,
+    Stage,
+    ask,
+    learn,
+)
 from fedperf_server.inference.gaussian_process import Belief
 from fedperf_shared.errors import ConfigurationError
 from fedperf_shared.releases.release import (

@@ -12,20 +12,18 @@ from fedperf_server.inference import drift_evidence
 from fedperf_server.inference.cell_directions import DirectedAnswer
 from fedperf_server.inference.corrections import DEFAULT_KERNEL, ReceivedReport
 from fedperf_server.inference.drift_evidence import (
+    DEFAULT_STEADINESS,
     MOST,
     SHIFT,
+    STATE,
     THRESHOLD,
     DriftReader,
     PlatformDrift,
-    evidence_of,
-)
-from fedperf_server.inference.state_space import (
-    DEFAULT_STEADINESS,
-    STATE,
     Steadiness,
     SteadySums,
     WindowTold,
     by_organization,
+    evidence_of,
 )
 from fedperf_shared.errors import ConfigurationError
 from fedperf_shared.releases.basis import CELLS, PLATFORM_GROUPS

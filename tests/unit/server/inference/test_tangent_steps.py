@@ -20,7 +20,7 @@ from fedperf_shared.model.fit import predict
 from fedperf_shared.model.ggfn import GGFN, standardise
 from fedperf_shared.model.public_start import load_public_start
 from fedperf_shared.model.tangent import Tangent
-from fedperf_shared.releases.directions import unit_feature_design
+from fedperf_shared.releases.questions import unit_feature_design
 from fedperf_shared.releases.release import InvalidReleaseError
 from fedperf_shared.workflow.vocabulary import Platform
 from tests.fakes.plans import ONE_CORE, diamond

@@ -11,7 +11,7 @@ from sqlalchemy import delete, select
 from fedperf_server.desks.promotion import take_back
 from fedperf_server.desks.reports import ReportDesk
 from fedperf_server.rehearsal import buffer
-from fedperf_server.rehearsal.synthetic_rows import PredictLog
+from fedperf_server.rehearsal.synthetic_batch import PredictLog
 from fedperf_server.state import registry
 from fedperf_server.state.database import BufferTeacherRow, Database, PublishedEpochRow
 from fedperf_server.state.epochs import Cause, declare, epochs

@@ -28,8 +28,8 @@ from fedperf_server.rehearsal.synthetic_batch import (
     NotReleasedError,
     SyntheticBatch,
     more_rows,
+    on_grid,
 )
-from fedperf_server.rehearsal.synthetic_rows import on_grid
 from fedperf_server.state import registry
 from fedperf_server.state.database import Database
 from fedperf_shared.errors import InvalidInputError

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedperf_server.rehearsal.synthetic_rows import (
+from fedperf_server.rehearsal.synthetic_batch import (
     Catalogue,
     InvalidLabelsError,
     RehearsalBuffer,

@@ -17,14 +17,13 @@ from fedperf_server.app.composition import store_start_model
 from fedperf_server.config import ServerConfig
 from fedperf_server.membership.authority import SIGNING, KeyRing, init
 from fedperf_server.membership.enrollment import Enrollment
-from fedperf_server.rounds.fleet import Reply
 from fedperf_server.rounds.model_rounds import ModelRounds
-from fedperf_server.rounds.open_round import RoundRules
+from fedperf_server.rounds.open_round import Reply, RoundRules
 from fedperf_server.rounds.round_record import round_row
 from fedperf_server.state import registry, releases, round_calendar
 from fedperf_server.state.database import Database
 from fedperf_server.state.epochs import Cause, declare
-from fedperf_server.state.rounds import RoundOutcome, RoundResult, round_results
+from fedperf_server.state.round_calendar import RoundOutcome, RoundResult, round_results
 from fedperf_shared.errors import ConfigurationError
 from fedperf_shared.exchange import Refusal
 from fedperf_shared.identity import new_private_key, sign

@@ -13,10 +13,9 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
 from fedperf_server.membership.enrollment import Member
-from fedperf_server.rounds.accepted_update import AcceptedUpdate
-from fedperf_server.rounds.fleet import Reply
 from fedperf_server.rounds.member_grid import MemberGrid, message_id
-from fedperf_server.rounds.open_round import OpenRound
+from fedperf_server.rounds.open_round import OpenRound, Reply
+from fedperf_server.rounds.round_messages import AcceptedUpdate
 from fedperf_server.rounds.round_strategy import round_arrays, round_config, weights_in
 from fedperf_server.rounds.tangent_avg import TangentAvg
 from fedperf_server.state.validation import Reason

@@ -17,9 +17,9 @@ from fedperf_server.config import ServerConfig
 from fedperf_server.inference.tangent_steps import STEP_CLIPS, step_bound
 from fedperf_server.membership.authority import SIGNING, KeyRing, init
 from fedperf_server.membership.enrollment import Enrollment
-from fedperf_server.rounds.accepted_update import AcceptedUpdate
 from fedperf_server.rounds.model_rounds import ModelRounds
 from fedperf_server.rounds.open_round import RoundRules
+from fedperf_server.rounds.round_messages import AcceptedUpdate
 from fedperf_server.rounds.tangent_avg import (
     MISFIT,
     MOST_WORKLOADS,
@@ -29,7 +29,7 @@ from fedperf_server.rounds.tangent_avg import (
 )
 from fedperf_server.state.database import Database, RoundQuestionRow
 from fedperf_server.state.registry import GgfnFormat
-from fedperf_server.state.rounds import RoundOutcome, round_results
+from fedperf_server.state.round_calendar import RoundOutcome, round_results
 from fedperf_server.state.validation import MAX_WORKLOADS
 from fedperf_shared.exchange import SyntheticRow, TrainRequest
 from fedperf_shared.identity import sign

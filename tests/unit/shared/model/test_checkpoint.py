@@ -211,7 +211,7 @@ def test_a_missing_file_and_a_missing_folder_are_named(tmp_path: Path) -> None:
 def test_servers_read_checkpoints_and_plans_without_torch() -> None:
     code = (
         "import sys, fedperf_shared.model.checkpoint, fedperf_shared.model.metrics,"
-        "fedperf_shared.workflow.flat; "
+        "fedperf_shared.workflow.features; "
         "sys.exit(any(name in sys.modules for name in ('torch', 'torch_geometric', 'flwr')))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

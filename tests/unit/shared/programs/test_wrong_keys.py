@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 import pytest
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from fedperf_shared.programs.wrong_keys import problems_of
+from fedperf_shared.programs.settings_file import problems_of
 
 
 class Span(BaseModel):

@@ -25,7 +25,7 @@ from fedperf_shared.releases.release import (
     TrainingParameters,
 )
 from fedperf_shared.wire import exchange_pb2, release_pb2
-from fedperf_shared.wire.codec.schedules import PARAMETERS
+from fedperf_shared.wire.codec import PARAMETERS
 
 SUMMED = [kind for kind in KINDS if kind.numbers is not None]
 

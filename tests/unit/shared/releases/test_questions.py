@@ -6,8 +6,13 @@ import numpy as np
 import pytest
 
 from fedperf_shared.releases.basis import CELLS
-from fedperf_shared.releases.directions import Design, InvalidDesignError, public_design
-from fedperf_shared.releases.questions import MAX_CENTER, InvalidQuestionError
+from fedperf_shared.releases.questions import (
+    MAX_CENTER,
+    Design,
+    InvalidDesignError,
+    InvalidQuestionError,
+    public_design,
+)
 from fedperf_shared.releases.release import ReleaseKind
 from tests.fakes.questions import DIRECTED, make_question, random_directions
 

@@ -31,13 +31,16 @@ from fedperf_shared.releases.release import (
     TrainingParameters,
 )
 from fedperf_shared.wire import codec
-from fedperf_shared.wire.codec.exchange import correction_from_message, synthetic_rows_from_message
-from fedperf_shared.wire.codec.plans import cluster_from_message, cluster_to_message
-from fedperf_shared.wire.codec.questions import question_from_message
-from fedperf_shared.wire.codec.releases import array_from_message, array_to_message
-from fedperf_shared.wire.codec.schedules import (
+from fedperf_shared.wire.codec import (
+    array_from_message,
+    array_to_message,
+    cluster_from_message,
+    cluster_to_message,
+    correction_from_message,
+    question_from_message,
     schedule_from_message,
     schedule_to_message,
+    synthetic_rows_from_message,
     timetable_from_message,
     timetable_to_message,
 )

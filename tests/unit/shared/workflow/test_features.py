@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from fedperf_shared.execution import ClusterConfig
 from fedperf_shared.workflow.features import (
     FEATURE_LIMIT,
+    FLAT_FEATURES,
     OPERATOR_FEATURES,
     PLAN_FEATURES,
     InvalidFeaturesError,
@@ -19,8 +20,8 @@ from fedperf_shared.workflow.features import (
     featurize,
     featurize_assignments,
     featurize_many,
+    flatten,
 )
-from fedperf_shared.workflow.flat import FLAT_FEATURES, flatten
 from fedperf_shared.workflow.graph import Operator, Plan, SourceStatistics, Workflow
 from fedperf_shared.workflow.vocabulary import (
     MAX_ITERATIONS,

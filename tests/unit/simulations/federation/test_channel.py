@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from fedperf_server.inference.design import Stage
+from fedperf_server.inference.cell_directions import Stage
 from fedperf_server.inference.gaussian_process import Belief
 from fedperf_simulations.federation.channel import (
     Channel,

@@ -10,7 +10,7 @@ from fedperf_client.privacy.directed_report import PointResiduals, grid_vector, 
 from fedperf_client.privacy.report_mechanism import GRID_EXPONENT
 from fedperf_server.inference.gaussian_process import Belief
 from fedperf_shared.errors import ConfigurationError
-from fedperf_shared.releases.directions import Design
+from fedperf_shared.releases.questions import Design
 from fedperf_shared.releases.release import (
     DirectedReport,
     InvalidReleaseError,

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from fedperf_server.inference.gaussian_process import Belief
 from fedperf_shared.errors import ConfigurationError
-from fedperf_shared.releases.directions import InvalidDesignError
+from fedperf_shared.releases.questions import InvalidDesignError
 from fedperf_shared.releases.release import (
     DirectedReport,
     InvalidReleaseError,

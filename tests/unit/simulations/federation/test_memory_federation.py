@@ -12,7 +12,7 @@ from fedperf_client.learning.residuals import LabelledGraph
 from fedperf_client.prediction.base_models import FetchedModels
 from fedperf_client.privacy.accountant import PrivacyBudget
 from fedperf_client.release.ledger.entries import ReleaseState
-from fedperf_server.app.task import Task, predict_with
+from fedperf_server.app.composition import Task, predict_with
 from fedperf_server.config import ServerConfig
 from fedperf_server.rounds.tangent_avg import TangentAvg
 from fedperf_server.state.registry import GgfnFormat

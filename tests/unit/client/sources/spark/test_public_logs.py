@@ -15,7 +15,7 @@ from fedperf_client.sources.spark.event_log import EventLogs
 from fedperf_client.sources.spark.events import lines
 from fedperf_client.sources.spark.query import TOTALS
 from fedperf_shared.execution import Execution, Remark
-from fedperf_shared.wire.codec.plans import encode_plan
+from fedperf_shared.wire.codec import encode_plan
 from fedperf_shared.workflow.vocabulary import OperatorKind
 from tests.public_data import public_data
 

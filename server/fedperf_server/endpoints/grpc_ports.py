@@ -1,8 +1,13 @@
-"""The Exchange: what organizations ask and hand in, over gRPC with mutual TLS.
+"""The two ports of gRPC with TLS: enrollment, and the Exchange.
 
-Whoever calls is known by the public key in their certificate, looked up in the
-database at every call. Errors are constant codes; nothing of the server's inside
-goes out. This module only translates; the rules are in `releases` and `validation`.
+At the enrollment port an organization that holds a join URL becomes a member. Its certificate is
+the one that join URLs pin; callers have none yet, so the token alone counts. At the Exchange
+organizations ask and hand in. Whoever calls is known by the public key in their certificate,
+looked up in the database at every call.
+
+This module only translates; the rules are in `membership.enrollment`, `releases` and `validation`.
+Errors are constant codes; nothing of the server's inside goes out. Messages to the enrollment port
+beyond 64 KiB are dropped.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,18 +15,19 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 
 import grpc
+import structlog
 from cryptography import x509
+from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from sqlalchemy.orm import Session
 
-from fedperf_server.config import ServerConfig
-from fedperf_server.endpoints.grpc_port import GrpcPort
-from fedperf_server.membership.authority import CA, SERVER, SIGNING, KeyRing
-from fedperf_server.membership.enrollment import Enrollment, Member
+from fedperf_server.config import FILE_NAME, ServerConfig
+from fedperf_server.membership.authority import CA, ENROLLMENT, SERVER, SIGNING, KeyRing
+from fedperf_server.membership.enrollment import Enrollment, EnrollmentRefusedError, Member
 from fedperf_server.state import audit, registry, releases
 from fedperf_server.state.database import Database
 from fedperf_server.state.epochs import Epoch, decided, epochs, reported_among
-from fedperf_server.state.questions import asked_question
+from fedperf_server.state.releases import asked_question
 from fedperf_server.state.validation import (
     Reason,
     RejectedReleaseError,
@@ -30,8 +36,10 @@ from fedperf_server.state.validation import (
     check_due,
     open_signed,
 )
+from fedperf_shared.errors import ConfigurationError
 from fedperf_shared.exchange import (
     Correction,
+    JoinReply,
     SharedModel,
     SignedReceipt,
     Status,
@@ -43,8 +51,113 @@ from fedperf_shared.releases.kinds import is_report, kind_of
 from fedperf_shared.releases.period import Timetable
 from fedperf_shared.releases.questions import CellQuestion
 from fedperf_shared.releases.release import Release, Schedule, SignedRelease, SlotKey
-from fedperf_shared.wire.services import EXCHANGE_OPTIONS, CallRefusedError, serve_exchange
+from fedperf_shared.wire.services import (
+    EXCHANGE_OPTIONS,
+    CallRefusedError,
+    serve_enrollment,
+    serve_exchange,
+)
 from fedperf_shared.workflow.features import FEATURE_SCHEMA_VERSION
+
+
+class PortTakenError(ConfigurationError):
+    """A port cannot be listened on."""
+
+    def __init__(self, address: str, setting: str, reason: str = "is the port taken?") -> None:
+        super().__init__(
+            f"cannot listen on {address}: {reason}; {setting} in {FILE_NAME} chooses the port, "
+            "bind the address"
+        )
+
+
+class GrpcPort:
+    """A gRPC server at one port."""
+
+    def __init__(
+        self,
+        server: grpc.Server,
+        bind: str,
+        port: int,
+        credentials: grpc.ServerCredentials,
+        *,
+        setting: str,
+    ) -> None:
+        """Take the port for `server`.
+
+        Args:
+            server: with its services.
+            bind: address to listen on.
+            port: that it listens on.
+            credentials: of TLS.
+            setting: key of the configuration that chose the port.
+
+        Raises:
+            PortTakenError: the port is taken.
+        """
+        address = f"[{bind}]:{port}" if ":" in bind else f"{bind}:{port}"
+        try:
+            server.add_secure_port(address, credentials)
+        except RuntimeError as error:
+            raise PortTakenError(address, setting) from error
+        self._server = server
+
+    def start(self) -> None:
+        """Serve until `stop`."""
+        self._server.start()
+
+    def stop(self) -> None:
+        """Stop serving."""
+        self._server.stop(grace=1).wait()
+
+
+_MAX_MESSAGE = 64 << 10
+
+log = structlog.get_logger()
+
+
+class EnrollmentService:
+    """Answers who wants to join."""
+
+    def __init__(self, enrollment: Enrollment, ring: KeyRing, config: ServerConfig) -> None:
+        self._enrollment = enrollment
+        self._config = config
+        self._coordinator_key = ring.key(SIGNING).public_key()
+
+    def join(self, token: bytes, certificate_request: bytes) -> JoinReply:
+        """Answer one organization."""
+        try:
+            joined = self._enrollment.join(token, certificate_request)
+        except EnrollmentRefusedError as error:
+            log.warning("joining refused", reason=str(error))
+            raise CallRefusedError(grpc.StatusCode.PERMISSION_DENIED, str(error)) from None
+        member = joined.member
+        log.info("organization joined", name=member.name, fingerprint=member.fingerprint)
+        return JoinReply(
+            organization_id=member.organization_id,
+            certificate=joined.certificate,
+            ca_certificate=joined.ca_certificate,
+            coordinator_public_key=self._coordinator_key.public_bytes(
+                serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+            ),
+            exchange_address=self._config.exchange_address,
+            fleet_address=self._config.fleet_address,
+        )
+
+
+def enrollment_server(enrollment: Enrollment, ring: KeyRing, config: ServerConfig) -> GrpcPort:
+    """The enrollment port of this server, ready to start."""
+    server = grpc.server(
+        ThreadPoolExecutor(4, thread_name_prefix="enrollment"),
+        options=[("grpc.max_receive_message_length", _MAX_MESSAGE)],
+    )
+    serve_enrollment(server, EnrollmentService(enrollment, ring, config))
+    credentials = grpc.ssl_server_credentials(
+        [(ring.key_pem(ENROLLMENT), ring.certificate(ENROLLMENT))]
+    )
+    return GrpcPort(
+        server, config.bind, config.enrollment_port, credentials, setting="enrollment_port"
+    )
+
 
 _WORKERS = 8
 

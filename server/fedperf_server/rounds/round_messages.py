@@ -1,19 +1,46 @@
-"""An accepted update of a round, and its form in Flower's records.
+"""Requests and accepted updates of a round, and their form in Flower's records.
 
-An accepted update is what a member sent, after it was opened and checked. Beside it stand the
-parameters that the member declared for the slot. In a Flower message its arrays are an
-`ArrayRecord` and its numbers are `ConfigRecord`s, so a `Strategy` gets from our `Grid` what any
-other `Grid` would give it. Nothing is lost on the way there and back.
+A request is bytes: one array under one name, and no other record of Flower's is read. An
+accepted update is what a member sent, after it was opened and checked, with the parameters that
+the member declared for the slot. Its arrays are an `ArrayRecord` and its numbers are
+`ConfigRecord`s, so a `Strategy` gets from our `Grid` what any other `Grid` would give it.
 """
 
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.releases.kinds import TANGENT_UPDATE
 from fedperf_shared.releases.release import ReleaseKind, Slot, SlotKey, TangentUpdate
+
+TRAIN = "train"
+"""The type of every message of a round."""
+
+BODY = "body"
+"""The record of a message, and its one array."""
+
+
+def body_content(body: bytes) -> RecordDict:
+    """A message's content with these bytes."""
+    array = Array(np.frombuffer(body, dtype=np.uint8))
+    return RecordDict({BODY: ArrayRecord({BODY: array})})
+
+
+def body_in(content: RecordDict) -> bytes:
+    """The bytes of a message's content.
+
+    Raises:
+        InvalidInputError: they are none.
+        KeyError: there is no body.
+    """
+    array = content.array_records[BODY][BODY].numpy()
+    if array.dtype != np.uint8:
+        raise InvalidInputError(f"a body is bytes, got {array.dtype}")
+    return array.tobytes()
+
 
 ARRAYS, ABOUT, PARAMETERS = "update", "about", "parameters"
 """Records of a message: what was sent, what it is about, how it was made private."""
