@@ -1,6 +1,6 @@
 """Two-sided: noise of the right scale passes, two thirds and one and a half of it fail.
 
-What numpy draws is seeded. OpenDP and the keystream are not, on purpose; there the
+What numpy draws is seeded. OpenDP is not, on purpose; there the
 level of the test is so small that a false alarm is not to be expected in a lifetime.
 """
 
@@ -92,10 +92,6 @@ def test_steps_and_coordinates_share_no_noise() -> None:
     bound = 5.5 / math.sqrt(len(first))
     assert abs(float(np.corrcoef(first, second)[0, 1])) < bound
     assert abs(float(np.corrcoef(first[1:], first[:-1])[0, 1])) < bound
-
-
-def test_uniforms_of_the_system_are_uniform() -> None:
-    assert stats.kstest(SystemNoise().uniform(20_000), "uniform").pvalue > LEVEL
 
 
 @pytest.mark.parametrize("scale", [0.8, 3.0])
