@@ -13,10 +13,10 @@ from fedperf_client.privacy.tangent_update import update_from_sum
 from fedperf_server.rounds.accepted_update import AcceptedUpdate
 from fedperf_server.rounds.tangent_avg import TangentAvg
 from fedperf_shared.model.architecture import ARRAY_SHAPES, Weights, named_arrays
-from fedperf_shared.model.batches import PlanGraph
 from fedperf_shared.model.checkpoint import model_from_arrays
 from fedperf_shared.model.public_plans import anchors_of, load_public_plans
 from fedperf_shared.releases.release import ReleaseKind, Slot, SlotKey, TangentParameters
+from fedperf_shared.workflow.features import featurize
 from fedperf_simulations.data.datasets import measured_executions
 from fedperf_simulations.federation.seeded_noise import SeededNoise
 from fedperf_simulations.measured_set.limited_start import load_limited_start
@@ -44,7 +44,7 @@ def test_all_rounds_together_cost_less_than_epsilon_one() -> None:
 
 def learnt() -> Weights:
     """The shared model after all rounds."""
-    rounds = TangentAvg([PlanGraph.of(each.plan, each.cluster) for each in ANCHORS])
+    rounds = TangentAvg([featurize(each.plan, each.cluster) for each in ANCHORS])
     noise = SeededNoise([71])
     start = load_limited_start().arrays
     current: Weights = [start[name] for name in ARRAY_SHAPES]
