@@ -148,7 +148,7 @@ def without_unheard(model: GGFN, graphs: Sequence[Features]) -> list[Features]:
 
 def _varied(inputs: NDArray[np.float32]) -> NDArray[np.float32]:
     """1 for each column of which some rows differ, else 0."""
-    return (inputs.max(axis=0) > inputs.min(axis=0)).astype(inputs.dtype)
+    return np.asarray(inputs.max(axis=0) > inputs.min(axis=0), dtype=np.float32)
 
 
 def ggfn(*, epochs: int, seed: int, on_progress: Progress | None = None) -> CostModel:
