@@ -18,11 +18,11 @@ from fedperf_server.state.registry import GgfnFormat, ModelFormat, ModelVersion,
 from fedperf_server.state.validation import ReportContext, check_contents
 from fedperf_shared.exchange import SyntheticRow
 from fedperf_shared.model.architecture import Weights
-from fedperf_shared.model.batches import PlanGraph
 from fedperf_shared.model.public_plans import anchors_of, load_public_plans
 from fedperf_shared.releases.kinds import TANGENT_UPDATE
 from fedperf_shared.releases.questions import DIRECTIONS, TangentQuestion
 from fedperf_shared.releases.release import Slot, SlotKey, TangentUpdate, Update
+from fedperf_shared.workflow.features import featurize
 
 Aggregate = Callable[[Weights, Sequence[Weights]], Sequence[NDArray[np.float32]]]
 """(current, changes) -> the next model."""
@@ -116,7 +116,7 @@ def _nought(checkpoint: bytes) -> PredictLog:
 def tangent_avg() -> TangentAvg:
     """Rounds at the tangent on the public plans that ship with fedperf."""
     anchors = anchors_of(load_public_plans())
-    return TangentAvg([PlanGraph.of(each.plan, each.cluster) for each in anchors])
+    return TangentAvg([featurize(each.plan, each.cluster) for each in anchors])
 
 
 @dataclass(eq=False)

@@ -8,7 +8,6 @@ import pytest
 
 from fedperf_shared.execution import MeasuredPlan, SizedPlan
 from fedperf_shared.model import tangent
-from fedperf_shared.model.batches import PlanGraph
 from fedperf_shared.model.ggfn import GGFN
 from fedperf_shared.model.public_plans import (
     anchors_of,
@@ -17,6 +16,7 @@ from fedperf_shared.model.public_plans import (
 )
 from fedperf_shared.model.tangent import Tangent
 from fedperf_shared.releases.questions import DIRECTIONS, TangentQuestion
+from fedperf_shared.workflow.features import Features
 from tests.unit.client.prediction.synthetic import draw_questions, true_log_seconds
 
 PLANS = 6
@@ -31,7 +31,7 @@ def few_plans(count: int = PLANS) -> tuple[MeasuredPlan, ...]:
 
 
 def tangent_at(
-    model: GGFN, anchors: Sequence[PlanGraph], *, directions: int = DIRECTIONS
+    model: GGFN, anchors: Sequence[Features], *, directions: int = DIRECTIONS
 ) -> Tangent:
     """The tangent that a question about these anchors would be asked at."""
     asked = tangent.coefficients_at(model, anchors, directions=directions)

@@ -33,8 +33,8 @@ def busy() -> None:
 class Noisy:
     noise: NoiseSource
 
-    def __call__(self) -> NDArray[np.float64]:
-        return self.noise.gaussian(8)
+    def __call__(self) -> NDArray[np.int64]:
+        return self.noise.discrete_gaussian(8, 2.0**40)
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,6 @@ from fedperf_client.release.ledger.lifetime import LifetimeRecord, lifetime_path
 from fedperf_client.release.ledger.tamper import ConfirmedRelease, read_confirmed
 from fedperf_client.release.noise import system_noise
 from fedperf_client.release.policy import ReleaseMode
-from fedperf_client.release.preview import empty_report
 from fedperf_client.release.receipts import store_receipt
 from fedperf_shared.errors import FedperfError
 from fedperf_shared.identity import new_private_key, verify
@@ -57,6 +56,7 @@ from fedperf_shared.releases.release import (
     SlotKey,
 )
 from fedperf_shared.wire.codec import decode_release, encode_release
+from tests.fakes.empty_reports import empty_report
 
 START = datetime(2027, 1, 1, tzinfo=UTC)
 BUDGET = PrivacyBudget(1.0, 1e-5)

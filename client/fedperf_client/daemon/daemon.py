@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
 from datetime import datetime, timedelta
+from importlib.util import find_spec
 
 import structlog
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -31,17 +32,17 @@ from fedperf_client.release.ledger.entries import ReleaseState
 from fedperf_client.release.ledger.ledger import PrivacyLedger
 from fedperf_client.release.modes_in_force import keep_modes
 from fedperf_client.release.noise import SystemNoise, system_noise
-from fedperf_client.release.policy import load_policy
+from fedperf_client.release.policy import Policy, ReleaseMode, load_policy
 from fedperf_client.release.preview import Preview, preview
 from fedperf_client.release.slot_names import slot_name
 from fedperf_client.workers.background import in_thread
 from fedperf_client.workers.computing_process import ComputingProcess
-from fedperf_shared.errors import FedperfError
+from fedperf_shared.errors import FedperfError, InvalidInputError
 from fedperf_shared.exchange import TrainRequest
 from fedperf_shared.programs.process_lock import process_lock
 from fedperf_shared.programs.troubles import Troubles
 from fedperf_shared.releases.kinds import RESIDUAL_REPORT, TANGENT_UPDATE, kind_of
-from fedperf_shared.releases.release import Schedule, SignedRelease, SlotKey
+from fedperf_shared.releases.release import ReleaseKind, Schedule, SignedRelease, SlotKey
 
 Clock = Callable[[], datetime]
 
@@ -55,12 +56,23 @@ class NodeEndedError(FedperfError):
         super().__init__("the node ended by itself; the log says why; start the daemon again")
 
 
+class TrainingNotInstalledError(InvalidInputError):
+    """The period has model rounds, and what computes their updates is not installed."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "model rounds need torch, which is not installed; run: pip install 'fedperf[train]', "
+            'or let nothing leave for them: release.model_update = "never" in the policy'
+        )
+
+
 def run_daemon(home: Home, *, clock: Clock, stop: threading.Event) -> None:
     """Run until `stop` is set, through one period after the other.
 
     Raises:
         FedperfError: configuration, policy, identity, store or ledger cannot be used, another
             daemon runs on this home, or the coordinator does not answer when this one starts.
+        TrainingNotInstalledError: updates would leave, and the extra `train` is missing.
     """
     config = home.load_config()
     policy = load_policy(home.policy)
@@ -117,7 +129,7 @@ def _kept(
     left = threading.Event()
     policy = load_policy(home.policy)
     keep_modes(home, policy)
-    with _computing(ledger.schedule) as (reporting, training):
+    with _computing(ledger.schedule, policy) as (reporting, training):
         participant = Participant(
             home,
             exchange,
@@ -185,16 +197,28 @@ def _facts(ledger: PrivacyLedger) -> dict[str, object]:
 
 
 @contextmanager
-def _computing(schedule: Schedule) -> Iterator[tuple[ComputingProcess, ComputingProcess]]:
-    """What computes reports and what computes model updates, warming up if the schedule has any."""
+def _computing(
+    schedule: Schedule, policy: Policy
+) -> Iterator[tuple[ComputingProcess, ComputingProcess]]:
+    """What computes reports and what computes model updates, warming up if any of them leave.
+
+    Raises:
+        TrainingNotInstalledError: updates would leave, and there is no torch to compute them.
+    """
     kinds = {kind_of(slot.parameters).name for slot in schedule.slots}
+    trains = (
+        TANGENT_UPDATE.name in kinds
+        and policy.mode(ReleaseKind.MODEL_UPDATE) is not ReleaseMode.NEVER
+    )
+    if trains and find_spec("torch") is None:
+        raise TrainingNotInstalledError
     with (
         ComputingProcess(NEEDED_FOR_REPORTS) as reporting,
         ComputingProcess(NEEDED_FOR_TANGENTS) as training,
     ):
         if RESIDUAL_REPORT.name in kinds:
             reporting.warm()
-        if TANGENT_UPDATE.name in kinds:
+        if trains:
             training.warm()
         yield reporting, training
 

@@ -9,20 +9,19 @@ import math
 import numpy as np
 
 from fedperf_client.learning.residuals import LabelledGraph, workload_residuals
-from fedperf_client.learning.tangent_answer import tangent_sum
 from fedperf_client.privacy.mechanisms import noisy, sum_of
 from fedperf_client.privacy.randomness import NoiseSource
 from fedperf_client.release.preview import example_question
 from fedperf_shared.execution import ClusterConfig
-from fedperf_shared.model.batches import PlanGraph
 from fedperf_shared.model.checkpoint import Checkpoint, model_from_arrays
-from fedperf_shared.model.fit import predict
+from fedperf_shared.model.inference import GgfnArrays
 from fedperf_shared.model.public_plans import anchors_of, load_public_plans
 from fedperf_shared.model.public_start import load_public_start
 from fedperf_shared.releases.basis import PLATFORM_GROUPS, SIZE_BOUNDS, cell_of
 from fedperf_shared.releases.kinds import kind_of
 from fedperf_shared.releases.questions import DIRECTIONS, TangentQuestion
 from fedperf_shared.releases.release import NoisySum, Slot
+from fedperf_shared.workflow.features import featurize
 from fedperf_shared.workflow.graph import Operator, Plan, SourceStatistics, Workflow
 from fedperf_shared.workflow.vocabulary import OperatorClass, OperatorKind, Platform
 
@@ -37,13 +36,16 @@ _KINDS = (OperatorKind.TABLE_SOURCE, OperatorKind.FILTER, OperatorKind.SINK)
 def example_release(slot: Slot, noise: NoiseSource) -> NoisySum:
     """What `slot` would let out of an organization with the example history alone."""
     start = load_public_start()
-    jobs, model = example_jobs(start), model_from_arrays(start.arrays)
+    jobs = example_jobs(start)
     kind, version = kind_of(slot.parameters), start.model_version
     if kind.is_report:
         question = example_question(slot.key) if kind.has_question else None
-        total = sum_of(slot, question)(_COPIES * workload_residuals(model, jobs))
+        total = sum_of(slot, question)(_COPIES * workload_residuals(GgfnArrays.of(start), jobs))
         version = version if question is None else question.version
     else:
+        from fedperf_client.learning.tangent_answer import tangent_sum  # needs torch
+
+        model = model_from_arrays(start.arrays)
         anchors = anchors_of(load_public_plans())[:DIRECTIONS]
         total = _COPIES * tangent_sum(model, jobs, example_tangent_question(len(anchors)), anchors)
     return noisy(total, noise, slot, version=version)
@@ -57,9 +59,8 @@ def example_tangent_question(anchors: int) -> TangentQuestion:
 def example_jobs(start: Checkpoint) -> list[LabelledGraph]:
     """One of one execution for each platform and input size of the public basis."""
     plans = [_plan(platform, rows) for platform in PLATFORM_GROUPS for rows in (1e3, *SIZE_BOUNDS)]
-    graphs = [PlanGraph.of(plan, _CLUSTER) for plan in plans]
-    predicted = predict(model_from_arrays(start.arrays), graphs)
-    measured = predicted + math.log(EXAMPLE_SLOWDOWN)
+    graphs = [featurize(plan, _CLUSTER) for plan in plans]
+    measured = GgfnArrays.of(start).log_seconds(graphs) + math.log(EXAMPLE_SLOWDOWN)
     jobs = zip(graphs, plans, measured.tolist(), strict=True)
     return [
         LabelledGraph(f"example {place}", graph, cell_of(plan).index, seconds)

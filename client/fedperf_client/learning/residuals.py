@@ -14,10 +14,9 @@ from numpy.typing import NDArray
 
 from fedperf_client.privacy.report_mechanism import WorkloadResiduals
 from fedperf_shared.execution import Execution
-from fedperf_shared.model.batches import PlanGraph
-from fedperf_shared.model.fit import predict
-from fedperf_shared.model.ggfn import GGFN
+from fedperf_shared.model.inference import GgfnArrays
 from fedperf_shared.releases.basis import cell_of
+from fedperf_shared.workflow.features import Features, featurize
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +32,7 @@ class LabelledGraph:
     """
 
     workload: str
-    graph: PlanGraph
+    graph: Features
     cell: int
     log_seconds: float
     epoch: int = 0
@@ -51,7 +50,7 @@ def labelled_graphs(
     return [
         LabelledGraph(
             workload=each.workload,
-            graph=PlanGraph.of(each.plan, each.cluster),
+            graph=featurize(each.plan, each.cluster),
             cell=cell_of(each.plan).index,
             log_seconds=float(np.log(each.measurement.runtime_seconds)),
             epoch=bisect_right(epoch_starts, each.finished_at),
@@ -72,7 +71,7 @@ def epoch_shares(members: Sequence[LabelledGraph]) -> NDArray[np.float64]:
 
 
 def workload_residuals(
-    reference: GGFN, labelled: Sequence[LabelledGraph]
+    reference: GgfnArrays, labelled: Sequence[LabelledGraph]
 ) -> tuple[WorkloadResiduals, ...]:
     """One entry per workload, in no meaningful order; empty where nothing ran.
 
@@ -82,9 +81,8 @@ def workload_residuals(
     """
     if not labelled:
         return ()
-    residuals = np.array([each.log_seconds for each in labelled]) - predict(
-        reference, [each.graph for each in labelled], batch_size=1
-    )
+    predicted = [float(reference.log_seconds([each.graph])[0]) for each in labelled]
+    residuals = np.array([each.log_seconds for each in labelled]) - predicted
     members: dict[str, list[int]] = defaultdict(list)
     for position, each in enumerate(labelled):
         members[each.workload].append(position)

@@ -16,7 +16,6 @@ from fedperf_client.learning.residuals import LabelledGraph, epoch_shares
 from fedperf_client.privacy.tangent_update import WorkloadFeatures, noiseless_sum
 from fedperf_shared.execution import SizedPlan
 from fedperf_shared.model.architecture import TARGET_CENTER, TARGET_SCALE
-from fedperf_shared.model.batches import PlanGraph
 from fedperf_shared.model.ggfn import GGFN, standardise
 from fedperf_shared.model.tangent import directions_of, felt
 from fedperf_shared.releases.questions import TangentQuestion
@@ -36,7 +35,7 @@ def tangent_sum(
         question: what is asked.
         anchors: as many as the question is about.
     """
-    public = [PlanGraph.from_features(each.features) for each in anchors]
+    public = [each.features for each in anchors]
     directions = directions_of(model, public, question.coefficients)
     return noiseless_sum(workload_features(model, labelled, directions), question.clip)
 

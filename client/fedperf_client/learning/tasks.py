@@ -49,17 +49,15 @@ class ReportTask:
 
         Raises:
             StorageError: the store cannot be read.
-            InvalidModelStateError: the reference is not a model of this architecture.
         """
         from fedperf_client.home.store import ExecutionStore
         from fedperf_client.learning.residuals import labelled_graphs, workload_residuals
-        from fedperf_shared.model.checkpoint import model_from_arrays
+        from fedperf_shared.model.inference import GgfnArrays
 
         with ExecutionStore.open(self.store) as store:
             found = store.executions(since=self.since, until=self.until)
             labelled = labelled_graphs(found)
-        model = model_from_arrays(self.reference.arrays)
-        return self.sum_of(workload_residuals(model, labelled))
+        return self.sum_of(workload_residuals(GgfnArrays.of(self.reference), labelled))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

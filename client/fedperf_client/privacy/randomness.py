@@ -13,14 +13,6 @@ from numpy.typing import NDArray
 class NoiseSource(Protocol):
     """Independent random numbers, never the same twice."""
 
-    def uniform(self, size: int) -> NDArray[np.float64]:
-        """`size` uniform numbers, never 0 or 1."""
-        ...
-
-    def gaussian(self, size: int) -> NDArray[np.float64]:
-        """`size` standard normal numbers."""
-        ...
-
     def discrete_gaussian(self, size: int, scale: float) -> NDArray[np.int64]:
         """`size` integers k with probability proportional to exp(-k^2 / (2 scale^2))."""
         ...

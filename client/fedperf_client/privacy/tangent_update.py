@@ -21,11 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedperf_client.privacy import directed_report
-from fedperf_client.privacy.randomness import NoiseSource
-from fedperf_client.privacy.report_mechanism import GRID_EXPONENT, with_noise
 from fedperf_shared.errors import FedperfError
 from fedperf_shared.releases.questions import DIRECTIONS, unit_feature_design
-from fedperf_shared.releases.release import SlotKey, TangentParameters, TangentUpdate
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -70,26 +67,3 @@ def grid_vector(workload: WorkloadFeatures, clip: float) -> NDArray[np.int64]:
     return directed_report.grid_vector(
         directed_report.PointResiduals(points, residuals, workload.shares), design
     )
-
-
-def update_from_sum(
-    total: NDArray[np.int64],
-    noise: NoiseSource,
-    *,
-    slot: SlotKey,
-    parameters: TangentParameters,
-    base_version: int,
-) -> TangentUpdate:
-    """The release of `slot`, where `noiseless_sum` was computed before, perhaps elsewhere.
-
-    Args:
-        total: of the round's question.
-        noise: makes the one discrete Gaussian.
-        slot: the slot that it fills.
-        parameters: of that slot, from the schedule.
-        base_version: model version whose tangent it is.
-
-    Raises:
-        ConfigurationError: the noise is too small or too large for the grid.
-    """
-    return TangentUpdate(slot, base_version, GRID_EXPONENT, with_noise(total, noise, parameters))

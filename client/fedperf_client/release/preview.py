@@ -18,9 +18,8 @@ from fedperf_client.privacy.accountant import (
     events_of,
     replace_one_epsilon,
 )
-from fedperf_client.privacy.mechanisms import noise_alone
 from fedperf_client.privacy.randomness import NoiseSource
-from fedperf_client.release.gate import MalformedReleaseError, Mechanism
+from fedperf_client.release.gate import Mechanism
 from fedperf_client.release.ledger.errors import SlotNotPlannedError
 from fedperf_shared.releases.basis import BASIS_VERSION, CELLS
 from fedperf_shared.releases.kinds import kind_of
@@ -83,7 +82,7 @@ def preview(
         budget: of the period.
         key: the slot.
         charged: slots that were charged until now.
-        make_public: its mechanism over public data only, for reports `empty_report`.
+        make_public: its mechanism over public data only.
         noise: for the sample.
 
     Raises:
@@ -128,18 +127,6 @@ def next_slots(
         ):
             found.setdefault(slot.key.kind, slot.key)
     return tuple(found.values())
-
-
-def empty_report(slot: Slot, noise: NoiseSource) -> NoisySum:
-    """The report of an empty window: noise alone.
-
-    Raises:
-        MalformedReleaseError: the slot is not a report's.
-    """
-    kind = kind_of(slot.parameters)
-    if not kind.is_report:
-        raise MalformedReleaseError(f"{slot.key} is no report")
-    return noise_alone(noise, slot, version=int(kind.has_question))
 
 
 def example_question(key: SlotKey) -> CellQuestion:

@@ -37,13 +37,13 @@ from fedperf_server.state.database import Database
 from fedperf_server.state.registry import GgfnFormat, ModelFormat
 from fedperf_shared.execution import MeasuredPlan, SizedPlan
 from fedperf_shared.model.architecture import Weights, named_arrays, weights_of
-from fedperf_shared.model.batches import PlanGraph
 from fedperf_shared.model.checkpoint import decode_checkpoint, model_from_arrays
 from fedperf_shared.model.fit import predict
 from fedperf_shared.model.metrics import median_q_error
 from fedperf_shared.model.public_plans import anchors_of, load_public_plans
 from fedperf_shared.model.public_start import load_public_start
 from fedperf_shared.programs.troubles import Troubles
+from fedperf_shared.workflow.features import featurize
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ def ggfn_task() -> Task:
     return Task(
         weights_of(start.arrays),
         GgfnFormat(),
-        TangentAvg([PlanGraph.of(each.plan, each.cluster) for each in anchors_of(plans)]),
+        TangentAvg([featurize(each.plan, each.cluster) for each in anchors_of(plans)]),
         public_error(plans),
         predict_with,
         plans,
@@ -82,7 +82,7 @@ def ggfn_task() -> Task:
 
 def public_error(plans: Sequence[MeasuredPlan]) -> Evaluate:
     """Median q-error on `plans` as a function of GGFN's arrays."""
-    graphs = [PlanGraph.of(each.plan, each.cluster) for each in plans]
+    graphs = [featurize(each.plan, each.cluster) for each in plans]
     seconds = np.exp([each.log_seconds for each in plans])
 
     def error(arrays: Weights) -> float:
@@ -97,7 +97,7 @@ def predict_with(checkpoint: bytes) -> PredictLog:
     model = model_from_arrays(decode_checkpoint(checkpoint).arrays)
 
     def predict_log(entries: Sequence[SizedPlan]) -> NDArray[np.float64]:
-        return predict(model, [PlanGraph.from_features(each.features) for each in entries])
+        return predict(model, [each.features for each in entries])
 
     return predict_log
 

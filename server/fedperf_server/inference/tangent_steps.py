@@ -29,11 +29,11 @@ from numpy.typing import NDArray
 
 from fedperf_server.inference.gaussian_process import longest
 from fedperf_shared.errors import ConfigurationError
-from fedperf_shared.model.batches import PlanGraph
 from fedperf_shared.model.fit import predict
 from fedperf_shared.model.ggfn import GGFN, standardise
 from fedperf_shared.model.tangent import Tangent
 from fedperf_shared.releases.release import InvalidReleaseError
+from fedperf_shared.workflow.features import Features
 
 Floats = NDArray[np.float64]
 
@@ -114,7 +114,7 @@ def next_step(
 
 def trusted_step(
     model: GGFN,
-    anchors: Sequence[PlanGraph],
+    anchors: Sequence[Features],
     tangent: Tangent,
     sums: Sequence[TangentSum],
     *,
@@ -160,7 +160,7 @@ def step_bound(tangent: Tangent, sums: Sequence[TangentSum], sender: int, *, cli
     return float(2 * _length(sums[sender]) * reach)
 
 
-def _outputs(model: GGFN, graphs: Sequence[PlanGraph]) -> Floats:
+def _outputs(model: GGFN, graphs: Sequence[Features]) -> Floats:
     """Standardised predictions, within the public bounds, [plans]."""
     return np.asarray(standardise(torch.from_numpy(predict(model, graphs))).numpy())
 

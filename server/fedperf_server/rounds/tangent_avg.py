@@ -25,7 +25,6 @@ from fedperf_server.state.validation import ReportContext, check_contents
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.exchange import SyntheticRow
 from fedperf_shared.model.architecture import ARRAY_SHAPES, Weights, named_arrays
-from fedperf_shared.model.batches import PlanGraph
 from fedperf_shared.model.checkpoint import model_from_arrays
 from fedperf_shared.model.fit import predict
 from fedperf_shared.model.ggfn import GGFN, standardise
@@ -39,6 +38,7 @@ from fedperf_shared.model.tangent import (
 from fedperf_shared.releases.kinds import TANGENT_UPDATE
 from fedperf_shared.releases.questions import DIRECTIONS, TangentQuestion, unit_feature_design
 from fedperf_shared.releases.release import Slot, Update
+from fedperf_shared.workflow.features import Features, featurize
 
 MOST_WORKLOADS = 20_000.0
 """As so many workloads an organization counts at most; what it declares is not checked."""
@@ -62,7 +62,7 @@ class TangentAvg(RoundStrategy):
         gradients: at the anchors; a process that plays members as well may take them once.
     """
 
-    anchors: Sequence[PlanGraph]
+    anchors: Sequence[Features]
     misfit: float = MISFIT
     gradients: Gradients = gradients_at
 
@@ -117,7 +117,7 @@ class TangentAvg(RoundStrategy):
 
 def stored_tangent(
     model: GGFN,
-    anchors: Sequence[PlanGraph],
+    anchors: Sequence[Features],
     question: TangentQuestion,
     *,
     gradients: Gradients = gradients_at,
@@ -164,7 +164,7 @@ def rehearsed_sum(
         clip: bound on a residual, of the standardised output.
         workloads: how much they weigh.
     """
-    graphs = [PlanGraph.of(row.plan, row.cluster) for row in rows]
+    graphs = [featurize(row.plan, row.cluster) for row in rows]
     labels = torch.tensor([row.log_seconds for row in rows], dtype=torch.float64)
     residuals = (
         standardise(labels) - standardise(torch.from_numpy(predict(model, graphs)))

@@ -1,6 +1,6 @@
-"""Plans as tensors, and many plans as one batch.
+"""Many plans as one batch of tensors.
 
-A batch is packed time-major, as torch's `PackedSequence` is: samples are sorted
+It is packed time-major, as torch's `PackedSequence` is: samples are sorted
 by number of operators, longest first, and row `offset[t] + b` holds operator `t`
 of sample `b`. The attention layers and the recurrent layers thus share one layout,
 and a per-sample gradient engine finds the sample of every row in `samples`.
@@ -10,53 +10,17 @@ Samples never touch each other: edges stay inside a sample.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from fedperf_shared.errors import InvalidInputError
-from fedperf_shared.execution import ClusterConfig
 from fedperf_shared.model.architecture import offset_of
-from fedperf_shared.workflow.features import Features, featurize
-from fedperf_shared.workflow.graph import Plan
+from fedperf_shared.workflow.features import Features
 
 
 class EmptyBatchError(InvalidInputError):
     """A batch was asked for of no plans at all."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class PlanGraph:
-    """The features of one plan as tensors.
-
-    Attributes:
-        operators: float32 [operators, 63] in topological order.
-        plan: float32 [39].
-        edges: int64 [2, edges], parent and child.
-        offset: standardised log run time of the analytic cost model, which the network corrects.
-    """
-
-    operators: Tensor
-    plan: Tensor
-    edges: Tensor
-    offset: float = 0.0
-
-    @classmethod
-    def of(cls, plan: Plan, cluster: ClusterConfig) -> "PlanGraph":
-        """The model's view of `plan` on `cluster`."""
-        return cls.from_features(featurize(plan, cluster))
-
-    @classmethod
-    def from_features(cls, features: Features) -> "PlanGraph":
-        """Share the memory of `features`."""
-        return cls(
-            torch.from_numpy(features.operators),
-            torch.from_numpy(features.plan),
-            torch.from_numpy(features.edges),
-            offset_of(features),
-        )
-
-    def __len__(self) -> int:
-        return self.operators.shape[0]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -90,7 +54,7 @@ class Batch:
         return torch.empty_like(values).index_copy(0, self.given, values)
 
 
-def collate(graphs: Sequence[PlanGraph]) -> Batch:
+def collate(graphs: Sequence[Features]) -> Batch:
     """Pack `graphs` into one batch.
 
     Raises:
@@ -98,7 +62,7 @@ def collate(graphs: Sequence[PlanGraph]) -> Batch:
     """
     if not graphs:
         raise EmptyBatchError("a batch needs at least one plan")
-    lengths = torch.tensor([len(graph) for graph in graphs])
+    lengths = torch.tensor([len(graph.order) for graph in graphs])
     lengths, given = torch.sort(lengths, descending=True, stable=True)
     ordered = [graphs[place] for place in given.tolist()]
     starts = torch.cumsum(lengths, 0) - lengths
@@ -107,9 +71,12 @@ def collate(graphs: Sequence[PlanGraph]) -> Batch:
     batch_sizes = torch.bincount(times)
     offsets = torch.cumsum(batch_sizes, 0) - batch_sizes
     rows = offsets[times] + samples
-    operators = torch.cat([graph.operators for graph in ordered])
-    edges = torch.cat(
-        [graph.edges + start for graph, start in zip(ordered, starts.tolist(), strict=True)], dim=1
+    operators = torch.from_numpy(np.concatenate([graph.operators for graph in ordered]))
+    edges = torch.from_numpy(
+        np.concatenate(
+            [graph.edges + start for graph, start in zip(ordered, starts.tolist(), strict=True)],
+            axis=1,
+        )
     )
     loops = torch.arange(len(rows)).expand(2, -1)
     edges = rows[edges]
@@ -118,7 +85,7 @@ def collate(graphs: Sequence[PlanGraph]) -> Batch:
         edges=torch.cat([edges, edges.flip(0), loops], dim=1),
         batch_sizes=batch_sizes,
         samples=torch.empty_like(samples).index_copy_(0, rows, samples),
-        plans=torch.stack([graph.plan for graph in ordered]),
-        offsets=torch.tensor([graph.offset for graph in ordered], dtype=torch.float32),
+        plans=torch.from_numpy(np.stack([graph.plan for graph in ordered])),
+        offsets=torch.tensor([offset_of(graph) for graph in ordered], dtype=torch.float32),
         given=given,
     )

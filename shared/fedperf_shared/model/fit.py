@@ -17,9 +17,10 @@ from torch import Tensor
 from torch.nn.utils import clip_grad_norm_
 
 from fedperf_shared.errors import FedperfError, InvalidInputError
-from fedperf_shared.model.batches import PlanGraph, collate
+from fedperf_shared.model.batches import collate
 from fedperf_shared.model.ggfn import GGFN, standardise
 from fedperf_shared.model.loss import huber_per_sample, huber_within
+from fedperf_shared.workflow.features import Features
 from fedperf_shared.workflow.vocabulary import MAX_RUNTIME_SECONDS, MIN_RUNTIME_SECONDS
 
 MAX_GRADIENT_NORM = 5.0
@@ -49,7 +50,7 @@ class FitReport:
 
 def fit(
     model: GGFN,
-    graphs: Sequence[PlanGraph],
+    graphs: Sequence[Features],
     log_seconds: NDArray[np.floating],
     *,
     epochs: int,
@@ -91,7 +92,7 @@ def fit(
     optimizer = torch.optim.Adam(model.parameters(), lr=learning_rate)
     # A one-cycle schedule of a single step has no way down.
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, learning_rate, max(steps, 2))
-    lengths = torch.tensor([len(graph) for graph in graphs])
+    lengths = torch.tensor([len(graph.order) for graph in graphs])
     losses: list[float] = []
     model.train()
     with torch.random.fork_rng(devices=[]):
@@ -113,12 +114,12 @@ def fit(
     return FitReport(steps, tuple(losses))
 
 
-def predict(model: GGFN, graphs: Sequence[PlanGraph], batch_size: int = 256) -> NDArray[np.float64]:
+def predict(model: GGFN, graphs: Sequence[Features], batch_size: int = 256) -> NDArray[np.float64]:
     """Natural log of the predicted run times in seconds [plans], without dropout.
 
     The model stays in the mode it was in.
     """
-    order = sorted(range(len(graphs)), key=lambda index: len(graphs[index]))
+    order = sorted(range(len(graphs)), key=lambda index: len(graphs[index].order))
     predicted = np.empty(len(graphs))
     training = model.training
     model.eval()
@@ -175,7 +176,7 @@ def _together(shuffled: Tensor, questions: Tensor, generator: torch.Generator) -
 
 
 def _checked(
-    graphs: Sequence[PlanGraph],
+    graphs: Sequence[Features],
     log_seconds: NDArray[np.floating],
     weights: NDArray[np.floating] | None,
 ) -> tuple[Tensor, Tensor]:

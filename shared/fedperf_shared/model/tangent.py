@@ -25,10 +25,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedperf_shared.errors import InvalidInputError
-from fedperf_shared.model.batches import PlanGraph
 from fedperf_shared.model.ggfn import GGFN
 from fedperf_shared.model.gradients.plan_gradients import Network, sample_gradients
 from fedperf_shared.releases.questions import DIRECTIONS
+from fedperf_shared.workflow.features import Features
 
 Floats = NDArray[np.float64]
 
@@ -48,7 +48,7 @@ _LEAST_SHARE = 1e-6
 """Directions felt less than this, relative to the strongest, are rounding errors."""
 
 
-Gradients = Callable[[GGFN, Sequence[PlanGraph]], Tensor]
+Gradients = Callable[[GGFN, Sequence[Features]], Tensor]
 """Of the model at anchors, [anchors, weights], as `gradients_at` takes them."""
 
 
@@ -70,7 +70,7 @@ class Tangent:
     lengths: Floats
     anchors: Floats
 
-    def features(self, model: GGFN, graphs: Sequence[PlanGraph]) -> Floats:
+    def features(self, model: GGFN, graphs: Sequence[Features]) -> Floats:
         """Each plan's change of output for a step of 1 per direction, float64 [plans, directions].
 
         In units of the standardised output (`ggfn.standardise`) for a step of 1; last digits as
@@ -103,7 +103,7 @@ class Tangent:
         return moved
 
 
-def gradients_at(model: GGFN, anchors: Sequence[PlanGraph]) -> Tensor:
+def gradients_at(model: GGFN, anchors: Sequence[Features]) -> Tensor:
     """The gradient at every anchor, [anchors, weights], with the bits of `directions_of`.
 
     Raises:
@@ -122,7 +122,7 @@ def gradients_at(model: GGFN, anchors: Sequence[PlanGraph]) -> Tensor:
 
 def coefficients_at(
     model: GGFN,
-    anchors: Sequence[PlanGraph],
+    anchors: Sequence[Features],
     *,
     directions: int = DIRECTIONS,
     gradients: Gradients = gradients_at,
@@ -137,7 +137,7 @@ def coefficients_at(
 
 def tangent_of(
     model: GGFN,
-    anchors: Sequence[PlanGraph],
+    anchors: Sequence[Features],
     coefficients: NDArray[np.float32],
     *,
     gradients: Gradients = gradients_at,
@@ -148,7 +148,7 @@ def tangent_of(
 
 def directions_of(
     model: GGFN,
-    anchors: Sequence[PlanGraph],
+    anchors: Sequence[Features],
     coefficients: NDArray[np.float32],
     *,
     gradients: Tensor | None = None,
@@ -168,7 +168,7 @@ def directions_of(
     return found
 
 
-def felt(model: GGFN, graphs: Sequence[PlanGraph], directions: Tensor) -> tuple[Floats, Floats]:
+def felt(model: GGFN, graphs: Sequence[Features], directions: Tensor) -> tuple[Floats, Floats]:
     """The standardised output [plans] and features [plans, directions] of each plan.
 
     Every plan's gradient is taken apart and every block has the same shape, so that what is

@@ -23,11 +23,10 @@ from torch import Tensor, nn
 from fedperf_client.prediction.prediction import Floats, PredictLog
 from fedperf_shared.execution import MeasuredPlan, SizedPlan
 from fedperf_shared.model.architecture import TARGET_SCALE
-from fedperf_shared.model.batches import PlanGraph
 from fedperf_shared.model.fit import Progress, fit, predict
 from fedperf_shared.model.ggfn import GGFN
 from fedperf_shared.model.loss import HUBER_DELTA, huber_per_sample, huber_within
-from fedperf_shared.workflow.features import feature_names, flatten
+from fedperf_shared.workflow.features import Features, feature_names, flatten
 from fedperf_simulations.baselines.flat_vectors import padded_vector, robopt_vector
 from fedperf_simulations.baselines.wayang import WayangCosts
 
@@ -117,7 +116,7 @@ def train_ggfn(
     return model
 
 
-def without_unheard(model: GGFN, graphs: Sequence[PlanGraph]) -> list[PlanGraph]:
+def without_unheard(model: GGFN, graphs: Sequence[Features]) -> list[Features]:
     """The graphs, and the model, without inputs that tell nothing of what lies beyond them.
 
     An input that is the same in all graphs keeps its random weights, as no training touches them:
@@ -133,22 +132,22 @@ def without_unheard(model: GGFN, graphs: Sequence[PlanGraph]) -> list[PlanGraph]
         The graphs with 0 for these inputs, so that weights of 0 stay what they are.
     """
     of_operators, of_plans = feature_names()
-    operators = _varied(torch.cat([each.operators for each in graphs]))
-    plans = _varied(torch.stack([each.plan for each in graphs]))
+    operators = _varied(np.concatenate([each.operators for each in graphs]))
+    plans = _varied(np.stack([each.plan for each in graphs]))
     operators[of_operators.index("threads")] = 0
     plans[of_plans.index("cores")] = 0
     with torch.no_grad():
-        model.get_parameter("attention.0.lin.weight").mul_(operators)
-        model.get_parameter("dense.0.weight")[:, -len(plans) :].mul_(plans)
+        model.get_parameter("attention.0.lin.weight").mul_(torch.from_numpy(operators))
+        model.get_parameter("dense.0.weight")[:, -len(plans) :].mul_(torch.from_numpy(plans))
     return [
         replace(each, operators=each.operators * operators, plan=each.plan * plans)
         for each in graphs
     ]
 
 
-def _varied(inputs: Tensor) -> Tensor:
+def _varied(inputs: NDArray[np.float32]) -> NDArray[np.float32]:
     """1 for each column of which some rows differ, else 0."""
-    return (inputs.amax(0) > inputs.amin(0)).to(inputs.dtype)
+    return np.asarray(inputs.max(axis=0) > inputs.min(axis=0), dtype=np.float32)
 
 
 def ggfn(*, epochs: int, seed: int, on_progress: Progress | None = None) -> CostModel:
@@ -282,8 +281,8 @@ def _handfuls(asked: Tensor) -> Tensor:
     return dealt[torch.argsort(order[handful], stable=True)]
 
 
-def _graphs(questions: Sequence[SizedPlan]) -> list[PlanGraph]:
-    return [PlanGraph.from_features(each.features) for each in questions]
+def _graphs(questions: Sequence[SizedPlan]) -> list[Features]:
+    return [each.features for each in questions]
 
 
 def _stacked(vector: Callable[..., np.ndarray], questions: Sequence[SizedPlan]) -> np.ndarray:

@@ -17,9 +17,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedperf_shared.model.batches import PlanGraph, collate
+from fedperf_shared.model.batches import collate
 from fedperf_shared.model.ggfn import GGFN, standardise
 from fedperf_shared.model.loss import huber_per_sample
+from fedperf_shared.workflow.features import Features
 
 with warnings.catch_warnings():
     # Opacus 1.6 imports what torch 2.13 deprecates.
@@ -81,7 +82,7 @@ class OpacusTraining:
     def trained(
         self,
         model: GGFN,
-        graphs: Sequence[PlanGraph],
+        graphs: Sequence[Features],
         log_seconds: NDArray[np.float64],
         draws: torch.Generator,
         *,
@@ -134,7 +135,7 @@ def _coarse_bounds() -> Iterator[None]:
         yield
 
 
-def _gradient(model: GGFN, graph: PlanGraph, target: Tensor) -> tuple[Tensor, ...]:
+def _gradient(model: GGFN, graph: Features, target: Tensor) -> tuple[Tensor, ...]:
     """The gradient of one plan's loss, in the order of the parameters."""
     loss = huber_per_sample(model(collate([graph])), target[None]).sum()
     return torch.autograd.grad(loss, list(model.parameters()))

@@ -14,6 +14,8 @@ from typing import TypeVar
 import numpy as np
 import orjson
 
+from fedperf_shared.workflow.features import featurize
+
 _PLANS = 64
 """Whose features at a tangent are timed."""
 
@@ -35,8 +37,9 @@ def measured_pace(history: Path) -> dict[str, float]:
     from fedperf_client.learning.residuals import labelled_graphs, workload_residuals
     from fedperf_client.learning.tangent_answer import workload_features
     from fedperf_client.sources.history_file import executions_of
-    from fedperf_shared.model.batches import PlanGraph
+    from fedperf_shared.model.checkpoint import Checkpoint, state_to_arrays
     from fedperf_shared.model.ggfn import GGFN
+    from fedperf_shared.model.inference import GgfnArrays
     from fedperf_shared.model.public_plans import anchors_of, load_public_plans
     from fedperf_shared.model.tangent import directions_of
     from fedperf_shared.releases.questions import DIRECTIONS
@@ -44,10 +47,11 @@ def measured_pace(history: Path) -> dict[str, float]:
     del fedperf_client.daemon.daemon  # its imports are what counts
     startup = time.monotonic() - before
     model = GGFN(seed=0).eval()
+    reference = GgfnArrays.of(Checkpoint(state_to_arrays(model), 1))
     labelled, reading = _timed(lambda: labelled_graphs(executions_of(history)))
-    _, residuals = _timed(lambda: workload_residuals(model, labelled))
+    _, residuals = _timed(lambda: workload_residuals(reference, labelled))
     some = labelled[:_PLANS]
-    anchors = [PlanGraph.of(each.plan, each.cluster) for each in anchors_of(load_public_plans())]
+    anchors = [featurize(each.plan, each.cluster) for each in anchors_of(load_public_plans())]
     coefficients = np.eye(len(anchors), DIRECTIONS, dtype=np.float32)
     directions = directions_of(model, anchors[:1], coefficients[:1])
     workload_features(model, some, directions)  # what is loaded on first use

@@ -24,9 +24,10 @@ from fedperf_client.home.store import ExecutionStore
 from fedperf_client.prediction.answers.predictor_cache import load_or_fit
 from fedperf_client.prediction.base_models import FetchedModels
 from fedperf_shared.execution import Execution, SizedPlan
-from fedperf_shared.model.batches import PlanGraph, collate
+from fedperf_shared.model.batches import collate
 from fedperf_shared.model.checkpoint import model_from_arrays
 from fedperf_shared.model.public_start import load_public_start
+from fedperf_shared.workflow.features import featurize
 from fedperf_simulations.data.datasets import measured_executions, measured_files
 from fedperf_simulations.harness.cells import number
 from fedperf_simulations.harness.experiment import ExperimentOutcome, Row, Settings, Target
@@ -135,7 +136,7 @@ def _warm(home: Home, asked: Sequence[Execution]) -> TimingPair:
         predictor = load_or_fit(home.predictor, store, FetchedModels(home.models)).predictor
     predictor.estimate([SizedPlan(asked[0].plan, asked[0].cluster)])
     for each in asked[1:]:
-        question, graph = SizedPlan(each.plan, each.cluster), PlanGraph.of(each.plan, each.cluster)
+        question, graph = SizedPlan(each.plan, each.cluster), featurize(each.plan, each.cluster)
         before = time.perf_counter()
         predictor.estimate([question])
         between = time.perf_counter()

@@ -22,12 +22,12 @@ from fedperf_client.prediction.evidence import History
 from fedperf_client.prediction.learners.local_learners import Forest
 from fedperf_client.prediction.prediction import Floats
 from fedperf_shared.execution import Execution
-from fedperf_shared.model.batches import PlanGraph
 from fedperf_shared.model.checkpoint import Checkpoint, state_to_arrays
 from fedperf_shared.model.fit import fit
 from fedperf_shared.model.ggfn import GGFN
 from fedperf_shared.model.metrics import q_error, relative_errors
 from fedperf_shared.model.public_start import load_public_start
+from fedperf_shared.workflow.features import featurize
 from fedperf_simulations.data.datasets import measured_executions, measured_files
 from fedperf_simulations.harness.experiment import ExperimentOutcome, Row, Settings
 from fedperf_simulations.measured_set.limited_start import load_limited_start
@@ -119,7 +119,7 @@ def _pooled(executions: Sequence[Execution], settings: Settings) -> Answer:
     model = GGFN(seed=settings.seed)
     fit(
         model,
-        [PlanGraph.of(each.plan, each.cluster) for each in plans],
+        [featurize(each.plan, each.cluster) for each in plans],
         np.array([each.log_seconds for each in plans]),
         epochs=QUICK_EPOCHS if settings.quick else EPOCHS,
         seed=settings.seed,

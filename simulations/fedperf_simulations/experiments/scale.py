@@ -39,12 +39,12 @@ from fedperf_server.config import ServerConfig
 from fedperf_server.rounds.tangent_avg import TangentAvg
 from fedperf_server.state import registry
 from fedperf_shared.model.architecture import weights_of
-from fedperf_shared.model.batches import PlanGraph
 from fedperf_shared.model.fit import predict
 from fedperf_shared.model.metrics import q_error
 from fedperf_shared.model.public_plans import anchors_of, load_public_plans
 from fedperf_shared.releases.period import default_timetable
 from fedperf_shared.releases.release import ReleaseKind, SizeClass
+from fedperf_shared.workflow.features import featurize
 from fedperf_simulations.data.datasets import measured_executions, measured_files
 from fedperf_simulations.federation.cpu_meter import Side
 from fedperf_simulations.federation.flower_app import EngineTraining
@@ -157,7 +157,7 @@ def _year(settings: Settings, size: int) -> Row:
     task = replace(
         ggfn_task(),
         start=weights_of(load_limited_start().arrays),
-        strategy=TangentAvg([PlanGraph.of(each.plan, each.cluster) for each in anchors]),
+        strategy=TangentAvg([featurize(each.plan, each.cluster) for each in anchors]),
     )
     with directory_in_memory() as place:
         newcomers = [

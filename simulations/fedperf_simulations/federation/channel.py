@@ -25,7 +25,6 @@ from fedperf_client.privacy.accountant import (
     replace_one_epsilon,
 )
 from fedperf_client.privacy.directed_report import PointResiduals, directed_report
-from fedperf_client.privacy.randomness import NoiseSource
 from fedperf_server.inference.cell_directions import DIRECTIONS, STAGES, Stage, ask, learn
 from fedperf_server.inference.gaussian_process import Belief
 from fedperf_shared.releases.release import DirectedReport, ReleaseKind, ReportParameters, SlotKey
@@ -37,6 +36,7 @@ from fedperf_simulations.federation.hidden_points import (
     learn_hidden,
 )
 from fedperf_simulations.federation.job_kernel import RECORD_VARIANCE
+from fedperf_simulations.federation.seeded_noise import SeededNoise
 
 Floats = NDArray[np.float64]
 Positions = NDArray[np.int64]
@@ -102,7 +102,7 @@ def public_configurations(
     targets: Positions,
     *,
     channel: Channel,
-    noise: NoiseSource,
+    noise: SeededNoise,
 ) -> Belief:
     """The belief after all stages; the list of points is public, what runs took is secret.
 
@@ -154,7 +154,7 @@ def private_configurations(
     declared: Sequence[float],
     offset_share: float,
     channel: Channel,
-    noise: NoiseSource,
+    noise: SeededNoise,
 ) -> Belief:
     """The belief after all stages; the points of the senders are secret as well.
 
@@ -200,7 +200,7 @@ def _residuals(belief: Belief, sender: Sender) -> list[PointResiduals]:
 
 
 def _said(
-    sender: Sender, report: DirectedReport, noise_multiplier: float, noise: NoiseSource
+    sender: Sender, report: DirectedReport, noise_multiplier: float, noise: SeededNoise
 ) -> DirectedReport:
     if sender.lies is None:
         return report

@@ -30,7 +30,6 @@ from fedperf_server.state.registry import GgfnFormat, PromotionVerdict, VersionS
 from fedperf_shared.exchange import SyntheticRow
 from fedperf_shared.execution import MeasuredPlan, SizedPlan
 from fedperf_shared.model.architecture import Weights, weights_of
-from fedperf_shared.model.batches import PlanGraph
 from fedperf_shared.model.checkpoint import state_to_arrays
 from fedperf_shared.model.ggfn import GGFN
 from fedperf_shared.releases.kinds import TANGENT_UPDATE, kind_of
@@ -179,7 +178,7 @@ class FederatedYear:
             weights_of(state_to_arrays(world.start)),
             GgfnFormat(),
             rounds(
-                [PlanGraph.from_features(each.features) for each in world.anchors],
+                [each.features for each in world.anchors],
                 gradients=gradients,
             ),
             public_error(world.plans),

@@ -25,11 +25,12 @@ from fedperf_client.privacy.mechanisms import SumOf
 from fedperf_client.privacy.report_mechanism import WorkloadResiduals
 from fedperf_client.privacy.tangent_update import grid_vector
 from fedperf_shared.model.architecture import named_arrays
-from fedperf_shared.model.batches import PlanGraph
 from fedperf_shared.model.checkpoint import model_from_arrays
 from fedperf_shared.model.ggfn import GGFN
+from fedperf_shared.model.inference import GgfnArrays
 from fedperf_shared.model.tangent import directions_of, gradients_at
 from fedperf_shared.releases.questions import DIRECTIONS
+from fedperf_shared.workflow.features import Features
 
 T = TypeVar("T")
 Sum = NDArray[np.int64]
@@ -92,10 +93,10 @@ class SharedGradients:
     """
 
     _weights: Sequence[Tensor] = ()
-    _anchors: Sequence[PlanGraph] = ()
+    _anchors: Sequence[Features] = ()
     _taken: list[Tensor] = field(default_factory=list)
 
-    def __call__(self, model: GGFN, anchors: Sequence[PlanGraph]) -> Tensor:
+    def __call__(self, model: GGFN, anchors: Sequence[Features]) -> Tensor:
         """[anchors, weights], for reading; errors as `gradients_at`."""
         weights = [each.detach() for each in model.parameters()]
         if not (self._taken and _same(weights, self._weights) and _alike(anchors, self._anchors)):
@@ -151,10 +152,10 @@ class HistoryCompute:
 
     def _report_sum(self, task: ReportTask) -> Sum:
         """Whole numbers, so that a sum of workloads' parts is what the task makes of them all."""
-        version, arrays = task.reference.model_version, task.reference.arrays
+        version = task.reference.model_version
 
         def residuals() -> Answer[WorkloadResiduals]:
-            return partial(workload_residuals, model_from_arrays(arrays))
+            return partial(workload_residuals, GgfnArrays.of(task.reference))
 
         def reported(new: Sequence[LabelledGraph]) -> Sequence[Sum]:
             own = self.shared.residuals.of(version, new, residuals)
@@ -170,7 +171,7 @@ class HistoryCompute:
 
         def begun() -> Answer[Sum]:
             model = model_from_arrays(named_arrays(task.arrays))
-            public = [PlanGraph.from_features(each.features) for each in task.anchors]
+            public = [each.features for each in task.anchors]
             shared = self.shared.gradients
             taken = None if shared is None else shared(model, public)
             directions = directions_of(model, public, question.coefficients, gradients=taken)
@@ -186,16 +187,16 @@ class HistoryCompute:
         return np.sum(vectors, axis=0) if vectors else np.zeros(DIRECTIONS, dtype=np.int64)
 
 
-def _alike(ones: Sequence[PlanGraph], others: Sequence[PlanGraph]) -> bool:
+def _alike(ones: Sequence[Features], others: Sequence[Features]) -> bool:
     if len(ones) != len(others):
         return False
     return all(
         one is other
         or (
-            one.offset == other.offset
-            and _same(
-                (one.operators, one.plan, one.edges), (other.operators, other.plan, other.edges)
-            )
+            one.analytic_log_seconds == other.analytic_log_seconds
+            and np.array_equal(one.operators, other.operators)
+            and np.array_equal(one.plan, other.plan)
+            and np.array_equal(one.edges, other.edges)
         )
         for one, other in zip(ones, others, strict=True)
     )

@@ -20,10 +20,6 @@ class SeededNoise:
     def __init__(self, seed: Sequence[int]) -> None:
         self._generator = np.random.default_rng(seed)
 
-    def uniform(self, size: int) -> Floats:
-        """Uniform numbers."""
-        return self._generator.random(size)
-
     def gaussian(self, size: int) -> Floats:
         """Standard normal numbers."""
         return self._generator.standard_normal(size)

@@ -21,7 +21,6 @@ from fedperf_server.state.database import Database
 from fedperf_server.state.registry import GgfnFormat
 from fedperf_shared.execution import SizedPlan
 from fedperf_shared.model.architecture import Weights, named_arrays, weights_of
-from fedperf_shared.model.batches import PlanGraph
 from fedperf_shared.model.checkpoint import decode_checkpoint, model_from_arrays, state_to_arrays
 from fedperf_shared.model.ggfn import GGFN
 from fedperf_shared.releases.period import Period, SlotTimes, Timetable
@@ -32,6 +31,7 @@ from fedperf_shared.releases.release import (
     SlotKey,
     TangentParameters,
 )
+from fedperf_shared.workflow.features import featurize
 from fedperf_simulations.federation.histories import HistoryCompute, SharedAnswers
 from fedperf_simulations.federation.memory_federation import (
     FIRST_VERSION,
@@ -100,7 +100,7 @@ class TangentTraining:
             weights_of(state_to_arrays(self.model)),
             GgfnFormat(),
             TangentAvg(
-                [PlanGraph.of(each.plan, each.cluster) for each in self.anchors], misfit=self.misfit
+                [featurize(each.plan, each.cluster) for each in self.anchors], misfit=self.misfit
             ),
             _unjudged,
             predict_with,

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from fedperf_shared.errors import ConfigurationError
 from fedperf_shared.execution import Execution, SizedPlan
-from fedperf_shared.model.batches import PlanGraph
+from fedperf_shared.workflow.features import Features, featurize
 from fedperf_shared.workflow.vocabulary import Platform
 from fedperf_simulations.data.datasets import measured_executions
 from fedperf_simulations.measured_set.starts.start_training import one_per_workload
@@ -36,7 +36,7 @@ class MeasuredTimes:
         log_seconds: float64 [workloads].
     """
 
-    graphs: tuple[PlanGraph, ...]
+    graphs: tuple[Features, ...]
     log_seconds: Floats
 
     def __len__(self) -> int:
@@ -115,6 +115,6 @@ class NewPlatformSplit:
 def _measured(executions: Iterable[Execution]) -> MeasuredTimes:
     plans = measured_plans(executions)
     return MeasuredTimes(
-        tuple(PlanGraph.of(each.plan, each.cluster) for each in plans),
+        tuple(featurize(each.plan, each.cluster) for each in plans),
         np.array([each.log_seconds for each in plans]),
     )

@@ -113,12 +113,6 @@ class Exaggerated:
     noise: NoiseSource
     times: int
 
-    def uniform(self, size: int) -> NDArray[np.float64]:
-        return self.noise.uniform(size)
-
-    def gaussian(self, size: int) -> NDArray[np.float64]:
-        return self.times * self.noise.gaussian(size)
-
     def discrete_gaussian(self, size: int, scale: float) -> NDArray[np.int64]:
         return self.times * self.noise.discrete_gaussian(size, scale)
 

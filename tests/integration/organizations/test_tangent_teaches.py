@@ -9,14 +9,20 @@ import pytest
 from fedperf_client.learning.residuals import LabelledGraph, labelled_graphs
 from fedperf_client.learning.tangent_answer import tangent_sum
 from fedperf_client.privacy.accountant import epsilon, event_of
-from fedperf_client.privacy.tangent_update import update_from_sum
+from fedperf_client.privacy.mechanisms import noisy
 from fedperf_server.rounds.round_messages import AcceptedUpdate
 from fedperf_server.rounds.tangent_avg import TangentAvg
 from fedperf_shared.model.architecture import ARRAY_SHAPES, Weights, named_arrays
-from fedperf_shared.model.batches import PlanGraph
 from fedperf_shared.model.checkpoint import model_from_arrays
 from fedperf_shared.model.public_plans import anchors_of, load_public_plans
-from fedperf_shared.releases.release import ReleaseKind, Slot, SlotKey, TangentParameters
+from fedperf_shared.releases.release import (
+    ReleaseKind,
+    Slot,
+    SlotKey,
+    TangentParameters,
+    TangentUpdate,
+)
+from fedperf_shared.workflow.features import featurize
 from fedperf_simulations.data.datasets import measured_executions
 from fedperf_simulations.federation.seeded_noise import SeededNoise
 from fedperf_simulations.measured_set.limited_start import load_limited_start
@@ -44,7 +50,7 @@ def test_all_rounds_together_cost_less_than_epsilon_one() -> None:
 
 def learnt() -> Weights:
     """The shared model after all rounds."""
-    rounds = TangentAvg([PlanGraph.of(each.plan, each.cluster) for each in ANCHORS])
+    rounds = TangentAvg([featurize(each.plan, each.cluster) for each in ANCHORS])
     noise = SeededNoise([71])
     start = load_limited_start().arrays
     current: Weights = [start[name] for name in ARRAY_SHAPES]
@@ -54,21 +60,14 @@ def learnt() -> Weights:
         slot = Slot(key, PARAMETERS)
         question = rounds.question(current, steps_made=number)
         model = model_from_arrays(named_arrays(current)).eval()
-        answers = [
-            AcceptedUpdate(
-                update_from_sum(
-                    tangent_sum(model, each, question, ANCHORS),
-                    noise,
-                    slot=key,
-                    parameters=PARAMETERS,
-                    base_version=number + 1,
-                ),
-                slot,
-            )
-            for each in members
-        ]
-        for each in answers:
-            rounds.check(each.update, slot)
+        answers = []
+        for each in members:
+            total = tangent_sum(model, each, question, ANCHORS)
+            update = noisy(total, noise, slot, version=number + 1)
+            assert isinstance(update, TangentUpdate)
+            answers.append(AcceptedUpdate(update, slot))
+        for answer in answers:
+            rounds.check(answer.update, slot)
         current = list(rounds.next(current, answers, question))
     return current
 

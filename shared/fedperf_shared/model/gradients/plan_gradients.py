@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from fedperf_shared.model.architecture import HIDDEN
-from fedperf_shared.model.batches import Batch, PlanGraph, collate
+from fedperf_shared.model.batches import Batch, collate
 from fedperf_shared.model.ggfn import GGFN
 from fedperf_shared.model.gradients.edges import Edges
 from fedperf_shared.model.gradients.exact_arithmetic import one_thread
@@ -24,6 +24,7 @@ from fedperf_shared.model.gradients.layers import (
     Recurrent,
 )
 from fedperf_shared.model.gradients.records import Record, Rows
+from fedperf_shared.workflow.features import Features
 
 _BLOCK = 64
 """Plans in one backward pass."""
@@ -75,7 +76,7 @@ class Network:
         return outputs, [*of_dense, *of_recurrent, *of_attention]
 
     def sample_gradients(
-        self, graphs: Sequence[PlanGraph], names: Sequence[str], *, apart: bool = False
+        self, graphs: Sequence[Features], names: Sequence[str], *, apart: bool = False
     ) -> tuple[Tensor, Tensor]:
         """The standardised output [plans] and its gradient in some weights, [plans, weights].
 
@@ -87,7 +88,7 @@ class Network:
             names: parameters, in the order that is wanted.
             apart: multiply each plan's rows alone, so that it has the same bits as by itself.
         """
-        by_length = sorted(range(len(graphs)), key=lambda place: len(graphs[place]))
+        by_length = sorted(range(len(graphs)), key=lambda place: len(graphs[place].order))
         outputs = torch.empty(len(graphs))
         gradients = torch.empty(len(graphs), sum(self._shapes[name].numel() for name in names))
         with torch.no_grad(), one_thread():
@@ -149,7 +150,7 @@ def _side_by_side(states: Tensor, rows: Rows) -> Tensor:
 
 
 def sample_gradients(
-    model: GGFN, graphs: Sequence[PlanGraph], names: Sequence[str]
+    model: GGFN, graphs: Sequence[Features], names: Sequence[str]
 ) -> tuple[Tensor, Tensor]:
     """As `Network.sample_gradients`; `model` is left as it is, dropout plays no part."""
     return Network(model).sample_gradients(graphs, names)

@@ -34,10 +34,10 @@ from fedperf_client.prediction.evidence import History
 from fedperf_client.privacy.accountant import PrivacyBudget, calibrate, event_of
 from fedperf_server.inference.gaussian_process import Belief, conditioned
 from fedperf_shared.execution import Execution
-from fedperf_shared.model.batches import PlanGraph
 from fedperf_shared.model.checkpoint import Checkpoint, model_from_arrays, state_to_arrays
 from fedperf_shared.model.public_plans import anchors_of, load_public_plans
 from fedperf_shared.releases.release import TangentParameters
+from fedperf_shared.workflow.features import featurize
 from fedperf_simulations.data import c3o, tokio
 from fedperf_simulations.data.datasets import measured_executions, measured_files
 from fedperf_simulations.experiments.joining_gain.newcomers import (
@@ -341,7 +341,7 @@ def _member(part: WorkloadPart, *, quick: bool) -> MeasuredTimes:
     known = [each for each in organization(part, _parts()[part]).history if each.is_ok]
     plans = measured_plans(one_per_workload(known))[: QUICK_WORKLOADS if quick else None]
     return MeasuredTimes(
-        tuple(PlanGraph.of(each.plan, each.cluster) for each in plans),
+        tuple(featurize(each.plan, each.cluster) for each in plans),
         np.array([each.log_seconds for each in plans]),
     )
 

@@ -17,10 +17,7 @@ NOMINAL_WORKLOADS = 1e7
 
 
 class FakeNoise(SeededNoise):
-    """Noise of the wrong scale from a seed: a control that an audit has to catch.
-
-    Uniform numbers are as declared: sampling is not what is faked.
-    """
+    """Noise of the wrong scale from a seed: a control that an audit has to catch."""
 
     def __init__(self, seed: int, *, factor: float) -> None:
         super().__init__([seed])
@@ -41,14 +38,6 @@ class Twice:
     def __init__(self, noise: NoiseSource) -> None:
         self._noise = noise
         self._kept: NDArray[np.int64] | None = None
-
-    def uniform(self, size: int) -> Floats:
-        """Uniform numbers from the source."""
-        return self._noise.uniform(size)
-
-    def gaussian(self, size: int) -> Floats:
-        """Normal numbers from the source."""
-        return self._noise.gaussian(size)
 
     def discrete_gaussian(self, size: int, scale: float) -> NDArray[np.int64]:
         """A new draw, or the one before again."""

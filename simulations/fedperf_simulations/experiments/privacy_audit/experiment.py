@@ -23,12 +23,12 @@ from rich.progress import track
 
 from fedperf_client.privacy.accountant import PrivacyBudget, calibrate, epsilon, event_of
 from fedperf_client.privacy.directed_report import PointResiduals, directed_report
+from fedperf_client.privacy.mechanisms import noisy
 from fedperf_client.privacy.randomness import NoiseSource
 from fedperf_client.privacy.report_mechanism import WorkloadResiduals, residual_report
 from fedperf_client.privacy.tangent_update import (
     WorkloadFeatures,
     noiseless_sum,
-    update_from_sum,
 )
 from fedperf_client.release.noise import SystemNoise
 from fedperf_server.inference.corrections import ReceivedReport, correct
@@ -41,6 +41,7 @@ from fedperf_shared.releases.release import (
     ReleaseKind,
     ReportParameters,
     ResidualReport,
+    Slot,
     SlotKey,
     TangentParameters,
 )
@@ -256,9 +257,7 @@ def _tangent_step(noise_multiplier: float) -> Release:
     added = (sums[True] - sums[False]).astype(np.float64)
 
     def released(present: bool, noise: NoiseSource) -> Floats:
-        update = update_from_sum(
-            sums[present], noise, slot=_UPDATE_SLOT, parameters=parameters, base_version=1
-        )
+        update = noisy(sums[present], noise, Slot(_UPDATE_SLOT, parameters), version=1)
         return np.array([update.values @ added])
 
     return released

@@ -13,13 +13,13 @@ from pathlib import Path
 import numpy as np
 
 from fedperf_shared.execution import Execution, MeasuredPlan
-from fedperf_shared.model.batches import PlanGraph
 from fedperf_shared.model.checkpoint import save_model
 from fedperf_shared.model.fit import fit, predict
 from fedperf_shared.model.ggfn import GGFN
 from fedperf_shared.model.metrics import median_q_error
 from fedperf_shared.model.public_plans import PUBLIC_PLANS_PATH, save_public_plans
 from fedperf_shared.model.public_start import PUBLIC_START_PATH, PUBLIC_START_VERSION
+from fedperf_shared.workflow.features import featurize
 from fedperf_simulations.baselines.cost_models import train_ggfn, without_unheard
 from fedperf_simulations.data.datasets import at_one_speed
 from fedperf_simulations.measured_set.limited_start import LIMITED_START_PATH
@@ -74,7 +74,7 @@ def train_limited_start(
     parts = split(at_one_speed(executions))
     public = measured_plans(parts[WorkloadPart.PUBLIC])
     model = GGFN(dropout=LIMITED_DROPOUT, seed=seed)
-    graphs = [PlanGraph.of(each.plan, each.cluster) for each in public]
+    graphs = [featurize(each.plan, each.cluster) for each in public]
     labels = np.array([each.log_seconds for each in public])
     fit(
         model,
@@ -98,7 +98,7 @@ def one_per_workload(executions: Iterable[Execution]) -> tuple[Execution, ...]:
 
 def error_on(model: GGFN, plans: Sequence[MeasuredPlan]) -> float:
     """Median q-error of the model on measured plans."""
-    graphs = [PlanGraph.of(each.plan, each.cluster) for each in plans]
+    graphs = [featurize(each.plan, each.cluster) for each in plans]
     seconds = np.exp([each.log_seconds for each in plans])
     return median_q_error(np.exp(predict(model, graphs)), seconds)
 

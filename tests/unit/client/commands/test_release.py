@@ -22,7 +22,6 @@ from fedperf_client.release.history import receipt_path
 from fedperf_client.release.ledger.ledger import PrivacyLedger
 from fedperf_client.release.modes_in_force import keep_modes
 from fedperf_client.release.policy import ReleaseMode, load_policy
-from fedperf_client.release.preview import empty_report
 from fedperf_client.release.receipts import store_receipt
 from fedperf_client.release.schedule import plan_schedule
 from fedperf_client.text import progress
@@ -40,6 +39,7 @@ from fedperf_shared.releases.release import (
 )
 from fedperf_shared.wire.codec import encode_receipt, encode_signed_receipt
 from tests.fakes.coordinator import membership_with
+from tests.fakes.empty_reports import empty_report
 from tests.fakes.questions import DIRECTED
 from tests.fakes.tangents import install_plans
 from tests.unit.client.homes import made_home

@@ -14,7 +14,8 @@ from fedperf_client.privacy.report_mechanism import residual_report
 from fedperf_client.release.decisions import Decisions, Verdict
 from fedperf_client.release.ledger.entries import ReleaseState
 from fedperf_shared.errors import InvalidInputError
-from fedperf_shared.model.checkpoint import encode_checkpoint, model_from_arrays
+from fedperf_shared.model.checkpoint import encode_checkpoint
+from fedperf_shared.model.inference import GgfnArrays
 from fedperf_shared.releases.period import Period, SlotTimes, Timetable
 from fedperf_shared.releases.release import (
     DirectedParameters,
@@ -82,7 +83,7 @@ def test_a_directed_report_answers_its_question_at_its_time(scene: Scene) -> Non
     assert asked_at(scene) == [START + 5 * HOUR]
     with ExecutionStore.open(scene.home.store) as store:
         own = workload_residuals(
-            model_from_arrays(seeded_checkpoint().arrays),
+            GgfnArrays.of(seeded_checkpoint()),
             labelled_graphs(store.executions(until=START)),
         )
     noise = SeededNoise()
@@ -97,7 +98,7 @@ def test_a_plain_report_is_the_sum_with_the_noise_of_its_slot(scene: Scene) -> N
     ((_, sent),) = scene.exchange.submitted
     with ExecutionStore.open(scene.home.store) as store:
         own = workload_residuals(
-            model_from_arrays(seeded_checkpoint().arrays),
+            GgfnArrays.of(seeded_checkpoint()),
             labelled_graphs(store.executions(until=START)),
         )
     parameters = STAGED.slots[0].parameters

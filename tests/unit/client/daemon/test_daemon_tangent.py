@@ -14,7 +14,7 @@ from fedperf_client.home.store import ExecutionStore
 from fedperf_client.learning.residuals import labelled_graphs
 from fedperf_client.learning.tangent_answer import tangent_sum
 from fedperf_client.privacy.accountant import epsilon, events_of
-from fedperf_client.privacy.tangent_update import update_from_sum
+from fedperf_client.privacy.mechanisms import noisy
 from fedperf_client.release.decisions import Because, Decisions, Verdict
 from fedperf_client.release.gate import WithheldError
 from fedperf_client.release.ledger.entries import ReleaseState
@@ -71,9 +71,7 @@ def sent(body: SignedRelease) -> TangentUpdate:
 
 def noise_alone() -> bytes:
     nothing = np.zeros(DIRECTIONS, dtype=np.int64)
-    return encode_release(
-        update_from_sum(nothing, SeededNoise(), slot=UPDATE, parameters=PARAMETERS, base_version=1)
-    )
+    return encode_release(noisy(nothing, SeededNoise(), Slot(UPDATE, PARAMETERS), version=1))
 
 
 def test_an_answer_is_the_sum_with_the_noise_of_the_slot_and_leaves_at_its_time(
@@ -86,9 +84,7 @@ def test_an_answer_is_the_sum_with_the_noise_of_the_slot_and_leaves_at_its_time(
     model = model_from_arrays(seeded_checkpoint().arrays)
     total = tangent_sum(model, own, QUESTION, few_anchors())
     assert total.any()
-    expected = update_from_sum(
-        total, SeededNoise(), slot=UPDATE, parameters=PARAMETERS, base_version=1
-    )
+    expected = noisy(total, SeededNoise(), Slot(UPDATE, PARAMETERS), version=1)
     assert body.payload == encode_release(expected)
 
 

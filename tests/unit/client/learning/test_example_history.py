@@ -10,7 +10,7 @@ from fedperf_client.learning.example_history import (
 )
 from fedperf_client.learning.residuals import LabelledGraph, workload_residuals
 from fedperf_client.privacy.report_mechanism import noiseless_sum
-from fedperf_shared.model.checkpoint import model_from_arrays
+from fedperf_shared.model.inference import GgfnArrays
 from tests.unit.client.public import seeded_checkpoint
 
 
@@ -24,7 +24,7 @@ def example_history(jobs: Sequence[LabelledGraph]) -> list[LabelledGraph]:
 def test_invented_jobs_are_as_slow_as_they_say_and_lie_in_many_cells() -> None:
     start = seeded_checkpoint()
     labelled = example_history(example_jobs(start))
-    workloads = workload_residuals(model_from_arrays(start.arrays), labelled)
+    workloads = workload_residuals(GgfnArrays.of(start), labelled)
     residuals = np.concatenate([each.residuals for each in workloads])
     assert np.allclose(residuals, np.log(EXAMPLE_SLOWDOWN), atol=1e-4)
     cells = Counter(each.cell for each in labelled)
@@ -35,7 +35,7 @@ def test_invented_jobs_are_as_slow_as_they_say_and_lie_in_many_cells() -> None:
 
 def test_a_copy_of_a_job_adds_to_a_sum_what_the_job_adds() -> None:
     start = seeded_checkpoint()
-    model, jobs = model_from_arrays(start.arrays), example_jobs(start)[:2]
+    model, jobs = GgfnArrays.of(start), example_jobs(start)[:2]
     once = noiseless_sum(workload_residuals(model, jobs), clip=1.0)
     whole = noiseless_sum(workload_residuals(model, example_history(jobs)), clip=1.0)
     np.testing.assert_array_equal(whole, 10 * once)

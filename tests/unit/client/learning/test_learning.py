@@ -10,10 +10,9 @@ import pytest
 from fedperf_client.learning.residuals import epoch_shares, labelled_graphs, workload_residuals
 from fedperf_client.privacy.report_mechanism import GRID_EXPONENT, noiseless_sum
 from fedperf_shared.execution import ExecutionStatus, Measurement
-from fedperf_shared.model.batches import PlanGraph
-from fedperf_shared.model.checkpoint import model_from_arrays
-from fedperf_shared.model.fit import predict
+from fedperf_shared.model.inference import GgfnArrays
 from fedperf_shared.releases.basis import CELLS, cell_of
+from fedperf_shared.workflow.features import featurize
 from tests.unit.client.executions import chain_plan, make_execution
 from tests.unit.client.public import seeded_checkpoint
 
@@ -28,22 +27,22 @@ def test_only_executions_with_a_run_time_are_learnt_from() -> None:
 
 
 def test_residuals_are_measured_minus_predicted_one_entry_per_workload() -> None:
-    model = model_from_arrays(seeded_checkpoint().arrays)
+    model = GgfnArrays.of(seeded_checkpoint())
     executions = [make_execution(n, workload="ab"[n % 2]) for n in range(5)]
     found = workload_residuals(model, labelled_graphs(executions))
     assert [len(each.cells) for each in found] == [3, 2]
-    expected = log(0.5) - predict(model, [PlanGraph.of(executions[0].plan, executions[0].cluster)])
+    expected = log(0.5) - model.log_seconds([featurize(executions[0].plan, executions[0].cluster)])
     assert found[0].residuals[0] == pytest.approx(expected[0])
 
 
 def test_nothing_ran_gives_no_entries_and_a_report_of_the_same_size() -> None:
-    model = model_from_arrays(seeded_checkpoint().arrays)
+    model = GgfnArrays.of(seeded_checkpoint())
     assert workload_residuals(model, []) == ()
     assert noiseless_sum((), 1.0).shape == (2 * CELLS,)
 
 
 def test_one_workload_moves_the_report_by_at_most_one_unit() -> None:
-    model = model_from_arrays(seeded_checkpoint().arrays)
+    model = GgfnArrays.of(seeded_checkpoint())
     extreme = Measurement(1e6, 0.0, 1, 0, 0)
     many = [replace(make_execution(n, workload="one"), measurement=extreme) for n in range(20)] + [
         make_execution(30, workload="one", plan=chain_plan(7))

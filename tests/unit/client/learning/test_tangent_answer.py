@@ -12,7 +12,6 @@ from fedperf_client.learning.residuals import LabelledGraph, labelled_graphs
 from fedperf_client.learning.tangent_answer import tangent_sum, workload_features
 from fedperf_client.privacy.report_mechanism import GRID_EXPONENT
 from fedperf_shared.execution import Measurement
-from fedperf_shared.model.batches import PlanGraph
 from fedperf_shared.model.checkpoint import model_from_arrays
 from fedperf_shared.model.fit import predict
 from fedperf_shared.model.ggfn import GGFN, standardise
@@ -23,6 +22,7 @@ from fedperf_shared.releases.questions import (
     TangentQuestion,
     unit_feature_design,
 )
+from fedperf_shared.workflow.features import featurize
 from tests.fakes.crafted_models import MODELS
 from tests.fakes.tangents import few_anchors, make_tangent_question, tangent_at
 from tests.integration.organizations.worlds import make_executions
@@ -31,7 +31,7 @@ from tests.unit.client.public import seeded_checkpoint
 
 ONE = 2.0**-GRID_EXPONENT
 ANCHORS = few_anchors()
-GRAPHS = [PlanGraph.of(each.plan, each.cluster) for each in ANCHORS]
+GRAPHS = [featurize(each.plan, each.cluster) for each in ANCHORS]
 
 
 @pytest.fixture(scope="module")
@@ -124,8 +124,8 @@ def test_a_model_that_overflows_sends_zeros(labelled: list[LabelledGraph]) -> No
 def test_a_plan_that_spoils_its_features_spoils_nobody_elses(
     model: GGFN, labelled: list[LabelledGraph]
 ) -> None:
-    graph = labelled[0].graph
-    broken = replace(graph, operators=torch.full_like(graph.operators, torch.inf))
+    broken = replace(labelled[0].graph)
+    object.__setattr__(broken, "operators", np.full_like(broken.operators, np.inf))
     bad = replace(labelled[0], workload="bad", graph=broken)
     directions = directions_of(model, GRAPHS, make_tangent_question().coefficients)
     assert not np.isfinite(workload_features(model, [bad], directions)[0].features).all()

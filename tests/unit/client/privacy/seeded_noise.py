@@ -13,12 +13,6 @@ class SeededNoise:
         self._generator = np.random.default_rng(seed)
         self._factor = factor
 
-    def uniform(self, size: int) -> NDArray[np.float64]:
-        return self._generator.uniform(size=size)
-
-    def gaussian(self, size: int) -> NDArray[np.float64]:
-        return self._generator.normal(scale=self._factor, size=size)
-
     def discrete_gaussian(self, size: int, scale: float) -> NDArray[np.int64]:
         return np.rint(self._generator.normal(scale=self._factor * scale, size=size)).astype(
             np.int64
@@ -32,13 +26,7 @@ def seeded(seed: int = 0) -> Callable[[object], SeededNoise]:
 
 
 class NoNoise:
-    """No noise at all, and uniforms of one half."""
-
-    def uniform(self, size: int) -> NDArray[np.float64]:
-        return np.full(size, 0.5)
-
-    def gaussian(self, size: int) -> NDArray[np.float64]:
-        return np.zeros(size)
+    """No noise at all."""
 
     def discrete_gaussian(self, size: int, scale: float) -> NDArray[np.int64]:
         del scale

@@ -9,16 +9,22 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from numpy.typing import NDArray
 
+from fedperf_client.privacy.mechanisms import noisy
 from fedperf_client.privacy.report_mechanism import GRID_EXPONENT
 from fedperf_client.privacy.tangent_update import (
     WorkloadFeatures,
     grid_vector,
     noiseless_sum,
-    update_from_sum,
 )
 from fedperf_shared.errors import ConfigurationError
 from fedperf_shared.releases.questions import DIRECTIONS
-from fedperf_shared.releases.release import ReleaseKind, SlotKey, TangentParameters
+from fedperf_shared.releases.release import (
+    ReleaseKind,
+    Slot,
+    SlotKey,
+    TangentParameters,
+    TangentUpdate,
+)
 from tests.unit.client.privacy.seeded_noise import NoNoise, SeededNoise
 
 ONE = 2.0**-GRID_EXPONENT
@@ -105,7 +111,8 @@ def test_a_workload_of_the_wrong_shape_counts_zero(features: NDArray[np.float64]
 
 def update(noise: Any, total: NDArray[np.int64]) -> NDArray[np.int64]:
     parameters = TangentParameters(20.0, 2000)
-    made = update_from_sum(total, noise, slot=SLOT, parameters=parameters, base_version=3)
+    made = noisy(total, noise, Slot(SLOT, parameters), version=3)
+    assert isinstance(made, TangentUpdate)
     assert (made.slot, made.base_version, made.grid_exponent) == (SLOT, 3, GRID_EXPONENT)
     return made.values
 
@@ -119,10 +126,6 @@ def test_an_update_is_the_sum_and_one_noise_of_the_slots_scale() -> None:
 
 def test_noise_that_does_not_fit_the_grid_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="grid"):
-        update_from_sum(
-            noiseless_sum((), 0.5),
-            NoNoise(),
-            slot=SLOT,
-            parameters=TangentParameters(1e-9, 1.0),
-            base_version=1,
+        noisy(
+            noiseless_sum((), 0.5), NoNoise(), Slot(SLOT, TangentParameters(1e-9, 1.0)), version=1
         )

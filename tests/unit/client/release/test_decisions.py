@@ -12,9 +12,9 @@ from fedperf_client.release.ledger.entries import ReleaseState
 from fedperf_client.release.ledger.errors import SlotNotPlannedError
 from fedperf_client.release.ledger.ledger import PrivacyLedger
 from fedperf_client.release.policy import ReleaseMode
-from fedperf_client.release.preview import empty_report
 from fedperf_shared.errors import StorageError
 from fedperf_shared.identity import new_private_key
+from tests.fakes.empty_reports import empty_report
 from tests.unit.client.privacy.seeded_noise import seeded
 from tests.unit.client.release.periods import START, new_ledger, open_at, report_key
 

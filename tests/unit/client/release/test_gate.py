@@ -21,7 +21,7 @@ from fedperf_client.release.ledger.errors import (
 from fedperf_client.release.ledger.ledger import PrivacyLedger
 from fedperf_client.release.ledger.tamper import ConfirmedRelease, read_confirmed
 from fedperf_client.release.policy import ReleaseMode
-from fedperf_client.release.preview import Preview, empty_report, next_slots, preview
+from fedperf_client.release.preview import Preview, next_slots, preview
 from fedperf_client.release.receipts import store_receipt
 from fedperf_shared.errors import InvalidInputError, PrivacyRefusedError
 from fedperf_shared.exchange import Receipt, SignedReceipt
@@ -42,6 +42,7 @@ from fedperf_shared.releases.release import (
 )
 from fedperf_shared.wire.codec import decode_release, encode_receipt, encode_signed_receipt
 from tests.fakes.coordinator import membership_with
+from tests.fakes.empty_reports import empty_report
 from tests.fakes.questions import DIRECTED
 from tests.unit.client.privacy.seeded_noise import SeededNoise, seeded
 from tests.unit.client.release.periods import (

@@ -90,7 +90,7 @@ def test_tasks_run_in_one_warm_process_that_is_not_this_one(child: ComputingProc
 @pytest.mark.slow
 def test_the_noise_of_the_child_is_never_drawn_again(child: ComputingProcess) -> None:
     here = SystemNoise()
-    drawn = [child(Noisy(here)) for _ in range(3)] + [here.gaussian(8)]
+    drawn = [child(Noisy(here)) for _ in range(3)] + [here.discrete_gaussian(8, 2.0**40)]
     assert len(np.unique(np.concatenate(drawn))) == 4 * 8
 
 

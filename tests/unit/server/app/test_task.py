@@ -11,10 +11,10 @@ from fedperf_server.app.process import announce
 from fedperf_server.rounds.tangent_avg import TangentAvg
 from fedperf_server.state.round_calendar import RoundOutcome, RoundResult
 from fedperf_shared.execution import MeasuredPlan, SizedPlan
-from fedperf_shared.model.batches import PlanGraph
 from fedperf_shared.model.checkpoint import encode_checkpoint, model_from_arrays
 from fedperf_shared.model.fit import predict
 from fedperf_shared.releases.release import ReleaseKind, SlotKey
+from fedperf_shared.workflow.features import featurize
 from tests.fakes.tangents import few_anchors, install_plans
 from tests.unit.client.prediction.synthetic import draw_questions
 from tests.unit.client.public import install_start, seeded_checkpoint
@@ -26,7 +26,7 @@ ARRAYS = [*seeded_checkpoint().arrays.values()]
 
 def predictions() -> list[float]:
     model = model_from_arrays(seeded_checkpoint().arrays)
-    graphs = [PlanGraph.of(each.plan, each.cluster) for each in QUESTIONS]
+    graphs = [featurize(each.plan, each.cluster) for each in QUESTIONS]
     return [float(value) for value in predict(model, graphs)]
 
 

@@ -14,7 +14,6 @@ from fedperf_server.inference.tangent_steps import (
     trusted_step,
 )
 from fedperf_shared.errors import ConfigurationError
-from fedperf_shared.model.batches import PlanGraph
 from fedperf_shared.model.checkpoint import model_from_arrays
 from fedperf_shared.model.fit import predict
 from fedperf_shared.model.ggfn import GGFN, standardise
@@ -22,6 +21,7 @@ from fedperf_shared.model.public_start import load_public_start
 from fedperf_shared.model.tangent import Tangent
 from fedperf_shared.releases.questions import unit_feature_design
 from fedperf_shared.releases.release import InvalidReleaseError
+from fedperf_shared.workflow.features import Features, featurize
 from fedperf_shared.workflow.vocabulary import Platform
 from tests.fakes.plans import ONE_CORE, diamond
 from tests.fakes.tangents import tangent_at
@@ -98,16 +98,16 @@ def model() -> GGFN:
 
 
 @pytest.fixture(scope="module")
-def anchors() -> list[PlanGraph]:
+def anchors() -> list[Features]:
     platforms = (Platform.DUCKDB, Platform.POLARS, Platform.PANDAS)
     return [
-        PlanGraph.of(diamond(platform, 10.0**size), ONE_CORE)
+        featurize(diamond(platform, 10.0**size), ONE_CORE)
         for platform in platforms
         for size in (2, 3, 4, 5, 6, 7)
     ]
 
 
-def mistold(model: GGFN, anchors: list[PlanGraph], tangent: Tangent, step: np.ndarray) -> float:
+def mistold(model: GGFN, anchors: list[Features], tangent: Tangent, step: np.ndarray) -> float:
     def outputs(each: GGFN) -> np.ndarray:
         return standardise(torch.from_numpy(predict(each, anchors))).numpy()
 
@@ -117,7 +117,7 @@ def mistold(model: GGFN, anchors: list[PlanGraph], tangent: Tangent, step: np.nd
 
 
 def test_a_step_is_no_longer_than_the_tangent_tells_the_truth(
-    model: GGFN, anchors: list[PlanGraph]
+    model: GGFN, anchors: list[Features]
 ) -> None:
     tangent = tangent_at(model, anchors)
     loud = np.random.default_rng(0).standard_normal(len(tangent.lengths))
@@ -131,7 +131,7 @@ def test_a_step_is_no_longer_than_the_tangent_tells_the_truth(
 
 
 def test_sums_that_hardly_have_noise_are_followed_as_far_as_the_tangent_tells(
-    model: GGFN, anchors: list[PlanGraph]
+    model: GGFN, anchors: list[Features]
 ) -> None:
     tangent = tangent_at(model, anchors)
     loud = np.random.default_rng(0).standard_normal(len(tangent.lengths))
@@ -143,7 +143,7 @@ def test_sums_that_hardly_have_noise_are_followed_as_far_as_the_tangent_tells(
 
 @pytest.mark.parametrize("lie", [1e9, -1e9, 300.0])
 def test_no_step_is_longer_than_the_bounds_of_all_senders_together(
-    model: GGFN, anchors: list[PlanGraph], lie: float
+    model: GGFN, anchors: list[Features], lie: float
 ) -> None:
     tangent = tangent_at(model, anchors)
     size = len(tangent.lengths)
@@ -155,7 +155,7 @@ def test_no_step_is_longer_than_the_bounds_of_all_senders_together(
 
 
 def test_a_short_step_is_taken_as_it_is_and_none_without_sums(
-    model: GGFN, anchors: list[PlanGraph]
+    model: GGFN, anchors: list[Features]
 ) -> None:
     tangent = tangent_at(model, anchors)
     quiet = [TangentSum(tangent.anchors.sum(0) / 100, 2000, 1000.0)]

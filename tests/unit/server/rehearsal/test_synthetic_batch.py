@@ -35,7 +35,7 @@ from fedperf_server.state.database import Database
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.exchange import SyntheticRow
 from fedperf_shared.execution import SizedPlan
-from fedperf_shared.model.checkpoint import model_from_arrays
+from fedperf_shared.model.inference import GgfnArrays
 from fedperf_shared.model.public_plans import load_public_plans
 from fedperf_shared.releases.basis import CELLS, cell_of
 from fedperf_shared.releases.public_table import COLUMNS, TableRow
@@ -155,7 +155,7 @@ def test_no_string_of_a_history_is_in_what_follows_from_it() -> None:
         replace(each, execution_id=f"CANARY-{at}", workload=f"/secret/CANARY_{at}")
         for at, each in enumerate(executions_of_world(0, 40, "own"))
     ]
-    reference = model_from_arrays(seeded_checkpoint().arrays)
+    reference = GgfnArrays.of(seeded_checkpoint())
     batch = batch_of([released(workload_residuals(reference, labelled_graphs(own)))])
     found = more_rows(batch, CellCondition(size=1), rows=50, seed=0)
     text = json.dumps([row.as_record() for row in found])

@@ -34,7 +34,6 @@ from fedperf_server.state.validation import MAX_WORKLOADS
 from fedperf_shared.exchange import SyntheticRow, TrainRequest
 from fedperf_shared.identity import sign
 from fedperf_shared.model.architecture import ARRAY_SHAPES, Weights, named_arrays
-from fedperf_shared.model.batches import PlanGraph
 from fedperf_shared.model.checkpoint import model_from_arrays
 from fedperf_shared.model.fit import predict
 from fedperf_shared.releases.declared_bounds import DECLARABLE
@@ -42,6 +41,7 @@ from fedperf_shared.releases.period import ModelMethod
 from fedperf_shared.releases.questions import DIRECTIONS, TangentQuestion
 from fedperf_shared.releases.release import Schedule, Slot, TangentParameters, TangentUpdate
 from fedperf_shared.wire import codec
+from fedperf_shared.workflow.features import featurize
 from fedperf_shared.workflow.vocabulary import Platform
 from tests.fakes.rounds import newest_version
 from tests.fakes.tangents import few_plans, tangent_at
@@ -50,7 +50,7 @@ from tests.unit.server.rounds.test_model_rounds import MINUTE, SLOTS, START, TAB
 
 EXPONENT = -20
 WORKLOADS, NOISE = 1000.0, 20.0
-ANCHORS = [PlanGraph.of(each.plan, each.cluster) for each in few_plans(12)]
+ANCHORS = [featurize(each.plan, each.cluster) for each in few_plans(12)]
 STRATEGY = TangentAvg(ANCHORS)
 ARRAYS: Weights = [*seeded_checkpoint().arrays.values()]
 AT_TANGENT = Schedule(

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from fedperf_shared.model.batches import PlanGraph
 from fedperf_shared.model.checkpoint import Checkpoint, model_from_arrays, state_to_arrays
 from fedperf_shared.model.fit import predict
 from fedperf_shared.model.ggfn import GGFN
@@ -32,16 +31,14 @@ def some_plans(count: int) -> list[Features]:
 def test_answers_are_those_of_torch(count: int) -> None:
     plans = some_plans(count)
     for checkpoint in (load_public_start(), Checkpoint(state_to_arrays(GGFN(seed=3)), 1)):
-        expected = predict(
-            model_from_arrays(checkpoint.arrays), [PlanGraph.from_features(each) for each in plans]
-        )
+        expected = predict(model_from_arrays(checkpoint.arrays), list(plans))
         np.testing.assert_allclose(
             GgfnArrays.of(checkpoint).log_seconds(plans), expected, atol=1e-4
         )
 
 
 def by_torch(checkpoint: Checkpoint, plans: list[Features]) -> NDArray[np.float64]:
-    graphs = [PlanGraph.from_features(each) for each in plans]
+    graphs = list(plans)
     return np.asarray(predict(model_from_arrays(checkpoint.arrays), graphs))
 
 

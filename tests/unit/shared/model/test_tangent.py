@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedperf_shared.model.batches import Batch, PlanGraph, collate
+from fedperf_shared.model.batches import Batch, collate
 from fedperf_shared.model.checkpoint import model_from_arrays
 from fedperf_shared.model.fit import predict
 from fedperf_shared.model.ggfn import GGFN, standardise
@@ -19,6 +19,7 @@ from fedperf_shared.model.tangent import (
     felt,
     tangent_of,
 )
+from fedperf_shared.workflow.features import Features, featurize
 from fedperf_shared.workflow.vocabulary import Platform
 from tests.fakes.plans import ONE_CORE, diamond
 from tests.fakes.tangents import tangent_at
@@ -26,9 +27,9 @@ from tests.fakes.tangents import tangent_at
 PLATFORMS = (Platform.DUCKDB, Platform.POLARS, Platform.PANDAS)
 
 
-def graphs(sizes: list[float]) -> list[PlanGraph]:
+def graphs(sizes: list[float]) -> list[Features]:
     return [
-        PlanGraph.of(diamond(platform, rows), ONE_CORE) for platform in PLATFORMS for rows in sizes
+        featurize(diamond(platform, rows), ONE_CORE) for platform in PLATFORMS for rows in sizes
     ]
 
 
@@ -42,7 +43,7 @@ def tangent(model: GGFN) -> Tangent:
     return tangent_at(model, graphs([1e3, 1e4, 1e5, 1e6]), directions=8)
 
 
-def standardised(model: GGFN, asked: list[PlanGraph]) -> np.ndarray:
+def standardised(model: GGFN, asked: list[Features]) -> np.ndarray:
     return standardise(torch.from_numpy(predict(model, asked))).numpy()
 
 

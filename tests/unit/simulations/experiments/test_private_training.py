@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fedperf_shared.errors import ConfigurationError
-from fedperf_shared.model.batches import PlanGraph
+from fedperf_shared.workflow.features import featurize
 from fedperf_shared.workflow.vocabulary import Platform
 from fedperf_simulations.experiments.private_training import (
     BASE,
@@ -66,7 +66,7 @@ def test_the_base_has_never_seen_the_platform_and_anchors_have_no_run_times() ->
 
 def measured(count: int) -> MeasuredTimes:
     """Workloads of one plan, each with a graph of its own."""
-    graph = PlanGraph.of(diamond(), ONE_CORE)
+    graph = featurize(diamond(), ONE_CORE)
     return MeasuredTimes(tuple(replace(graph) for _ in range(count)), np.arange(count) / count)
 
 

@@ -12,7 +12,6 @@ from fedperf_client.release.schedule import PlannedSchedule, plan_schedule
 from fedperf_server.state import registry
 from fedperf_server.state.epochs import Cause, epochs
 from fedperf_shared.execution import ClusterConfig
-from fedperf_shared.model.batches import PlanGraph
 from fedperf_shared.model.checkpoint import model_from_arrays
 from fedperf_shared.model.fit import predict
 from fedperf_shared.model.ggfn import GGFN
@@ -20,6 +19,7 @@ from fedperf_shared.model.public_plans import anchors_of
 from fedperf_shared.releases.basis import cell_of
 from fedperf_shared.releases.period import Period, SlotTimes, Timetable, default_timetable
 from fedperf_shared.releases.release import SizeClass, TangentParameters
+from fedperf_shared.workflow.features import featurize
 from fedperf_shared.workflow.vocabulary import Platform
 from fedperf_simulations.federation.federated_year import (
     UNNOTICED,
@@ -80,7 +80,7 @@ def world(start: GGFN, planned: PlannedSchedule, dealt: DriftSplit) -> Federated
 
 def segment(start: GGFN, platform: Platform, epoch: int) -> list[LabelledGraph]:
     plans = [diamond(platform, 1000.0 + 100 * number) for number in range(60)]
-    graphs = [PlanGraph.of(plan, ONE_CORE) for plan in plans]
+    graphs = [featurize(plan, ONE_CORE) for plan in plans]
     return [
         LabelledGraph(f"{epoch}-{place}", graph, cell_of(plan).index, float(seconds), epoch)
         for place, (graph, plan, seconds) in enumerate(

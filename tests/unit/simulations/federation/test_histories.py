@@ -8,18 +8,18 @@ from torch import Tensor
 
 from fedperf_server.rounds.tangent_avg import TangentAvg, stored_tangent
 from fedperf_shared.model.architecture import weights_of
-from fedperf_shared.model.batches import PlanGraph
 from fedperf_shared.model.checkpoint import state_to_arrays
 from fedperf_shared.model.ggfn import GGFN
 from fedperf_shared.model.tangent import directions_of, gradients_at
+from fedperf_shared.workflow.features import Features, featurize
 from fedperf_shared.workflow.vocabulary import Platform
 from fedperf_simulations.federation import histories
 from fedperf_simulations.federation.histories import SharedGradients
 from tests.fakes.plans import ONE_CORE, diamond
 
 
-def graphs() -> list[PlanGraph]:
-    return [PlanGraph.of(diamond(Platform.DUCKDB, rows), ONE_CORE) for rows in (1e3, 1e4, 1e5)]
+def graphs() -> list[Features]:
+    return [featurize(diamond(Platform.DUCKDB, rows), ONE_CORE) for rows in (1e3, 1e4, 1e5)]
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many anchors gradients were taken at, call by call."""
     found: list[int] = []
 
-    def counted(model: GGFN, anchors: Sequence[PlanGraph]) -> Tensor:
+    def counted(model: GGFN, anchors: Sequence[Features]) -> Tensor:
         found.append(len(anchors))
         return gradients_at(model, anchors)
 

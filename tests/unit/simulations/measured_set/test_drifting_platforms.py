@@ -7,9 +7,8 @@ import pytest
 from fedperf_client.learning.residuals import LabelledGraph
 from fedperf_shared.errors import ConfigurationError
 from fedperf_shared.execution import ClusterConfig
-from fedperf_shared.model.batches import PlanGraph
 from fedperf_shared.releases.period import Period
-from fedperf_shared.workflow.features import feature_names
+from fedperf_shared.workflow.features import Features, feature_names, featurize
 from fedperf_simulations.data.datasets import measured_executions
 from fedperf_simulations.measured_set.drifting_platforms import (
     SEGMENTS,
@@ -26,7 +25,7 @@ YEAR = Period(datetime(2027, 1, 4, tzinfo=UTC), timedelta(days=28), 13)
 HANDS = Hands(organizations=2, workloads=5, pool=8, asked=4)
 
 
-GRAPH = PlanGraph.of(diamond(), ClusterConfig(nodes=1, cores=1, memory_bytes=1 << 30))
+GRAPH = featurize(diamond(), ClusterConfig(nodes=1, cores=1, memory_bytes=1 << 30))
 
 
 def segments(workloads: int = 20) -> list[list[LabelledGraph]]:
@@ -118,5 +117,5 @@ def test_segments_have_workloads_enough_that_nobody_knew() -> None:
     }
 
 
-def _runs_polars(graph: PlanGraph) -> bool:
+def _runs_polars(graph: Features) -> bool:
     return bool(graph.operators[:, POLARS].any())

@@ -17,9 +17,9 @@ from fedperf_client.release.ledger.entries import LedgerEntry, ReleaseState
 from fedperf_client.release.ledger.errors import SlotSpentError
 from fedperf_client.release.ledger.ledger import PrivacyLedger
 from fedperf_client.release.noise import system_noise
-from fedperf_client.release.preview import empty_report
 from fedperf_shared.identity import new_private_key
 from fedperf_shared.releases.release import NoisySum, SignedRelease, Slot
+from tests.fakes.empty_reports import empty_report
 from tests.unit.client.release.periods import new_ledger, open_at, report_key
 
 pytestmark = pytest.mark.fault

@@ -4,11 +4,12 @@ import pytest
 import torch
 
 from fedperf_shared.model.architecture import HIDDEN
-from fedperf_shared.model.batches import PlanGraph, collate
+from fedperf_shared.model.batches import collate
 from fedperf_shared.model.ggfn import GGFN
 from fedperf_shared.model.gradients.layers import Recurrent
 from fedperf_shared.model.gradients.plan_gradients import Network, sample_gradients
 from fedperf_shared.model.gradients.records import Rows
+from fedperf_shared.workflow.features import Features, featurize
 from fedperf_shared.workflow.graph import Operator, Plan, SourceStatistics, Workflow
 from fedperf_shared.workflow.vocabulary import OperatorClass, OperatorKind, Platform
 from tests.fakes.plans import ONE_CORE, diamond
@@ -33,21 +34,19 @@ def model() -> GGFN:
 
 
 @pytest.fixture(scope="module")
-def graphs() -> list[PlanGraph]:
+def graphs() -> list[Features]:
     """More than are answered at once, of many lengths, in no order."""
     lengths = [2 + 7 * place % 23 for place in range(70)]
-    return [PlanGraph.of(branches(length, 10.0 * length**2), ONE_CORE) for length in lengths]
+    return [featurize(branches(length, 10.0 * length**2), ONE_CORE) for length in lengths]
 
 
-def of_its_own(model: GGFN, graph: PlanGraph) -> tuple[float, torch.Tensor]:
+def of_its_own(model: GGFN, graph: Features) -> tuple[float, torch.Tensor]:
     output = model(collate([graph])).sum()
     parts = torch.autograd.grad(output, list(model.parameters()))
     return float(output.detach()), torch.cat([part.flatten() for part in parts])
 
 
-def test_gradients_are_those_of_one_pass_for_each_plan(
-    model: GGFN, graphs: list[PlanGraph]
-) -> None:
+def test_gradients_are_those_of_one_pass_for_each_plan(model: GGFN, graphs: list[Features]) -> None:
     names = [name for name, _ in model.named_parameters()]
     outputs, gradients = sample_gradients(model, graphs, names)
     for place in range(0, len(graphs), 5):
@@ -57,7 +56,7 @@ def test_gradients_are_those_of_one_pass_for_each_plan(
 
 
 def test_only_what_is_asked_for_is_given_in_the_order_of_the_names(model: GGFN) -> None:
-    graph = PlanGraph.of(diamond(), ONE_CORE)
+    graph = featurize(diamond(), ONE_CORE)
     names = ["dense.3.bias", "attention.0.bias"]
     _, some = sample_gradients(model, [graph], names)
     sizes = [model.get_parameter(name).numel() for name in names]
@@ -67,7 +66,7 @@ def test_only_what_is_asked_for_is_given_in_the_order_of_the_names(model: GGFN) 
 
 
 def test_states_are_on_one_grid_so_that_products_with_them_are_exact(
-    model: GGFN, graphs: list[PlanGraph]
+    model: GGFN, graphs: list[Features]
 ) -> None:
     rows = Rows.of(collate(graphs[:9]))
     inputs = torch.randn(len(rows.samples), HIDDEN, generator=torch.Generator().manual_seed(1))
@@ -79,7 +78,7 @@ def test_states_are_on_one_grid_so_that_products_with_them_are_exact(
 
 
 def test_records_are_the_same_whatever_other_plans_there_are(
-    model: GGFN, graphs: list[PlanGraph]
+    model: GGFN, graphs: list[Features]
 ) -> None:
     batch, network = collate(graphs), Network(model)
     rows, given = Rows.of(batch), batch.given.tolist()
@@ -98,7 +97,7 @@ def test_records_are_the_same_whatever_other_plans_there_are(
 
 
 def test_gradients_taken_apart_are_the_same_whatever_other_plans_there_are(
-    model: GGFN, graphs: list[PlanGraph]
+    model: GGFN, graphs: list[Features]
 ) -> None:
     network, names = Network(model), [name for name, _ in model.named_parameters()]
     _, gradients = network.sample_gradients(graphs, names, apart=True)

@@ -15,7 +15,6 @@ def test_fake_noise_has_the_scale_that_it_fakes(factor: float) -> None:
     fake = FakeNoise(3, factor=factor)
     assert fake.gaussian(20_000).std() == pytest.approx(factor, rel=0.03)
     assert fake.discrete_gaussian(20_000, 1000.0).std() == pytest.approx(1000 * factor, rel=0.03)
-    assert fake.uniform(20_000).mean() == pytest.approx(0.5, rel=0.03)
 
 
 def test_a_draw_is_given_to_an_input_and_its_neighbour_and_never_again() -> None:

@@ -1,0 +1,15 @@
+"""The report of an empty window, made without a store."""
+
+from fedperf_client.privacy.mechanisms import noise_alone
+from fedperf_client.privacy.randomness import NoiseSource
+from fedperf_client.release.gate import MalformedReleaseError
+from fedperf_shared.releases.kinds import kind_of
+from fedperf_shared.releases.release import NoisySum, Slot
+
+
+def empty_report(slot: Slot, noise: NoiseSource) -> NoisySum:
+    """Noise alone; MalformedReleaseError where the slot is not a report's."""
+    kind = kind_of(slot.parameters)
+    if not kind.is_report:
+        raise MalformedReleaseError(f"{slot.key} is no report")
+    return noise_alone(noise, slot, version=int(kind.has_question))
