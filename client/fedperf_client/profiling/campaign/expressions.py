@@ -83,6 +83,18 @@ class Constraint:
         return found
 
 
+def value_text(value: Value) -> str:
+    """A value for people."""
+    return value_word(value) if isinstance(value, bool | str) else f"{value:,.15g}"
+
+
+def value_word(value: Value) -> str:
+    """A value as `--at` takes it."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return value if isinstance(value, str) else f"{value:.15g}"
+
+
 def _parsed(text: str) -> ast.expr:
     try:
         with warnings.catch_warnings():

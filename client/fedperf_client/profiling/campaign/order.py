@@ -13,7 +13,7 @@ from typing import Protocol
 import numpy as np
 
 from fedperf_client.profiling.campaign.definition import Campaign
-from fedperf_client.profiling.choosing.strategies import Strategy
+from fedperf_client.profiling.choosing import Strategy
 
 
 class Sampler(Protocol):

@@ -3,7 +3,7 @@
 Three strategies. `random` takes a random order. `space_filling` spreads configurations
 without looking at run times (`spacing`). `active` starts like that and then runs what
 lowers the expected squared error over the *whole* grid most, per predicted second to the
-power `TEMPER` (`usefulness`); the configuration that is least sure itself lies at an edge
+power `TEMPER` (`most_useful`); the configuration that is least sure itself lies at an edge
 and says little about the others.
 
 Each stops when the error on configurations left out has been at most the target several
@@ -30,11 +30,51 @@ from fedperf_client.prediction.evidence import Samples
 from fedperf_client.prediction.learners.learner import Learner
 from fedperf_client.prediction.learners.local_learners import Boosting, Forest
 from fedperf_client.prediction.learners.tables import Table, TableLayout
+from fedperf_client.prediction.prediction import Floats
 from fedperf_client.prediction.tables.catalogue import table_learners
+from fedperf_client.profiling.choosing import CHOOSING, Strategy
 from fedperf_client.profiling.choosing.grid_points import Rows, Spacing
-from fedperf_client.profiling.choosing.strategies import CHOOSING, Strategy
-from fedperf_client.profiling.choosing.usefulness import most_useful
 from fedperf_shared.errors import InvalidInputError
+
+TEMPER = 0.3
+"""Power of the predicted seconds that a gain is divided by: 0 would not look at them, 1 at
+nothing but gain per second."""
+
+
+def most_useful(
+    features: Floats, log_seconds: Floats, *, taken: Rows, free: Rows, judged: Rows
+) -> int:
+    """Return the row of `free` that teaches most about all the others for its time.
+
+    The gain of a row is the expected fall of the squared error over a grid, were it run next. That
+    is the squares of its posterior covariances with the grid's rows, divided by its own variance
+    with noise. The process believes itself equally everywhere, so rows near which it was wrong
+    about a configuration left out count for more. The gain is weighed against the run time by less
+    than in proportion: else only short configurations would be run, and the long ones have the
+    large errors.
+
+    Source: Cohn 1996, "Neural network exploration using optimal experiment design", and Seo et al.
+    2000 for Gaussian processes (the criterion); Liu et al. 2018, "A survey of adaptive sampling for
+    global metamodeling", section 3.3 (errors of configurations left out).
+
+    Args:
+        features: of the grid, [rows, columns].
+        log_seconds: of the rows that were taken, [taken].
+        taken: rows that were measured, at least one.
+        free: rows to choose from, at least one.
+        judged: rows whose errors are to fall.
+    """
+    from fedperf_client.prediction.learners.gaussian_process import fit_process  # imports scipy
+
+    process = fit_process(features[taken], log_seconds)
+    asked, offered = features[judged], features[free]
+    variances = process.sd(asked) ** 2
+    wrong = process.error_nearby(asked) ** 2 / (variances + np.median(variances))
+    shared = process.covariance(asked, offered)
+    gains = (1.0 + wrong) @ (shared**2 / process.sd(offered) ** 2)
+    worth = gains / np.exp(TEMPER * process.mean(offered))
+    return int(free[np.argmax(worth)])
+
 
 START = 8
 """Configurations that are spread before run times count; a process of fewer knows too little

@@ -11,8 +11,13 @@ from datetime import datetime
 from pathlib import Path
 
 from fedperf_client.platforms.program import Program, StepStatistics, to_json, to_workflow
-from fedperf_client.profiling.trials.pool import UncountableProgramError, WorkerPool
-from fedperf_client.profiling.trials.trial import Trial, TrialLimits, TrialRequest
+from fedperf_client.profiling.trials.pool import (
+    Trial,
+    TrialLimits,
+    TrialRequest,
+    UncountableProgramError,
+    WorkerPool,
+)
 from fedperf_shared.execution import ClusterConfig, Execution
 from fedperf_shared.workflow.graph import Plan, SourceStatistics, Workflow
 from fedperf_shared.workflow.vocabulary import MAX_RUNTIME_SECONDS, Platform

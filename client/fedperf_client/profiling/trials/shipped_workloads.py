@@ -15,9 +15,13 @@ import numpy as np
 from fedperf_client.home.store import ExecutionStore
 from fedperf_client.platforms.program import Program
 from fedperf_client.profiling.trials.machine import available_memory_bytes, cluster_config
-from fedperf_client.profiling.trials.pool import UncountableProgramError, WorkerKey, WorkerPool
+from fedperf_client.profiling.trials.pool import (
+    TrialLimits,
+    UncountableProgramError,
+    WorkerKey,
+    WorkerPool,
+)
 from fedperf_client.profiling.trials.profiler import Profiler
-from fedperf_client.profiling.trials.trial import TrialLimits
 from fedperf_client.workloads.data import SCALES, prepare
 from fedperf_client.workloads.families import Family, draw_platforms, draw_program, workload_name
 from fedperf_shared.errors import InvalidInputError

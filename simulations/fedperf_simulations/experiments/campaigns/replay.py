@@ -20,8 +20,8 @@ from fedperf_client.prediction.ensemble.weighting import Asks, Places
 from fedperf_client.prediction.learners.tables import TableLayout
 from fedperf_client.prediction.prediction import Floats
 from fedperf_client.prediction.tables.catalogue import table_learners
+from fedperf_client.profiling.choosing import Strategy
 from fedperf_client.profiling.choosing.sampler import GridSampler, sampler
-from fedperf_client.profiling.choosing.strategies import Strategy
 from fedperf_simulations.baselines.table_mixture import mixed_for
 from fedperf_simulations.data.c3o_scenarios import (
     NODES,

@@ -9,8 +9,8 @@ from types import ModuleType
 
 import pytest
 
+from fedperf_client.profiling.campaign.noise import Host, is_far, noise_of
 from fedperf_client.profiling.campaign.order import AllAtOnce, Blocks, Sampler, sampler_of
-from fedperf_client.profiling.campaign.record.noise import Host, is_far, noise_of
 from tests.unit.client.profiling.campaign.campaigns import BUSY, QUIET, make_campaign
 
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedperf_client.prediction.learners.tables import InvalidTableError, Table
-from fedperf_client.profiling.choosing import sampler
+from fedperf_client.profiling.choosing import CHOOSING, Strategy, sampler
 from fedperf_client.profiling.choosing.grid_points import Rows
 from fedperf_client.profiling.choosing.sampler import (
     LEAST_JUDGED,
@@ -18,7 +18,6 @@ from fedperf_client.profiling.choosing.sampler import (
     InvalidSamplingError,
     SamplingGrid,
 )
-from fedperf_client.profiling.choosing.strategies import CHOOSING, Strategy
 from tests.unit.client.profiling.grids import (
     NODE_TYPES,
     NONE_FAILED,

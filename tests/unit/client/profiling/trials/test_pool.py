@@ -12,12 +12,14 @@ import orjson
 import psutil
 import pytest
 
-from fedperf_client.profiling.trials.pool import UncountableProgramError, WorkerKey, WorkerPool
-from fedperf_client.profiling.trials.trial import (
+from fedperf_client.profiling.trials.pool import (
     InvalidTrialError,
     Trial,
     TrialLimits,
     TrialRequest,
+    UncountableProgramError,
+    WorkerKey,
+    WorkerPool,
 )
 from fedperf_shared.execution import ExecutionStatus, Measurement
 from fedperf_shared.workflow.vocabulary import Platform
@@ -281,7 +283,7 @@ def test_children_end_with_their_parent() -> None:
 import os, sys
 from pathlib import Path
 from fedperf_client.profiling.trials.pool import WorkerPool
-from fedperf_client.profiling.trials.trial import TrialLimits, TrialRequest
+from fedperf_client.profiling.trials.pool import TrialLimits, TrialRequest
 from fedperf_shared.workflow.vocabulary import Platform
 pool = WorkerPool(command={COMMAND!r})
 request = TrialRequest(b'{{"sleep": 0.0}}', (Platform.DUCKDB,), Path("/tmp"), 1)

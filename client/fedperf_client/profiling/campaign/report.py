@@ -13,8 +13,7 @@ import orjson
 
 from fedperf_client.home.config import write_private
 from fedperf_client.pictures.page import render
-from fedperf_client.profiling.campaign.record.outcome import TrialStatus
-from fedperf_client.profiling.campaign.results.charts import (
+from fedperf_client.profiling.campaign.charts import (
     MOST_BARS,
     MOST_CHARTS,
     MOST_LINES,
@@ -22,7 +21,8 @@ from fedperf_client.profiling.campaign.results.charts import (
     run_time_charts,
     trial_gantt,
 )
-from fedperf_client.profiling.campaign.results.summary import Summary, as_json, trial_rows
+from fedperf_client.profiling.campaign.journal import TrialStatus
+from fedperf_client.profiling.campaign.summary import Summary, as_json, trial_rows
 from fedperf_client.text.durations import duration_text
 from fedperf_shared.errors import StorageError
 

@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from fedperf_client.profiling.campaign.record.history import TrialHistory
-from fedperf_client.profiling.campaign.record.journal import CampaignRunsError, Journal, TrialKey
-from fedperf_client.profiling.campaign.record.outcome import (
+from fedperf_client.profiling.campaign.history import TrialHistory
+from fedperf_client.profiling.campaign.journal import (
+    CampaignRunsError,
     ComponentSpan,
+    Journal,
     ResourceUse,
+    TrialKey,
     TrialOutcome,
     TrialStatus,
 )

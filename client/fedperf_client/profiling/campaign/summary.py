@@ -10,13 +10,28 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
-from fedperf_client.profiling.campaign.campaign import CampaignEnd
 from fedperf_client.profiling.campaign.definition import Campaign
 from fedperf_client.profiling.campaign.expressions import Value
-from fedperf_client.profiling.campaign.record.history import TrialHistory
-from fedperf_client.profiling.campaign.record.journal import JournalTrial, Session, TrialKey
-from fedperf_client.profiling.campaign.record.outcome import TrialStatus
-from fedperf_client.profiling.choosing.strategies import Strategy
+from fedperf_client.profiling.campaign.history import TrialHistory
+from fedperf_client.profiling.campaign.journal import JournalTrial, Session, TrialKey, TrialStatus
+from fedperf_client.profiling.choosing import Strategy
+
+
+@dataclass(frozen=True, slots=True)
+class CampaignEnd:
+    """Why a run of a campaign ended.
+
+    Attributes:
+        reason: for people.
+        interrupted: whether somebody stopped it, so that something is left to do.
+        rows: configurations that the sampler named, in the order of their first turn.
+        is_spent: whether a budget ended it, so that something is left for a larger one.
+    """
+
+    reason: str
+    interrupted: bool
+    rows: tuple[int, ...]
+    is_spent: bool = False
 
 
 @dataclass(frozen=True, slots=True)

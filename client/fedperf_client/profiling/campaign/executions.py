@@ -13,8 +13,7 @@ from collections.abc import Mapping, Sequence
 from fedperf_client.profiling.campaign.components import PLATFORM_COLUMN, WHOLE, Component
 from fedperf_client.profiling.campaign.definition import Campaign
 from fedperf_client.profiling.campaign.expressions import Value
-from fedperf_client.profiling.campaign.record.journal import JournalTrial, Machine
-from fedperf_client.profiling.campaign.record.outcome import TrialStatus
+from fedperf_client.profiling.campaign.journal import JournalTrial, Machine, TrialStatus
 from fedperf_shared.execution import (
     ClusterConfig,
     Execution,

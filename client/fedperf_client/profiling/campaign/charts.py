@@ -18,9 +18,8 @@ from fedperf_client.pictures.chart_style import (
 )
 from fedperf_client.profiling.campaign.components import WHOLE
 from fedperf_client.profiling.campaign.expressions import Value
-from fedperf_client.profiling.campaign.record.journal import JournalTrial
-from fedperf_client.profiling.campaign.record.outcome import TrialStatus
-from fedperf_client.profiling.campaign.results.summary import ConfigurationRepeats, Summary
+from fedperf_client.profiling.campaign.journal import JournalTrial, TrialStatus
+from fedperf_client.profiling.campaign.summary import ConfigurationRepeats, Summary
 from fedperf_client.text.durations import duration_text
 
 if TYPE_CHECKING:

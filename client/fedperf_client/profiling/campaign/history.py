@@ -5,8 +5,12 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
 from fedperf_client.profiling.campaign.components import WHOLE
-from fedperf_client.profiling.campaign.record.journal import JournalTrial, TrialKey
-from fedperf_client.profiling.campaign.record.outcome import TrialOutcome, TrialStatus
+from fedperf_client.profiling.campaign.journal import (
+    JournalTrial,
+    TrialKey,
+    TrialOutcome,
+    TrialStatus,
+)
 
 _NOISY_IS_ENOUGH = 2
 """A noisy trial is redone once; a second one says that it is like this here."""
