@@ -151,44 +151,28 @@ class _Run:
         self._require_budget()
         self._require_going_on()
         around = self._around
-        trial = self._begun(key)
+        token = around.new_token()
+        number = self._journal.begin(
+            key,
+            session=self._session,
+            attempt=self._history.attempts(key),
+            is_cold=self._history.is_cold(key, around.boot),
+            token=token,
+            at=around.clock(),
+        )
         around.host.begin()
         outcome = around.trials.run(
             self._campaign.components_of(key.component),
             self._campaign.grid.configurations[key.configuration],
             limits=self._limits,
-            token=trial.token,
+            token=token,
         )
         outcome = self._judged(key, outcome, around.host.end())
-        trial = replace(trial, ended=around.clock(), outcome=outcome)
-        self._journal.end(trial.number, outcome, at=trial.ended or trial.started)
+        self._journal.end(number, outcome, at=around.clock())
+        trial = self._journal.trial(number)
         self._history.add(trial)
         around.on_trial(trial, self._history.is_settled(key))
         around.stop.wait(self._settings.cooldown_seconds)
-
-    def _begun(self, key: TrialKey) -> JournalTrial:
-        trial = JournalTrial(
-            number=0,
-            session=self._session,
-            key=key,
-            attempt=self._history.attempts(key),
-            is_warmup=key.is_warmup,
-            is_cold=self._history.is_cold(key, self._around.boot),
-            token=self._around.new_token(),
-            started=self._around.clock(),
-            boot=self._around.boot,
-            ended=None,
-            outcome=None,
-        )
-        number = self._journal.begin(
-            key,
-            session=trial.session,
-            attempt=trial.attempt,
-            is_cold=trial.is_cold,
-            token=trial.token,
-            at=trial.started,
-        )
-        return replace(trial, number=number)
 
     def _judged(self, key: TrialKey, outcome: TrialOutcome, reading: HostReading) -> TrialOutcome:
         """The outcome with what the machine did meanwhile, flagged where that was too much."""
@@ -206,11 +190,7 @@ class _Run:
         repeats = self._history.repeats(
             key.configuration, key.component, self._settings.repetitions
         )
-        others = [
-            each.outcome.wall_seconds
-            for each in repeats
-            if each.outcome and each.outcome.wall_seconds and each.key != key
-        ]
+        others = [each.wall_seconds for each in repeats if each.wall_seconds and each.key != key]
         noise = noise_of(reading, outcome.wall_seconds or 0.0, others)
         return replace(outcome, status=TrialStatus.NOISY, reason=noise) if noise else outcome
 
@@ -286,7 +266,7 @@ def profile_campaign(
 
     Raises:
         ConfigurationError: a token is missing, or the strategy is not installed.
-        CampaignRunsError: another program runs this campaign.
+        InUseError: another program runs this campaign.
         StorageError: the journal or the store cannot be written.
     """
     _require_tokens(campaign, environment)

@@ -43,8 +43,7 @@ _CLASSES = {
 
 def is_execution(trial: JournalTrial) -> bool:
     """Whether a trial becomes an execution: the whole workflow, measured, not a warm-up."""
-    outcome = trial.outcome
-    return trial.key.component == WHOLE and outcome is not None and outcome.status.is_data
+    return trial.key.component == WHOLE and trial.is_data
 
 
 def execution_of(campaign: Campaign, trial: JournalTrial, machine: Machine) -> Execution:
@@ -52,7 +51,7 @@ def execution_of(campaign: Campaign, trial: JournalTrial, machine: Machine) -> E
     configuration = campaign.grid.configurations[trial.key.configuration]
     outcome = trial.outcome
     measurement = None
-    is_noisy = outcome is not None and outcome.status is TrialStatus.NOISY
+    is_noisy = trial.status is TrialStatus.NOISY
     if outcome is not None and outcome.wall_seconds is not None:
         used = outcome.resources
         measurement = Measurement(

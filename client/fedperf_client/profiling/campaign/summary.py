@@ -97,7 +97,7 @@ class Summary:
     @property
     def statuses(self) -> dict[str, int]:
         """Trials by status; every status has an entry."""
-        found = Counter(each.outcome.status for each in self.trials if each.outcome is not None)
+        found = Counter(each.status for each in self.trials)
         found[TrialStatus.SKIPPED] = len(self.skipped) + self.ruled_out_trials
         return {status.value: found[status] for status in TrialStatus}
 
@@ -110,9 +110,7 @@ class Summary:
     @property
     def failed(self) -> tuple[JournalTrial, ...]:
         """Trials that did not end well, those that a retry mended too."""
-        return tuple(
-            t for t in self.trials if t.outcome is not None and t.outcome.status.is_failure
-        )
+        return tuple(each for each in self.trials if each.is_failure)
 
     @property
     def measured(self) -> int:
@@ -123,10 +121,7 @@ class Summary:
     def flagged(self) -> tuple[JournalTrial, ...]:
         """Trials that failed or were disturbed."""
         return tuple(
-            each
-            for each in self.trials
-            if each.outcome is not None
-            and (each.outcome.status.is_failure or each.outcome.status is TrialStatus.NOISY)
+            each for each in self.trials if each.is_failure or each.status is TrialStatus.NOISY
         )
 
     @property
@@ -155,7 +150,7 @@ def summarize(
     for row in rows:
         for target in campaign.targets:
             found = history.repeats(row, target, repetitions)
-            seconds = tuple(t.outcome.wall_seconds or 0.0 for t in found if t.outcome is not None)
+            seconds = tuple(each.wall_seconds or 0.0 for each in found)
             repeats.append(ConfigurationRepeats(row, target, seconds))
         skipped += _skipped(campaign, history, row, stopped)
     return Summary(
@@ -255,8 +250,8 @@ def _flag(summary: Summary, trial: JournalTrial) -> dict[str, object]:
     return {
         **_place(summary, trial.key),
         "attempt": trial.attempt,
-        "status": "" if outcome is None else outcome.status.value,
-        "reason": "" if outcome is None else outcome.reason,
+        "status": trial.status,
+        "reason": outcome and outcome.reason,
     }
 
 
@@ -275,7 +270,7 @@ def _trial_row(summary: Summary, trial: JournalTrial) -> dict[str, object]:
         "attempt": trial.attempt,
         "session": trial.session,
         "position": trial.number,
-        "is_warmup": trial.is_warmup,
+        "is_warmup": trial.key.is_warmup,
         "is_cold": trial.is_cold,
         "started": trial.started.isoformat(),
         "ended": None if trial.ended is None else trial.ended.isoformat(),

@@ -56,7 +56,7 @@ def trial(
     start = NOW + timedelta(seconds=10 * number)
     key = TrialKey(row, component, number)
     end = start + timedelta(seconds=seconds)
-    return JournalTrial(number + 1, 1, key, 0, False, True, "t", start, "b", end, outcome)
+    return JournalTrial(number + 1, 1, key, 0, True, "t", start, "b", end, outcome)
 
 
 def results(
