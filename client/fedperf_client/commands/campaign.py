@@ -1,8 +1,8 @@
 """The command of `fedperf` that measures a job of the organization itself over a grid."""
 
 import os
-import statistics
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -110,11 +110,14 @@ def _show_results(summary: "Summary", directory: Path, *, json: bool) -> None:
     shown = ("name", "campaign", "complete", "stopped", "status", "configurations", "repeat_noise")
     found = {name: facts[name] for name in shown} | {"report": report}
     if not json:
-        found |= {"status": _status_text(summary), "repeat_noise": _noise_text(summary)}
+        found |= {
+            "status": _status_text(summary),
+            "repeat_noise": _noise_text(facts["repeat_noise"]),
+        }
         found |= {"report": found.pop("report"), **_times_found(summary)}
     show({name: value for name, value in found.items() if json or value != ""}, json=json)
     if failed := summary.failed:
-        reason = failed[-1].outcome.reason if failed[-1].outcome is not None else ""
+        reason = failed[-1].outcome.reason if failed[-1].outcome else ""
         print(
             f"{len(failed)} trials did not end well, the last one: {visible(reason)}",
             file=sys.stderr,
@@ -141,12 +144,12 @@ def _status_text(summary: "Summary") -> str:
     return f"{counts} ({'; '.join(remarks)})" if remarks else counts
 
 
-def _noise_text(summary: "Summary") -> str:
+def _noise_text(noise: Mapping[str, float | None]) -> str:
     """How far repeats are from their median; empty where nothing was repeated."""
-    noises = [each.noise for each in summary.repeats if each.noise is not None]
-    if not noises:
+    median, largest = noise["median"], noise["largest"]
+    if median is None or largest is None:
         return ""
-    return f"{statistics.median(noises):.1%} of the median typically, {max(noises):.1%} at most"
+    return f"{median:.1%} of the median typically, {largest:.1%} at most"
 
 
 def _times_found(summary: "Summary") -> dict[str, str]:

@@ -8,13 +8,24 @@ configuration failed for good.
 import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from typing import Any
 
 from fedperf_client.profiling.campaign.definition import Campaign
 from fedperf_client.profiling.campaign.expressions import Value
 from fedperf_client.profiling.campaign.history import TrialHistory
-from fedperf_client.profiling.campaign.journal import JournalTrial, Session, TrialKey, TrialStatus
+from fedperf_client.profiling.campaign.journal import (
+    JournalTrial,
+    Session,
+    TrialKey,
+    TrialOutcome,
+    TrialStatus,
+)
 from fedperf_client.profiling.choosing import Strategy
+from fedperf_client.text.facts import Fact, values_of
+
+_LOST = TrialOutcome(TrialStatus.FAILED)
+"""Stands for an outcome that was lost in flight, of which nothing is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +176,7 @@ def summarize(
     )
 
 
-def as_json(summary: Summary) -> dict[str, object]:
+def as_json(summary: Summary) -> dict[str, Any]:
     """The contents of summary.json."""
     run, grid = summary.campaign.settings.run, summary.campaign.grid
     noises = [each.noise for each in summary.repeats if each.noise is not None]
@@ -191,21 +202,27 @@ def as_json(summary: Summary) -> dict[str, object]:
             "median": statistics.median(noises) if noises else None,
             "largest": max(noises, default=None),
         },
-        "rows": [_row(summary, each) for each in summary.repeats],
-        "flagged": [_flag(summary, each) for each in summary.flagged],
-        "machines": [
-            {"session": each.session, "began": each.began.isoformat(), **asdict(each.machine)}
-            for each in summary.sessions
+        "rows": [values_of(repeats_facts(summary, each)) for each in summary.repeats],
+        "flagged": [
+            {"configuration": each.key.configuration} | values_of(flag_facts(summary, each))
+            for each in summary.flagged
         ],
+        "machines": [values_of(machine_facts(each)) for each in summary.sessions],
     }
 
 
 def trial_rows(summary: Summary) -> list[dict[str, object]]:
     """The rows of trials.csv: every trial that ran, then those that were skipped."""
-    rows = [_trial_row(summary, each) for each in summary.trials]
+    rows = [
+        {"configuration": each.key.configuration} | values_of(trial_facts(summary, each))
+        for each in summary.trials
+    ]
     return rows + [
         {
-            **_place(summary, each.key),
+            "configuration": each.key.configuration,
+            **summary.values(each.key.configuration),
+            "component": each.key.component,
+            "repetition": each.key.repetition,
             "status": TrialStatus.SKIPPED.value,
             "reason": each.reason,
         }
@@ -213,85 +230,101 @@ def trial_rows(summary: Summary) -> list[dict[str, object]]:
     ]
 
 
+def repeats_facts(summary: Summary, repeats: ConfigurationRepeats) -> list[Fact]:
+    """The repeats of a component in one configuration; seconds and shares."""
+    seconds, noise = repeats.seconds, repeats.noise
+    return [
+        *_place(summary, repeats.configuration, repeats.component),
+        Fact("repeats", len(seconds), "repeats"),
+        Fact("median_seconds", repeats.median_seconds, "median"),
+        Fact("fastest_seconds", min(seconds, default=None), "fastest"),
+        Fact("slowest_seconds", max(seconds, default=None), "slowest"),
+        Fact("noise", noise, "noise", None if noise is None else f"{noise:.1%}"),
+    ]
+
+
+def flag_facts(summary: Summary, trial: JournalTrial) -> list[Fact]:
+    """A trial that failed or was disturbed, and why."""
+    return [
+        *_place(summary, trial.key.configuration, trial.key.component),
+        Fact("repetition", trial.key.repetition, "repetition"),
+        Fact("attempt", trial.attempt, "attempt"),
+        Fact("status", trial.status, "status"),
+        Fact("reason", trial.outcome and trial.outcome.reason, "reason"),
+    ]
+
+
+def trial_facts(summary: Summary, trial: JournalTrial) -> list[Fact]:
+    """A trial that was started, and what it used."""
+    outcome = trial.outcome or _LOST
+    used, foreign = outcome.resources, outcome.foreign_cores
+    return [
+        *_place(summary, trial.key.configuration, trial.key.component),
+        Fact("repetition", trial.key.repetition),
+        Fact("attempt", trial.attempt),
+        Fact("session", trial.session),
+        Fact("position", trial.number),
+        Fact("is_warmup", trial.key.is_warmup),
+        Fact("is_cold", trial.is_cold),
+        Fact("started", trial.started.isoformat()),
+        Fact("ended", trial.ended and trial.ended.isoformat()),
+        Fact("status", trial.status or "lost"),
+        Fact("reason", outcome.reason),
+        Fact("wall_seconds", outcome.wall_seconds, "wall"),
+        Fact("startup_seconds", outcome.startup_seconds),
+        Fact("cpu_seconds", used.cpu_seconds, "CPU"),
+        Fact("peak_bytes", used.peak_bytes, "peak memory"),
+        Fact("read_bytes", used.read_bytes, "read"),
+        Fact("written_bytes", used.written_bytes, "written"),
+        Fact("context_switches", used.context_switches),
+        Fact("queue_seconds", _sum([each.queue_seconds for each in outcome.spans])),
+        Fact("compute_seconds", _sum([each.compute_seconds for each in outcome.spans])),
+        Fact("foreign_cores", foreign, "others", None if foreign is None else f"{foreign:.2f}"),
+        Fact("stolen_cores", outcome.stolen_cores),
+        Fact("load_before", outcome.load_before),
+        Fact("load_after", outcome.load_after),
+    ]
+
+
+def machine_facts(session: Session) -> list[Fact]:
+    """A run of the campaign, and the machine that it ran on."""
+    machine, began = session.machine, session.began
+    return [
+        Fact("session", session.session, "run"),
+        Fact("began", began.isoformat(), "began", f"{began:%Y-%m-%d %H:%M} UTC"),
+        Fact("node_type", machine.node_type, "node type"),
+        Fact("architecture", machine.architecture, "architecture"),
+        Fact("processor", machine.processor, "processor"),
+        Fact("cores", machine.cores, "cores"),
+        Fact("memory_bytes", machine.memory_bytes, "memory"),
+        Fact("machine_speed", machine.machine_speed, "speed", f"{machine.machine_speed:.2f}"),
+    ]
+
+
+def _place(summary: Summary, configuration: int, component: str) -> list[Fact]:
+    values = summary.values(configuration)
+    columns = [Fact(name, value, name, str(value)) for name, value in values.items()]
+    return [*columns, Fact("component", component, "component")]
+
+
 def _skipped(
     campaign: Campaign, history: TrialHistory, row: int, stopped: CampaignEnd
 ) -> list[SkippedTrial]:
+    run = campaign.settings.run
     keys = [
         TrialKey(row, target, repetition)
-        for repetition in range(campaign.settings.run.repetitions)
+        for repetition in range(-run.warmup, run.repetitions)
         for target in campaign.targets
     ]
-    warmups = [
-        TrialKey(row, target, repetition)
-        for repetition in range(-campaign.settings.run.warmup, 0)
-        for target in campaign.targets
-    ]
-    failed = any(history.has_failed(key) for key in (*warmups, *keys))
+    failed = any(history.has_failed(key) for key in keys)
     if not failed and stopped.interrupted:
         return []
     reason = "an earlier trial of this configuration failed for good" if failed else stopped.reason
-    return [SkippedTrial(key, reason) for key in keys if not history.is_settled(key)]
-
-
-def _row(summary: Summary, repeats: ConfigurationRepeats) -> dict[str, object]:
-    return {
-        **summary.values(repeats.configuration),
-        "component": repeats.component,
-        "repeats": len(repeats.seconds),
-        "median_seconds": repeats.median_seconds,
-        "fastest_seconds": min(repeats.seconds, default=None),
-        "slowest_seconds": max(repeats.seconds, default=None),
-        "noise": repeats.noise,
-    }
-
-
-def _flag(summary: Summary, trial: JournalTrial) -> dict[str, object]:
-    outcome = trial.outcome
-    return {
-        **_place(summary, trial.key),
-        "attempt": trial.attempt,
-        "status": trial.status,
-        "reason": outcome and outcome.reason,
-    }
-
-
-def _place(summary: Summary, key: TrialKey) -> dict[str, object]:
-    return {
-        "configuration": key.configuration,
-        **summary.values(key.configuration),
-        "component": key.component,
-        "repetition": key.repetition,
-    }
-
-
-def _trial_row(summary: Summary, trial: JournalTrial) -> dict[str, object]:
-    row: dict[str, object] = {
-        **_place(summary, trial.key),
-        "attempt": trial.attempt,
-        "session": trial.session,
-        "position": trial.number,
-        "is_warmup": trial.key.is_warmup,
-        "is_cold": trial.is_cold,
-        "started": trial.started.isoformat(),
-        "ended": None if trial.ended is None else trial.ended.isoformat(),
-        "status": "lost",
-    }
-    outcome = trial.outcome
-    if outcome is None:
-        return row
-    return row | {
-        "status": outcome.status.value,
-        "reason": outcome.reason,
-        "wall_seconds": outcome.wall_seconds,
-        "startup_seconds": outcome.startup_seconds,
-        **asdict(outcome.resources),
-        "queue_seconds": _sum([each.queue_seconds for each in outcome.spans]),
-        "compute_seconds": _sum([each.compute_seconds for each in outcome.spans]),
-        "foreign_cores": outcome.foreign_cores,
-        "stolen_cores": outcome.stolen_cores,
-        "load_before": outcome.load_before,
-        "load_after": outcome.load_after,
-    }
+    return [
+        SkippedTrial(key, reason)
+        for key in keys
+        if not key.is_warmup and not history.is_settled(key)
+    ]
 
 
 def _sum(seconds: Sequence[float | None]) -> float | None:
