@@ -14,7 +14,7 @@ grid that it is nearest to, so that few odd ones do not stand for all.
 
 Nothing is remembered but what can be computed again: a sampler that is made anew with the
 same arguments goes on from `measured` as the old one would have. Refused are a grid without
-rows, rows that are not in it, and run times that are not positive and finite.
+rows, and run times that are not positive and finite.
 """
 
 import math
@@ -32,7 +32,7 @@ from fedperf_client.prediction.learners.local_learners import Boosting, Forest
 from fedperf_client.prediction.learners.tables import Table, TableLayout
 from fedperf_client.prediction.prediction import Floats
 from fedperf_client.prediction.tables.catalogue import table_learners
-from fedperf_client.profiling.choosing import CHOOSING, Strategy
+from fedperf_client.profiling.choosing import Strategy
 from fedperf_client.profiling.choosing.grid_points import Rows, Spacing
 from fedperf_shared.errors import InvalidInputError
 
@@ -93,34 +93,7 @@ MOST_OFFERED = 4_000
 
 
 class InvalidSamplingError(InvalidInputError):
-    """A grid, a rule for stopping, or what was measured cannot be used."""
-
-
-@dataclass(frozen=True, slots=True)
-class StopRule:
-    """When a campaign has run enough.
-
-    Attributes:
-        target_mape: a share, 0.05 for 5 %; None never stops by error.
-        patience: configurations in a row after which the error must have been at most that.
-        max_configurations: that are measured at most; None for all.
-    """
-
-    target_mape: float | None
-    patience: int
-    max_configurations: int | None
-
-    def __post_init__(self) -> None:
-        if self.target_mape is not None and not 0 < self.target_mape < math.inf:
-            raise InvalidSamplingError(
-                f"target_mape is a positive share, 0.05 for 5 %, got {self.target_mape!r}"
-            )
-        if not self.patience >= 1:
-            raise InvalidSamplingError(f"patience is at least 1, got {self.patience!r}")
-        if self.max_configurations is not None and not self.max_configurations >= 1:
-            raise InvalidSamplingError(
-                f"max_configurations is at least 1, got {self.max_configurations!r}"
-            )
+    """A grid, or what was measured, cannot be used."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -186,14 +159,33 @@ class SamplingGrid:
 
 
 class GridSampler:
-    """Which configuration of a grid is next; see `sampler`."""
+    """Which configuration of a grid is next, and why no further one is."""
 
     def __init__(
-        self, grid: SamplingGrid, strategy: Strategy, rule: StopRule, *, seed: int
+        self,
+        grid: SamplingGrid,
+        strategy: Strategy,
+        *,
+        target_mape: float | None,
+        patience: int,
+        max_configurations: int | None,
+        seed: int,
     ) -> None:
+        """Choose from `grid`.
+
+        Args:
+            grid: the configurations of a campaign.
+            strategy: one of `CHOOSING`.
+            target_mape: a share, 0.05 for 5 %; None to go on to the end.
+            patience: configurations in a row after which the error must have been at most that.
+            max_configurations: to measure at most, None for all; those that failed do not count.
+            seed: of the random order, and of who is first of equals.
+        """
         self._grid = grid
         self._strategy = strategy
-        self._rule = rule
+        self._target = target_mape
+        self._patience = patience
+        self._most = max_configurations
         self._order = np.random.default_rng(seed).permutation(len(grid))
         self._rank = np.argsort(self._order)
         self._errors: dict[tuple[tuple[int, float], ...], float] = {}
@@ -212,9 +204,13 @@ class GridSampler:
             unavailable: rows that failed for good.
 
         Raises:
-            InvalidSamplingError: a row is not in the grid, or seconds are not positive and finite.
+            InvalidSamplingError: seconds are not positive and finite.
         """
-        self._require_valid(measured, unavailable)
+        for row, seconds in measured.items():
+            if not 0 < seconds < math.inf:
+                raise InvalidSamplingError(
+                    f"configuration {row} took {seconds!r} seconds; they are positive and finite"
+                )
         taken = np.array(list(measured), np.int64)
         gone = [*measured, *unavailable]
         free = np.setdiff1d(np.arange(len(self._grid)), np.array(gone, np.int64))
@@ -241,7 +237,7 @@ class GridSampler:
         return np.sort(free[np.argsort(self._rank[free])[:MOST_OFFERED]])
 
     def _why_stop(self, measured: Mapping[int, float], left: int) -> str:
-        target, patience = self._rule.target_mape, self._rule.patience
+        target, patience = self._target, self._patience
         if target is not None and len(measured) >= LEAST_JUDGED + patience - 1:
             errors = self._last_errors(measured)
             if all(each <= target for each in errors):
@@ -250,15 +246,14 @@ class GridSampler:
                     f"{len(measured)} configurations, and was at most {target:.2%} {patience} "
                     "times in a row"
                 )
-        most = self._rule.max_configurations
-        if most is not None and len(measured) >= most:
+        if self._most is not None and len(measured) >= self._most:
             return f"{len(measured)} configurations were measured, as many as allowed"
         return "" if left else f"no configuration is left; {len(measured)} were measured"
 
     def _last_errors(self, measured: Mapping[int, float]) -> list[float]:
         """After each of the last `patience` configurations, oldest first; computed once."""
         items = tuple(measured.items())
-        first = max(1, len(items) - self._rule.patience + 1)
+        first = max(1, len(items) - self._patience + 1)
         asked = [items[:count] for count in range(first, len(items) + 1)]
         known = self._errors
         self._errors = {
@@ -266,48 +261,3 @@ class GridSampler:
             for each in asked
         }
         return list(self._errors.values())
-
-    def _require_valid(self, measured: Mapping[int, float], unavailable: frozenset[int]) -> None:
-        for row in (*measured, *unavailable):
-            if not 0 <= row < len(self._grid):
-                raise InvalidSamplingError(f"row {row} is not in a grid of {len(self._grid)}")
-        for row, seconds in measured.items():
-            if not 0 < seconds < math.inf:
-                raise InvalidSamplingError(
-                    f"configuration {row} took {seconds!r} seconds; they are positive and finite"
-                )
-
-
-def sampler(
-    table: Table,
-    *,
-    scale: str,
-    size: str,
-    strategy: str,
-    target_mape: float | None,
-    patience: int,
-    max_configurations: int | None,
-    seed: int,
-) -> GridSampler:
-    """Chooses what to run next from the grid of a campaign.
-
-    Args:
-        table: the configurations, columns by name, each [rows].
-        scale: the column that counts machines or other parallel units.
-        size: the column that holds the size of the input.
-        strategy: one of `CHOOSING`.
-        target_mape: a share, 0.05 for 5 %; None to go on to the end.
-        patience: times in a row that the error must be at most that.
-        max_configurations: to measure at most, None for all; those that failed do not count.
-        seed: of the random order, and of who is first of equals.
-
-    Raises:
-        InvalidTableError: `scale` or `size` are missing or not positive.
-        InvalidSamplingError: no such strategy, no rows, or a rule that cannot be kept.
-    """
-    if strategy not in CHOOSING:
-        known = ", ".join(each.value for each in CHOOSING)
-        raise InvalidSamplingError(f"no strategy {strategy!r} chooses; known are: {known}")
-    rule = StopRule(target_mape, patience, max_configurations)
-    grid = SamplingGrid.of(table, scale=scale, size=size)
-    return GridSampler(grid, Strategy(strategy), rule, seed=seed)

@@ -267,31 +267,11 @@ def test_of_a_large_grid_some_rows_are_offered_and_the_same_ones_again(
     assert len(offered[0]) == 3
 
 
-@pytest.mark.parametrize("wrong", [0.0, -1.0, math.nan, math.inf])
-def test_targets_that_cannot_be_kept_are_refused(wrong: float) -> None:
-    with pytest.raises(InvalidSamplingError, match="target_mape"):
-        made(grid(), "active", target=wrong)
-
-
-def test_rules_strategies_and_grids_that_make_no_sense_are_refused() -> None:
-    with pytest.raises(InvalidSamplingError, match="patience"):
-        made(grid(), "active", patience=0)
-    with pytest.raises(InvalidSamplingError, match="max_configurations"):
-        made(grid(), "active", most=0)
-    with pytest.raises(InvalidSamplingError, match="random, space_filling, active"):
-        made(grid(), "lhs")
+def test_grids_that_make_no_sense_are_refused() -> None:
     with pytest.raises(InvalidSamplingError, match="at least one configuration"):
         made({"machines": [], "size": []}, "active")
     with pytest.raises(InvalidTableError, match="machines"):
         made({"size": [1.0]}, "active")
-
-
-@pytest.mark.parametrize("row", [-1, 72])
-def test_rows_that_are_not_in_the_grid_are_refused(row: int) -> None:
-    with pytest.raises(InvalidSamplingError, match=f"row {row} is not in a grid of 72"):
-        made(grid(), "random").next({row: 1.0}, NONE_FAILED)
-    with pytest.raises(InvalidSamplingError, match=f"row {row} is not in a grid of 72"):
-        made(grid(), "random").next({}, frozenset({row}))
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
