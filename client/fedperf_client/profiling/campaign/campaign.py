@@ -82,28 +82,21 @@ def run_campaign(
     campaign: Campaign, journal: Journal, sampler: Sampler, surroundings: CampaignSurroundings
 ) -> CampaignEnd:
     """Run what is left of the campaign; every outcome is in the journal when it returns."""
-    session = journal.begin_session(
-        surroundings.machine, boot=surroundings.boot, at=surroundings.clock()
-    )
-    history = TrialHistory(journal.trials(), retries=campaign.settings.run.retries)
-    return _Run(campaign, journal, history, surroundings, session).to_the_end(sampler)
+    return _Run(campaign, journal, surroundings).to_the_end(sampler)
 
 
 class _Run:
     def __init__(
-        self,
-        campaign: Campaign,
-        journal: Journal,
-        history: TrialHistory,
-        surroundings: CampaignSurroundings,
-        session: int,
+        self, campaign: Campaign, journal: Journal, surroundings: CampaignSurroundings
     ) -> None:
         self._campaign = campaign
         self._settings = campaign.settings.run
         self._journal = journal
-        self._history = history
         self._around = surroundings
-        self._session = session
+        self._session = journal.begin_session(
+            surroundings.machine, boot=surroundings.boot, at=surroundings.clock()
+        )
+        self._history = TrialHistory(journal.trials(), retries=self._settings.retries)
         self._limits = Limits(self._settings.timeout_seconds, self._settings.memory_bytes)
 
     def to_the_end(self, sampler: Sampler) -> CampaignEnd:
