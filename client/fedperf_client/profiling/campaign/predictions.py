@@ -365,10 +365,6 @@ def _rest(grid: Grid, columns: Configuration) -> tuple[Value, ...]:
     return tuple(value for name, value in columns.items() if name != grid.parallelism)
 
 
-class InvalidColumnsError(InvalidInputError):
-    """Columns that a campaign is asked about are not its own, or have no such value."""
-
-
 def configurations_asked(grid: Grid, settings: Sequence[str]) -> list[Configuration]:
     """The configurations that `--at` asks about: every combination of the values.
 
@@ -377,12 +373,12 @@ def configurations_asked(grid: Grid, settings: Sequence[str]) -> list[Configurat
         settings: each like `rows=3200000,workers=1,2,4`.
 
     Raises:
-        InvalidColumnsError: a column is unknown, missing, named twice, or has no such value.
+        InvalidInputError: a column is unknown, missing, named twice, or has no such value.
     """
     words = values_by_name(settings)
     if unknown := [name for name in words if name not in grid.columns]:
         there = ", ".join(grid.columns)
-        raise InvalidColumnsError(f"there is no column {unknown[0]!r}; there are {there}")
+        raise InvalidInputError(f"there is no column {unknown[0]!r}; there are {there}")
     columns: dict[str, tuple[Value, ...]] = {}
     for name, known in grid.columns.items():
         if name in words:
@@ -393,11 +389,11 @@ def configurations_asked(grid: Grid, settings: Sequence[str]) -> list[Configurat
         elif len(known) == 1:
             columns[name] = known
         else:
-            raise InvalidColumnsError(
+            raise InvalidInputError(
                 f"column {name} has several values, name one or more: --at {name}={_choices(known)}"
             )
     if (count := math.prod(map(len, columns.values()))) > MOST_ASKED:
-        raise InvalidColumnsError(f"{count} combinations are asked about, at most {MOST_ASKED} are")
+        raise InvalidInputError(f"{count} combinations are asked about, at most {MOST_ASKED} are")
     rows = itertools.product(*columns.values())
     return [dict(zip(columns, row, strict=True)) for row in rows]
 
@@ -406,11 +402,11 @@ def _value(name: str, word: str, known: Sequence[Value]) -> Value:
     if isinstance(known[0], bool | str):
         by_word = {value_word(each): each for each in known}
         if word not in by_word:
-            raise InvalidColumnsError(f"column {name} holds {_choices(known)}; got {word[:80]!r}")
+            raise InvalidInputError(f"column {name} holds {_choices(known)}; got {word[:80]!r}")
         return by_word[word]
     value = number_of(word, is_bytes=name == BYTES)
     if value is None:
-        raise InvalidColumnsError(f"column {name} holds numbers; got {word[:80]!r}")
+        raise InvalidInputError(f"column {name} holds numbers; got {word[:80]!r}")
     return int(value) if value.is_integer() else value
 
 
@@ -419,9 +415,7 @@ def _require_whole(name: str, values: Sequence[Value], known: Sequence[Value]) -
     if all(float(each).is_integer() for each in known):
         for each in values:
             if not float(each).is_integer():
-                raise InvalidColumnsError(
-                    f"column {name} counts whole units; got {value_text(each)}"
-                )
+                raise InvalidInputError(f"column {name} counts whole units; got {value_text(each)}")
 
 
 def _choices(values: Sequence[Value]) -> str:

@@ -92,10 +92,6 @@ MOST_OFFERED = 4_000
 100,000 would need gigabytes and half a minute for each choice."""
 
 
-class InvalidSamplingError(InvalidInputError):
-    """A grid, or what was measured, cannot be used."""
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class SamplingGrid:
     """All configurations of a campaign.
@@ -118,10 +114,10 @@ class SamplingGrid:
 
         Raises:
             InvalidTableError: `scale` or `size` are missing or not positive.
-            InvalidSamplingError: there are no rows.
+            InvalidInputError: there are no rows.
         """
         if not all(len(values) for values in table.values()):
-            raise InvalidSamplingError("a grid has at least one configuration")
+            raise InvalidInputError("a grid has at least one configuration")
         layout = TableLayout.of(table, scale=scale, size=size)
         samples = layout.samples(table)
         along, sizes = (
@@ -204,11 +200,11 @@ class GridSampler:
             unavailable: rows that failed for good.
 
         Raises:
-            InvalidSamplingError: seconds are not positive and finite.
+            InvalidInputError: seconds are not positive and finite.
         """
         for row, seconds in measured.items():
             if not 0 < seconds < math.inf:
-                raise InvalidSamplingError(
+                raise InvalidInputError(
                     f"configuration {row} took {seconds!r} seconds; they are positive and finite"
                 )
         taken = np.array(list(measured), np.int64)

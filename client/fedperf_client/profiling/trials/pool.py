@@ -40,10 +40,6 @@ from fedperf_shared.programs.resources import Closing
 from fedperf_shared.workflow.vocabulary import MAX_RUNTIME_SECONDS, Platform
 
 
-class InvalidTrialError(InvalidInputError):
-    """A trial was asked for that cannot be made."""
-
-
 @dataclass(frozen=True, slots=True)
 class TrialRequest:
     """What to run.
@@ -65,11 +61,11 @@ class TrialRequest:
 
     def __post_init__(self) -> None:
         if self.memory_bytes is not None and not self.memory_bytes > 0:
-            raise InvalidTrialError(f"memory_bytes must be positive, got {self.memory_bytes!r}")
+            raise InvalidInputError(f"memory_bytes must be positive, got {self.memory_bytes!r}")
         if not 1 <= self.threads <= 1024:  # noqa: PLR2004 (a bound against typing errors)
-            raise InvalidTrialError(f"threads must be between 1 and 1024, got {self.threads!r}")
+            raise InvalidInputError(f"threads must be between 1 and 1024, got {self.threads!r}")
         if not self.platforms:
-            raise InvalidTrialError("a trial needs one platform per step, got none")
+            raise InvalidInputError("a trial needs one platform per step, got none")
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,12 +82,12 @@ class TrialLimits:
 
     def __post_init__(self) -> None:
         if not 0 < self.timeout_seconds <= MAX_RUNTIME_SECONDS:
-            raise InvalidTrialError(
+            raise InvalidInputError(
                 f"timeout_seconds must be in (0, {MAX_RUNTIME_SECONDS:g}], "
                 f"got {self.timeout_seconds!r}"
             )
         if not (math.isfinite(self.memory_bytes) and self.memory_bytes > 0):
-            raise InvalidTrialError(f"memory_bytes must be positive, got {self.memory_bytes!r}")
+            raise InvalidInputError(f"memory_bytes must be positive, got {self.memory_bytes!r}")
 
     def within(self, memory_bytes: int | None) -> "TrialLimits":
         """These limits, with the memory cap of a request where it is the lower one."""

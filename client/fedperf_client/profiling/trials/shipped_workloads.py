@@ -33,14 +33,6 @@ _CHILDREN = 16
 """There are 15 sets of four engines; each set has a child of its own."""
 
 
-class UnknownFamilyError(InvalidInputError):
-    """A name is not that of a family of shipped workloads."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(f"no family {name!r}; known are {', '.join(Family)}")
-        self.name = name
-
-
 def profile_shipped(
     store: ExecutionStore,
     *,
@@ -56,8 +48,7 @@ def profile_shipped(
     """Run `count` drawn programs on drawn platforms; executions by status.
 
     Raises:
-        UnknownFamilyError: a family does not exist.
-        InvalidInputError: `max_rows` is below the smallest data set.
+        InvalidInputError: a family does not exist, or `max_rows` is below the smallest data set.
     """
     drawn = list(draw(count, families=families, max_rows=max_rows, seed=seed))
     drawn.sort(key=_engines)  # children start rarely when runs of the same engines follow
@@ -113,4 +104,4 @@ def _family(name: str) -> Family:
     try:
         return Family(name)
     except ValueError:
-        raise UnknownFamilyError(name) from None
+        raise InvalidInputError(f"no family {name!r}; known are {', '.join(Family)}") from None

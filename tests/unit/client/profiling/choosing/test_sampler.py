@@ -15,9 +15,9 @@ from fedperf_client.profiling.choosing.grid_points import Rows
 from fedperf_client.profiling.choosing.sampler import (
     LEAST_JUDGED,
     START,
-    InvalidSamplingError,
     SamplingGrid,
 )
+from fedperf_shared.errors import InvalidInputError
 from tests.unit.client.profiling.grids import (
     NODE_TYPES,
     NONE_FAILED,
@@ -268,7 +268,7 @@ def test_of_a_large_grid_some_rows_are_offered_and_the_same_ones_again(
 
 
 def test_grids_that_make_no_sense_are_refused() -> None:
-    with pytest.raises(InvalidSamplingError, match="at least one configuration"):
+    with pytest.raises(InvalidInputError, match="at least one configuration"):
         made({"machines": [], "size": []}, "active")
     with pytest.raises(InvalidTableError, match="machines"):
         made({"size": [1.0]}, "active")
@@ -277,5 +277,5 @@ def test_grids_that_make_no_sense_are_refused() -> None:
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("wrong", [0.0, -1.0, math.nan, math.inf])
 def test_run_times_that_are_none_are_refused(strategy: str, wrong: float) -> None:
-    with pytest.raises(InvalidSamplingError, match="seconds"):
+    with pytest.raises(InvalidInputError, match="seconds"):
         made(grid(), strategy).next({3: wrong}, NONE_FAILED)

@@ -13,7 +13,6 @@ import psutil
 import pytest
 
 from fedperf_client.profiling.trials.pool import (
-    InvalidTrialError,
     Trial,
     TrialLimits,
     TrialRequest,
@@ -21,6 +20,7 @@ from fedperf_client.profiling.trials.pool import (
     WorkerKey,
     WorkerPool,
 )
+from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import ExecutionStatus, Measurement
 from fedperf_shared.workflow.vocabulary import Platform
 
@@ -200,7 +200,7 @@ def test_a_cap_above_the_limits_changes_nothing(pool: WorkerPool) -> None:
 
 
 def test_a_cap_of_nothing_is_refused() -> None:
-    with pytest.raises(InvalidTrialError, match="memory_bytes"):
+    with pytest.raises(InvalidInputError, match="memory_bytes"):
         capped(0)
 
 
@@ -310,14 +310,14 @@ def _runs(pid: int) -> bool:
 
 @pytest.mark.parametrize(("timeout", "memory"), [(0.0, 1), (float("nan"), 1), (1.0, 0), (2e6, 1)])
 def test_limits_that_are_none_are_refused(timeout: float, memory: int) -> None:
-    with pytest.raises(InvalidTrialError):
+    with pytest.raises(InvalidInputError):
         TrialLimits(timeout, memory)
 
 
 def test_a_request_without_threads_or_platforms_is_refused() -> None:
-    with pytest.raises(InvalidTrialError, match="threads"):
+    with pytest.raises(InvalidInputError, match="threads"):
         request("sleep", 0.0, threads=0)
-    with pytest.raises(InvalidTrialError, match="platform"):
+    with pytest.raises(InvalidInputError, match="platform"):
         TrialRequest(b"{}", (), Path("/tmp"), 1)
 
 
