@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from fedperf_client.prediction.answers.predictor_cache import CachedPredictor
     from fedperf_client.prediction.answers.what_if import WhatIfAnswer
     from fedperf_client.prediction.tables.predictor import TablePredictor
-    from fedperf_client.profiling.campaign.results.predictions import CampaignMeasurements
+    from fedperf_client.profiling.campaign.predictions import CampaignMeasurements
     from fedperf_client.text.workflow_file import WrittenWorkflow
     from fedperf_shared.execution import ClusterConfig, Execution, KnownJob
     from fedperf_shared.workflow.graph import Plan
@@ -211,7 +211,7 @@ def models(context: typer.Context, json: Json = False) -> None:
 
 def _require_no_campaign(home: "Home", workflow: Path | None) -> None:
     """Raise where the name of a campaign of this home stands in a workflow's place."""
-    from fedperf_client.profiling.campaign.files import journals_of
+    from fedperf_client.profiling.campaign.definition import journals_of
     from fedperf_shared.errors import InvalidInputError
 
     name = str(workflow)
@@ -440,9 +440,9 @@ def show_campaign(
 ) -> None:
     """Answer about the campaign of a file or a name; ends with 7 where no deadline holds."""
     from fedperf_client.prediction.answers.what_if import parse_duration
-    from fedperf_client.profiling.campaign.files import asked_campaign
-    from fedperf_client.profiling.campaign.results import predictions
-    from fedperf_client.profiling.campaign.results.asked_columns import configurations_asked
+    from fedperf_client.profiling.campaign import predictions
+    from fedperf_client.profiling.campaign.definition import asked_campaign
+    from fedperf_client.profiling.campaign.predictions import configurations_asked
 
     seconds = None if deadline is None else parse_duration(deadline)
     campaign = asked_campaign(home.directory, words)
