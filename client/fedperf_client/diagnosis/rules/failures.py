@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 from fedperf_client.diagnosis.finding import JobFinding, Symptom
 from fedperf_client.diagnosis.job_facts import JobFacts
-from fedperf_client.sources.spark.failures.advice import advice_for
-from fedperf_client.sources.spark.failures.causes import (
+from fedperf_client.sources.spark.failure_advice import advice_for
+from fedperf_client.sources.spark.failures import (
     FailureCause,
     FailureText,
     causes_of,

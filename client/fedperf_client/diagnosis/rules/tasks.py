@@ -20,7 +20,7 @@ import numpy as np
 
 from fedperf_client.diagnosis.finding import JobFinding, Symptom
 from fedperf_client.diagnosis.job_facts import JobFacts
-from fedperf_client.sources.spark.failures.causes import LostAttempt
+from fedperf_client.sources.spark.failures import LostAttempt
 from fedperf_client.sources.spark.fields import MIB
 from fedperf_client.sources.spark.settings import SparkSettings
 from fedperf_client.sources.spark.tasks import StageAttempt
