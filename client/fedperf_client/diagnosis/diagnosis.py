@@ -14,11 +14,21 @@ from dataclasses import dataclass, field, replace
 
 from fedperf_client.diagnosis.finding import JobFinding, Symptom
 from fedperf_client.diagnosis.job_facts import JobFacts
-from fedperf_client.diagnosis.rules.failures import failures
-from fedperf_client.diagnosis.rules.idleness import dropped_events, idle_executors, outside_jobs
-from fedperf_client.diagnosis.rules.memory import garbage_collection, spills
-from fedperf_client.diagnosis.rules.tasks import few_tasks, tiny_tasks, uneven_tasks
-from fedperf_client.diagnosis.rules.transfers import broadcasts, shuffles
+from fedperf_client.diagnosis.job_rules import (
+    dropped_events,
+    failures,
+    idle_executors,
+    outside_jobs,
+)
+from fedperf_client.diagnosis.stage_rules import (
+    broadcasts,
+    few_tasks,
+    garbage_collection,
+    shuffles,
+    spills,
+    tiny_tasks,
+    uneven_tasks,
+)
 from fedperf_client.home.prices import PriceList, cost_text
 from fedperf_client.sources.spark.application import Application
 from fedperf_client.sources.spark.fields import moment

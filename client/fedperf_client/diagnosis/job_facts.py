@@ -20,7 +20,7 @@ from fedperf_client.sources.kinds import places
 from fedperf_client.sources.opener import UnreadArchiveError
 from fedperf_client.sources.spark.application import Application
 from fedperf_client.sources.spark.event_log import WHOLE_LOG, EventLog, open_event_log
-from fedperf_client.sources.spark.failures.causes import LostAttempt, Removal
+from fedperf_client.sources.spark.failures import LostAttempt, Removal
 from fedperf_client.sources.spark.query import Interval, SparkQuery
 from fedperf_client.sources.spark.settings import SparkSettings
 from fedperf_client.sources.spark.tasks import RESUBMITTED, Longs, StageAttempt

@@ -6,11 +6,11 @@ Every row is judged for itself; a file without the columns is refused as a whole
 
 import contextlib
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from fedperf_client.sources import SkippedRecord
 from fedperf_shared.errors import InvalidInputError, StorageError
@@ -27,28 +27,52 @@ from fedperf_shared.wire.codec import decode_plan, encode_plan
 if TYPE_CHECKING:
     import pyarrow
 
-COLUMNS = (
-    "execution_id",
-    "workload",
-    "plan",
-    "nodes",
-    "cores",
-    "memory_bytes",
-    "machine_speed",
-    "status",
+COLUMNS = {
+    "execution_id": "text",
+    "workload": "text",
+    "plan": "plan",
+    "nodes": "int32",
+    "cores": "int32",
+    "memory_bytes": "int64",
+    "machine_speed": "double",
+    "status": "category",
+    "runtime_seconds": "double",
+    "cpu_seconds": "double",
+    "peak_memory_bytes": "int64",
+    "read_bytes": "int64",
+    "written_bytes": "int64",
+    "finished_at": "moment",
+}
+"""Columns that every history has, with their types."""
+
+NAME_COLUMNS = ("application", "application_id", "record", "description", "file", "failure")
+SECONDS_COLUMN = "operator_seconds"
+_ALL_COLUMNS = COLUMNS | {
+    "source": "category",
+    "node_type": "category",
+    "architecture": "category",
+    "rows_known": "double",
+    "remarks": "category",
+    "queries_before": "int32",
+    "startup_seconds": "double",
+    "rows_within": "double",
+    "tasks": "int64",
+    **dict.fromkeys(NAME_COLUMNS, "category"),
+    SECONDS_COLUMN: "seconds",
+}
+"""All columns in their order; those that are not in `COLUMNS` may be lacking."""
+
+_CLUSTER = ("nodes", "cores", "memory_bytes", "machine_speed", "queries_before")
+_MEASURED = (
     "runtime_seconds",
     "cpu_seconds",
     "peak_memory_bytes",
     "read_bytes",
     "written_bytes",
-    "finished_at",
+    "startup_seconds",
 )
-ORIGIN_COLUMNS = ("source", "node_type", "architecture", "rows_known", "remarks")
-START_COLUMNS = ("queries_before", "startup_seconds")
-NAME_COLUMNS = ("application", "application_id", "record", "description", "file", "failure")
-SIZE_COLUMNS = ("rows_within", "tasks")
-SECONDS_COLUMN = "operator_seconds"
-"""Columns from `ORIGIN_COLUMNS` on may be lacking."""
+
+Made = TypeVar("Made")
 
 _MAGIC = b"PAR1"
 _BATCH_ROWS = 1024
@@ -182,9 +206,7 @@ def _batches(path: Path) -> "Iterator[pyarrow.RecordBatch]":
             raise InvalidInputError(
                 f"{path} is not a history of fedperf: it lacks the columns {', '.join(missing)}"
             )
-        known = (*COLUMNS, *ORIGIN_COLUMNS, *START_COLUMNS, *SIZE_COLUMNS, *NAME_COLUMNS)
-        wanted = {*known, SECONDS_COLUMN}
-        there = [name for name in file.schema_arrow.names if name in wanted]
+        there = [name for name in file.schema_arrow.names if name in _ALL_COLUMNS]
         batches = file.iter_batches(_BATCH_ROWS, columns=there)
         while True:
             with _file_errors(path):
@@ -216,169 +238,95 @@ def _judged(row: Mapping[str, object], position: int) -> Execution | SkippedReco
 
 
 def _from_row(row: Mapping[str, object]) -> Execution:
-    plan = row["plan"]
-    if not isinstance(plan, bytes):
-        raise InvalidInputError(f"plan must be bytes, got {type(plan).__name__}")
+    values: dict[str, Any] = {
+        name: _checked(name, row[name])
+        for name in _ALL_COLUMNS
+        if name in row and not (name in _MEASURED and row["runtime_seconds"] is None)
+    }
+    values["remarks"] = tuple(map(Remark, values.get("remarks", "").split()))
+    is_measured = "runtime_seconds" in values
     return Execution(
-        execution_id=_text(row, "execution_id"),
-        workload=_text(row, "workload"),
-        plan=decode_plan(plan),
-        cluster=ClusterConfig(
-            _integer(row, "nodes"),
-            _integer(row, "cores"),
-            _integer(row, "memory_bytes"),
-            _number(row, "machine_speed"),
-            _integer(row, "queries_before") if "queries_before" in row else 0,
-        ),
-        status=_status(row),
-        measurement=_measurement(row),
-        finished_at=_moment(row),
-        origin=_origin(row),
+        execution_id=values["execution_id"],
+        workload=values["workload"],
+        plan=values["plan"],
+        cluster=_made(ClusterConfig, _CLUSTER, values),
+        status=_status(values["status"]),
+        measurement=_made(Measurement, _MEASURED, values) if is_measured else None,
+        finished_at=values["finished_at"],
+        origin=_made(Origin, _ALL_COLUMNS.keys() - {*COLUMNS, *_CLUSTER, *_MEASURED}, values),
     )
 
 
-def _origin(row: Mapping[str, object]) -> Origin:
-    if row.keys().isdisjoint(ORIGIN_COLUMNS):
-        return Origin()
-    source, node_type, architecture, remarks = (
-        _words(row, name) for name in ("source", "node_type", "architecture", "remarks")
-    )
-    return Origin(
-        source,
-        node_type,
-        architecture,
-        rows_known=_number(row, "rows_known"),
-        remarks=tuple(map(Remark, remarks.split())),
-        operator_seconds=_seconds(row.get(SECONDS_COLUMN)),
-        rows_within=_number(row, "rows_within") if "rows_within" in row else 1.0,
-        tasks=_integer(row, "tasks") if "tasks" in row else 0,
-        **{name: _words(row, name) for name in NAME_COLUMNS if name in row},
-    )
+def _made(kind: Callable[..., Made], names: Iterable[str], values: Mapping[str, Any]) -> Made:
+    """The object that has these values; those that are lacking are its defaults."""
+    return kind(**{name: values[name] for name in names if name in values})
 
 
-def _seconds(value: object) -> tuple[float | None, ...]:
-    if not (value is None or isinstance(value, list)):
-        raise InvalidInputError(f"{SECONDS_COLUMN} must be a list, got {value!r}")
-    return tuple(value or ())
+def _checked(name: str, value: object) -> object:
+    """The value of a column, refused where it is not of the column's type."""
+    match _ALL_COLUMNS[name], value:
+        case "plan", bytes():
+            return decode_plan(value)
+        case "text", str() if value:
+            return value
+        case ("int32" | "int64", int()) | ("category", str()):
+            return value
+        case "double", int() | float() if math.isfinite(value):
+            return float(value)
+        case "moment", datetime() if value.tzinfo is not None:
+            return value.astimezone(UTC)
+        case "seconds", list() | None:
+            return tuple(value or ())
+        case kind, _:
+            raise InvalidInputError(f"{name} must be {_WANTED[kind]}, got {value!r}")
 
 
-def _measurement(row: Mapping[str, object]) -> Measurement | None:
-    if row["runtime_seconds"] is None:
-        return None
-    return Measurement(
-        runtime_seconds=_number(row, "runtime_seconds"),
-        cpu_seconds=_number(row, "cpu_seconds"),
-        peak_memory_bytes=_integer(row, "peak_memory_bytes"),
-        read_bytes=_integer(row, "read_bytes"),
-        written_bytes=_integer(row, "written_bytes"),
-        startup_seconds=_number(row, "startup_seconds") if "startup_seconds" in row else 0.0,
-    )
+_WANTED = {
+    "plan": "bytes",
+    "text": "a text that is not empty",
+    "int32": "a whole number",
+    "int64": "a whole number",
+    "double": "a finite number",
+    "category": "a text",
+    "moment": "a moment with a time zone",
+    "seconds": "a list",
+}
 
 
-def _status(row: Mapping[str, object]) -> ExecutionStatus:
-    name = _text(row, "status")
+def _status(name: str) -> ExecutionStatus:
     found = {status.name.lower(): status for status in ExecutionStatus}.get(name)
     if found is None:
         raise InvalidInputError(f"status {name!r} is unknown")
     return found
 
 
-def _moment(row: Mapping[str, object]) -> datetime:
-    value = row["finished_at"]
-    if not isinstance(value, datetime):
-        raise InvalidInputError(f"finished_at must be a moment, got {value!r}")
-    if value.tzinfo is None:
-        raise InvalidInputError("finished_at has no time zone")
-    return value.astimezone(UTC)
-
-
-def _text(row: Mapping[str, object], name: str) -> str:
-    value = row[name]
-    if not (isinstance(value, str) and value):
-        raise InvalidInputError(f"{name} must be a text that is not empty, got {value!r}")
-    return value
-
-
-def _words(row: Mapping[str, object], name: str) -> str:
-    value = row.get(name)
-    if not isinstance(value, str):
-        raise InvalidInputError(f"{name} must be a text, got {value!r}")
-    return value
-
-
-def _integer(row: Mapping[str, object], name: str) -> int:
-    value = row[name]
-    if not isinstance(value, int):
-        raise InvalidInputError(f"{name} must be a whole number, got {value!r}")
-    return value
-
-
-def _number(row: Mapping[str, object], name: str) -> float:
-    value = row[name]
-    if not (isinstance(value, int | float) and math.isfinite(value)):
-        raise InvalidInputError(f"{name} must be a finite number, got {value!r}")
-    return float(value)
-
-
 def _schema() -> "pyarrow.Schema":
     import pyarrow as pa
 
-    name = pa.dictionary(pa.int32(), pa.string())
-    return pa.schema(
-        [
-            ("execution_id", pa.string()),
-            ("workload", pa.string()),
-            ("plan", pa.binary()),
-            ("nodes", pa.int32()),
-            ("cores", pa.int32()),
-            ("memory_bytes", pa.int64()),
-            ("machine_speed", pa.float64()),
-            ("status", name),
-            ("runtime_seconds", pa.float64()),
-            ("cpu_seconds", pa.float64()),
-            ("peak_memory_bytes", pa.int64()),
-            ("read_bytes", pa.int64()),
-            ("written_bytes", pa.int64()),
-            ("finished_at", pa.timestamp("us", tz="UTC")),
-            ("source", name),
-            ("node_type", name),
-            ("architecture", name),
-            ("rows_known", pa.float64()),
-            ("remarks", name),
-            ("queries_before", pa.int32()),
-            ("startup_seconds", pa.float64()),
-            ("rows_within", pa.float64()),
-            ("tasks", pa.int64()),
-            *((each, name) for each in NAME_COLUMNS),
-            (SECONDS_COLUMN, pa.list_(pa.float64())),
-        ]
-    )
+    types = {
+        "text": pa.string(),
+        "plan": pa.binary(),
+        "int32": pa.int32(),
+        "int64": pa.int64(),
+        "double": pa.float64(),
+        "category": pa.dictionary(pa.int32(), pa.string()),
+        "moment": pa.timestamp("us", tz="UTC"),
+        "seconds": pa.list_(pa.float64()),
+    }
+    return pa.schema([(name, types[kind]) for name, kind in _ALL_COLUMNS.items()])
 
 
 def _to_row(execution: Execution) -> dict[str, object]:
     cluster, measured, origin = execution.cluster, execution.measurement, execution.origin
     return {
+        **{name: getattr(origin, name, None) for name in _ALL_COLUMNS},
+        **{name: getattr(cluster, name) for name in _CLUSTER},
+        **{name: getattr(measured, name, None) for name in _MEASURED},
         "execution_id": execution.execution_id,
         "workload": execution.workload,
         "plan": encode_plan(execution.plan),
-        "nodes": cluster.nodes,
-        "cores": cluster.cores,
-        "memory_bytes": cluster.memory_bytes,
-        "machine_speed": cluster.machine_speed,
         "status": execution.status.name.lower(),
-        "runtime_seconds": None if measured is None else measured.runtime_seconds,
-        "cpu_seconds": None if measured is None else measured.cpu_seconds,
-        "peak_memory_bytes": None if measured is None else measured.peak_memory_bytes,
-        "read_bytes": None if measured is None else measured.read_bytes,
-        "written_bytes": None if measured is None else measured.written_bytes,
-        "finished_at": execution.finished_at.astimezone(UTC),
-        "source": origin.source,
-        "node_type": origin.node_type,
-        "architecture": origin.architecture,
-        "rows_known": origin.rows_known,
-        "remarks": " ".join(origin.remarks),
-        "queries_before": cluster.queries_before,
         "startup_seconds": 0.0 if measured is None else measured.startup_seconds,
-        **{name: getattr(origin, name) for name in (*SIZE_COLUMNS, *NAME_COLUMNS)},
-        SECONDS_COLUMN: origin.operator_seconds,
+        "finished_at": execution.finished_at.astimezone(UTC),
+        "remarks": " ".join(origin.remarks),
     }

@@ -8,14 +8,13 @@ to `MAX_REASONS` different ones.
 
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
-from functools import reduce
+from functools import partial, reduce
 from operator import add
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
 
 from fedperf_client.home.counted_rows import RowCount
 from fedperf_client.home.segments import Encoder
@@ -24,9 +23,6 @@ from fedperf_client.sources import SkippedRecord
 from fedperf_client.sources.kinds import counts_in_source, read_source
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import Execution
-
-if TYPE_CHECKING:
-    from concurrent.futures import ProcessPoolExecutor
 
 MAX_REASONS = 50
 """Different reasons that are told of one source; the others are counted together."""
@@ -111,16 +107,12 @@ def ingest(
     with ExitStack() as stack:
         scratch = None
         if dry_run:  # what would be new lies here meanwhile, so that copies count once
-            scratch = (
-                Path(stack.enter_context(TemporaryDirectory(dir=store.parent)))
-                / "executions.sqlite"
-            )
-        _count(paths, store if scratch is None else scratch)
-        if jobs == 1 or len(paths) < 2:  # noqa: PLR2004 (one source needs no process of its own)
-            for path in paths:
-                yield _outcome(path, store, scratch=scratch, encoder=encoder)
-            return
-        yield from _at_the_same_time(paths, store, jobs=jobs, scratch=scratch, encoder=encoder)
+            directory = stack.enter_context(TemporaryDirectory(dir=store.parent))
+            scratch = Path(directory) / "executions.sqlite"
+        _count(paths, scratch or store)
+        read = partial(_outcome, store=store, scratch=scratch, encoder=encoder)
+        is_alone = jobs == 1 or len(paths) < 2  # noqa: PLR2004 (one source needs no process)
+        yield from map(read, paths) if is_alone else _in_processes(read, paths, jobs)
 
 
 def take_in(
@@ -156,11 +148,13 @@ def take_in(
     taken = IngestionCounts()
     for found in read_source(path, counted):
         if isinstance(found, SkippedRecord):
-            skipped[_reason(found, skipped)] += 1
+            reason = found.reason[:LONGEST_REASON]
+            is_told = reason in skipped or len(skipped) < MAX_REASONS
+            skipped[reason if is_told else OTHER_REASONS] += 1
             continue
-        origin = found.origin
-        place = replace(origin, file=origin.file or _text(path.absolute()))
-        batch.append(replace(found, origin=place))
+        # A path is text also where its bytes are none.
+        place = found.origin.file or os.fsencode(path.absolute()).decode(errors="replace")
+        batch.append(replace(found, origin=replace(found.origin, file=place)))
         if len(batch) >= _BATCH:
             taken += _stored(batch, store, scratch, encoder)
             batch.clear()
@@ -175,73 +169,36 @@ def _count(paths: Sequence[Path], store: Path) -> None:
                 opened.counted_rows.add(counts_in_source(path))
 
 
-def _text(path: Path) -> str:
-    """A path as text, also where its bytes are none."""
-    return os.fsencode(path).decode(errors="replace")
-
-
-def _reason(found: SkippedRecord, told: Mapping[str, int]) -> str:
-    """That of a record, as it is told beside those that were told before."""
-    reason = found.reason[:LONGEST_REASON]
-    return reason if reason in told or len(told) < MAX_REASONS else OTHER_REASONS
-
-
-def _at_the_same_time(
-    paths: Sequence[Path],
-    store: Path,
-    *,
-    jobs: int,
-    scratch: Path | None,
-    encoder: Encoder | None,
+def _in_processes(
+    read: Callable[[Path], IngestionOutcome], paths: Sequence[Path], jobs: int
 ) -> Iterator[IngestionOutcome]:
     # Whoever reads without other processes does without these modules.
-    from concurrent.futures import as_completed
+    import multiprocessing
+    from concurrent.futures import ProcessPoolExecutor, as_completed
     from concurrent.futures.process import BrokenProcessPool
 
+    spawn = multiprocessing.get_context("spawn")
     lost: list[Path] = []
-    with _processes(min(jobs, len(paths))) as pool:
-        reading = {
-            pool.submit(_outcome, path, store, scratch=scratch, encoder=encoder): path
-            for path in paths
-        }
+    with ProcessPoolExecutor(min(jobs, len(paths)), spawn) as pool:
+        reading = {pool.submit(read, path): path for path in paths}
         for done in as_completed(reading):
             try:
                 yield done.result()
             except BrokenProcessPool:
                 lost.append(reading[done])
-    yield from _one_after_the_other(lost, store, scratch=scratch, encoder=encoder)
-
-
-def _one_after_the_other(
-    paths: Sequence[Path], store: Path, *, scratch: Path | None, encoder: Encoder | None
-) -> Iterator[IngestionOutcome]:
-    """What was lost when a process died, most of it without fault: now it shows whose that was."""
-    from concurrent.futures.process import BrokenProcessPool
-
-    waiting = list(reversed(paths))
-    while waiting:
-        with _processes(1) as pool:
-            while waiting:
-                path = waiting.pop()
-                try:
-                    read = pool.submit(_outcome, path, store, scratch=scratch, encoder=encoder)
-                    yield read.result()
-                except BrokenProcessPool:
-                    yield IngestionOutcome(
-                        path, refused=f"{path}: the process that read it was lost"
-                    )
-                    break
-
-
-def _processes(count: int) -> "ProcessPoolExecutor":
-    import multiprocessing
-    from concurrent.futures import ProcessPoolExecutor
-
-    return ProcessPoolExecutor(count, mp_context=multiprocessing.get_context("spawn"))
+    # Most of what was lost with a process is without fault: alone it shows whose fault that was.
+    while lost:
+        with ProcessPoolExecutor(1, spawn) as pool:
+            try:
+                while lost:
+                    path = lost.pop(0)
+                    yield pool.submit(read, path).result()
+            except BrokenProcessPool:
+                yield IngestionOutcome(path, refused=f"{path}: the process that read it was lost")
 
 
 def _outcome(
-    path: Path, store: Path, *, scratch: Path | None, encoder: Encoder | None
+    path: Path, *, store: Path, scratch: Path | None, encoder: Encoder | None
 ) -> IngestionOutcome:
     with ExitStack() as stack:
         opened = stack.enter_context(ExecutionStore.open(store))

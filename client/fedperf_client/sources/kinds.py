@@ -54,18 +54,6 @@ class NothingFoundError(InvalidInputError):
         )
 
 
-class RemoteSourceError(InvalidInputError):
-    """An address elsewhere was named in place of a path."""
-
-    def __init__(self, address: str) -> None:
-        scheme = address.partition(":")[0].lower()
-        if scheme in ("http", "https"):
-            advice = _DOWNLOAD.format(*_history_server(address))
-        else:
-            advice = _COPY.format(_TOOLS.get(scheme, "the tools of that store"))
-        super().__init__(f"{address}: addresses are not read; {advice}")
-
-
 _COPY = (
     "copy the logs to this machine first, such as with {}, or mount them, and name the directory"
 )
@@ -89,6 +77,16 @@ def _history_server(address: str) -> tuple[str, str]:
     return (found[1], found[2] or "ID") if found else (address, "ID")
 
 
+def _remote(address: str) -> InvalidInputError:
+    """The error where an address elsewhere was named in place of a path."""
+    scheme = address.partition(":")[0].lower()
+    if scheme in ("http", "https"):
+        advice = _DOWNLOAD.format(*_history_server(address))
+    else:
+        advice = _COPY.format(_TOOLS.get(scheme, "the tools of that store"))
+    return InvalidInputError(f"{address}: addresses are not read; {advice}")
+
+
 class BrokenKindError(InvalidInputError):
     """A kind of source that another package registered does not work."""
 
@@ -97,18 +95,6 @@ class BrokenKindError(InvalidInputError):
             f"the source kind {name!r} does not work ({type(error).__name__}: {error}); "
             "update or remove the package that registers it"
         )
-        self.name = name
-
-
-class FailedReadingError(InvalidInputError):
-    """A kind of source that another package registered took a source for its own, and failed."""
-
-    def __init__(self, path: Path, name: str, error: Exception) -> None:
-        super().__init__(
-            f"{path}: the source kind {name!r} failed to read it "
-            f"({type(error).__name__}: {error}); update or remove the package that registers it"
-        )
-        self.path = path
         self.name = name
 
 
@@ -132,8 +118,8 @@ def read_source(path: Path, counted: Counted | None = None) -> Iterator[Executio
         counted: what it and others counted; without, what it counted itself.
 
     Raises:
-        FailedReadingError: the kind that took it fails; what came before holds.
-        InvalidInputError: as `open_source`, or it cannot be read to its end.
+        InvalidInputError: as `open_source`, or it cannot be read to its end, also where the kind
+            that took it fails; what came before holds.
     """
     name, source = _known(path)
     with _named_errors(path, name):
@@ -163,18 +149,21 @@ def _named_errors(path: Path, name: str) -> Iterator[None]:
     except OSError as error:
         raise InvalidInputError(f"{path}: {error.strerror or error}") from error
     except Exception as error:  # a package that is not ours
-        raise FailedReadingError(path, name, error) from error
+        raise InvalidInputError(
+            f"{path}: the source kind {name!r} failed to read it "
+            f"({type(error).__name__}: {error}); update or remove the package that registers it"
+        ) from error
 
 
 def local_path(text: str) -> Path:
     """The path that a text names.
 
     Raises:
-        RemoteSourceError: it is an address elsewhere, and nothing lies there by that name.
+        InvalidInputError: it is an address elsewhere, and nothing lies there by that name.
     """
     path = Path(text)
     if _ADDRESS.match(text) and not os.path.lexists(path):
-        raise RemoteSourceError(text)
+        raise _remote(text)
     return path
 
 
@@ -210,7 +199,7 @@ def _inside(path: Path, *, is_named: bool) -> list[Path] | None:
             # What was only listed may have gone since; whoever opens it will see.
             if is_named and not path.exists():
                 if found := _ADDRESS.search(str(path)):  # of a path only one slash is left
-                    raise RemoteSourceError(f"{found[1]}://{found[2]}")
+                    raise _remote(f"{found[1]}://{found[2]}")
                 raise InvalidInputError(f"{path}: no such file or directory")
             return None
         if _opened(path) is not None:
@@ -228,14 +217,22 @@ def _inside(path: Path, *, is_named: bool) -> list[Path] | None:
 
 def installed_kinds() -> dict[str, BrokenKindError | None]:
     """Every kind that is installed, sorted, and what is wrong with it where it does not load."""
-    found: dict[str, BrokenKindError | None] = {}
+    return {name: kind if isinstance(kind, BrokenKindError) else None for name, kind in _loaded()}
+
+
+def _loaded() -> Iterator[tuple[str, OpenSource | BrokenKindError]]:
+    """Names and openers of the kinds, or why there is no opener."""
     for entry_point in sorted(entry_points(group=GROUP), key=lambda each: each.name):
-        found[entry_point.name] = None
         try:
-            entry_point.load()
-        except Exception as error:
-            found[entry_point.name] = BrokenKindError(entry_point.name, error)
-    return found
+            yield entry_point.name, entry_point.load()
+        except Exception as error:  # a package that is not ours
+            yield entry_point.name, BrokenKindError(entry_point.name, error)
+
+
+@cache
+def _kinds() -> tuple[tuple[str, OpenSource | BrokenKindError], ...]:
+    """All kinds, loaded once."""
+    return tuple(_loaded())
 
 
 def _checked(found: object) -> Execution | SkippedRecord:
@@ -255,6 +252,8 @@ def _opened(path: Path) -> tuple[str, Source] | None:
     """The name of the kind that reads what lies there, and the source; None where none does."""
     nothing: NothingToReadError | None = None
     for name, open_kind in _kinds():
+        if isinstance(open_kind, BrokenKindError):
+            raise open_kind.with_traceback(None)
         try:
             found = open_kind(path)
         except NothingToReadError as error:
@@ -271,23 +270,3 @@ def _opened(path: Path) -> tuple[str, Source] | None:
     if nothing is not None:
         raise nothing
     return None
-
-
-@cache
-def _kinds() -> tuple[tuple[str, OpenSource], ...]:
-    """Names and openers of the kinds."""
-    found: list[tuple[str, OpenSource]] = []
-    for entry_point in sorted(entry_points(group=GROUP), key=lambda each: each.name):
-        try:
-            found.append((entry_point.name, entry_point.load()))
-        except Exception as error:  # a package that is not ours
-            found.append((entry_point.name, _failing(entry_point.name, error)))
-    return tuple(found)
-
-
-def _failing(name: str, reason: Exception) -> OpenSource:
-    def fail(path: Path, /) -> Source | None:
-        del path
-        raise BrokenKindError(name, reason)
-
-    return fail

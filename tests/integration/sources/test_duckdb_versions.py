@@ -13,7 +13,7 @@ import pytest
 
 from fedperf_client.home.store import ExecutionStore
 from fedperf_client.sources import Counted
-from fedperf_client.sources.duckdb.profile_schema import schema_of
+from fedperf_client.sources.duckdb.nodes import schema_of
 from fedperf_client.sources.duckdb.tree import OperatorTree
 from fedperf_client.sources.ingestion import ingest, total
 from fedperf_shared.workflow.vocabulary import SOURCE_KINDS

@@ -1,19 +1,194 @@
 """The operators of a profile as it has them, with the figures of its schema checked.
 
-Refused: operators that are no objects or have no name, more of their rows than a plan may have.
+Where a family of versions writes what is its `ProfileSchema`. A value that is missing is None or 0;
+one that is there is a finite number of at least 0. Physical operators have the names of versions
+0.10 to 2.0 (`PhysicalOperatorType`, and what older profiles print instead); a name that is not in
+`KINDS` does something else: `OperatorKind.OTHER`.
+
+Refused: operators that are no objects or have no name, more of their rows than a plan may have,
+anything else where a number belongs, negative or infinite numbers, and counts that are more than
+there can be. The reason never holds a value.
 """
 
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
-from fedperf_client.sources.duckdb.operators import KINDS
-from fedperf_client.sources.duckdb.profile_schema import (
-    InvalidProfileError,
-    ProfileSchema,
-    number_of,
-)
+from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.workflow.vocabulary import MAX_ROWS, PARSES_TEXT, OperatorKind
+
+_MAX_COUNT = 2**53
+
+_Path = tuple[str, ...]
+
+
+class InvalidProfileError(InvalidInputError):
+    """Not the profile of a query."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileSchema:
+    """Where a family of versions writes what; empty where it does not."""
+
+    source: str
+    top: str
+    kind: _Path
+    rows: str
+    timing: str
+    wall: _Path
+    size: str = ""
+    cpu: _Path = ()
+    memory: _Path = ()
+    read: _Path = ()
+    written: _Path = ()
+    scanned: str = ""
+    row_groups: str = ""
+    all_row_groups: str = ""
+    counts_scanned_rows: bool = False
+
+
+_SINCE_2 = ProfileSchema(
+    source="duckdb 2.x",
+    top="operator",
+    kind=("type",),
+    rows="intermediate_rows",
+    size="intermediate_size_bytes",
+    timing="timing",
+    wall=("query", "total_time"),
+    cpu=("query", "cpu_time"),
+    memory=("system", "peak_buffer_memory"),
+    read=("io", "total_bytes_read"),
+    written=("io", "total_bytes_written"),
+    scanned="rows_scanned",
+    row_groups="row_groups_scanned",
+    all_row_groups="total_row_groups_to_scan",
+    counts_scanned_rows=True,
+)
+_SINCE_1_1 = ProfileSchema(
+    source="duckdb 1.x",
+    top="children",
+    kind=("operator_type", "operator_name"),
+    rows="operator_cardinality",
+    size="result_set_size",
+    timing="operator_timing",
+    wall=("latency",),
+    cpu=("cpu_time",),
+    memory=("system_peak_buffer_memory",),
+    read=("total_bytes_read",),
+    written=("total_bytes_written",),
+    scanned="operator_rows_scanned",
+)
+_BEFORE_1_1 = ProfileSchema(
+    source="duckdb 1.0 or older",
+    top="children",
+    kind=("name",),
+    rows="cardinality",
+    timing="timing",
+    wall=("timing",),
+)
+
+
+def schema_of(content: Mapping[str, object]) -> ProfileSchema:
+    """The schema that a profile is written in."""
+    if isinstance(content.get("operator"), list):
+        return _SINCE_2
+    if "extra-info" in content or "timings" in content:
+        return _BEFORE_1_1
+    return _SINCE_1_1
+
+
+def value_at(content: Mapping[str, object], path: _Path) -> object:
+    """What stands at the path; None where nothing does."""
+    found: object = content if path else None
+    for key in path:
+        found = found.get(key) if isinstance(found, dict) else None
+    return found
+
+
+def number_of(value: object, what: str) -> float | None:
+    """The value as a number; None where there is none."""
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise InvalidProfileError(f"{what}: not a number")
+    if not 0 <= value <= sys.float_info.max:
+        raise InvalidProfileError(f"{what}: negative or not finite")
+    return float(value)
+
+
+def count_of(value: object, what: str) -> int:
+    """The value as a whole number; 0 where there is none."""
+    number = number_of(value, what) or 0.0
+    if not number <= _MAX_COUNT:
+        raise InvalidProfileError(f"{what}: more than there can be")
+    return int(number)
+
+
+EXPLAINED = "EXPLAIN_ANALYZE"
+"""Stands around a query that its user asked to explain by running it."""
+
+PASSING = frozenset({"RESULT_COLLECTOR", EXPLAINED})
+"""Hand on what they get, and stand around a query in some versions and statements only."""
+
+INVALID = "INVALID"
+"""Stands where a query ended before its operators were known."""
+
+CTE = "CTE"
+"""Runs its first input once and lets scans of it in its second input read the result."""
+
+CTE_SCAN = "CTE_SCAN"
+
+_NAMES: Mapping[OperatorKind, str] = {
+    OperatorKind.TABLE_SOURCE: (
+        "TABLE_SCAN SEQ_SCAN INDEX_SCAN DUMMY_SCAN EMPTY_RESULT COLUMN_DATA_SCAN CHUNK_SCAN "
+        "EXPRESSION_SCAN DELIM_SCAN CTE_SCAN RECURSIVE_CTE_SCAN REC_CTE_SCAN "
+        "RECURSIVE_RECURRING_CTE_SCAN REC_REC_CTE_SCAN RANGE GENERATE_SERIES ARROW_SCAN "
+        "PANDAS_SCAN PYTHON_ARROW_SCAN"
+    ),
+    OperatorKind.FILE_SOURCE: (
+        "READ_PARQUET PARQUET_SCAN READ_CSV READ_CSV_AUTO READ_JSON READ_JSON_AUTO "
+        "READ_NDJSON READ_NDJSON_AUTO READ_JSON_OBJECTS READ_NDJSON_OBJECTS READ_TEXT "
+        "READ_BLOB READ_DUCKDB ICEBERG_SCAN DELTA_SCAN"
+    ),
+    OperatorKind.MAP: "PROJECTION PIVOT",
+    OperatorKind.FILTER: "FILTER LIMIT STREAMING_LIMIT LIMIT_PERCENT",
+    OperatorKind.FLATMAP: "UNNEST INOUT_FUNCTION",
+    OperatorKind.AGGREGATE: (
+        "HASH_GROUP_BY PERFECT_HASH_GROUP_BY PARTITIONED_AGGREGATE SORT_GROUP_BY"
+    ),
+    OperatorKind.GLOBAL_AGGREGATE: "UNGROUPED_AGGREGATE SIMPLE_AGGREGATE AGGREGATE",
+    OperatorKind.DISTINCT: "DISTINCT",
+    OperatorKind.SORT: "ORDER_BY",
+    OperatorKind.TOPK: "TOP_N",
+    OperatorKind.JOIN: (
+        "HASH_JOIN NESTED_LOOP_JOIN BLOCKWISE_NL_JOIN PIECEWISE_MERGE_JOIN IE_JOIN INDEX_JOIN "
+        "ASOF_JOIN POSITIONAL_JOIN POSITIONAL_SCAN DELIM_JOIN LEFT_DELIM_JOIN RIGHT_DELIM_JOIN "
+        "RECURSIVE_KEY_JOIN RECURSIVE_PARTIAL_KEY_JOIN"
+    ),
+    OperatorKind.CROSS: "CROSS_PRODUCT",
+    OperatorKind.UNION: "UNION",
+    OperatorKind.SAMPLE: "RESERVOIR_SAMPLE STREAMING_SAMPLE",
+    OperatorKind.WINDOW: "WINDOW STREAMING_WINDOW",
+    OperatorKind.SINK: (
+        "INSERT BATCH_INSERT UPDATE DELETE DELETE_OPERATOR MERGE_INTO CREATE_TABLE_AS "
+        "BATCH_CREATE_TABLE_AS COPY_TO_FILE BATCH_COPY_TO_FILE EXPORT EXPORT_EXTERNAL_FILE"
+    ),
+    OperatorKind.COMMAND: (
+        "CREATE CREATE_TABLE CREATE_INDEX CREATE_SEQUENCE CREATE_VIEW CREATE_SCHEMA "
+        "CREATE_MACRO CREATE_TYPE CREATE_SECRET CREATE_TRIGGER ALTER DROP PRAGMA TRANSACTION "
+        "ATTACH DETACH EXPLAIN EXECUTE PREPARE VACUUM SET SET_VARIABLE RESET LOAD "
+        "UPDATE_EXTENSIONS COPY_DATABASE"
+    ),
+    OperatorKind.OTHER: "RECURSIVE_CTE REC_CTE RECURSIVE_KEY_CTE REC_KEY_CTE VERIFY_VECTOR",
+}
+
+KINDS: Mapping[str, OperatorKind] = MappingProxyType(
+    {name: kind for kind, names in _NAMES.items() for name in names.split()}
+)
+"""The kind of every operator that is known by name."""
+
 
 _TEXT = re.compile(r"(?:READ_)?(?:CSV|JSON|NDJSON|TEXT)")
 _DIGITS = 15

@@ -28,8 +28,7 @@ from dataclasses import dataclass
 
 from fedperf_client.home.counted_rows import RowCount
 from fedperf_client.sources import Counted
-from fedperf_client.sources.duckdb.nodes import ProfileNode
-from fedperf_client.sources.duckdb.profile_schema import ProfileSchema
+from fedperf_client.sources.duckdb.nodes import ProfileNode, ProfileSchema
 from fedperf_shared.workflow.vocabulary import OperatorKind
 
 ROW_GROUP_ROWS = 122_880

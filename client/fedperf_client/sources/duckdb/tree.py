@@ -14,9 +14,17 @@ from dataclasses import dataclass, field
 
 from fedperf_client.home.counted_rows import RowCount
 from fedperf_client.sources import Counted
-from fedperf_client.sources.duckdb.nodes import ProfileNode, limited_rows, node_of
-from fedperf_client.sources.duckdb.operators import CTE, CTE_SCAN, INVALID, PASSING
-from fedperf_client.sources.duckdb.profile_schema import InvalidProfileError, ProfileSchema
+from fedperf_client.sources.duckdb.nodes import (
+    CTE,
+    CTE_SCAN,
+    INVALID,
+    PASSING,
+    InvalidProfileError,
+    ProfileNode,
+    ProfileSchema,
+    limited_rows,
+    node_of,
+)
 from fedperf_client.sources.duckdb.scans import (
     Above,
     RowRange,

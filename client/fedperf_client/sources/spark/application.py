@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from fedperf_client.sources import SkippedRecord
 from fedperf_client.sources.spark import fields
 from fedperf_client.sources.spark.cluster import Executors
-from fedperf_client.sources.spark.failures.causes import last_text
+from fedperf_client.sources.spark.failures import is_out_of_memory, last_text
 from fedperf_client.sources.spark.fields import Event
 from fedperf_client.sources.spark.identity import shape_of, workload_of
 from fedperf_client.sources.spark.plan import workflow_of
@@ -214,8 +214,9 @@ def _status(query: SparkQuery) -> ExecutionStatus:
     if not query.has_failed:
         return ExecutionStatus.OK
     told = last_text(query.failures)
-    is_of_memory = told is not None and told.kind is not None and told.kind.is_out_of_memory
-    return ExecutionStatus.OUT_OF_MEMORY if is_of_memory else ExecutionStatus.FAILED
+    if told is not None and is_out_of_memory(told.kind):
+        return ExecutionStatus.OUT_OF_MEMORY
+    return ExecutionStatus.FAILED
 
 
 def _measurement(query: SparkQuery, submitted_at: int | None) -> Measurement:

@@ -13,7 +13,7 @@ from collections.abc import Collection, Container, Mapping
 from dataclasses import dataclass, field, replace
 
 from fedperf_client.sources.spark import fields
-from fedperf_client.sources.spark.failures.causes import Removal
+from fedperf_client.sources.spark.failures import Removal
 from fedperf_client.sources.spark.fields import MIB, Event
 from fedperf_client.sources.spark.query import covered
 from fedperf_shared.execution import ClusterConfig

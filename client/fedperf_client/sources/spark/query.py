@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from fedperf_client.sources.display_name import job_name
 from fedperf_client.sources.spark import fields
-from fedperf_client.sources.spark.failures.causes import FailureText
+from fedperf_client.sources.spark.failures import FailureText
 from fedperf_client.sources.spark.fields import Event, MalformedEventError
 from fedperf_client.sources.spark.plan import PhysicalPlan, PlanTooLargeError, read_plan
 from fedperf_client.sources.spark.rdd import StageRun, read_stage

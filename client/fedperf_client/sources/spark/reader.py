@@ -15,7 +15,7 @@ from fedperf_client.sources.display_name import query_name
 from fedperf_client.sources.spark import fields
 from fedperf_client.sources.spark.application import Application
 from fedperf_client.sources.spark.cluster import Executors, profile_of
-from fedperf_client.sources.spark.failures.reasons import KILLED
+from fedperf_client.sources.spark.failures import KILLED
 from fedperf_client.sources.spark.fields import Event
 from fedperf_client.sources.spark.identity import shape_of
 from fedperf_client.sources.spark.plan import carried_out_by

@@ -17,46 +17,24 @@ DEFAULT_BROADCAST_BYTES = 10 * MIB  # spark.sql.autoBroadcastJoinThreshold where
 DEFAULT_FILE_BYTES = 128 * MIB  # spark.sql.files.maxPartitionBytes where nobody set it
 ADAPTIVE_BY_DEFAULT = (3, 2)  # the version from which on it is on where nobody set it
 
-_KEPT = frozenset(
-    {
-        "spark.master",
-        "spark.task.cpus",
-        "spark.driver.memory",
-        "spark.executor.memory",
-        "spark.executor.cores",
-        "spark.dynamicAllocation.enabled",
-        "spark.sql.shuffle.partitions",
-        "spark.sql.adaptive.enabled",
-        "spark.sql.autoBroadcastJoinThreshold",
-        "spark.sql.files.maxPartitionBytes",
-        "spark.speculation",
-        "spark.scheduler.listenerbus.eventqueue.capacity",
-        "spark.decommission.enabled",
-        "spark.storage.decommission.enabled",
-        "spark.storage.decommission.shuffleBlocks.enabled",
-        "spark.storage.decommission.fallbackStorage.path",
-        "spark.shuffle.service.enabled",
-        "spark.barrier.sync.timeout",
-        "spark.driver.maxResultSize",
-        "spark.dynamicAllocation.shuffleTracking.enabled",
-        "spark.executor.memoryOverhead",
-        "spark.executor.memoryOverheadFactor",
-        "spark.executor.minMemoryOverhead",
-        "spark.executor.pyspark.memory",
-        "spark.kryoserializer.buffer.max",
-        "spark.kubernetes.executor.memoryOverhead",
-        "spark.kubernetes.memoryOverheadFactor",
-        "spark.kubernetes.resource.type",
-        "spark.mesos.executor.memoryOverhead",
-        "spark.network.timeout",
-        "spark.python.authenticate.socketTimeout",
-        "spark.rpc.message.maxSize",
-        "spark.shuffle.io.maxRetries",
-        "spark.sql.broadcastTimeout",
-        "spark.stage.maxConsecutiveAttempts",
-        "spark.yarn.executor.memoryOverhead",
-    }
-)
+_NAMES = """
+        master task.cpus driver.memory executor.memory executor.cores dynamicAllocation.enabled
+        sql.shuffle.partitions sql.adaptive.enabled sql.autoBroadcastJoinThreshold
+        sql.files.maxPartitionBytes speculation scheduler.listenerbus.eventqueue.capacity
+        decommission.enabled storage.decommission.enabled
+        storage.decommission.shuffleBlocks.enabled storage.decommission.fallbackStorage.path
+        shuffle.service.enabled barrier.sync.timeout driver.maxResultSize
+        dynamicAllocation.shuffleTracking.enabled executor.memoryOverhead
+        executor.memoryOverheadFactor executor.minMemoryOverhead executor.pyspark.memory
+        kryoserializer.buffer.max kubernetes.executor.memoryOverhead
+        kubernetes.memoryOverheadFactor kubernetes.resource.type mesos.executor.memoryOverhead
+        network.timeout python.authenticate.socketTimeout rpc.message.maxSize
+        shuffle.io.maxRetries sql.broadcastTimeout stage.maxConsecutiveAttempts
+        yarn.executor.memoryOverhead
+"""
+_KEPT = frozenset(f"spark.{name}" for name in _NAMES.split())
+"""Settings that findings and advice speak about."""
+
 _LONGEST_VALUE = 100
 _VERSION = re.compile(r"(\d{1,3})\.(\d{1,3})")
 

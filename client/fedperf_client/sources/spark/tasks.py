@@ -11,7 +11,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from fedperf_client.sources.spark.failures.causes import EndReason, LostAttempt
+from fedperf_client.sources.spark.failures import EndReason, LostAttempt
 from fedperf_client.sources.spark.fields import Event, count, mapping, milliseconds, part, words
 
 Longs = NDArray[np.int64]

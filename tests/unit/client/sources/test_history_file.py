@@ -12,7 +12,6 @@ from fedperf_client.sources import SkippedRecord, Source
 from fedperf_client.sources.history_file import (
     COLUMNS,
     NAME_COLUMNS,
-    ORIGIN_COLUMNS,
     SECONDS_COLUMN,
     HistoryFile,
     read_metadata,
@@ -34,6 +33,7 @@ def test_what_is_written_is_read_back(tmp_path: Path, history: list[Execution]) 
     assert list(source.read()) == history
 
 
+ORIGIN_COLUMNS = ["source", "node_type", "architecture", "rows_known", "remarks"]
 NAMES = [*NAME_COLUMNS, SECONDS_COLUMN]
 
 
@@ -88,7 +88,7 @@ def _with(tmp_path: Path, column: str, values: pa.Array) -> Path:
         ("workload", "", pa.string(), "workload"),
         ("execution_id", None, pa.string(), "execution_id"),
         ("finished_at", None, pa.timestamp("us", tz="UTC"), "finished_at"),
-        ("finished_at", 0, pa.timestamp("us"), "no time zone"),
+        ("finished_at", 0, pa.timestamp("us"), "time zone"),
         ("rows_known", 1.5, pa.float64(), "rows_known"),
         ("remarks", "great", pa.string(), "great"),
     ],
@@ -139,7 +139,7 @@ def test_a_file_with_spoiled_pages_is_one_clear_error(tmp_path: Path) -> None:
 
 
 def test_missing_columns_are_named(tmp_path: Path) -> None:
-    parquet.write_table(pa.table({name: [1] for name in COLUMNS[:-2]}), tmp_path / "h")
+    parquet.write_table(pa.table({name: [1] for name in list(COLUMNS)[:-2]}), tmp_path / "h")
     with pytest.raises(InvalidInputError, match="lacks the columns written_bytes, finished_at"):
         list(HistoryFile(tmp_path / "h").read())
 

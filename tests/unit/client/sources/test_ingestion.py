@@ -83,7 +83,7 @@ def test_what_failed_is_stored_and_counted(tmp_path: Path) -> None:
 
 
 def dies_of_some(
-    path: Path, store: Path, *, scratch: Path | None, encoder: Encoder | None
+    path: Path, *, store: Path, scratch: Path | None, encoder: Encoder | None
 ) -> IngestionOutcome:
     """As what reads one source in a process of its own, which some sources kill."""
     del store, scratch, encoder

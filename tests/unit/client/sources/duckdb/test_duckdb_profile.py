@@ -14,9 +14,14 @@ from hypothesis import strategies as st
 from fedperf_client import cli
 from fedperf_client.home.store import ExecutionStore
 from fedperf_client.sources import SkippedRecord, Source
-from fedperf_client.sources.duckdb.operators import KINDS
-from fedperf_client.sources.duckdb.plan import ASSUMED_MEMORY_BYTES, execution_of
-from fedperf_client.sources.duckdb.profile_file import MAX_PROFILE_BYTES, ProfileFile, open_profile
+from fedperf_client.sources.duckdb.nodes import KINDS
+from fedperf_client.sources.duckdb.profile_file import (
+    ASSUMED_MEMORY_BYTES,
+    MAX_PROFILE_BYTES,
+    ProfileFile,
+    execution_of,
+    open_profile,
+)
 from fedperf_client.sources.history_file import write_history
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import Execution, Remark

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from fedperf_client.home.counted_rows import RowCount
 from fedperf_client.home.store import ExecutionStore
-from fedperf_client.sources.duckdb.plan import counts_in, execution_of
-from fedperf_client.sources.duckdb.profile_file import ProfileFile
+from fedperf_client.sources.duckdb.profile_file import ProfileFile, counts_in, execution_of
 from fedperf_client.sources.ingestion import ingest, total
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import Execution

@@ -1,9 +1,12 @@
-"""Stages whose work is split into too few, too many or unequal tasks.
+"""Rules about stages: memory, the split of work into tasks, and rows that travel.
 
 What is at stake:
 
-- Too few: what the usual task takes longer than its share of all slots would, and no more than the
-  slots were without work; not all work can be split.
+- Spilling: at most all time in the code of tasks that did, without garbage collection and waiting
+  for shuffles. Sorting in pieces costs processor time as well, and no log tells that apart.
+- Garbage collection and waiting for shuffles: their time, as a share of the stage.
+- Too few tasks: what the usual task takes longer than its share of all slots would, and no more
+  than the slots were without work; not all work can be split.
 - Too many: what tasks spent beside computing (their start, waiting, scheduling), as far as there
   were more of them than the slots and the bytes ask for. The log counts the processor time of the
   JVM alone, so nothing is said of stages in which Python works, or whose tasks ran long.
@@ -11,8 +14,13 @@ What is at stake:
   its slots were without work. The longest task tells which of three it is. It read more than others
   (skew), or took longer for no more (straggler). Or it was as long as all others and began in a
   round that had no work for most slots (last wave).
+- A shuffle that grew: the stage's span, as far as what it wrote was more than what it read (bytes
+  may grow by another encoding; rows do not).
+- A table that is far larger than Spark believed: the driver's time to build and send it, once it
+  was collected; the memory that it takes on every executor comes on top and is in no log.
 """
 
+import math
 import re
 from collections.abc import Iterator
 
@@ -20,12 +28,92 @@ import numpy as np
 
 from fedperf_client.diagnosis.finding import JobFinding, Symptom
 from fedperf_client.diagnosis.job_facts import JobFacts
-from fedperf_client.sources.spark.failures.causes import LostAttempt
+from fedperf_client.sources.spark.failures import LostAttempt
 from fedperf_client.sources.spark.fields import MIB
-from fedperf_client.sources.spark.settings import SparkSettings
+from fedperf_client.sources.spark.query import SparkQuery
+from fedperf_client.sources.spark.settings import (
+    ADAPTIVE_BY_DEFAULT,
+    DEFAULT_BROADCAST_BYTES,
+    SparkSettings,
+)
 from fedperf_client.sources.spark.tasks import StageAttempt
 from fedperf_client.text.durations import duration_text
 from fedperf_client.text.operator_tree import size_text
+
+ROOMY = 0.1  # Of an executor's memory: whose tasks hold less has enough of it for them
+MUCH_GARBAGE = 0.1  # Of the time in tasks' code: from here on Spark's pages show a task in red
+
+
+def spills(job: JobFacts) -> Iterator[JobFinding]:
+    """Stages with tasks that wrote to disk what they could not hold."""
+    for stage in job.stages:
+        totals = stage.totals
+        if not (totals.spilled_disk and totals.spilled_tasks):
+            continue
+        # By how much smaller the work of a task must be to fit: what it had, over what it held.
+        held = max(1, totals.held)
+        factor = max(2, math.ceil((held + totals.spilled_memory) / held))
+        yield JobFinding(
+            Symptom.SPILL,
+            str(stage),
+            stage.share_of_span(totals.spilled_run) / 1000,
+            f"{totals.spilled_tasks} of {len(stage.tasks)} tasks wrote "
+            f"{size_text(totals.spilled_disk)} to disk ({size_text(totals.spilled_memory)} in "
+            f"memory); they could hold {size_text(totals.held / len(stage.tasks))} each",
+            f"{factor} times as many partitions, or {factor} times the memory per task",
+            _against_spills(stage, job.settings, factor),
+            {
+                "spilled_disk_bytes": totals.spilled_disk,
+                "spilled_memory_bytes": totals.spilled_memory,
+                "spilled_tasks": totals.spilled_tasks,
+                "tasks": len(stage.tasks),
+            },
+        )
+
+
+def _against_spills(stage: StageAttempt, settings: SparkSettings, factor: int) -> tuple[str, ...]:
+    """More partitions where a setting makes them, else more memory."""
+    tasks, totals = len(stage.tasks), stage.totals
+    if totals.shuffle_read > totals.input_bytes:
+        if settings.is_adaptive and tasks < settings.partitions:
+            size = max(MIB, totals.shuffle_read // (tasks * factor))
+            advisory = f"spark.sql.adaptive.advisoryPartitionSizeInBytes={size}"
+            heeded = "spark.sql.adaptive.coalescePartitions.parallelismFirst=false"
+            return (advisory, heeded) if settings.knows(ADAPTIVE_BY_DEFAULT) else (advisory,)
+        if tasks == settings.partitions:
+            return (f"spark.sql.shuffle.partitions={tasks * factor}",)
+    return (settings.times_memory(factor),)
+
+
+def garbage_collection(job: JobFacts) -> Iterator[JobFinding]:
+    """Stages with too little memory for the objects that they make."""
+    for stage in job.stages:
+        share = stage.totals.garbage / stage.run_time
+        if share < MUCH_GARBAGE:
+            continue
+        settings, held = job.settings, job.held_at_once(stage)
+        is_roomy = held < ROOMY * settings.memory_bytes
+        yield JobFinding(
+            Symptom.GARBAGE,
+            str(stage),
+            stage.share_of_span(stage.totals.garbage) / 1000,
+            f"{duration_text(stage.totals.garbage / 1000)} of "
+            f"{duration_text(stage.run_time / 1000)} in tasks ({share:.0%}) were garbage "
+            f"collection; tasks of one executor held at most {size_text(held)} of "
+            f"{size_text(settings.memory_bytes)} at once",
+            "not for want of room for what tasks hold: a JVM that had just started, data in its "
+            "cache, or code that makes many objects"
+            if is_roomy
+            else "more memory per core: twice as much, or half as many cores per executor",
+            () if is_roomy else (settings.times_memory(2),),
+            {
+                "garbage_seconds": stage.totals.garbage / 1000,
+                "run_seconds": stage.run_time / 1000,
+                "held_bytes": held,
+                "memory_bytes": settings.memory_bytes,
+            },
+        )
+
 
 WORTH_BYTES = MIB
 """A task for less is not worth its start: what Spark itself merges partitions up to."""
@@ -309,3 +397,91 @@ def _last_wave(job: JobFacts, stage: StageAttempt, seconds: float) -> JobFinding
         conf,
         _figures(stage),
     )
+
+
+MUCH_SHUFFLE = 0.1  # Of the time in tasks' code
+GROWS = 2.0  # times the rows that were read: a stage that only joins to keys adds none
+LEAST_SHUFFLE_BYTES = 128 * MIB  # A shuffle below this fits into one partition of the usual size
+
+LARGER_THAN_BELIEVED = 10
+"""Of the size up to which Spark sends a table to all: it estimated no more than that, unless the
+code asked for it, and its files take a tenth of what rows take in memory at the least."""
+
+_SIZE = "data size"
+
+
+def shuffles(job: JobFacts) -> Iterator[JobFinding]:
+    """Waiting for shuffles, and shuffles of a surprising size."""
+    for stage in job.stages:
+        totals, run = stage.totals, stage.run_time / 1000
+        wait, write = totals.fetch_wait / 1000, totals.shuffle_write / 1000
+        waited = totals.fetch_wait + totals.shuffle_write
+        if waited >= MUCH_SHUFFLE * stage.run_time:
+            yield JobFinding(
+                Symptom.SHUFFLE_WAIT,
+                str(stage),
+                stage.share_of_span(waited) / 1000,
+                f"of {duration_text(run)} in tasks {duration_text(waited / 1000)} were shuffle: "
+                f"{duration_text(wait)} waiting for {size_text(totals.shuffle_read)}, "
+                f"{duration_text(write)} writing {size_text(totals.shuffle_written)}",
+                "faster local disks or network, fewer and larger executors, or less to shuffle",
+                (),
+                {"fetch_wait_seconds": wait, "shuffle_write_seconds": write, "run_seconds": run},
+            )
+        read, rows, written = totals.rows_read, totals.rows_written, totals.shuffle_written
+        if read and rows >= GROWS * read and written >= LEAST_SHUFFLE_BYTES:
+            yield JobFinding(
+                Symptom.SHUFFLE_GROWTH,
+                str(stage),
+                stage.span * (1 - read / rows) / 1000,
+                f"it read {read:,} rows and wrote {rows:,} for the next stage, {rows / read:.1f} "
+                f"times as many, {size_text(written)}",
+                "look for joins or explodes that multiply rows, for columns that nobody needs, and "
+                "for a filter or a partial aggregate that could come first",
+                (),
+                {"read_rows": read, "written_rows": rows, "written_bytes": written},
+            )
+
+
+def broadcasts(job: JobFacts) -> Iterator[JobFinding]:
+    """The table that took the driver longest, where it is that large."""
+    # Spark's default where that is switched off.
+    limit = job.settings.size(
+        "spark.sql.autoBroadcastJoinThreshold", DEFAULT_BROADCAST_BYTES, unit=1
+    )
+    large = [each for each in _sent(job.query) if each[0] > LARGER_THAN_BELIEVED * limit]
+    if not large:
+        return
+    size, *took = max(large, key=lambda each: sum(each[1:]))
+    build, send = (each / 1000 for each in took)
+    yield JobFinding(
+        Symptom.BROADCAST,
+        str(job.query),
+        build + send,
+        f"a table of {size_text(size)} was sent to all executors, {len(large)} such "
+        f"in all, where Spark sends up to {size_text(limit)} by itself; building it took "
+        f"{duration_text(build)}, sending {duration_text(send)}",
+        "join it by a shuffle: no broadcast hint, statistics of the table, or a lower "
+        "spark.sql.autoBroadcastJoinThreshold",
+        (),
+        {"data_bytes": size, "build_seconds": build, "send_seconds": send},
+    )
+
+
+def _sent(query: SparkQuery) -> Iterator[tuple[int, int, int]]:
+    """Every table that was sent to all and whose size was counted, once.
+
+    Its bytes in memory, and milliseconds in which the driver built and sent it once collected.
+    """
+    seen = set[int]()
+    for node in query.plan.nodes:
+        ids = node.sent or {}
+        counted = {
+            name.removesuffix(" (ms)"): max(0, query.counters[number])
+            for name, number in ids.items()
+            if number in query.counters
+        }
+        if counted.get(_SIZE) and ids[_SIZE] not in seen:
+            seen.add(ids[_SIZE])
+            build, send = counted.get("time to build", 0), counted.get("time to broadcast", 0)
+            yield counted[_SIZE], build, send

@@ -1,22 +1,33 @@
-"""Times in which nothing ran, in a job or outside of all, and logs that cannot tell.
+"""Rules about jobs and applications: times when nothing ran, failures, and logs that cannot tell.
 
 In a job, either a stage was submitted and none of its tasks had begun (it waited for executors, or
 for the driver to send its tasks), or none was submitted: the driver planned, listed files,
 collected or built a table for all. Outside of all queries and jobs the driver worked alone, or
 waited; at stake is all that executors cost meanwhile. More executors help with none of it.
 
+At stake of failures is the time in which lost tasks or repeated stages ran; of a job that failed,
+all.
+
 Where Spark dropped events under load the log tells fewer tasks of a stage than it had. Nothing is
 at stake then, but nobody can tell who idled, so no rule says so.
 """
 
+from collections import defaultdict
 from collections.abc import Iterator
 
 from fedperf_client.diagnosis.finding import JobFinding, Symptom
 from fedperf_client.diagnosis.job_facts import JobFacts
 from fedperf_client.sources.spark.application import Application
+from fedperf_client.sources.spark.failure_advice import advice_for
+from fedperf_client.sources.spark.failures import (
+    FailureCause,
+    FailureText,
+    causes_of,
+    last_text,
+)
 from fedperf_client.sources.spark.fields import moment
 from fedperf_client.sources.spark.identity import is_interactive
-from fedperf_client.sources.spark.query import Interval, merged
+from fedperf_client.sources.spark.query import Interval, covered, merged
 from fedperf_client.sources.spark.settings import SparkSettings
 from fedperf_client.sources.spark.tasks import StageAttempt
 from fedperf_client.text.durations import duration_text
@@ -188,4 +199,64 @@ def dropped_events(job: JobFacts) -> Iterator[JobFinding]:
         "a longer queue for the events, and more memory for the driver that keeps it",
         (f"{name}={4 * (job.settings.number(name, 0) or USUAL_EVENTS)}",),
         {"stage": dropped.stage, "told_tasks": dropped.told, "tasks": dropped.announced},
+    )
+
+
+MOST_CAUSES = 3  # that are told of one job
+
+
+def failures(job: JobFacts) -> Iterator[JobFinding]:
+    """What had to be done again, or was in vain."""
+    own_text = None
+    if job.query.has_failed:
+        own_text = last_text(job.query.failures) or FailureText.of("", job.query.failure)
+    causes, again = causes_of(job.lost, job.removals, own_text), list(_repeated(job))
+    if again and not causes:
+        causes = [FailureCause(None, "")]
+    # Whatever lost the files of a stage made it run again; else what cost most attempts.
+    to_blame = next((each for each in causes if each.missing), causes[0] if causes else None)
+    for cause in causes[:MOST_CAUSES]:
+        yield _failure(job, cause, again if cause is to_blame else [])
+
+
+def _repeated(job: JobFacts) -> Iterator[StageAttempt]:
+    """Attempts at stages in which tasks ran that had succeeded before."""
+    attempts = defaultdict[int, list[StageAttempt]](list)
+    for stage in job.stages:
+        attempts[stage.number].append(stage)
+    for stage in job.stages:
+        so_far = [each for each in attempts[stage.number] if each.attempt <= stage.attempt]
+        done = sum(len(each.tasks) for each in so_far)
+        if done > max(each.announced or len(each.tasks) for each in so_far):
+            yield stage
+
+
+def _failure(job: JobFacts, cause: FailureCause, again: list[StageAttempt]) -> JobFinding:
+    advice = advice_for(cause, job.settings)
+    lost = [(each.launched, each.finished) for each in cause.failures]
+    seconds = covered([*lost, *((each.began, each.ended) for each in again)]) / 1000
+    ended = f"the job ended with an error after {duration_text(job.seconds)}"
+    repeated = f"{', '.join(map(str, again))} ran again"
+    said = (
+        ended * cause.ends_job,
+        advice.reason,
+        *cause.evidence,
+        repeated * bool(again),
+        f"{duration_text(seconds)} lost" * bool(seconds),
+    )
+    after = None if cause.moment is None else (cause.moment - job.query.started_at) / 1000
+    return JobFinding(
+        Symptom.FAILURES,
+        str(job.query) if cause.stage is None else f"stage {cause.stage}",
+        job.seconds if cause.ends_job else min(seconds, job.seconds),
+        "; ".join(filter(None, said)),
+        advice.action,
+        advice.conf,
+        {
+            "repeated_stages": len(again),
+            "lost_seconds": seconds,
+            **cause.figures,
+            **({} if after is None else {"after_seconds": after}),
+            **({"settings": advice.settings} if advice.settings else {}),
+        },
     )

@@ -1,21 +1,143 @@
 """Ends that were no success, and their causes: failures with the same cause are told as one.
 
 Attempts at tasks end so, jobs and stages, and executors. What an executor took with it when it left
-fails elsewhere and later: the cause is why it left.
+fails elsewhere and later: the cause is why it left. The kinds of failures, and the texts by which
+they are known, stand in `failures.toml`.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+import re
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache, lru_cache
+from pathlib import Path
 
-from fedperf_client.sources.spark.failures.reasons import (
-    CALLED_OFF,
-    EXECUTOR_REMOVED,
-    KILLED,
-    FailureKind,
-    reason_of,
-    told_line,
-)
 from fedperf_client.sources.spark.fields import Event, part, words
+
+LONGEST_LINE = 300
+"""Of a message that is shown."""
+
+EXECUTOR_REMOVED = "ExecutorRemoved"
+"""The end reason of a text that tells why an executor was removed."""
+
+_SIGNALS = 128  # an exit code above it tells the signal
+_HEAD, _LONGEST, _MOST_CAUSES = 4000, 100_000, 3
+"""Characters of a message that are searched, and in which causes behind them are; of these."""
+
+_CAUSES = re.compile(r"^Caused by: .{0,400}", re.MULTILINE)
+SETTING = (
+    r"(?<![\w.])spark\.(?:sql|driver|executor|task|stage|shuffle|storage|memory|network|rpc|files|io"
+    r"|hadoop|hive|python|pyspark|scheduler|dynamicAllocation|serializer|broadcast|yarn|kubernetes"
+    r"|mesos|checkpoint|rdd|ui|locality|cleaner|blacklist|excludeOnFailure)\.[a-z][\w.]*\w"
+)
+"""The pattern of the name of a setting; no class has such a name."""
+
+_TRACEBACK = "Traceback (most recent call last)"
+_LAST_LINE = re.compile(
+    r"^(?:\w+\.)*\w+(?:Error|Exception|Exit|Interrupt|Warning)\b.*", re.MULTILINE
+)
+
+
+KILLED = frozenset({"TaskKilled", "TaskCommitDenied"})
+"""End reasons of attempts that failed only where their text says so."""
+
+_OF_A_TASK = re.compile(r"Lost task|ExecutorLostFailure|\bexecutor \w+\)", re.IGNORECASE)
+_ABOUT_EXECUTORS = frozenset({EXECUTOR_REMOVED, "ExecutorLostFailure", "FetchFailed"})
+
+
+@dataclass(frozen=True, slots=True)
+class FailureKind:
+    """What made a task, a job or an executor fail; `failures.toml` describes the attributes."""
+
+    reason: str
+    action: str
+    settings: Sequence[str] = ()
+    roles: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class FailurePattern:
+    """The texts by which a kind is known; `failures.toml` describes the attributes."""
+
+    kind: str
+    texts: Sequence[str] = ()
+    exits: Sequence[int] = ()
+    of_executors: bool = False
+    ends: Sequence[str] = ()
+    only: Sequence[str] = ()
+
+    @property
+    def expressions(self) -> tuple[str, ...]:
+        """All texts, with exit codes as YARN, Kubernetes and Spark's own workers write them."""
+        codes = (
+            rf"(?:exit|exited with)[ -](?:code|status)\b[ :(=]*(?:is )?{each}\b"
+            + (rf"|died from signal {each - _SIGNALS}\b" if each > _SIGNALS else "")
+            for each in self.exits
+        )
+        return (*self.texts, *codes)
+
+
+@cache
+def failure_table() -> tuple[dict[str, FailureKind], tuple[FailurePattern, ...]]:
+    """The kinds of failures by name, and the patterns in their order."""
+    table = tomllib.loads(Path(__file__).with_name("failures.toml").read_text("utf-8"))
+    kinds = {name: FailureKind(**values) for name, values in table["kind"].items()}
+    return kinds, tuple(FailurePattern(**values) for values in table["pattern"])
+
+
+@cache
+def _compiled() -> tuple[tuple[FailurePattern, re.Pattern[str]], ...]:
+    flags = re.IGNORECASE | re.MULTILINE
+    return tuple((row, re.compile("|".join(row.expressions), flags)) for row in failure_table()[1])
+
+
+def has_role(kind: str | None, role: str) -> bool:
+    """Whether a kind of failure has a role of `failures.toml`; an unknown one has none."""
+    return kind is not None and role in failure_table()[0][kind].roles
+
+
+def is_out_of_memory(kind: str | None) -> bool:
+    """Whether memory ran out."""
+    return kind is not None and kind.endswith(" memory")
+
+
+def reason_of(message: str, end_reason: str = "") -> str | None:
+    """The kind of failure that a text tells; None where it tells none that is known.
+
+    Args:
+        message: all that the log says of one failure.
+        end_reason: "Reason" of a task's end, or `EXECUTOR_REMOVED`; empty for the text of a job,
+            a stage or a query.
+    """
+    return _reason(message[:_LONGEST], end_reason)
+
+
+@lru_cache(maxsize=64)  # the tasks of a stage fail with the same words
+def _reason(said: str, end_reason: str) -> str | None:
+    head = (each for each in said[:_HEAD].splitlines() if not each.startswith("\tat "))
+    message = "\n".join((*head, *_CAUSES.findall(said, _HEAD)[-_MOST_CAUSES:]))
+    of_executor = message if end_reason in _ABOUT_EXECUTORS else ""
+    if not end_reason:
+        of_executor = message[start:] if (start := message.find("ExecutorLostFailure")) >= 0 else ""
+    for row, pattern in _compiled():
+        if row.only and end_reason not in row.only:
+            continue
+        told = of_executor if row.of_executors else message
+        if end_reason in row.ends or (told and pattern.search(told)):
+            if row.kind == "executor memory" and not (end_reason or _OF_A_TASK.search(message)):
+                return "driver memory"
+            return row.kind
+    return "named setting" if re.search(SETTING, message) else None
+
+
+def told_line(message: str) -> str:
+    """The line of a message that tells most: its first, or the end of a Python traceback."""
+    first = message.lstrip()[:LONGEST_LINE].partition("\n")[0].partition("<br")[0].strip()
+    if _TRACEBACK in message[:_HEAD]:
+        for raised in reversed(tuple(_LAST_LINE.finditer(message[:_LONGEST]))):
+            return raised[0][:LONGEST_LINE].strip()
+    return first
+
 
 FETCH_FAILED = "FetchFailed"
 """The end of an attempt that could not fetch what another task had written."""
@@ -37,7 +159,7 @@ class EndReason:
 
     name: str
     message: str = ""
-    kind: FailureKind | None = None
+    kind: str | None = None
     missed: tuple[str, str] = ("", "")
 
     @classmethod
@@ -57,7 +179,7 @@ class EndReason:
     @property
     def is_called_off(self) -> bool:
         """Whether that was no failure: another attempt was first, or nobody needed it any more."""
-        return self.name in KILLED and self.kind in CALLED_OFF
+        return self.name in KILLED and (self.kind is None or has_role(self.kind, "called off"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +214,7 @@ class Removal:
     host: str
     at: int
     reason: str
-    kind: FailureKind | None
+    kind: str | None
 
     @classmethod
     def of(cls, executor: str, host: str, at: int, said: object) -> "Removal":
@@ -108,7 +230,7 @@ class FailureText:
 
     what: str
     message: str
-    kind: FailureKind | None
+    kind: str | None
 
     @classmethod
     def of(cls, what: str, said: object) -> "FailureText":
@@ -120,7 +242,7 @@ class FailureText:
 def last_text(texts: Iterable[FailureText]) -> FailureText | None:
     """What tells most of why something failed: the last words that are not about calling off."""
     told = [each for each in texts if each.message]
-    own = [each for each in told if each.kind is not FailureKind.CANCELLED]
+    own = [each for each in told if each.kind != "cancelled"]
     return (own or told)[-1] if told else None
 
 
@@ -137,15 +259,6 @@ TOGETHER = 1000
 
 _BEFORE, _AFTER = 600_000, 120_000
 """Milliseconds before and after a failure in which the removal of its executor explains it."""
-
-_K = FailureKind
-_CONSEQUENCES = frozenset(
-    {None, _K.SHUFFLE_LOST, _K.RESULT_LOST, _K.EXECUTOR_LOST, _K.DISASSOCIATED, _K.TERMINATED}
-)
-"""Kinds that the removal of the executor may explain better, and none at all."""
-
-_SUMMARIES = frozenset({_K.STAGE_ATTEMPTS, _K.EXCLUDED, _K.BARRIER})
-"""Kinds of a job's failure for which others are the cause."""
 
 _OF_TASKS, _LAST_OF_SEVERAL = "stage failure", "most recent failure"
 
@@ -168,13 +281,13 @@ class FailureCause:
         summary: the kind by which Spark sums them up where it gave up.
     """
 
-    kind: FailureKind | None
+    kind: str | None
     name: str
     message: str = ""
     failures: list[LostAttempt] = field(default_factory=list)
     places: set[Place] = field(default_factory=set)
     ends_job: bool = False
-    summary: FailureKind | None = None
+    summary: str | None = None
 
     @property
     def line(self) -> str:
@@ -230,8 +343,8 @@ class FailureCause:
     def figures(self) -> dict[str, float | str]:
         """The same for programs; what is not shared, or not known, is left out."""
         known = {
-            "reason": self.kind and self.kind.value,
-            "summary": self.summary and self.summary.value,
+            "reason": self.kind,
+            "summary": self.summary,
             "error": self.name or None,
             "message": self.line or None,
             "executor": self.executor,
@@ -241,8 +354,8 @@ class FailureCause:
         return {
             "failed_tasks": len(self.failures),
             "missed_files": self.missing,
-            "is_out_of_memory": self.kind is not None and self.kind.is_out_of_memory,
-            "is_outside": self.kind is not None and self.kind.is_outside,
+            "is_out_of_memory": is_out_of_memory(self.kind),
+            "is_outside": has_role(self.kind, "outside"),
             **{name: value for name, value in known.items() if value is not None},
         }
 
@@ -257,10 +370,10 @@ def causes_of(
         removals: of executors of its application.
         own_text: on the job; None where it succeeded.
     """
-    found: dict[tuple[FailureKind | None, str], FailureCause] = {}
+    found: dict[tuple[str | None, str], FailureCause] = {}
     gone: dict[str, list[Removal]] = {"": []}
     for removal in removals:
-        if removal.kind not in _CONSEQUENCES:
+        if not _is_consequence(removal.kind):
             gone.setdefault(removal.executor, []).append(removal)
             gone[""].append(removal)
     for each in lost:
@@ -278,7 +391,7 @@ def causes_of(
 
 def _explained(
     lost: LostAttempt, gone: Mapping[str, list[Removal]]
-) -> tuple[FailureKind | None, str, Place]:
+) -> tuple[str | None, str, Place]:
     """Kind, message and place of a failure, or why the executor that it needs was removed.
 
     Args:
@@ -286,31 +399,37 @@ def _explained(
         gone: removals that explain something by their executors, and all of them under no name.
     """
     reason = lost.reason
-    if reason.name in _LOST and reason.kind in _CONSEQUENCES:
+    if reason.name in _LOST and _is_consequence(reason.kind):
         for each in reversed(gone.get(lost.place[0], [])):
             if lost.launched - _BEFORE <= each.at <= lost.finished + _AFTER:
                 return each.kind, each.reason, (each.executor, each.host or lost.place[1])
     return reason.kind, reason.message, lost.place
 
 
+def _is_consequence(kind: str | None) -> bool:
+    """Whether the removal of its executor may explain a failure better than its own kind."""
+    return kind is None or has_role(kind, "consequence")
+
+
 def _judged(
-    found: dict[tuple[FailureKind | None, str], FailureCause], own_text: FailureText
+    found: dict[tuple[str | None, str], FailureCause], own_text: FailureText
 ) -> FailureCause:
     """The cause for which a job failed: one of its attempts', where their texts agree."""
     kind, said = own_text.kind, own_text.message
+    is_summary = has_role(kind, "summary")
     same = found.get((kind, "")) if kind else None
-    if same is None and found and kind in _CONSEQUENCES | _SUMMARIES:
+    if same is None and found and (is_summary or _is_consequence(kind)):
         named = [
             each
             for each in found.values()
             if each.name in said or (each.line and each.line in said)
         ]
-        if named or kind in _SUMMARIES or _OF_TASKS in said or not said:
+        if named or is_summary or _OF_TASKS in said or not said:
             same = max(named or found.values(), key=lambda cause: len(cause.failures))
-            same.summary = kind if kind in _SUMMARIES else None
+            same.summary = kind if is_summary else None
     if same is None:
         same = found.setdefault((kind, ""), FailureCause(kind, "", said))
-    elif same.kind is kind and _LAST_OF_SEVERAL not in said.lower():
+    elif same.kind == kind and _LAST_OF_SEVERAL not in said.lower():
         same.message = said or same.message
     return same
 

@@ -1,1 +1,0 @@
-"""The rules of a diagnosis: functions from a job to what they found."""

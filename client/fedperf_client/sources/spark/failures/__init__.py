@@ -1,1 +1,0 @@
-"""Failures of Spark applications: what made them fail, and the settings against it."""
