@@ -23,9 +23,14 @@ from fedperf_client.advice.constraints import Wishes
 from fedperf_client.advice.job import Job
 from fedperf_client.optimizer.constraints import Constraints, NoPlatformError
 from fedperf_client.optimizer.costs import AdditiveCosts, Mask
-from fedperf_client.optimizer.enumeration import ALTERNATIVES, Alternative, Choice, choose
+from fedperf_client.optimizer.enumeration import (
+    ALTERNATIVES,
+    Alternative,
+    Assignment,
+    Choice,
+    choose,
+)
 from fedperf_client.optimizer.head import STARTUP_SECONDS, Head
-from fedperf_client.optimizer.plan_scores import Assignment
 from fedperf_client.prediction.answers.reconfiguration import moved, node_of, uses_one_node
 from fedperf_client.prediction.answers.what_if import HOLDS
 from fedperf_client.prediction.ensemble.intervals import SURE, Estimate, chance_faster
@@ -212,8 +217,7 @@ def advise(
 
     Raises:
         NoPlatformError: on no size every operator has somewhere to run.
-        InvalidConstraintError: see `Constraints`.
-        TooManyPlansError: see `choose`.
+        InvalidInputError: see `Constraints`.
     """
     found: dict[ClusterConfig, tuple[Choice, tuple[Move, ...]]] = {}
     refused: dict[ClusterConfig, NoPlatformError] = {}

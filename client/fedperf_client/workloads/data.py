@@ -45,17 +45,6 @@ Values: TypeAlias = "npt.NDArray[np.generic] | pa.Array"
 _INTEGER, _FLOAT, _TEXT = ColumnType.INTEGER, ColumnType.FLOAT, ColumnType.TEXT
 
 
-class UnknownDatasetError(InvalidInputError):
-    """A name is not that of a data set that fedperf generates."""
-
-    def __init__(self, dataset: str) -> None:
-        super().__init__(
-            f"no generated data set {dataset!r}: TABLE_SCALE with a table of "
-            f"{', '.join(TABLES)} and a scale of {', '.join(map(str, SCALES))}"
-        )
-        self.dataset = dataset
-
-
 @dataclass(frozen=True, slots=True)
 class GeneratedColumn:
     """The type of a column, and its values at a scale in a table of so many rows."""
@@ -90,7 +79,7 @@ def prepare(datasets: Iterable[str], data_directory: Path) -> tuple[Path, ...]:
     Several processes may prepare one directory: files appear whole or not at all.
 
     Raises:
-        UnknownDatasetError: a name is not that of a generated data set.
+        InvalidInputError: a name is not that of a generated data set.
     """
     return tuple(_prepared(dataset, data_directory) for dataset in datasets)
 
@@ -115,7 +104,10 @@ def _prepared(dataset: str, data_directory: Path) -> Path:
 def _table(dataset: str) -> tuple[GeneratedTable, int]:
     name, _, scale = dataset.rpartition("_")
     if name not in TABLES or not scale.isdecimal() or int(scale) not in SCALES:
-        raise UnknownDatasetError(dataset)
+        raise InvalidInputError(
+            f"no generated data set {dataset!r}: TABLE_SCALE with a table of "
+            f"{', '.join(TABLES)} and a scale of {', '.join(map(str, SCALES))}"
+        )
     return TABLES[name], int(scale)
 
 

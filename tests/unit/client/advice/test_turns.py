@@ -2,8 +2,7 @@
 
 from fedperf_client.advice.constraints import Wishes
 from fedperf_client.advice.turns import MeasuredChoice, fastest, measured, runnable_rivals
-from fedperf_client.optimizer.enumeration import Alternative
-from fedperf_client.optimizer.plan_scores import Assignment
+from fedperf_client.optimizer.enumeration import Alternative, Assignment
 from fedperf_client.prediction.prediction import Prediction
 from fedperf_client.profiling.trials.trial import Trial
 from fedperf_shared.execution import ExecutionStatus, Measurement

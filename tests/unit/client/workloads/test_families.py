@@ -19,13 +19,13 @@ from fedperf_client.platforms.support import supports
 from fedperf_client.workloads.data import prepare
 from fedperf_client.workloads.families import (
     Family,
-    UnknownScaleError,
     draw_platforms,
     draw_program,
     single_platforms,
     workload_name,
 )
 from fedperf_client.workloads.sources import source_statistics
+from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.workflow.graph import SourceStatistics
 from fedperf_shared.workflow.vocabulary import OperatorKind, Platform
 
@@ -100,7 +100,7 @@ def test_a_workload_keeps_its_name_on_data_of_another_scale() -> None:
 
 
 def test_rows_outside_the_grid_are_refused() -> None:
-    with pytest.raises(UnknownScaleError, match="2000"):
+    with pytest.raises(InvalidInputError, match="2000"):
         draw_program(Family.TPCH, rng=np.random.default_rng(1), rows=2_000)
 
 
