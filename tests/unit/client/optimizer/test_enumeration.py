@@ -164,7 +164,7 @@ def test_costs_of_something_else_are_refused() -> None:
 
 
 def test_a_predictor_that_skips_questions_is_caught() -> None:
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError, match="zip"):
         choose(chain(3), CLUSTER, PLATFORMS, lambda questions: [], costs=costs_of(3))
 
 

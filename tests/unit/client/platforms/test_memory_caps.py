@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fedperf_client.platforms.duckdb_engine import DuckDbEngine
-from fedperf_client.platforms.duckdb_query import DuckDbQuery
+from fedperf_client.platforms.duckdb_engine import DuckDbEngine, DuckDbQuery
 from fedperf_client.platforms.engine import open_engine
 from fedperf_shared.workflow.vocabulary import Platform
 

@@ -14,7 +14,7 @@ from fedperf_client.platforms.operations import (
     Sink,
 )
 from fedperf_client.platforms.program import Program, Step
-from fedperf_client.platforms.statistics import count_rows
+from fedperf_client.platforms.statistics import count_rows, source_statistics
 from fedperf_client.platforms.support import supports
 from fedperf_client.workloads.data import prepare
 from fedperf_client.workloads.families import (
@@ -24,7 +24,6 @@ from fedperf_client.workloads.families import (
     single_platforms,
     workload_name,
 )
-from fedperf_client.workloads.sources import source_statistics
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.workflow.graph import SourceStatistics
 from fedperf_shared.workflow.vocabulary import OperatorKind, Platform
