@@ -294,13 +294,13 @@ def cheapest_plans(costs: AdditiveCosts, count: int) -> SearchResult:
     _require_count(count)
     steps = narrow_steps(costs)
     if not _is_narrow(costs, steps):
-        return _beam(costs, steps, count, plans=BEAM_PLANS)
+        return beam(costs, count)
     completions = _completions(costs, steps)
 
     def keep(step: PlacementStep, extended: Prefixes) -> Ints:
         opened = extended.columns[:, step.open_after].T.astype(np.int64)
         still = completions[step.operator][*opened, extended.started]
-        return _smallest(extended.seconds + still, count)
+        return np.asarray(np.argsort(extended.seconds + still, kind="stable")[:count])
 
     kept, looked_at = search(costs, steps, keep)
     candidates = _cells(costs, steps) + looked_at
@@ -310,7 +310,19 @@ def cheapest_plans(costs: AdditiveCosts, count: int) -> SearchResult:
 def beam(costs: AdditiveCosts, count: int, *, plans: int = BEAM_PLANS) -> SearchResult:
     """As `cheapest_plans`, always by a beam of `plans`; exact only where it dropped no state."""
     _require_count(count)
-    return _beam(costs, narrow_steps(costs), count, plans=plans)
+    platforms, dropped = len(costs.platforms), False
+
+    def keep(step: PlacementStep, extended: Prefixes) -> Ints:
+        nonlocal dropped
+        key = extended.key(step.open_after, platforms, with_started=True)
+        states = best_per_key(key, extended.seconds, 1)
+        others = best_per_key(key, extended.seconds, count)
+        most = max(count, plans)
+        dropped |= len(others) > most
+        return np.union1d(states[:most], others[:most])
+
+    kept, candidates = search(costs, narrow_steps(costs), keep)
+    return found(costs, kept, count, is_exact=not dropped, candidates=candidates)
 
 
 def narrow_steps(costs: AdditiveCosts) -> tuple[PlacementStep, ...]:
@@ -331,10 +343,6 @@ def found(
 def _require_count(count: int) -> None:
     if count < 1:
         raise InvalidInputError(f"at least 1 plan must be wanted, got {count}")
-
-
-def _smallest(values: Floats, count: int) -> Ints:
-    return np.asarray(np.argsort(values, kind="stable")[:count])
 
 
 def _is_narrow(costs: AdditiveCosts, steps: Sequence[PlacementStep]) -> bool:
@@ -377,21 +385,3 @@ def _paid(costs: AdditiveCosts, startups: Startups, step: PlacementStep) -> Floa
         axes = [count if each == parent else 1 for each in step.open_before]
         paid = paid + transfer.reshape(*axes, count, 1)
     return np.asarray(paid)
-
-
-def _beam(
-    costs: AdditiveCosts, steps: Sequence[PlacementStep], count: int, *, plans: int
-) -> SearchResult:
-    platforms, dropped = len(costs.platforms), False
-
-    def keep(step: PlacementStep, extended: Prefixes) -> Ints:
-        nonlocal dropped
-        key = extended.key(step.open_after, platforms, with_started=True)
-        states = best_per_key(key, extended.seconds, 1)
-        others = best_per_key(key, extended.seconds, count)
-        most = max(count, plans)
-        dropped |= len(others) > most
-        return np.union1d(states[:most], others[:most])
-
-    kept, candidates = search(costs, steps, keep)
-    return found(costs, kept, count, is_exact=not dropped, candidates=candidates)

@@ -53,7 +53,8 @@ def test_what_failed_is_not_run_again_and_says_why() -> None:
 
 
 def test_starts_count_as_they_do_in_the_choice() -> None:
-    quick, slow = MeasuredChoice(plan(SPARK, 14.0), 1.0), MeasuredChoice(plan(DUCKDB, 0.1), 2.0)
+    quick = MeasuredChoice(1.0, plan=plan(SPARK, 14.0))
+    slow = MeasuredChoice(2.0, plan=plan(DUCKDB, 0.1))
     assert (quick.seconds, slow.seconds) == (15.0, 2.1)
     assert fastest([quick, slow]) is slow
 
