@@ -282,7 +282,7 @@ def _wishes(job: "Job", kept: "CachedPredictor", asked: _AdviceOptions) -> "Wish
 
 
 def _head(home: "Home", store: "ExecutionStore", *, json: bool) -> "Head":
-    from fedperf_client.optimizer.head import OWN_WORKFLOWS, head_at_home
+    from fedperf_client.optimizer.heads import OWN_WORKFLOWS, head_at_home
     from fedperf_client.prediction.base_models import FetchedModels
 
     with progress_bar("distilling additive costs from the new model", json=json) as advance:

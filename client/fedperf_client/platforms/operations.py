@@ -125,20 +125,6 @@ def unique_names(schema: Schema) -> Schema:
     return schema
 
 
-_FUNCTIONS: Mapping[str, Callable[[Any, Any], Any]] = {
-    "=": operator.eq,
-    "!=": operator.ne,
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-    "+": operator.add,
-    "-": operator.sub,
-    "*": operator.mul,
-}
-"""Comparisons and arithmetic in Python, also of frames' columns."""
-
-
 @unique
 class Comparison(StrEnum):
     """The comparison of a column with a literal, in a filter."""
@@ -168,6 +154,20 @@ class ArithmeticOperator(StrEnum):
     def function(self) -> Callable[[Any, Any], Any]:
         """The step in Python, also of frames' columns."""
         return _FUNCTIONS[self]
+
+
+_FUNCTIONS: Mapping[Comparison | ArithmeticOperator, Callable[[Any, Any], Any]] = {
+    Comparison.EQUAL: operator.eq,
+    Comparison.NOT_EQUAL: operator.ne,
+    Comparison.LESS: operator.lt,
+    Comparison.LESS_OR_EQUAL: operator.le,
+    Comparison.GREATER: operator.gt,
+    Comparison.GREATER_OR_EQUAL: operator.ge,
+    ArithmeticOperator.ADD: operator.add,
+    ArithmeticOperator.SUBTRACT: operator.sub,
+    ArithmeticOperator.MULTIPLY: operator.mul,
+}
+"""Comparisons and arithmetic in Python, also of frames' columns."""
 
 
 @unique

@@ -21,7 +21,8 @@ import orjson
 
 from fedperf_client.optimizer.enumeration import Search, choose
 from fedperf_client.optimizer.frontier import beam, cheapest_plans
-from fedperf_client.optimizer.head import Head, shipped_head
+from fedperf_client.optimizer.head import Head
+from fedperf_client.optimizer.heads import shipped_head
 from fedperf_client.prediction.base_models import predictor
 from fedperf_client.prediction.prediction import Prediction, PredictLog
 from fedperf_shared.execution import ClusterConfig, SizedPlan

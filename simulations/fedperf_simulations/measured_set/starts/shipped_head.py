@@ -7,7 +7,8 @@ are not looked at. Made anew with the start.
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedperf_client.optimizer.head import SHIPPED_HEAD, Progress, distilled, save_head
+from fedperf_client.optimizer.head import save_head
+from fedperf_client.optimizer.heads import SHIPPED_HEAD, Progress, distilled
 from fedperf_client.prediction.base_models import predictor
 from fedperf_shared.model.checkpoint import load_checkpoint
 from fedperf_shared.model.public_start import PUBLIC_START_PATH

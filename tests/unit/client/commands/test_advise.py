@@ -13,7 +13,7 @@ from pyarrow import parquet
 from fedperf_client.advice import constraints
 from fedperf_client.home.config import Home
 from fedperf_client.home.store import ExecutionStore
-from fedperf_client.optimizer import head as heads
+from fedperf_client.optimizer import heads
 from fedperf_client.platforms.program import to_json
 from fedperf_client.prediction.base_models import FetchedModels
 from fedperf_shared.model.checkpoint import encode_checkpoint

@@ -6,8 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedperf_client.optimizer import head as heads
-from fedperf_client.optimizer.head import SHAPES, SHIPPED_HEAD, head_at_home, shipped_head
+from fedperf_client.optimizer import heads
+from fedperf_client.optimizer.head import SHAPES
+from fedperf_client.optimizer.heads import SHIPPED_HEAD, head_at_home, shipped_head
 from fedperf_client.platforms.engine import ENGINES
 from fedperf_client.prediction.base_models import FetchedModels
 from fedperf_shared.errors import StorageError
