@@ -11,6 +11,7 @@ from fedperf_client.platforms.engine import open_engine
 from fedperf_client.platforms.executor import run_plan
 from fedperf_client.workloads.data import prepare
 from fedperf_client.workloads.families import Family, draw_platforms, draw_program
+from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.workflow.vocabulary import Platform
 from tests.contract.test_platforms import CASES, SLOW_WITH_SPARK, run_case
 from tests.fakes.arrow_tables import tables_equal
@@ -57,12 +58,10 @@ def test_spark_keeps_its_session_and_gives_back_what_it_kept(tmp_path: Path) -> 
 
 
 def test_the_spark_of_a_process_has_one_number_of_threads_and_one_cap() -> None:
-    from fedperf_client.platforms.spark_session import SparkRunsAlreadyError
-
     open_engine(Platform.SPARK, threads=1).close()
-    with pytest.raises(SparkRunsAlreadyError, match="2 threads"):
+    with pytest.raises(InvalidInputError, match="2 threads"):
         open_engine(Platform.SPARK, threads=2)
-    with pytest.raises(SparkRunsAlreadyError, match="2000000000 bytes"):
+    with pytest.raises(InvalidInputError, match="2000000000 bytes"):
         open_engine(Platform.SPARK, threads=1, memory_bytes=2_000_000_000)
 
 

@@ -23,9 +23,14 @@ from fedperf_client.advice.constraints import Wishes
 from fedperf_client.advice.job import Job
 from fedperf_client.optimizer.constraints import Constraints, NoPlatformError
 from fedperf_client.optimizer.costs import AdditiveCosts, Mask
-from fedperf_client.optimizer.enumeration import ALTERNATIVES, Alternative, Choice, choose
+from fedperf_client.optimizer.enumeration import (
+    ALTERNATIVES,
+    Alternative,
+    Assignment,
+    Choice,
+    choose,
+)
 from fedperf_client.optimizer.head import STARTUP_SECONDS, Head
-from fedperf_client.optimizer.plan_scores import Assignment
 from fedperf_client.prediction.answers.reconfiguration import moved, node_of, uses_one_node
 from fedperf_client.prediction.answers.what_if import HOLDS
 from fedperf_client.prediction.ensemble.intervals import SURE, Estimate, chance_faster
@@ -212,14 +217,13 @@ def advise(
 
     Raises:
         NoPlatformError: on no size every operator has somewhere to run.
-        InvalidConstraintError: see `Constraints`.
-        TooManyPlansError: see `choose`.
+        InvalidInputError: see `Constraints`.
     """
     found: dict[ClusterConfig, tuple[Choice, tuple[Move, ...]]] = {}
     refused: dict[ClusterConfig, NoPlatformError] = {}
     for cluster in sizes:
         try:
-            found[cluster] = _Search(job.on(cluster), wishes, estimates, head).choice(cluster)
+            found[cluster] = _Search(job.on(cluster), wishes, estimates, head).choice()
         except NoPlatformError as error:
             refused[cluster] = error
     if not found:
@@ -238,7 +242,7 @@ def advise(
     if right is not None and not (had is right or beats(right, had)):
         best, rival_size = had, right
     search = _Search(job.on(best.cluster), wishes, estimates, head)
-    rivals, costs = search.rivals(best), search.costs(best.cluster)
+    rivals, costs = search.rivals(best), search.costs()
     return Advice(
         job,
         wishes,
@@ -256,6 +260,8 @@ def advise(
 
 @dataclass(frozen=True, slots=True)
 class _Search:
+    """The search on one size of cluster, the one that `job` is given."""
+
     job: Job
     wishes: Wishes
     asked: Estimates
@@ -264,30 +270,30 @@ class _Search:
     def predict(self, questions: Sequence[SizedPlan]) -> list[Prediction]:
         return [each.prediction for each in _estimates(self.job, self.asked, questions)]
 
-    def costs(self, cluster: ClusterConfig) -> AdditiveCosts:
+    def costs(self) -> AdditiveCosts:
         return self.head.costs(
             self.job.workflow,
-            cluster,
+            self.job.cluster,
             self.wishes.platforms,
             startup_seconds={p: self._startup(p) for p in self.wishes.platforms},
         )
 
-    def choice(self, cluster: ClusterConfig) -> tuple[Choice, tuple[Move, ...]]:
+    def choice(self) -> tuple[Choice, tuple[Move, ...]]:
         """The best plan of the search, and of those that moving its groups leads to; its moves."""
         choice = choose(
             self.job.workflow,
-            cluster,
+            self.job.cluster,
             self.wishes.platforms,
             self.predict,
-            costs=self.costs(cluster),
+            costs=self.costs(),
             supports=self.job.can_run,
             pinned=self.wishes.pinned,
-            memory_caps=self.wishes.memory_caps(cluster),
+            memory_caps=self.wishes.memory_caps(self.job.cluster),
             also=(self.job.today.platforms,),
         )
-        allowed = self._allowed(cluster)
+        allowed = self._allowed()
         while True:
-            moves = self._moves(choice.plan, cluster, allowed)
+            moves = self._moves(choice.plan, allowed)
             better = min((each.plan for each in moves), key=_by_seconds, default=choice)
             if not better.seconds < choice.seconds:
                 return choice, moves
@@ -295,18 +301,18 @@ class _Search:
 
     def rivals(self, best: ClusterChoice) -> tuple[Alternative, ...]:
         """What else could be done on that size, the fastest first."""
-        allowed = self._allowed(best.cluster)
+        allowed = self._allowed()
         known = {each.plan.platforms: each for each in best.choice.alternatives}
         single = set(_single(self.job, self.wishes.platforms, allowed)) - known.keys()
-        known |= self._alternatives(sorted(single - {best.choice.plan.platforms}), best.cluster)
+        known |= self._alternatives(sorted(single - {best.choice.plan.platforms}))
         return tuple(sorted(known.values(), key=_by_seconds))
 
     def rivalry(
         self, best: ClusterChoice, rivals: Sequence[Alternative], costs: AdditiveCosts
     ) -> Rivalry | None:
         """The choice beside what one has, if that may be; else the best single platform."""
-        today, allowed = self.job.today.platforms, self._allowed(best.cluster)
-        costs = costs.within(self.wishes.platforms, allowed)
+        today = self.job.today.platforms
+        costs = costs.within(self.wishes.platforms, self._allowed())
         had = [each for each in rivals if each.plan.platforms == today and costs.allows(today)]
         single = [each for each in rivals if len(set(each.plan.platforms)) == 1]
         known = [*had, *(each for each in single if costs.allows(each.plan.platforms))]
@@ -317,26 +323,25 @@ class _Search:
         starts = best.choice.startup_seconds, known[0].startup_seconds
         return Rivalry(known[0], chance_faster(best.estimate, of_rival, starts=starts))
 
-    def _allowed(self, cluster: ClusterConfig) -> Mask:
+    def _allowed(self) -> Mask:
         """Where every operator may run, [operators, platforms]."""
-        caps, wishes = self.wishes.memory_caps(cluster), self.wishes
+        caps, wishes = self.wishes.memory_caps(self.job.cluster), self.wishes
         rules = Constraints(wishes.platforms, self.job.can_run, wishes.pinned, caps)
         return rules.allowed(self.job.workflow)
 
-    def _moves(self, plan: Plan, cluster: ClusterConfig, allowed: Mask) -> tuple[Move, ...]:
+    def _moves(self, plan: Plan, allowed: Mask) -> tuple[Move, ...]:
         moves = list(islice(_moves(plan, self.wishes.platforms, allowed), MOST_MOVES))
-        found = self._alternatives(sorted({each for _, _, each in moves}), cluster)
+        found = self._alternatives(sorted({each for _, _, each in moves}))
         return tuple(Move(group, to, found[each]) for group, to, each in moves)
 
-    def _alternatives(
-        self, assignments: Sequence[Assignment], cluster: ClusterConfig
-    ) -> dict[Assignment, Alternative]:
+    def _alternatives(self, assignments: Sequence[Assignment]) -> dict[Assignment, Alternative]:
         if not assignments:
             return {}
-        predictions = self.predict(SizedPlan.of(self.job.workflow, assignments, cluster))
+        workflow, cluster = self.job.workflow, self.job.cluster
+        predictions = self.predict(SizedPlan.of(workflow, assignments, cluster))
         return {
             each: Alternative(
-                Plan(self.job.workflow, each),
+                Plan(workflow, each),
                 prediction,
                 sum(self._startup(platform) for platform in set(each)),
             )

@@ -38,33 +38,6 @@ _HOW_TO_INSTALL = {
 """Of platforms that are not installed by their own name."""
 
 
-class InvalidWishError(InvalidInputError):
-    """An option does not say what it should; the message shows one that does."""
-
-
-class CapBelowMeasuredError(InvalidInputError):
-    """A platform was given less memory than the job was measured to take there."""
-
-    def __init__(self, platform: Platform, cap: float, peak_bytes: int) -> None:
-        name = platform.name.lower()
-        super().__init__(
-            f"--memory {size_text(cap)} for {name} is less than the {size_text(peak_bytes)} that "
-            "this execution took there; name at least as much, or no cap"
-        )
-
-
-class NotInstalledError(InvalidInputError):
-    """A platform was named that is not here."""
-
-    def __init__(self, platform: Platform) -> None:
-        name = platform.name.lower()
-        how = _HOW_TO_INSTALL.get(platform, f"pip install {name}")
-        known = f"{name} is not installed: {how}"
-        unknown = f"{name} is not installed, and no own execution ran on it"
-        super().__init__(known if platform in ENGINES else unknown)
-        self.platform = platform
-
-
 @dataclass(frozen=True, slots=True)
 class Wishes:
     """What a plan must keep to.
@@ -106,13 +79,17 @@ def candidates(
         at_home: those that are there without being installed on this machine.
 
     Raises:
-        NotInstalledError: one that was named is not there.
+        InvalidInputError: one that was named is not there.
     """
     installed = installed_platforms()
     here = [each for each in NAMED_PLATFORMS if each in installed or each in at_home]
     for platform in (*(named or ()), *pinned):
         if platform not in here:
-            raise NotInstalledError(platform)
+            name = platform.name.lower()
+            why = f": {_HOW_TO_INSTALL.get(platform, f'pip install {name}')}"
+            if platform not in ENGINES:
+                why = ", and no own execution ran on it"
+            raise InvalidInputError(f"{name} is not installed{why}")
     return tuple(here if named is None else dict.fromkeys(named))
 
 
@@ -139,17 +116,17 @@ def parse_pins(texts: Sequence[str], workflow: Workflow) -> dict[int, Platform]:
     """Where operators stay, from words like `3=spark` or `join=spark`.
 
     Raises:
-        InvalidWishError: not such words, or a kind that no operator has, or several.
-        InvalidInputError: an unknown platform.
+        InvalidInputError: not such words, a kind that no operator has, or several, or an
+            unknown platform.
     """
     pins: dict[int, Platform] = {}
     for text in texts:
         operator, equals, platform = text.partition("=")
         if not (operator and equals and platform):
-            raise InvalidWishError(f"--pin is like 3=spark or join=spark, got {text!r}")
+            raise InvalidInputError(f"--pin is like 3=spark or join=spark, got {text!r}")
         position, stays = _position(operator.strip(), workflow), platform_of(platform.strip())
         if pins.setdefault(position, stays) is not stays:
-            raise InvalidWishError(f"operator {position} cannot stay on two platforms")
+            raise InvalidInputError(f"operator {position} cannot stay on two platforms")
     return pins
 
 
@@ -157,8 +134,7 @@ def parse_memory(texts: Sequence[str]) -> tuple[dict[Platform, float], float | N
     """Caps by platform and the one of all others, from words like `pandas=4GB` or `8GB`.
 
     Raises:
-        InvalidWishError: not such words.
-        InvalidInputError: an unknown platform.
+        InvalidInputError: not such words, or an unknown platform.
     """
     caps: dict[Platform, float] = {}
     others: float | None = None
@@ -166,7 +142,7 @@ def parse_memory(texts: Sequence[str]) -> tuple[dict[Platform, float], float | N
         platform, equals, size = text.rpartition("=")
         match = _MEMORY.fullmatch(size.strip())
         if match is None or bool(equals) is not bool(platform):
-            raise InvalidWishError(f"--memory is like 8GB or pandas=4GB, got {text!r}")
+            raise InvalidInputError(f"--memory is like 8GB or pandas=4GB, got {text!r}")
         cap = float(match[1]) * _UNITS[match[2]]
         if platform:
             caps[platform_of(platform.strip())] = cap
@@ -187,12 +163,16 @@ def require_measured(
         peak_bytes: that it took; 0 where that is not known.
 
     Raises:
-        CapBelowMeasuredError: a cap is lower.
+        InvalidInputError: a cap is lower.
     """
     platform, *more = set(today.platforms)
     cap = caps.get(platform, others)
     if cap is not None and not more and cap < peak_bytes:
-        raise CapBelowMeasuredError(platform, cap, peak_bytes)
+        raise InvalidInputError(
+            f"--memory {size_text(cap)} for {platform.name.lower()} is less than the "
+            f"{size_text(peak_bytes)} that this execution took there; "
+            "name at least as much, or no cap"
+        )
 
 
 def _position(written: str, workflow: Workflow) -> int:
@@ -205,7 +185,7 @@ def _position(written: str, workflow: Workflow) -> int:
         return places[0]
     if places:
         numbers = ", ".join(map(str, places))
-        raise InvalidWishError(f"several operators are {written} ({numbers}): pin one by number")
-    raise InvalidWishError(
+        raise InvalidInputError(f"several operators are {written} ({numbers}): pin one by number")
+    raise InvalidInputError(
         f"no operator is {written!r}; there are {', '.join(dict.fromkeys(kinds))}"
     )

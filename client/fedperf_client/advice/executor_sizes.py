@@ -40,18 +40,6 @@ Estimates = Callable[[Sequence[SizedPlan]], Sequence[Estimate]]
 Cost = Callable[[ClusterConfig, float], float]
 
 
-class TooLittleMemoryError(InvalidInputError):
-    """An executor's memory was asked for in which what was measured does not fit."""
-
-    def __init__(self, asked: int, application: SparkApplication) -> None:
-        spilled = "; it spilled with that already" if application.spilled_bytes else ""
-        super().__init__(
-            f"--memory {memory_setting(asked)} for an executor of {application.name} is less than "
-            f"the {memory_setting(math.ceil(application.least_memory_bytes))} that its tasks "
-            f"need{spilled}"
-        )
-
-
 @dataclass(frozen=True, slots=True)
 class WholeTime:
     """The run time of a whole application on some cluster.
@@ -199,11 +187,16 @@ def executor_advice(
         home: this machine, whose engines are asked about as well; None asks about none.
 
     Raises:
-        TooLittleMemoryError: what was measured does not fit into `memory_bytes`.
+        InvalidInputError: what was measured does not fit into `memory_bytes`.
     """
     memory = application.settings.memory_bytes if memory_bytes is None else memory_bytes
     if memory < application.least_memory_bytes:
-        raise TooLittleMemoryError(memory, application)
+        spilled = "; it spilled with that already" if application.spilled_bytes else ""
+        least = memory_setting(math.ceil(application.least_memory_bytes))
+        raise InvalidInputError(
+            f"--memory {memory_setting(memory)} for an executor of {application.name} is less than "
+            f"the {least} that its tasks need{spilled}"
+        )
     time = partial(_time, application, estimates, cost)
     today, beside = application.cluster, application.beside_seconds
     times = {cluster: time(cluster, count, beside) for count, cluster in _sizes(application)}

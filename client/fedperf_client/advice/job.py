@@ -34,10 +34,6 @@ class NoDataError(InvalidInputError):
     """A program without a directory of its data sets, or a directory without a program."""
 
 
-class UnknownJobError(InvalidInputError):
-    """A file is nothing that advice can be asked for."""
-
-
 class NotRunnableError(InvalidInputError):
     """What was asked about cannot be run on this machine."""
 
@@ -94,18 +90,18 @@ def program_in(path: Path) -> Program | None:
     """The program of a file; None where it is something else, such as a workflow file.
 
     Raises:
-        UnknownJobError: there is no such file, or it has no JSON.
+        InvalidInputError: there is no such file, or it has no JSON.
         InvalidProgramError: a program, but one that cannot run.
     """
     try:
         with path.open("rb") as file:
             text = file.read(MAX_FILE_BYTES)
     except FileNotFoundError:
-        raise UnknownJobError(f"{path} does not exist") from None
+        raise InvalidInputError(f"{path} does not exist") from None
     except OSError:
         return None  # whoever reads it as a workflow says what is wrong
     if not text.lstrip().startswith(b"{"):
-        raise UnknownJobError(
+        raise InvalidInputError(
             f"{path} is no Spark log, and neither a workflow nor a program, which are JSON objects"
         )
     try:

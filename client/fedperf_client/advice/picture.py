@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from fedperf_client.advice.advice import Advice, ClusterChoice
+from fedperf_client.advice.advice import Advice
 from fedperf_client.advice.presentation import name_of, platforms_text, size_of
 from fedperf_client.optimizer.enumeration import Alternative
 from fedperf_client.pictures.chart_style import COLOURS, FAINT, GRID, INK, chart, log_lengths
@@ -44,22 +44,18 @@ def draw_advice(path: Path, advice: Advice) -> None:
         plans, sizes = 1 + len(advice.rivals), len(advice.sizes)
         grid = figure.add_gridspec(2, 2, width_ratios=(5, 6), height_ratios=(plans + 1, sizes + 1))
         _draw_plan(figure.add_subplot(grid[:, 0]), advice, places)
-        by_plan = [("chosen", advice.choice), *_named_rivals(advice)]
+        by_plan: list[tuple[str, Alternative]] = [("chosen", advice.choice)]
+        by_plan += [(platforms_text(each.plan, advice.choice.plan), each) for each in advice.rivals]
         above = figure.add_subplot(grid[0, 1])
         _draw_bars(above, by_plan, f"plans, {size_of(advice.best.cluster)}", advice)
-        by_size = [(_size_name(each, advice), each.choice) for each in advice.sizes]
+        chosen = {advice.best.cluster: ", chosen"}
+        by_size = [
+            (size_of(each.cluster) + chosen.get(each.cluster, ""), each.choice)
+            for each in advice.sizes
+        ]
         below = figure.add_subplot(grid[1, 1])
         _draw_bars(below, by_size, "sizes, each with its best plan", advice)
         write_chart(path, figure, "Where to run it")
-
-
-def _size_name(each: ClusterChoice, advice: Advice) -> str:
-    words = size_of(each.cluster)
-    return f"{words}, chosen" if each is advice.best else words
-
-
-def _named_rivals(advice: Advice) -> list[tuple[str, Alternative]]:
-    return [(platforms_text(each.plan, advice.choice.plan), each) for each in advice.rivals]
 
 
 def colour_of(platform: Platform) -> str:
@@ -102,16 +98,8 @@ def _draw_plan(axes: "Axes", advice: Advice, places: list[tuple[float, float]]) 
         if not named:
             axes.scatter([x], [y], color=colour, s=30, zorder=2)
             continue
-        axes.text(
-            x,
-            y,
-            f"#{position} {kind}",
-            bbox=box,
-            color="white",
-            ha="center",
-            va="center",
-            fontsize=7,
-        )
+        words: dict[str, Any] = {"color": "white", "ha": "center", "va": "center", "fontsize": 7}
+        axes.text(x, y, f"#{position} {kind}", bbox=box, **words)
     for platform in sorted(set(plan.platforms)):
         axes.scatter([], [], color=colour_of(platform), marker="s", label=name_of(platform))
     axes.plot([x for x, _ in places], [y for _, y in places], linestyle="none")
@@ -125,14 +113,11 @@ def _draw_bars(
     axes: "Axes", bars: Sequence[tuple[str, Alternative]], title: str, advice: Advice
 ) -> None:
     """Medians as bars and intervals as whiskers, start-ups included."""
-    across = range(len(bars))
+    across, predictions = range(len(bars)), [each.prediction for _, each in bars]
     middle = [each.seconds for _, each in bars]
-    start = [each.startup_seconds for _, each in bars]
-    lower = [each.prediction.lower_seconds + s for (_, each), s in zip(bars, start, strict=True)]
-    upper = [each.prediction.upper_seconds + s for (_, each), s in zip(bars, start, strict=True)]
     ends = [
-        [m - low for m, low in zip(middle, lower, strict=True)],
-        [up - m for m, up in zip(middle, upper, strict=True)],
+        [each.median_seconds - each.lower_seconds for each in predictions],
+        [each.upper_seconds - each.median_seconds for each in predictions],
     ]
     colours = [_colour_of_plan(each) for _, each in bars]
     axes.barh(across, middle, xerr=ends, color=colours, ecolor=INK, height=0.6, capsize=2)

@@ -7,30 +7,34 @@ no plan always runs behind the same one.
 
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from fedperf_client.advice.advice import Advice
-from fedperf_client.optimizer.enumeration import Alternative
-from fedperf_client.optimizer.plan_scores import Assignment
+from fedperf_client.optimizer.enumeration import Alternative, Assignment
 from fedperf_client.platforms.support import EMBEDDED_PLATFORMS
 from fedperf_client.profiling.trials.pool import Trial
 from fedperf_shared.execution import ExecutionStatus
 
 
 @dataclass(frozen=True, slots=True)
-class MeasuredChoice:
-    """A plan that was run.
+class PlanRuns:
+    """How the runs of one plan went.
 
     Attributes:
-        plan: what was predicted of it.
         runtime_seconds: median of its runs on engines that are awake; None where one of them
             did not end well.
         reason: why it did not; empty otherwise.
     """
 
-    plan: Alternative
     runtime_seconds: float | None
     reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredChoice(PlanRuns):
+    """How the runs of `plan` went, beside what was predicted of it."""
+
+    plan: Alternative = field(kw_only=True)
 
     @property
     def seconds(self) -> float | None:
@@ -61,14 +65,6 @@ def runnable_rivals(advice: Advice, *, all_of_them: bool) -> list[Alternative]:
     single = [each for each in able if len(set(each.plan.platforms)) == 1]
     mixed = [each for each in able if len(set(each.plan.platforms)) > 1]
     return sorted([*single, *mixed[:NEXT_BEST]], key=lambda each: each.seconds)
-
-
-@dataclass(frozen=True, slots=True)
-class PlanRuns:
-    """How the runs of one plan went: the median of their seconds, None where one failed."""
-
-    runtime_seconds: float | None
-    reason: str = ""
 
 
 def in_turns(
@@ -109,7 +105,7 @@ def measured(
     assignments = [each.plan.platforms for each in plans]
     found = in_turns(run, assignments, repeats=repeats, on_progress=on_progress)
     return [
-        MeasuredChoice(plan, runs.runtime_seconds, runs.reason)
+        MeasuredChoice(runs.runtime_seconds, runs.reason, plan=plan)
         for plan, runs in zip(plans, found, strict=True)
     ]
 

@@ -42,10 +42,6 @@ Supports = Callable[[int, Platform], bool]
 """(position of an operator, platform) -> whether that platform can run it."""
 
 
-class InvalidConstraintError(InvalidInputError):
-    """A constraint names an operator that is not there, or a memory cap that is not positive."""
-
-
 class NoPlatformError(InvalidInputError):
     """No candidate platform may run an operator."""
 
@@ -80,7 +76,7 @@ class Constraints:
     def __post_init__(self) -> None:
         for platform, cap in self.memory_caps.items():
             if not cap > 0:  # written so that NaN is refused
-                raise InvalidConstraintError(
+                raise InvalidInputError(
                     f"the memory cap of {_name(platform)} must be positive, got {cap!r}"
                 )
 
@@ -93,7 +89,7 @@ class Constraints:
         """The mask of the platforms on which every operator may run, [operators, platforms].
 
         Raises:
-            InvalidConstraintError: an operator that does not exist is to stay somewhere.
+            InvalidInputError: an operator that does not exist is to stay somewhere.
             NoPlatformError: an operator may run nowhere.
         """
         self._require_existing(workflow)
@@ -119,7 +115,7 @@ class Constraints:
         count = len(workflow.operators)
         for position, platform in self.pinned.items():
             if not 0 <= position < count:
-                raise InvalidConstraintError(
+                raise InvalidInputError(
                     f"operator {position} is to stay on {_name(platform)}, but the workflow has "
                     f"operators 0 to {count - 1}"
                 )

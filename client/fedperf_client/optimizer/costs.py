@@ -21,10 +21,6 @@ Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
 
-class InvalidCostsError(InvalidInputError):
-    """Additive costs have a wrong shape, or values that no plan can cost."""
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class AdditiveCosts:
     """What every part of a plan of `workflow` costs.
@@ -48,28 +44,28 @@ class AdditiveCosts:
         operators, edges = len(self.workflow.operators), len(self.workflow.edges)
         count = len(self.platforms)
         if count == 0 or len(set(self.platforms)) != count:
-            raise InvalidCostsError(f"costs need platforms, each once, got {count}")
+            raise InvalidInputError(f"costs need platforms, each once, got {count}")
         for name, values, shape in (
             ("operator", self.operator_seconds, (operators, count)),
             ("transfer", self.transfer_seconds, (edges, count, count)),
             ("start-up", self.startup_seconds, (count,)),
         ):
             if values.shape != shape:
-                raise InvalidCostsError(
+                raise InvalidInputError(
                     f"{name} seconds have the shape {values.shape}, not {shape}"
                 )
             if not (values >= 0).all():  # written so that NaN is refused
-                raise InvalidCostsError(f"{name} seconds are numbers from 0 on")
+                raise InvalidInputError(f"{name} seconds are numbers from 0 on")
         for name, values in (
             ("transfer", self.transfer_seconds),
             ("start-up", self.startup_seconds),
         ):
             if not np.isfinite(values).all():
-                raise InvalidCostsError(f"{name} seconds are finite; only an operator is forbidden")
+                raise InvalidInputError(f"{name} seconds are finite; only an operator is forbidden")
         if np.diagonal(self.transfer_seconds, axis1=1, axis2=2).any():
-            raise InvalidCostsError("nothing is transferred inside a platform: 0 on the diagonal")
+            raise InvalidInputError("nothing is transferred inside a platform: 0 on the diagonal")
         for position in np.flatnonzero(~self.allowed.any(axis=1)).tolist():
-            raise InvalidCostsError(
+            raise InvalidInputError(
                 f"operator {position} ({self.workflow.operators[position].kind.name}) runs "
                 "nowhere: its seconds are infinite wherever it may run"
             )
@@ -87,11 +83,11 @@ class AdditiveCosts:
             allowed: [operators, len(platforms)].
 
         Raises:
-            InvalidCostsError: nothing is known of a platform, or an operator runs nowhere.
+            InvalidInputError: nothing is known of a platform, or an operator runs nowhere.
         """
         unknown = [each.name.lower() for each in platforms if each not in self.platforms]
         if unknown:
-            raise InvalidCostsError(f"no costs are known of {', '.join(unknown)}")
+            raise InvalidInputError(f"no costs are known of {', '.join(unknown)}")
         columns = [self.platforms.index(each) for each in platforms]
         return type(self)(
             self.workflow,

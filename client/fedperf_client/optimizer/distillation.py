@@ -46,13 +46,6 @@ Progress = Callable[[int, int], None]
 """Called with epochs that are done, and epochs in all."""
 
 
-class NothingToDistilError(InvalidInputError):
-    """There is no workflow that the platforms can run."""
-
-    def __init__(self) -> None:
-        super().__init__("no workflow to distil an additive head from that the platforms can run")
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class _Lesson:
     """One workflow and its plans.
@@ -131,7 +124,7 @@ def distil(
         on_progress: told after every epoch.
 
     Raises:
-        NothingToDistilError: see the class.
+        InvalidInputError: none of the platforms can run any of the workflows.
     """
     rng = np.random.default_rng(seed)
     lessons = [
@@ -140,7 +133,9 @@ def distil(
         if all(able := [_able(each.kind, platforms, supports) for each in workflow.operators])
     ]
     if not lessons:
-        raise NothingToDistilError
+        raise InvalidInputError(
+            "no workflow to distil an additive head from that the platforms can run"
+        )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         parts = _Parts()

@@ -9,17 +9,18 @@ An assignment that a constraint refuses is never scored.
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
 import numpy as np
 
 from fedperf_client.optimizer.constraints import Constraints, Supports, supports_everything
-from fedperf_client.optimizer.costs import AdditiveCosts, InvalidCostsError
+from fedperf_client.optimizer.costs import AdditiveCosts
 from fedperf_client.optimizer.frontier import SearchResult, cheapest_plans
-from fedperf_client.optimizer.plan_scores import Assignment, Predict, ranked
 from fedperf_client.prediction.prediction import Prediction
-from fedperf_shared.execution import ClusterConfig
+from fedperf_shared.errors import InvalidInputError
+from fedperf_shared.execution import ClusterConfig, SizedPlan
 from fedperf_shared.workflow.graph import Plan, Workflow
 from fedperf_shared.workflow.vocabulary import Platform
 
@@ -27,6 +28,14 @@ PLANS = 16
 """Cheapest plans under additive costs that the predictor sees."""
 
 ALTERNATIVES = 4
+
+BATCH = 256
+"""Questions per call of the predictor."""
+
+Predict = Callable[[Sequence[SizedPlan]], Sequence[Prediction]]
+"""Questions -> predictions in the same order."""
+
+Assignment = tuple[Platform, ...]
 
 Search = Callable[[AdditiveCosts, int], SearchResult]
 """(costs, number of plans) -> the cheapest plans under these costs."""
@@ -92,7 +101,7 @@ def choose(
         cluster: where.
         candidates: platforms to choose from.
         predict: who decides; asked once, about up to `count` plans and
-            one per platform (more than `plan_scores.BATCH` are asked about in several calls).
+            one per platform (more than `BATCH` are asked about in several calls).
         costs: of this workflow and at least these platforms, for the search.
         supports: whether a platform can run an operator.
         pinned: operators, by position, that stay on a platform.
@@ -103,14 +112,13 @@ def choose(
 
     Raises:
         NoPlatformError: an operator may run on no candidate.
-        InvalidConstraintError: see `Constraints`.
-        InvalidCostsError: the costs are not of this workflow or not of all candidates.
-        MissingPredictionsError: the predictor did not answer every question.
+        InvalidInputError: see `Constraints`, or the costs are not of this workflow or not of
+            all candidates.
     """
     constraints = Constraints(tuple(candidates), supports, pinned or {}, memory_caps or {})
     platforms, allowed = constraints.platforms, constraints.allowed(workflow)
     if costs.workflow != workflow:
-        raise InvalidCostsError("the additive costs are those of another workflow")
+        raise InvalidInputError("the additive costs are those of another workflow")
     within = costs.within(platforms, allowed)
     found = search(within, count)
     cheapest = (within.assignment(plan) for plan in found.plans)
@@ -134,6 +142,35 @@ def choose(
         plans_scored=len(scored),
         is_exact=found.is_exact,
     )
+
+
+def ranked(
+    workflow: Workflow,
+    cluster: ClusterConfig,
+    predict: Predict,
+    assignments: Iterable[Assignment],
+    *,
+    startup_seconds: Callable[[Assignment], float],
+) -> list[tuple[Assignment, Prediction, float]]:
+    """Every plan once, fastest first, with its prediction and start-up seconds.
+
+    Of equally fast ones the one that was named first comes first.
+
+    Args:
+        workflow: whose plans.
+        cluster: what they are to run on.
+        predict: asked in batches of up to `BATCH`.
+        assignments: the plans.
+        startup_seconds: of a plan, beside what is predicted.
+    """
+    distinct, scored = iter(dict.fromkeys(assignments)), []
+    for batch in iter(lambda: list(islice(distinct, BATCH)), []):
+        predictions = predict(SizedPlan.of(workflow, batch, cluster))
+        scored += [
+            (each, prediction, startup_seconds(each))
+            for each, prediction in zip(batch, predictions, strict=True)
+        ]
+    return sorted(scored, key=lambda each: each[1].median_seconds + each[2])
 
 
 def _on_one_platform(costs: AdditiveCosts) -> Iterator[Assignment]:

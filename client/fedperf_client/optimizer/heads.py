@@ -81,7 +81,7 @@ def distilled(
     """The head of `teacher`, of these workflows on all platforms that engines are for.
 
     Raises:
-        NothingToDistilError: none of the platforms can run any of them.
+        InvalidInputError: none of the platforms can run any of them.
     """
     from fedperf_client.optimizer.distillation import distil
 

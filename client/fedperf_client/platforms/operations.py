@@ -16,7 +16,7 @@ that applies it takes it as its second input.
 
 import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum, unique
 from typing import Annotated, Any, ClassVar, Literal
@@ -93,6 +93,20 @@ def numeric_column(schema: Schema, name: str) -> Column:
     return column
 
 
+def require_numeric(schema: Schema, names: Iterable[str]) -> None:
+    """InvalidProgramError unless all these columns are there and can be computed with."""
+    for name in names:
+        numeric_column(schema, name)
+
+
+def text_column(schema: Schema, name: str, reader: str) -> Column:
+    """The text column of that name for the operation `reader`, or InvalidProgramError."""
+    column = column_of(schema, name)
+    if column.numeric:
+        raise InvalidProgramError(f"{reader} reads text, {name!r} is {column.type}")
+    return column
+
+
 def with_columns(schema: Schema, names: tuple[str, ...]) -> Schema:
     """The schema itself when it has all these columns, else InvalidProgramError."""
     for name in names:
@@ -125,14 +139,7 @@ class Comparison(StrEnum):
     @property
     def function(self) -> Callable[[Any, Any], Any]:
         """The comparison in Python, also of frames' columns."""
-        return {
-            Comparison.EQUAL: operator.eq,
-            Comparison.NOT_EQUAL: operator.ne,
-            Comparison.LESS: operator.lt,
-            Comparison.LESS_OR_EQUAL: operator.le,
-            Comparison.GREATER: operator.gt,
-            Comparison.GREATER_OR_EQUAL: operator.ge,
-        }[self]
+        return _FUNCTIONS[self]
 
 
 @unique
@@ -146,11 +153,21 @@ class ArithmeticOperator(StrEnum):
     @property
     def function(self) -> Callable[[Any, Any], Any]:
         """The step in Python, also of frames' columns."""
-        return {
-            ArithmeticOperator.ADD: operator.add,
-            ArithmeticOperator.SUBTRACT: operator.sub,
-            ArithmeticOperator.MULTIPLY: operator.mul,
-        }[self]
+        return _FUNCTIONS[self]
+
+
+_FUNCTIONS: Mapping[Comparison | ArithmeticOperator, Callable[[Any, Any], Any]] = {
+    Comparison.EQUAL: operator.eq,
+    Comparison.NOT_EQUAL: operator.ne,
+    Comparison.LESS: operator.lt,
+    Comparison.LESS_OR_EQUAL: operator.le,
+    Comparison.GREATER: operator.gt,
+    Comparison.GREATER_OR_EQUAL: operator.ge,
+    ArithmeticOperator.ADD: operator.add,
+    ArithmeticOperator.SUBTRACT: operator.sub,
+    ArithmeticOperator.MULTIPLY: operator.mul,
+}
+"""Comparisons and arithmetic in Python, also of frames' columns."""
 
 
 @unique
@@ -228,6 +245,13 @@ class Order(ProgramPart):
     descending: bool = False
 
 
+def total_order(by: tuple[Order, ...], ties: Iterable[str] = ()) -> tuple[list[str], list[bool]]:
+    """Columns to order by, and which of them descend; `ties` follow, ascending."""
+    named = [order.column for order in by]
+    rest = [tie for tie in ties if tie not in named]
+    return [*named, *rest], [*(order.descending for order in by), *(False for _ in rest)]
+
+
 class Operation(ProgramPart):
     """The base of all operations: their place in the vocabulary and their output schema."""
 
@@ -250,11 +274,14 @@ class Operation(ProgramPart):
     @property
     def rounds(self) -> int:
         """Iterations of an iterative operation, 0 elsewhere."""
-        return 0
+        return int(getattr(self, "iterations", 0))
 
     def output_schema(self, inputs: tuple[Schema, ...]) -> Schema:
-        """Columns of the result, or InvalidProgramError when the inputs do not fit."""
-        raise NotImplementedError
+        """Columns of the result, or InvalidProgramError when the inputs do not fit.
+
+        Those of the first input, unless an operation says otherwise.
+        """
+        return inputs[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,10 +324,9 @@ class Project(Operation):
         """Kept columns, then computed ones."""
         (schema,) = inputs
         for each in self.computed:
-            numeric_column(schema, each.column)
-            for step in each.steps:
-                if isinstance(step.operand, str):
-                    numeric_column(schema, step.operand)
+            operands = (step.operand for step in each.steps)
+            named = (operand for operand in operands if isinstance(operand, str))
+            require_numeric(schema, (each.column, *named))
         kept = tuple(column_of(schema, name) for name in self.keep)
         added = tuple(Column(each.name, ColumnType.FLOAT) for each in self.computed)
         return unique_names(kept + added)
@@ -353,12 +379,13 @@ class Join(Operation):
                 f"join on {keys[0].type} {self.left_key!r} and {keys[1].type} {self.right_key!r}: "
                 "both keys must be integer or both text"
             )
-        added = tuple(
-            Column(column.name + self.right_suffix, column.type)
-            for column in right
-            if column.name != self.right_key
-        )
-        return unique_names(left + added)
+        added = self.added(names_of(right))
+        types = (column.type for column in right if column.name in added)
+        return unique_names(left + tuple(map(Column, added.values(), types)))
+
+    def added(self, right: Iterable[str]) -> dict[str, str]:
+        """The right columns that the result has, and their names there."""
+        return {name: name + self.right_suffix for name in right if name != self.right_key}
 
 
 @dataclass(frozen=True, slots=True)
@@ -521,9 +548,7 @@ class Tokenize(Operation):
 
     def output_schema(self, inputs: tuple[Schema, ...]) -> Schema:
         """The words."""
-        column = column_of(inputs[0], self.column)
-        if column.numeric:
-            raise InvalidProgramError(f"tokenize reads text, {self.column!r} is {column.type}")
+        text_column(inputs[0], self.column, "tokenize")
         return (Column(self.name, ColumnType.TEXT),)
 
 
@@ -534,10 +559,6 @@ class Sink(Operation):
     kind: ClassVar[OperatorKind] = OperatorKind.SINK
 
     type: Literal["sink"] = "sink"
-
-    def output_schema(self, inputs: tuple[Schema, ...]) -> Schema:
-        """The input's columns."""
-        return inputs[0]
 
 
 MAX_CLUSTERS = 64
@@ -577,11 +598,6 @@ class PageRank(Operation):
         """Divide, multiply, add."""
         return 3
 
-    @property
-    def rounds(self) -> int:
-        """Power iterations."""
-        return self.iterations
-
     def output_schema(self, inputs: tuple[Schema, ...]) -> Schema:
         """Node and rank."""
         for name in (self.source, self.target):
@@ -618,15 +634,9 @@ class KMeans(Operation):
         """Differences of one row to all centers."""
         return self.clusters * len(self.columns)
 
-    @property
-    def rounds(self) -> int:
-        """Lloyd rounds."""
-        return self.iterations
-
     def output_schema(self, inputs: tuple[Schema, ...]) -> Schema:
         """Cluster number and the center's coordinates."""
-        for name in self.columns:
-            numeric_column(inputs[0], name)
+        require_numeric(inputs[0], self.columns)
         coordinates = tuple(Column(name, ColumnType.FLOAT) for name in self.columns)
         return unique_names((Column("cluster", ColumnType.INTEGER), *coordinates))
 
@@ -665,11 +675,15 @@ class KMeansAssign(Operation):
     def output_schema(self, inputs: tuple[Schema, ...]) -> Schema:
         """The rows' columns, then the cluster."""
         rows, centers = inputs
-        for name in self.columns:
-            numeric_column(rows, name)
-            numeric_column(centers, name)
+        require_numeric(rows, self.columns)
+        require_numeric(centers, self.columns)
         column_of(centers, "cluster")
         return unique_names((*rows, Column(self.name, ColumnType.INTEGER)))
+
+
+def model_columns(features: tuple[str, ...]) -> tuple[str, ...]:
+    """Columns of a trained `LinearRegression`."""
+    return (*(f"coefficient_{name}" for name in features), "intercept")
 
 
 @dataclass(frozen=True, slots=True)
@@ -701,9 +715,8 @@ class LinearRegression(Operation):
 
     def output_schema(self, inputs: tuple[Schema, ...]) -> Schema:
         """Coefficients in the order of the features, then the intercept."""
-        for name in (*self.features, self.target):
-            numeric_column(inputs[0], name)
-        names = [*(f"coefficient_{name}" for name in self.features), "intercept"]
+        require_numeric(inputs[0], (*self.features, self.target))
+        names = model_columns(self.features)
         return unique_names(tuple(Column(name, ColumnType.FLOAT) for name in names))
 
 
@@ -727,10 +740,8 @@ class LinearPredict(Operation):
     def output_schema(self, inputs: tuple[Schema, ...]) -> Schema:
         """The rows' columns, then the prediction."""
         rows, model = inputs
-        for name in self.features:
-            numeric_column(rows, name)
-            numeric_column(model, f"coefficient_{name}")
-        numeric_column(model, "intercept")
+        require_numeric(rows, self.features)
+        require_numeric(model, model_columns(self.features))
         return unique_names((*rows, Column(self.name, ColumnType.FLOAT)))
 
 
@@ -771,9 +782,7 @@ class Embed(Operation):
 
     def output_schema(self, inputs: tuple[Schema, ...]) -> Schema:
         """The word and its vector."""
-        column = column_of(inputs[0], self.column)
-        if column.numeric:
-            raise InvalidProgramError(f"embed reads text, {self.column!r} is {column.type}")
+        text_column(inputs[0], self.column, "embed")
         vector = tuple(Column(name, ColumnType.FLOAT) for name in self.vector_names)
         return unique_names((Column(self.name, ColumnType.TEXT), *vector))
 

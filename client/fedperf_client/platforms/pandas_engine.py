@@ -23,14 +23,6 @@ from fedperf_shared.workflow.vocabulary import Platform
 if TYPE_CHECKING:
     from fedperf_client.platforms.arrow import Table
 
-_FUNCTIONS = {
-    ops.AggregateFunction.COUNT: "size",
-    ops.AggregateFunction.SUM: "sum",
-    ops.AggregateFunction.MEAN: "mean",
-    ops.AggregateFunction.MIN: "min",
-    ops.AggregateFunction.MAX: "max",
-}
-
 
 class PandasEngine:
     """Runs operations as DataFrame calls, on one thread."""
@@ -58,7 +50,7 @@ class PandasEngine:
     def close(self) -> None:
         """Nothing is held."""
 
-    def apply(  # noqa: PLR0911 - a dispatch
+    def apply(  # noqa: PLR0911, PLR0912 - a dispatch
         self, operation: ops.AnyOperation, inputs: Sequence[pd.DataFrame]
     ) -> pd.DataFrame:
         """The operation's result."""
@@ -81,41 +73,35 @@ class PandasEngine:
                 return _join(operation, first, inputs[1])
             case ops.Union():
                 return pd.concat([first, inputs[1]], ignore_index=True)
-        return _on_one_input(operation, first)
-
-
-def _on_one_input(  # noqa: PLR0911 - a dispatch
-    operation: ops.AnyOperation, frame: pd.DataFrame
-) -> pd.DataFrame:
-    match operation:
-        case ops.Project(keep=keep, computed=computed):
-            added = {each.name: _computed(each, frame) for each in computed}
-            return frame[list(keep)].assign(**added)
-        case ops.Filter(column=column, comparison=comparison, literal=literal):
-            kept: pd.Series[bool] = comparison.function(frame[column], literal)
-            return frame[kept]
-        case ops.Aggregate():
-            return _aggregate(operation, frame)
-        case ops.GlobalAggregate():
-            return _global_aggregate(operation, frame)
-        case ops.Distinct(columns=columns):
-            return frame[list(columns)].drop_duplicates()
-        case ops.Sort(by=by):
-            return _sorted(frame, by, ())
-        case ops.TopK(by=by, count=count):
-            return _sorted(frame, by, list(frame.columns)).head(count)
-        case ops.Window():
-            return _window(operation, frame)
-        case ops.Tokenize(column=column, name=name):
-            words = frame[column].str.split(" ").explode()
-            return words[words != ""].to_frame(name)
-    raise UnsupportedOperationError(operation.type, Platform.PANDAS)
+            case ops.Project(keep=keep, computed=computed):
+                added = {each.name: _computed(each, first) for each in computed}
+                return first[list(keep)].assign(**added)
+            case ops.Filter(column=column, comparison=comparison, literal=literal):
+                kept: pd.Series[bool] = comparison.function(first[column], literal)
+                return first[kept]
+            case ops.Aggregate():
+                return _aggregate(operation, first)
+            case ops.GlobalAggregate():
+                return _global_aggregate(operation, first)
+            case ops.Distinct(columns=columns):
+                return first[list(columns)].drop_duplicates()
+            case ops.Sort(by=by):
+                return _sorted(first, by, ())
+            case ops.TopK(by=by, count=count):
+                return _sorted(first, by, list(first.columns)).head(count)
+            case ops.Window():
+                return _window(operation, first)
+            case ops.Tokenize(column=column, name=name):
+                words = first[column].str.split(" ").explode()
+                return words[words != ""].to_frame(name)
+        raise UnsupportedOperationError(operation.type, Platform.PANDAS)
 
 
 def _aggregate(operation: ops.Aggregate, frame: pd.DataFrame) -> pd.DataFrame:
     keys = list(operation.keys)
     named = {
-        each.name: (each.column or keys[0], _FUNCTIONS[each.function])
+        # A count takes no column and counts rows, missing values among them.
+        each.name: (each.column, each.function.value) if each.column else (keys[0], "size")
         for each in operation.aggregations
     }
     return frame.groupby(keys, sort=False, as_index=False).agg(**named)
@@ -126,20 +112,14 @@ def _global_aggregate(operation: ops.GlobalAggregate, frame: pd.DataFrame) -> pd
         return pd.DataFrame({each.name: [] for each in operation.aggregations})
     return pd.DataFrame(
         {
-            each.name: [
-                getattr(frame[each.column], _FUNCTIONS[each.function])()
-                if each.column
-                else len(frame)
-            ]
+            each.name: [frame[each.column].agg(each.function.value) if each.column else len(frame)]
             for each in operation.aggregations
         }
     )
 
 
 def _join(operation: ops.Join, left: pd.DataFrame, right: pd.DataFrame) -> pd.DataFrame:
-    names = {
-        name: name + operation.right_suffix for name in right.columns if name != operation.right_key
-    }
+    names = operation.added(right.columns)
     renamed = right.rename(columns=names | {operation.right_key: "right_key__"})
     joined = left.merge(renamed, left_on=operation.left_key, right_on="right_key__")
     return joined[[*left.columns, *names.values()]]
@@ -154,10 +134,9 @@ def _window(window: ops.Window, frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _sorted(frame: pd.DataFrame, by: tuple[ops.Order, ...], ties: Sequence[str]) -> pd.DataFrame:
-    named = [order.column for order in by]
-    rest = [tie for tie in ties if tie not in named]
-    ascending = [*(not order.descending for order in by), *(True for _ in rest)]
-    return frame.sort_values([*named, *rest], ascending=ascending, ignore_index=True)
+    names, descending = ops.total_order(by, ties)
+    ascending = [not each for each in descending]
+    return frame.sort_values(names, ascending=ascending, ignore_index=True)
 
 
 def _computed(computed: ops.ComputedColumn, frame: pd.DataFrame) -> "pd.Series[float]":
@@ -208,7 +187,7 @@ def _k_means(operation: ops.KMeans, rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _regression(operation: ops.LinearRegression, rows: pd.DataFrame) -> pd.DataFrame:
-    names = [*(f"coefficient_{name}" for name in operation.features), "intercept"]
+    names = ops.model_columns(operation.features)
     if rows.empty:
         return pd.DataFrame({name: [] for name in names})
     points = np.stack(_floats(rows, (*operation.features, operation.target)))

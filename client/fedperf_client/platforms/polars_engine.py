@@ -54,7 +54,7 @@ class PolarsEngine:
     def close(self) -> None:
         """Nothing is held."""
 
-    def apply(self, operation: ops.AnyOperation, inputs: Sequence[pl.LazyFrame]) -> pl.LazyFrame:  # noqa: PLR0911 - a dispatch
+    def apply(self, operation: ops.AnyOperation, inputs: Sequence[pl.LazyFrame]) -> pl.LazyFrame:  # noqa: PLR0911, PLR0912 - a dispatch
         """The lazy frame of the operation; iterative operations run at once."""
         first = inputs[0]
         match operation:
@@ -74,48 +74,43 @@ class PolarsEngine:
                 return _join(operation, first, inputs[1])
             case ops.Union():
                 return pl.concat([first, inputs[1]])
-        return _on_one_input(operation, first)
-
-
-def _on_one_input(operation: ops.AnyOperation, frame: pl.LazyFrame) -> pl.LazyFrame:  # noqa: PLR0911 - a dispatch
-    match operation:
-        case ops.Project(keep=keep, computed=computed):
-            return frame.select(*keep, *(_computed(each) for each in computed))
-        case ops.Filter(column=column, comparison=comparison, literal=literal):
-            return frame.filter(comparison.function(pl.col(column), literal))
-        case ops.Aggregate(keys=keys, aggregations=aggregations):
-            return frame.group_by(*keys).agg(*(_aggregation(each) for each in aggregations))
-        case ops.GlobalAggregate(aggregations=aggregations):
-            total = frame.select(
-                *(_aggregation(each) for each in aggregations), pl.len().alias("all_rows__")
-            )
-            return total.filter(pl.col("all_rows__") > 0).drop("all_rows__")
-        case ops.Distinct(columns=columns):
-            return frame.select(columns).unique()
-        case ops.Sort(by=by):
-            order, descending = _order(by, ())
-            return frame.sort(order, descending=descending)
-        case ops.TopK(by=by, count=count):
-            order, descending = _order(by, _columns(frame))
-            return frame.bottom_k(count, by=order, reverse=descending)
-        case ops.Window():
-            return _window(operation, frame)
-        case ops.Tokenize(column=column, name=name):
-            words = frame.select(pl.col(column).str.split(" ").explode().alias(name))
-            return words.filter(pl.col(name) != "")
-    raise UnsupportedOperationError(operation.type, Platform.POLARS)
+            case ops.Project(keep=keep, computed=computed):
+                return first.select(*keep, *(_computed(each) for each in computed))
+            case ops.Filter(column=column, comparison=comparison, literal=literal):
+                return first.filter(comparison.function(pl.col(column), literal))
+            case ops.Aggregate(keys=keys, aggregations=aggregations):
+                return first.group_by(*keys).agg(*(_aggregation(each) for each in aggregations))
+            case ops.GlobalAggregate(aggregations=aggregations):
+                total = first.select(
+                    *(_aggregation(each) for each in aggregations), pl.len().alias("all_rows__")
+                )
+                return total.filter(pl.col("all_rows__") > 0).drop("all_rows__")
+            case ops.Distinct(columns=columns):
+                return first.select(columns).unique()
+            case ops.Sort(by=by):
+                order, descending = ops.total_order(by)
+                return first.sort(order, descending=descending)
+            case ops.TopK(by=by, count=count):
+                order, descending = ops.total_order(by, _columns(first))
+                return first.bottom_k(count, by=order, reverse=descending)
+            case ops.Window():
+                return _window(operation, first)
+            case ops.Tokenize(column=column, name=name):
+                words = first.select(pl.col(column).str.split(" ").explode().alias(name))
+                return words.filter(pl.col(name) != "")
+        raise UnsupportedOperationError(operation.type, Platform.POLARS)
 
 
 def _join(operation: ops.Join, left: pl.LazyFrame, right: pl.LazyFrame) -> pl.LazyFrame:
-    added = [name for name in _columns(right) if name != operation.right_key]
-    renamed = [pl.col(name).alias(name + operation.right_suffix) for name in added]
+    added = operation.added(_columns(right))
+    renamed = [pl.col(old).alias(new) for old, new in added.items()]
     right = right.select(pl.col(operation.right_key).alias("right_key__"), *renamed)
     joined = left.join(right, left_on=operation.left_key, right_on="right_key__", how="inner")
-    return joined.select(*_columns(left), *(name + operation.right_suffix for name in added))
+    return joined.select(*_columns(left), *added.values())
 
 
 def _window(window: ops.Window, frame: pl.LazyFrame) -> pl.LazyFrame:
-    keys, descending = _order(window.by, _columns(frame))
+    keys, descending = ops.total_order(window.by, _columns(frame))
     if window.function is ops.WindowFunction.ROW_NUMBER:
         value = pl.int_range(1, pl.len() + 1, dtype=pl.Int64)
     else:
@@ -213,7 +208,7 @@ def _nearest(
 def _regression(operation: ops.LinearRegression, rows: pl.LazyFrame) -> pl.LazyFrame:
     columns = (*operation.features, operation.target)
     plain = [f"c{number}" for number in range(len(columns))]
-    names = [*(f"coefficient_{name}" for name in operation.features), "intercept"]
+    names = ops.model_columns(operation.features)
     points = rows.select(
         pl.col(column).cast(pl.Float64).alias(name)
         for column, name in zip(columns, plain, strict=True)
@@ -233,7 +228,7 @@ def _regression(operation: ops.LinearRegression, rows: pl.LazyFrame) -> pl.LazyF
 
 
 def _predict(operation: ops.LinearPredict, rows: pl.LazyFrame, model: pl.LazyFrame) -> pl.LazyFrame:
-    names = [*(f"coefficient_{name}" for name in operation.features), "intercept"]
+    names = ops.model_columns(operation.features)
     found = model.select(names).collect()
     *coefficients, intercept = found.row(0) if len(found) else [0.0] * len(names)
     terms = [
@@ -280,40 +275,22 @@ def _embed(operation: ops.Embed, texts: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def _computed(computed: ops.ComputedColumn) -> pl.Expr:
-    start = pl.col(computed.column).cast(pl.Float64)
-    return reduce(_arithmetic, computed.steps, start).alias(computed.name)
-
-
-def _arithmetic(left: pl.Expr, step: ops.Arithmetic) -> pl.Expr:
-    right = (
-        pl.col(step.operand).cast(pl.Float64)
-        if isinstance(step.operand, str)
-        else pl.lit(float(step.operand))
-    )
-    result: pl.Expr = step.operator.function(left, right)
-    return result
+    value = pl.col(computed.column).cast(pl.Float64)
+    for step in computed.steps:
+        operand = (
+            pl.col(step.operand).cast(pl.Float64)
+            if isinstance(step.operand, str)
+            else pl.lit(float(step.operand))
+        )
+        value = step.operator.function(value, operand)
+    return value.alias(computed.name)
 
 
 def _aggregation(aggregation: ops.Aggregation) -> pl.Expr:
-    column = pl.col(aggregation.column)
-    match aggregation.function:
-        case ops.AggregateFunction.COUNT:
-            value = pl.len().cast(pl.Int64)
-        case ops.AggregateFunction.SUM:
-            value = column.sum()
-        case ops.AggregateFunction.MEAN:
-            value = column.mean()
-        case ops.AggregateFunction.MIN:
-            value = column.min()
-        case ops.AggregateFunction.MAX:
-            value = column.max()
+    if aggregation.function is ops.AggregateFunction.COUNT:
+        return pl.len().cast(pl.Int64).alias(aggregation.name)
+    value: pl.Expr = getattr(pl.col(aggregation.column), aggregation.function.value)()
     return value.alias(aggregation.name)
-
-
-def _order(by: tuple[ops.Order, ...], ties: Sequence[str]) -> tuple[list[str], list[bool]]:
-    named = [order.column for order in by]
-    rest = [tie for tie in ties if tie not in named]
-    return [*named, *rest], [*(order.descending for order in by), *(False for _ in rest)]
 
 
 def _columns(frame: pl.LazyFrame) -> list[str]:

@@ -115,7 +115,7 @@ def _assign(operation: ops.KMeansAssign, rows: Table, model: Table) -> Table:
 
 
 def _regression(operation: ops.LinearRegression, rows: Table) -> Table:
-    names = [*(f"coefficient_{name}" for name in operation.features), "intercept"]
+    names = ops.model_columns(operation.features)
     if not rows.num_rows:
         return pa.table({name: np.empty(0) for name in names})
     solver = Ridge(alpha=operation.penalty, solver="cholesky")
@@ -126,10 +126,8 @@ def _regression(operation: ops.LinearRegression, rows: Table) -> Table:
 def _predict(operation: ops.LinearPredict, rows: Table, model: Table) -> Table:
     total = np.zeros(rows.num_rows)
     if model.num_rows:
-        names = [f"coefficient_{name}" for name in operation.features]
-        coefficients = _matrix(model, tuple(names))[0]
-        total = _matrix(rows, operation.features) @ coefficients
-        total += model.column("intercept")[0].as_py()
+        *coefficients, intercept = _matrix(model, ops.model_columns(operation.features))[0]
+        total = _matrix(rows, operation.features) @ coefficients + intercept
     return rows.append_column(operation.name, pa.array(total))
 
 

@@ -79,7 +79,7 @@ class SparkEngine:
         self._persisted.clear()
         self._rounds.clear()
 
-    def apply(  # noqa: PLR0911 - a dispatch
+    def apply(  # noqa: PLR0911, PLR0912 - a dispatch
         self, operation: ops.AnyOperation, inputs: Sequence[DataFrame]
     ) -> DataFrame:
         """The lazy frame of the operation; iterative operations run at once."""
@@ -101,7 +101,28 @@ class SparkEngine:
                 return _join(operation, first, inputs[1])
             case ops.Union():
                 return first.union(inputs[1])
-        return _on_one_input(operation, first)
+            case ops.Project(keep=keep, computed=computed):
+                return first.selectExpr(*map(_name, keep), *(_computed(each) for each in computed))
+            case ops.Filter(column=column, comparison=comparison, literal=literal):
+                return first.where(comparison.function(sql.col(column), sql.lit(literal)))
+            case ops.Aggregate(keys=keys, aggregations=aggregations):
+                return first.groupBy(*keys).agg(*(_aggregation(each) for each in aggregations))
+            case ops.GlobalAggregate(aggregations=aggregations):
+                rows = sql.count("*").alias("all_rows__")
+                total = first.agg(*(_aggregation(each) for each in aggregations), rows)
+                return total.where("all_rows__ > 0").drop("all_rows__")
+            case ops.Distinct(columns=columns):
+                return first.select(*columns).distinct()
+            case ops.Sort(by=by):
+                return first.orderBy(*_order(by, ()))
+            case ops.TopK(by=by, count=count):
+                return first.orderBy(*_order(by, first.columns)).limit(count)
+            case ops.Window():
+                return first.withColumn(operation.name, _window(operation, first.columns))
+            case ops.Tokenize(column=column, name=name):
+                words = first.select(sql.explode(sql.split(sql.col(column), " ")).alias(name))
+                return words.where(sql.col(name) != "")
+        raise UnsupportedOperationError(operation.type, Platform.SPARK)
 
     def _page_rank(self, operation: ops.PageRank, edges: DataFrame) -> DataFrame:
         ends = self.keep(
@@ -163,7 +184,7 @@ class SparkEngine:
 
     def _regression(self, operation: ops.LinearRegression, rows: DataFrame) -> DataFrame:
         columns = (*operation.features, operation.target)
-        names = (*(f"coefficient_{name}" for name in operation.features), "intercept")
+        names = ops.model_columns(operation.features)
         plain = tuple(f"c{number}" for number in range(len(columns)))
         points = self.keep(_doubles(rows, columns, plain))
         found = self.fetch(points.selectExpr(*(f"avg({name})" for name in plain)))[0]
@@ -207,7 +228,7 @@ class SparkEngine:
     def _predict(
         self, operation: ops.LinearPredict, rows: DataFrame, model: DataFrame
     ) -> DataFrame:
-        names = [*(f"coefficient_{name}" for name in operation.features), "intercept"]
+        names = ops.model_columns(operation.features)
         found = self.fetch(model.select(*names))
         *coefficients, intercept = found[0] if found else [0.0] * len(names)
         terms = [
@@ -225,44 +246,15 @@ class SparkEngine:
         return self.load(pa.table(columns))
 
 
-def _on_one_input(  # noqa: PLR0911 - a dispatch
-    operation: ops.AnyOperation, frame: DataFrame
-) -> DataFrame:
-    match operation:
-        case ops.Project(keep=keep, computed=computed):
-            return frame.selectExpr(*map(_name, keep), *(_computed(each) for each in computed))
-        case ops.Filter(column=column, comparison=comparison, literal=literal):
-            return frame.where(comparison.function(sql.col(column), sql.lit(literal)))
-        case ops.Aggregate(keys=keys, aggregations=aggregations):
-            return frame.groupBy(*keys).agg(*(_aggregation(each) for each in aggregations))
-        case ops.GlobalAggregate(aggregations=aggregations):
-            rows = sql.count("*").alias("all_rows__")
-            total = frame.agg(*(_aggregation(each) for each in aggregations), rows)
-            return total.where("all_rows__ > 0").drop("all_rows__")
-        case ops.Distinct(columns=columns):
-            return frame.select(*columns).distinct()
-        case ops.Sort(by=by):
-            return frame.orderBy(*_order(by, ()))
-        case ops.TopK(by=by, count=count):
-            return frame.orderBy(*_order(by, frame.columns)).limit(count)
-        case ops.Window():
-            return frame.withColumn(operation.name, _window(operation, frame.columns))
-        case ops.Tokenize(column=column, name=name):
-            words = frame.select(sql.explode(sql.split(sql.col(column), " ")).alias(name))
-            return words.where(sql.col(name) != "")
-    raise UnsupportedOperationError(operation.type, Platform.SPARK)
-
-
 def _free(rows: DataFrame) -> None:
     """Drop rows without history, which no method of a DataFrame does."""
     rows._jdf.queryExecution().logical().rdd().unpersist(False)
 
 
 def _join(operation: ops.Join, left: DataFrame, right: DataFrame) -> DataFrame:
-    added = [name for name in right.columns if name != operation.right_key]
     keyed = right.selectExpr(
         _named(_name(operation.right_key), "right_key__"),
-        *(_named(_name(name), name + operation.right_suffix) for name in added),
+        *(_named(_name(old), new) for old, new in operation.added(right.columns).items()),
     )
     joined = left.join(keyed, sql.col(operation.left_key) == sql.col("right_key__"))
     return joined.drop("right_key__")
@@ -326,9 +318,9 @@ def _window(window: ops.Window, columns: Sequence[str]) -> Column:
 
 
 def _order(by: tuple[ops.Order, ...], ties: Iterable[str]) -> list[Column]:
-    named = {order.column for order in by}
-    keys = [sql.desc(each.column) if each.descending else sql.asc(each.column) for each in by]
-    return [*keys, *(sql.asc(tie) for tie in ties if tie not in named)]
+    names, descending = ops.total_order(by, ties)
+    ways = [sql.desc if each else sql.asc for each in descending]
+    return [way(name) for way, name in zip(ways, names, strict=True)]
 
 
 def _literal(value: float) -> str:

@@ -56,25 +56,6 @@ class SparkNotStartedError(FedperfError):
         super().__init__(f"Spark did not start: {said or 'it said nothing'}")
 
 
-class SparkRunsAlreadyError(InvalidInputError):
-    """The Spark of this process has other resources, or belongs to somebody else."""
-
-    def __init__(self, wanted: str, running: str) -> None:
-        super().__init__(
-            f"Spark with {wanted} needs a process of its own: this one runs Spark with {running}"
-        )
-
-
-class MemoryCapTooLowError(InvalidInputError):
-    """An engine was given less memory than it needs to start."""
-
-    def __init__(self, memory_bytes: int) -> None:
-        super().__init__(
-            f"Spark needs a cap of at least {MIN_MEMORY_BYTES} bytes, got {memory_bytes!r}"
-        )
-        self.memory_bytes = memory_bytes
-
-
 @dataclass(frozen=True, slots=True)
 class SessionResources:
     """What a session may use.
@@ -90,7 +71,9 @@ class SessionResources:
 
     def __post_init__(self) -> None:
         if self.memory_bytes is not None and not self.memory_bytes >= MIN_MEMORY_BYTES:
-            raise MemoryCapTooLowError(self.memory_bytes)
+            raise InvalidInputError(
+                f"Spark needs a cap of at least {MIN_MEMORY_BYTES} bytes, got {self.memory_bytes!r}"
+            )
 
     def __str__(self) -> str:
         return f"{self.threads} threads and a memory cap of {self.memory_bytes} bytes"
@@ -149,8 +132,7 @@ def running_spark(resources: SessionResources) -> RunningSpark:
     """The Spark of this process, started now if it is the first time.
 
     Raises:
-        MemoryCapTooLowError: by `SessionResources`.
-        SparkRunsAlreadyError: this process runs a Spark with other resources.
+        InvalidInputError: this process runs a Spark with other resources.
         SparkNotStartedError: the JVM did not start, or has ended.
     """
     if _running and _running[0].process.poll() is not None:
@@ -159,7 +141,9 @@ def running_spark(resources: SessionResources) -> RunningSpark:
         return _running[0]
     if _running or SparkContext._active_spark_context is not None:
         runs = str(_running[0].resources) if _running else "settings that are not fedperf's"
-        raise SparkRunsAlreadyError(str(resources), runs)
+        raise InvalidInputError(
+            f"Spark with {resources} needs a process of its own: this one runs Spark with {runs}"
+        )
     _running.append(_started(resources))
     return _running[0]
 

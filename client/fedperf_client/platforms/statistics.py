@@ -1,21 +1,22 @@
-"""True sizes of every step of a program, by an extra run that nobody times.
+"""True sizes of every step of a program, by an extra run that nobody times, and of its sources.
 
 DuckDB runs the program step by step and materializes each result, so the numbers
 do not depend on the plan that is being measured.
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedperf_client.platforms import operations as ops
 from fedperf_client.platforms.executor import dataset_path, require_runnable
 from fedperf_client.platforms.program import Program, StepStatistics
+from fedperf_shared.workflow.graph import SourceStatistics
 from fedperf_shared.workflow.vocabulary import Platform
 
 if TYPE_CHECKING:
-    from fedperf_client.platforms.duckdb_engine import DuckDbEngine
-    from fedperf_client.platforms.duckdb_query import DuckDbQuery
+    from fedperf_client.platforms.duckdb_engine import DuckDbEngine, DuckDbQuery
 
 NUMBER_BYTES = 8.0
 TEXT_OFFSET_BYTES = 4.0
@@ -108,3 +109,62 @@ def _distinct(engine: "DuckDbEngine", measured: _MeasuredFrame, columns: tuple[s
     distinct = measured.frame.select([f"DISTINCT {names}"], columns)
     count: int = engine.fetch(distinct.select(["count(*)"], ["count"]))[0][0]
     return count
+
+
+def source_statistics(program: Program, data_directory: Path) -> SourceStatistics:
+    """Statistics of all sources together.
+
+    A source's key is its first column that the program groups, joins, partitions or
+    ranks by (else its first column). `columns` and `null_ratio` cover the columns
+    read, `distinct_ratio` is distinct keys / rows over all sources, `top_key_share` the
+    largest share that one key has of its source. Data sets do not change, so
+    measurements are kept for the life of the process.
+    """
+    keys = _key_names(program)
+    rows = distinct = nulls = values = 0
+    columns = 0
+    top_key_share = 0.0
+    for step in program.steps:
+        if not isinstance(step.operation, ops.ReadParquet):
+            continue
+        names = ops.names_of(step.operation.columns)
+        key = next((name for name in names if name in keys), names[0])
+        path = dataset_path(data_directory, step.operation.dataset)
+        found = _measure_source(path, key, names)
+        columns += len(names)
+        rows, distinct, nulls = rows + found[0], distinct + found[1], nulls + found[3]
+        values += found[0] * len(names)
+        top_key_share = max(top_key_share, found[2] / max(found[0], 1))
+    return SourceStatistics(columns, top_key_share, distinct / max(rows, 1), nulls / max(values, 1))
+
+
+def _key_names(program: Program) -> set[str]:
+    names: set[str] = set()
+    for step in program.steps:
+        match step.operation:
+            case ops.Aggregate(keys=keys):
+                names.update(keys)
+            case ops.Distinct(columns=columns):
+                names.update(columns)
+            case ops.Window(partition=partition):
+                names.update(partition)
+            case ops.Join(left_key=left_key, right_key=right_key):
+                names.update((left_key, right_key))
+            case ops.PageRank(source=source):
+                names.add(source)
+    return names
+
+
+@lru_cache(maxsize=4096)
+def _measure_source(path: Path, key: str, names: tuple[str, ...]) -> tuple[int, int, int, int]:
+    """Rows, distinct keys, rows of the most frequent key, missing values."""
+    import duckdb
+
+    with duckdb.connect() as connection:
+        table = connection.read_parquet(str(path))
+        counts = table.aggregate(f'"{key}", count(*) AS rows_of_key', f'"{key}"')
+        summary = "coalesce(sum(rows_of_key), 0)::BIGINT, count(*), coalesce(max(rows_of_key), 0)"
+        rows, distinct, top = counts.aggregate(summary).fetchall()[0]
+        missing = " + ".join(f'(count(*) - count("{name}"))' for name in names)
+        nulls = table.aggregate(missing).fetchall()[0][0]
+    return rows, distinct, top, nulls

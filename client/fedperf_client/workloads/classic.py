@@ -18,6 +18,7 @@ from fedperf_client.workloads.program_draft import (
     pick,
     times,
     total,
+    where,
 )
 
 
@@ -28,13 +29,13 @@ def draw_word_count(rng: np.random.Generator, rows: int) -> Program:
     words = draft.add(ops.Tokenize("line"), text)
     if chance(rng, 0.5):
         first = pick(rng, "bdfgklmn") + pick(rng, "aeiou")
-        words = draft.add(ops.Filter("word", ops.Comparison.GREATER_OR_EQUAL, first), words)
+        words = draft.add(where("word", ">=", first), words)
     if chance(rng, 0.4):
         last = pick(rng, "prst") + pick(rng, "aeiou")
-        words = draft.add(ops.Filter("word", ops.Comparison.LESS, last), words)
+        words = draft.add(where("word", "<", last), words)
     counted = draft.add(ops.Aggregate(("word",), (count("times_seen"),)), words)
     if chance(rng, 0.8):
-        least = ops.Filter("times_seen", ops.Comparison.GREATER_OR_EQUAL, between(rng, 1, 6))
+        least = where("times_seen", ">=", between(rng, 1, 6))
         counted = draft.add(least, counted)
     ending = pick(rng, ("sorted", "best", "summed", "plain"))
     if ending == "sorted":
@@ -55,12 +56,12 @@ def draw_embeddings(rng: np.random.Generator, rows: int) -> Program:
     words = draft.add(embed, text)
     if chance(rng, 0.5):
         first = pick(rng, "bdfgklmn") + pick(rng, "aeiou")
-        words = draft.add(ops.Filter("word", ops.Comparison.GREATER_OR_EQUAL, first), words)
+        words = draft.add(where("word", ">=", first), words)
     if chance(rng, 0.5):
         seen = draft.add(ops.Tokenize("line", "seen_word"), text)
         counted = draft.add(ops.Aggregate(("seen_word",), (count("times_seen"),)), seen)
         words = draft.add(ops.Join("word", "seen_word"), words, counted)
-        least = ops.Filter("times_seen", ops.Comparison.GREATER_OR_EQUAL, between(rng, 1, 6))
+        least = where("times_seen", ">=", between(rng, 1, 6))
         words = draft.add(least, words)
     axes = embed.vector_names[: between(rng, 2, 6)]
     if chance(rng, 0.6):
@@ -75,7 +76,7 @@ def draw_pagerank(rng: np.random.Generator, rows: int) -> Program:
     draft = Draft()
     edges = draft.add(read(pick(rng, ("web", "social")), rows))
     if chance(rng, 0.3):
-        kept = ops.Filter("source", ops.Comparison.LESS, int(2**32 * rng.uniform(0.3, 1)))
+        kept = where("source", "<", int(2**32 * rng.uniform(0.3, 1)))
         edges = draft.add(kept, edges)
     graph = edges
     if chance(rng, 0.3):
@@ -85,9 +86,7 @@ def draw_pagerank(rng: np.random.Generator, rows: int) -> Program:
     if chance(rng, 0.4):
         followers = draft.add(ops.Aggregate(("target",), (count("followers"),)), edges)
         ranks = draft.add(ops.Join("node", "target"), ranks, followers)
-        ranks = draft.add(
-            ops.Filter("followers", ops.Comparison.GREATER_OR_EQUAL, between(rng, 1, 5)), ranks
-        )
+        ranks = draft.add(where("followers", ">=", between(rng, 1, 5)), ranks)
     if chance(rng, 0.8):
         ranks = draft.add(ops.TopK(descending("rank"), between(rng, 5, 1000)), ranks)
     return draft.finish(ranks)
@@ -98,11 +97,11 @@ def draw_credit(rng: np.random.Generator, rows: int) -> Program:
     draft = Draft()
     applicants = draft.add(read("applications", rows))
     if chance(rng, 0.5):
-        asked = ops.Filter("amount", ops.Comparison.GREATER, eighths(rng, 0, HIGHEST_NUMBER * 0.8))
+        asked = where("amount", ">", eighths(rng, 0, HIGHEST_NUMBER * 0.8))
         applicants = draft.add(asked, applicants)
     records = draft.add(read("records", rows, "application_of", "balance", "days_late"))
     if chance(rng, 0.5):
-        late = ops.Filter("days_late", ops.Comparison.GREATER_OR_EQUAL, between(rng, 0, 60))
+        late = where("days_late", ">=", between(rng, 0, 60))
         records = draft.add(late, records)
     figures = (count("records"), mean("balance", "mean_balance"), highest("days_late", "worst"))
     history = draft.add(ops.Aggregate(("application_of",), figures), records)

@@ -8,7 +8,7 @@ exact in float64 in whatever order an engine adds them up.
 
 import os
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
@@ -35,29 +35,35 @@ CATEGORIES = 20
 GROUPS = 100
 REGIONS = 10
 
+_APPLICATION, _ORDER, _CUSTOMER, _PART, _ITEM = 4, 4, 40, 30, 10
+"""Rows of the scale per row of these tables."""
+_FEWEST_KEYS = 10
+
 Integers: TypeAlias = npt.NDArray[np.int64]
-Columns: TypeAlias = "dict[str, npt.NDArray[np.generic] | pa.Array]"
+Values: TypeAlias = "npt.NDArray[np.generic] | pa.Array"
 
 _INTEGER, _FLOAT, _TEXT = ColumnType.INTEGER, ColumnType.FLOAT, ColumnType.TEXT
 
 
-class UnknownDatasetError(InvalidInputError):
-    """A name is not that of a data set that fedperf generates."""
+@dataclass(frozen=True, slots=True)
+class GeneratedColumn:
+    """The type of a column, and its values at a scale in a table of so many rows."""
 
-    def __init__(self, dataset: str) -> None:
-        super().__init__(
-            f"no generated data set {dataset!r}: TABLE_SCALE with a table of "
-            f"{', '.join(TABLES)} and a scale of {', '.join(map(str, SCALES))}"
-        )
-        self.dataset = dataset
+    type: ColumnType
+    draw: Callable[[np.random.Generator, int, int], Values]
 
 
 @dataclass(frozen=True, slots=True)
 class GeneratedTable:
-    """A generated table: its columns, and how they are drawn at a scale."""
+    """The columns of a generated table, drawn in this order, and its rows at a scale."""
 
-    schema: Schema
-    draw: Callable[[np.random.Generator, int], Columns]
+    columns: Mapping[str, GeneratedColumn]
+    rows: Callable[[int], int] = int
+
+    @property
+    def schema(self) -> Schema:
+        """The columns of a program that reads all of it."""
+        return tuple(Column(name, each.type) for name, each in self.columns.items())
 
 
 def read(table: str, scale: int, *columns: str) -> ReadParquet:
@@ -73,7 +79,7 @@ def prepare(datasets: Iterable[str], data_directory: Path) -> tuple[Path, ...]:
     Several processes may prepare one directory: files appear whole or not at all.
 
     Raises:
-        UnknownDatasetError: a name is not that of a generated data set.
+        InvalidInputError: a name is not that of a generated data set.
     """
     return tuple(_prepared(dataset, data_directory) for dataset in datasets)
 
@@ -88,7 +94,9 @@ def _prepared(dataset: str, data_directory: Path) -> Path:
         data_directory.mkdir(parents=True, exist_ok=True)
         rng = np.random.default_rng(zlib.crc32(dataset.encode()))
         unfinished = path.with_suffix(f".{os.getpid()}.unfinished")
-        pq.write_table(pa.table(table.draw(rng, scale)), unfinished, compression="snappy")
+        rows = table.rows(scale)
+        columns = {name: each.draw(rng, scale, rows) for name, each in table.columns.items()}
+        pq.write_table(pa.table(columns), unfinished, compression="snappy")
         unfinished.replace(path)
     return path
 
@@ -96,23 +104,26 @@ def _prepared(dataset: str, data_directory: Path) -> Path:
 def _table(dataset: str) -> tuple[GeneratedTable, int]:
     name, _, scale = dataset.rpartition("_")
     if name not in TABLES or not scale.isdecimal() or int(scale) not in SCALES:
-        raise UnknownDatasetError(dataset)
+        raise InvalidInputError(
+            f"no generated data set {dataset!r}: TABLE_SCALE with a table of "
+            f"{', '.join(TABLES)} and a scale of {', '.join(map(str, SCALES))}"
+        )
     return TABLES[name], int(scale)
 
 
-def _text(words: int, words_per_line: int) -> Callable[[np.random.Generator, int], Columns]:
+def _text(words: int, words_per_line: int) -> GeneratedColumn:
     """Lines of words whose frequency falls with one over their rank; `scale` words in all."""
 
-    def draw(rng: np.random.Generator, scale: int) -> Columns:
+    def draw(rng: np.random.Generator, scale: int, _: int) -> "pa.Array":
         import pyarrow as pa
         import pyarrow.compute as pc
 
         ranks = np.exp(rng.random(scale) * np.log(words)).astype(np.int64) - 1
         offsets = np.arange(0, scale + words_per_line, words_per_line).clip(max=scale)
         lists = pa.ListArray.from_arrays(offsets.astype(np.int32), _vocabulary(words).take(ranks))
-        return {"line": pc.binary_join(lists, " ")}
+        return pc.binary_join(lists, " ")
 
-    return draw
+    return GeneratedColumn(_TEXT, draw)
 
 
 def _vocabulary(words: int) -> "pa.Array":
@@ -130,155 +141,45 @@ def _vocabulary(words: int) -> "pa.Array":
     return pa.array(names)
 
 
-def _graph(edges_per_node: int) -> Callable[[np.random.Generator, int], Columns]:
-    """`scale` edges; a few nodes receive most of them."""
-
-    def draw(rng: np.random.Generator, scale: int) -> Columns:
-        nodes = max(scale // edges_per_node, 10)
-        source = _skewed(rng, scale, distinct=nodes, skew=1.3)
-        target = _skewed(rng, scale, distinct=nodes, skew=3.0)
-        return {"source": _scattered(source), "target": _scattered(target)}
-
-    return draw
+def _key(rows_per_key: int = 1) -> GeneratedColumn:
+    """Every key equally often."""
+    return GeneratedColumn(
+        _INTEGER, lambda _, __, rows: _scattered(np.arange(rows) // rows_per_key)
+    )
 
 
-def _applications(rng: np.random.Generator, scale: int) -> Columns:
-    rows = applications_at(scale)
-    return {
-        "application": _scattered(np.arange(rows)),
-        "income": _numbers(rng, rows),
-        "amount": _numbers(rng, rows),
-        "age": rng.integers(18, 90, rows),
-        "region": _labels(rng.integers(0, REGIONS, rows), "region"),
-    }
+def _reference(per: int, skew: float) -> GeneratedColumn:
+    """Keys of a table with one row per `per` rows of the scale, some of them frequent."""
+    return GeneratedColumn(
+        _INTEGER,
+        lambda rng, scale, rows: _scattered(
+            _skewed(rng, rows, distinct=max(scale // per, _FEWEST_KEYS), skew=skew)
+        ),
+    )
 
 
-def _records(rng: np.random.Generator, scale: int) -> Columns:
-    application = _skewed(rng, scale, distinct=applications_at(scale), skew=1.5)
-    return {
-        "application_of": _scattered(application),
-        "balance": _numbers(rng, scale),
-        "days_late": rng.integers(0, 120, scale),
-        "product": _labels(_skewed(rng, scale, distinct=8, skew=2.0), "product"),
-    }
+def _whole(low: int, high: int) -> GeneratedColumn:
+    """Whole numbers from `low` to below `high`, evenly."""
+    return GeneratedColumn(_INTEGER, lambda rng, _, rows: rng.integers(low, high, rows))
 
 
-def _customers(rng: np.random.Generator, scale: int) -> Columns:
-    rows = customers_at(scale)
-    return {
-        "customer": _scattered(np.arange(rows)),
-        "segment": _labels(rng.integers(0, 5, rows), "segment"),
-        "nation": rng.integers(0, 25, rows),
-        "account": _numbers(rng, rows),
-    }
+def _number(highest: float = HIGHEST_NUMBER) -> GeneratedColumn:
+    """Multiples of 1/8 from 0 to below `highest`, evenly."""
+    return GeneratedColumn(_FLOAT, lambda rng, _, rows: rng.integers(0, int(highest * 8), rows) / 8)
 
 
-def _orders(rng: np.random.Generator, scale: int) -> Columns:
-    rows = orders_at(scale)
-    customer = _skewed(rng, rows, distinct=customers_at(scale), skew=1.2)
-    return {
-        "order_id": _scattered(np.arange(rows)),
-        "order_customer": _scattered(customer),
-        "order_day": rng.integers(0, DAYS, rows),
-        "priority": _labels(rng.integers(0, 5, rows), "priority"),
-        "total": _numbers(rng, rows),
-    }
+def _label(prefix: str, count: int) -> GeneratedColumn:
+    """One of so many texts, evenly."""
+    return GeneratedColumn(
+        _TEXT, lambda rng, _, rows: _labels(rng.integers(0, count, rows), prefix)
+    )
 
 
-def _lines(rng: np.random.Generator, scale: int) -> Columns:
-    return {
-        "line_order": _scattered(rng.integers(0, orders_at(scale), scale)),
-        "line_part": _scattered(_skewed(rng, scale, distinct=parts_at(scale), skew=1.5)),
-        "quantity": rng.integers(1, 51, scale),
-        "price": _numbers(rng, scale),
-        "discount": rng.integers(0, 9, scale) / 8,
-        "ship_day": rng.integers(0, DAYS, scale),
-        "return_flag": _labels(rng.integers(0, 3, scale), "flag"),
-    }
-
-
-def _parts(rng: np.random.Generator, scale: int) -> Columns:
-    rows = parts_at(scale)
-    return {
-        "part": _scattered(np.arange(rows)),
-        "brand": _labels(rng.integers(0, 25, rows), "brand"),
-        "size": rng.integers(1, 51, rows),
-    }
-
-
-def _facts(skew: float) -> Callable[[np.random.Generator, int], Columns]:
-    """Events that refer to items and groups; with `skew` above 1 some keys are frequent."""
-
-    def draw(rng: np.random.Generator, scale: int) -> Columns:
-        return {
-            "event": _scattered(np.arange(scale)),
-            "item": _scattered(_skewed(rng, scale, distinct=items_at(scale), skew=skew)),
-            "group_id": _skewed(rng, scale, distinct=GROUPS, skew=skew),
-            "category": rng.integers(0, CATEGORIES, scale),
-            "x": _numbers(rng, scale),
-            "y": _numbers(rng, scale),
-            "city": _labels(_skewed(rng, scale, distinct=50, skew=skew), "city"),
-        }
-
-    return draw
-
-
-def _items(rng: np.random.Generator, scale: int) -> Columns:
-    rows = items_at(scale)
-    return {
-        "item_key": _scattered(np.arange(rows)),
-        "weight": _numbers(rng, rows),
-        "maker": rng.integers(0, CATEGORIES, rows),
-        "color": _labels(rng.integers(0, 12, rows), "color"),
-    }
-
-
-def _offers(rng: np.random.Generator, scale: int) -> Columns:
-    """Exactly two offers per item."""
-    item = np.repeat(np.arange(items_at(scale)), 2)
-    return {
-        "offer_item": _scattered(item),
-        "cost": _numbers(rng, len(item)),
-        "seller": rng.integers(0, GROUPS, len(item)),
-    }
-
-
-def _groups(rng: np.random.Generator, scale: int) -> Columns:
-    del scale
-    return {
-        "group_key": np.arange(GROUPS),
-        "budget": _numbers(rng, GROUPS),
-        "owner": _labels(rng.integers(0, 8, GROUPS), "owner"),
-    }
-
-
-def applications_at(scale: int) -> int:
-    """Applications beside `scale` records."""
-    return scale // 4
-
-
-def orders_at(scale: int) -> int:
-    """Orders beside `scale` lines."""
-    return scale // 4
-
-
-def customers_at(scale: int) -> int:
-    """Customers beside `scale` lines."""
-    return scale // 40
-
-
-def parts_at(scale: int) -> int:
-    """Parts beside `scale` lines."""
-    return scale // 30
-
-
-def items_at(scale: int) -> int:
-    """Items beside `scale` events."""
-    return scale // 10
-
-
-def _numbers(rng: np.random.Generator, rows: int) -> npt.NDArray[np.float64]:
-    return rng.integers(0, int(HIGHEST_NUMBER) * 8, rows) / 8.0
+def _skewed_label(prefix: str, count: int, skew: float) -> GeneratedColumn:
+    """One of so many texts, the first ones more often."""
+    return GeneratedColumn(
+        _TEXT, lambda rng, _, rows: _labels(_skewed(rng, rows, distinct=count, skew=skew), prefix)
+    )
 
 
 def _skewed(rng: np.random.Generator, rows: int, *, distinct: int, skew: float) -> Integers:
@@ -298,64 +199,114 @@ def _labels(numbers: Integers, prefix: str) -> "pa.Array":
     return names.take(pa.array(numbers))
 
 
-def _columns(**types: ColumnType) -> Schema:
-    return tuple(Column(name, type_) for name, type_ in types.items())
+def _graph(edges_per_node: int) -> GeneratedTable:
+    """Directed edges; a few nodes receive most of them."""
+    return GeneratedTable(
+        {"source": _reference(edges_per_node, 1.3), "target": _reference(edges_per_node, 3.0)}
+    )
 
 
-_FACTS = _columns(
-    event=_INTEGER,
-    item=_INTEGER,
-    group_id=_INTEGER,
-    category=_INTEGER,
-    x=_FLOAT,
-    y=_FLOAT,
-    city=_TEXT,
-)
+def _events(skew: float) -> GeneratedTable:
+    """Events that refer to items and groups; with `skew` above 1 some keys are frequent."""
+    return GeneratedTable(
+        {
+            "event": _key(),
+            "item": _reference(_ITEM, skew),
+            "group_id": GeneratedColumn(
+                _INTEGER, lambda rng, _, rows: _skewed(rng, rows, distinct=GROUPS, skew=skew)
+            ),
+            "category": _whole(0, CATEGORIES),
+            "x": _number(),
+            "y": _number(),
+            "city": _skewed_label("city", 50, skew),
+        }
+    )
 
-TABLES = {
-    "prose": GeneratedTable(_columns(line=_TEXT), _text(50_000, 12)),
-    "chat": GeneratedTable(_columns(line=_TEXT), _text(3_000, 4)),
-    "web": GeneratedTable(_columns(source=_INTEGER, target=_INTEGER), _graph(8)),
-    "social": GeneratedTable(_columns(source=_INTEGER, target=_INTEGER), _graph(40)),
+
+def _one_per(count: int) -> Callable[[int], int]:
+    return lambda scale: scale // count
+
+
+TABLES: Mapping[str, GeneratedTable] = {
+    "prose": GeneratedTable({"line": _text(50_000, 12)}),
+    "chat": GeneratedTable({"line": _text(3_000, 4)}),
+    "web": _graph(8),
+    "social": _graph(40),
     "applications": GeneratedTable(
-        _columns(application=_INTEGER, income=_FLOAT, amount=_FLOAT, age=_INTEGER, region=_TEXT),
-        _applications,
+        {
+            "application": _key(),
+            "income": _number(),
+            "amount": _number(),
+            "age": _whole(18, 90),
+            "region": _label("region", REGIONS),
+        },
+        _one_per(_APPLICATION),
     ),
     "records": GeneratedTable(
-        _columns(application_of=_INTEGER, balance=_FLOAT, days_late=_INTEGER, product=_TEXT),
-        _records,
+        {
+            "application_of": _reference(_APPLICATION, 1.5),
+            "balance": _number(),
+            "days_late": _whole(0, 120),
+            "product": _skewed_label("product", 8, 2.0),
+        }
     ),
     "customers": GeneratedTable(
-        _columns(customer=_INTEGER, segment=_TEXT, nation=_INTEGER, account=_FLOAT), _customers
+        {
+            "customer": _key(),
+            "segment": _label("segment", 5),
+            "nation": _whole(0, 25),
+            "account": _number(),
+        },
+        _one_per(_CUSTOMER),
     ),
     "orders": GeneratedTable(
-        _columns(
-            order_id=_INTEGER,
-            order_customer=_INTEGER,
-            order_day=_INTEGER,
-            priority=_TEXT,
-            total=_FLOAT,
-        ),
-        _orders,
+        {
+            "order_id": _key(),
+            "order_customer": _reference(_CUSTOMER, 1.2),
+            "order_day": _whole(0, DAYS),
+            "priority": _label("priority", 5),
+            "total": _number(),
+        },
+        _one_per(_ORDER),
     ),
     "lines": GeneratedTable(
-        _columns(
-            line_order=_INTEGER,
-            line_part=_INTEGER,
-            quantity=_INTEGER,
-            price=_FLOAT,
-            discount=_FLOAT,
-            ship_day=_INTEGER,
-            return_flag=_TEXT,
-        ),
-        _lines,
+        {
+            "line_order": GeneratedColumn(
+                _INTEGER,
+                lambda rng, scale, rows: _scattered(rng.integers(0, scale // _ORDER, rows)),
+            ),
+            "line_part": _reference(_PART, 1.5),
+            "quantity": _whole(1, 51),
+            "price": _number(),
+            "discount": _number(9 / 8),
+            "ship_day": _whole(0, DAYS),
+            "return_flag": _label("flag", 3),
+        }
     ),
-    "parts": GeneratedTable(_columns(part=_INTEGER, brand=_TEXT, size=_INTEGER), _parts),
-    "events": GeneratedTable(_FACTS, _facts(1.0)),
-    "hot_events": GeneratedTable(_FACTS, _facts(2.5)),
+    "parts": GeneratedTable(
+        {"part": _key(), "brand": _label("brand", 25), "size": _whole(1, 51)}, _one_per(_PART)
+    ),
+    "events": _events(1.0),
+    "hot_events": _events(2.5),
     "items": GeneratedTable(
-        _columns(item_key=_INTEGER, weight=_FLOAT, maker=_INTEGER, color=_TEXT), _items
+        {
+            "item_key": _key(),
+            "weight": _number(),
+            "maker": _whole(0, CATEGORIES),
+            "color": _label("color", 12),
+        },
+        _one_per(_ITEM),
     ),
-    "offers": GeneratedTable(_columns(offer_item=_INTEGER, cost=_FLOAT, seller=_INTEGER), _offers),
-    "groups": GeneratedTable(_columns(group_key=_INTEGER, budget=_FLOAT, owner=_TEXT), _groups),
+    "offers": GeneratedTable(
+        {"offer_item": _key(2), "cost": _number(), "seller": _whole(0, GROUPS)},
+        _one_per(_ITEM // 2),
+    ),
+    "groups": GeneratedTable(
+        {
+            "group_key": GeneratedColumn(_INTEGER, lambda _, __, rows: np.arange(rows)),
+            "budget": _number(),
+            "owner": _label("owner", 8),
+        },
+        lambda _: GROUPS,
+    ),
 }

@@ -62,24 +62,16 @@ _FAMILY_OF_TABLE = {
 }
 
 
-class UnknownScaleError(InvalidInputError):
-    """A number of rows is not one of the scales that data sets come in."""
-
-    def __init__(self, rows: int) -> None:
-        super().__init__(f"rows must be one of {', '.join(map(str, SCALES))}, got {rows!r}")
-        self.rows = rows
-
-
 def draw_program(family: Family, *, rng: np.random.Generator, rows: int) -> Program:
     """A program of the family whose largest source has `rows` rows (words, for texts).
 
     Its data sets are named by `program.datasets`; `data.prepare` writes them.
 
     Raises:
-        UnknownScaleError: `rows` is not one of `data.SCALES`.
+        InvalidInputError: `rows` is not one of `data.SCALES`.
     """
     if rows not in SCALES:
-        raise UnknownScaleError(rows)
+        raise InvalidInputError(f"rows must be one of {', '.join(map(str, SCALES))}, got {rows!r}")
     return _DRAW[family](rng, rows)
 
 

@@ -25,12 +25,6 @@ class Draft:
         self._schemas.append(schema)
         return len(self._steps) - 1
 
-    def chain(self, operations: Sequence[ops.AnyOperation], start: int) -> int:
-        """Append operations that each read the one before."""
-        for operation in operations:
-            start = self.add(operation, start)
-        return start
-
     def schema(self, position: int) -> ops.Schema:
         """Columns of a step's result."""
         return self._schemas[position]
@@ -74,6 +68,11 @@ def minus(operand: str | float) -> ops.Arithmetic:
 def times(operand: str | float) -> ops.Arithmetic:
     """Multiply."""
     return ops.Arithmetic(ops.ArithmeticOperator.MULTIPLY, operand)
+
+
+def where(column: str, comparison: str, literal: str | float) -> ops.Filter:
+    """Keep the rows where the comparison holds."""
+    return ops.Filter(column, ops.Comparison(comparison), literal)
 
 
 def descending(column: str) -> tuple[ops.Order, ...]:

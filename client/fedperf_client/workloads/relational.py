@@ -6,8 +6,8 @@ filters leave rows, and joins have a known multiplicity: at most one with two
 partners per row, all others with one.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection
+from functools import partial
 
 import numpy as np
 
@@ -28,6 +28,7 @@ from fedperf_client.workloads.program_draft import (
     plus,
     times,
     total,
+    where,
 )
 
 MAX_STEPS = 14
@@ -46,28 +47,50 @@ _GROUPING = ("item", "group_id", "category", "city", "maker", "color", "owner", 
 _NUMBERS = ("x", "y", "weight", "cost", "budget")
 
 
-@dataclass(frozen=True, slots=True)
-class _Stream:
-    """Where a result stands, and what may still be done with it."""
+class _Stream(Draft):
+    """A program being written: what is done next reads `end`, where the stream stands."""
 
-    position: int
-    joined: frozenset[str] = frozenset()
+    def __init__(self, rng: np.random.Generator, rows: int) -> None:
+        super().__init__()
+        self.rng, self.rows = rng, rows
+        self.joined: set[str] = set()
+        self.end = self.add(_source(rng, rows))
+
+    @property
+    def columns(self) -> ops.Schema:
+        """Columns of the stream."""
+        return self.schema(self.end)
+
+    def among(self, names: Collection[str]) -> list[str]:
+        """Those names that the stream has, sorted."""
+        return sorted(set(ops.names_of(self.columns)).intersection(names))
+
+    def numbers(self, *without: str) -> list[str]:
+        """Columns that can be computed with, but for those."""
+        return [each.name for each in self.columns if each.numeric and each.name not in without]
+
+    def then(self, operation: ops.AnyOperation) -> None:
+        """Apply an operation to the stream."""
+        self.end = self.add(operation, self.end)
+
+    def join(self, other: int, join: ops.Join, name: str) -> None:
+        """Join the result of another step, which is called `name`."""
+        self.end = self.add(join, self.end, other)
+        self.joined.add(name)
 
 
-_Move = Callable[[Draft, np.random.Generator, _Stream, int], _Stream]
+_Move = Callable[[_Stream], None]
 
 
 def draw_relational(rng: np.random.Generator, rows: int) -> Program:
     """A program over `rows` events."""
-    draft = Draft()
     steps = between(rng, MIN_STEPS, MAX_STEPS)
-    stream = _Stream(draft.add(_source(rng, rows)))
-    while len(draft) + 1 < steps:
-        moves = _moves(draft, stream, steps - len(draft) - 1)
+    stream = _Stream(rng, rows)
+    while len(stream) + 1 < steps:
+        moves = _moves(stream, steps - len(stream) - 1)
         weights = np.array([weight for _, weight in moves])
-        move = moves[int(rng.choice(len(moves), p=weights / weights.sum()))][0]
-        stream = move(draft, rng, stream, rows)
-    return draft.finish(stream.position)
+        moves[int(rng.choice(len(moves), p=weights / weights.sum()))][0](stream)
+    return stream.finish(stream.end)
 
 
 def _source(rng: np.random.Generator, rows: int) -> ops.ReadParquet:
@@ -77,12 +100,11 @@ def _source(rng: np.random.Generator, rows: int) -> ops.ReadParquet:
     return read(pick(rng, ("events", "hot_events")), rows, *columns)
 
 
-def _moves(draft: Draft, stream: _Stream, room: int) -> list[tuple[_Move, float]]:
+def _moves(stream: _Stream, room: int) -> list[tuple[_Move, float]]:
     """Moves that fit the stream's columns and the steps left, with their weights."""
-    names = _names(draft, stream)
     near_end = room <= _LAST_STEPS
-    keys, numbers = bool(names & set(_GROUPING)), bool(names & set(_NUMBERS))
-    filterable = bool(names & (_RANGES.keys() | _WHOLE_RANGES.keys()))
+    keys, numbers = bool(stream.among(_GROUPING)), bool(stream.among(_NUMBERS))
+    filterable = bool(stream.among((*_RANGES, *_WHOLE_RANGES)))
     beside_itself = keys and numbers and "self" not in stream.joined
     weights: list[tuple[_Move, float]] = [
         (_sort, 0.3),
@@ -96,38 +118,32 @@ def _moves(draft: Draft, stream: _Stream, room: int) -> list[tuple[_Move, float]
         (_join_own_aggregate, 0.7 if beside_itself and room >= _JOIN_STEPS else 0),
         (_split_and_union, 0.5 if filterable and room >= _UNION_STEPS else 0),
         *(
-            (join, 1.2 if room >= _JOIN_STEPS and _can_join(names, stream, key) else 0)
-            for key, join in _JOINS.items()
+            (partial(_join_table, name=name), 1.2)
+            for name, (key, *_) in _JOINS.items()
+            if room >= _JOIN_STEPS and stream.among({key}) and name not in stream.joined
         ),
     ]
     return [(move, weight) for move, weight in weights if weight]
 
 
-def _filter(draft: Draft, rng: np.random.Generator, stream: _Stream, rows: int) -> _Stream:
-    del rows
-    return replace(stream, position=draft.add(_condition(draft, rng, stream), stream.position))
+def _filter(stream: _Stream) -> None:
+    stream.then(_condition(stream))
 
 
-def _condition(draft: Draft, rng: np.random.Generator, stream: _Stream) -> ops.Filter:
+def _condition(stream: _Stream) -> ops.Filter:
     """A condition that keeps between a tenth and nearly all of the rows."""
-    names = sorted(_names(draft, stream) & (_RANGES.keys() | _WHOLE_RANGES.keys()))
-    column = pick(rng, names)
-    if chance(rng, 0.5):
-        comparison, low, high = ops.Comparison.LESS, 0.15, 0.95
-    else:
-        comparison, low, high = ops.Comparison.GREATER_OR_EQUAL, 0.05, 0.85
+    rng = stream.rng
+    column = pick(rng, stream.among((*_RANGES, *_WHOLE_RANGES)))
+    comparison, low, high = ("<", 0.15, 0.95) if chance(rng, 0.5) else (">=", 0.05, 0.85)
     if column in _RANGES:
-        return ops.Filter(
-            column, comparison, eighths(rng, low * _RANGES[column], high * _RANGES[column])
-        )
-    span = _WHOLE_RANGES[column]
-    return ops.Filter(column, comparison, between(rng, int(low * span), int(high * span)))
+        span = _RANGES[column]
+        return where(column, comparison, eighths(rng, low * span, high * span))
+    count = _WHOLE_RANGES[column]
+    return where(column, comparison, between(rng, int(low * count), int(high * count)))
 
 
-def _project(draft: Draft, rng: np.random.Generator, stream: _Stream, rows: int) -> _Stream:
-    del rows
-    schema = draft.schema(stream.position)
-    numbers = sorted(_names(draft, stream) & set(_NUMBERS))
+def _project(stream: _Stream) -> None:
+    rng, numbers, keep = stream.rng, stream.among(_NUMBERS), ops.names_of(stream.columns)
     start = pick(rng, numbers)
     steps = []
     for _ in range(between(rng, 1, 4)):
@@ -135,130 +151,90 @@ def _project(draft: Draft, rng: np.random.Generator, stream: _Stream, rows: int)
         steps.append(make(eighths(rng, 0.5, 2)))
     if chance(rng, 0.5):
         steps.append(plus(pick(rng, numbers)))
-    keep = ops.names_of(schema)
     if len(keep) > _FEWEST_KEPT and chance(rng, 0.5):
         dropped = pick(rng, keep)
         keep = tuple(name for name in keep if name != dropped)
-    computed = ops.ComputedColumn(f"made_{len(draft)}", start, tuple(steps))
-    return replace(stream, position=draft.add(ops.Project(keep, (computed,)), stream.position))
+    stream.then(
+        ops.Project(keep, (ops.ComputedColumn(f"made_{len(stream)}", start, tuple(steps)),))
+    )
 
 
-def _aggregate(draft: Draft, rng: np.random.Generator, stream: _Stream, rows: int) -> _Stream:
-    del rows
-    return replace(stream, position=draft.add(_grouping(draft, rng, stream), stream.position))
-
-
-def _grouping(draft: Draft, rng: np.random.Generator, stream: _Stream) -> ops.Aggregate:
-    schema = draft.schema(stream.position)
-    keys = sorted(_names(draft, stream) & set(_GROUPING))
+def _aggregate(stream: _Stream) -> None:
+    rng, keys = stream.rng, stream.among(_GROUPING)
     chosen = [pick(rng, keys)]
     if len(keys) > 1 and chance(rng, 0.35):
         chosen.append(pick(rng, [key for key in keys if key not in chosen]))
-    numbers = [column.name for column in schema if column.numeric and column.name not in chosen]
-    figures = [count(f"count_{len(draft)}")]
+    numbers = stream.numbers(*chosen)
+    figures = [count(f"count_{len(stream)}")]
     for number, make in enumerate((total, mean, highest)):
         if numbers and chance(rng, 0.5):
-            figures.append(make(pick(rng, numbers), f"figure_{len(draft)}_{number}"))
-    return ops.Aggregate(tuple(chosen), tuple(figures))
+            figures.append(make(pick(rng, numbers), f"figure_{len(stream)}_{number}"))
+    stream.then(ops.Aggregate(tuple(chosen), tuple(figures)))
 
 
-def _distinct(draft: Draft, rng: np.random.Generator, stream: _Stream, rows: int) -> _Stream:
-    del rows
-    keys = sorted(_names(draft, stream) & set(_GROUPING))
-    chosen = tuple(key for key in keys if chance(rng, 0.6)) or (pick(rng, keys),)
-    return replace(stream, position=draft.add(ops.Distinct(chosen), stream.position))
+def _distinct(stream: _Stream) -> None:
+    keys = stream.among(_GROUPING)
+    chosen = tuple(key for key in keys if chance(stream.rng, 0.6)) or (pick(stream.rng, keys),)
+    stream.then(ops.Distinct(chosen))
 
 
-def _window(draft: Draft, rng: np.random.Generator, stream: _Stream, rows: int) -> _Stream:
-    del rows
-    schema = draft.schema(stream.position)
-    partition = pick(rng, sorted(_names(draft, stream) & set(_GROUPING)))
-    others = [column.name for column in schema if column.name != partition]
+def _window(stream: _Stream) -> None:
+    rng, numbers = stream.rng, stream.among(_NUMBERS)
+    partition = pick(rng, stream.among(_GROUPING))
+    others = [name for name in ops.names_of(stream.columns) if name != partition]
     by = (ops.Order(pick(rng, others or [partition]), descending=chance(rng, 0.5)),)
-    name = f"along_{len(draft)}"
-    numbers = sorted(_names(draft, stream) & set(_NUMBERS))
+    function, column = ops.WindowFunction.ROW_NUMBER, ""
     if numbers and chance(rng, 0.5):
-        sums = ops.WindowFunction.RUNNING_SUM
-        window = ops.Window(sums, (partition,), by, name, column=pick(rng, numbers))
-    else:
-        window = ops.Window(ops.WindowFunction.ROW_NUMBER, (partition,), by, name)
-    return replace(stream, position=draft.add(window, stream.position))
+        function, column = ops.WindowFunction.RUNNING_SUM, pick(rng, numbers)
+    stream.then(ops.Window(function, (partition,), by, f"along_{len(stream)}", column))
 
 
-def _sort(draft: Draft, rng: np.random.Generator, stream: _Stream, rows: int) -> _Stream:
-    del rows
-    names = ops.names_of(draft.schema(stream.position))
-    by = (ops.Order(pick(rng, names), descending=chance(rng, 0.5)),)
-    return replace(stream, position=draft.add(ops.Sort(by), stream.position))
+def _sort(stream: _Stream) -> None:
+    column = pick(stream.rng, ops.names_of(stream.columns))
+    stream.then(ops.Sort((ops.Order(column, descending=chance(stream.rng, 0.5)),)))
 
 
-def _top(draft: Draft, rng: np.random.Generator, stream: _Stream, rows: int) -> _Stream:
-    del rows
-    names = ops.names_of(draft.schema(stream.position))
-    top = ops.TopK(descending(pick(rng, names)), between(rng, 10, 1000))
-    return replace(stream, position=draft.add(top, stream.position))
+def _top(stream: _Stream) -> None:
+    by = descending(pick(stream.rng, ops.names_of(stream.columns)))
+    stream.then(ops.TopK(by, between(stream.rng, 10, 1000)))
 
 
-def _summary(draft: Draft, rng: np.random.Generator, stream: _Stream, rows: int) -> _Stream:
-    del rows
-    schema = draft.schema(stream.position)
-    numbers = [column.name for column in schema if column.numeric]
-    figures = [count("all_of_them")]
+def _summary(stream: _Stream) -> None:
+    numbers, figures = stream.numbers(), [count("all_of_them")]
     if numbers:
-        figures.append(mean(pick(rng, numbers), f"overall_{len(draft)}"))
-    return replace(stream, position=draft.add(ops.GlobalAggregate(tuple(figures)), stream.position))
+        figures.append(mean(pick(stream.rng, numbers), f"overall_{len(stream)}"))
+    stream.then(ops.GlobalAggregate(tuple(figures)))
 
 
-def _split_and_union(draft: Draft, rng: np.random.Generator, stream: _Stream, rows: int) -> _Stream:
+def _split_and_union(stream: _Stream) -> None:
     """Two conditions on one shared result, put together again."""
-    del rows
-    left = draft.add(_condition(draft, rng, stream), stream.position)
-    right = draft.add(_condition(draft, rng, stream), stream.position)
-    return replace(stream, position=draft.add(ops.Union(), left, right))
+    left = stream.add(_condition(stream), stream.end)
+    right = stream.add(_condition(stream), stream.end)
+    stream.end = stream.add(ops.Union(), left, right)
 
 
-def _join_own_aggregate(
-    draft: Draft, rng: np.random.Generator, stream: _Stream, rows: int
-) -> _Stream:
+def _join_own_aggregate(stream: _Stream) -> None:
     """Every row beside figures of its group: the shared result is read twice."""
-    del rows
-    key = pick(rng, sorted(_names(draft, stream) & set(_GROUPING)))
-    number = pick(rng, sorted(_names(draft, stream) & set(_NUMBERS)))
+    key = pick(stream.rng, stream.among(_GROUPING))
+    number = pick(stream.rng, stream.among(_NUMBERS))
     grouping = ops.Aggregate((key,), (count("size"), mean(number, f"mean_{number}")))
-    figures = draft.add(grouping, stream.position)
-    joined = draft.add(ops.Join(key, key, right_suffix="_of_group"), stream.position, figures)
-    return replace(stream, position=joined, joined=stream.joined | {"self"})
+    figures = stream.add(grouping, stream.end)
+    stream.join(figures, ops.Join(key, key, right_suffix="_of_group"), "self")
 
 
-def _join_items(draft: Draft, rng: np.random.Generator, stream: _Stream, rows: int) -> _Stream:
-    columns = ("item_key", "weight", "maker", "color")
-    chosen = columns if chance(rng, 0.6) else columns[:3]
-    items = draft.add(read("items", rows, *chosen))
-    joined = draft.add(ops.Join("item", "item_key"), stream.position, items)
-    return replace(stream, position=joined, joined=stream.joined | {"item"})
+def _join_table(stream: _Stream, name: str) -> None:
+    key, table, table_key = _JOINS[name]
+    columns: tuple[str, ...] = ()
+    if table == "items":
+        columns = ("item_key", "weight", "maker", "color")
+        columns = columns if chance(stream.rng, 0.6) else columns[:3]
+    other = stream.add(read(table, stream.rows, *columns))
+    stream.join(other, ops.Join(key, table_key), name)
 
 
-def _join_offers(draft: Draft, rng: np.random.Generator, stream: _Stream, rows: int) -> _Stream:
-    del rng
-    offers = draft.add(read("offers", rows))
-    joined = draft.add(ops.Join("item", "offer_item"), stream.position, offers)
-    return replace(stream, position=joined, joined=stream.joined | {"offer"})
-
-
-def _join_groups(draft: Draft, rng: np.random.Generator, stream: _Stream, rows: int) -> _Stream:
-    del rng
-    groups = draft.add(read("groups", rows))
-    joined = draft.add(ops.Join("group_id", "group_key"), stream.position, groups)
-    return replace(stream, position=joined, joined=stream.joined | {"group"})
-
-
-_JOINS: dict[str, _Move] = {"item": _join_items, "offer": _join_offers, "group": _join_groups}
-_JOIN_KEYS = {"item": "item", "offer": "item", "group": "group_id"}
-
-
-def _can_join(names: set[str], stream: _Stream, join: str) -> bool:
-    return _JOIN_KEYS[join] in names and join not in stream.joined
-
-
-def _names(draft: Draft, stream: _Stream) -> set[str]:
-    return set(ops.names_of(draft.schema(stream.position)))
+_JOINS = {
+    "item": ("item", "items", "item_key"),
+    "offer": ("item", "offers", "offer_item"),
+    "group": ("group_id", "groups", "group_key"),
+}
+"""What may be joined: a key of the stream, a table, and the key there."""

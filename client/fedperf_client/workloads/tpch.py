@@ -21,6 +21,7 @@ from fedperf_client.workloads.program_draft import (
     pick,
     times,
     total,
+    where,
 )
 
 _REVENUE = ops.ComputedColumn("revenue", "discount", (times(-1.0), minus(-1.0), times("price")))
@@ -45,7 +46,7 @@ def _pricing_summary(rng: np.random.Generator, rows: int) -> Program:
     lines = draft.add(
         read("lines", rows, "quantity", "price", "discount", "ship_day", "return_flag")
     )
-    shipped = draft.add(ops.Filter("ship_day", ops.Comparison.LESS_OR_EQUAL, _day(rng)), lines)
+    shipped = draft.add(where("ship_day", "<=", _day(rng)), lines)
     priced = draft.add(ops.Project(("return_flag", "quantity", "price"), (_REVENUE,)), shipped)
     figures = (total("quantity", "pieces"), total("revenue", "net"), mean("price", "mean_price"))
     summary = draft.add(ops.Aggregate(("return_flag",), (*figures, count())), priced)
@@ -57,14 +58,12 @@ def _shipping_priority(rng: np.random.Generator, rows: int) -> Program:
     draft = Draft()
     day = _day(rng)
     customers = draft.add(read("customers", rows, "customer", "segment"))
-    chosen = draft.add(
-        ops.Filter("segment", ops.Comparison.EQUAL, f"segment_{between(rng, 0, 4):02d}"), customers
-    )
+    chosen = draft.add(where("segment", "=", f"segment_{between(rng, 0, 4):02d}"), customers)
     orders = draft.add(read("orders", rows, "order_id", "order_customer", "order_day"))
-    early = draft.add(ops.Filter("order_day", ops.Comparison.LESS, day), orders)
+    early = draft.add(where("order_day", "<", day), orders)
     bought = draft.add(ops.Join("order_customer", "customer"), early, chosen)
     lines = draft.add(read("lines", rows, "line_order", "price", "discount", "ship_day"))
-    late = draft.add(ops.Filter("ship_day", ops.Comparison.GREATER, day), lines)
+    late = draft.add(where("ship_day", ">", day), lines)
     joined = draft.add(ops.Join("line_order", "order_id"), late, bought)
     priced = draft.add(ops.Project(("line_order", "order_day"), (_REVENUE,)), joined)
     summed = draft.add(
@@ -79,13 +78,8 @@ def _nation_volume(rng: np.random.Generator, rows: int) -> Program:
     first = between(rng, 0, DAYS // 2)
     last = first + between(rng, 100, DAYS // 2)
     orders = draft.add(read("orders", rows, "order_id", "order_customer", "order_day"))
-    period = draft.chain(
-        (
-            ops.Filter("order_day", ops.Comparison.GREATER_OR_EQUAL, first),
-            ops.Filter("order_day", ops.Comparison.LESS, last),
-        ),
-        orders,
-    )
+    since = draft.add(where("order_day", ">=", first), orders)
+    period = draft.add(where("order_day", "<", last), since)
     customers = draft.add(read("customers", rows, "customer", "nation"))
     bought = draft.add(ops.Join("order_customer", "customer"), period, customers)
     lines = draft.add(read("lines", rows, "line_order", "price", "discount"))
@@ -100,9 +94,9 @@ def _returned_items(rng: np.random.Generator, rows: int) -> Program:
     draft = Draft()
     lines = draft.add(read("lines", rows, "line_order", "price", "discount", "return_flag"))
     flag = f"flag_{between(rng, 0, 2):02d}"
-    returned = draft.add(ops.Filter("return_flag", ops.Comparison.EQUAL, flag), lines)
+    returned = draft.add(where("return_flag", "=", flag), lines)
     orders = draft.add(read("orders", rows, "order_id", "order_customer", "order_day"))
-    recent = draft.add(ops.Filter("order_day", ops.Comparison.GREATER, _day(rng)), orders)
+    recent = draft.add(where("order_day", ">", _day(rng)), orders)
     joined = draft.add(ops.Join("line_order", "order_id"), returned, recent)
     priced = draft.add(ops.Project(("order_customer",), (_REVENUE,)), joined)
     lost = draft.add(ops.Aggregate(("order_customer",), (total("revenue", "net"),)), priced)
@@ -115,9 +109,9 @@ def _brand_revenue(rng: np.random.Generator, rows: int) -> Program:
     """As queries 14 and 19: lines with parts of some size, by brand or altogether."""
     draft = Draft()
     parts = draft.add(read("parts", rows))
-    small = draft.add(ops.Filter("size", ops.Comparison.LESS_OR_EQUAL, between(rng, 3, 50)), parts)
+    small = draft.add(where("size", "<=", between(rng, 3, 50)), parts)
     lines = draft.add(read("lines", rows, "line_part", "price", "discount", "quantity"))
-    few = draft.add(ops.Filter("quantity", ops.Comparison.GREATER, between(rng, 0, 40)), lines)
+    few = draft.add(where("quantity", ">", between(rng, 0, 40)), lines)
     joined = draft.add(ops.Join("line_part", "part"), few, small)
     priced = draft.add(ops.Project(("brand", "quantity"), (_REVENUE,)), joined)
     figures = (total("revenue", "net"), mean("quantity", "mean_quantity"), count())
@@ -132,11 +126,9 @@ def _large_orders(rng: np.random.Generator, rows: int) -> Program:
     lines = draft.add(read("lines", rows, "line_order", "quantity", "price"))
     figures = (total("quantity", "pieces"), total("price", "gross"))
     grouped = draft.add(ops.Aggregate(("line_order",), figures), lines)
-    large = draft.add(ops.Filter("pieces", ops.Comparison.GREATER, between(rng, 50, 200)), grouped)
+    large = draft.add(where("pieces", ">", between(rng, 50, 200)), grouped)
     orders = draft.add(read("orders", rows))
-    rich = draft.add(
-        ops.Filter("total", ops.Comparison.GREATER, eighths(rng, 0, HIGHEST_NUMBER * 0.7)), orders
-    )
+    rich = draft.add(where("total", ">", eighths(rng, 0, HIGHEST_NUMBER * 0.7)), orders)
     joined = draft.add(ops.Join("line_order", "order_id"), large, rich)
     by = pick(rng, ("gross", "total", "pieces"))
     return draft.finish(draft.add(ops.TopK(descending(by), between(rng, 5, 500)), joined))

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
 
-from fedperf_client.optimizer.plan_scores import Assignment
+from fedperf_client.optimizer.enumeration import Assignment
 from fedperf_client.platforms.operations import Sink
 from fedperf_client.platforms.program import Program
 from fedperf_client.platforms.support import EMBEDDED_PLATFORMS, supporting, supports

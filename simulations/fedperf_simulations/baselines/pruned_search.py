@@ -13,9 +13,15 @@ from itertools import product
 import numpy as np
 
 from fedperf_client.optimizer.costs import AdditiveCosts, Ints
-from fedperf_client.optimizer.frontier import SearchResult, found, narrow_steps
-from fedperf_client.optimizer.plan_prefixes import Prefixes, best_per_key, search
-from fedperf_client.optimizer.steps import PlacementStep
+from fedperf_client.optimizer.frontier import (
+    PlacementStep,
+    Prefixes,
+    SearchResult,
+    best_per_key,
+    found,
+    narrow_steps,
+    search,
+)
 from fedperf_shared.errors import InvalidInputError
 
 EXHAUSTIVE_LIMIT = 4096

@@ -8,8 +8,13 @@ own that the model is asked about.
 import numpy as np
 
 from fedperf_client.optimizer.costs import AdditiveCosts, Floats, Ints
-from fedperf_client.optimizer.plan_prefixes import Prefixes, best_per_key, search
-from fedperf_client.optimizer.steps import PlacementStep, steps_of
+from fedperf_client.optimizer.frontier import (
+    PlacementStep,
+    Prefixes,
+    best_per_key,
+    search,
+    steps_of,
+)
 from fedperf_client.prediction.prediction import PredictLog
 from fedperf_shared.execution import ClusterConfig, SizedPlan
 from fedperf_shared.workflow.graph import Plan

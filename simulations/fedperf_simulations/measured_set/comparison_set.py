@@ -27,7 +27,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from fedperf_client.optimizer.plan_scores import Assignment
+from fedperf_client.optimizer.enumeration import Assignment
 from fedperf_client.platforms.operations import (
     Aggregate,
     AnyOperation,

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedperf_client.optimizer.plan_scores import Assignment
+from fedperf_client.optimizer.enumeration import Assignment
 from fedperf_client.platforms.program import Program, from_json
 from fedperf_client.sources.history_file import executions_of
 from fedperf_client.workloads.families import Family

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from fedperf_client.optimizer.plan_scores import Assignment
+from fedperf_client.optimizer.enumeration import Assignment
 from fedperf_client.platforms.operations import (
     Aggregate,
     AggregateFunction,

@@ -122,8 +122,7 @@ class EnginesOfPlatforms:
     def count(self, program: bytes, data_directory: Path) -> dict[str, object]:
         """Statistics of every step and of the sources."""
         from fedperf_client.platforms.program import from_json
-        from fedperf_client.platforms.statistics import count_rows
-        from fedperf_client.workloads.sources import source_statistics
+        from fedperf_client.platforms.statistics import count_rows, source_statistics
 
         parsed = from_json(program)
         steps = count_rows(parsed, data_directory=data_directory)

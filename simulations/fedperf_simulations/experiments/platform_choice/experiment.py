@@ -24,7 +24,7 @@ from datetime import UTC, datetime
 from functools import cache, partial
 from pathlib import Path
 
-from fedperf_client.optimizer.plan_scores import Assignment
+from fedperf_client.optimizer.enumeration import Assignment
 from fedperf_client.prediction.prediction import PredictLog
 from fedperf_client.profiling.trials.pool import WorkerPool
 from fedperf_shared.model.start_widths import WIDTHS_PATH

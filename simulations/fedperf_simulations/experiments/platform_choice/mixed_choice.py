@@ -15,9 +15,8 @@ from pathlib import Path
 import numpy as np
 
 from fedperf_client.advice.turns import in_turns
-from fedperf_client.optimizer.enumeration import choose
+from fedperf_client.optimizer.enumeration import Assignment, choose
 from fedperf_client.optimizer.head import Head
-from fedperf_client.optimizer.plan_scores import Assignment
 from fedperf_client.platforms.operations import Sink
 from fedperf_client.platforms.program import Program
 from fedperf_client.platforms.support import EMBEDDED_PLATFORMS, supports

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedperf_client.optimizer.plan_scores import Assignment
+from fedperf_client.optimizer.enumeration import Assignment
 from fedperf_client.workloads.families import Family
 from fedperf_simulations.experiments.platform_choice.tables import ModelAnswers
 from fedperf_simulations.harness.charts import Line, lines_chart

@@ -12,7 +12,6 @@ import pytest
 from fedperf_client.advice.executor_sizes import (
     SHARES,
     ExecutorAdvice,
-    TooLittleMemoryError,
     WholeTime,
     better_engine,
     executor_advice,
@@ -28,6 +27,7 @@ from fedperf_client.prediction.ensemble.intervals import Basis, Estimate, RestsO
 from fedperf_client.prediction.ensemble.weighting import Asks
 from fedperf_client.sources.spark.settings import SparkSettings
 from fedperf_client.text.facts import texts_of
+from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import ClusterConfig, Execution, Measurement, Origin, SizedPlan
 from fedperf_shared.workflow.vocabulary import RUNS_PYTHON, Complexity, Platform
 from tests.fakes.measured_logs import FakeTask, log_of
@@ -322,9 +322,9 @@ def test_stages_without_more_tasks_than_cores_are_named_where_more_cores_are_adv
 
 def test_memory_in_which_what_was_measured_does_not_fit_is_refused() -> None:
     assert advised(memory_bytes=8 * GIB).conf[-1] == "--conf spark.executor.memory=8g"
-    with pytest.raises(TooLittleMemoryError, match="less than the 5420m that its tasks need"):
+    with pytest.raises(InvalidInputError, match="less than the 5420m that its tasks need"):
         advised(memory_bytes=5 * GIB)  # 3 GiB of work are 60 % of 5 GiB, and 300 MiB
-    with pytest.raises(TooLittleMemoryError, match="spilled"):
+    with pytest.raises(InvalidInputError, match="spilled"):
         advised(ran(spilled_bytes=1), memory_bytes=12 * GIB)
 
 

@@ -104,7 +104,7 @@ def test_one_of_two_plans_that_cannot_be_told_apart_is_advised_and_it_is_the_sim
     assert headline(found).startswith(begins if is_open else "run it on duckdb (")
     assert (found.advised is not found.choice) is is_open
     assert found.advised in runnable_rivals(found, all_of_them=False) or not is_open
-    both = [MeasuredChoice(found.choice, 2.0), MeasuredChoice(found.advised, 1.0)]
+    both = [MeasuredChoice(2.0, plan=found.choice), MeasuredChoice(1.0, plan=found.advised)]
     lines = [texts_of(each) for each in (*plan_rows(found), *measured_rows(both, found))]
     chosen = {str(each["plan"]) for each in lines if "chosen" in str(each["plan"])}
     assert chosen == {"polars (chosen)" if is_open else "chosen"}
@@ -203,7 +203,7 @@ def runs(*measured: float | None) -> tuple[str, list[dict[str, object]]]:
     found = advised(seconds, Wishes((DUCKDB, POLARS, PANDAS), warm=frozenset({DUCKDB, POLARS})))
     plans = [found.choice, *(each for each in found.rivals if each is not found.choice)]
     ran = [
-        MeasuredChoice(plan, took, "" if took else "out of memory")
+        MeasuredChoice(took, "" if took else "out of memory", plan=plan)
         for plan, took in zip(plans, measured, strict=False)
     ]
     return outcome(ran, found), [texts_of(each) for each in measured_rows(ran, found)]

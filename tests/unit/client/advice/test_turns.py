@@ -2,8 +2,7 @@
 
 from fedperf_client.advice.constraints import Wishes
 from fedperf_client.advice.turns import MeasuredChoice, fastest, measured, runnable_rivals
-from fedperf_client.optimizer.enumeration import Alternative
-from fedperf_client.optimizer.plan_scores import Assignment
+from fedperf_client.optimizer.enumeration import Alternative, Assignment
 from fedperf_client.prediction.prediction import Prediction
 from fedperf_client.profiling.trials.pool import Trial
 from fedperf_shared.execution import ExecutionStatus, Measurement
@@ -54,7 +53,8 @@ def test_what_failed_is_not_run_again_and_says_why() -> None:
 
 
 def test_starts_count_as_they_do_in_the_choice() -> None:
-    quick, slow = MeasuredChoice(plan(SPARK, 14.0), 1.0), MeasuredChoice(plan(DUCKDB, 0.1), 2.0)
+    quick = MeasuredChoice(1.0, plan=plan(SPARK, 14.0))
+    slow = MeasuredChoice(2.0, plan=plan(DUCKDB, 0.1))
     assert (quick.seconds, slow.seconds) == (15.0, 2.1)
     assert fastest([quick, slow]) is slow
 

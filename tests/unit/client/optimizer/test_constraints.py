@@ -8,10 +8,10 @@ import pytest
 from fedperf_client.optimizer.constraints import (
     MEMORY_FACTORS,
     Constraints,
-    InvalidConstraintError,
     NoPlatformError,
     memory_needed,
 )
+from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.workflow.graph import Operator, Workflow
 from fedperf_shared.workflow.vocabulary import OperatorClass, OperatorKind, Platform
 
@@ -106,8 +106,8 @@ def test_an_operator_that_may_run_nowhere_is_named_with_the_reason(
 
 
 def test_constraints_that_say_nothing_are_refused() -> None:
-    with pytest.raises(InvalidConstraintError, match=r"operator 4 is to stay on spark.*0 to 3"):
+    with pytest.raises(InvalidInputError, match=r"operator 4 is to stay on spark.*0 to 3"):
         Constraints((SPARK,), pinned={4: SPARK}).allowed(scan_filter_join())
     for cap in (0.0, -1.0, math.nan):
-        with pytest.raises(InvalidConstraintError, match="memory cap of spark must be positive"):
+        with pytest.raises(InvalidInputError, match="memory cap of spark must be positive"):
             Constraints((SPARK,), memory_caps={SPARK: cap})

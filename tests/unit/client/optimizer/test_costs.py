@@ -3,7 +3,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedperf_client.optimizer.costs import AdditiveCosts, InvalidCostsError
+from fedperf_client.optimizer.costs import AdditiveCosts
+from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.workflow.vocabulary import Platform
 from tests.unit.client.optimizer.additive_worlds import (
     chain,
@@ -59,12 +60,12 @@ def test_costs_of_some_platforms_are_those_of_all() -> None:
 
 
 def test_platforms_without_costs_are_refused() -> None:
-    with pytest.raises(InvalidCostsError, match="no costs are known of spark"):
+    with pytest.raises(InvalidInputError, match="no costs are known of spark"):
         two_platforms().within((DUCKDB, SPARK), np.ones((2, 2), np.bool_))
 
 
 def test_an_operator_that_costs_infinity_everywhere_is_named() -> None:
-    with pytest.raises(InvalidCostsError, match=r"operator 1 \(JOIN\) runs nowhere"):
+    with pytest.raises(InvalidInputError, match=r"operator 1 \(JOIN\) runs nowhere"):
         two_platforms().within((POLARS,), np.ones((2, 1), np.bool_))
 
 
@@ -83,5 +84,5 @@ def test_an_operator_that_costs_infinity_everywhere_is_named() -> None:
     ],
 )
 def test_costs_that_no_plan_can_have_are_refused(changes: dict[str, object], message: str) -> None:
-    with pytest.raises(InvalidCostsError, match=message):
+    with pytest.raises(InvalidInputError, match=message):
         replace(two_platforms(), **changes)  # type: ignore[arg-type]

@@ -8,12 +8,14 @@ from hypothesis import strategies as st
 from fedperf_client.optimizer.costs import AdditiveCosts
 from fedperf_client.optimizer.frontier import (
     BEAM_FROM_WIDTH,
-    InvalidCountError,
     SearchResult,
     beam,
     cheapest_plans,
+    narrow_order,
+    steps_of,
+    width,
 )
-from fedperf_client.optimizer.steps import narrow_order, steps_of, width
+from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.workflow.graph import Workflow
 from fedperf_shared.workflow.topology import topological_order
 from fedperf_simulations.baselines.pruned_search import exhaustive_search
@@ -90,7 +92,7 @@ def test_fewer_plans_than_asked_for_are_all_there() -> None:
 
 def test_no_plans_are_refused() -> None:
     for search in (cheapest_plans, beam):
-        with pytest.raises(InvalidCountError, match="at least 1"):
+        with pytest.raises(InvalidInputError, match="at least 1"):
             search(random_world(0), 0)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from fedperf_client.optimizer.distillation import NothingToDistilError, distil
+from fedperf_client.optimizer.distillation import distil
 from fedperf_client.optimizer.head import (
     SHAPES,
     STARTUP_SECONDS,
@@ -18,6 +18,7 @@ from fedperf_client.optimizer.head import (
     save_head,
 )
 from fedperf_client.prediction.prediction import Floats
+from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import ClusterConfig, SizedPlan
 from fedperf_shared.workflow.graph import Plan, Workflow
 from fedperf_shared.workflow.vocabulary import OperatorKind, Platform
@@ -172,5 +173,5 @@ def test_workflows_that_no_platform_can_run_teach_nothing() -> None:
         del kind, platform
         return False
 
-    with pytest.raises(NothingToDistilError, match="that the platforms can run"):
+    with pytest.raises(InvalidInputError, match="that the platforms can run"):
         distil(teacher, [(sized(1), CLUSTER)], PLATFORMS, nowhere)

@@ -7,7 +7,8 @@ import pytest
 from fedperf_client.platforms.arrow import conform
 from fedperf_client.platforms.executor import dataset_path
 from fedperf_client.platforms.operations import names_of
-from fedperf_client.workloads.data import SCALES, TABLES, UnknownDatasetError, prepare, read
+from fedperf_client.workloads.data import SCALES, TABLES, prepare, read
+from fedperf_shared.errors import InvalidInputError
 
 UNIQUE_KEYS = {
     "applications": "application",
@@ -113,7 +114,7 @@ def test_a_data_set_is_written_once_and_nothing_unfinished_remains(tmp_path: Pat
 def test_a_name_outside_the_grid_is_refused_and_writes_nothing(
     dataset: str, tmp_path: Path
 ) -> None:
-    with pytest.raises(UnknownDatasetError, match=dataset):
+    with pytest.raises(InvalidInputError, match=dataset):
         prepare([dataset], tmp_path)
     assert list(tmp_path.iterdir()) == []
 

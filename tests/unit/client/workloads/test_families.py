@@ -14,18 +14,17 @@ from fedperf_client.platforms.operations import (
     Sink,
 )
 from fedperf_client.platforms.program import Program, Step
-from fedperf_client.platforms.statistics import count_rows
+from fedperf_client.platforms.statistics import count_rows, source_statistics
 from fedperf_client.platforms.support import supports
 from fedperf_client.workloads.data import prepare
 from fedperf_client.workloads.families import (
     Family,
-    UnknownScaleError,
     draw_platforms,
     draw_program,
     single_platforms,
     workload_name,
 )
-from fedperf_client.workloads.sources import source_statistics
+from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.workflow.graph import SourceStatistics
 from fedperf_shared.workflow.vocabulary import OperatorKind, Platform
 
@@ -100,7 +99,7 @@ def test_a_workload_keeps_its_name_on_data_of_another_scale() -> None:
 
 
 def test_rows_outside_the_grid_are_refused() -> None:
-    with pytest.raises(UnknownScaleError, match="2000"):
+    with pytest.raises(InvalidInputError, match="2000"):
         draw_program(Family.TPCH, rng=np.random.default_rng(1), rows=2_000)
 
 

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from fedperf_client.optimizer.costs import AdditiveCosts
-from fedperf_client.optimizer.frontier import SearchResult, cheapest_plans
-from fedperf_client.optimizer.steps import narrow_order, width
+from fedperf_client.optimizer.frontier import SearchResult, cheapest_plans, narrow_order, width
 from fedperf_client.prediction.prediction import Floats
 from fedperf_shared.execution import ClusterConfig, SizedPlan
 from fedperf_shared.workflow.graph import Workflow

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
+from fedperf_client.optimizer.enumeration import Assignment
 from fedperf_client.optimizer.heads import shipped_head
-from fedperf_client.optimizer.plan_scores import Assignment
 from fedperf_client.prediction.prediction import Floats
 from fedperf_shared.execution import SizedPlan
 from fedperf_simulations.experiments.platform_choice.mixed_choice import (
