@@ -139,7 +139,7 @@ def _packed(value: Any, arrays: dict[str, NDArray[Any]]) -> object:  # noqa: ANN
         is_same = np.array_equal(single, value)  # features were float32, and are half of a file
         arrays[str(len(arrays))] = np.ascontiguousarray(single if is_same else value)
         return str(len(arrays) - 1)
-    if names := _stored(type(value)):
+    if names := _stored(value.__class__):
         return {name: _packed(getattr(value, name), arrays) for name in names}
     if isinstance(value, Mapping):
         return [[_packed(each, arrays) for each in pair] for pair in value.items()]
