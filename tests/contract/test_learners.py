@@ -9,18 +9,16 @@ import pytest
 
 from fedperf_client.prediction.ensemble.learner_catalogue import joined_learners, public_learners
 from fedperf_client.prediction.evidence import Samples
-from fedperf_client.prediction.learners.gaussian_process_learners import (
-    LocalProcess,
-    ResidualProcess,
-)
 from fedperf_client.prediction.learners.learner import Learner
 from fedperf_client.prediction.learners.local_learners import (
     BoostedRidge,
     Boosting,
     Constant,
     Forest,
+    LocalProcess,
     LogRidge,
     Nearest,
+    ResidualProcess,
 )
 from fedperf_client.prediction.learners.prior_slopes import PriorSlopes, SlopePrior
 from fedperf_client.prediction.learners.residual_learners import (

@@ -9,12 +9,15 @@ from collections.abc import Sequence
 from fedperf_client.prediction.ensemble.learner_catalogue import LOCAL_FROM
 from fedperf_client.prediction.ensemble.mixture import KnownRuns, Mixture, weigh
 from fedperf_client.prediction.ensemble.weighting import Asks, Places, holdout_splits, most_alike
-from fedperf_client.prediction.learners.gaussian_process_learners import (
+from fedperf_client.prediction.learners.learner import Learner
+from fedperf_client.prediction.learners.local_learners import (
+    Boosting,
+    Constant,
+    Forest,
     LocalProcess,
+    LogRidge,
     ResidualProcess,
 )
-from fedperf_client.prediction.learners.learner import Learner
-from fedperf_client.prediction.learners.local_learners import Boosting, Constant, Forest, LogRidge
 from fedperf_client.prediction.learners.residual_learners import REFERENCE, AsIs, ShrunkenBias
 from fedperf_client.prediction.learners.ridge import WEAK_STRENGTHS
 from fedperf_client.prediction.prediction import Floats

@@ -23,7 +23,6 @@ import structlog
 from fedperf_client.prediction.base_models import FetchedModels, predictor
 from fedperf_client.prediction.ensemble.learner_catalogue import local_learners, public_learners
 from fedperf_client.prediction.ensemble.predictor import PersonalMix, personalize
-from fedperf_client.prediction.evaluation.gain import personalized_predictor
 from fedperf_client.prediction.evidence import History
 from fedperf_client.prediction.learners.residual_learners import PUBLIC
 from fedperf_client.prediction.prediction import PredictLog
@@ -164,7 +163,7 @@ def newcomer_with(
         return errors(personalize(own, {PUBLIC: start}, public_learners()))
 
     start = started(fetched.starts()[PUBLIC])
-    joined = errors(personalized_predictor(own, fetched))
+    joined = errors(personalize(own, fetched.starts(), fetched.learners()))
     alone = factor_of(errors(personalize(own, {}, local_learners()))) if runs else None
     return NewcomerResult(
         own_runs=len(own),

@@ -15,58 +15,49 @@ repeats, drifts, resources) belongs to one state of the store. What was learnt f
 import hashlib
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import astuple, dataclass, fields
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, is_dataclass
 from datetime import datetime
+from functools import cache
 from importlib.metadata import version
+from itertools import repeat
 from pathlib import Path
-from typing import Any
+from types import UnionType
+from typing import Any, get_args, get_origin, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-from fedperf_client.drift.kinds import DriftKind
-from fedperf_client.drift.streams import StreamDrift
 from fedperf_client.home.store import ExecutionStore
 from fedperf_client.prediction.answers.home_columns import columns_at_home, home_encoder
 from fedperf_client.prediction.base_models import FetchedModels, ReplaceFile
 from fedperf_client.prediction.ensemble.home_evidence import HomeEvidence, HomeFacts
-from fedperf_client.prediction.ensemble.mixture import KnownRuns, MixMember, MixOutcome, OnProgress
+from fedperf_client.prediction.ensemble.mixture import KnownRuns, MixOutcome, OnProgress
 from fedperf_client.prediction.ensemble.predictor import Candidates, Key, PersonalMix
-from fedperf_client.prediction.ensemble.repeats import (
-    MedianChange,
-    Repeats,
-    RunsApart,
-    WorkloadChange,
-)
-from fedperf_client.prediction.ensemble.support import Hull
-from fedperf_client.prediction.ensemble.weighting import Asks, Places
-from fedperf_client.prediction.evidence import Samples, checked_answers, number_of
+from fedperf_client.prediction.ensemble.repeats import WorkloadChange
+from fedperf_client.prediction.evidence import checked_answers, number_of
 from fedperf_client.prediction.execution_table import ENCODER_VERSION
-from fedperf_client.prediction.learners.additive import Additive, Arrays
+from fedperf_client.prediction.learners.boosted_trees import Additive
 from fedperf_client.prediction.learners.learner import Learner
 from fedperf_client.prediction.learners.residual_learners import PUBLIC
-from fedperf_client.prediction.prediction import Floats, PredictLog
+from fedperf_client.prediction.prediction import PredictLog
 from fedperf_shared.errors import InvalidInputError, StorageError
 from fedperf_shared.execution import ClusterConfig, SizedPlan
 from fedperf_shared.workflow.features import FLAT_FEATURES
 from fedperf_shared.workflow.graph import Plan
-from fedperf_shared.workflow.vocabulary import OperatorClass, OperatorKind, Platform
+from fedperf_shared.workflow.vocabulary import Platform
 
 USUAL_CLUSTER = ClusterConfig(nodes=1, cores=2, memory_bytes=16 * 2**30)
 """The cluster of a question that names none, before any own execution."""
 
-PREDICTOR_VERSION = 10
+PREDICTOR_VERSION = 11
 """Of all code between the columns of executions and an answer: learners, their mix and this file.
 A change of what a stored number means, or of an answer, raises it: see `ENCODER_VERSION`."""
 
 _STALE = -1
 """Less than any file holds: it is written again, whatever was weighed."""
-
-_APART = tuple(each.name for each in fields(RunsApart))
-_REPEATS = ("configurations", "kinds", "first", "begins", "log_seconds")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -97,70 +88,6 @@ class Digests:
     learnt: str
 
 
-def _encode(predictor: PersonalMix, digests: Digests) -> bytes:
-    """The whole file."""
-    known, home = predictor.candidates.known, predictor.candidates.facts
-    mixes = predictor.mixes().items()
-    outcomes = [(kin, each) for kin, mix in mixes for each in mix.outcomes.values()]
-    fits = [
-        (kin, name, each)
-        for kin, mix in mixes
-        for name, each in mix.candidates.fits.items()
-        if isinstance(each, Additive)
-    ]
-    cut = home.cut_short
-    arrays: Arrays = {
-        **_known_arrays(known),
-        **{f"repeats/{name}": getattr(home.repeats, name) for name in _REPEATS},
-        **{f"apart/{name}": getattr(home.apart, name) for name in _APART},
-        "cut/configurations": np.repeat(cut.configurations, np.diff(cut.begins)),
-        "cut/log_seconds": cut.log_seconds,
-    }
-    for number, (_, outcome) in enumerate(outcomes):
-        for name in ("errors", "groups", "rows"):
-            arrays[f"outcome/{number}/{name}"] = getattr(outcome, name)
-    for number, (_, _, member) in enumerate(fits):
-        arrays |= {f"fit/{number}/{name}": values for name, values in member.arrays().items()}
-    facts = {
-        "fits": [[kin, name, member.start] for kin, name, member in fits],
-        "outcomes": [{"engines": kin, **_outcome_facts(each)} for kin, each in outcomes],
-        "hull": [[*pair, *ends] for pair, ends in sorted(home.hull.pairs.items())],
-        "drifts": [_drift_facts(each) for each in home.drifts],
-        "clusters": [
-            [int(platform), [astuple(each) for each in found]]
-            for platform, found in home.clusters.items()
-        ],
-        "changes": [
-            [*astuple(each)[:2], each.since.isoformat(), *astuple(each)[3:]]
-            for each in home.changes
-        ],
-    }
-    plain = {name: np.ascontiguousarray(values) for name, values in arrays.items()}
-    names = {each.name: getattr(digests, each.name) for each in fields(digests)}
-    return save(plain, metadata={**names, "facts": json.dumps(facts)})
-
-
-def _load(
-    path: Path, *, state: str | None = None, learnt: str | None = None
-) -> "PredictorFile | None":
-    """What the file holds, if it has these digests; None where it is stale, broken or not there."""
-    wanted = {"state": state, "learnt": learnt}
-    try:
-        with safe_open(path, framework="numpy") as file:
-            metadata = file.metadata() or {}
-            if any(each not in (None, metadata.get(name)) for name, each in wanted.items()):
-                return None
-            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-            facts = json.loads(metadata["facts"])
-            return PredictorFile(
-                _learnt(arrays, facts),
-                _told(arrays, facts),
-                Digests(metadata["state"], metadata["learnt"]),
-            )
-    except (OSError, SafetensorError, LookupError, ValueError, TypeError, InvalidInputError):
-        return None
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class PredictorFile:
     """A whole file."""
@@ -170,135 +97,81 @@ class PredictorFile:
     digests: Digests
 
 
-def _known_arrays(known: KnownRuns) -> Arrays:
-    return {
-        "features": known.samples.features.astype(np.float32),  # they were float32
-        "cells": known.samples.cells,
-        "log_seconds": known.log_seconds,
-        "scale": known.places.scale,
-        "size": known.places.size,
-        "groups": known.groups,
-        **{f"start/{name}": values for name, values in known.samples.starts.items()},
-    }
-
-
-def _outcome_facts(outcome: MixOutcome) -> dict[str, object]:
-    return {
-        "kind": outcome.kind.value,
-        "cut": outcome.cut,
-        "folds": outcome.folds,
-        "apart": outcome.apart,
-        "members": [[each.name, each.weight, each.error] for each in outcome.members],
-    }
-
-
-def _drift_facts(drift: StreamDrift) -> list[object]:
-    cell = [int(drift.platform), int(drift.operator_class)]
-    moments = [drift.since.isoformat(), drift.noticed_at.isoformat()]
-    return [*cell, *moments, drift.log_shift, list(drift.kinds)]
-
-
-def _drift_of(facts: Sequence[Any]) -> StreamDrift:
-    platform, operator_class, since, noticed_at, log_shift, kinds = facts
-    return StreamDrift(
-        Platform(platform),
-        OperatorClass(operator_class),
-        datetime.fromisoformat(since),
-        datetime.fromisoformat(noticed_at),
-        float(log_shift),
-        tuple(map(DriftKind, kinds)),
-    )
-
-
-def _change_of(facts: Sequence[Any]) -> WorkloadChange:
-    workload, first, since, is_upgrade, change, *runs = facts
-    moment = datetime.fromisoformat(since)
-    return WorkloadChange(workload, first, moment, is_upgrade, MedianChange(*change), *runs)
-
-
-def _learnt(arrays: Arrays, facts: Mapping[str, Any]) -> LearntOutcomes:
-    starts = {k.removeprefix("start/"): _floats(v) for k, v in arrays.items() if k[:6] == "start/"}
-    samples = Samples(_floats(arrays["features"]), _whole(arrays["cells"]), starts)
-    places = Places(_floats(arrays["scale"]), _floats(arrays["size"]))
-    outcomes = [
-        MixOutcome(
-            Asks(each["kind"]),
-            each["cut"],
-            tuple(MixMember(*member) for member in each["members"]),
-            each["folds"],
-            _floats(arrays[f"outcome/{number}/errors"]),
-            _whole(arrays[f"outcome/{number}/groups"]),
-            _whole(arrays[f"outcome/{number}/rows"]),
-            each["apart"],
-        )
-        for number, each in enumerate(facts["outcomes"])
-    ]
-    return LearntOutcomes(
-        KnownRuns(samples, _floats(arrays["log_seconds"]), places, _whole(arrays["groups"])),
+def _encode(predictor: PersonalMix, digests: Digests) -> bytes:
+    """The whole file."""
+    mixes, candidates = predictor.mixes().items(), predictor.candidates
+    learnt = LearntOutcomes(
+        candidates.known,
+        {(kin, key): each for kin, mix in mixes for key, each in mix.outcomes.items()},
         {
-            (told["engines"], (each.kind, each.cut)): each
-            for told, each in zip(facts["outcomes"], outcomes, strict=True)
-        },
-        {
-            (kin, name): Additive.of(start, _below(arrays, f"fit/{number}/"))
-            for number, (kin, name, start) in enumerate(facts["fits"])
+            (kin, name): each
+            for kin, mix in mixes
+            for name, each in mix.candidates.fits.items()
+            if isinstance(each, Additive)
         },
     )
+    arrays: dict[str, NDArray[Any]] = {}
+    content = _packed(PredictorFile(learnt, candidates.facts, digests), arrays)
+    return save(arrays, metadata={**asdict(digests), "content": json.dumps(content)})
 
 
-def _told(arrays: Arrays, facts: Mapping[str, Any]) -> HomeFacts:
-    repeats, cut = _below(arrays, "repeats/"), _whole(arrays["cut/configurations"])
-    return HomeFacts(
-        Hull(
-            {
-                (OperatorKind(kind), Platform(platform)): (tuple(least), tuple(most))
-                for kind, platform, least, most in facts["hull"]
-            }
-        ),
-        Repeats(
-            _whole(repeats["configurations"]),
-            _whole(repeats["kinds"]),
-            _whole(repeats["first"]),
-            _whole(repeats["begins"]),
-            _floats(repeats["log_seconds"]),
-        ),
-        {
-            Platform(platform): tuple(ClusterConfig(*each) for each in found)
-            for platform, found in facts["clusters"]
-        },
-        tuple(map(_drift_of, facts["drifts"])),
-        Repeats.of(cut, np.zeros_like(cut), _floats(arrays["cut/log_seconds"])),
-        _apart(_below(arrays, "apart/")),
-        tuple(map(_change_of, facts["changes"])),
-    )
+def _load(
+    path: Path, *, state: str | None = None, learnt: str | None = None
+) -> PredictorFile | None:
+    """What the file holds, if it has these digests; None where it is stale, broken or not there."""
+    wanted = {"state": state, "learnt": learnt}
+    try:
+        with safe_open(path, framework="numpy") as file:
+            metadata = file.metadata() or {}
+            if any(each not in (None, metadata.get(name)) for name, each in wanted.items()):
+                return None
+            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        found: PredictorFile = _unpacked(PredictorFile, json.loads(metadata["content"]), arrays)
+    except (OSError, SafetensorError, LookupError, ValueError, TypeError, InvalidInputError):
+        return None
+    return found
 
 
-def _apart(arrays: Arrays) -> RunsApart:
-    return RunsApart(
-        _whole(arrays["job"]),
-        _whole(arrays["configuration"]),
-        _floats(arrays["read_bytes"]),
-        _whole(arrays["mark"]),
-        _floats(arrays["log_cores"]),
-        np.asarray(arrays["is_ok"], np.bool_),
-        _floats(arrays["log_seconds"]),
-    )
+def _packed(value: Any, arrays: dict[str, NDArray[Any]]) -> object:  # noqa: ANN401
+    """`value` as JSON has it, each array by the name under which it is put into `arrays`."""
+    if isinstance(value, np.ndarray):
+        single = value.astype(np.float32) if value.dtype == np.float64 else value
+        is_same = np.array_equal(single, value)  # features were float32, and are half of a file
+        arrays[str(len(arrays))] = np.ascontiguousarray(single if is_same else value)
+        return str(len(arrays) - 1)
+    if names := _stored(value.__class__):
+        return {name: _packed(getattr(value, name), arrays) for name in names}
+    if isinstance(value, Mapping):
+        return [[_packed(each, arrays) for each in pair] for pair in value.items()]
+    if isinstance(value, tuple):
+        return [_packed(each, arrays) for each in value]
+    return value.isoformat() if isinstance(value, datetime) else value
 
 
-def _below(arrays: Arrays, prefix: str) -> Arrays:
-    return {
-        name.removeprefix(prefix): values
-        for name, values in arrays.items()
-        if name.startswith(prefix)
-    }
+def _unpacked(hint: Any, value: Any, arrays: Mapping[str, NDArray[Any]]) -> Any:  # noqa: ANN401
+    """What `_packed` was given, of the type `hint`; any of the errors that `_load` expects."""
+    of, parts = get_origin(hint) or hint, get_args(hint)
+    if of is UnionType:
+        return None if value is None else _unpacked(parts[0], value, arrays)
+    if of is np.ndarray:
+        return np.asarray(arrays[value], get_args(parts[1])[0])
+    if of is Mapping:
+        key, item = parts
+        return {_unpacked(key, k, arrays): _unpacked(item, v, arrays) for k, v in value}
+    if of is tuple:
+        hints = repeat(parts[0], len(value)) if parts[-1] is Ellipsis else parts
+        return tuple(_unpacked(*each, arrays) for each in zip(hints, value, strict=True))
+    if names := _stored(of):
+        found = {name: _unpacked(each, value[name], arrays) for name, each in names.items()}
+        return of(**found)
+    return of.fromisoformat(value) if of is datetime else of(value)
 
 
-def _floats(values: NDArray[Any]) -> Floats:
-    return np.asarray(values, np.float64)
-
-
-def _whole(values: NDArray[Any]) -> NDArray[np.int64]:
-    return np.asarray(values, np.int64)
+@cache
+def _stored(of: type) -> dict[str, Any]:
+    """Names and types of what a dataclass or a named tuple is made of; none of other types."""
+    hints = get_type_hints(of) if is_dataclass(of) or hasattr(of, "_fields") else {}
+    return {name: hint for name, hint in hints.items() if name[0] != "_"}
 
 
 @dataclass(slots=True)

@@ -7,7 +7,7 @@ most cores or rows that anybody measured it need not: speed-ups fade, memory end
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, time, timedelta
 
@@ -36,7 +36,7 @@ from fedperf_client.text.facts import Fact, for_people
 from fedperf_client.text.numbers import counted
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import ClusterConfig, KnownJob, SizedPlan
-from fedperf_shared.model.start_widths import StartWidth, shipped_widths
+from fedperf_shared.model.start_widths import shipped_widths
 from fedperf_shared.workflow.graph import Plan
 from fedperf_shared.workflow.vocabulary import MAX_RUNTIME_SECONDS, Platform
 
@@ -410,12 +410,12 @@ def no_promise(question: SizedPlan, hull: Hull, *, ran_on: int = 0) -> str | Non
     """
     platforms = sorted(set(question.plan.platforms))
     asked = (
-        (float(question.cluster.cores), "cores", MOST_TIMES_CORES, _cores, float(ran_on)),
-        (question.plan.workflow.source_rows, "rows", MOST_TIMES_ROWS, _rows, 0.0),
+        (float(question.cluster.cores), "cores", MOST_TIMES_CORES, CORES, float(ran_on)),
+        (question.plan.workflow.source_rows, "rows", MOST_TIMES_ROWS, ROWS, 0.0),
     )
-    for value, unit, times, measured, own in asked:
+    for value, unit, times, at, own in asked:
         for platform in platforms:
-            most = max(own, _most(platform, hull, measured))
+            most = max(own, _most(platform, hull, at))
             if most == 0:
                 if ran_on > 0:
                     continue
@@ -445,29 +445,18 @@ def is_beyond_its_platforms(question: SizedPlan, hull: Hull) -> bool:
 
 
 _ROUNDING = 1e-9
-_Measured = Callable[[StartWidth, Ends | None], float]
 
 
-def _most(platform: Platform, hull: Hull, measured: _Measured) -> float:
-    """The most that own executions on a platform, or those of the start, had; 0 without any."""
-    width = shipped_widths()[platform]
-    own = (measured(width, ends) for ends in _seen(platform, hull))
-    return max(0.0, measured(width, None), *own)
+def _most(platform: Platform, hull: Hull, at: int) -> float:
+    """The most `CORES` or `ROWS` of own executions on a platform, or of the start's; 0 of none."""
+    width, highest = shipped_widths()[platform], [high[at] for _, high in _seen(platform, hull)]
+    if at == CORES:
+        most, own = width.most_cores, map(math.exp, highest)
+    else:
+        most, own = width.most_rows, map(math.expm1, highest)
+    return max(0.0, most if most < math.inf else 0.0, *own)
 
 
 def _seen(platform: Platform, hull: Hull) -> list[Ends]:
     """The ends of every kind of operator that ran on a platform."""
     return [ends for (_, where), ends in hull.pairs.items() if where is platform]
-
-
-def _cores(width: StartWidth, ends: Ends | None) -> float:
-    return _finite(width.most_cores) if ends is None else math.exp(ends[1][CORES])
-
-
-def _rows(width: StartWidth, ends: Ends | None) -> float:
-    return _finite(width.most_rows) if ends is None else math.expm1(ends[1][ROWS])
-
-
-def _finite(value: float) -> float:
-    """0 for what was never measured."""
-    return value if value < math.inf else 0.0

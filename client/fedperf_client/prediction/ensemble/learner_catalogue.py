@@ -10,12 +10,12 @@ chance.
 import math
 from collections.abc import Container
 
-from fedperf_client.prediction.learners.gaussian_process_learners import LocalProcess
 from fedperf_client.prediction.learners.learner import Learner
 from fedperf_client.prediction.learners.local_learners import (
     BoostedRidge,
     Boosting,
     Constant,
+    LocalProcess,
     LogRidge,
     Nearest,
 )

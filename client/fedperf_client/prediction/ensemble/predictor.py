@@ -552,7 +552,7 @@ class PersonalMix:
         shares: Floats,
     ) -> list[MixAnswer]:
         """Answers of the mix beside the start, which gains where members lie apart."""
-        mixture, start = self._mixture(way), self._start
+        mixture, start = Mixture.of(self.outcome(way), self.candidates.fit), self._start
         names = {name for name, weight in mixture.weights.items() if weight > 0}
         asked = self._encoded(questions, names if start is None else {*names, start.name})
         logs, variances = mixture.answers(asked)
@@ -639,9 +639,6 @@ class PersonalMix:
                 outcome.errors, outcome.groups, configurations
             )
         return self._error_correlations[key]
-
-    def _mixture(self, way: HoldoutSplit | None) -> Mixture:
-        return Mixture.of(self.outcome(way), self.candidates.fit)
 
 
 def _held(held: dict[_Key, _Value], key: _Key, computed: Callable[[], _Value]) -> _Value:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from fedperf_client.prediction.base_models import FetchedModels
 from fedperf_client.prediction.ensemble.learner_catalogue import local_learners, public_learners
 from fedperf_client.prediction.ensemble.mixture import OnProgress
-from fedperf_client.prediction.ensemble.predictor import PersonalMix, candidates_of, personalize
+from fedperf_client.prediction.ensemble.predictor import PersonalMix, candidates_of
 from fedperf_client.prediction.evidence import History
 from fedperf_client.prediction.execution_table import MOST_LEARNT
 from fedperf_client.prediction.learners.learner import Learner
@@ -55,11 +55,6 @@ class Gain:
             name: round(value, 4) if isinstance(value, float) else value
             for name, value in asdict(self).items()
         }
-
-
-def personalized_predictor(history: History, models: FetchedModels) -> PersonalMix:
-    """The mix of everything an organization has: own executions, starts and correction."""
-    return personalize(history, models.starts(), models.learners())
 
 
 def gain_on(

@@ -13,8 +13,9 @@ from typing import Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from fedperf_client.prediction.evidence import Samples
 from fedperf_client.prediction.learners.learner import varying_columns
-from fedperf_client.prediction.learners.ridge import MARGIN
+from fedperf_client.prediction.learners.ridge import MARGIN, Ridge
 from fedperf_client.prediction.prediction import Floats
 from fedperf_shared.errors import InvalidInputError
 
@@ -270,3 +271,32 @@ def _settings(rows: int) -> dict[str, object]:
         "seed": 1,
         "verbose": -1,
     }
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Additive:
+    """Samples -> log seconds, the fitted form of most learners; numbers alone, kept in a file.
+
+    Attributes:
+        start: the start model whose answer is added to; None without.
+        line: of the features.
+        trees: of the features, and of the start model's answer where there is one.
+    """
+
+    start: str | None = None
+    line: Ridge | None = None
+    trees: BoostedTrees | None = None
+
+    def __call__(self, asked: Samples) -> Floats:
+        """[questions]."""
+        total = np.zeros(len(asked)) if self.start is None else asked.starts[self.start]
+        if self.line is not None:
+            total = total + self.line(asked.features)
+        return total if self.trees is None else total + self.trees(inputs_of(asked, self.start))
+
+
+def inputs_of(samples: Samples, start: str | None) -> Floats:
+    """What trees read."""
+    if start is None:
+        return samples.features
+    return np.column_stack([samples.features, samples.starts[start]])

@@ -5,15 +5,23 @@ never much worse than without having joined.
 """
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fedperf_client.prediction.evidence import Samples
-from fedperf_client.prediction.learners.additive import Additive
-from fedperf_client.prediction.learners.boosted_trees import BoostedTrees, Trees, fit_boosting
-from fedperf_client.prediction.learners.learner import Fitted, varying_columns
+from fedperf_client.prediction.learners.boosted_trees import (
+    Additive,
+    BoostedTrees,
+    Trees,
+    fit_boosting,
+)
+from fedperf_client.prediction.learners.learner import Fitted, Learner, varying_columns
 from fedperf_client.prediction.learners.ridge import STRENGTHS, fit_ridge
 from fedperf_client.prediction.prediction import Floats
+
+if TYPE_CHECKING:
+    from fedperf_client.prediction.learners.gaussian_process import GaussianProcess
 
 UNKNOWN_LOG_SECONDS = 0.0
 """What a constant says before any execution: one second."""
@@ -157,3 +165,68 @@ class Forest:
 
         trees = Trees.mean_of([each.tree_ for each in forest.estimators_])
         return Additive(trees=BoostedTrees(columns, trees, -np.inf, np.inf))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FittedProcess:
+    """Samples -> log seconds, with the standard deviation of one execution beside.
+
+    Attributes:
+        process: of the residual, or of log seconds where there is no base.
+        base: what the residual belongs to.
+    """
+
+    process: "GaussianProcess"
+    base: Fitted | None = None
+
+    def __call__(self, asked: Samples) -> Floats:
+        """Mean log seconds, [questions]."""
+        mean = self.process.mean(asked.features)
+        return mean if self.base is None else mean + self.base(asked)
+
+    def sd(self, asked: Samples) -> Floats:
+        """Standard deviation of the log seconds of one execution, [questions]."""
+        return self.process.sd(asked.features)
+
+
+@dataclass(frozen=True, slots=True)
+class LocalProcess:
+    """A Gaussian process of log seconds on the features."""
+
+    name: str = "local process"
+    start: None = None
+    fewest: int = 3
+    most: int | None = None
+
+    def fit(self, samples: Samples, log_seconds: Floats) -> FittedProcess:
+        """Learn the process."""
+        from fedperf_client.prediction.learners.gaussian_process import fit_process  # imports scipy
+
+        return FittedProcess(fit_process(samples.features, log_seconds, samples.weights))
+
+
+@dataclass(frozen=True, slots=True)
+class ResidualProcess:
+    """Another learner, and a Gaussian process of what it leaves; `AsIs` makes it a start's."""
+
+    base: Learner
+    fewest: int = 3
+    most: int | None = None
+
+    @property
+    def name(self) -> str:
+        """Its name in explanations."""
+        return f"{self.base.name}+process"
+
+    @property
+    def start(self) -> str | None:
+        """The start model of the base."""
+        return self.base.start
+
+    def fit(self, samples: Samples, log_seconds: Floats) -> FittedProcess:
+        """Learn the base, then what it leaves."""
+        from fedperf_client.prediction.learners.gaussian_process import fit_process  # imports scipy
+
+        base = self.base.fit(samples, log_seconds)
+        left = np.asarray(log_seconds - base(samples))
+        return FittedProcess(fit_process(samples.features, left, samples.weights), base)

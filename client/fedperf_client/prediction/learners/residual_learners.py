@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedperf_client.prediction.evidence import Samples
-from fedperf_client.prediction.learners.additive import Additive, inputs_of
-from fedperf_client.prediction.learners.boosted_trees import fit_boosting
+from fedperf_client.prediction.learners.boosted_trees import Additive, fit_boosting, inputs_of
 from fedperf_client.prediction.learners.learner import Fitted
 from fedperf_client.prediction.learners.ridge import fit_ridge
 from fedperf_client.prediction.prediction import Floats

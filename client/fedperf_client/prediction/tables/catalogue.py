@@ -11,12 +11,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fedperf_client.prediction.evidence import Samples
-from fedperf_client.prediction.learners.gaussian_process_learners import (
+from fedperf_client.prediction.learners.learner import Fitted, Learner
+from fedperf_client.prediction.learners.local_learners import (
+    Boosting,
+    Constant,
+    Forest,
     LocalProcess,
+    LogRidge,
     ResidualProcess,
 )
-from fedperf_client.prediction.learners.learner import Fitted, Learner
-from fedperf_client.prediction.learners.local_learners import Boosting, Constant, Forest, LogRidge
 from fedperf_client.prediction.learners.prior_slopes import NO_REPEATS, Scatter
 from fedperf_client.prediction.learners.ridge import WEAK_STRENGTHS
 from fedperf_client.prediction.learners.scaling_laws import fit_ernest

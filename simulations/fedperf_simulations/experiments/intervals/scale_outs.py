@@ -15,7 +15,7 @@ from zlib import crc32
 import numpy as np
 
 from fedperf_client.prediction.evidence import Samples
-from fedperf_client.prediction.learners.gaussian_process_learners import LocalProcess
+from fedperf_client.prediction.learners.local_learners import LocalProcess
 from fedperf_client.prediction.learners.tables import TableLayout
 from fedperf_client.prediction.prediction import Floats, Prediction
 from fedperf_client.prediction.tables.predictor import MeasuredTable, TablePredictor

@@ -22,8 +22,8 @@ from fedperf_client.prediction.ensemble.mixture import KnownRuns
 from fedperf_client.prediction.ensemble.predictor import personalize
 from fedperf_client.prediction.ensemble.weighting import Asks, Places
 from fedperf_client.prediction.evidence import History, Samples
-from fedperf_client.prediction.learners.gaussian_process_learners import LocalProcess
 from fedperf_client.prediction.learners.learner import Learner
+from fedperf_client.prediction.learners.local_learners import LocalProcess
 from fedperf_client.prediction.learners.residual_learners import PUBLIC, REFERENCE, SHARED
 from fedperf_client.prediction.prediction import PredictLog
 from fedperf_server.inference.gaussian_process import Belief

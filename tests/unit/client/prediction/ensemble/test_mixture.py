@@ -7,9 +7,13 @@ from fedperf_client.prediction.ensemble.learner_catalogue import NoLearnerError
 from fedperf_client.prediction.ensemble.mixture import KnownRuns, Mixture
 from fedperf_client.prediction.ensemble.weighting import Asks, asks
 from fedperf_client.prediction.evidence import Samples
-from fedperf_client.prediction.learners.gaussian_process_learners import LocalProcess
 from fedperf_client.prediction.learners.learner import Fitted
-from fedperf_client.prediction.learners.local_learners import Constant, Forest, LogRidge
+from fedperf_client.prediction.learners.local_learners import (
+    Constant,
+    Forest,
+    LocalProcess,
+    LogRidge,
+)
 from fedperf_client.prediction.prediction import Floats, PredictorFailedError
 from fedperf_client.prediction.tables.catalogue import table_learners
 from fedperf_simulations.baselines.table_mixture import mixed_for

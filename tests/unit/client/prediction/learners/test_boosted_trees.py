@@ -1,15 +1,18 @@
 """Boosted trees as arrays answer as LightGBM does; fitted members come back from arrays."""
 
+import json
+
 import lightgbm
 import numpy as np
 import pytest
 from sklearn.ensemble import RandomForestRegressor
 
+from fedperf_client.prediction.answers.predictor_cache import _packed, _unpacked
 from fedperf_client.prediction.evidence import Samples
-from fedperf_client.prediction.learners.additive import Additive
 from fedperf_client.prediction.learners.boosted_trees import (
     _LINEAR_LEAVES,
     ROUNDS,
+    Additive,
     Trees,
     _settings,
 )
@@ -81,6 +84,8 @@ def test_fitted_members_come_back_from_their_arrays(learner: Learner, rows: int)
     some = np.arange(rows)
     fitted = learner.fit(SAMPLES.take(some), TARGET[some])
     assert isinstance(fitted, Additive)
-    again = Additive.of(fitted.start, fitted.arrays())
+    arrays: dict[str, np.ndarray] = {}
+    content = json.loads(json.dumps(_packed(fitted, arrays)))
+    again = _unpacked(Additive, content, arrays)
     np.testing.assert_array_equal(again(SAMPLES), fitted(SAMPLES))
     assert np.isfinite(fitted(SAMPLES)).all()

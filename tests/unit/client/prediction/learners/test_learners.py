@@ -4,17 +4,15 @@ import numpy as np
 import pytest
 
 from fedperf_client.prediction.evidence import Samples, encode
-from fedperf_client.prediction.learners.gaussian_process_learners import (
-    LocalProcess,
-    ResidualProcess,
-)
 from fedperf_client.prediction.learners.learner import Learner
 from fedperf_client.prediction.learners.local_learners import (
     Boosting,
     Constant,
     Forest,
+    LocalProcess,
     LogRidge,
     Nearest,
+    ResidualProcess,
 )
 from fedperf_client.prediction.learners.residual_learners import (
     REFERENCE,
