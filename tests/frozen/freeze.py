@@ -335,7 +335,8 @@ def _questions(home: Home, *, quick: bool) -> dict[str, Any]:
 
 def _facts(home: Home, *, held_out: Path | None, quick: bool) -> dict[str, Any]:
     """Answers about the whole home."""
-    found = {each: home.ask(each) for each in ("models", "drift", "compare", "status", "budget")}
+    found = {each: home.ask(each) for each in ("drift", "compare", "status", "budget")}
+    found["models"] = home.ask("models", otherwise=["weights"])
     found["gain"] = home.ask("gain", otherwise=["evaluate"])
     if quick:
         return found

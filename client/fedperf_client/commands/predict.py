@@ -170,7 +170,7 @@ def predict(
         raise typer.Exit(NO_ANSWER)
 
 
-def models(context: typer.Context, json: Json = False) -> None:
+def weights(context: typer.Context, json: Json = False) -> None:
     """Show who was mixed for each kind of question, with weights, errors, and why.
 
     The error is the factor by which a member was typically off, either way, on own executions

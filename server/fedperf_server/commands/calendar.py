@@ -21,7 +21,7 @@ def calendar(
     context: typer.Context,
     out: Annotated[
         Path | None,
-        typer.Option(help="Write the calendar to this file, for `fedperf rehearse --calendar`."),
+        typer.Option(help="Write the calendar to this file, for `fedperf simulate --calendar`."),
     ] = None,
     read: Annotated[
         Path | None,

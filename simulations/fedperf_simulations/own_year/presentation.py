@@ -1,4 +1,4 @@
-"""A rehearsed year as `fedperf rehearse` shows it: for people in words, for programs as facts."""
+"""A rehearsed year as `fedperf simulate` shows it: for people in words, for programs as facts."""
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass

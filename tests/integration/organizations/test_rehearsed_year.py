@@ -92,7 +92,7 @@ sys.addaudithook(refuse)
 
 
 def rehearsed(home: Home, calendar: Path, joins: datetime) -> Mapping[str, object]:
-    """What `fedperf rehearse` prints, in a process that may talk to nobody."""
+    """What `fedperf simulate` prints, in a process that may talk to nobody."""
     guard = calendar.parent / "guard"
     guard.mkdir()
     (guard / "sitecustomize.py").write_text(GUARD)
@@ -101,7 +101,7 @@ def rehearsed(home: Home, calendar: Path, joins: datetime) -> Mapping[str, objec
     day = f"{joins:%Y-%m-%dT%H:%M:%S}"
     options = ["--joining-day", day, "--calendar", str(calendar), "--members", "1", "--json"]
     ended = subprocess.run(
-        [str(program), "--home", str(home.directory), "rehearse", *options],
+        [str(program), "--home", str(home.directory), "simulate", *options],
         capture_output=True,
         text=True,
         check=False,

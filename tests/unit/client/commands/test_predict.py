@@ -195,7 +195,7 @@ def test_charts_are_drawn(suffix: str, start: bytes, home: Home, tmp_path: Path)
 
 
 def test_models_shows_who_was_mixed_for_what_was_asked(home: Home, workflow: Path) -> None:
-    rows = fedperf(home, "models", "--json").rows()
+    rows = fedperf(home, "weights", "--json").rows()
     assert {row["question"] for row in rows} == {"inside"}
     engines = {str(row["engines"]) for row in rows}
     assert engines == {"duckdb", "pandas", "polars"}
@@ -205,14 +205,14 @@ def test_models_shows_who_was_mixed_for_what_was_asked(home: Home, workflow: Pat
         assert len({row["folds"] for row in of_engine}) == 1
     assert all(float(str(row["error"])) >= 1 for row in rows)
     assert "least error" in {row["why"] for row in rows}
-    out = fedperf(home, "models").out
+    out = fedperf(home, "weights").out
     assert "most weight comes first" in out
     assert out.count("│ inside ") == len(rows)
 
 
 def test_gain_is_a_row_for_every_number_of_own_executions(home: Home, tmp_path: Path) -> None:
     chart = tmp_path / "gain.html"
-    rows = fedperf(home, "gain", "--chart", chart, "--json").rows()
+    rows = fedperf(home, "evaluate", "--plot", chart, "--json").rows()
     assert [row["own"] for row in rows] == [0, 3, 5]
     assert set(rows[0]) == {
         "own",
@@ -230,17 +230,17 @@ def test_before_joining_gain_tells_nothing_of_what_joining_brings(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "200")
     chart = tmp_path / "gain.svg"
-    row = fedperf(home, "gain", "--json").rows()[0]
+    row = fedperf(home, "evaluate", "--json").rows()[0]
     assert (row["shared_as_is"], row["personalized"]) == (None, None)
-    out = fedperf(home, "gain", "--chart", chart).out
+    out = fedperf(home, "evaluate", "--plot", chart).out
     assert "personalized" not in out + chart.read_text()
     assert "shared as is" not in out + chart.read_text()
-    assert "not joined: no model of a coordinator is here; fedperf rehearse shows" in out
+    assert "not joined: no model of a coordinator is here; fedperf simulate shows" in out
     assert f"drawn into {chart}\n" in out
     FetchedModels(home.models).keep_shared(encode_checkpoint(seeded_checkpoint(1, version=3)))
-    row = fedperf(home, "gain", "--json").rows()[0]
+    row = fedperf(home, "evaluate", "--json").rows()[0]
     assert None not in (row["shared_as_is"], row["personalized"])
-    joined = fedperf(home, "gain").out
+    joined = fedperf(home, "evaluate").out
     assert "shared as is" in joined
     assert "not joined" not in joined
 
@@ -250,28 +250,22 @@ def test_gain_on_executions_of_others_says_what_was_asked_and_what_was_known(
 ) -> None:
     others = tmp_path / "others.parquet"
     write_history(others, executions_of_world(5, 20, "other"))
-    found = fedperf(home, "gain", "--held-out", others, "--json").json()
+    found = fedperf(home, "evaluate", "--held-out", others, "--json").json()
     assert isinstance(found, dict)
-    assert (found["executions"], found["held_out"], found["shared"]) == (12, 20, None)
-    out = fedperf(home, "gain", "--held-out", others).out
-    for words in (
-        "own executions alone",
-        "the start that ships, as it is",
-        "all of these, as fedperf predict",
-        "on 20 executions of workloads that never ran here, knowing 12 own ones",
-        "not joined",
-    ):
-        assert words in out
-    assert "the shared model" not in out
+    assert (found["own"], found["asked"], found["shared_as_is"]) == (12, 20, None)
+    assert isinstance(found["coverage"], float)
+    out = fedperf(home, "evaluate", "--held-out", others).out
+    assert "not joined" in out
+    assert "shared as is" not in out
     write_history(others, executions_of_world(0, 12, "own"))
-    said = fedperf(home, "gain", "--held-out", others).complaint()
+    said = fedperf(home, "evaluate", "--held-out", others).complaint()
     assert "held-out workloads ran here too, such as 'own-" in said
 
 
 def test_before_any_execution_others_are_believed_and_the_user_is_told_what_to_do(
     empty: Home, workflow: Path
 ) -> None:
-    for command in (["predict", workflow], ["models"]):
+    for command in (["predict", workflow], ["weights"]):
         ended = fedperf(empty, *command)
         assert ended.code == 0
         assert "fedperf ingest FILE" in ended.err
@@ -295,7 +289,7 @@ BAD: dict[str, tuple[list[str], int, str]] = {
         "one node is all that polars can use",
     ),
     "chart": (["predict", "--execution", "own-1", "--plot", "chart.pdf"], 3, ".html"),
-    "gain chart": (["gain", "--chart", "chart.pdf"], 3, ".html"),
+    "evaluation chart": (["evaluate", "--plot", "chart.pdf"], 3, ".html"),
 }
 
 
@@ -315,7 +309,7 @@ def test_bad_input_is_one_clear_line_and_nothing_is_lost(
 
 
 def test_an_empty_store_names_the_next_command(empty: Home) -> None:
-    for command in (["predict", "--execution", "one"], ["gain"]):
+    for command in (["predict", "--execution", "one"], ["evaluate"]):
         ended = fedperf(empty, *command)
         assert (ended.code, ended.out) == (3, "")
         assert "fedperf ingest FILE" in ended.complaint()
@@ -365,9 +359,9 @@ def test_questions_cause_no_traffic_and_touch_nothing_that_counts_releases(
         ["predict", str(workflow), "--cores", "1,64", "--plot", str(tmp_path / "a.png")],
         ["predict", "--execution", "own-3", "--deadline", "5s"],
         ["advise", str(workflow), "--plot", str(tmp_path / "c.png")],
-        ["models"],
+        ["weights"],
         ["drift", "--plot", str(tmp_path / "d.svg")],
-        ["gain", "--chart", str(tmp_path / "b.html")],
+        ["evaluate", "--plot", str(tmp_path / "b.html")],
     ):
         ended = subprocess.run(
             [sys.executable, "-c", GUARDED, "--home", str(home.directory), *command],
