@@ -79,7 +79,7 @@ def compare(
     if json:
         facts = {"before": sides[0], "after": sides[1]}
         rows = [values_of(each.facts) for each in found]
-        show({**facts, "workloads": rows, "only_one_side": alone}, json=True)
+        show({**facts, "workloads": rows, "unmatched": alone}, json=True)
         return
     typer.echo(f"before: {visible(sides[0])}\nafter: {visible(sides[1])}")
     shown = [each.facts for each in found[:MOST_SHOWN]]

@@ -125,7 +125,7 @@ def release_show(
         raise UnknownSlotError(slot, reason="nothing was made for it yet (see release preview)")
     facts = _release_facts(found)
     facts["opens_at"] = ledger.schedule.opens_at(key).isoformat()
-    facts["leaves_at"] = ledger.schedule.replies_at(key).isoformat()
+    facts["send_at"] = ledger.schedule.replies_at(key).isoformat()
     stored = ledger.stored(key)
     if stored is not None:
         facts["signature_valid"] = _is_own(home, stored.payload, stored.signature)
@@ -218,7 +218,7 @@ def _decide(context: typer.Context, slot: str, verdict: "Verdict", *, json: bool
         "decision": str(verdict),
         "charged": key in {entry.key for entry in ledger.entries()},
         "opens_at": ledger.schedule.opens_at(key).isoformat(),
-        "leaves_at": None if leaves_at is None else leaves_at.isoformat(),
+        "send_at": None if leaves_at is None else leaves_at.isoformat(),
     }
     show(facts if json else {n: _for_people(n, fact) for n, fact in facts.items()}, json=json)
 
