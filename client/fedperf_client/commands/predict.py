@@ -229,7 +229,7 @@ def _asked(
     store: "ExecutionStore", workflow: Path | None, execution: str | None, platform: str | None
 ) -> "tuple[Plan, _ClusterOr, Execution | None, KnownJob | None]":
     """The plan, how its resources follow from the usual ones, the own execution, and its job."""
-    from fedperf_client.home.execution_ids import UnknownExecutionError
+    from fedperf_client.home.selection import UnknownExecutionError
     from fedperf_client.text.workflow_file import (
         STANDARD_INPUT,
         InvalidWorkflowFileError,
@@ -263,7 +263,7 @@ def _stored(
     store: "ExecutionStore", written: "WrittenWorkflow", platform: str | None
 ) -> "Execution | None":
     """The execution that a file shows; None where it is not stored, or its plan is another now."""
-    from fedperf_client.home.execution_ids import UnknownExecutionError
+    from fedperf_client.home.selection import UnknownExecutionError
 
     if not written.execution_id:
         return None

@@ -1,5 +1,6 @@
 """`fedperf drift`, and what doctor and predictions say of drift at home."""
 
+import json
 import shutil
 from collections.abc import Iterator
 from datetime import datetime, timedelta
@@ -54,7 +55,7 @@ def of_doctor(home: Home, now: datetime) -> list[Finding]:
 
 
 def test_programs_get_every_stream_with_its_drifts(home: Home) -> None:
-    rows = fedperf(home, "drift", "--json").rows()
+    rows = json.loads(fedperf(home, "drift", "--json").out)["rows"]
     assert [(row["platform"], row["class"]) for row in rows] == [
         (each, "relational") for each in ("duckdb", "polars", "pandas")
     ]
