@@ -118,9 +118,9 @@ class Programs(Closing):
         output = self.call(call)
         try:
             found = orjson.loads(output)
-            return found.get("rows", found)
         except ValueError:
             raise StepFailedError(call.step, "it printed no JSON", self._log(call)) from None
+        return found["rows"] if isinstance(found, dict) and "rows" in found else found
 
     def lines(self, call: ProgramCall) -> Iterator[bytes]:
         """The lines of a program until it has ended; it may take its time.
