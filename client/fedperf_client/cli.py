@@ -18,11 +18,11 @@ from fedperf_client.commands import (
     diagnose,
     doctor,
     drift,
-    gain,
+    evaluate,
     predict,
-    rehearse,
     release,
     runs,
+    simulate,
     status,
 )
 from fedperf_client.commands import ingest as ingest_cli
@@ -55,11 +55,11 @@ app.command()(doctor.doctor)
 app.command()(campaign.profile)
 app.command()(predict.predict)
 app.command()(advise.advise)
-app.command()(predict.models)
+app.command()(predict.weights)
 app.command()(drift.drift)
 app.command()(compare.compare)
-app.command()(gain.gain)
-app.command()(rehearse.rehearse)
+app.command()(evaluate.evaluate)
+app.command()(simulate.simulate)
 app.command()(status.status)
 
 
@@ -131,7 +131,7 @@ def init(
         tell_outlook(policy, calendar, at=at)
         typer.echo(
             "next: read the policy, which counts for a period from its beginning on; then "
-            "fedperf ingest FILE, fedperf rehearse to see your year before you join, and "
+            "fedperf ingest FILE, fedperf simulate to see your year before you join, and "
             "fedperf join URL with what the coordinator gave you"
         )
 
@@ -292,7 +292,7 @@ def reconcile(context: typer.Context, json: Json = False) -> None:
 
 
 @app.command()
-def quality(context: typer.Context, json: Json = False) -> None:
+def evaluate_synthetic(context: typer.Context, json: Json = False) -> None:
     """Compare the coordinator's synthetic rows with your own executions; the scores stay here."""
     from fedperf_client.federation.enrollment import Membership, load_or_create_key
     from fedperf_client.federation.exchange import ExchangeClient

@@ -161,6 +161,8 @@ class Home:
             answer = json.loads(done.stdout)
         except ValueError:
             answer = None
+        if isinstance(answer, dict) and answer.pop("schema", None) and set(answer) == {"rows"}:
+            answer = answer["rows"]  # as it was printed before it had the number of a schema
         return {"exit": done.returncode, "json": answer}
 
     def make(self, *words: object) -> None:
@@ -335,7 +337,8 @@ def _questions(home: Home, *, quick: bool) -> dict[str, Any]:
 
 def _facts(home: Home, *, held_out: Path | None, quick: bool) -> dict[str, Any]:
     """Answers about the whole home."""
-    found = {each: home.ask(each) for each in ("models", "drift", "compare", "status", "budget")}
+    found = {each: home.ask(each) for each in ("drift", "compare", "status", "budget")}
+    found["models"] = home.ask("models", otherwise=["weights"])
     found["gain"] = home.ask("gain", otherwise=["evaluate"])
     if quick:
         return found

@@ -4,7 +4,7 @@
 
 Commands run as processes; every named function of client, server and shared that is called counts,
 in child processes as well, but not what modules call while they are imported. A report slot and a
-model round are lived in memory (`fedperf rehearse`), so Flower and gRPC are not part of them.
+model round are lived in memory (`fedperf simulate`), so Flower and gRPC are not part of them.
 """
 
 import argparse

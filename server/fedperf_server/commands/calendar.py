@@ -21,7 +21,7 @@ def calendar(
     context: typer.Context,
     out: Annotated[
         Path | None,
-        typer.Option(help="Write the calendar to this file, for `fedperf rehearse --calendar`."),
+        typer.Option(help="Write the calendar to this file, for `fedperf simulate --calendar`."),
     ] = None,
     read: Annotated[
         Path | None,
@@ -65,7 +65,7 @@ def _row(timetable: "Timetable", window: int, *, json: bool) -> dict[str, object
         name: [
             {
                 "opens_at": (begins + each.opens_after).isoformat(),
-                "leaves_at": (begins + each.replies_after).isoformat(),
+                "send_at": (begins + each.replies_after).isoformat(),
             }
             for each in times
         ]

@@ -22,8 +22,10 @@ from click import (
     Command,
     MissingParameter,
     NoSuchCommand,
+    NoSuchOption,
     Parameter,
     ParamType,
+    UsageError,
 )
 from typer.core import TyperGroup
 from typer.models import ArgumentInfo
@@ -39,6 +41,9 @@ NO_ANSWER = 7
 NOTHING_MEASURED = 8
 INCOMPLETE = 9
 DIFFERENT = 10
+
+JSON_SCHEMA = 1
+"""Number of the names and meanings that `--json` has; it grows where one of them changes."""
 
 UNFOLDED = 240
 """Characters of a table's row where no terminal folds it."""
@@ -57,6 +62,15 @@ _COMPARED = "fingerprint"
 
 _BORDERS = 3
 """Characters between two columns."""
+
+RENAMED = {
+    "fedperf gain": "fedperf evaluate",
+    "fedperf models": "fedperf weights",
+    "fedperf quality": "fedperf evaluate-synthetic",
+    "fedperf rehearse": "fedperf simulate",
+    "fedperf evaluate --chart": "fedperf evaluate --plot",
+}
+"""Commands and options that have another name now, with their program."""
 
 EXIT_CODES = {
     0: "done",
@@ -110,6 +124,12 @@ class WrongValueError(InvalidInputError):
     """An option or an argument has a value that it cannot have."""
 
 
+class RenamedError(FedperfError):
+    """A command or an option is called by a name that it had once."""
+
+    exit_code = UsageError.exit_code
+
+
 class MomentParameter(ParamType[datetime]):
     """A moment in UTC, written as a day or as ISO 8601 has it."""
 
@@ -151,11 +171,13 @@ class ProgramCommands(TyperGroup):
 
         Raises:
             NoSuchCommand: there is none; those with a name that is hard to tell apart are named.
+            RenamedError: there was one, which is called otherwise now.
         """
         try:
             return super().resolve_command(ctx, args)
         except NoSuchCommand as error:
             typed = error.command_name
+            self._refuse_renamed(typed)
             close = get_close_matches(typed, self.commands, cutoff=_CLOSE)
             raise NoSuchCommand(typed, possibilities=close, ctx=ctx) from None
 
@@ -164,6 +186,7 @@ class ProgramCommands(TyperGroup):
 
         Raises:
             WrongValueError: one of its options cannot have the value that was given.
+            RenamedError: one of its options is called otherwise now.
         """
         try:
             return super().invoke(ctx)
@@ -172,10 +195,19 @@ class ProgramCommands(TyperGroup):
             again = f"{ctx.command_path} {ctx.invoked_subcommand or ''}".strip()
             print(f"stopped; to go on, call {again} again as before", file=sys.stderr)
             raise typer.Exit(INTERRUPTED) from None
+        except NoSuchOption as error:
+            self._refuse_renamed(f"{ctx.invoked_subcommand} {error.option_name}")
+            raise
         except BadParameter as error:
             if error.param is None or isinstance(error, MissingParameter):
                 raise
             raise WrongValueError(error.format_message()) from error
+
+    def _refuse_renamed(self, words: str) -> None:
+        """Raise RenamedError where the words are a name that is no more."""
+        old = f"{self.name} {words}"
+        if old in RENAMED:
+            raise RenamedError(f"{old} is called {RENAMED[old]} now")
 
 
 def _restore_help(command: Command) -> None:
@@ -229,14 +261,14 @@ def show(facts: Mapping[str, object], *, json: bool) -> None:
 def show_rows(
     rows: Sequence[Mapping[str, object]], *, json: bool, empty: str, spare: Collection[str] = ()
 ) -> None:
-    """Print rows as a table; `empty` where there are none.
+    """Print rows as a table, `empty` where there are none; programs get them as `rows`.
 
     A terminal that is too narrow for the columns gets the table turned: a line for each of them.
     Where there are too many rows for that, or short values would be folded, it gets the columns
     without the `spare` ones.
     """
     if json:
-        _print_json(rows)
+        _print_json({"rows": rows})
         return
     if not rows:
         print(empty)
@@ -325,7 +357,8 @@ def _text(value: object) -> str:
     return "-" if value in (None, "") else visible(str(value))
 
 
-def _print_json(content: object) -> None:
+def _print_json(content: Mapping[str, object]) -> None:
     import orjson
 
-    print(orjson.dumps(content, default=str, option=orjson.OPT_INDENT_2).decode())
+    numbered = {"schema": JSON_SCHEMA, **content}
+    print(orjson.dumps(numbered, default=str, option=orjson.OPT_INDENT_2).decode())

@@ -1,4 +1,4 @@
-"""`fedperf-sim rehearse`: an organization's year before it joins, for `fedperf rehearse`."""
+"""`fedperf-sim rehearse`: an organization's year before it joins, for `fedperf simulate`."""
 
 import sys
 from datetime import datetime

@@ -114,12 +114,13 @@ class Programs(Closing):
         return output
 
     def facts(self, call: ProgramCall) -> Any:  # noqa: ANN401 - JSON
-        """The JSON that a program with `--json` prints; errors as `call`."""
+        """The JSON that a program with `--json` prints, its rows alone; errors as `call`."""
         output = self.call(call)
         try:
-            return orjson.loads(output)
+            found = orjson.loads(output)
         except ValueError:
             raise StepFailedError(call.step, "it printed no JSON", self._log(call)) from None
+        return found["rows"] if isinstance(found, dict) and "rows" in found else found
 
     def lines(self, call: ProgramCall) -> Iterator[bytes]:
         """The lines of a program until it has ended; it may take its time.

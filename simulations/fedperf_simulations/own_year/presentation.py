@@ -1,4 +1,4 @@
-"""A rehearsed year as `fedperf rehearse` shows it: for people in words, for programs as facts."""
+"""A rehearsed year as `fedperf simulate` shows it: for people in words, for programs as facts."""
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -41,7 +41,7 @@ class YearView:
             "calendar": self.origin,
             "period_start": period.start.isoformat(),
             "period_end": period.end.isoformat(),
-            "stand_ins": [{"workloads": each} for each in self.stand_in_workloads],
+            "simulated_peers": [{"workloads": each} for each in self.stand_in_workloads],
             "stored_workloads": self.jobs.stored,
             "unit": UNIT,
             "releases": [
@@ -49,17 +49,17 @@ class YearView:
                     "slot": each.slot,
                     "kind": each.kind,
                     "charged_at": each.charged_at.isoformat(),
-                    "leaves_at": each.leaves_at.isoformat(),
+                    "send_at": each.leaves_at.isoformat(),
                     "bytes": each.payload_bytes,
                     "epsilon": each.epsilon,
                     "epsilon_replace_one": each.replace_one_epsilon,
                     "spent": each.spent,
-                    "has_left": each.has_left,
+                    "sent": each.has_left,
                 }
                 for each in year.releases
             ],
             "slots": year.spending.slots,
-            "made": year.spending.made,
+            "released": year.spending.made,
             "epsilon": year.spending.budget.epsilon,
             "delta": year.spending.budget.delta,
             "spent": year.spending.spent,

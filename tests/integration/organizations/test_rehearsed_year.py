@@ -92,7 +92,7 @@ sys.addaudithook(refuse)
 
 
 def rehearsed(home: Home, calendar: Path, joins: datetime) -> Mapping[str, object]:
-    """What `fedperf rehearse` prints, in a process that may talk to nobody."""
+    """What `fedperf simulate` prints, in a process that may talk to nobody."""
     guard = calendar.parent / "guard"
     guard.mkdir()
     (guard / "sitecustomize.py").write_text(GUARD)
@@ -101,7 +101,7 @@ def rehearsed(home: Home, calendar: Path, joins: datetime) -> Mapping[str, objec
     day = f"{joins:%Y-%m-%dT%H:%M:%S}"
     options = ["--joining-day", day, "--calendar", str(calendar), "--members", "1", "--json"]
     ended = subprocess.run(
-        [str(program), "--home", str(home.directory), "rehearse", *options],
+        [str(program), "--home", str(home.directory), "simulate", *options],
         capture_output=True,
         text=True,
         check=False,
@@ -137,12 +137,11 @@ def test_dates_and_charges_are_the_daemons_nothing_leaves_and_the_home_stays_as_
     assert [[each[name] for name in same] for each in releases] == [
         [each[name] for name in same] for each in lived
     ]
-    assert all(each["has_left"] for each in releases)
-    assert [each["leaves_at"] for each in releases] == [
-        each["receipt_received_at"] for each in lived
-    ]
+    assert all(each["sent"] for each in releases)
+    assert [each["send_at"] for each in releases] == [each["receipt_received_at"] for each in lived]
     _, spending = spending_of(home.ledgers, at=table.period.end)
-    for name in ("slots", "made", "spent", "spent_replace_one"):
+    assert told["released"] == spending.made
+    for name in ("slots", "spent", "spent_replace_one"):
         assert told[name] == getattr(spending, name)
 
 

@@ -34,7 +34,7 @@ STAND_INS = (
     ("--deadline 3m", "--deadline 30m"),
     ("--deadline 10s", "--deadline 30m"),
     ("--executions 100", "--executions 12"),
-    ("fedperf rehearse", "fedperf rehearse --members 1"),
+    ("fedperf simulate", "fedperf simulate --members 1"),
 )
 
 

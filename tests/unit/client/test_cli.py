@@ -20,6 +20,7 @@ from fedperf_client.release.ledger.tamper import counter_path
 from fedperf_client.release.policy import load_policy
 from fedperf_client.release.schedule import plan_schedule
 from fedperf_client.sources.history_file import write_history
+from fedperf_shared.programs.command_line import RENAMED
 from tests.fakes.spark_logs import SparkLog, node
 from tests.pages import ENGINEER, README
 from tests.unit.client.executions import make_execution
@@ -149,7 +150,7 @@ def test_commands_that_only_look_work_in_a_home_that_cannot_be_written(
     before = contents(home.directory)
     monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK)  # root may write anywhere
     asked = ("predict", "--execution", "execution-1")
-    for words in (("runs",), ("status",), ("models",), ("drift",), ("compare",), asked):
+    for words in (("runs",), ("status",), ("weights",), ("drift",), ("compare",), asked):
         ended = fedperf(home, *words)
         assert ended.code == 0, ended.err
         assert contents(home.directory) == before, words
@@ -227,7 +228,7 @@ def test_budget_and_slots_are_those_of_the_ledger(home: Home) -> None:
     PrivacyLedger.create(home.ledger(START), planned.budget, planned.schedule)
     lifetime, row = fedperf(home, "budget", "--json").rows()
     assert (row["epsilon"], row["delta"], row["unit"]) == (1.0, 1e-5, "workload")
-    assert (row["spent"], row["spent_replace_one"], row["left"], row["made"]) == (0, 0, 1.0, 0)
+    assert (row["spent"], row["spent_replace_one"], row["left"], row["released"]) == (0, 0, 1.0, 0)
     assert (row["scope"], row["period_start"]) == ("period", START.isoformat())
     assert (row["slots"], row["planned"]) == (len(planned.schedule.slots), planned.epsilon)
     assert (lifetime["scope"], lifetime["epsilon"], lifetime["left"]) == ("lifetime", 10.0, 10.0)
@@ -297,7 +298,12 @@ BAD = {
     "poll infinite": (write("config.toml", "poll_seconds = inf"), ["status"], 3, "poll_seconds"),
     "no such history": (nothing, ["ingest", "missing.parquet"], 3, "missing.parquet"),
     "no history file": (nothing, ["ingest", str(README)], 3, "not of a kind that can be read"),
-    "no held-out file": (nothing, ["gain", "--held-out", "missing.parquet"], 3, "missing.parquet"),
+    "no held-out file": (
+        nothing,
+        ["evaluate", "--held-out", "missing.parquet"],
+        3,
+        "missing.parquet",
+    ),
     "store is text": (write("executions.sqlite", "hello" * 500), ["status"], 4, "not a store"),
     "store of another": (
         write("executions.sqlite", "hello" * 500),
@@ -406,3 +412,13 @@ def test_what_is_refused_commands_no_terminal(home: Home, tmp_path: Path) -> Non
     assert "refused: " in shown
     assert "\\x1b[31mred: not of a kind that can be read" in shown
     assert "\x1b" not in shown
+
+
+@pytest.mark.parametrize("old", [each for each in RENAMED if each.startswith("fedperf ")])
+def test_renamed_command_or_option_names_the_new_one_in_a_line_and_ends_with_2(old: str) -> None:
+    ended = run(cli.main, *old.split()[1:], "x")
+    assert (ended.code, ended.out) == (2, "")
+    assert RENAMED[old] in ended.complaint()
+    new, *option = RENAMED[old].removeprefix("fedperf ").split()
+    command = COMMANDS[new]
+    assert set(option) <= {name for each in command.params for name in each.opts}

@@ -2,13 +2,12 @@
 
 `gain_on` judges on executions that never ran here. `gain_curve` judges on own workloads over the
 number of own executions. Workloads are split into folds. Those of a fold are predicted from some
-executions of the others: none, three, five and so on, whole workloads in random order. Its columns
-are those of `Gain`, and the public start with own executions, which needs no joining.
+executions of the others: none, three, five and so on, whole workloads in random order.
 """
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,40 +25,46 @@ from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import Execution, SizedPlan
 from fedperf_shared.model.metrics import median_q_error
 
+LOCAL, PUBLIC_AS_IS, PUBLIC_START, AS_IS, PERSONALIZED = (
+    "local_only",
+    "public_start_as_is",
+    "with_public_start",
+    "shared_as_is",
+    "personalized",
+)
+"""Ways to predict: from own executions, from a start model, from both, and from all there is."""
+
 
 @dataclass(frozen=True, slots=True)
-class Gain:
-    """Median q-errors on held-out executions.
+class GainPoint:
+    """Median q-errors with so many own executions.
 
     Attributes:
-        executions: own executions that were learnt from.
-        held_out: executions that were asked about.
-        local: own executions alone.
-        base: the public start as it is, without joining.
-        shared: the shared model as it is; the public start before there is one.
-        personalized: the mix that `fedperf` predicts with.
-        coverage: share of held-out executions inside the personalized 90 % interval.
+        executions: own ones that were learnt from.
+        asked: executions of other workloads that were predicted.
+        errors: median q-error by way to predict; NaN where it cannot: local-only of nothing.
+        coverage: share of them inside the personalized 90 % interval; None where not looked at.
     """
 
     executions: int
-    held_out: int
-    local: float
-    base: float
-    shared: float
-    personalized: float
-    coverage: float
+    asked: int
+    errors: Mapping[str, float]
+    coverage: float | None = None
 
     def as_row(self) -> dict[str, object]:
-        """The figures by name, rounded for reading."""
-        return {
-            name: round(value, 4) if isinstance(value, float) else value
-            for name, value in asdict(self).items()
+        """Return the figures by name, rounded for reading."""
+        figures = dict(self.errors)
+        if self.coverage is not None:
+            figures["coverage"] = self.coverage
+        rounded = {
+            name: None if math.isnan(each) else round(each, 4) for name, each in figures.items()
         }
+        return {"own": self.executions, "asked": self.asked, **rounded}
 
 
 def gain_on(
     history: History, workloads: Iterable[str], held_out: Iterable[Execution], models: FetchedModels
-) -> Gain:
+) -> GainPoint:
     """Compare on executions of workloads that never ran here.
 
     Args:
@@ -81,7 +86,7 @@ def gain_on(
         raise InvalidInputError(
             f"{len(known)} of the {len(set(asked.workloads))} held-out workloads ran here too, "
             f"such as {min(known)!r}; --held-out asks about jobs that did not, and without it "
-            "fedperf gain keeps own ones away"
+            "fedperf evaluate keeps own ones away"
         )
     starts = models.starts()
     joined, local = models.learners(), local_learners()
@@ -93,15 +98,13 @@ def gain_on(
     def error_of(log_seconds: Floats) -> float:
         return median_q_error(np.exp(log_seconds), seconds)
 
-    return Gain(
-        executions=len(history),
-        held_out=len(asked),
-        local=error_of(PersonalMix.of(candidates, local).predict_log(asked.questions)),
-        base=error_of(starts[PUBLIC](asked.questions)),
-        shared=error_of(starts.get(SHARED, starts[REFERENCE])(asked.questions)),
-        personalized=median_q_error(np.array([each.median_seconds for each in answers]), seconds),
-        coverage=float(np.mean(inside)),
-    )
+    errors = {
+        LOCAL: error_of(PersonalMix.of(candidates, local).predict_log(asked.questions)),
+        PUBLIC_AS_IS: error_of(starts[PUBLIC](asked.questions)),
+        AS_IS: error_of(starts.get(SHARED, starts[REFERENCE])(asked.questions)),
+        PERSONALIZED: median_q_error(np.array([each.median_seconds for each in answers]), seconds),
+    }
+    return GainPoint(len(history), len(asked), errors, coverage=float(np.mean(inside)))
 
 
 def every_one(learners: Iterable[Learner]) -> list[Learner]:
@@ -122,37 +125,7 @@ _FOLDS_UP_TO = ((30, 5), (300, 3))
 _FOLDS_OF_MANY = _FOLDS_UP_TO[:1]
 """The same at a home of more than `MOST_LEARNT` executions."""
 
-LOCAL, PUBLIC_START, AS_IS, PERSONALIZED = (
-    "local_only",
-    "with_public_start",
-    "shared_as_is",
-    "personalized",
-)
-
 Mixes = Callable[[Sequence[SizedPlan]], Floats]
-
-
-@dataclass(frozen=True, slots=True)
-class GainPoint:
-    """Median q-errors with so many own executions.
-
-    Attributes:
-        executions: that were known.
-        asked: executions of other workloads that were asked about, over all folds.
-        errors: median q-error by way to predict; NaN where it cannot: local-only of nothing.
-    """
-
-    executions: int
-    asked: int
-    errors: Mapping[str, float]
-
-    def as_row(self) -> dict[str, object]:
-        """The figures by name, rounded for reading."""
-        rounded = {
-            name: None if math.isnan(error) else round(error, 4)
-            for name, error in self.errors.items()
-        }
-        return {"own": self.executions, "asked": self.asked, **rounded}
 
 
 def gain_curve(

@@ -58,7 +58,7 @@ def measured(size: int, new: int, seed: int = 0) -> dict[str, float]:
         figures |= _command("predict", home, *_newest(home))
         figures |= _command("second_predict", home, *_newest(home))
         figures |= _command("drift", home, "drift")
-        figures |= _command("gain", home, "gain")
+        figures |= _command("gain", home, "evaluate")
         figures |= _warm(home, seed, size + new)
     return figures
 

@@ -55,16 +55,16 @@ def test_a_workflow_is_answered_for_every_number_of_cores(home: Home, workflow: 
     ended = fedperf(home, "predict", workflow, "--cores", "16,4,8", "--deadline", "20m", "--json")
     found = ended.json()
     assert isinstance(found, dict)
-    assert [each["cores"] for each in found["answers"]] == [4, 8, 16]
-    for each in found["answers"]:
+    assert [each["cores"] for each in found["predictions"]] == [4, 8, 16]
+    for each in found["predictions"]:
         ends = [each[name] for name in ("lower_seconds", "p50_seconds", "p90_seconds")]
         assert ends == sorted(ends)
         assert each["p90_seconds"] <= each["upper_seconds"]
-        assert each["holds"] == (each["chance"] >= 0.9)
-    assert found["answers"][2]["extrapolating"]
-    assert found["times_of"] == "a plan on engines that run already"
+        assert each["meets_deadline"] == (each["probability"] >= 0.9)
+    assert found["predictions"][2]["extrapolating"]
+    assert found["timing_scope"] == "a plan on engines that run already"
     assert found["deadline_seconds"] == 1200
-    held = [each["cores"] for each in found["answers"] if each["holds"]]
+    held = [each["cores"] for each in found["predictions"] if each["meets_deadline"]]
     assert found["smallest_cores"] == min(held, default=None)
 
 
@@ -128,12 +128,12 @@ def test_a_bar_shows_on_a_terminal_and_nowhere_else(
 def test_an_own_execution_is_asked_by_its_id(home: Home) -> None:
     found = fedperf(home, "predict", "--execution", "own-3", "--json").json()
     assert isinstance(found, dict)
-    [answer] = found["answers"]
+    [answer] = found["predictions"]
     [own] = [each for each in executions_of_world(0, 12, "own") if each.execution_id == "own-3"]
     assert answer["cores"] == own.cluster.cores
     moved = fedperf(home, "predict", "--execution", "own-3", "--platform", "spark", "--json").json()
     assert isinstance(moved, dict)
-    assert moved["answers"][0]["extrapolating"]
+    assert moved["predictions"][0]["extrapolating"]
 
 
 @pytest.mark.parametrize("command", ["predict", "advise"])
@@ -155,13 +155,13 @@ def test_an_own_run_of_unknown_rows_keeps_no_deadline_that_it_missed(
     assert isinstance(missed, dict)
     assert ended.code == NO_ANSWER
     if command == "predict":
-        [answer] = missed["answers"]
-        assert answer["rests_on"] == "own runs of it"
+        [answer] = missed["predictions"]
+        assert answer["evidence"] == "own runs of it"
         assert answer["p50_seconds"] == pytest.approx(60.0, rel=0.1)
-        assert answer["holds"] is False
-        assert answer["chance"] < 0.01
+        assert answer["meets_deadline"] is False
+        assert answer["probability"] < 0.01
     else:
-        assert missed["rests_on"] == "own runs of it"
+        assert missed["evidence"] == "own runs of it"
         assert set(missed["choice"]["platforms"]) == {"spark"}
         assert missed["choice"]["seconds"] >= 60.0
     assert fedperf(empty, *asked, "10m").code == 0
@@ -173,7 +173,7 @@ def test_an_engine_without_a_cluster_is_asked_about_on_one_node(home: Home, work
     def resources(*options: str) -> list[tuple[int, int]]:
         found = fedperf(home, "predict", workflow, "--json", *options).json()
         assert isinstance(found, dict)
-        return [(each["nodes"], each["cores"]) for each in found["answers"]]
+        return [(each["nodes"], each["cores"]) for each in found["predictions"]]
 
     assert resources() == [(1, 8)]
     assert resources("--cores", "2,16") == [(1, 2), (1, 16)]
@@ -195,8 +195,8 @@ def test_charts_are_drawn(suffix: str, start: bytes, home: Home, tmp_path: Path)
 
 
 def test_models_shows_who_was_mixed_for_what_was_asked(home: Home, workflow: Path) -> None:
-    rows = fedperf(home, "models", "--json").rows()
-    assert {row["question"] for row in rows} == {"inside"}
+    rows = fedperf(home, "weights", "--json").rows()
+    assert {row["regime"] for row in rows} == {"inside"}
     engines = {str(row["engines"]) for row in rows}
     assert engines == {"duckdb", "pandas", "polars"}
     for each in engines:
@@ -205,14 +205,14 @@ def test_models_shows_who_was_mixed_for_what_was_asked(home: Home, workflow: Pat
         assert len({row["folds"] for row in of_engine}) == 1
     assert all(float(str(row["error"])) >= 1 for row in rows)
     assert "least error" in {row["why"] for row in rows}
-    out = fedperf(home, "models").out
+    out = fedperf(home, "weights").out
     assert "most weight comes first" in out
     assert out.count("│ inside ") == len(rows)
 
 
 def test_gain_is_a_row_for_every_number_of_own_executions(home: Home, tmp_path: Path) -> None:
     chart = tmp_path / "gain.html"
-    rows = fedperf(home, "gain", "--chart", chart, "--json").rows()
+    rows = fedperf(home, "evaluate", "--plot", chart, "--json").rows()
     assert [row["own"] for row in rows] == [0, 3, 5]
     assert set(rows[0]) == {
         "own",
@@ -230,17 +230,17 @@ def test_before_joining_gain_tells_nothing_of_what_joining_brings(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "200")
     chart = tmp_path / "gain.svg"
-    row = fedperf(home, "gain", "--json").rows()[0]
+    row = fedperf(home, "evaluate", "--json").rows()[0]
     assert (row["shared_as_is"], row["personalized"]) == (None, None)
-    out = fedperf(home, "gain", "--chart", chart).out
+    out = fedperf(home, "evaluate", "--plot", chart).out
     assert "personalized" not in out + chart.read_text()
     assert "shared as is" not in out + chart.read_text()
-    assert "not joined: no model of a coordinator is here; fedperf rehearse shows" in out
+    assert "not joined: no model of a coordinator is here; fedperf simulate shows" in out
     assert f"drawn into {chart}\n" in out
     FetchedModels(home.models).keep_shared(encode_checkpoint(seeded_checkpoint(1, version=3)))
-    row = fedperf(home, "gain", "--json").rows()[0]
+    row = fedperf(home, "evaluate", "--json").rows()[0]
     assert None not in (row["shared_as_is"], row["personalized"])
-    joined = fedperf(home, "gain").out
+    joined = fedperf(home, "evaluate").out
     assert "shared as is" in joined
     assert "not joined" not in joined
 
@@ -250,28 +250,22 @@ def test_gain_on_executions_of_others_says_what_was_asked_and_what_was_known(
 ) -> None:
     others = tmp_path / "others.parquet"
     write_history(others, executions_of_world(5, 20, "other"))
-    found = fedperf(home, "gain", "--held-out", others, "--json").json()
+    found = fedperf(home, "evaluate", "--held-out", others, "--json").json()
     assert isinstance(found, dict)
-    assert (found["executions"], found["held_out"], found["shared"]) == (12, 20, None)
-    out = fedperf(home, "gain", "--held-out", others).out
-    for words in (
-        "own executions alone",
-        "the start that ships, as it is",
-        "all of these, as fedperf predict",
-        "on 20 executions of workloads that never ran here, knowing 12 own ones",
-        "not joined",
-    ):
-        assert words in out
-    assert "the shared model" not in out
+    assert (found["own"], found["asked"], found["shared_as_is"]) == (12, 20, None)
+    assert isinstance(found["coverage"], float)
+    out = fedperf(home, "evaluate", "--held-out", others).out
+    assert "not joined" in out
+    assert "shared as is" not in out
     write_history(others, executions_of_world(0, 12, "own"))
-    said = fedperf(home, "gain", "--held-out", others).complaint()
+    said = fedperf(home, "evaluate", "--held-out", others).complaint()
     assert "held-out workloads ran here too, such as 'own-" in said
 
 
 def test_before_any_execution_others_are_believed_and_the_user_is_told_what_to_do(
     empty: Home, workflow: Path
 ) -> None:
-    for command in (["predict", workflow], ["models"]):
+    for command in (["predict", workflow], ["weights"]):
         ended = fedperf(empty, *command)
         assert ended.code == 0
         assert "fedperf ingest FILE" in ended.err
@@ -295,7 +289,7 @@ BAD: dict[str, tuple[list[str], int, str]] = {
         "one node is all that polars can use",
     ),
     "chart": (["predict", "--execution", "own-1", "--plot", "chart.pdf"], 3, ".html"),
-    "gain chart": (["gain", "--chart", "chart.pdf"], 3, ".html"),
+    "evaluation chart": (["evaluate", "--plot", "chart.pdf"], 3, ".html"),
 }
 
 
@@ -315,7 +309,7 @@ def test_bad_input_is_one_clear_line_and_nothing_is_lost(
 
 
 def test_an_empty_store_names_the_next_command(empty: Home) -> None:
-    for command in (["predict", "--execution", "one"], ["gain"]):
+    for command in (["predict", "--execution", "one"], ["evaluate"]):
         ended = fedperf(empty, *command)
         assert (ended.code, ended.out) == (3, "")
         assert "fedperf ingest FILE" in ended.complaint()
@@ -365,9 +359,9 @@ def test_questions_cause_no_traffic_and_touch_nothing_that_counts_releases(
         ["predict", str(workflow), "--cores", "1,64", "--plot", str(tmp_path / "a.png")],
         ["predict", "--execution", "own-3", "--deadline", "5s"],
         ["advise", str(workflow), "--plot", str(tmp_path / "c.png")],
-        ["models"],
+        ["weights"],
         ["drift", "--plot", str(tmp_path / "d.svg")],
-        ["gain", "--chart", str(tmp_path / "b.html")],
+        ["evaluate", "--plot", str(tmp_path / "b.html")],
     ):
         ended = subprocess.run(
             [sys.executable, "-c", GUARDED, "--home", str(home.directory), *command],

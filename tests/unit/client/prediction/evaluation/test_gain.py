@@ -7,7 +7,14 @@ import numpy as np
 import pytest
 
 from fedperf_client.prediction.base_models import FetchedModels
-from fedperf_client.prediction.evaluation.gain import Gain, gain_on
+from fedperf_client.prediction.evaluation.gain import (
+    AS_IS,
+    LOCAL,
+    PERSONALIZED,
+    PUBLIC_AS_IS,
+    GainPoint,
+    gain_on,
+)
 from fedperf_client.prediction.evidence import History
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import Execution, ExecutionStatus
@@ -24,12 +31,12 @@ def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FetchedModels:
     return FetchedModels(tmp_path / "models")
 
 
-def compared(own: list[Execution], held_out: list[Execution], models: FetchedModels) -> Gain:
+def compared(own: list[Execution], held_out: list[Execution], models: FetchedModels) -> GainPoint:
     history = History.from_executions(own)
     return gain_on(history, history.workloads, held_out, models)
 
 
-def played(seed: int, models: FetchedModels, own: int = 120) -> Gain:
+def played(seed: int, models: FetchedModels, own: int = 120) -> GainPoint:
     return compared(
         executions_of_world(seed, own, "own"),
         executions_of_world(seed + 1000, 150, "held-out"),
@@ -42,34 +49,27 @@ def test_a_garbage_shared_model_makes_no_organization_worse(models: FetchedModel
     """At 120 own executions, on average over ten worlds, between which coverage moves by 0.03."""
     models.keep_shared(encode_checkpoint(garbage_checkpoint(2)))
     gains = [played(seed, models) for seed in range(10)]
-    ratios = [gain.personalized / gain.local for gain in gains]
+    ratios = [gain.errors[PERSONALIZED] / gain.errors[LOCAL] for gain in gains]
     coverage = float(np.mean([gain.coverage for gain in gains]))
     print(f"personalized / local: {np.round(ratios, 3)}, coverage {coverage:.3f}")
-    assert all(gain.shared > 1.5 * gain.local for gain in gains)  # it is garbage
+    assert all(gain.errors[AS_IS] > 1.5 * gain.errors[LOCAL] for gain in gains)  # it is garbage
     assert np.mean(ratios) <= WORSE_BY_AT_MOST
     assert 0.84 <= coverage <= 0.97
 
 
-def test_the_comparison_names_every_column(models: FetchedModels) -> None:
+def test_gain_before_a_shared_model_takes_the_public_start_for_it(models: FetchedModels) -> None:
     gain = played(1, models, own=12)
-    assert (gain.executions, gain.held_out) == (12, 150)
-    assert set(gain.as_row()) == {
-        "executions",
-        "held_out",
-        "local",
-        "base",
-        "shared",
-        "personalized",
-        "coverage",
-    }
-    assert min(gain.local, gain.base, gain.shared, gain.personalized) >= 1.0
-    assert gain.base == gain.shared  # before a shared model is there
+    assert (gain.executions, gain.asked) == (12, 150)
+    assert list(gain.errors) == [LOCAL, PUBLIC_AS_IS, AS_IS, PERSONALIZED]
+    assert list(gain.as_row()) == ["own", "asked", *gain.errors, "coverage"]
+    assert min(gain.errors.values()) >= 1.0
+    assert gain.errors[PUBLIC_AS_IS] == gain.errors[AS_IS]
 
 
 def test_without_own_executions_the_public_start_answers(models: FetchedModels) -> None:
     gain = compared([], executions_of_world(5, 20, "held-out"), models)
     assert gain.executions == 0
-    assert np.isfinite(gain.personalized)
+    assert np.isfinite(gain.errors[PERSONALIZED])
 
 
 def test_workloads_that_were_learnt_from_are_refused(models: FetchedModels) -> None:

@@ -112,13 +112,13 @@ def test_the_command_shows_scores_and_caveat(
 ) -> None:
     home = Home(tmp_path / "home")
     assert run(cli.main, "--home", home.directory, "init").code == 0
-    ended = run(cli.main, "--home", home.directory, "quality", "--json")
+    ended = run(cli.main, "--home", home.directory, "evaluate-synthetic", "--json")
     assert ended.code == 3  # not a member yet
     with ExecutionStore.open(home.store) as store:
         store.add(executions_of_world(0, 30, "own"))
     monkeypatch.setattr(exchange_module, "ExchangeClient", FakeExchange)
     monkeypatch.setattr(enrollment.Membership, "load", lambda path: SimpleNamespace())
-    found = run(cli.main, "--home", home.directory, "quality", "--json").json()
+    found = run(cli.main, "--home", home.directory, "evaluate-synthetic", "--json").json()
     assert isinstance(found, dict)
     assert (found["executions"], found["synthetic_rows"], found["caveat"]) == (30, 30, CAVEAT)
     assert "own" not in str({**found, "caveat": ""})

@@ -1,4 +1,4 @@
-"""`fedperf rehearse`: the own year before joining; `fedperf-sim` lives it in its own process."""
+"""`fedperf simulate`: the own year before joining; `fedperf-sim` lives it in its own process."""
 
 import os
 import shutil
@@ -24,12 +24,12 @@ class NoSimulationsError(ConfigurationError):
 
     def __init__(self) -> None:
         super().__init__(
-            f"a rehearsal needs the program {_PROGRAM}, which is not here; install the whole of "
+            f"a simulation needs the program {_PROGRAM}, which is not here; install the whole of "
             "fedperf (see README.md), on any machine to which this home is copied"
         )
 
 
-def rehearse(
+def simulate(
     context: typer.Context,
     joining_day: Annotated[
         datetime | None,
@@ -50,7 +50,7 @@ def rehearse(
     plot: Annotated[Path | None, typer.Option(help="Write a page about it: a .html file.")] = None,
     json: Json = False,
 ) -> None:
-    """Rehearse your own year before you join: dates, what leaves, and what it would bring.
+    """Simulate your own year before you join: dates, what leaves, and what it would bring.
 
     Your executions and your policy live a period in memory, with stand-ins for other members.
     Nothing leaves this machine and the home stays as it is. Dates and charges are those that the
@@ -68,11 +68,11 @@ def rehearse(
         options["--plot"] = plot
     given = [str(part) for option in options.items() for part in option]
     command = [program, "rehearse", str(home_of(context).directory), *given, *["--json"] * json]
-    with subprocess.Popen(command, process_group=0) as rehearsal:
+    with subprocess.Popen(command, process_group=0) as simulation:
         # In a group of its own it is told to end once, by what is passed on here.
         for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, lambda which, _: rehearsal.send_signal(which))
-        code = rehearsal.wait()
+            signal.signal(number, lambda which, _: simulation.send_signal(which))
+        code = simulation.wait()
     if code:
         raise typer.Exit(code)
 

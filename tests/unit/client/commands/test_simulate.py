@@ -1,4 +1,4 @@
-"""`fedperf rehearse` starts `fedperf-sim`, where that is installed, and ends as it ends."""
+"""`fedperf simulate` starts `fedperf-sim`, where that is installed, and ends as it ends."""
 
 import os
 import signal
@@ -40,7 +40,7 @@ def test_it_passes_on_what_it_was_asked(
 ) -> None:
     said = install(tmp_path, monkeypatch)
     options = ("--joining-day", "2026-12-01", "--calendar", "next.toml", "--members", 2)
-    assert fedperf(home, "rehearse", *options, "--plot", "year.html", "--json").code == 0
+    assert fedperf(home, "simulate", *options, "--plot", "year.html", "--json").code == 0
     assert said.read_text().split("\n")[:-1] == [
         *("rehearse", str(home.directory), "--members", "2", "--seed", "0"),
         *("--joining-day", "2026-12-01T00:00:00", "--calendar", "next.toml"),
@@ -48,11 +48,11 @@ def test_it_passes_on_what_it_was_asked(
     ]
 
 
-def test_it_ends_as_the_rehearsal_ended(
+def test_simulate_exit_code_is_that_of_its_process(
     home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     install(tmp_path, monkeypatch, code=3)
-    assert fedperf(home, "rehearse").code == 3
+    assert fedperf(home, "simulate").code == 3
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -78,7 +78,7 @@ def test_who_ends_it_ends_the_rehearsal_as_well(
 
     ending = threading.Thread(target=end_it)
     ending.start()
-    assert fedperf(home, "rehearse").code == 130
+    assert fedperf(home, "simulate").code == 130
     ending.join()
 
 
@@ -87,7 +87,7 @@ def test_where_simulations_are_not_installed_one_line_says_what_to_do(
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
-    ended = fedperf(home, "rehearse")
+    ended = fedperf(home, "simulate")
     assert ended.code == 3
     assert "install the whole of fedperf" in ended.complaint()
 
@@ -96,7 +96,7 @@ def test_a_home_that_is_none_starts_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said = install(tmp_path, monkeypatch)
-    ended = fedperf(Home(tmp_path / "nowhere"), "rehearse")
+    ended = fedperf(Home(tmp_path / "nowhere"), "simulate")
     assert ended.code == 3
     assert "fedperf init" in ended.complaint()
     assert not said.exists()
@@ -113,7 +113,7 @@ def test_a_wrong_value_is_one_line_that_says_what_would_be_right(
     home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, option: str, value: str, says: str
 ) -> None:
     said = install(tmp_path, monkeypatch)
-    ended = fedperf(home, "rehearse", option, value)
+    ended = fedperf(home, "simulate", option, value)
     assert ended.code == 3
     assert says in ended.complaint()
     assert not said.exists()

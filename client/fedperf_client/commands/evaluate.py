@@ -1,0 +1,106 @@
+"""`fedperf evaluate`: errors of predictions with and without joining, on runs that are held out."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fedperf_client.commands.home_option import Json, home_of
+from fedperf_client.text.facts import Fact, show_table, texts_of, values_of
+from fedperf_client.text.progress import progress_bar
+from fedperf_shared.programs.command_line import show
+
+if TYPE_CHECKING:
+    from fedperf_client.prediction.evaluation.gain import GainPoint
+
+_ERRORS = "median q-errors, 1.10 is ten percent off"
+_HEADINGS = {"own": "own executions known", "asked": "executions predicted"}
+
+
+def evaluate(
+    context: typer.Context,
+    held_out: Annotated[
+        Path | None, typer.Option(help="History file of executions that are in no store.")
+    ] = None,
+    plot: Annotated[
+        Path | None, typer.Option(help="Draw a chart into a .svg, .png or .html file.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Compare predictions with and without joining: median q-errors, 1.10 is ten percent off.
+
+    By default on own workloads, each predicted as if it had never run, over the number of own
+    executions that are known. With --held-out on the executions of a history file, whose
+    workloads must never have run here: what own executions and models say of jobs of others.
+    """
+    from fedperf_client.home.store import ExecutionStore
+    from fedperf_client.pictures.charts import draw_gain, require_chart_file
+    from fedperf_client.prediction.answers.home_columns import columns_at_home, history_at_home
+    from fedperf_client.prediction.base_models import FetchedModels
+    from fedperf_client.prediction.evaluation.gain import gain_curve, gain_on
+    from fedperf_client.prediction.execution_table import training_sample
+    from fedperf_client.sources.history_file import executions_of
+
+    if plot is not None and held_out is not None:
+        raise typer.BadParameter("--plot is about own workloads, without --held-out")
+    home = home_of(context)
+    if plot is not None:
+        require_chart_file(plot)
+    models = FetchedModels(home.models)
+    others = None if held_out is None else list(executions_of(held_out))
+    with ExecutionStore.open_to_read(home.store) as store:
+        own = columns_at_home(store)
+        own = own.take(own.is_ok & own.teaches)
+        if others is not None:
+            learnt = history_at_home(store, own.take(training_sample(own)))
+            points = [gain_on(learnt, store.workloads(), others, models)]
+        else:
+            with progress_bar("judging on own workloads", json=json) as advance:
+                points = gain_curve(
+                    own.workload_index(),
+                    lambda rows: history_at_home(store, own.take(rows)),
+                    models,
+                    on_progress=advance,
+                )
+    rows = [_facts(each, has_joined=models.newest is not None) for each in points]
+    if plot is not None:
+        shown = texts_of(rows[0])
+        lines = {
+            way.replace("_", " "): [each.errors[way] for each in points]
+            for way in points[0].errors
+            if way in shown
+        }
+        draw_gain(plot, [each.executions for each in points], lines)
+    if json and others is not None:
+        show(values_of(rows[0]), json=True)
+        return
+    show_table(rows, json=json)
+    if json:
+        return
+    whose = "own workloads that were kept away" if others is None else "workloads of others"
+    typer.echo(f"{_ERRORS}, on executions of {whose}")
+    if models.newest is None:
+        typer.echo(
+            "not joined: no model of a coordinator is here; fedperf simulate shows what joining "
+            "may bring"
+        )
+    if plot is not None:
+        typer.echo(f"drawn into {plot}")
+
+
+def _facts(point: "GainPoint", *, has_joined: bool) -> list[Fact]:
+    """A row of the table; what there is after joining alone is null before."""
+    from fedperf_client.prediction.evaluation.gain import AS_IS, PERSONALIZED
+
+    unknown = [] if has_joined else [AS_IS]
+    if not has_joined and point.coverage is None:
+        unknown.append(PERSONALIZED)
+    facts = [
+        Fact(name) if name in unknown else Fact(name, value, _HEADINGS.get(name, name))
+        for name, value in point.as_row().items()
+        if name != "coverage"
+    ]
+    if point.coverage is not None:
+        share = f"{point.coverage:.0%}"
+        facts.append(Fact("coverage", round(point.coverage, 4), "in the 90% interval", share))
+    return facts
