@@ -60,7 +60,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
 
 
 def asked(home: Home, *words: object) -> Any:
-    return json.loads(fedperf(home, *words, "--json").out)
+    return fedperf(home, *words, "--json").json()
 
 
 def test_facts_of_predict(home: Home) -> None:
@@ -79,7 +79,7 @@ def test_facts_of_predict_about_a_campaign(home: Home) -> None:
     with_nightly(home)
     words = ("--at", "rows=200000,workers=1", "--deadline", "1h")
     found = asked(home, "predict", "--campaign", "nightly", *words)
-    own = set(keys_of(found)) - {"rows", "workers"} - set(found["members"])
+    own = set(keys_of(found)) - {"rows", "workers"} - set(found["ensemble"])
     assert named("`fedperf predict --campaign`") == own
 
 
@@ -116,7 +116,7 @@ def test_the_example_in_python_answers_as_the_command_does(
     exec(compile(program, str(REFERENCE), "exec", dont_inherit=True), {})
     printed = [eval(line) for line in capsys.readouterr().out.splitlines()]
     command = asked(home, "predict", "workflow.json", "--deadline", "20m")
-    assert printed == command["answers"]
+    assert printed == command["predictions"]
 
 
 def test_every_operation_is_listed_with_its_keys() -> None:

@@ -78,20 +78,20 @@ def facts_of(found: ExecutorAdvice, prices: PriceList | None) -> dict[str, objec
         "core_seconds_of_runs": application.used_core_seconds,
         "queries": len(application.queries),
         "wall_seconds": application.wall_seconds,
-        "beside_seconds": application.beside_seconds,
+        "non_query_seconds": application.beside_seconds,
         "spilled_bytes": application.spilled_bytes,
-        "narrow_seconds": application.narrow_seconds,
+        "low_parallelism_seconds": application.narrow_seconds,
         "executor_cores": application.executor_cores,
         "executor_memory_bytes": found.memory_bytes,
         "deadline_seconds": found.deadline_seconds,
-        "chance": found.chance,
-        "keeps_deadline": found.keeps_deadline,
+        "probability": found.chance,
+        "meets_deadline": found.keeps_deadline,
         "conf": list(found.conf),
         "choice": row(found.best),
-        "today": row(found.today),
+        "current": row(found.today),
         "no_difference_to": None if found.rival is None else row(found.rival),
         "sizes": [row(each) for each in found.times],
-        "here": None
+        "local_engine": None
         if other is None
         else {
             "engine": other[0].name.lower(),
@@ -148,7 +148,7 @@ def _row(found: ExecutorAdvice, each: WholeTime, prices: PriceList | None) -> li
         Fact("cost", cost, "cost", _cost(found, each, prices)),
         Fact("core_seconds", each.cluster.cores * each.median_seconds),
         Fact("extrapolating", each.extrapolating, "remarks", ", ".join(remarks)),
-        *(for_people("chance", text) for text in chance),
+        *(for_people("probability", text) for text in chance),
     ]
 
 

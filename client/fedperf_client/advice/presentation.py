@@ -51,13 +51,13 @@ def facts_of(advice: Advice, reasons: Sequence[str]) -> dict[str, object]:
         "choice": {
             **values_of(_plan_facts(choice, advice)),
             **values_of(_size_facts(advice.best.cluster)),
-            "keeps_partitions": advice.job.keeps_partitions_on(advice.best.cluster),
+            "fixed_partitions": advice.job.keeps_partitions_on(advice.best.cluster),
         },
-        "keeps_deadline": advice.keeps_deadline,
+        "meets_deadline": advice.keeps_deadline,
         "deadline_seconds": advice.best.deadline_seconds,
         "reasons": list(reasons),
-        "rests_on": advice.best.estimate.basis.rests_on.value,
-        "own_runs": advice.best.estimate.basis.runs,
+        "evidence": advice.best.estimate.basis.rests_on.value,
+        "observed_runs": advice.best.estimate.basis.runs,
         "compared": _rivalry_facts(advice),
         "plans": [values_of(_plan_facts(each, advice)) for each in advice.rivals],
         "sizes": [values_of(each) for each in size_rows(advice)],
@@ -247,11 +247,16 @@ def _plan_facts(each: Alternative, advice: Advice) -> list[Fact]:
         Fact("seconds", each.seconds, "time"),
         Fact("lower_seconds", prediction.lower_seconds + start),
         Fact("upper_seconds", prediction.upper_seconds + start),
-        Fact("level", prediction.level, f"{prediction.level:.0%} interval", _interval(each)),
+        Fact(
+            "confidence_level",
+            prediction.level,
+            f"{prediction.level:.0%} interval",
+            _interval(each),
+        ),
         Fact("startup_seconds", start, "start", None if start else ""),
         Fact("extrapolating", prediction.extrapolating),
-        Fact("times_the_choice", times, "slower", f"{times:.2f}x"),
-        Fact("runs_today", is_today, "remarks", "runs today" if is_today else ""),
+        Fact("relative_to_choice", times, "slower", f"{times:.2f}x"),
+        Fact("is_current", is_today, "remarks", "runs today" if is_today else ""),
     ]
 
 
@@ -280,10 +285,10 @@ def _sized_facts(each: ClusterChoice, advice: Advice) -> list[Fact]:
             fact if fact.heading in shown_of_plan else Fact(fact.name, fact.value)
             for fact in _plan_facts(each.choice, advice)
         ),
-        Fact("keeps_partitions", keeps, "remarks", WITH_ITS_PARTITIONS if keeps else ""),
+        Fact("fixed_partitions", keeps, "remarks", WITH_ITS_PARTITIONS if keeps else ""),
         Fact("core_seconds", each.core_seconds, "core s", _number(each.core_seconds)),
-        Fact("chance", chance, "deadline", kept),
-        Fact("holds", each.holds),
+        Fact("probability", chance, "deadline", kept),
+        Fact("meets_deadline", each.holds),
     ]
 
 

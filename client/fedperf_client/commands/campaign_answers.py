@@ -40,12 +40,12 @@ def show_campaign(
     if json:
         facts: dict[str, object] = {
             "campaign": campaign.name,
-            "answers": [values_of(each.facts) for each in found],
+            "predictions": [values_of(each.facts) for each in found],
             **_rests_on(measured, predictor),
         }
         if seconds is not None:
             fewest = predictions.fewest_that_hold(campaign.grid, found)
-            facts |= {"deadline_seconds": seconds, "fewest": fewest}
+            facts |= {"deadline_seconds": seconds, "cheapest_feasible": fewest}
         show(facts, json=True)
     else:
         show_table([each.facts for each in found], json=False)
@@ -68,7 +68,7 @@ def _rests_on(measured: "CampaignMeasurements", predictor: "TablePredictor") -> 
         "timed_out": len(measured.stopped_seconds),
         "failed": measured.failed,
         "load": measured.load.as_row(),
-        "members": predictor.members,
+        "ensemble": predictor.members,
     }
 
 

@@ -31,10 +31,6 @@ MOST_VERSIONS = 5
 _Pairs = dict[str, "tuple[Sequence[TimedRun], Sequence[TimedRun]]"]
 
 
-class EmptySideError(InvalidInputError):
-    """One side of a comparison has no execution at all; the message says which one."""
-
-
 def compare(
     context: typer.Context,
     since: Annotated[
@@ -79,7 +75,7 @@ def compare(
     if json:
         facts = {"before": sides[0], "after": sides[1]}
         rows = [values_of(each.facts) for each in found]
-        show({**facts, "workloads": rows, "only_one_side": alone}, json=True)
+        show({**facts, "workloads": rows, "unmatched": alone}, json=True)
         return
     typer.echo(f"before: {visible(sides[0])}\nafter: {visible(sides[1])}")
     shown = [each.facts for each in found[:MOST_SHOWN]]
@@ -99,7 +95,7 @@ def _of_logs(before: Sequence[Path], after: Sequence[Path]) -> _Pairs:
     sides = [runs_by_workload(_executions_in(paths)) for paths in (before, after)]
     for paths, runs in zip((before, after), sides, strict=True):
         if not runs:
-            raise EmptySideError(f"no execution was found in {_names_of(paths)}")
+            raise InvalidInputError(f"no execution was found in {_names_of(paths)}")
     names = dict.fromkeys((*sides[0], *sides[1]))
     return {name: (sides[0].get(name, ()), sides[1].get(name, ())) for name in names}
 
@@ -130,7 +126,7 @@ def _by_moment(context: typer.Context, moment: datetime) -> tuple[_Pairs, tuple[
         (moment <= min(ended), "before", "oldest", min(ended)),
     ):
         if is_empty:
-            raise EmptySideError(
+            raise InvalidInputError(
                 f"nothing that is stored finished {side} {words}: the {last} execution is of "
                 f"{table_minute(is_from)} UTC"
             )
@@ -146,7 +142,7 @@ def _stored(context: typer.Context) -> "dict[str, list[TimedRun]]":
     """Every stored run, by workload.
 
     Raises:
-        EmptySideError: there is none.
+        InvalidInputError: there is none.
     """
     from fedperf_client.home.store import ExecutionStore
     from fedperf_client.prediction.answers.slowdowns import runs_by_workload
@@ -154,7 +150,7 @@ def _stored(context: typer.Context) -> "dict[str, list[TimedRun]]":
     with ExecutionStore.open_to_read(home_of(context).store) as store:
         found = runs_by_workload(store.executions())
     if not found:
-        raise EmptySideError("no executions yet; take some in with: fedperf ingest FILE")
+        raise InvalidInputError("no executions yet; take some in with: fedperf ingest FILE")
     return found
 
 

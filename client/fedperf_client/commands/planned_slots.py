@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 UNDECIDED = "undecided"
 """Of a slot that leaves only if it is approved."""
 
-NARROW = ("slot", "kind", "mode", "decision", "opens_at", "leaves_at", "epsilon")
+NARROW = ("slot", "kind", "mode", "decision", "opens_at", "send_at", "epsilon")
 SPARE = ("kind", "mode")
 """What a narrow terminal does without: a slot's name and what was decided tell the most of it."""
 
@@ -112,7 +112,7 @@ class PlannedSlots:
                 "window": slot.key.window,
                 "index": slot.key.index,
                 "opens_at": self.schedule.opens_at(slot.key).isoformat(),
-                "leaves_at": None if (at := self.leaves_at(slot)) is None else at.isoformat(),
+                "send_at": None if (at := self.leaves_at(slot)) is None else at.isoformat(),
                 "extra": self.schedule.is_extra(slot.key),
                 "decision": self.decision(slot) or None,
                 "epsilon": costs[slot.parameters],
@@ -202,7 +202,7 @@ def preview_facts(shown: "Preview", planned: PlannedSlots) -> dict[str, object]:
         "mode": str(planned.mode(shown.slot)),
         "mode_changes": planned.mode_changes,
         "opens_at": shown.opens_at.isoformat(),
-        "leaves_at": None if leaves_at is None else leaves_at.isoformat(),
+        "send_at": None if leaves_at is None else leaves_at.isoformat(),
         "schema": list(shown.schema),
         "bytes": shown.payload_bytes,
         "noise_stddev": shown.noise_stddev,

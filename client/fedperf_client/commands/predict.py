@@ -229,7 +229,7 @@ def _asked(
     store: "ExecutionStore", workflow: Path | None, execution: str | None, platform: str | None
 ) -> "tuple[Plan, _ClusterOr, Execution | None, KnownJob | None]":
     """The plan, how its resources follow from the usual ones, the own execution, and its job."""
-    from fedperf_client.home.execution_ids import UnknownExecutionError
+    from fedperf_client.home.selection import UnknownExecutionError
     from fedperf_client.text.workflow_file import (
         STANDARD_INPUT,
         InvalidWorkflowFileError,
@@ -263,7 +263,7 @@ def _stored(
     store: "ExecutionStore", written: "WrittenWorkflow", platform: str | None
 ) -> "Execution | None":
     """The execution that a file shows; None where it is not stored, or its plan is another now."""
-    from fedperf_client.home.execution_ids import UnknownExecutionError
+    from fedperf_client.home.selection import UnknownExecutionError
 
     if not written.execution_id:
         return None
@@ -415,12 +415,12 @@ def _facts(
 
     least = enough(by_input(found)[0])
     facts: dict[str, object] = {
-        "answers": [values_of(each.facts) for each in found],
-        "enough_cores": None if least is None else least[0].cores,
+        "predictions": [values_of(each.facts) for each in found],
+        "smallest_equivalent_cores": None if least is None else least[0].cores,
         "drift": None if notes.drift is None else notes.drift.as_row(),
         "change": None if notes.change is None else notes.change.as_row(),
         "load": notes.load.as_row(),
-        "times_of": notes.scope.times_of,
+        "timing_scope": notes.scope.times_of,
         "startup_seconds": notes.scope.startup_seconds,
         "rows_are_estimates": notes.has_estimates,
     }

@@ -70,8 +70,7 @@ def release_preview(
         return
     for place, facts in enumerate(shown):
         print("" if place == 0 else "\n", end="")
-        told = {name: fact for name, fact in facts.items() if fact != []}
-        show({name: _for_people(name, fact) for name, fact in told.items()}, json=False)
+        _show_facts({name: fact for name, fact in facts.items() if fact != []}, json=False)
     if not shown:
         of = "" if what is None else f" of {what}"
         print(f"nothing more{of} is planned to leave in this period: ", end="")
@@ -125,7 +124,7 @@ def release_show(
         raise UnknownSlotError(slot, reason="nothing was made for it yet (see release preview)")
     facts = _release_facts(found)
     facts["opens_at"] = ledger.schedule.opens_at(key).isoformat()
-    facts["leaves_at"] = ledger.schedule.replies_at(key).isoformat()
+    facts["send_at"] = ledger.schedule.replies_at(key).isoformat()
     stored = ledger.stored(key)
     if stored is not None:
         facts["signature_valid"] = _is_own(home, stored.payload, stored.signature)
@@ -135,7 +134,7 @@ def release_show(
                 write_private(payload, stored.payload)
             except OSError as error:
                 raise StorageError(f"{payload}: {error.strerror or error}") from error
-    show(facts if json else {n: _for_people(n, fact) for n, fact in facts.items()}, json=json)
+    _show_facts(facts, json=json)
 
 
 @app.command("list")
@@ -218,9 +217,9 @@ def _decide(context: typer.Context, slot: str, verdict: "Verdict", *, json: bool
         "decision": str(verdict),
         "charged": key in {entry.key for entry in ledger.entries()},
         "opens_at": ledger.schedule.opens_at(key).isoformat(),
-        "leaves_at": None if leaves_at is None else leaves_at.isoformat(),
+        "send_at": None if leaves_at is None else leaves_at.isoformat(),
     }
-    show(facts if json else {n: _for_people(n, fact) for n, fact in facts.items()}, json=json)
+    _show_facts(facts, json=json)
 
 
 def _ledgers(home: "Home") -> list["PrivacyLedger"]:
@@ -325,6 +324,11 @@ def _rows(
     show_rows(shown, json=json, empty=empty, spare=spare)
 
 
+def _show_facts(facts: dict[str, object], *, json: bool) -> None:
+    """A fact on a line of its own."""
+    show(facts if json else {n: _for_people(n, fact) for n, fact in facts.items()}, json=json)
+
+
 def _in_a_table(name: str, value: object) -> object:
     """A fact as it fits a table, whose moments are in UTC."""
     if name.endswith("_at") and value is not None:
@@ -333,7 +337,6 @@ def _in_a_table(name: str, value: object) -> object:
 
 
 def _for_people(name: str, value: object) -> object:
-    """A fact on a line of its own."""
     if name.endswith("_at") and value is not None:
         return minute(datetime.fromisoformat(str(value)))
     if not isinstance(value, list):

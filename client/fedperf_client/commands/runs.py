@@ -6,24 +6,18 @@ command neither terminal nor markup, and cut where they are long.
 """
 
 from dataclasses import asdict
+from datetime import datetime
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fedperf_client.commands.home_option import Json, home_of
-from fedperf_client.commands.selection_options import (
-    OnPlatform,
-    Search,
-    Since,
-    Status,
-    Until,
-    Workload,
-    selection_of,
-)
 from fedperf_client.text.facts import Fact, show_table, texts_of, values_of
 from fedperf_shared.errors import InvalidInputError, StorageError
 from fedperf_shared.programs.command_line import (
+    MomentParameter,
     ProgramCommands,
     output_width,
     shortened,
@@ -35,7 +29,98 @@ from fedperf_shared.programs.command_line import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from fedperf_client.home.selection import Selection
     from fedperf_shared.execution import Execution
+
+
+class ExecutionStatusName(StrEnum):
+    """How an execution ended, in the words of the command line."""
+
+    OK = "ok"
+    FAILED = "failed"
+    TIMEOUT = "timeout"
+    OUT_OF_MEMORY = "out_of_memory"
+
+
+class PlatformName(StrEnum):
+    """Where an operator ran, in the words of the command line."""
+
+    DUCKDB = "duckdb"
+    POLARS = "polars"
+    PANDAS = "pandas"
+    SKLEARN = "sklearn"
+    SPARK = "spark"
+    FLINK = "flink"
+    OTHER = "other"
+
+
+Workload = Annotated[
+    str | None,
+    typer.Option(
+        help="Only those of this workload, or of all with it in their names, such as a beginning.",
+    ),
+]
+Search = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TEXT",
+        help="Only those that have it in id, workload, application, its id, record, description, "
+        "file, failure or source.",
+    ),
+]
+Status = Annotated[ExecutionStatusName | None, typer.Option(help="Only those that ended so.")]
+OnPlatform = Annotated[
+    PlatformName | None, typer.Option("--platform", help="Only those with an operator there.")
+]
+Since = Annotated[
+    datetime | None,
+    typer.Option(
+        click_type=MomentParameter(),
+        metavar="TIME",
+        help="Only those that finished at that time or later (UTC): 2026-03-01, 2026-03-01T06:00.",
+    ),
+]
+Until = Annotated[
+    datetime | None,
+    typer.Option(
+        click_type=MomentParameter(),
+        metavar="TIME",
+        help="Only those that finished before that time (UTC).",
+    ),
+]
+
+
+def selection_of(
+    workload: str | None,
+    search: str | None,
+    *,
+    status: ExecutionStatusName | None,
+    platform: PlatformName | None,
+    since: datetime | None,
+    until: datetime | None,
+) -> "Selection":
+    """What the options choose.
+
+    Raises:
+        InvalidInputError: nothing can finish in the time that they name.
+    """
+    from fedperf_client.home.selection import Selection
+    from fedperf_shared.execution import ExecutionStatus
+    from fedperf_shared.workflow.vocabulary import Platform
+
+    if since is not None and until is not None and since >= until:
+        raise InvalidInputError(
+            f"nothing finishes at {since:%Y-%m-%dT%H:%M} or later and before "
+            f"{until:%Y-%m-%dT%H:%M}: --since must come before --until"
+        )
+    return Selection(
+        workload=workload,
+        text=search,
+        status=None if status is None else ExecutionStatus[status.name],
+        platform=None if platform is None else Platform[platform.name],
+        since=since,
+        until=until,
+    )
 
 
 ONLY_WHERE_TOLD = ("record", "description", "failure", "remarks")

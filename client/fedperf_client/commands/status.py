@@ -125,7 +125,7 @@ def _next(planned: "PlannedSlots", *, at: datetime) -> dict[str, object] | None:
     return {
         "slot": slot_name(slot.key),
         "opens_at": schedule.opens_at(slot.key).isoformat(),
-        "leaves_at": schedule.replies_at(slot.key).isoformat(),
+        "send_at": schedule.replies_at(slot.key).isoformat(),
         "decision": planned.decision(slot) or None,
     }
 
@@ -199,7 +199,7 @@ def _next_in_words(coming: object, planned: "PlannedSlots", conditions: list[str
     if not isinstance(coming, dict):
         end = planned.schedule.timetable.period.end
         return f"next: nothing more leaves in this period, which ends on {day(end)}"
-    opens, leaves = (minute(datetime.fromisoformat(coming[n])) for n in ("opens_at", "leaves_at"))
+    opens, leaves = (minute(datetime.fromisoformat(coming[n])) for n in ("opens_at", "send_at"))
     drawn, leave = ("would be drawn", "leave") if conditions else ("is drawn", "leaves")
     if coming["decision"] == UNDECIDED:
         approve = f"you approve it before: fedperf release approve {coming['slot']}"

@@ -21,12 +21,6 @@ from numpy.typing import NDArray
 
 from fedperf_client.home import segments
 from fedperf_client.home.counted_rows import CountedRows
-from fedperf_client.home.execution_ids import (
-    MOST_NAMED,
-    SHORTEST_ID,
-    AmbiguousExecutionError,
-    UnknownExecutionError,
-)
 from fedperf_client.home.execution_rows import (
     LARGEST_INTEGER,
     execution_of,
@@ -34,7 +28,16 @@ from fedperf_client.home.execution_rows import (
     row_of,
     runs_on,
 )
-from fedperf_client.home.selection import CONDITION, EVERYTHING, PLATFORM_FUNCTION, Selection
+from fedperf_client.home.selection import (
+    CONDITION,
+    EVERYTHING,
+    MOST_NAMED,
+    PLATFORM_FUNCTION,
+    SHORTEST_ID,
+    AmbiguousExecutionError,
+    Selection,
+    UnknownExecutionError,
+)
 from fedperf_client.home.sqlite_file import (
     clear_errors,
     is_read_only,

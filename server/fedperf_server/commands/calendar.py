@@ -65,7 +65,7 @@ def _row(timetable: "Timetable", window: int, *, json: bool) -> dict[str, object
         name: [
             {
                 "opens_at": (begins + each.opens_after).isoformat(),
-                "leaves_at": (begins + each.replies_after).isoformat(),
+                "send_at": (begins + each.replies_after).isoformat(),
             }
             for each in times
         ]

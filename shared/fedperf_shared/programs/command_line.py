@@ -42,6 +42,9 @@ NOTHING_MEASURED = 8
 INCOMPLETE = 9
 DIFFERENT = 10
 
+JSON_SCHEMA = 1
+"""Number of the names and meanings that `--json` has; it grows where one of them changes."""
+
 UNFOLDED = 240
 """Characters of a table's row where no terminal folds it."""
 
@@ -258,14 +261,14 @@ def show(facts: Mapping[str, object], *, json: bool) -> None:
 def show_rows(
     rows: Sequence[Mapping[str, object]], *, json: bool, empty: str, spare: Collection[str] = ()
 ) -> None:
-    """Print rows as a table; `empty` where there are none.
+    """Print rows as a table, `empty` where there are none; programs get them as `rows`.
 
     A terminal that is too narrow for the columns gets the table turned: a line for each of them.
     Where there are too many rows for that, or short values would be folded, it gets the columns
     without the `spare` ones.
     """
     if json:
-        _print_json(rows)
+        _print_json({"rows": rows})
         return
     if not rows:
         print(empty)
@@ -354,7 +357,8 @@ def _text(value: object) -> str:
     return "-" if value in (None, "") else visible(str(value))
 
 
-def _print_json(content: object) -> None:
+def _print_json(content: Mapping[str, object]) -> None:
     import orjson
 
-    print(orjson.dumps(content, default=str, option=orjson.OPT_INDENT_2).decode())
+    numbered = {"schema": JSON_SCHEMA, **content}
+    print(orjson.dumps(numbered, default=str, option=orjson.OPT_INDENT_2).decode())

@@ -114,10 +114,11 @@ class Programs(Closing):
         return output
 
     def facts(self, call: ProgramCall) -> Any:  # noqa: ANN401 - JSON
-        """The JSON that a program with `--json` prints; errors as `call`."""
+        """The JSON that a program with `--json` prints, its rows alone; errors as `call`."""
         output = self.call(call)
         try:
-            return orjson.loads(output)
+            found = orjson.loads(output)
+            return found.get("rows", found)
         except ValueError:
             raise StepFailedError(call.step, "it printed no JSON", self._log(call)) from None
 

@@ -138,7 +138,7 @@ def test_two_hosts_join_by_the_lines_of_the_readme_and_a_report_is_handed_in(
         url = json.loads(there.run('fedperf-server add-org "Acme" --json'))["join_url"]
         here.run("fedperf init --size small --workloads 200")
         joined = json.loads(here.run(f'fedperf join "{url}" --json'))
-        (member,) = json.loads(there.run("fedperf-server list --json"))
+        (member,) = json.loads(there.run("fedperf-server list --json"))["rows"]
         assert (member["name"], member["fingerprint"]) == ("Acme", joined["fingerprint"])
         assert joined["exchange"].startswith(f"{SERVER}:")
         here.run("fedperf ingest history.parquet")
@@ -152,9 +152,9 @@ def test_two_hosts_join_by_the_lines_of_the_readme_and_a_report_is_handed_in(
         finally:
             daemon.terminate()
             assert daemon.wait(30) == 0
-        (listed,) = json.loads(here.run("fedperf release list --json"))
+        (listed,) = json.loads(here.run("fedperf release list --json"))["rows"]
         assert (listed["state"], listed["receipt"]) == ("confirmed", True)
-        (member,) = json.loads(there.run("fedperf-server list --json"))
+        (member,) = json.loads(there.run("fedperf-server list --json"))["rows"]
         assert (member["accepted"], member["refused"]) == (1, {})
     finally:
         print(

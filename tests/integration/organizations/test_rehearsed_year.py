@@ -137,12 +137,11 @@ def test_dates_and_charges_are_the_daemons_nothing_leaves_and_the_home_stays_as_
     assert [[each[name] for name in same] for each in releases] == [
         [each[name] for name in same] for each in lived
     ]
-    assert all(each["has_left"] for each in releases)
-    assert [each["leaves_at"] for each in releases] == [
-        each["receipt_received_at"] for each in lived
-    ]
+    assert all(each["sent"] for each in releases)
+    assert [each["send_at"] for each in releases] == [each["receipt_received_at"] for each in lived]
     _, spending = spending_of(home.ledgers, at=table.period.end)
-    for name in ("slots", "made", "spent", "spent_replace_one"):
+    assert told["released"] == spending.made
+    for name in ("slots", "spent", "spent_replace_one"):
         assert told[name] == getattr(spending, name)
 
 

@@ -228,7 +228,7 @@ def test_budget_and_slots_are_those_of_the_ledger(home: Home) -> None:
     PrivacyLedger.create(home.ledger(START), planned.budget, planned.schedule)
     lifetime, row = fedperf(home, "budget", "--json").rows()
     assert (row["epsilon"], row["delta"], row["unit"]) == (1.0, 1e-5, "workload")
-    assert (row["spent"], row["spent_replace_one"], row["left"], row["made"]) == (0, 0, 1.0, 0)
+    assert (row["spent"], row["spent_replace_one"], row["left"], row["released"]) == (0, 0, 1.0, 0)
     assert (row["scope"], row["period_start"]) == ("period", START.isoformat())
     assert (row["slots"], row["planned"]) == (len(planned.schedule.slots), planned.epsilon)
     assert (lifetime["scope"], lifetime["epsilon"], lifetime["left"]) == ("lifetime", 10.0, 10.0)

@@ -241,7 +241,7 @@ def test_the_calendar_is_shown_in_dates_and_as_a_file_is_the_same_calendar(
     assert rows[0]["begins_at"] == "2026-11-25T00:00:00+00:00"
     firsts = rows[0]["first_reports"]
     assert isinstance(firsts, list)
-    assert firsts[0]["leaves_at"] == "2026-11-30T00:00:00+00:00"
+    assert firsts[0]["send_at"] == "2026-11-30T00:00:00+00:00"
     text = server(directory, "calendar").out
     assert "30 Nov, 7, 14, 21 Dec" in text
     assert "the period ends on 24 November 2027" in text

@@ -14,6 +14,8 @@ import pytest
 from click import Command, Context, Group
 from typer.main import get_command
 
+from fedperf_shared.programs.command_line import JSON_SCHEMA
+
 
 @dataclass(frozen=True)
 class Ended:
@@ -24,7 +26,10 @@ class Ended:
     err: str
 
     def json(self) -> object:
-        return orjson.loads(self.out)
+        """What `--json` printed, without the number of its schema; rows where it has no more."""
+        found = orjson.loads(self.out)
+        assert found.pop("schema") == JSON_SCHEMA
+        return found["rows"] if set(found) == {"rows"} else found
 
     def rows(self) -> list[dict[str, object]]:
         """The rows of a command that prints several."""

@@ -41,7 +41,7 @@ def member_facts(outcomes: Iterable[MixOutcome]) -> list[list[Fact]]:
             error = math.exp(member.error) if math.isfinite(member.error) else None
             found.append(
                 [
-                    Fact("question", question, "question"),
+                    Fact("regime", question, "regime"),
                     Fact("levels_held_out", outcome.cut or None, "levels_held_out"),
                     Fact("folds", outcome.folds, "folds"),
                     Fact("held_out", len(outcome.errors), "held_out"),
@@ -251,7 +251,7 @@ class JobChange:
             "ratio": math.exp(found.change.log_ratio),
             "lower": lower,
             "upper": upper,
-            "level": SURE,
+            "confidence_level": SURE,
             "since": found.since.isoformat(),
             "source": self.source if found.is_upgrade else None,
             "runs_before": found.runs_before,

@@ -27,8 +27,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-from fedperf_client.drift.kinds import DriftKind
-from fedperf_client.drift.streams import StreamDrift
+from fedperf_client.drift.streams import DriftKind, StreamDrift
 from fedperf_client.home.store import ExecutionStore
 from fedperf_client.prediction.answers.home_columns import columns_at_home, home_encoder
 from fedperf_client.prediction.base_models import FetchedModels, ReplaceFile

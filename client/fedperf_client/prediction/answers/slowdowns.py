@@ -161,12 +161,12 @@ class Slowdown:
             Fact("ratio", self.ratio, "ratio", f"{self.ratio:.3g}"),
             Fact("lower", self.lower),
             Fact("upper", self.upper),
-            Fact("level", SURE, f"{SURE:.0%} interval", interval),
+            Fact("confidence_level", SURE, f"{SURE:.0%} interval", interval),
             Fact("runs_before", len(before.times), "runs", runs),
             Fact("runs_after", len(after.times)),
             Fact("sources_before", list(before.sources)),
             Fact("sources_after", list(after.sources)),
-            Fact("lost_seconds", self.lost_seconds, "lost", lost),
+            Fact("added_seconds", self.lost_seconds, "added", lost),
             Fact("changes", list(self.changes), "what else changed", ", ".join(self.changes)),
         ]
 

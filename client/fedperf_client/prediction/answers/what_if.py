@@ -92,11 +92,11 @@ class WhatIfAnswer:
             Fact("nodes", self.cluster.nodes, "nodes"),
             Fact("cores", self.cores, "cores"),
             *time_facts(estimate.prediction, estimate.p90_seconds),
-            Fact("asks", self._asks or estimate.kind.value, "question", self._question()),
+            Fact("regime", self._asks or estimate.kind.value, "regime", self._question()),
             Fact("extrapolating", estimate.prediction.extrapolating),
-            Fact("keeps_partitions", self.keeps_partitions),
-            Fact("rests_on", estimate.basis.rests_on.value, "rests on", estimate.basis.words),
-            Fact("own_runs", estimate.basis.runs),
+            Fact("fixed_partitions", self.keeps_partitions),
+            Fact("evidence", estimate.basis.rests_on.value, "evidence", estimate.basis.words),
+            Fact("observed_runs", estimate.basis.runs),
             Fact("no_promise", self.no_promise),
         ]
         if grown is not None:
@@ -132,7 +132,12 @@ def time_facts(prediction: Prediction, p90_seconds: float) -> list[Fact]:
         Fact("p90_seconds", p90_seconds, "P90"),
         Fact("lower_seconds", prediction.lower_seconds),
         Fact("upper_seconds", prediction.upper_seconds),
-        Fact("level", prediction.level, f"{prediction.level:.0%} interval", f"{lower} to {upper}"),
+        Fact(
+            "confidence_level",
+            prediction.level,
+            f"{prediction.level:.0%} interval",
+            f"{lower} to {upper}",
+        ),
     ]
 
 
@@ -143,8 +148,8 @@ def deadline_facts(
     kept = "holds" if holds else "at risk"
     return [
         for_people("deadline", kept if no_promise is None else "no promise"),
-        Fact("chance", chance, "chance", text),
-        Fact("holds", holds),
+        Fact("probability", chance, "probability", text),
+        Fact("meets_deadline", holds),
     ]
 
 

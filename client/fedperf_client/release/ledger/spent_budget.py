@@ -65,7 +65,7 @@ class Spending:
             Fact("spent_replace_one", replaced, "replace one", round(replaced, 4)),
             Fact("left", self.left, "left", round(self.left, 4)),
             Fact("slots", self.slots),
-            Fact("made", self.made, "made", f"{self.made} of {self.slots}"),
+            Fact("released", self.made, "released", f"{self.made} of {self.slots}"),
         ]
 
 

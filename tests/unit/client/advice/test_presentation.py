@@ -141,7 +141,7 @@ def test_what_runs_already_is_compared_with_nothing() -> None:
 def test_advice_says_what_its_time_rests_on() -> None:
     found = advised(seconds, COLD)
     assert basis(found) == "that rests on own jobs of its kind"
-    assert facts_of(found, [])["rests_on"] == "own jobs of its kind"
+    assert facts_of(found, [])["evidence"] == "own jobs of its kind"
 
 
 @pytest.mark.parametrize(
@@ -186,7 +186,7 @@ def test_sizes_say_where_a_plan_keeps_its_partitions() -> None:
     found = advised(seconds, COLD, sizes=[replace(FOUR_CORES, cores=2), FOUR_CORES], what=what)
     lines = size_lines(found)
     assert [line["remarks"] for line in lines] == ["with its partitions", ""]
-    assert [line["keeps_partitions"] for line in facts_of(found, [])["sizes"]] == [True, False]  # type: ignore[attr-defined]
+    assert [line["fixed_partitions"] for line in facts_of(found, [])["sizes"]] == [True, False]  # type: ignore[attr-defined]
     assert "remarks" not in size_lines(advised(seconds, COLD))[0]
 
 

@@ -78,13 +78,13 @@ def test_a_workflow_gets_a_platform_for_every_operator_and_a_size(
     assert len(choice["platforms"]) == 3
     assert set(choice["platforms"]) <= {"duckdb", "polars", "pandas"}
     assert [each["cores"] for each in sizes] == [1, 2, 4, 8]
-    assert found["keeps_deadline"] is True
+    assert found["meets_deadline"] is True
     best = min(sizes, key=lambda each: each["core_seconds"])
     assert choice["cores"] == best["cores"]
     assert choice["lower_seconds"] <= choice["seconds"] <= choice["upper_seconds"]
     for platform in ("duckdb", "polars", "pandas"):
         assert [platform] * 3 in [choice["platforms"], *(each["platforms"] for each in plans)]
-    assert all(each["times_the_choice"] >= 1 for each in plans)
+    assert all(each["relative_to_choice"] >= 1 for each in plans)
     assert found["method"] == "frontier"
     assert found["is_exact"] is True
 
@@ -128,7 +128,7 @@ def test_an_own_execution_is_asked_by_its_id_and_what_it_does_today_is_beside(ho
     choice, plans = found["choice"], found["plans"]
     assert isinstance(choice, dict)
     assert isinstance(plans, list)
-    today = [each for each in [choice, *plans] if each["runs_today"]]
+    today = [each for each in [choice, *plans] if each["is_current"]]
     assert [each["platforms"] for each in today] == [
         [platform.name.lower() for platform in own.plan.platforms]
     ]

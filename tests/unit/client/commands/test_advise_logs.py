@@ -69,7 +69,7 @@ def test_a_deadline_that_nothing_keeps_ends_with_its_code(home: Home, logs: Path
     found = ended.json()
     assert isinstance(found, dict)
     (application,) = found["applications"]
-    assert application["keeps_deadline"] is False
+    assert application["meets_deadline"] is False
     assert [each["executors"] for each in application["sizes"]] == [1, 2, 3, 4]
 
 

@@ -55,7 +55,7 @@ def of_doctor(home: Home, now: datetime) -> list[Finding]:
 
 
 def test_programs_get_every_stream_with_its_drifts(home: Home) -> None:
-    rows = json.loads(fedperf(home, "drift", "--json").out)
+    rows = json.loads(fedperf(home, "drift", "--json").out)["rows"]
     assert [(row["platform"], row["class"]) for row in rows] == [
         (each, "relational") for each in ("duckdb", "polars", "pandas")
     ]

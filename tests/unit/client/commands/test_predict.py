@@ -55,16 +55,16 @@ def test_a_workflow_is_answered_for_every_number_of_cores(home: Home, workflow: 
     ended = fedperf(home, "predict", workflow, "--cores", "16,4,8", "--deadline", "20m", "--json")
     found = ended.json()
     assert isinstance(found, dict)
-    assert [each["cores"] for each in found["answers"]] == [4, 8, 16]
-    for each in found["answers"]:
+    assert [each["cores"] for each in found["predictions"]] == [4, 8, 16]
+    for each in found["predictions"]:
         ends = [each[name] for name in ("lower_seconds", "p50_seconds", "p90_seconds")]
         assert ends == sorted(ends)
         assert each["p90_seconds"] <= each["upper_seconds"]
-        assert each["holds"] == (each["chance"] >= 0.9)
-    assert found["answers"][2]["extrapolating"]
-    assert found["times_of"] == "a plan on engines that run already"
+        assert each["meets_deadline"] == (each["probability"] >= 0.9)
+    assert found["predictions"][2]["extrapolating"]
+    assert found["timing_scope"] == "a plan on engines that run already"
     assert found["deadline_seconds"] == 1200
-    held = [each["cores"] for each in found["answers"] if each["holds"]]
+    held = [each["cores"] for each in found["predictions"] if each["meets_deadline"]]
     assert found["smallest_cores"] == min(held, default=None)
 
 
@@ -128,12 +128,12 @@ def test_a_bar_shows_on_a_terminal_and_nowhere_else(
 def test_an_own_execution_is_asked_by_its_id(home: Home) -> None:
     found = fedperf(home, "predict", "--execution", "own-3", "--json").json()
     assert isinstance(found, dict)
-    [answer] = found["answers"]
+    [answer] = found["predictions"]
     [own] = [each for each in executions_of_world(0, 12, "own") if each.execution_id == "own-3"]
     assert answer["cores"] == own.cluster.cores
     moved = fedperf(home, "predict", "--execution", "own-3", "--platform", "spark", "--json").json()
     assert isinstance(moved, dict)
-    assert moved["answers"][0]["extrapolating"]
+    assert moved["predictions"][0]["extrapolating"]
 
 
 @pytest.mark.parametrize("command", ["predict", "advise"])
@@ -155,13 +155,13 @@ def test_an_own_run_of_unknown_rows_keeps_no_deadline_that_it_missed(
     assert isinstance(missed, dict)
     assert ended.code == NO_ANSWER
     if command == "predict":
-        [answer] = missed["answers"]
-        assert answer["rests_on"] == "own runs of it"
+        [answer] = missed["predictions"]
+        assert answer["evidence"] == "own runs of it"
         assert answer["p50_seconds"] == pytest.approx(60.0, rel=0.1)
-        assert answer["holds"] is False
-        assert answer["chance"] < 0.01
+        assert answer["meets_deadline"] is False
+        assert answer["probability"] < 0.01
     else:
-        assert missed["rests_on"] == "own runs of it"
+        assert missed["evidence"] == "own runs of it"
         assert set(missed["choice"]["platforms"]) == {"spark"}
         assert missed["choice"]["seconds"] >= 60.0
     assert fedperf(empty, *asked, "10m").code == 0
@@ -173,7 +173,7 @@ def test_an_engine_without_a_cluster_is_asked_about_on_one_node(home: Home, work
     def resources(*options: str) -> list[tuple[int, int]]:
         found = fedperf(home, "predict", workflow, "--json", *options).json()
         assert isinstance(found, dict)
-        return [(each["nodes"], each["cores"]) for each in found["answers"]]
+        return [(each["nodes"], each["cores"]) for each in found["predictions"]]
 
     assert resources() == [(1, 8)]
     assert resources("--cores", "2,16") == [(1, 2), (1, 16)]
@@ -196,7 +196,7 @@ def test_charts_are_drawn(suffix: str, start: bytes, home: Home, tmp_path: Path)
 
 def test_models_shows_who_was_mixed_for_what_was_asked(home: Home, workflow: Path) -> None:
     rows = fedperf(home, "weights", "--json").rows()
-    assert {row["question"] for row in rows} == {"inside"}
+    assert {row["regime"] for row in rows} == {"inside"}
     engines = {str(row["engines"]) for row in rows}
     assert engines == {"duckdb", "pandas", "polars"}
     for each in engines:

@@ -59,7 +59,7 @@ def ask(
 def answers(home: Home, *settings: str, more: tuple[str, ...] = ()) -> list[dict[str, object]]:
     facts = ask(home, *settings, more=("--json", *more)).json()
     assert isinstance(facts, dict)
-    return list(facts["answers"])
+    return list(facts["predictions"])
 
 
 def own_campaign(home: Home, grid: str, outcomes: dict[int, TrialOutcome], run: str = "") -> Path:
@@ -90,7 +90,7 @@ def test_the_obvious_question_has_an_answer(home: Home) -> None:
 
 def test_what_lies_in_the_grid_is_no_extrapolation(home: Home) -> None:
     inside, between = answers(home, "rows=400000,300000", "workers=2")
-    assert [inside["asks"], between["asks"]] == ["scale and size seen", "between sizes"]
+    assert [inside["regime"], between["regime"]] == ["scale and size seen", "between sizes"]
     assert not inside["extrapolating"]
     assert not between["extrapolating"]
     assert float(str(inside["p50_seconds"])) == pytest.approx(0.82, rel=0.05)
@@ -128,7 +128,7 @@ def test_a_deadline_that_nothing_keeps_ends_with_its_code(
     ended = ask(home, "rows=3200000,workers=1,2", more=("--deadline", "1s", *form))
     assert ended.code == NO_ANSWER
     if form:
-        assert json.loads(ended.out)["fewest"] == []
+        assert json.loads(ended.out)["cheapest_feasible"] == []
     else:
         assert (
             "no workers asked about keep 1 s with a chance of 90 %; the best: 2, < 1%" in ended.out
@@ -142,7 +142,7 @@ def test_every_input_has_its_own_fewest_workers(home: Home) -> None:
     assert "rows=3,200,000: fewest workers that keep 4 s: 4," in ended.out
     facts = ask(home, *ask_for, more=("--deadline", "4s", "--json")).json()
     assert isinstance(facts, dict)
-    assert {"rows": 3_200_000, "workers": 4} in facts["fewest"]
+    assert {"rows": 3_200_000, "workers": 4} in facts["cheapest_feasible"]
 
 
 def test_one_trial_is_enough_for_an_answer(empty: Home) -> None:
@@ -255,7 +255,7 @@ def test_what_ran_out_of_memory_is_never_said_to_keep_a_deadline(
         if each["memory_problem"]
     }
     assert problems == {(200, 1), (800, 1)}
-    assert all(each["holds"] == (each["memory_problem"] is None) for each in found)
+    assert all(each["meets_deadline"] == (each["memory_problem"] is None) for each in found)
     ended = ask(empty, "rows=800,workers=1,2", more=("--deadline", "1h"))
     assert "ran out of memory at rows=200" in ended.out
     assert "fewest workers that keep 60.0 min: 2," in ended.out

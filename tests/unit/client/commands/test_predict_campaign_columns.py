@@ -63,7 +63,7 @@ def ask(home: Home, *words: str) -> tuple[int, dict[str, Any], dict[str, Any]]:
     ended = fedperf(home, "predict", "--campaign", "nightly", *words, "--json")
     facts = ended.json()
     assert isinstance(facts, dict)
-    return ended.code, facts, facts["answers"][0]
+    return ended.code, facts, facts["predictions"][0]
 
 
 FLAT = dict.fromkeys(range(4), 3.05)
@@ -78,13 +78,13 @@ def test_no_speed_up_is_assumed_where_parallelism_never_varied(
     measured(home, grid(ROLES, rows="[1, 2, 3, 4]", workers=workers), seconds)
     for asked in ("rows=4,workers=32", "rows=4,workers=2"):
         code, _, answer = ask(home, "--at", asked, "--deadline", "100h")
-        assert (code, answer["holds"]) == (NO_ANSWER, False)
+        assert (code, answer["meets_deadline"]) == (NO_ANSWER, False)
         assert answer["no_promise"]
         assert answer["p50_seconds"] == pytest.approx(truth, rel=0.1)
         assert answer["extrapolating"]
     assert answer["upper_seconds"] / answer["lower_seconds"] > 2
     same = ask(home, "--at", f"rows=4,workers={workers[1]}", "--deadline", "100h")
-    assert (same[0], same[2]["holds"], same[2]["no_promise"]) == (0, True, None)
+    assert (same[0], same[2]["meets_deadline"], same[2]["no_promise"]) == (0, True, None)
     assert same[2]["upper_seconds"] / same[2]["lower_seconds"] < 1.3
 
 
@@ -93,7 +93,7 @@ def test_a_slope_that_four_sizes_show_to_be_none_is_none(home: Home) -> None:
     for rows in (8, 100, 1000):
         _, _, answer = ask(home, "--at", f"rows={rows}", "--deadline", "2s")
         assert answer["p50_seconds"] == pytest.approx(3.05, rel=0.15)
-        assert answer["chance"] < 0.5
+        assert answer["probability"] < 0.5
 
 
 def test_a_slope_that_four_sizes_show_stays(home: Home) -> None:
@@ -115,9 +115,9 @@ def test_size_and_parallelism_may_be_left_out(
 ) -> None:
     measured(home, grid(roles, **columns), LINEAR)
     code, facts, answer = ask(home, "--at", asked, "--deadline", "1h")
-    assert (code, answer["holds"]) == (0, True)
+    assert (code, answer["meets_deadline"]) == (0, True)
     assert answer["p50_seconds"] == pytest.approx(9.2, rel=0.1)
-    assert len(facts["fewest"]) == 1
+    assert len(facts["cheapest_feasible"]) == 1
     assert ask(home, "--at", asked, "--deadline", "1s")[0] == NO_ANSWER
     for deadline in ("1h", "1s"):
         words = ("--campaign", "nightly", "--at", asked, "--deadline", deadline)
@@ -151,7 +151,7 @@ def test_parallel_units_far_beyond_those_that_ran_are_no_promise(home: Home) -> 
     measured(home, grid(ROLES, rows="[1]", workers="[1, 2, 4]"), seconds)
     assert ask(home, "--at", "workers=32", "--deadline", "1h")[0] == 0
     code, _, answer = ask(home, "--at", "workers=33", "--deadline", "1h")
-    assert (code, answer["holds"]) == (NO_ANSWER, False)
+    assert (code, answer["meets_deadline"]) == (NO_ANSWER, False)
     said = fedperf(
         home, "predict", "--campaign", "nightly", "--at", "workers=33", "--deadline", "1h"
     ).out

@@ -64,7 +64,7 @@ def ask(home: Home, *words: object) -> tuple[int, dict[str, object], dict[str, o
     ended = fedperf(home, "predict", *words, "--json")
     facts = ended.json()
     assert isinstance(facts, dict)
-    return ended.code, facts, facts["answers"][0]
+    return ended.code, facts, facts["predictions"][0]
 
 
 BEFORE = [(each, OLD) for each in (60, 62, 58, 61, 59)]
@@ -78,7 +78,7 @@ def test_after_an_upgrade_the_level_since_counts(
     code, facts, answer = ask(empty, "--execution", "execution-6", "--deadline", deadline)
     assert code == NO_ANSWER
     assert answer["p50_seconds"] == pytest.approx(sum(later) / 2, rel=0.03)
-    assert (answer["chance"] < 0.05, answer["holds"]) == (True, False)  # type: ignore[operator]
+    assert (answer["probability"] < 0.05, answer["meets_deadline"]) == (True, False)  # type: ignore[operator]
     compared = fedperf(empty, "compare", "--json").json()
     assert isinstance(compared, dict)
     change = facts["change"]
@@ -114,13 +114,13 @@ def test_an_upgrade_is_known_of_jobs_whose_rows_nobody_counted(empty: Home) -> N
     _, facts, answer = ask(empty, "blind-6")
     assert answer["p50_seconds"] == pytest.approx(181, rel=0.03)
     assert facts["change"]["ratio"] == pytest.approx(3.03, rel=0.01)  # type: ignore[index]
-    assert answer["rests_on"] == "own runs of it"
+    assert answer["evidence"] == "own runs of it"
 
 
 def test_what_became_faster_counts_as_well_since_a_day(empty: Home) -> None:
     nights(empty, [(each, OLD) for each in (60, 62, 58, 61, 59, 60, 61, 20, 21, 20, 19)])
     code, facts, answer = ask(empty, "--execution", "execution-0", "--deadline", "35s")
-    assert (code, answer["holds"]) == (0, True)
+    assert (code, answer["meets_deadline"]) == (0, True)
     assert answer["p50_seconds"] == pytest.approx(20, rel=0.05)
     change = facts["change"]
     assert isinstance(change, dict)
@@ -161,7 +161,7 @@ def test_an_id_stands_where_a_file_does_unless_there_is_such_a_file(
     assert "f003b does not exist" in ended.complaint()
     monkeypatch.chdir(tmp_path)
     Path("execution-1").write_text(json.dumps(GOOD))
-    assert ask(empty, "execution-1")[2]["own_runs"] == 0
+    assert ask(empty, "execution-1")[2]["observed_runs"] == 0
 
 
 def test_what_runs_show_prints_is_a_workflow_with_its_runs(empty: Home, tmp_path: Path) -> None:
@@ -178,7 +178,7 @@ def test_what_runs_show_prints_is_a_workflow_with_its_runs(empty: Home, tmp_path
         assert ask(empty, file)[2] == ask(empty, "--execution", name)[2]
         content["plan"][0]["output_rows"] *= 3
         file.write_text(json.dumps(content | {"id": name}))
-        assert ask(empty, file)[2]["own_runs"] == 0
+        assert ask(empty, file)[2]["observed_runs"] == 0
 
 
 def test_standard_input_is_a_file(empty: Home, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -191,7 +191,7 @@ def test_standard_input_is_a_file(empty: Home, monkeypatch: pytest.MonkeyPatch) 
 def test_more_input_takes_longer_and_is_beyond_what_ran(empty: Home) -> None:
     nights(empty, BEFORE)
     code, facts, _ = ask(empty, "execution-4", "--at", "rows=0.5x,1x,2x,4x", "--deadline", "80s")
-    found = facts["answers"]
+    found = facts["predictions"]
     assert isinstance(found, list)
     assert [each["input_times"] for each in found] == [0.5, 1, 2, 4]
     assert [each["input_rows"] for each in found] == [500, 1000, 2000, 4000]
@@ -200,7 +200,7 @@ def test_more_input_takes_longer_and_is_beyond_what_ran(empty: Home) -> None:
     assert medians == sorted(medians)
     assert 1.3 < medians[2] / medians[1] <= 2.01
     kinds = ["beyond sizes", "scale and size seen", "beyond sizes", "beyond sizes"]
-    assert [each["asks"] for each in found] == kinds
+    assert [each["regime"] for each in found] == kinds
     assert [each["extrapolating"] for each in found] == [True, False, True, True]
     widths = [each["upper_seconds"] / each["lower_seconds"] for each in found]
     assert widths[1] < widths[2] < widths[3]
@@ -226,9 +226,9 @@ def test_a_size_between_those_that_ran_rests_on_the_nearest(empty: Home) -> None
     with ExecutionStore.open(empty.store) as store:
         store.add([larger])
     _, facts, _ = ask(empty, "execution-4", "--at", "rows=7x,8x,9x")
-    found = facts["answers"]
+    found = facts["predictions"]
     assert isinstance(found, list)
-    assert [each["asks"] for each in found][::2] == ["between sizes", "beyond sizes"]
+    assert [each["regime"] for each in found][::2] == ["between sizes", "beyond sizes"]
     assert found[1]["p50_seconds"] == pytest.approx(400, rel=0.1)
     assert 300 < found[0]["p50_seconds"] < found[1]["p50_seconds"] < found[2]["p50_seconds"]
     assert not found[0]["extrapolating"]
@@ -293,7 +293,7 @@ def test_cores_that_only_another_engine_had_are_beyond_scales(empty: Home, tmp_p
         each["output_rows"] *= 1.1
     file.write_text(json.dumps(content))
     found = {
-        (engine, cores): ask(empty, file, "--platform", engine, "--cores", cores)[2]["asks"]
+        (engine, cores): ask(empty, file, "--platform", engine, "--cores", cores)[2]["regime"]
         for engine in ("duckdb", "spark")
         for cores in ("2", "8")
     }
@@ -306,13 +306,13 @@ def test_far_beyond_all_that_ran_nothing_is_promised(empty: Home, tmp_path: Path
     for cores, promised in (("64", True), ("65", False), ("1000000", False)):
         words = ("execution-4", "--cores", cores, "--deadline", "100h")
         code, _, answer = ask(empty, *words)
-        assert (code, answer["holds"]) == ((0, True) if promised else (NO_ANSWER, False))
+        assert (code, answer["meets_deadline"]) == ((0, True) if promised else (NO_ANSWER, False))
         assert (answer["no_promise"] is None) == promised
     file = tmp_path / "huge.json"
     source = {"kind": "table_source", "output_rows": 1e12, "platform": "duckdb"}
     file.write_text(json.dumps({"operators": [source]}))
     code, _, answer = ask(empty, file, "--deadline", "100h")
-    assert (code, answer["holds"]) == (NO_ANSWER, False)
+    assert (code, answer["meets_deadline"]) == (NO_ANSWER, False)
     said = fedperf(empty, "predict", file, "--deadline", "100h").out
     assert "no promise" in said
 
@@ -320,7 +320,7 @@ def test_far_beyond_all_that_ran_nothing_is_promised(empty: Home, tmp_path: Path
 def test_a_change_at_a_day_is_found_by_as_few_runs_as_compare_needs(empty: Home) -> None:
     nights(empty, [(each, OLD) for each in (60, 62, 58, 61, 59, 60, 61, 90, 93)])
     code, facts, answer = ask(empty, "execution-0", "--deadline", "70s")
-    assert (code, answer["holds"]) == (NO_ANSWER, False)
+    assert (code, answer["meets_deadline"]) == (NO_ANSWER, False)
     assert answer["p50_seconds"] == pytest.approx(91.5, rel=0.03)
     day = (START + timedelta(days=7)).date().isoformat()
     compared = fedperf(empty, "compare", "--since", day, "--json").json()
@@ -339,22 +339,22 @@ def test_a_run_of_unknown_rows_shown_in_a_home_without_it_promises_nothing(
     file = tmp_path / "shown.json"
     file.write_text(json.dumps(shown))
     own = ask(empty, file, "--deadline", "600s", *sizes)[2]
-    assert own["own_runs"] == 1
+    assert own["observed_runs"] == 1
     with ExecutionStore.open(empty.store) as store:
         store.delete([shown["id"]])
     code, _, answer = ask(empty, file, "--deadline", "600s", *sizes)
-    assert (code, answer["holds"], answer["own_runs"]) == (NO_ANSWER, False, 0)
-    assert answer["rests_on"] == "no own run of it there, and rows unknown"
+    assert (code, answer["meets_deadline"], answer["observed_runs"]) == (NO_ANSWER, False, 0)
+    assert answer["evidence"] == "no own run of it there, and rows unknown"
     for each in shown["plan"]:
         each["output_rows"] = 1e5  # now that they are told the start may answer
     file.write_text(json.dumps(shown))
-    assert ask(empty, file, *sizes)[2]["rests_on"] == "the start that ships"
+    assert ask(empty, file, *sizes)[2]["evidence"] == "the start that ships"
 
 
 def test_a_failed_run_of_unknown_rows_promises_nothing_at_another_size(empty: Home) -> None:
     shown = _shown_unknown(empty, ExecutionStatus.FAILED)
     code, _, answer = ask(empty, shown["id"], "--at", "rows=2x", "--deadline", "600s")
-    assert (code, answer["holds"]) == (NO_ANSWER, False)
+    assert (code, answer["meets_deadline"]) == (NO_ANSWER, False)
 
 
 def _shown_unknown(home: Home, status: ExecutionStatus = ExecutionStatus.OK) -> dict[str, Any]:

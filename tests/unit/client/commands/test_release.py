@@ -8,7 +8,6 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
-import orjson
 import pytest
 
 from fedperf_client import cli
@@ -137,7 +136,7 @@ def test_a_preview_shows_the_next_slot_of_each_kind_and_changes_no_byte(scene: S
     spent = ledger.spent(open_at(0))
     assert report["remaining_before"] == 1.0 - spent
     assert report["remaining_after"] == 1.0 - spent - report["epsilon_added"]  # type: ignore[operator]
-    assert (report["opens_at"], report["leaves_at"]) == (
+    assert (report["opens_at"], report["send_at"]) == (
         (START + timedelta(days=48)).isoformat(),
         (START + timedelta(days=49)).isoformat(),
     )
@@ -242,7 +241,7 @@ def test_a_sealed_release_can_be_seen_and_approved(scene: Scene, tmp_path: Path)
     decided = scene("approve", "report-0-0", "--json").json()
     assert isinstance(decided, dict)
     assert (decided["decision"], decided["charged"]) == ("approved", True)
-    assert decided["leaves_at"] == LEAVES.isoformat()
+    assert decided["send_at"] == LEAVES.isoformat()
     assert scene.gate(ledger).hand_out(report_key(0), at=LEAVES, mode=ReleaseMode.ASK) == sealed
 
 
@@ -465,7 +464,7 @@ def test_what_did_not_leave_says_why_in_place_of_a_receipt(scene: Scene) -> None
                 gate.hand_out(report_key(window), at=over, mode=mode)
     ledger.reserve(report_key(3), open_at(3))
     why = ["too_late", "undecided", "policy", "not_drawn"]
-    rows = orjson.loads(scene("list", "--json").out)
+    rows = scene("list", "--json").rows()
     assert [row["because"] for row in rows] == why
     assert not any(row["receipt"] for row in rows)
     text = scene("list").out
@@ -523,11 +522,11 @@ def test_a_slot_that_stays_here_shows_no_time_to_leave(scene: Scene) -> None:
     scene.begin()
     assert scene("withhold", "report-1-0").code == 0
     rows = {row["slot"]: row for row in scene("slots", "--json").rows()}
-    assert rows["report-1-0"]["leaves_at"] is None
-    assert rows["report-0-0"]["leaves_at"] == LEAVES.isoformat()
+    assert rows["report-1-0"]["send_at"] is None
+    assert rows["report-0-0"]["send_at"] == LEAVES.isoformat()
     scene.says("never")
     rows = {row["slot"]: row for row in scene("slots", "--json").rows()}
-    assert (rows["report-0-0"]["leaves_at"], rows["report-0-0"]["decision"]) == (None, "never")
+    assert (rows["report-0-0"]["send_at"], rows["report-0-0"]["decision"]) == (None, "never")
 
 
 def test_a_first_report_that_is_no_slot_of_every_window_is_explained(scene: Scene) -> None:

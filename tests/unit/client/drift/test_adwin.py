@@ -6,8 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from river.drift import ADWIN
 
-from fedperf_client.drift.adwin import DELTA, Adwin
-from fedperf_client.drift.detection import GUARD, MOST_SURPRISING
+from fedperf_client.drift.detection import DELTA, GUARD, MOST_SURPRISING, Adwin
 
 
 def first_alarm(update: Callable[[float], bool], values: list[float]) -> int | None:

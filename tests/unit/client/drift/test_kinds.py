@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fedperf_client.drift.detection import Floats, Ints
-from fedperf_client.drift.kinds import ResidualShift, inputs_changed, shift_between
+from fedperf_client.drift.streams import ResidualShift, inputs_changed, shift_between
 
 COUNT = 120
 AFTER = (np.arange(COUNT) >= COUNT // 2).astype(np.int64)

@@ -6,8 +6,13 @@ from datetime import timedelta
 import numpy as np
 import pytest
 
-from fedperf_client.drift.kinds import DriftKind
-from fedperf_client.drift.streams import ObservedExecutions, StreamDrift, recent_drift, streams_of
+from fedperf_client.drift.streams import (
+    DriftKind,
+    ObservedExecutions,
+    StreamDrift,
+    recent_drift,
+    streams_of,
+)
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.releases.basis import ALL_CELLS
 from fedperf_shared.workflow.vocabulary import OperatorClass, Platform

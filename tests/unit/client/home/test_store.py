@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from fedperf_client.home.execution_ids import AmbiguousExecutionError, UnknownExecutionError
-from fedperf_client.home.selection import Selection
+from fedperf_client.home.selection import AmbiguousExecutionError, Selection, UnknownExecutionError
 from fedperf_client.home.store import ExecutionStore
 from fedperf_client.home.store_schema import APPLICATION_ID, SCHEMA_VERSION
 from fedperf_shared.errors import InvalidInputError, StorageError

@@ -63,7 +63,7 @@ def test_a_column_is_left_out_only_where_it_is_empty_in_every_row() -> None:
 
 def test_a_table_is_one_row_of_facts_for_each_thing(capsys: pytest.CaptureFixture[str]) -> None:
     show_table([ROW], json=True)
-    assert json.loads(capsys.readouterr().out) == [values_of(ROW)]
+    assert json.loads(capsys.readouterr().out)["rows"] == [values_of(ROW)]
     show_table([ROW], json=False)
     shown = capsys.readouterr().out
     assert "P50" in shown

@@ -319,6 +319,6 @@ def test_an_operator_gets_rows_of_a_segment(directory: Path, batch: SyntheticBat
     publish(directory, batch.rows)
     found = run(cli.main, *command, "--json")
     assert found.code == 0
-    rows = json.loads(found.out)
+    rows = found.rows()
     assert len(rows) == 6
     assert all(tuple(row) == COLUMNS and row["platform"] == "polars" for row in rows)

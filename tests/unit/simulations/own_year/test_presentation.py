@@ -136,7 +136,7 @@ def test_programs_get_all_of_it() -> None:
     assert facts["left_this_machine"] is False
     releases = facts["releases"]
     assert isinstance(releases, list)
-    assert releases[0]["leaves_at"] == "2026-12-06T00:00:00+00:00"
+    assert releases[0]["send_at"] == "2026-12-06T00:00:00+00:00"
     gain = facts["gain"]
     assert isinstance(gain, dict)
     assert gain["changes"][ALONE] == {

@@ -174,7 +174,7 @@ class ColumnAnswer:
             Fact("columns", dict(self.columns)),
             *(for_people(name, value_text(value)) for name, value in self.columns.items()),
             *time_facts(prediction, self.estimate.p90_seconds),
-            Fact("asks", self.estimate.kind.value, "question", self._question()),
+            Fact("regime", self.estimate.kind.value, "regime", self._question()),
             Fact("extrapolating", prediction.extrapolating),
             Fact("memory_problem", self.memory_problem),
             Fact("broken_constraint", self.broken_constraint),

@@ -98,7 +98,7 @@ def test_an_execution_alone_in_a_home_answers_for_itself(execution: Execution, h
     assert prediction.covers(60.0)
     assert prediction.upper_seconds / prediction.lower_seconds < 10
     assert found.estimate.chance_within(5.0) < 0.02
-    assert values_of(found.facts)["rests_on"] == RestsOn.OWN_RUNS.value
+    assert values_of(found.facts)["evidence"] == RestsOn.OWN_RUNS.value
     assert not prediction.extrapolating
 
 

@@ -134,8 +134,8 @@ def test_a_history_on_nodes_is_asked_about_on_nodes_from_each_of_them(
     asked = ("--execution", f"on-{base}-1.0-1", "--cores", "4,8,16,32", "--json")
     found = run(cli.main, "--home", of_nodes, "predict", *asked).json()
     assert isinstance(found, dict)
-    assert [each["nodes"] for each in found["answers"]] == [1, 2, 4, 8]
-    for each in found["answers"]:
+    assert [each["nodes"] for each in found["predictions"]] == [1, 2, 4, 8]
+    for each in found["predictions"]:
         assert each["p50_seconds"] == pytest.approx(SECONDS_ON[each["nodes"]], rel=0.15)
         assert not each["extrapolating"]
 
@@ -144,7 +144,7 @@ def test_more_cores_on_a_node_than_any_had_are_beyond_what_was_seen(of_nodes: Pa
     asked = ("--execution", "on-1-1.0-1", "--cores", "4,6,16", "--json")
     found = run(cli.main, "--home", of_nodes, "predict", *asked).json()
     assert isinstance(found, dict)
-    rows = [(each["nodes"], each["cores"], each["extrapolating"]) for each in found["answers"]]
+    rows = [(each["nodes"], each["cores"], each["extrapolating"]) for each in found["predictions"]]
     assert rows == [(1, 4, False), (1, 6, True), (4, 16, False)]
 
 
@@ -177,8 +177,8 @@ def test_predictions_of_a_campaign_at_other_workers_are_what_was_measured(home: 
         arguments = ("--execution", execution, "--cores", "1,2,4", "--json")
         found = run(cli.main, "--home", home, "predict", *arguments).json()
         assert isinstance(found, dict)
-        assert [each["cores"] for each in found["answers"]] == [1, 2, 4]
-        for each in found["answers"]:
+        assert [each["cores"] for each in found["predictions"]] == [1, 2, 4]
+        for each in found["predictions"]:
             truth = np.mean(measured[size, each["cores"]])
             assert each["p50_seconds"] == pytest.approx(truth, rel=0.15)
-            assert not each["keeps_partitions"]
+            assert not each["fixed_partitions"]

@@ -115,10 +115,10 @@ def answer(
 def test_the_table_and_json_say_the_same_of_a_question(
     found: WhatIfAnswer, table: str, asks: str
 ) -> None:
-    assert texts_of(found.facts)["question"] == table
+    assert texts_of(found.facts)["regime"] == table
     row = values_of(found.facts)
-    assert row["asks"] == asks
-    assert row["keeps_partitions"] is found.keeps_partitions
+    assert row["regime"] == asks
+    assert row["fixed_partitions"] is found.keeps_partitions
     assert row["extrapolating"] is ("extrapolating" in table)
 
 
@@ -210,6 +210,6 @@ def test_the_table_and_json_say_what_an_answer_rests_on() -> None:
         0.0, Student(0.1, 3.0), kind=Asks.SEEN, level=0.9, inside=True, basis=basis
     )
     found = WhatIfAnswer(ClusterConfig(1, 4, 1 << 34), estimate, None)
-    assert texts_of(found.facts)["rests on"] == "4 own runs of it"
+    assert texts_of(found.facts)["evidence"] == "4 own runs of it"
     row = values_of(found.facts)
-    assert (row["rests_on"], row["own_runs"]) == ("own runs of it", 4)
+    assert (row["evidence"], row["observed_runs"]) == ("own runs of it", 4)

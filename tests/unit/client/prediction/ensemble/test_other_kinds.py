@@ -211,7 +211,7 @@ class Answered:
         asked.write_text(example())
         ended = fedperf(home, "predict", asked, "--json")
         assert ended.code == 0, ended.err
-        [row] = json.loads(ended.out)["answers"]
+        [row] = json.loads(ended.out)["predictions"]
         median, lower, upper = (row[f"{name}_seconds"] for name in ("p50", "lower", "upper"))
         return cls(median, lower, upper, not row["extrapolating"])
 
