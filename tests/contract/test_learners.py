@@ -57,7 +57,7 @@ LEARNERS: tuple[Learner, ...] = (
     Boosting("local linear boosting", linear_leaves=True),
     Ernest(FLAT_FEATURES - 1, FLAT_FEATURES - 2),
     ResidualProcess(Ernest(FLAT_FEATURES - 1, FLAT_FEATURES - 2)),
-    WithShare(LogRidge(), FLAT_FEATURES - 1, FLAT_FEATURES - 2),
+    WithShare(FLAT_FEATURES - 1, FLAT_FEATURES - 2),
     DownloadedStart(0.1 * np.eye(CELLS)),
     PriorSlopes(
         (SlopePrior(0.5, 0.5, 1.0),) * FLAT_FEATURES,

@@ -12,7 +12,7 @@ import pytest
 
 from fedperf_client.home import sqlite_file
 from fedperf_client.home.store import ExecutionStore
-from fedperf_client.profiling.campaign.record.journal import Journal
+from fedperf_client.profiling.campaign.journal import Journal
 from fedperf_server.config import ServerConfig, write_config
 from fedperf_server.state import database
 from fedperf_server.state.database import Database

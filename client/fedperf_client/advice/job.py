@@ -18,9 +18,8 @@ from fedperf_client.platforms.program import Program, from_json
 from fedperf_client.platforms.support import could_run, supports
 from fedperf_client.prediction.answers.reconfiguration import moved
 from fedperf_client.profiling.trials.machine import available_memory_bytes
-from fedperf_client.profiling.trials.pool import WorkerPool
+from fedperf_client.profiling.trials.pool import TrialLimits, WorkerPool
 from fedperf_client.profiling.trials.profiler import Profiler
-from fedperf_client.profiling.trials.trial import TrialLimits
 from fedperf_client.text.workflow_file import MAX_FILE_BYTES
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import ClusterConfig, KnownJob, SizedPlan

@@ -13,7 +13,7 @@ from fedperf_client.advice.advice import Advice
 from fedperf_client.optimizer.enumeration import Alternative
 from fedperf_client.optimizer.plan_scores import Assignment
 from fedperf_client.platforms.support import EMBEDDED_PLATFORMS
-from fedperf_client.profiling.trials.trial import Trial
+from fedperf_client.profiling.trials.pool import Trial
 from fedperf_shared.execution import ExecutionStatus
 
 

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from fedperf_client.optimizer.head import Head
     from fedperf_client.platforms.program import Program
     from fedperf_client.prediction.answers.predictor_cache import CachedPredictor
+    from fedperf_client.profiling.trials.pool import Trial
     from fedperf_client.profiling.trials.profiler import Profiler
-    from fedperf_client.profiling.trials.trial import Trial
     from fedperf_shared.workflow.vocabulary import Platform
 
 

@@ -1,8 +1,8 @@
 """The command of `fedperf` that measures a job of the organization itself over a grid."""
 
 import os
-import statistics
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,7 +15,7 @@ from fedperf_client.text.progress import counting_bar
 from fedperf_shared.programs.command_line import INTERRUPTED, NOTHING_MEASURED, show, visible
 
 if TYPE_CHECKING:
-    from fedperf_client.profiling.campaign.results.summary import Summary
+    from fedperf_client.profiling.campaign.summary import Summary
 
 
 def profile(
@@ -42,17 +42,16 @@ def profile(
     campaign stay, and the command ends with 8 if every trial failed. Nothing is sent anywhere.
     """
     from fedperf_client.home.store import ExecutionStore
-    from fedperf_client.profiling.campaign import command
+    from fedperf_client.profiling.campaign.campaign import plan, profile_campaign
     from fedperf_client.profiling.campaign.components import unused_columns
-    from fedperf_client.profiling.campaign.definition import load_campaign
-    from fedperf_client.profiling.campaign.files import keep_definition
+    from fedperf_client.profiling.campaign.definition import keep_definition, load_campaign
     from fedperf_client.profiling.campaign.readiness import missing_parts
     from fedperf_shared.programs.settings_file import WrongSettingsError
     from fedperf_shared.programs.shutdown import stop_on_signals
 
     home = _home(context)
     wanted = load_campaign(campaign)
-    planned = command.plan(wanted, home.directory)
+    planned = plan(wanted, home.directory)
     if dry_run:
         if problems := missing_parts(wanted, os.environ):
             raise WrongSettingsError(str(campaign), problems)
@@ -79,7 +78,7 @@ def profile(
         ExecutionStore.open(home.store) as store,
         counting_bar("trials", planned.trials, done=planned.settled) as advance,
     ):
-        summary = command.profile_campaign(
+        summary = profile_campaign(
             wanted,
             home=home.directory,
             store=store,
@@ -102,8 +101,8 @@ def profile(
 
 def _show_results(summary: "Summary", directory: Path, *, json: bool) -> None:
     """Write the results, unless they are nothing in the place of something, and say what came."""
-    from fedperf_client.profiling.campaign.results.report import holds_measurements, write_results
-    from fedperf_client.profiling.campaign.results.summary import as_json
+    from fedperf_client.profiling.campaign.report import holds_measurements, write_results
+    from fedperf_client.profiling.campaign.summary import as_json
 
     keeps = not summary.measured and holds_measurements(directory)
     report = None if keeps else str(write_results(directory, summary)["report.html"])
@@ -111,11 +110,14 @@ def _show_results(summary: "Summary", directory: Path, *, json: bool) -> None:
     shown = ("name", "campaign", "complete", "stopped", "status", "configurations", "repeat_noise")
     found = {name: facts[name] for name in shown} | {"report": report}
     if not json:
-        found |= {"status": _status_text(summary), "repeat_noise": _noise_text(summary)}
+        found |= {
+            "status": _status_text(summary),
+            "repeat_noise": _noise_text(facts["repeat_noise"]),
+        }
         found |= {"report": found.pop("report"), **_times_found(summary)}
     show({name: value for name, value in found.items() if json or value != ""}, json=json)
     if failed := summary.failed:
-        reason = failed[-1].outcome.reason if failed[-1].outcome is not None else ""
+        reason = failed[-1].outcome.reason if failed[-1].outcome else ""
         print(
             f"{len(failed)} trials did not end well, the last one: {visible(reason)}",
             file=sys.stderr,
@@ -129,7 +131,7 @@ def _show_results(summary: "Summary", directory: Path, *, json: bool) -> None:
 
 def _status_text(summary: "Summary") -> str:
     """How many trials ended how, without what did not occur; whether they count for anything."""
-    from fedperf_client.profiling.campaign.record.outcome import TrialStatus
+    from fedperf_client.profiling.campaign.journal import TrialStatus
 
     counts = ", ".join(f"{count} {name}" for name, count in summary.statuses.items() if count)
     if not summary.measured:
@@ -142,18 +144,18 @@ def _status_text(summary: "Summary") -> str:
     return f"{counts} ({'; '.join(remarks)})" if remarks else counts
 
 
-def _noise_text(summary: "Summary") -> str:
+def _noise_text(noise: Mapping[str, float | None]) -> str:
     """How far repeats are from their median; empty where nothing was repeated."""
-    noises = [each.noise for each in summary.repeats if each.noise is not None]
-    if not noises:
+    median, largest = noise["median"], noise["largest"]
+    if median is None or largest is None:
         return ""
-    return f"{statistics.median(noises):.1%} of the median typically, {max(noises):.1%} at most"
+    return f"{median:.1%} of the median typically, {largest:.1%} at most"
 
 
 def _times_found(summary: "Summary") -> dict[str, str]:
     """The fastest and the slowest configuration, and how to ask about others."""
     from fedperf_client.profiling.campaign.components import WHOLE
-    from fedperf_client.profiling.campaign.results.asked_columns import value_word
+    from fedperf_client.profiling.campaign.expressions import value_word
     from fedperf_client.text.durations import duration_text
 
     def columns(number: int) -> str:

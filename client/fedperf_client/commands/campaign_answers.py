@@ -13,7 +13,7 @@ from fedperf_shared.programs.command_line import NO_ANSWER, show
 if TYPE_CHECKING:
     from fedperf_client.home.config import Home
     from fedperf_client.prediction.tables.predictor import TablePredictor
-    from fedperf_client.profiling.campaign.results.predictions import CampaignMeasurements
+    from fedperf_client.profiling.campaign.predictions import CampaignMeasurements
 
 LEAST_SHOWN = 0.005
 """Members of less weight are not named to people."""
@@ -24,9 +24,9 @@ def show_campaign(
 ) -> None:
     """Answer about the campaign of a file or a name; ends with 7 where no deadline holds."""
     from fedperf_client.prediction.answers.what_if import parse_duration
-    from fedperf_client.profiling.campaign.files import asked_campaign
-    from fedperf_client.profiling.campaign.results import predictions
-    from fedperf_client.profiling.campaign.results.asked_columns import configurations_asked
+    from fedperf_client.profiling.campaign import predictions
+    from fedperf_client.profiling.campaign.definition import asked_campaign
+    from fedperf_client.profiling.campaign.predictions import configurations_asked
 
     seconds = None if deadline is None else parse_duration(deadline)
     campaign = asked_campaign(home.directory, words)
@@ -90,6 +90,6 @@ def _sentence(measured: "CampaignMeasurements", predictor: "TablePredictor") -> 
 
 def is_profiled(home: "Home", name: str) -> bool:
     """Whether a campaign of that name was profiled in this home."""
-    from fedperf_client.profiling.campaign.files import journals_of
+    from fedperf_client.profiling.campaign.definition import journals_of
 
     return bool(journals_of(home.directory, name))

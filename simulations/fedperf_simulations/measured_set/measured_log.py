@@ -21,7 +21,7 @@ import orjson
 
 from fedperf_client.platforms.program import Program, to_json
 from fedperf_client.profiling.trials.machine import machine_name
-from fedperf_client.profiling.trials.trial import Trial
+from fedperf_client.profiling.trials.pool import Trial
 from fedperf_client.sources.history_file import to_table, write_table
 from fedperf_client.workloads.families import Family
 from fedperf_shared.errors import ConfigurationError, InvalidInputError, StorageError

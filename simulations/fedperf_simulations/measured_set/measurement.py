@@ -29,9 +29,14 @@ from rich.progress import (
 )
 
 from fedperf_client.profiling.trials.machine import available_memory_bytes, cluster_config
-from fedperf_client.profiling.trials.pool import WORKER_COMMAND, UncountableProgramError, WorkerPool
+from fedperf_client.profiling.trials.pool import (
+    WORKER_COMMAND,
+    Trial,
+    TrialLimits,
+    UncountableProgramError,
+    WorkerPool,
+)
 from fedperf_client.profiling.trials.profiler import Profiler
-from fedperf_client.profiling.trials.trial import Trial, TrialLimits
 from fedperf_client.workloads.data import prepare
 from fedperf_shared.execution import ClusterConfig, ExecutionStatus
 from fedperf_shared.workflow.vocabulary import Platform

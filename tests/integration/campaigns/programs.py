@@ -9,9 +9,8 @@ from pathlib import Path
 import orjson
 
 from fedperf_client.home.config import Home
-from fedperf_client.profiling.campaign.definition import load_campaign
-from fedperf_client.profiling.campaign.files import journal_path
-from fedperf_client.profiling.campaign.record.journal import Journal, JournalTrial
+from fedperf_client.profiling.campaign.definition import journal_path, load_campaign
+from fedperf_client.profiling.campaign.journal import Journal, JournalTrial
 
 PROFILE = (sys.executable, "-c", "from fedperf_client.cli import main; main()")
 

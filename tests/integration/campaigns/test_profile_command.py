@@ -140,7 +140,7 @@ def test_two_programs_do_not_run_one_campaign(tmp_path: Path) -> None:
     first = here.start()
     wait_for_a_trial(here)
     _, err = here.run(code=4)
-    assert "running already" in err
+    assert f"process {first.pid}" in err
     assert len(err.splitlines()) == 1
     first.send_signal(signal.SIGINT)
     first.communicate(timeout=60)

@@ -20,8 +20,13 @@ from fedperf_client.platforms.operations import (
 )
 from fedperf_client.platforms.program import Program, Step, to_json
 from fedperf_client.platforms.support import installed_platforms
-from fedperf_client.profiling.trials.pool import WorkerKey, WorkerPool
-from fedperf_client.profiling.trials.trial import Trial, TrialLimits, TrialRequest
+from fedperf_client.profiling.trials.pool import (
+    Trial,
+    TrialLimits,
+    TrialRequest,
+    WorkerKey,
+    WorkerPool,
+)
 from fedperf_shared.execution import ExecutionStatus, Measurement
 from fedperf_shared.workflow.vocabulary import Platform
 

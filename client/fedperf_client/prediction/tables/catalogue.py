@@ -55,41 +55,23 @@ class Ernest:
 
 @dataclass(frozen=True, slots=True)
 class WithShare:
-    """A learner that reads one more feature: the share of the input that each machine has.
+    """A local process that reads one more feature: the share of the input of each machine.
 
     Attributes:
-        base: the learner.
         scale: place of the log scale among the features.
         size: place of the log size.
     """
 
-    base: Learner
     scale: int
     size: int
-
-    @property
-    def name(self) -> str:
-        """Its name in explanations."""
-        return f"{self.base.name}+share"
-
-    @property
-    def start(self) -> str | None:
-        """The start model of the base."""
-        return self.base.start
-
-    @property
-    def fewest(self) -> int:
-        """That of the base."""
-        return self.base.fewest
-
-    @property
-    def most(self) -> int | None:
-        """That of the base."""
-        return self.base.most
+    name: str = "local process+share"
+    start: None = None
+    fewest: int = 3
+    most: int | None = None
 
     def fit(self, samples: Samples, log_seconds: Floats) -> Fitted:
-        """Learn the base."""
-        fitted = self.base.fit(self._with_share(samples), log_seconds)
+        """Learn the process."""
+        fitted = LocalProcess().fit(self._with_share(samples), log_seconds)
         return lambda asked: fitted(self._with_share(asked))
 
     def _with_share(self, samples: Samples) -> Samples:
@@ -116,7 +98,7 @@ def table_learners(
         prior_slopes(layout, elsewhere),
         ernest,
         LocalProcess(fewest=10),
-        WithShare(LocalProcess(fewest=20), scale, size),
+        WithShare(scale, size, fewest=20),
         LogRidge(fewest=20, strengths=WEAK_STRENGTHS),
         ResidualProcess(ernest, fewest=20),
         LogRidge("local ridge 2", fewest=MORE_FROM, degree=2, strengths=WEAK_STRENGTHS),

@@ -166,14 +166,12 @@ def _request(http: Http, values: Mapping[str, str]) -> dict[str, object]:
     if body is not None:
         known = re.compile("|".join(rf"\{{{re.escape(name)}\}}" for name in values))
         body = known.sub(lambda match: values[match[0][1:-1]], body)
-    return {
-        "url": _filled(http.url, {name: quote(value, safe="") for name, value in values.items()}),
-        "method": http.method,
+    quoted = {name: quote(value, safe="") for name, value in values.items()}
+    return http.model_dump() | {
+        "url": _filled(http.url, quoted),
         "headers": {name: _filled(value, values) for name, value in http.headers.items()},
         "body": body,
         "body_file": None if http.body_file is None else _filled(http.body_file, values),
-        "expected_status": http.expected_status,
-        "token_env": http.token_env,
     }
 
 

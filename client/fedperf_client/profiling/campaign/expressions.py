@@ -1,7 +1,7 @@
 """Constraints of a campaign's grid: conditions on the columns, like `workers <= 8 or rows > 10`.
 
-The text is parsed by `ast` and only ever walked, never compiled or run: comparisons,
-`and`, `or`, `not`, arithmetic with + - * / // %, numbers, words and names of columns.
+The text is parsed by `ast` and never run by Python. It may hold comparisons, `and`, `or`, `not`,
+arithmetic with + - * / // %, numbers, words and names of columns.
 Everything else is refused by name, as are texts that are too long or too deep, so that
 a hostile constraint costs no more time or memory than a friendly one.
 """
@@ -9,8 +9,9 @@ a hostile constraint costs no more time or memory than a friendly one.
 import ast
 import operator
 import warnings
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from fedperf_shared.errors import InvalidInputError
 
@@ -28,12 +29,15 @@ _ARITHMETIC: Mapping[type[ast.operator], Callable[[float, float], float]] = {
     ast.FloorDiv: operator.floordiv,
     ast.Mod: operator.mod,
 }
-_ORDERS: Mapping[type[ast.cmpop], Callable[[float, float], bool]] = {
+_COMPARISONS: Mapping[type[ast.cmpop], Callable[[Any, Any], bool]] = {
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
     ast.Lt: operator.lt,
     ast.LtE: operator.le,
     ast.Gt: operator.gt,
     ast.GtE: operator.ge,
 }
+_Value = Callable[[Mapping[str, Value]], Value]
 
 
 class InvalidGridConstraintError(InvalidInputError):
@@ -50,7 +54,7 @@ class Constraint:
     """A condition that every configuration of a campaign meets; made by `parse`."""
 
     text: str
-    _tree: ast.expr
+    _value: "_Value"
 
     @classmethod
     def parse(cls, text: str, names: Collection[str]) -> "Constraint":
@@ -63,9 +67,17 @@ class Constraint:
             raise InvalidGridConstraintError(
                 text, f"has {len(text)} characters, at most {MAX_LENGTH} are read"
             )
-        tree = _parsed(text)
-        _require_allowed(text, tree, names, depth=1)
-        return cls(text, tree)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # about odd but harmless spellings
+                tree = ast.parse(text.strip(), mode="eval").body
+        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+            problem = getattr(error, "msg", "") or str(error) or "too deep"
+            raise InvalidGridConstraintError(text, f"cannot be read: {problem}") from None
+        try:
+            return cls(text, _evaluator(tree, names, depth=1))
+        except _NotAllowedError as problem:
+            raise InvalidGridConstraintError(text, str(problem)) from None
 
     def holds(self, configuration: Mapping[str, Value]) -> bool:
         """Whether a configuration meets it.
@@ -75,7 +87,7 @@ class Constraint:
                 no condition for this configuration.
         """
         try:
-            found = _value(self._tree, configuration)
+            found = self._value(configuration)
         except (ArithmeticError, TypeError, ValueError) as error:
             raise InvalidGridConstraintError(self.text, f"has no value: {error}") from error
         if not isinstance(found, bool):
@@ -83,102 +95,81 @@ class Constraint:
         return found
 
 
-def _parsed(text: str) -> ast.expr:
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about odd but harmless spellings
-            return ast.parse(text.strip(), mode="eval").body
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        problem = getattr(error, "msg", "") or str(error) or "too deep"
-        raise InvalidGridConstraintError(text, f"cannot be read: {problem}") from None
+def value_text(value: Value) -> str:
+    """A value for people."""
+    return value_word(value) if isinstance(value, bool | str) else f"{value:,.15g}"
 
 
-def _require_allowed(text: str, node: ast.expr, names: Collection[str], *, depth: int) -> None:
+def value_word(value: Value) -> str:
+    """A value as `--at` takes it."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return value if isinstance(value, str) else f"{value:.15g}"
+
+
+class _NotAllowedError(Exception):
+    """What no condition may hold."""
+
+
+def _evaluator(node: ast.expr, names: Collection[str], *, depth: int) -> _Value:  # noqa: PLR0911 (one per kind)
+    """The value of an expression by configuration; what is not allowed is refused here."""
     if depth > MAX_DEPTH:
-        raise InvalidGridConstraintError(text, f"is nested more than {MAX_DEPTH} deep")
+        raise _NotAllowedError(f"is nested more than {MAX_DEPTH} deep")
+
+    def inner(part: ast.expr) -> _Value:
+        return _evaluator(part, names, depth=depth + 1)
+
     match node:
+        case ast.Name(id=name) if name in names:
+            return operator.itemgetter(name)
         case ast.Name(id=name):
-            if name not in names:
-                known = ", ".join(sorted(names))
-                raise InvalidGridConstraintError(text, f"no column {name!r}; there are {known}")
-            return
-        case ast.Constant(value=value):
-            if not isinstance(value, bool | int | float | str):
-                raise InvalidGridConstraintError(text, f"holds {value!r}, which no column can")
-            return
-        case ast.BoolOp():
-            parts = node.values
-        case ast.UnaryOp(op=ast.Not() | ast.USub() | ast.UAdd()):
-            parts = [node.operand]
-        case ast.BinOp() if type(node.op) in _ARITHMETIC:
-            parts = [node.left, node.right]
-        case ast.Compare() if all(
-            type(each) in _ORDERS or isinstance(each, ast.Eq | ast.NotEq) for each in node.ops
-        ):
-            parts = [node.left, *node.comparators]
-        case _:
-            raise InvalidGridConstraintError(
-                text, f"{_kind(node)} is not allowed, only conditions and arithmetic on columns"
-            )
-    for part in parts:
-        _require_allowed(text, part, names, depth=depth + 1)
-
-
-def _kind(node: ast.expr) -> str:
-    inner = getattr(node, "op", None)
-    return type(node if inner is None else inner).__name__
-
-
-def _value(node: ast.expr, row: Mapping[str, Value]) -> Value:  # noqa: PLR0911 (one per kind)
-    match node:
-        case ast.Name(id=name):
-            return row[name]
+            raise _NotAllowedError(f"no column {name!r}; there are {', '.join(sorted(names))}")
         case ast.Constant(value=bool() | int() | float() | str() as value):
-            return value
-        case ast.BoolOp(op=ast.And(), values=values):
-            return all(_condition(each, row) for each in values)
-        case ast.BoolOp(values=values):
-            return any(_condition(each, row) for each in values)
-        case ast.UnaryOp(op=ast.Not(), operand=operand):
-            return not _condition(operand, row)
-        case ast.UnaryOp(op=ast.USub(), operand=operand):
-            return -_number(operand, row)
-        case ast.UnaryOp(operand=operand):
-            return _number(operand, row)
-        case ast.BinOp(left=left, op=op, right=right):
-            return _ARITHMETIC[type(op)](_number(left, row), _number(right, row))
-        case ast.Compare():
-            return _compared(node, row)
-    raise TypeError(f"{_kind(node)} is not allowed")
+            constant: Value = value
+            return lambda row: constant
+        case ast.Constant(value=value):
+            raise _NotAllowedError(f"holds {value!r}, which no column can")
+        case ast.BoolOp():
+            holds = all if isinstance(node.op, ast.And) else any
+            parts = [inner(each) for each in node.values]
+            return lambda row: holds(_condition(part(row)) for part in parts)
+        case ast.UnaryOp(op=ast.Not()):
+            operand = inner(node.operand)
+            return lambda row: not _condition(operand(row))
+        case ast.UnaryOp(op=ast.USub() | ast.UAdd()):
+            operand, sign = inner(node.operand), -1 if isinstance(node.op, ast.USub) else 1
+            return lambda row: sign * _number(operand(row))
+        case ast.BinOp() if type(node.op) in _ARITHMETIC:
+            compute, left, right = _ARITHMETIC[type(node.op)], inner(node.left), inner(node.right)
+            return lambda row: compute(_number(left(row)), _number(right(row)))
+        case ast.Compare() if all(type(each) in _COMPARISONS for each in node.ops):
+            compare = [_COMPARISONS[type(each)] for each in node.ops]
+            sides = [inner(each) for each in (node.left, *node.comparators)]
+            return lambda row: _compared(compare, (side(row) for side in sides))
+    kind = type(getattr(node, "op", node)).__name__
+    raise _NotAllowedError(f"{kind} is not allowed, only conditions and arithmetic on columns")
 
 
-def _compared(node: ast.Compare, row: Mapping[str, Value]) -> bool:
-    left = _value(node.left, row)
-    for order, comparator in zip(node.ops, node.comparators, strict=True):
-        right = _value(comparator, row)
+def _compared(compare: Sequence[Callable[[Any, Any], bool]], values: Iterator[Value]) -> bool:
+    left = next(values)
+    for holds, right in zip(compare, values, strict=False):
         if isinstance(left, str) != isinstance(right, str):
             raise TypeError(f"{left!r} and {right!r} cannot be compared")
-        if isinstance(order, ast.Eq | ast.NotEq):
-            holds = (left == right) == isinstance(order, ast.Eq)
-        elif isinstance(left, str) or isinstance(right, str):
+        if isinstance(left, str) and holds not in (operator.eq, operator.ne):
             raise TypeError("words are only equal or not")
-        else:
-            holds = _ORDERS[type(order)](left, right)
-        if not holds:
+        if not holds(left, right):
             return False
         left = right
     return True
 
 
-def _condition(node: ast.expr, row: Mapping[str, Value]) -> bool:
-    found = _value(node, row)
-    if not isinstance(found, bool):
-        raise TypeError(f"{found!r} is not true or false")
-    return found
+def _condition(value: Value) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError(f"{value!r} is not true or false")
+    return value
 
 
-def _number(node: ast.expr, row: Mapping[str, Value]) -> float:
-    found = _value(node, row)
-    if isinstance(found, bool | str):
-        raise TypeError(f"{found!r} is no number")
-    return found
+def _number(value: Value) -> float:
+    if isinstance(value, bool | str):
+        raise TypeError(f"{value!r} is no number")
+    return value

@@ -13,7 +13,7 @@ from typing import Protocol
 import numpy as np
 
 from fedperf_client.profiling.campaign.definition import Campaign
-from fedperf_client.profiling.choosing.strategies import Strategy
+from fedperf_client.profiling.choosing import Strategy
 
 
 class Sampler(Protocol):
@@ -90,14 +90,12 @@ def sampler_of(campaign: Campaign) -> Sampler:
 
 
 def _choosing(campaign: Campaign) -> Sampler:
-    from fedperf_client.profiling.choosing.sampler import sampler
+    from fedperf_client.profiling.choosing.sampler import GridSampler, SamplingGrid
 
     sampling, grid = campaign.settings.sampling, campaign.grid
-    return sampler(
-        grid.table(),
-        scale=grid.parallelism_column,
-        size=grid.size_column,
-        strategy=sampling.strategy.value,
+    return GridSampler(
+        SamplingGrid.of(grid.table(), scale=grid.parallelism_column, size=grid.size_column),
+        sampling.strategy,
         target_mape=sampling.target_mape,
         patience=sampling.patience,
         max_configurations=sampling.max_configurations,

@@ -17,7 +17,7 @@ import orjson
 from fedperf_client.profiling.campaign.components import Component, message_of
 from fedperf_client.profiling.campaign.definition import Campaign
 from fedperf_client.profiling.campaign.grid import TRIAL_DIRECTORY
-from fedperf_client.profiling.campaign.trials.trial_process import CALLABLE_COMMAND
+from fedperf_client.profiling.campaign.trial_process import CALLABLE_COMMAND
 from fedperf_client.workers.child_process import ChildFailedError, ChildProcess
 
 IMPORT_SECONDS = 300.0

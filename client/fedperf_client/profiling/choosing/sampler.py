@@ -3,7 +3,7 @@
 Three strategies. `random` takes a random order. `space_filling` spreads configurations
 without looking at run times (`spacing`). `active` starts like that and then runs what
 lowers the expected squared error over the *whole* grid most, per predicted second to the
-power `TEMPER` (`usefulness`); the configuration that is least sure itself lies at an edge
+power `TEMPER` (`most_useful`); the configuration that is least sure itself lies at an edge
 and says little about the others.
 
 Each stops when the error on configurations left out has been at most the target several
@@ -14,7 +14,7 @@ grid that it is nearest to, so that few odd ones do not stand for all.
 
 Nothing is remembered but what can be computed again: a sampler that is made anew with the
 same arguments goes on from `measured` as the old one would have. Refused are a grid without
-rows, rows that are not in it, and run times that are not positive and finite.
+rows, and run times that are not positive and finite.
 """
 
 import math
@@ -30,11 +30,51 @@ from fedperf_client.prediction.evidence import Samples
 from fedperf_client.prediction.learners.learner import Learner
 from fedperf_client.prediction.learners.local_learners import Boosting, Forest
 from fedperf_client.prediction.learners.tables import Table, TableLayout
+from fedperf_client.prediction.prediction import Floats
 from fedperf_client.prediction.tables.catalogue import table_learners
+from fedperf_client.profiling.choosing import Strategy
 from fedperf_client.profiling.choosing.grid_points import Rows, Spacing
-from fedperf_client.profiling.choosing.strategies import CHOOSING, Strategy
-from fedperf_client.profiling.choosing.usefulness import most_useful
 from fedperf_shared.errors import InvalidInputError
+
+TEMPER = 0.3
+"""Power of the predicted seconds that a gain is divided by: 0 would not look at them, 1 at
+nothing but gain per second."""
+
+
+def most_useful(
+    features: Floats, log_seconds: Floats, *, taken: Rows, free: Rows, judged: Rows
+) -> int:
+    """Return the row of `free` that teaches most about all the others for its time.
+
+    The gain of a row is the expected fall of the squared error over a grid, were it run next. That
+    is the squares of its posterior covariances with the grid's rows, divided by its own variance
+    with noise. The process believes itself equally everywhere, so rows near which it was wrong
+    about a configuration left out count for more. The gain is weighed against the run time by less
+    than in proportion: else only short configurations would be run, and the long ones have the
+    large errors.
+
+    Source: Cohn 1996, "Neural network exploration using optimal experiment design", and Seo et al.
+    2000 for Gaussian processes (the criterion); Liu et al. 2018, "A survey of adaptive sampling for
+    global metamodeling", section 3.3 (errors of configurations left out).
+
+    Args:
+        features: of the grid, [rows, columns].
+        log_seconds: of the rows that were taken, [taken].
+        taken: rows that were measured, at least one.
+        free: rows to choose from, at least one.
+        judged: rows whose errors are to fall.
+    """
+    from fedperf_client.prediction.learners.gaussian_process import fit_process  # imports scipy
+
+    process = fit_process(features[taken], log_seconds)
+    asked, offered = features[judged], features[free]
+    variances = process.sd(asked) ** 2
+    wrong = process.error_nearby(asked) ** 2 / (variances + np.median(variances))
+    shared = process.covariance(asked, offered)
+    gains = (1.0 + wrong) @ (shared**2 / process.sd(offered) ** 2)
+    worth = gains / np.exp(TEMPER * process.mean(offered))
+    return int(free[np.argmax(worth)])
+
 
 START = 8
 """Configurations that are spread before run times count; a process of fewer knows too little
@@ -50,37 +90,6 @@ MOST_JUDGED = 1_000
 MOST_OFFERED = 4_000
 """Rows that active sampling chooses from; of larger grids some, drawn once. All rows of a grid of
 100,000 would need gigabytes and half a minute for each choice."""
-
-
-class InvalidSamplingError(InvalidInputError):
-    """A grid, a rule for stopping, or what was measured cannot be used."""
-
-
-@dataclass(frozen=True, slots=True)
-class StopRule:
-    """When a campaign has run enough.
-
-    Attributes:
-        target_mape: a share, 0.05 for 5 %; None never stops by error.
-        patience: configurations in a row after which the error must have been at most that.
-        max_configurations: that are measured at most; None for all.
-    """
-
-    target_mape: float | None
-    patience: int
-    max_configurations: int | None
-
-    def __post_init__(self) -> None:
-        if self.target_mape is not None and not 0 < self.target_mape < math.inf:
-            raise InvalidSamplingError(
-                f"target_mape is a positive share, 0.05 for 5 %, got {self.target_mape!r}"
-            )
-        if not self.patience >= 1:
-            raise InvalidSamplingError(f"patience is at least 1, got {self.patience!r}")
-        if self.max_configurations is not None and not self.max_configurations >= 1:
-            raise InvalidSamplingError(
-                f"max_configurations is at least 1, got {self.max_configurations!r}"
-            )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -105,10 +114,10 @@ class SamplingGrid:
 
         Raises:
             InvalidTableError: `scale` or `size` are missing or not positive.
-            InvalidSamplingError: there are no rows.
+            InvalidInputError: there are no rows.
         """
         if not all(len(values) for values in table.values()):
-            raise InvalidSamplingError("a grid has at least one configuration")
+            raise InvalidInputError("a grid has at least one configuration")
         layout = TableLayout.of(table, scale=scale, size=size)
         samples = layout.samples(table)
         along, sizes = (
@@ -146,14 +155,33 @@ class SamplingGrid:
 
 
 class GridSampler:
-    """Which configuration of a grid is next; see `sampler`."""
+    """Which configuration of a grid is next, and why no further one is."""
 
     def __init__(
-        self, grid: SamplingGrid, strategy: Strategy, rule: StopRule, *, seed: int
+        self,
+        grid: SamplingGrid,
+        strategy: Strategy,
+        *,
+        target_mape: float | None,
+        patience: int,
+        max_configurations: int | None,
+        seed: int,
     ) -> None:
+        """Choose from `grid`.
+
+        Args:
+            grid: the configurations of a campaign.
+            strategy: one of `CHOOSING`.
+            target_mape: a share, 0.05 for 5 %; None to go on to the end.
+            patience: configurations in a row after which the error must have been at most that.
+            max_configurations: to measure at most, None for all; those that failed do not count.
+            seed: of the random order, and of who is first of equals.
+        """
         self._grid = grid
         self._strategy = strategy
-        self._rule = rule
+        self._target = target_mape
+        self._patience = patience
+        self._most = max_configurations
         self._order = np.random.default_rng(seed).permutation(len(grid))
         self._rank = np.argsort(self._order)
         self._errors: dict[tuple[tuple[int, float], ...], float] = {}
@@ -172,9 +200,13 @@ class GridSampler:
             unavailable: rows that failed for good.
 
         Raises:
-            InvalidSamplingError: a row is not in the grid, or seconds are not positive and finite.
+            InvalidInputError: seconds are not positive and finite.
         """
-        self._require_valid(measured, unavailable)
+        for row, seconds in measured.items():
+            if not 0 < seconds < math.inf:
+                raise InvalidInputError(
+                    f"configuration {row} took {seconds!r} seconds; they are positive and finite"
+                )
         taken = np.array(list(measured), np.int64)
         gone = [*measured, *unavailable]
         free = np.setdiff1d(np.arange(len(self._grid)), np.array(gone, np.int64))
@@ -201,7 +233,7 @@ class GridSampler:
         return np.sort(free[np.argsort(self._rank[free])[:MOST_OFFERED]])
 
     def _why_stop(self, measured: Mapping[int, float], left: int) -> str:
-        target, patience = self._rule.target_mape, self._rule.patience
+        target, patience = self._target, self._patience
         if target is not None and len(measured) >= LEAST_JUDGED + patience - 1:
             errors = self._last_errors(measured)
             if all(each <= target for each in errors):
@@ -210,15 +242,14 @@ class GridSampler:
                     f"{len(measured)} configurations, and was at most {target:.2%} {patience} "
                     "times in a row"
                 )
-        most = self._rule.max_configurations
-        if most is not None and len(measured) >= most:
+        if self._most is not None and len(measured) >= self._most:
             return f"{len(measured)} configurations were measured, as many as allowed"
         return "" if left else f"no configuration is left; {len(measured)} were measured"
 
     def _last_errors(self, measured: Mapping[int, float]) -> list[float]:
         """After each of the last `patience` configurations, oldest first; computed once."""
         items = tuple(measured.items())
-        first = max(1, len(items) - self._rule.patience + 1)
+        first = max(1, len(items) - self._patience + 1)
         asked = [items[:count] for count in range(first, len(items) + 1)]
         known = self._errors
         self._errors = {
@@ -226,48 +257,3 @@ class GridSampler:
             for each in asked
         }
         return list(self._errors.values())
-
-    def _require_valid(self, measured: Mapping[int, float], unavailable: frozenset[int]) -> None:
-        for row in (*measured, *unavailable):
-            if not 0 <= row < len(self._grid):
-                raise InvalidSamplingError(f"row {row} is not in a grid of {len(self._grid)}")
-        for row, seconds in measured.items():
-            if not 0 < seconds < math.inf:
-                raise InvalidSamplingError(
-                    f"configuration {row} took {seconds!r} seconds; they are positive and finite"
-                )
-
-
-def sampler(
-    table: Table,
-    *,
-    scale: str,
-    size: str,
-    strategy: str,
-    target_mape: float | None,
-    patience: int,
-    max_configurations: int | None,
-    seed: int,
-) -> GridSampler:
-    """Chooses what to run next from the grid of a campaign.
-
-    Args:
-        table: the configurations, columns by name, each [rows].
-        scale: the column that counts machines or other parallel units.
-        size: the column that holds the size of the input.
-        strategy: one of `CHOOSING`.
-        target_mape: a share, 0.05 for 5 %; None to go on to the end.
-        patience: times in a row that the error must be at most that.
-        max_configurations: to measure at most, None for all; those that failed do not count.
-        seed: of the random order, and of who is first of equals.
-
-    Raises:
-        InvalidTableError: `scale` or `size` are missing or not positive.
-        InvalidSamplingError: no such strategy, no rows, or a rule that cannot be kept.
-    """
-    if strategy not in CHOOSING:
-        known = ", ".join(each.value for each in CHOOSING)
-        raise InvalidSamplingError(f"no strategy {strategy!r} chooses; known are: {known}")
-    rule = StopRule(target_mape, patience, max_configurations)
-    grid = SamplingGrid.of(table, scale=scale, size=size)
-    return GridSampler(grid, Strategy(strategy), rule, seed=seed)

@@ -6,13 +6,17 @@ outside of the measured run, and none of the program's parameters.
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
 from fedperf_client.platforms.program import Program, StepStatistics, to_json, to_workflow
-from fedperf_client.profiling.trials.pool import UncountableProgramError, WorkerPool
-from fedperf_client.profiling.trials.trial import Trial, TrialLimits, TrialRequest
+from fedperf_client.profiling.trials.pool import (
+    Trial,
+    TrialLimits,
+    TrialRequest,
+    UncountableProgramError,
+    WorkerPool,
+)
 from fedperf_shared.execution import ClusterConfig, Execution
 from fedperf_shared.workflow.graph import Plan, SourceStatistics, Workflow
 from fedperf_shared.workflow.vocabulary import MAX_RUNTIME_SECONDS, Platform
@@ -72,8 +76,10 @@ class Profiler:
         memory_bytes: int | None = None,
     ) -> Trial:
         """One measured run, with a memory cap of its own or the profiler's limits alone."""
-        request = self._request(to_json(program), platforms, threads=threads)
-        return self._pool.run(replace(request, memory_bytes=memory_bytes), self._limits)
+        request = TrialRequest(
+            to_json(program), tuple(platforms), self._data_directory, threads, memory_bytes
+        )
+        return self._pool.run(request, self._limits)
 
     def workflow(self, program: Program) -> Workflow:
         """The workflow of a program with the rows that really flow; remembered.
@@ -84,7 +90,7 @@ class Profiler:
         text = to_json(program)
         found = self._workflows.get(text)
         if found is None:
-            request = self._request(text, (Platform.UNASSIGNED,), threads=1)
+            request = TrialRequest(text, (Platform.UNASSIGNED,), self._data_directory, 1)
             found = _to_workflow(program, self._pool.count(request, self._counting_limits))
             self._workflows[text] = found
             if len(self._workflows) > _KEPT_WORKFLOWS:
@@ -104,11 +110,6 @@ class Profiler:
             measurement=trial.measurement,
             finished_at=self._clock(),
         )
-
-    def _request(
-        self, program: bytes, platforms: Sequence[Platform], *, threads: int
-    ) -> TrialRequest:
-        return TrialRequest(program, tuple(platforms), self._data_directory, threads)
 
 
 def _to_workflow(program: Program, reply: Mapping[str, object]) -> Workflow:

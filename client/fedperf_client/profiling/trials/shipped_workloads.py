@@ -15,9 +15,13 @@ import numpy as np
 from fedperf_client.home.store import ExecutionStore
 from fedperf_client.platforms.program import Program
 from fedperf_client.profiling.trials.machine import available_memory_bytes, cluster_config
-from fedperf_client.profiling.trials.pool import UncountableProgramError, WorkerKey, WorkerPool
+from fedperf_client.profiling.trials.pool import (
+    TrialLimits,
+    UncountableProgramError,
+    WorkerKey,
+    WorkerPool,
+)
 from fedperf_client.profiling.trials.profiler import Profiler
-from fedperf_client.profiling.trials.trial import TrialLimits
 from fedperf_client.workloads.data import SCALES, prepare
 from fedperf_client.workloads.families import Family, draw_platforms, draw_program, workload_name
 from fedperf_shared.errors import InvalidInputError
@@ -27,14 +31,6 @@ TIMEOUT_SECONDS = 60.0
 _MEMORY_SHARE = 0.7
 _CHILDREN = 16
 """There are 15 sets of four engines; each set has a child of its own."""
-
-
-class UnknownFamilyError(InvalidInputError):
-    """A name is not that of a family of shipped workloads."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(f"no family {name!r}; known are {', '.join(Family)}")
-        self.name = name
 
 
 def profile_shipped(
@@ -52,8 +48,7 @@ def profile_shipped(
     """Run `count` drawn programs on drawn platforms; executions by status.
 
     Raises:
-        UnknownFamilyError: a family does not exist.
-        InvalidInputError: `max_rows` is below the smallest data set.
+        InvalidInputError: a family does not exist, or `max_rows` is below the smallest data set.
     """
     drawn = list(draw(count, families=families, max_rows=max_rows, seed=seed))
     drawn.sort(key=_engines)  # children start rarely when runs of the same engines follow
@@ -109,4 +104,4 @@ def _family(name: str) -> Family:
     try:
         return Family(name)
     except ValueError:
-        raise UnknownFamilyError(name) from None
+        raise InvalidInputError(f"no family {name!r}; known are {', '.join(Family)}") from None

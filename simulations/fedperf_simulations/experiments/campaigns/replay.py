@@ -20,8 +20,8 @@ from fedperf_client.prediction.ensemble.weighting import Asks, Places
 from fedperf_client.prediction.learners.tables import TableLayout
 from fedperf_client.prediction.prediction import Floats
 from fedperf_client.prediction.tables.catalogue import table_learners
-from fedperf_client.profiling.choosing.sampler import GridSampler, sampler
-from fedperf_client.profiling.choosing.strategies import Strategy
+from fedperf_client.profiling.choosing import Strategy
+from fedperf_client.profiling.choosing.sampler import GridSampler, SamplingGrid
 from fedperf_simulations.baselines.table_mixture import mixed_for
 from fedperf_simulations.data.c3o_scenarios import (
     NODES,
@@ -117,11 +117,9 @@ def judged(parts: ScenarioParts, campaign: ReplayedCampaign, numbers: Collection
 def _sampler(
     grid: Executions, strategy: Strategy, *, target: float | None, most: int, seed: int
 ) -> GridSampler:
-    return sampler(
-        grid.table,
-        scale=NODES,
-        size=SIZE,
-        strategy=strategy,
+    return GridSampler(
+        SamplingGrid.of(grid.table, scale=NODES, size=SIZE),
+        strategy,
         target_mape=target,
         patience=PATIENCE,
         max_configurations=most,

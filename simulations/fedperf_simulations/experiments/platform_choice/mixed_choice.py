@@ -28,9 +28,8 @@ from fedperf_client.prediction.evidence import History
 from fedperf_client.prediction.learners.residual_learners import PUBLIC
 from fedperf_client.prediction.prediction import Floats, Prediction, PredictLog
 from fedperf_client.profiling.trials.machine import available_memory_bytes
-from fedperf_client.profiling.trials.pool import WorkerPool
+from fedperf_client.profiling.trials.pool import TrialLimits, WorkerPool
 from fedperf_client.profiling.trials.profiler import Profiler
-from fedperf_client.profiling.trials.trial import TrialLimits
 from fedperf_client.workloads.data import prepare
 from fedperf_shared.execution import SizedPlan
 from fedperf_shared.model.start_widths import half_width_about

@@ -5,7 +5,7 @@ from fedperf_client.advice.turns import MeasuredChoice, fastest, measured, runna
 from fedperf_client.optimizer.enumeration import Alternative
 from fedperf_client.optimizer.plan_scores import Assignment
 from fedperf_client.prediction.prediction import Prediction
-from fedperf_client.profiling.trials.trial import Trial
+from fedperf_client.profiling.trials.pool import Trial
 from fedperf_shared.execution import ExecutionStatus, Measurement
 from fedperf_shared.workflow.graph import Plan
 from fedperf_shared.workflow.vocabulary import Platform

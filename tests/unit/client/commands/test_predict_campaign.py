@@ -7,10 +7,12 @@ import pytest
 
 from fedperf_client.home.config import Home
 from fedperf_client.profiling.campaign.components import WHOLE
-from fedperf_client.profiling.campaign.definition import load_campaign
-from fedperf_client.profiling.campaign.files import journal_path, other_campaigns
-from fedperf_client.profiling.campaign.record.journal import TrialKey
-from fedperf_client.profiling.campaign.record.outcome import TrialOutcome, TrialStatus
+from fedperf_client.profiling.campaign.definition import (
+    journal_path,
+    load_campaign,
+    other_campaigns,
+)
+from fedperf_client.profiling.campaign.journal import TrialKey, TrialOutcome, TrialStatus
 from fedperf_client.text import progress
 from fedperf_shared.programs.command_line import NO_ANSWER
 from tests.unit.client.homes import fedperf

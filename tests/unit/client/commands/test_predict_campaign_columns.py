@@ -9,9 +9,9 @@ import pytest
 from fedperf_client.home.config import Home
 from fedperf_client.profiling.campaign.components import WHOLE
 from fedperf_client.profiling.campaign.definition import load_campaign
-from fedperf_client.profiling.campaign.record.journal import TrialKey
-from fedperf_client.profiling.campaign.record.outcome import (
+from fedperf_client.profiling.campaign.journal import (
     ResourceUse,
+    TrialKey,
     TrialOutcome,
     TrialStatus,
 )

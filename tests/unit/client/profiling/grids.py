@@ -4,7 +4,8 @@ import math
 from itertools import product
 
 from fedperf_client.prediction.learners.tables import Table
-from fedperf_client.profiling.choosing.sampler import GridSampler, sampler
+from fedperf_client.profiling.choosing import Strategy
+from fedperf_client.profiling.choosing.sampler import GridSampler, SamplingGrid
 
 MACHINES = (2, 4, 6, 8, 10, 12)
 SIZES = (1000.0, 2000.0, 4000.0, 8000.0)
@@ -35,11 +36,9 @@ def made(
     seed: int = 0,
 ) -> GridSampler:
     """A sampler of that table."""
-    return sampler(
-        table,
-        scale="machines",
-        size="size",
-        strategy=strategy,
+    return GridSampler(
+        SamplingGrid.of(table, scale="machines", size="size"),
+        Strategy(strategy),
         target_mape=target,
         patience=patience,
         max_configurations=most,

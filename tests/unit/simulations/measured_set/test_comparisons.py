@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fedperf_client.optimizer.plan_scores import Assignment
-from fedperf_client.profiling.trials.trial import Trial
+from fedperf_client.profiling.trials.pool import Trial
 from fedperf_client.workloads.families import Family
 from fedperf_shared.execution import ExecutionStatus, Measurement
 from fedperf_simulations.measured_set.comparison_set import ComparisonSettings

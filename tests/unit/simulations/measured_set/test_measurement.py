@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from fedperf_client.profiling.trials.trial import Trial
+from fedperf_client.profiling.trials.pool import Trial
 from fedperf_client.sources.history_file import HistoryFile, read_metadata
 from fedperf_shared.errors import ConfigurationError, InvalidInputError, StorageError
 from fedperf_shared.execution import Execution, ExecutionStatus, Measurement

@@ -10,19 +10,17 @@ from pathlib import Path
 import pytest
 
 from fedperf_client.profiling.campaign.campaign import (
-    CampaignEnd,
     CampaignSurroundings,
     run_campaign,
 )
 from fedperf_client.profiling.campaign.components import Component
 from fedperf_client.profiling.campaign.definition import Campaign
 from fedperf_client.profiling.campaign.expressions import Value
+from fedperf_client.profiling.campaign.journal import Journal, TrialKey, TrialOutcome, TrialStatus
+from fedperf_client.profiling.campaign.noise import Host, HostReading
 from fedperf_client.profiling.campaign.order import AllAtOnce, Sampler, sampler_of
-from fedperf_client.profiling.campaign.record.journal import Journal, TrialKey
-from fedperf_client.profiling.campaign.record.noise import Host, HostReading
-from fedperf_client.profiling.campaign.record.outcome import TrialOutcome, TrialStatus
-from fedperf_client.profiling.campaign.results.summary import summarize
-from fedperf_client.profiling.campaign.trials.trial_runner import (
+from fedperf_client.profiling.campaign.summary import CampaignEnd, summarize
+from fedperf_client.profiling.campaign.trial_runner import (
     Limits,
     TrialRunner,
     TrialStoppedError,

@@ -103,6 +103,10 @@ def test_a_condition_without_a_value_says_why(text: str) -> None:
     assert text[:20] in str(refused.value)
 
 
+def test_a_chain_of_comparisons_ends_at_the_first_that_does_not_hold() -> None:
+    assert not Constraint.parse("rows < 0 < 1 / (workers - 8)", NAMES).holds(ROW)
+
+
 def test_an_unknown_column_is_named_with_those_that_there_are() -> None:
     with pytest.raises(InvalidGridConstraintError, match=r"no column 'wrokers'.*rows, workers"):
         Constraint.parse("wrokers < 3", NAMES)

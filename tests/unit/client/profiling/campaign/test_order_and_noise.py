@@ -1,16 +1,16 @@
 """The order of configurations, and what counts as a disturbed trial."""
 
-import sys
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
+from fedperf_client.profiling.campaign.noise import Host, is_far, noise_of
 from fedperf_client.profiling.campaign.order import AllAtOnce, Blocks, Sampler, sampler_of
-from fedperf_client.profiling.campaign.record.noise import Host, is_far, noise_of
+from fedperf_client.profiling.choosing import Strategy
+from fedperf_client.profiling.choosing.sampler import GridSampler, SamplingGrid
 from tests.unit.client.profiling.campaign.campaigns import BUSY, QUIET, make_campaign
 
 
@@ -92,28 +92,24 @@ def test_the_host_is_read() -> None:
     assert Path("/proc").exists() or reading.load_before >= 0
 
 
-def test_a_choosing_sampler_is_given_the_table(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_choosing_sampler_is_given_the_table_and_names_a_row_for_all_repetitions(
+    tmp_path: Path,
 ) -> None:
-    given: dict[str, object] = {}
-
-    def sampler(table: object, **options: object) -> Sampler:
-        given.update(options, table=table)
-        return Chooses()
-
-    module = ModuleType("fedperf_client.profiling.choosing.sampler")
-    monkeypatch.setattr(module, "sampler", sampler, raising=False)
-    monkeypatch.setitem(sys.modules, module.__name__, module)
-    more = '[sampling]\nstrategy = "space_filling"\nmax_configurations = 3'
+    more = '[sampling]\nstrategy = "space_filling"\nmax_configurations = 3\npatience = 9'
     chosen = sampler_of(make_campaign(tmp_path, run="seed = 4\nrepetitions = 2", more=more))
-    assert [chosen.next({}, frozenset()) for _ in range(3)] == [5, 5, 6]
-    assert given == {
-        "table": {"rows": [100.0, 100.0, 200.0, 200.0], "workers": [1.0, 2.0, 1.0, 2.0]},
-        "scale": "workers",
-        "size": "rows",
-        "strategy": "space_filling",
-        "target_mape": 0.05,
-        "patience": 3,
-        "max_configurations": 3,
-        "seed": 4,
-    }
+    table = {"rows": [100.0, 100.0, 200.0, 200.0], "workers": [1.0, 2.0, 1.0, 2.0]}
+    direct = GridSampler(
+        SamplingGrid.of(table, scale="workers", size="rows"),
+        Strategy.SPACE_FILLING,
+        target_mape=0.05,
+        patience=9,
+        max_configurations=3,
+        seed=4,
+    )
+    measured: dict[int, float] = {}
+    while (row := direct.next(measured, frozenset())) is not None:
+        assert [chosen.next(measured, frozenset()) for _ in range(2)] == [row, row]
+        measured[row] = 1.0
+    assert chosen.next(measured, frozenset()) is None
+    assert len(measured) == 3
+    assert chosen.reason == direct.reason

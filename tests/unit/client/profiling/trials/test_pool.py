@@ -12,13 +12,15 @@ import orjson
 import psutil
 import pytest
 
-from fedperf_client.profiling.trials.pool import UncountableProgramError, WorkerKey, WorkerPool
-from fedperf_client.profiling.trials.trial import (
-    InvalidTrialError,
+from fedperf_client.profiling.trials.pool import (
     Trial,
     TrialLimits,
     TrialRequest,
+    UncountableProgramError,
+    WorkerKey,
+    WorkerPool,
 )
+from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import ExecutionStatus, Measurement
 from fedperf_shared.workflow.vocabulary import Platform
 
@@ -198,7 +200,7 @@ def test_a_cap_above_the_limits_changes_nothing(pool: WorkerPool) -> None:
 
 
 def test_a_cap_of_nothing_is_refused() -> None:
-    with pytest.raises(InvalidTrialError, match="memory_bytes"):
+    with pytest.raises(InvalidInputError, match="memory_bytes"):
         capped(0)
 
 
@@ -281,7 +283,7 @@ def test_children_end_with_their_parent() -> None:
 import os, sys
 from pathlib import Path
 from fedperf_client.profiling.trials.pool import WorkerPool
-from fedperf_client.profiling.trials.trial import TrialLimits, TrialRequest
+from fedperf_client.profiling.trials.pool import TrialLimits, TrialRequest
 from fedperf_shared.workflow.vocabulary import Platform
 pool = WorkerPool(command={COMMAND!r})
 request = TrialRequest(b'{{"sleep": 0.0}}', (Platform.DUCKDB,), Path("/tmp"), 1)
@@ -308,14 +310,14 @@ def _runs(pid: int) -> bool:
 
 @pytest.mark.parametrize(("timeout", "memory"), [(0.0, 1), (float("nan"), 1), (1.0, 0), (2e6, 1)])
 def test_limits_that_are_none_are_refused(timeout: float, memory: int) -> None:
-    with pytest.raises(InvalidTrialError):
+    with pytest.raises(InvalidInputError):
         TrialLimits(timeout, memory)
 
 
 def test_a_request_without_threads_or_platforms_is_refused() -> None:
-    with pytest.raises(InvalidTrialError, match="threads"):
+    with pytest.raises(InvalidInputError, match="threads"):
         request("sleep", 0.0, threads=0)
-    with pytest.raises(InvalidTrialError, match="platform"):
+    with pytest.raises(InvalidInputError, match="platform"):
         TrialRequest(b"{}", (), Path("/tmp"), 1)
 
 

@@ -24,9 +24,8 @@ from fedperf_client.platforms.operations import (
     Sink,
 )
 from fedperf_client.platforms.program import Program, Step
-from fedperf_client.profiling.trials.pool import UncountableProgramError, WorkerPool
+from fedperf_client.profiling.trials.pool import TrialLimits, UncountableProgramError, WorkerPool
 from fedperf_client.profiling.trials.profiler import Profiler
-from fedperf_client.profiling.trials.trial import TrialLimits
 from fedperf_shared.execution import ClusterConfig, ExecutionStatus
 from fedperf_shared.workflow.vocabulary import OperatorKind, Platform
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedperf_client.profiling.campaign.components import Component, message_of
-from fedperf_client.profiling.campaign.trials.http_call import split_of
+from fedperf_client.profiling.campaign.http_call import split_of
 
 
 @pytest.mark.parametrize(

@@ -12,19 +12,20 @@ import orjson
 import pytest
 
 from fedperf_client.home.store import ExecutionStore
-from fedperf_client.profiling.campaign.campaign import CampaignEnd
+from fedperf_client.profiling.campaign import charts, report
+from fedperf_client.profiling.campaign.executions import execution_of, is_execution, plan_of
 from fedperf_client.profiling.campaign.grid import RESERVED_NAMES
-from fedperf_client.profiling.campaign.record.journal import JournalTrial, Session, TrialKey
-from fedperf_client.profiling.campaign.record.outcome import (
+from fedperf_client.profiling.campaign.journal import (
     ComponentSpan,
+    JournalTrial,
     ResourceUse,
+    Session,
+    TrialKey,
     TrialOutcome,
     TrialStatus,
 )
-from fedperf_client.profiling.campaign.results import charts, report
-from fedperf_client.profiling.campaign.results.executions import execution_of, is_execution, plan_of
-from fedperf_client.profiling.campaign.results.report import write_results
-from fedperf_client.profiling.campaign.results.summary import Summary, summarize
+from fedperf_client.profiling.campaign.report import write_results
+from fedperf_client.profiling.campaign.summary import CampaignEnd, Summary, summarize
 from fedperf_shared.errors import StorageError
 from fedperf_shared.execution import Origin, Remark
 from fedperf_shared.workflow.vocabulary import OperatorKind, Platform
@@ -55,7 +56,7 @@ def trial(
     start = NOW + timedelta(seconds=10 * number)
     key = TrialKey(row, component, number)
     end = start + timedelta(seconds=seconds)
-    return JournalTrial(number + 1, 1, key, 0, False, True, "t", start, "b", end, outcome)
+    return JournalTrial(number + 1, 1, key, 0, True, "t", start, "b", end, outcome)
 
 
 def results(

@@ -2,11 +2,14 @@
 
 import statistics
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from fedperf_client.profiling.campaign.components import WHOLE
-from fedperf_client.profiling.campaign.record.journal import JournalTrial, TrialKey
-from fedperf_client.profiling.campaign.record.outcome import TrialOutcome, TrialStatus
+from fedperf_client.profiling.campaign.journal import (
+    JournalTrial,
+    TrialKey,
+    TrialStatus,
+)
 
 _NOISY_IS_ENOUGH = 2
 """A noisy trial is redone once; a second one says that it is like this here."""
@@ -36,11 +39,11 @@ class TrialHistory:
         self._trials[key].append(trial)
         self._booted.add((trial.boot, key.configuration, key.component))
         if trial.outcome is not None:
-            is_noisy = trial.outcome.status is TrialStatus.NOISY
+            is_noisy = trial.status is TrialStatus.NOISY
             self._noisy_in_a_row = self._noisy_in_a_row + 1 if is_noisy else 0
             if self._noisy_in_a_row >= _NOISY_IN_A_ROW:
                 self._not_redone.add(key)
-        if trial.outcome is not None and trial.ended is not None:
+        if trial.ended is not None:
             self.spent_trials += 1
             # A clock that was set back in between gives no seconds back.
             self.spent_seconds += max(0.0, (trial.ended - trial.started).total_seconds())
@@ -51,7 +54,7 @@ class TrialHistory:
 
     def is_settled(self, key: TrialKey) -> bool:
         """Whether nothing is left to do for it: it went well, or all attempts are used."""
-        statuses = [outcome.status for outcome in self._outcomes(key)]
+        statuses = self._statuses(key)
         if TrialStatus.OK in statuses or TrialStatus.WARMUP in statuses:
             return True
         if key in self._not_redone:
@@ -61,7 +64,7 @@ class TrialHistory:
 
     def has_failed(self, key: TrialKey) -> bool:
         """Whether it failed for good."""
-        return self.is_settled(key) and all(each.status.is_failure for each in self._outcomes(key))
+        return self.is_settled(key) and all(each.is_failure for each in self._statuses(key))
 
     def is_cold(self, key: TrialKey, boot: str) -> bool:
         """Whether nothing like it has run since the machine was started."""
@@ -69,7 +72,7 @@ class TrialHistory:
 
     def counting(self, key: TrialKey) -> JournalTrial | None:
         """The trial that counts: the one that went well, else the quietest noisy one."""
-        found = [t for t in self._trials.get(key, ()) if t.outcome and t.outcome.status.is_data]
+        found = [trial for trial in self._trials.get(key, ()) if trial.is_data]
         return min(found, key=_disturbance, default=None)
 
     def repeats(
@@ -86,7 +89,8 @@ class TrialHistory:
         wanted = (WHOLE,) if WHOLE in targets else targets
         medians = []
         for target in wanted:
-            seconds = list(_seconds(self.repeats(configuration, target, repetitions)))
+            repeats = self.repeats(configuration, target, repetitions)
+            seconds = [each.wall_seconds for each in repeats if each.wall_seconds is not None]
             if not seconds:
                 return None
             medians.append(statistics.median(seconds))
@@ -97,18 +101,10 @@ class TrialHistory:
         every = (trial for trials in self._trials.values() for trial in trials)
         return tuple(trial.token for trial in every if trial.outcome is None)
 
-    def _outcomes(self, key: TrialKey) -> list[TrialOutcome]:
-        return [trial.outcome for trial in self._trials.get(key, ()) if trial.outcome is not None]
-
-
-def _seconds(trials: Iterable[JournalTrial]) -> Iterator[float]:
-    for trial in trials:
-        if trial.outcome is not None and trial.outcome.wall_seconds is not None:
-            yield trial.outcome.wall_seconds
+    def _statuses(self, key: TrialKey) -> list[TrialStatus]:
+        return [trial.status for trial in self._trials.get(key, ()) if trial.status is not None]
 
 
 def _disturbance(trial: JournalTrial) -> tuple[bool, float, int]:
-    outcome = trial.outcome
-    if outcome is None:
-        return True, 0.0, trial.number
-    return outcome.status is TrialStatus.NOISY, outcome.foreign_cores or 0.0, trial.number
+    foreign = (trial.outcome and trial.outcome.foreign_cores) or 0.0
+    return trial.status is TrialStatus.NOISY, foreign, trial.number

@@ -11,6 +11,7 @@ configuration that ran out of memory and never ran well is never said to keep a 
 same with a larger input.
 """
 
+import itertools
 import math
 import statistics
 from collections.abc import Iterable, Sequence
@@ -20,8 +21,10 @@ from pathlib import Path
 import numpy as np
 
 from fedperf_client.prediction.answers.explanation import Disturbance
+from fedperf_client.prediction.answers.reconfiguration import BYTES
 from fedperf_client.prediction.answers.what_if import (
     HOLDS,
+    MOST_ASKED,
     MOST_TIMES_CORES,
     MOST_TIMES_ROWS,
     chance_text,
@@ -35,17 +38,15 @@ from fedperf_client.prediction.learners.prior_slopes import NO_REPEATS, Scatter
 from fedperf_client.prediction.learners.tables import TableLayout
 from fedperf_client.prediction.tables.predictor import MeasuredTable, TablePredictor
 from fedperf_client.profiling.campaign.components import WHOLE
-from fedperf_client.profiling.campaign.definition import Campaign
-from fedperf_client.profiling.campaign.expressions import Value
-from fedperf_client.profiling.campaign.files import journal_path, other_campaigns
+from fedperf_client.profiling.campaign.definition import Campaign, journal_path, other_campaigns
+from fedperf_client.profiling.campaign.expressions import Value, value_text, value_word
 from fedperf_client.profiling.campaign.grid import Configuration, Grid
-from fedperf_client.profiling.campaign.record.history import TrialHistory
-from fedperf_client.profiling.campaign.record.journal import Journal
-from fedperf_client.profiling.campaign.record.outcome import TrialOutcome, TrialStatus
-from fedperf_client.profiling.campaign.results.asked_columns import value_text
+from fedperf_client.profiling.campaign.history import TrialHistory
+from fedperf_client.profiling.campaign.journal import Journal, TrialOutcome, TrialStatus
+from fedperf_client.text.asked_values import number_of, values_by_name
 from fedperf_client.text.durations import duration_text
 from fedperf_client.text.facts import Fact, for_people
-from fedperf_shared.errors import ConfigurationError, FedperfError
+from fedperf_shared.errors import ConfigurationError, FedperfError, InvalidInputError
 
 MOST_FREEDOM = 20.0
 """Repeats of other campaigns count as so many at most: this job's own noise may differ."""
@@ -362,3 +363,61 @@ def _units(grid: Grid, columns: Configuration) -> float:
 
 def _rest(grid: Grid, columns: Configuration) -> tuple[Value, ...]:
     return tuple(value for name, value in columns.items() if name != grid.parallelism)
+
+
+def configurations_asked(grid: Grid, settings: Sequence[str]) -> list[Configuration]:
+    """The configurations that `--at` asks about: every combination of the values.
+
+    Args:
+        grid: of the campaign.
+        settings: each like `rows=3200000,workers=1,2,4`.
+
+    Raises:
+        InvalidInputError: a column is unknown, missing, named twice, or has no such value.
+    """
+    words = values_by_name(settings)
+    if unknown := [name for name in words if name not in grid.columns]:
+        there = ", ".join(grid.columns)
+        raise InvalidInputError(f"there is no column {unknown[0]!r}; there are {there}")
+    columns: dict[str, tuple[Value, ...]] = {}
+    for name, known in grid.columns.items():
+        if name in words:
+            values = tuple(_value(name, word, known) for word in dict.fromkeys(words[name]))
+            if name == grid.parallelism:
+                _require_whole(name, values, known)
+            columns[name] = values
+        elif len(known) == 1:
+            columns[name] = known
+        else:
+            raise InvalidInputError(
+                f"column {name} has several values, name one or more: --at {name}={_choices(known)}"
+            )
+    if (count := math.prod(map(len, columns.values()))) > MOST_ASKED:
+        raise InvalidInputError(f"{count} combinations are asked about, at most {MOST_ASKED} are")
+    rows = itertools.product(*columns.values())
+    return [dict(zip(columns, row, strict=True)) for row in rows]
+
+
+def _value(name: str, word: str, known: Sequence[Value]) -> Value:
+    if isinstance(known[0], bool | str):
+        by_word = {value_word(each): each for each in known}
+        if word not in by_word:
+            raise InvalidInputError(f"column {name} holds {_choices(known)}; got {word[:80]!r}")
+        return by_word[word]
+    value = number_of(word, is_bytes=name == BYTES)
+    if value is None:
+        raise InvalidInputError(f"column {name} holds numbers; got {word[:80]!r}")
+    return int(value) if value.is_integer() else value
+
+
+def _require_whole(name: str, values: Sequence[Value], known: Sequence[Value]) -> None:
+    """Refuse parts of a parallel unit, where the grid has whole ones."""
+    if all(float(each).is_integer() for each in known):
+        for each in values:
+            if not float(each).is_integer():
+                raise InvalidInputError(f"column {name} counts whole units; got {value_text(each)}")
+
+
+def _choices(values: Sequence[Value]) -> str:
+    shown = ",".join(value_word(each) for each in values[:8])
+    return shown + (",..." if len(values) > 8 else "")  # noqa: PLR2004 (as many as shown)

@@ -18,9 +18,8 @@ from fedperf_client.pictures.chart_style import (
 )
 from fedperf_client.profiling.campaign.components import WHOLE
 from fedperf_client.profiling.campaign.expressions import Value
-from fedperf_client.profiling.campaign.record.journal import JournalTrial
-from fedperf_client.profiling.campaign.record.outcome import TrialStatus
-from fedperf_client.profiling.campaign.results.summary import ConfigurationRepeats, Summary
+from fedperf_client.profiling.campaign.journal import JournalTrial, TrialStatus
+from fedperf_client.profiling.campaign.summary import ConfigurationRepeats, Summary
 from fedperf_client.text.durations import duration_text
 
 if TYPE_CHECKING:
@@ -156,12 +155,8 @@ def _heights(axes: "Axes", seconds: Sequence[float]) -> None:
 
 def _median_trial(summary: Summary) -> JournalTrial | None:
     """Of the configuration with the median run time, the repeat in the middle."""
-    whole = [
-        each
-        for each in summary.trials
-        if each.key.component == WHOLE and each.outcome is not None and each.outcome.status.is_data
-    ]
-    by_time = sorted(whole, key=lambda each: (each.outcome and each.outcome.wall_seconds) or 0.0)
+    whole = [each for each in summary.trials if each.key.component == WHOLE and each.is_data]
+    by_time = sorted(whole, key=lambda each: each.wall_seconds or 0.0)
     return by_time[len(by_time) // 2] if by_time else None
 
 
@@ -174,11 +169,11 @@ def _bars(summary: Summary) -> Iterator[tuple[str, TrialStatus, float, float]]:
     for session in summary.sessions:
         latest = zero
         for each in trials.get(session.session, ()):
-            if each.outcome is None or each.ended is None:
+            if each.status is None or each.ended is None:
                 continue
             start = zero + (each.started - session.began).total_seconds()
             latest = max(latest, zero + (each.ended - session.began).total_seconds())
-            yield each.key.component, each.outcome.status, start, latest
+            yield each.key.component, each.status, start, latest
         zero = latest
 
 

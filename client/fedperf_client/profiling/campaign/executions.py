@@ -13,8 +13,7 @@ from collections.abc import Mapping, Sequence
 from fedperf_client.profiling.campaign.components import PLATFORM_COLUMN, WHOLE, Component
 from fedperf_client.profiling.campaign.definition import Campaign
 from fedperf_client.profiling.campaign.expressions import Value
-from fedperf_client.profiling.campaign.record.journal import JournalTrial, Machine
-from fedperf_client.profiling.campaign.record.outcome import TrialStatus
+from fedperf_client.profiling.campaign.journal import JournalTrial, Machine, TrialStatus
 from fedperf_shared.execution import (
     ClusterConfig,
     Execution,
@@ -44,8 +43,7 @@ _CLASSES = {
 
 def is_execution(trial: JournalTrial) -> bool:
     """Whether a trial becomes an execution: the whole workflow, measured, not a warm-up."""
-    outcome = trial.outcome
-    return trial.key.component == WHOLE and outcome is not None and outcome.status.is_data
+    return trial.key.component == WHOLE and trial.is_data
 
 
 def execution_of(campaign: Campaign, trial: JournalTrial, machine: Machine) -> Execution:
@@ -53,7 +51,7 @@ def execution_of(campaign: Campaign, trial: JournalTrial, machine: Machine) -> E
     configuration = campaign.grid.configurations[trial.key.configuration]
     outcome = trial.outcome
     measurement = None
-    is_noisy = outcome is not None and outcome.status is TrialStatus.NOISY
+    is_noisy = trial.status is TrialStatus.NOISY
     if outcome is not None and outcome.wall_seconds is not None:
         used = outcome.resources
         measurement = Measurement(

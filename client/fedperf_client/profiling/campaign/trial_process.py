@@ -51,7 +51,7 @@ CALLABLE_COMMAND = (
     sys.executable,
     "-P",
     "-m",
-    "fedperf_client.profiling.campaign.trials.callable_process",
+    "fedperf_client.profiling.campaign.callable_process",
 )
 
 
@@ -136,7 +136,7 @@ class Function:
 
 def prepared_request(message: Json, directory: Path, seconds: float) -> Run:
     """Make a request ready to leave; ValueError where its body or its token is missing."""
-    from fedperf_client.profiling.campaign.trials.http_call import HttpCall
+    from fedperf_client.profiling.campaign.http_call import HttpCall
 
     call = HttpCall.prepare(message["http"], directory, seconds=seconds)
 

@@ -6,6 +6,7 @@ written here is escaped, whatever a component, a column or an error is called.
 
 import csv
 import io
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -13,8 +14,7 @@ import orjson
 
 from fedperf_client.home.config import write_private
 from fedperf_client.pictures.page import render
-from fedperf_client.profiling.campaign.record.outcome import TrialStatus
-from fedperf_client.profiling.campaign.results.charts import (
+from fedperf_client.profiling.campaign.charts import (
     MOST_BARS,
     MOST_CHARTS,
     MOST_LINES,
@@ -22,8 +22,18 @@ from fedperf_client.profiling.campaign.results.charts import (
     run_time_charts,
     trial_gantt,
 )
-from fedperf_client.profiling.campaign.results.summary import Summary, as_json, trial_rows
+from fedperf_client.profiling.campaign.journal import TrialStatus
+from fedperf_client.profiling.campaign.summary import (
+    Summary,
+    as_json,
+    flag_facts,
+    machine_facts,
+    repeats_facts,
+    trial_facts,
+    trial_rows,
+)
 from fedperf_client.text.durations import duration_text
+from fedperf_client.text.facts import Fact
 from fedperf_shared.errors import StorageError
 
 MOST_ROWS = 500
@@ -31,6 +41,7 @@ _NAMES = ("report.html", "trials.csv", "summary.json")
 
 _PAGE = """{% extends "page" %}
 {% macro table(head, rows, wide="") %}
+{% if not rows %}<p>None.</p>{% else %}
 <div class="scroll"><table><tr>
 {% for name in head %}<th{% if name == wide %} class="wide"{% endif %}>{{ name }}</th>{% endfor %}
 </tr>
@@ -44,6 +55,7 @@ _PAGE = """{% extends "page" %}
 </table></div>
 {% if rows|length > most_rows %}
 <p class="note">and {{ rows|length - most_rows }} more, in trials.csv</p>
+{% endif %}
 {% endif %}
 {% endmacro %}
 {% block title %}Campaign {{ name }}{% endblock %}
@@ -77,8 +89,7 @@ _PAGE = """{% extends "page" %}
 that the rest of the machine kept busy.</p>
 {{ table(*resources) }}</section>
 <section class="card"><h2>Flagged trials</h2>
-{% if flagged[1] %}{{ table(*flagged, wide="reason") }}{% else %}<p>None.</p>{% endif %}
-</section>
+{{ table(*flagged, wide="reason") }}</section>
 <div class="grid">
 <section class="card"><h2>Trials</h2>{{ table(("status", "trials"), counts) }}
 {% for note in count_notes %}<p class="note">{{ note }}</p>{% endfor %}
@@ -136,13 +147,13 @@ def page(summary: Summary) -> str:
         trial=trial_gantt(summary),
         whole=campaign_gantt(summary),
         whole_note=f"The first {MOST_BARS} trials." if too_many else "",
-        configurations=_configurations(summary),
-        resources=_resources(summary),
-        flagged=_flagged(summary),
+        configurations=_table(repeats_facts(summary, each) for each in summary.repeats),
+        resources=_table(trial_facts(summary, each) for each in summary.trials if each.is_data),
+        flagged=_table(flag_facts(summary, each) for each in summary.flagged),
         counts=[(status, str(count)) for status, count in summary.statuses.items()],
         count_notes=[*_noise_notes(summary), *_skipped_notes(summary)],
         budget=_budget(summary),
-        machines=_machines(summary),
+        machines=_table(machine_facts(each) for each in summary.sessions),
         most_rows=MOST_ROWS,
     )
 
@@ -170,70 +181,15 @@ def _charts_note(summary: Summary, charts: int) -> str:
     return note
 
 
-def _configurations(summary: Summary) -> _Table:
-    names = list(summary.campaign.grid.columns)
-    head = [*names, "component", "repeats", "median", "fastest", "slowest", "noise"]
-    rows = [
-        [
-            *(_text(summary.values(each.configuration)[name]) for name in names),
-            each.component,
-            str(len(each.seconds)),
-            _seconds(each.median_seconds),
-            _seconds(min(each.seconds, default=None)),
-            _seconds(max(each.seconds, default=None)),
-            _share(each.noise),
-        ]
-        for each in summary.repeats
-    ]
-    return head, rows
-
-
-def _resources(summary: Summary) -> _Table:
-    names = list(summary.campaign.grid.columns)
-    head = [*names, "component", "wall", "CPU", "peak memory", "read", "written", "others"]
-    rows = []
-    for each in summary.trials:
-        outcome = each.outcome
-        if outcome is None or not outcome.status.is_data:
-            continue
-        used = outcome.resources
-        rows.append(
-            [
-                *(_text(summary.values(each.key.configuration)[name]) for name in names),
-                each.key.component,
-                _seconds(outcome.wall_seconds),
-                _seconds(used.cpu_seconds),
-                _bytes(used.peak_bytes),
-                _bytes(used.read_bytes),
-                _bytes(used.written_bytes),
-                "-" if outcome.foreign_cores is None else f"{outcome.foreign_cores:.2f} cores",
-            ]
-        )
-    return head, rows
-
-
-def _flagged(summary: Summary) -> _Table:
-    names = list(summary.campaign.grid.columns)
-    head = [*names, "component", "repetition", "attempt", "status", "reason"]
-    rows = [
-        [
-            *(_text(summary.values(each.key.configuration)[name]) for name in names),
-            each.key.component,
-            str(each.key.repetition),
-            str(each.attempt),
-            each.outcome.status.value,
-            each.outcome.reason,
-        ]
-        for each in summary.flagged
-        if each.outcome is not None
-    ]
-    return head, rows
+def _table(rows: Iterable[Sequence[Fact]]) -> _Table:
+    """Rows of facts as a table for people; what is not known is a dash."""
+    listed = [[each for each in row if each.heading is not None] for row in rows]
+    head = [str(each.heading) for each in listed[0]] if listed else []
+    return head, [["-" if e.shown in (None, "") else str(e.shown) for e in row] for row in listed]
 
 
 def _skipped_notes(summary: Summary) -> list[str]:
-    skipped: dict[str, int] = {}
-    for each in summary.skipped:
-        skipped[each.reason] = skipped.get(each.reason, 0) + 1
+    skipped = Counter(each.reason for each in summary.skipped)
     if summary.ruled_out_trials:
         skipped["a constraint rules the configuration out"] = summary.ruled_out_trials
     name = TrialStatus.SKIPPED.value
@@ -252,28 +208,15 @@ def _noise_notes(summary: Summary) -> list[str]:
 
 def _budget(summary: Summary) -> list[list[str]]:
     run = summary.campaign.settings.run
+    trials, seconds = run.max_trials, run.max_wall_seconds
     return [
-        ["trials", str(summary.spent_trials), _text(run.max_trials)],
-        ["time", _seconds(summary.spent_seconds), _seconds(run.max_wall_seconds)],
-    ]
-
-
-def _machines(summary: Summary) -> _Table:
-    head = ["run", "began", "node type", "architecture", "processor", "cores", "memory", "speed"]
-    rows = [
+        ["trials", str(summary.spent_trials), "-" if trials is None else str(trials)],
         [
-            str(each.session),
-            f"{each.began:%Y-%m-%d %H:%M} UTC",
-            each.machine.node_type or "-",
-            each.machine.architecture,
-            each.machine.processor,
-            str(each.machine.cores),
-            _bytes(each.machine.memory_bytes),
-            f"{each.machine.machine_speed:.2f}",
-        ]
-        for each in summary.sessions
+            "time",
+            duration_text(summary.spent_seconds),
+            "-" if seconds is None else duration_text(seconds),
+        ],
     ]
-    return head, rows
 
 
 def _csv(rows: Iterable[Mapping[str, object]]) -> str:
@@ -284,26 +227,3 @@ def _csv(rows: Iterable[Mapping[str, object]]) -> str:
     writer.writeheader()
     writer.writerows(listed)
     return buffer.getvalue()
-
-
-def _text(value: object) -> str:
-    return "-" if value is None else str(value)
-
-
-def _seconds(value: float | None) -> str:
-    return "-" if value is None else duration_text(value)
-
-
-def _share(value: float | None) -> str:
-    return "-" if value is None else f"{value:.1%}"
-
-
-def _bytes(value: int | None) -> str:
-    if value is None:
-        return "-"
-    amount = float(value)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if amount < 1024:  # noqa: PLR2004 (bytes in the next unit)
-            return f"{amount:.3g} {unit}" if amount < 1000 else f"{amount:.0f} {unit}"  # noqa: PLR2004
-        amount /= 1024
-    return f"{amount:.3g} TiB"

@@ -7,15 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from fedperf_client.profiling.campaign.record.history import TrialHistory
-from fedperf_client.profiling.campaign.record.journal import CampaignRunsError, Journal, TrialKey
-from fedperf_client.profiling.campaign.record.outcome import (
+from fedperf_client.profiling.campaign.history import TrialHistory
+from fedperf_client.profiling.campaign.journal import (
     ComponentSpan,
+    Journal,
     ResourceUse,
+    TrialKey,
     TrialOutcome,
     TrialStatus,
 )
 from fedperf_shared.errors import StorageError
+from fedperf_shared.programs.process_lock import InUseError
 from tests.unit.client.profiling.campaign.campaigns import MACHINE
 
 NOW = datetime(2027, 3, 1, 12, 0, 0, 123456, tzinfo=UTC)
@@ -53,7 +55,7 @@ def test_what_is_written_is_read(journal: Journal) -> None:
     assert started.outcome is None
     journal.end(number, OUTCOME, at=NOW + timedelta(seconds=2))
     (trial,) = journal.trials()
-    assert (trial.key, trial.attempt, trial.is_cold, trial.is_warmup) == (KEY, 0, True, False)
+    assert (trial.key, trial.attempt, trial.is_cold) == (KEY, 0, True)
     assert (trial.started, trial.ended) == (NOW, NOW + timedelta(seconds=2))
     assert trial.outcome is not None
     assert trial.outcome.reason == "others ? kept 2 cores busy"
@@ -88,7 +90,7 @@ def test_one_program_at_a_time_runs_a_campaign(journal: Journal, tmp_path: Path)
     with (
         journal.locked(),
         Journal.open(tmp_path / "campaigns" / "j.sqlite", "a" * 64) as other,
-        pytest.raises(CampaignRunsError, match="is running already"),
+        pytest.raises(InUseError),
         other.locked(),
     ):
         pass

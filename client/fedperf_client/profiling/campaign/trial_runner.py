@@ -24,7 +24,7 @@ import orjson
 
 from fedperf_client.profiling.campaign.components import Component, message_of
 from fedperf_client.profiling.campaign.expressions import Value
-from fedperf_client.profiling.campaign.record.outcome import (
+from fedperf_client.profiling.campaign.journal import (
     ComponentSpan,
     ResourceUse,
     TrialOutcome,
@@ -38,7 +38,7 @@ TRIAL_COMMAND = (
     sys.executable,
     "-P",
     "-m",
-    "fedperf_client.profiling.campaign.trials.trial_process",
+    "fedperf_client.profiling.campaign.trial_process",
 )
 TOKEN_VARIABLE = "FEDPERF_TRIAL"
 """Marks the processes of a trial in their environment; opens nothing."""

@@ -8,28 +8,120 @@ repetition and attempt; warm-ups have repetitions below 0.
 
 Refuses a file that is not a journal, or of another campaign or schema. One program at a
 time may run a campaign: `locked` holds a lock that ends with its process.
+
+A figure of an outcome that could not be seen, such as the memory of a function on another machine,
+is None; it is never 0. `noisy` is a trial that went well on a machine that was disturbed: still
+data, but flagged. `skipped` says that a trial never ran, which is no failure.
 """
 
 import sqlite3
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
+from enum import StrEnum
 from pathlib import Path
 from typing import Self
 
 import orjson
 
 from fedperf_client.home.sqlite_file import clear_errors, open_database, transaction
-from fedperf_client.profiling.campaign.record.outcome import (
-    ComponentSpan,
-    ResourceUse,
-    TrialOutcome,
-    TrialStatus,
-)
 from fedperf_shared.errors import StorageError
-from fedperf_shared.programs.process_lock import InUseError, process_lock
+from fedperf_shared.programs.process_lock import process_lock
 from fedperf_shared.programs.resources import Closing
+
+
+class TrialStatus(StrEnum):
+    """How a trial ended."""
+
+    OK = "ok"
+    WARMUP = "warmup"
+    FAILED = "failed"
+    TIMEOUT = "timeout"
+    OOM = "oom"
+    SKIPPED = "skipped"
+    NOISY = "noisy"
+
+    @property
+    def is_data(self) -> bool:
+        """Whether its run time counts."""
+        return self in (TrialStatus.OK, TrialStatus.NOISY)
+
+    @property
+    def is_failure(self) -> bool:
+        """Whether it ran and did not end well."""
+        return self in (TrialStatus.FAILED, TrialStatus.TIMEOUT, TrialStatus.OOM)
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceUse:
+    """What a trial or a component of it used; None where that cannot be seen.
+
+    Attributes:
+        cpu_seconds: of all its processes.
+        peak_bytes: resident memory at its peak; of a trial the sum over its process tree,
+            as sampled, of a component its largest process.
+        read_bytes: asked for, also where the page cache answered.
+        written_bytes: handed to the system.
+        context_switches: of all its processes.
+    """
+
+    cpu_seconds: float | None = None
+    peak_bytes: int | None = None
+    read_bytes: int | None = None
+    written_bytes: int | None = None
+    context_switches: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ComponentSpan:
+    """One component within a trial.
+
+    Attributes:
+        component: its name.
+        start_seconds: after the trial's start.
+        end_seconds: after the trial's start.
+        resources: what it used.
+        queue_seconds: how long a remote function's answer was under way or waited for.
+        compute_seconds: how long the function says that it computed.
+    """
+
+    component: str
+    start_seconds: float
+    end_seconds: float
+    resources: ResourceUse = ResourceUse()
+    queue_seconds: float | None = None
+    compute_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TrialOutcome:
+    """How a trial ended.
+
+    Attributes:
+        status: one of `TrialStatus`.
+        reason: why it did not end well, or why it is flagged; local text, never released.
+        wall_seconds: from the first component's start to the last one's end; of a trial
+            that was stopped until then, None where it did not begin.
+        startup_seconds: importing and connecting before that.
+        resources: of the whole trial.
+        spans: of its components that began and ended.
+        foreign_cores: cores that others kept busy meanwhile, stolen time included.
+        stolen_cores: cores that the machine's own host took.
+        load_before: load average of the last minute, when it began.
+        load_after: and when it ended.
+    """
+
+    status: TrialStatus
+    reason: str = ""
+    wall_seconds: float | None = None
+    startup_seconds: float | None = None
+    resources: ResourceUse = ResourceUse()
+    spans: tuple[ComponentSpan, ...] = ()
+    foreign_cores: float | None = None
+    stolen_cores: float | None = None
+    load_before: float | None = None
+    load_after: float | None = None
+
 
 APPLICATION_ID = 0x66704361
 """Marks the file as a journal of a campaign ("fpCa")."""
@@ -65,16 +157,16 @@ _TABLES = (
     ),
 )
 _SELECT = """
-SELECT started.*, session.boot, ended.* FROM started JOIN session USING (session)
-LEFT JOIN ended ON ended.number = started.number ORDER BY started.number
+SELECT * FROM started JOIN session USING (session) LEFT JOIN ended USING (number)
 """
-
-
-class CampaignRunsError(StorageError):
-    """Another program runs this campaign."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__(f"this campaign is running already, in another program ({path.name})")
+_END = """
+INSERT INTO ended VALUES (
+    :number, :ended_unix_us, :status, :reason, :wall_seconds, :startup_seconds, :cpu_seconds,
+    :peak_bytes, :read_bytes, :written_bytes, :context_switches, :foreign_cores, :stolen_cores,
+    :load_before, :load_after, :spans
+)
+"""
+_RESOURCES = tuple(each.name for each in fields(ResourceUse))
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +214,6 @@ class JournalTrial:
         session: of which run of the campaign.
         key: what it measures.
         attempt: 0 for the first one.
-        is_warmup: whether it does not count, as it was meant.
         is_cold: whether nothing of this configuration and component had run before
             since the machine was started.
         token: marks its processes.
@@ -136,13 +227,32 @@ class JournalTrial:
     session: int
     key: TrialKey
     attempt: int
-    is_warmup: bool
     is_cold: bool
     token: str
     started: datetime
     boot: str
     ended: datetime | None
     outcome: TrialOutcome | None
+
+    @property
+    def status(self) -> TrialStatus | None:
+        """How it ended; None where it was lost in flight."""
+        return None if self.outcome is None else self.outcome.status
+
+    @property
+    def is_data(self) -> bool:
+        """Whether its run time counts."""
+        return self.status in (TrialStatus.OK, TrialStatus.NOISY)
+
+    @property
+    def is_failure(self) -> bool:
+        """Whether it ran and did not end well."""
+        return self.outcome is not None and self.outcome.status.is_failure
+
+    @property
+    def wall_seconds(self) -> float | None:
+        """Its wall time; None where it is not known."""
+        return None if self.outcome is None else self.outcome.wall_seconds
 
 
 class Journal(Closing):
@@ -165,25 +275,16 @@ class Journal(Closing):
             raise StorageError(f"cannot write {path.parent}: {error.strerror}") from error
         connection = open_database(path, lambda opened: _check_or_create(opened, path, campaign_id))
         connection.execute("PRAGMA foreign_keys = ON")
+        connection.row_factory = sqlite3.Row
         return cls(connection, path)
 
     def close(self) -> None:
         """Close the file; closing twice is harmless."""
         self._connection.close()
 
-    @contextmanager
-    def locked(self) -> Iterator[None]:
-        """Keep other programs from running this campaign.
-
-        Raises:
-            CampaignRunsError: another one does.
-        """
-        with ExitStack() as stack:
-            try:
-                stack.enter_context(process_lock(self._path.with_suffix(".lock"), "the campaign"))
-            except InUseError:
-                raise CampaignRunsError(self._path) from None
-            yield
+    def locked(self) -> AbstractContextManager[None]:
+        """Keep other programs from running this campaign; `InUseError` where one does."""
+        return process_lock(self._path.with_suffix(".lock"), f"campaign {self._path.stem}")
 
     def begin_session(self, machine: Machine, *, boot: str, at: datetime) -> int:
         """Write that a run of the campaign begins; its number."""
@@ -208,34 +309,27 @@ class Journal(Closing):
 
     def end(self, number: int, outcome: TrialOutcome, *, at: datetime) -> None:
         """Write how a trial ended; from now on it is not repeated."""
-        used = outcome.resources
-        row = (
-            number,
-            _micros(at),
-            outcome.status.value,
-            outcome.reason.encode(errors="replace").decode(),
-            outcome.wall_seconds,
-            outcome.startup_seconds,
-            used.cpu_seconds,
-            used.peak_bytes,
-            used.read_bytes,
-            used.written_bytes,
-            used.context_switches,
-            outcome.foreign_cores,
-            outcome.stolen_cores,
-            outcome.load_before,
-            outcome.load_after,
-            orjson.dumps([asdict(span) for span in outcome.spans]).decode(),
-        )
-        marks = ", ".join("?" * len(row))
+        row = asdict(outcome)
+        row |= row.pop("resources") | {
+            "number": number,
+            "ended_unix_us": _micros(at),
+            "reason": outcome.reason.encode(errors="replace").decode(),
+            "spans": orjson.dumps(row["spans"]).decode(),
+        }
         with clear_errors(self._path), transaction(self._connection):
-            self._connection.execute(f"INSERT INTO ended VALUES ({marks})", row)  # noqa: S608
+            self._connection.execute(_END, row)
 
     def trials(self) -> tuple[JournalTrial, ...]:
         """All trials that were started, in that order."""
         with clear_errors(self._path):
-            rows = self._connection.execute(_SELECT).fetchall()
+            rows = self._connection.execute(f"{_SELECT} ORDER BY number").fetchall()
         return tuple(_trial(row, self._path) for row in rows)
+
+    def trial(self, number: int) -> JournalTrial:
+        """The trial of that number."""
+        with clear_errors(self._path):
+            row = self._connection.execute(f"{_SELECT} WHERE number = ?", (number,)).fetchone()
+        return _trial(row, self._path)
 
     def sessions(self) -> tuple[Session, ...]:
         """All runs of the campaign, in their order."""
@@ -268,52 +362,40 @@ def _check_or_create(connection: sqlite3.Connection, path: Path, campaign_id: st
         raise StorageError(f"{path} belongs to another campaign; move it away")
 
 
-def _trial(row: Sequence[object], path: Path) -> JournalTrial:
+def _trial(row: sqlite3.Row, path: Path) -> JournalTrial:
     try:
-        return _parsed(row)
+        return JournalTrial(
+            number=row["number"],
+            session=row["session"],
+            key=TrialKey(row["configuration"], row["component"], row["repetition"]),
+            attempt=row["attempt"],
+            is_cold=bool(row["is_cold"]),
+            token=row["token"],
+            started=_moment(row["started_unix_us"]),
+            boot=row["boot"],
+            ended=None if row["status"] is None else _moment(row["ended_unix_us"]),
+            outcome=None if row["status"] is None else _outcome(row),
+        )
     except (ValueError, TypeError, KeyError) as error:
-        raise StorageError(f"{path}: trial {row[0]!r} cannot be read ({error})") from error
+        raise StorageError(f"{path}: trial {row['number']} cannot be read ({error})") from error
 
 
-def _parsed(row: Sequence[object]) -> JournalTrial:
-    number, session, configuration, component, repetition, attempt = row[:6]
-    is_warmup, is_cold, token, started, boot, ended_number, ended = row[6:13]
-    return JournalTrial(
-        number=_int(number),
-        session=_int(session),
-        key=TrialKey(_int(configuration), str(component), _int(repetition)),
-        attempt=_int(attempt),
-        is_warmup=bool(is_warmup),
-        is_cold=bool(is_cold),
-        token=str(token),
-        started=_moment(_int(started)),
-        boot=str(boot),
-        ended=None if ended_number is None else _moment(_int(ended)),
-        outcome=None if ended_number is None else _outcome(row[13:]),
-    )
-
-
-def _outcome(row: Sequence[object]) -> TrialOutcome:
-    status, reason, wall, startup, *used, foreign, stolen, before, after, spans = row
+def _outcome(row: sqlite3.Row) -> TrialOutcome:
     return TrialOutcome(
-        status=TrialStatus(str(status)),
-        reason=str(reason),
-        wall_seconds=_float(wall),
-        startup_seconds=_float(startup),
-        resources=ResourceUse(*used),  # type: ignore[arg-type]
-        spans=tuple(_span(each) for each in orjson.loads(str(spans))),
-        foreign_cores=_float(foreign),
-        stolen_cores=_float(stolen),
-        load_before=_float(before),
-        load_after=_float(after),
+        status=TrialStatus(row["status"]),
+        reason=row["reason"],
+        wall_seconds=row["wall_seconds"],
+        startup_seconds=row["startup_seconds"],
+        resources=ResourceUse(**{name: row[name] for name in _RESOURCES}),
+        spans=tuple(
+            ComponentSpan(**each | {"resources": ResourceUse(**each["resources"])})
+            for each in orjson.loads(row["spans"])
+        ),
+        foreign_cores=row["foreign_cores"],
+        stolen_cores=row["stolen_cores"],
+        load_before=row["load_before"],
+        load_after=row["load_after"],
     )
-
-
-def _span(content: dict[str, object]) -> ComponentSpan:
-    used = content.pop("resources")
-    if not isinstance(used, dict):
-        raise TypeError(f"no resources: {used!r}")
-    return ComponentSpan(**content, resources=ResourceUse(**used))  # type: ignore[arg-type]
 
 
 def _micros(moment: datetime) -> int:
@@ -322,13 +404,3 @@ def _micros(moment: datetime) -> int:
 
 def _moment(micros: int) -> datetime:
     return datetime.fromtimestamp(micros / 1_000_000, UTC)
-
-
-def _int(value: object) -> int:
-    if not isinstance(value, int):
-        raise TypeError(f"not a whole number: {value!r}")
-    return value
-
-
-def _float(value: object) -> float | None:
-    return float(value) if isinstance(value, int | float) else None

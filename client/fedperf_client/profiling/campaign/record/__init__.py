@@ -1,1 +1,0 @@
-"""The record of a campaign's trials: journal, outcomes, noise."""

@@ -1,1 +1,0 @@
-"""A campaign's results: summary, charts, report, executions for the store."""
