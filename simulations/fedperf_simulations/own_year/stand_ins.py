@@ -11,7 +11,7 @@ import numpy as np
 
 from fedperf_shared.execution import Execution
 
-MEASURED_RUNS = Path(__file__).parents[1] / "measured.parquet"
+MEASURED_RUNS = Path(__file__).with_name("measured.parquet")
 """Thousands of drawn workloads that ran on one machine: `fedperf-sim measure --install`."""
 
 
