@@ -90,3 +90,11 @@ clean: ## remove what was made here
 .PHONY: shape
 shape: ## count files, lines and code of each package
 	@$(PYTHON) tests/shape/count.py
+
+.PHONY: newest installed
+newest: ## fast tests of base and [join] from the wheel, with the newest versions
+	$(PYTHON) -m tests.shape.installed newest
+
+installed: ## sizes of base and [join] in fresh environments; what the base resolves beside
+	$(PYTHON) -m tests.shape.installed sizes
+	$(PYTHON) -m tests.shape.installed beside

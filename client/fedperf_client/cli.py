@@ -12,8 +12,6 @@ import typer
 from click import UsageError
 
 from fedperf_client.commands import (
-    advise,
-    campaign,
     compare,
     diagnose,
     doctor,
@@ -22,10 +20,10 @@ from fedperf_client.commands import (
     predict,
     release,
     runs,
-    simulate,
     status,
 )
 from fedperf_client.commands import ingest as ingest_cli
+from fedperf_client.commands.annexes import AnnexCommands
 from fedperf_client.commands.home_option import Json
 from fedperf_client.commands.home_option import home_of as _home
 from fedperf_client.commands.home_option import now as _now
@@ -40,7 +38,7 @@ if TYPE_CHECKING:
 app = typer.Typer(
     name="fedperf",
     help="Predict run times with what many organizations learned, without showing your jobs.",
-    cls=command_line.ProgramCommands,
+    cls=AnnexCommands,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -52,14 +50,11 @@ app.add_typer(runs.app, name="runs")
 app.command()(ingest_cli.ingest)
 app.command()(diagnose.diagnose)
 app.command()(doctor.doctor)
-app.command()(campaign.profile)
 app.command()(predict.predict)
-app.command()(advise.advise)
 app.command()(predict.weights)
 app.command()(drift.drift)
 app.command()(compare.compare)
 app.command()(evaluate.evaluate)
-app.command()(simulate.simulate)
 app.command()(status.status)
 
 
@@ -195,39 +190,6 @@ def leave() -> None:
         "ask the coordinator's operator to revoke your membership. What has left stays there; "
         "your runs, predictions and ledgers stay here."
     )
-
-
-@app.command()
-def calibrate(
-    context: typer.Context,
-    executions: Annotated[int, typer.Option(min=1, help="How many to run.")] = 100,
-    family: Annotated[
-        list[str] | None, typer.Option(help="Families to draw from; all by default.")
-    ] = None,
-    max_rows: Annotated[int, typer.Option(help="Largest input.")] = 100_000,
-    threads: Annotated[int, typer.Option(min=1, help="Threads of every run.")] = 1,
-    seed: Annotated[int, typer.Option(help="Of what is drawn.")] = 0,
-    json: Json = False,
-) -> None:
-    """Run workloads that ship with fedperf on this machine and store what was measured."""
-    from fedperf_client.home.store import ExecutionStore
-    from fedperf_client.profiling.trials.shipped_workloads import profile_shipped
-    from fedperf_client.text.progress import counting_bar
-
-    home = _home(context)
-    with ExecutionStore.open(home.store) as store, counting_bar("profiling", executions) as advance:
-        statuses = profile_shipped(
-            store,
-            data_directory=home.data,
-            count=executions,
-            families=family or [],
-            max_rows=max_rows,
-            threads=threads,
-            seed=seed,
-            clock=_now,
-            on_progress=lambda: advance(1, ""),
-        )
-    show({"executions": sum(statuses.values()), "status": statuses}, json=json)
 
 
 @app.command()

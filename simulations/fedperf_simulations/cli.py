@@ -12,7 +12,7 @@ import typer
 
 from fedperf_shared.programs import command_line
 from fedperf_shared.programs.command_line import show, show_rows
-from fedperf_simulations.commands import measured_set, rehearse
+from fedperf_simulations.commands import measured_set
 from fedperf_simulations.commands.options import Json, Quick, Seed, now
 
 if TYPE_CHECKING:
@@ -233,7 +233,6 @@ def reproduce(
         raise typer.Exit(command_line.DIFFERENT)
 
 
-app.command()(rehearse.rehearse)
 app.command()(measured_set.measure)
 app.command()(measured_set.prices)
 app.command()(measured_set.widths)

@@ -37,7 +37,8 @@ def every_command(
     """A program, its groups and its commands, with the words that call each."""
     yield words, group
     for name in group.list_commands(Context(group)):
-        command = group.commands[name]
+        command = group.get_command(Context(group), name)
+        assert command is not None
         if isinstance(command, Group):
             yield from every_command(command, (*words, name))
         else:

@@ -13,6 +13,7 @@ from fedperf_client.advice.executor_texts import facts_of
 from fedperf_client.home.config import Home
 from fedperf_client.home.store import ExecutionStore
 from fedperf_client.platforms.operations import AnyOperation
+from fedperf_client.platforms.support import could_run
 from fedperf_client.prediction.ensemble.weighting import Asks
 from fedperf_shared.execution import ClusterConfig, Measurement, Origin
 from tests.pages import REFERENCE
@@ -92,7 +93,7 @@ def test_facts_of_advise_about_a_job(home: Home) -> None:
 
 def test_facts_of_advise_about_logs() -> None:
     here = ClusterConfig(nodes=1, cores=2, memory_bytes=8 * GIB)
-    found = facts_of(executors_advised(ran(), home=here), None)
+    found = facts_of(executors_advised(ran(), home=here, could_run=could_run), None)
     assert named("`fedperf advise` of logs") == {"applications", *keys_of(found)}
 
 

@@ -20,6 +20,7 @@ from itertools import islice
 import numpy as np
 
 from fedperf_client.advice.constraints import Wishes
+from fedperf_client.advice.executor_sizes import WORTH
 from fedperf_client.advice.job import Job
 from fedperf_client.optimizer.constraints import Constraints, NoPlatformError
 from fedperf_client.optimizer.costs import AdditiveCosts, Mask
@@ -38,9 +39,6 @@ from fedperf_client.prediction.prediction import Prediction
 from fedperf_shared.execution import ClusterConfig, SizedPlan
 from fedperf_shared.workflow.graph import Plan
 from fedperf_shared.workflow.vocabulary import NAMED_PLATFORMS, Platform
-
-WORTH = 0.10
-"""Slower by so much is no reason to pay for more."""
 
 
 @dataclass(frozen=True, slots=True)

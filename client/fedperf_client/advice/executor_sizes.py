@@ -18,9 +18,7 @@ from functools import partial
 
 import numpy as np
 
-from fedperf_client.advice.advice import WORTH
 from fedperf_client.advice.spark_application import SparkApplication
-from fedperf_client.platforms.support import could_run
 from fedperf_client.prediction.answers.reconfiguration import moved
 from fedperf_client.prediction.answers.what_if import HOLDS
 from fedperf_client.prediction.ensemble.intervals import SURE, USUAL_DEGREES, Estimate, Student
@@ -28,7 +26,10 @@ from fedperf_client.sources.spark.settings import memory_setting
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import ClusterConfig, KnownJob, SizedPlan
 from fedperf_shared.workflow.graph import Plan
-from fedperf_shared.workflow.vocabulary import RUNS_PYTHON, Platform
+from fedperf_shared.workflow.vocabulary import RUNS_PYTHON, OperatorKind, Platform
+
+WORTH = 0.10
+"""Slower by so much is no reason to pay for more."""
 
 SHARES = (0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99)
 """Levels of the quantiles of an application's time; between them it is interpolated."""
@@ -38,6 +39,7 @@ ENGINES_HERE = (Platform.DUCKDB, Platform.POLARS)
 
 Estimates = Callable[[Sequence[SizedPlan]], Sequence[Estimate]]
 Cost = Callable[[ClusterConfig, float], float]
+CouldRun = Callable[[OperatorKind, Platform], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +176,7 @@ def executor_advice(
     memory_bytes: int | None = None,
     is_cost_first: bool = False,
     home: ClusterConfig | None = None,
+    could_run: CouldRun = lambda kind, platform: False,
 ) -> ExecutorAdvice:
     """The number of executors that an application should have.
 
@@ -185,6 +188,7 @@ def executor_advice(
         memory_bytes: of an executor; what it had by default.
         is_cost_first: without a deadline the cheapest is right, however long it takes.
         home: this machine, whose engines are asked about as well; None asks about none.
+        could_run: whether an engine runs a kind of operator.
 
     Raises:
         InvalidInputError: what was measured does not fit into `memory_bytes`.
@@ -204,7 +208,7 @@ def executor_advice(
     elsewhere = {
         engine: time(home, 1, 0.0, platform=engine)
         for engine in ENGINES_HERE
-        if home is not None and _fits(application, engine, home)
+        if home is not None and _fits(application, engine, home, could_run)
     }
     now = times[today]
     right = _best(list(times.values()), now, deadline_seconds, is_cost_first=is_cost_first)
@@ -352,7 +356,9 @@ def _is_open(
     return not any(is_better(each) for each in chances)
 
 
-def _fits(application: SparkApplication, engine: Platform, home: ClusterConfig) -> bool:
+def _fits(
+    application: SparkApplication, engine: Platform, home: ClusterConfig, could_run: CouldRun
+) -> bool:
     """Whether the engine runs all operators, and no output is larger than this machine's memory.
 
     Of a query whose rows are unknown there is no telling. Python that Spark calls for each row is

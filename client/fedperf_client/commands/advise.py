@@ -138,6 +138,8 @@ def advise(
     if by is not None:
         seconds = seconds_until(by, now().astimezone())
     if source is not None and is_spark_log(source):
+        from fedperf_client.platforms.support import could_run
+
         refuse_for_logs(
             {
                 "--data": data,
@@ -154,7 +156,8 @@ def advise(
             home,
             source,
             deadline_seconds=seconds,
-            memory=memory or (),
+            memory_bytes=_executor_memory(memory or ()),
+            could_run=could_run,
             prices=prices,
             top=top,
             json=json,
@@ -194,6 +197,16 @@ def advise(
         _show_runs(shown, runs)
     if shown.advice.keeps_deadline is False:
         raise typer.Exit(NO_ANSWER)
+
+
+def _executor_memory(memory: Sequence[str]) -> int | None:
+    from fedperf_client.advice.constraints import parse_memory
+    from fedperf_shared.errors import InvalidInputError
+
+    by_platform, size = parse_memory(memory)
+    if by_platform:
+        raise InvalidInputError("--memory of an executor is like 8GB, without a platform")
+    return None if size is None else round(size)
 
 
 @dataclass(frozen=True, slots=True)

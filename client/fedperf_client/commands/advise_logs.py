@@ -3,15 +3,14 @@
 The logs are taken into the store first, which is harmless twice: answers rest on what ran here.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
 import typer
 
 from fedperf_client.advice import executor_texts
-from fedperf_client.advice.constraints import parse_memory
-from fedperf_client.advice.executor_sizes import ExecutorAdvice, executor_advice
+from fedperf_client.advice.executor_sizes import CouldRun, ExecutorAdvice, executor_advice
 from fedperf_client.advice.spark_application import (
     ApplicationRecord,
     SparkApplication,
@@ -56,7 +55,8 @@ def advise_on_logs(
     source: Path,
     *,
     deadline_seconds: float | None,
-    memory: Sequence[str],
+    memory_bytes: int | None,
+    could_run: CouldRun,
     prices: Path | None,
     top: int,
     json: bool,
@@ -67,9 +67,6 @@ def advise_on_logs(
         Exit: with 7 where no application keeps the deadline.
     """
     priced = None if prices is None else load_prices(prices)
-    by_platform, size = parse_memory(memory)
-    if by_platform:
-        raise InvalidInputError("--memory of an executor is like 8GB, without a platform")
     with ExecutionStore.open(home.store) as store:
         every = newest_of_each(_applications(source, store, json=json))
         applications = every[:top]
@@ -81,9 +78,10 @@ def advise_on_logs(
                     partial(reach.estimate, kept.predictor.estimate),
                     partial(_cost, each, priced),
                     deadline_seconds=deadline_seconds,
-                    memory_bytes=None if size is None else round(size),
+                    memory_bytes=memory_bytes,
                     is_cost_first=priced is not None,
                     home=_this_machine(),
+                    could_run=could_run,
                 )
                 for each in applications
             ]

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fedperf_client.commands.annexes import CAMPAIGNS, function_of
 from fedperf_client.commands.home_option import Json, LocalPath, now
 from fedperf_client.commands.home_option import home_of as _home
 from fedperf_client.text.facts import Fact, show_table, values_of
-from fedperf_client.text.numbers import counted
 from fedperf_client.text.progress import progress_bar
 from fedperf_shared.programs.command_line import NO_ANSWER, show, visible
 
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from fedperf_client.prediction.answers.explanation import Disturbance, JobChange, TimeScope
     from fedperf_client.prediction.answers.predictor_cache import CachedPredictor
     from fedperf_client.prediction.answers.what_if import WhatIfAnswer
-    from fedperf_client.prediction.tables.predictor import TablePredictor
-    from fedperf_client.profiling.campaign.predictions import CampaignMeasurements
     from fedperf_client.text.workflow_file import WrittenWorkflow
     from fedperf_shared.execution import ClusterConfig, Execution, KnownJob
     from fedperf_shared.workflow.graph import Plan
@@ -102,7 +100,8 @@ def predict(
     if campaign is not None:
         if (cores, nodes, platform, plot) != (None, None, None, None):
             raise typer.BadParameter("--campaign goes with --at, --deadline and --json alone")
-        show_campaign(home, campaign, asked_at, deadline, json=json)
+        answer = function_of(CAMPAIGNS, "answer")
+        answer(home, campaign, asked_at, deadline, json=json)
         return
     inputs = sizes_asked(asked_at)
     numbers = None if cores is None else what_if.parse_cores(cores)
@@ -211,11 +210,12 @@ def weights(context: typer.Context, json: Json = False) -> None:
 
 def _require_no_campaign(home: "Home", workflow: Path | None) -> None:
     """Raise where the name of a campaign of this home stands in a workflow's place."""
-    from fedperf_client.profiling.campaign.definition import journals_of
     from fedperf_shared.errors import InvalidInputError
 
+    if workflow is None or workflow.exists() or not (home.directory / "campaigns").is_dir():
+        return
     name = str(workflow)
-    if workflow is not None and not workflow.exists() and journals_of(home.directory, name):
+    if function_of(CAMPAIGNS, "is_profiled")(home, name):
         raise InvalidInputError(
             f"{name} is no workflow file but a campaign of this home; ask about it with: "
             f"fedperf predict --campaign {name} --at COLUMN=VALUE,..."
@@ -429,76 +429,3 @@ def _facts(
     if deadline is not None:
         facts |= {"deadline_seconds": deadline, "smallest_cores": smallest_that_holds(found)}
     return facts
-
-
-LEAST_SHOWN = 0.005
-"""Members of less weight are not named to people."""
-
-
-def show_campaign(
-    home: "Home", words: str, settings: Sequence[str], deadline: str | None, *, json: bool
-) -> None:
-    """Answer about the campaign of a file or a name; ends with 7 where no deadline holds."""
-    from fedperf_client.prediction.answers.what_if import parse_duration
-    from fedperf_client.profiling.campaign import predictions
-    from fedperf_client.profiling.campaign.definition import asked_campaign
-    from fedperf_client.profiling.campaign.predictions import configurations_asked
-
-    seconds = None if deadline is None else parse_duration(deadline)
-    campaign = asked_campaign(home.directory, words)
-    asked = configurations_asked(campaign.grid, settings)
-    measured = predictions.measured_by(home.directory, campaign)
-    with progress_bar("weighing predictors", json=json) as advance:
-        predictor = measured.predictor(
-            elsewhere=predictions.scatter_elsewhere(home.directory, campaign), on_progress=advance
-        )
-        found = predictions.column_answers(predictor, measured, asked, deadline_seconds=seconds)
-    if json:
-        facts: dict[str, object] = {
-            "campaign": campaign.name,
-            "predictions": [values_of(each.facts) for each in found],
-            **_rests_on(measured, predictor),
-        }
-        if seconds is not None:
-            fewest = predictions.fewest_that_hold(campaign.grid, found)
-            facts |= {"deadline_seconds": seconds, "cheapest_feasible": fewest}
-        show(facts, json=True)
-    else:
-        show_table([each.facts for each in found], json=False)
-        if seconds is not None:
-            for line in predictions.verdicts(campaign.grid, found, seconds):
-                typer.echo(line)
-        for reason in dict.fromkeys(each.no_promise for each in found if each.no_promise):
-            typer.echo(f"no promise: {reason}")
-        typer.echo(_sentence(measured, predictor))
-        if measured.load.sentence:
-            typer.echo(f"note: {measured.load.sentence}")
-    if seconds is not None and not any(each.holds for each in found):
-        raise typer.Exit(NO_ANSWER)
-
-
-def _rests_on(measured: "CampaignMeasurements", predictor: "TablePredictor") -> dict[str, object]:
-    return {
-        "executions": len(measured.seconds),
-        "configurations": measured.configurations,
-        "timed_out": len(measured.stopped_seconds),
-        "failed": measured.failed,
-        "load": measured.load.as_row(),
-        "ensemble": predictor.members,
-    }
-
-
-def _sentence(measured: "CampaignMeasurements", predictor: "TablePredictor") -> str:
-    """What the answers rest on, for people."""
-    runs = counted(len(measured.seconds), "own run")
-    members = sorted(predictor.members.items(), key=lambda each: -each[1])
-    named = ", ".join(f"{name} {weight:.0%}" for name, weight in members if weight >= LEAST_SHOWN)
-    said = (
-        f"rests on {runs} of {counted(measured.configurations, 'configuration')}, by {named}; "
-        "imports and connections before the first component's start are not in the time"
-    )
-    if measured.failed:
-        said += f"; {counted(measured.failed, 'trial')} failed"
-    if late := len(measured.stopped_seconds):
-        said += f", {late} of them by timeout: they would have taken longer than that"
-    return said

@@ -178,7 +178,7 @@ class ProgramCommands(TyperGroup):
         except NoSuchCommand as error:
             typed = error.command_name
             self._refuse_renamed(typed)
-            close = get_close_matches(typed, self.commands, cutoff=_CLOSE)
+            close = get_close_matches(typed, self.list_commands(ctx), cutoff=_CLOSE)
             raise NoSuchCommand(typed, possibilities=close, ctx=ctx) from None
 
     def invoke(self, ctx: "Context") -> object:

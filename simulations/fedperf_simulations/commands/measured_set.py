@@ -57,7 +57,7 @@ def measure(
         COMPARISONS,
         LARGE,
         LESSONS,
-        MEASURED_DIRECTORY,
+        measured_directory,
     )
     from fedperf_simulations.measured_set import designs
     from fedperf_simulations.measured_set.measured_log import compact
@@ -79,7 +79,7 @@ def measure(
         )
     out.mkdir(parents=True, exist_ok=True)
     folder = next((name for name, is_chosen in chosen.items() if is_chosen), "")
-    path = (MEASURED_DIRECTORY / folder if install else out) / "measured.parquet"
+    path = (measured_directory(folder) if install else out) / "measured.parquet"
     if sessions is not None:
         _measure_sessions(sessions, count, out, path, seed=seed, quick=quick, json=json)
         return

@@ -11,6 +11,7 @@ from pathlib import Path
 from fedperf_client.sources.history_file import executions_of
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import ClusterConfig, Execution
+from fedperf_simulations.own_year.stand_ins import MEASURED_RUNS
 
 MEASURED_DIRECTORY = Path(__file__).parents[1] / "measured_set" / "logs"
 
@@ -65,13 +66,18 @@ def public_files(data: Path | None, *names: str) -> tuple[Path, ...]:
     return found
 
 
+def measured_directory(folder: str | None = None) -> Path:
+    """Return where the measured set, which ships with `fedperf_memory`, or another one is."""
+    return MEASURED_DIRECTORY / folder if folder else MEASURED_RUNS.parent
+
+
 def measured_files(folder: str | None = None) -> tuple[Path, ...]:
     """The files of the measured set, or of another one: by its folder.
 
     Raises:
         MissingDataError: there are none.
     """
-    directory = MEASURED_DIRECTORY / (folder or "")
+    directory = measured_directory(folder)
     files = tuple(sorted(directory.glob("*.parquet")))
     if not files:
         option = "" if folder is None else f" {HOW_TO_MAKE.get(folder, f'--platform {folder}')}"
@@ -83,7 +89,7 @@ def measured_files(folder: str | None = None) -> tuple[Path, ...]:
 
 def is_measured(folder: str) -> bool:
     """Whether that set is there; sets that come later may not be."""
-    return any((MEASURED_DIRECTORY / folder).glob("*.parquet"))
+    return any(measured_directory(folder).glob("*.parquet"))
 
 
 def measured_executions(folder: str | None = None) -> Iterator[Execution]:

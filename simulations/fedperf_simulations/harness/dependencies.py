@@ -38,7 +38,15 @@ LIBRARIES = (
     "torch-geometric",
 )
 
-PACKAGES = ("fedperf_shared", "fedperf_client", "fedperf_server", "fedperf_simulations")
+PACKAGES = (
+    "fedperf_shared",
+    "fedperf_client",
+    "fedperf_engines",
+    "fedperf_campaigns",
+    "fedperf_server",
+    "fedperf_memory",
+    "fedperf_simulations",
+)
 NOT_COUNTED = f"{__package__}."
 
 _DOTTED = re.compile(r"\w+(?:\.\w+)+")

@@ -5,10 +5,14 @@ there are so many. No workload is in two hands, and none is one of the organizat
 """
 
 from collections.abc import Collection, Iterable
+from pathlib import Path
 
 import numpy as np
 
 from fedperf_shared.execution import Execution
+
+MEASURED_RUNS = Path(__file__).with_name("measured.parquet")
+"""Thousands of drawn workloads that ran on one machine: `fedperf-sim measure --install`."""
 
 
 def stand_ins(

@@ -112,7 +112,6 @@ RUNNERS: Mapping[str, Runner] = {
         "unit/simulations/test_cli.py::test_all_claims_are_a_table_a_page_and_an_exit_code",
         "unit/simulations/harness/test_reproduction.py::test_",
     ),
-    "fedperf-sim rehearse": run_by("integration/pages/test_members_lines.py::test_"),
     "fedperf-sim replay": run_by("integration/pages/test_operators_lines.py::test_the_lines_of_"),
     "fedperf-sim run privacy_audit": QUICK,
     "fedperf-sim run first_release": QUICK,

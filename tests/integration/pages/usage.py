@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from functools import cache
 
 import typer
-from click import BadOptionUsage, Command, Group, MissingParameter
+from click import BadOptionUsage, Command, Context, Group, MissingParameter
 
 from fedperf_client.cli import app as fedperf
 from fedperf_server.cli import app as fedperf_server
@@ -28,7 +28,10 @@ def called(line: CommandLine) -> tuple[Command, list[str]]:
     program, *words = line.words
     command = _command_of(APPS[program])
     while isinstance(command, Group) and words and not words[0].startswith("-"):
-        command, words = command.commands[words[0]], words[1:]
+        found = command.get_command(Context(command), words[0])
+        if found is None:
+            raise KeyError(words[0])
+        command, words = found, words[1:]
     return command, words
 
 

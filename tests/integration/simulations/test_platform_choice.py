@@ -49,6 +49,7 @@ def test_every_part_has_rows_and_an_interrupted_run_goes_on(
     measured: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(datasets, "MEASURED_DIRECTORY", measured)
+    monkeypatch.setattr(datasets, "MEASURED_RUNS", measured / "measured.parquet")
     settings = Settings(seed=0, out=tmp_path, quick=True)
     summary = conduct(EXPERIMENT, settings)
     rows = summary["rows"]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import orjson
 import pytest
-from click import Command, Group
+from click import Command, Context, Group
 from typer.main import get_command
 
 from fedperf_shared.programs.command_line import JSON_SCHEMA
@@ -72,7 +72,10 @@ def run(main: Callable[[], None], *arguments: object) -> Ended:
 def commands(command: Command, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Command]]:
     """Every command below, with the words that call it."""
     if isinstance(command, Group):
-        for name, each in command.commands.items():
+        context = Context(command)
+        for name in command.list_commands(context):
+            each = command.get_command(context, name)
+            assert each is not None
             yield from commands(each, (*path, name))
     else:
         yield " ".join(path), command

@@ -30,8 +30,7 @@ import numpy as np
 from fedperf_client.prediction.ensemble.intervals import Estimate, carried
 from fedperf_client.prediction.ensemble.predictor import PersonalMix
 from fedperf_client.prediction.ensemble.weighting import LEVEL_STEP, Asks
-from fedperf_client.prediction.learners.prior_slopes import USUAL_DEPARTURE
-from fedperf_client.prediction.tables.roles import LOG_SLOPES, ColumnRole
+from fedperf_client.prediction.learners.prior_slopes import SIZE_SLOPE, USUAL_DEPARTURE
 from fedperf_client.text.asked_values import InvalidValueError, number_of, values_by_name
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import ClusterConfig, KnownJob, SizedPlan
@@ -308,7 +307,7 @@ def grown_estimate(
     if reference.basis.runs == 0:
         [direct] = predictor.estimate([question])
         return direct
-    log_factor, slope = math.log(factor / nearest), LOG_SLOPES[ColumnRole.SIZE]
+    log_factor, slope = math.log(factor / nearest), SIZE_SLOPE
     if abs(log_factor) <= LEVEL_STEP:
         return reference
     took = reference.prediction.median_seconds

@@ -86,6 +86,10 @@ class SlopePrior:
             raise InvalidSlopesError(f"a slope has no such prior: {self}")
 
 
+SIZE_SLOPE = SlopePrior(0.9, 0.3, 1.5)
+"""Prior on the slope of the log of rows or bytes; reasons stand beside those of other columns."""
+
+
 @dataclass(frozen=True, slots=True)
 class Scatter:
     """Repeats of other jobs: what is known of noise before this job has repeats.

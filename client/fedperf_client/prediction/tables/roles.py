@@ -19,6 +19,7 @@ from types import MappingProxyType
 
 from fedperf_client.prediction.learners.prior_slopes import (
     NO_REPEATS,
+    SIZE_SLOPE,
     PriorSlopes,
     Scatter,
     SlopePrior,
@@ -62,7 +63,7 @@ VOCABULARY: Mapping[ColumnRole, frozenset[str]] = MappingProxyType(
 LOG_SLOPES: Mapping[ColumnRole, SlopePrior] = MappingProxyType(
     {
         ColumnRole.PARALLEL: SlopePrior(-0.7, 0.35, 1.0),
-        ColumnRole.SIZE: SlopePrior(0.9, 0.3, 1.5),
+        ColumnRole.SIZE: SIZE_SLOPE,
         ColumnRole.PASSES: SlopePrior(0.7, 0.35, 1.5),
         ColumnRole.MEMORY: SlopePrior(-0.1, 0.2, 1.0),
         ColumnRole.OTHER: SlopePrior(0.0, 0.5, 1.5),

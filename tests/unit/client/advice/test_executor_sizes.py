@@ -23,6 +23,7 @@ from fedperf_client.advice.spark_application import (
     newest_of_each,
 )
 from fedperf_client.diagnosis.job_facts import JobFacts
+from fedperf_client.platforms.support import could_run
 from fedperf_client.prediction.ensemble.intervals import Basis, Estimate, RestsOn, Student
 from fedperf_client.prediction.ensemble.weighting import Asks
 from fedperf_client.sources.spark.settings import SparkSettings
@@ -387,7 +388,9 @@ def test_an_engine_here_is_compared_with_the_queries_alone() -> None:
     def seconds(asked: SizedPlan) -> float:
         return {Platform.DUCKDB: 40.0, Platform.POLARS: 45.0}.get(asked.plan.platforms[0], 50.0)
 
-    found = executor_advice(ran(beside_seconds=60.0), by(seconds), core_seconds, home=home)
+    found = executor_advice(
+        ran(beside_seconds=60.0), by(seconds), core_seconds, home=home, could_run=could_run
+    )
     other = better_engine(found)
     assert other is not None
     engine, time, chance = other
@@ -399,7 +402,7 @@ def test_an_engine_here_is_compared_with_the_queries_alone() -> None:
 
 def test_an_engine_whose_machine_cannot_hold_the_data_is_not_asked_about() -> None:
     small = ClusterConfig(nodes=1, cores=2, memory_bytes=1000)
-    assert better_engine(advised(home=small)) is None
+    assert better_engine(advised(home=small, could_run=could_run)) is None
     assert better_engine(advised()) is None
 
 
@@ -410,8 +413,8 @@ def test_queries_that_call_python_are_not_offered_to_an_engine_here() -> None:
     code = replace(others[-1], code_steps=RUNS_PYTHON, complexity=Complexity.LINEAR)
     workflow = replace(asked.plan.workflow, operators=(first, *others[:-1], code))
     calls = replace(asked, plan=replace(asked.plan, workflow=workflow))
-    assert better_engine(advised(ran(asked), home=home)) is not None
-    assert better_engine(advised(ran(calls), home=home)) is None
+    assert better_engine(advised(ran(asked), home=home, could_run=could_run)) is not None
+    assert better_engine(advised(ran(calls), home=home, could_run=could_run)) is None
 
 
 def test_costs_that_stand_beside_each_other_have_one_unit() -> None:
@@ -463,8 +466,8 @@ def test_two_interactive_applications_are_two_jobs(name: str, group: str, tmp_pa
 def test_queries_of_unknown_rows_are_asked_about_on_no_other_engine() -> None:
     unknown = replace(query(), origin=Origin(rows_known=0.0))
     here = ClusterConfig(1, 4, 8 * GIB)
-    assert set(advised(ran(query()), home=here).elsewhere) != set()
-    assert advised(ran(query(), unknown), home=here).elsewhere == {}
+    assert set(advised(ran(query()), home=here, could_run=could_run).elsewhere) != set()
+    assert advised(ran(query(), unknown), home=here, could_run=could_run).elsewhere == {}
 
 
 def test_a_size_of_which_nothing_is_known_keeps_no_deadline() -> None:

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedperf_client.advice.advice import WORTH, ClusterChoice, best_size
+from fedperf_client.advice.advice import ClusterChoice, best_size
+from fedperf_client.advice.executor_sizes import WORTH
 from fedperf_client.advice.presentation import facts_of, no_better_size, verdict
 from fedperf_client.prediction.answers.reconfiguration import (
     MOST_SIZES,

@@ -1,4 +1,4 @@
-"""`fedperf-sim rehearse`: an organization's year before it joins, for `fedperf simulate`."""
+"""`fedperf simulate`: an organization's own year in memory, before it joins."""
 
 import sys
 from datetime import datetime
@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fedperf_client.commands.home_option import Json, home_of, now
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.programs.command_line import MomentParameter, show, show_rows
-from fedperf_simulations.commands.options import Json, Seed, now
 
 if TYPE_CHECKING:
     from fedperf_client.home.config import Home
@@ -17,39 +17,41 @@ if TYPE_CHECKING:
     from fedperf_simulations.own_year.presentation import YearView
 
 
-def rehearse(
-    home: Annotated[Path, typer.Argument(help="Directory of the organization; it is only read.")],
+def simulate(
+    context: typer.Context,
     joining_day: Annotated[
         datetime | None,
         typer.Option(
             click_type=MomentParameter(),
             metavar="TIME",
-            help="When it joins (UTC); now by default.",
+            help="When you join (UTC); now by default.",
         ),
     ] = None,
     calendar: Annotated[
-        Path | None, typer.Option(help="Of the coordinator: fedperf-server calendar --out FILE.")
+        Path | None,
+        typer.Option(
+            help="Of the coordinator, as its operator wrote it: fedperf-server calendar --out FILE."
+        ),
     ] = None,
     members: Annotated[int, typer.Option(min=0, max=20, help="Stand-ins that take part.")] = 3,
-    seed: Seed = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Of everything that is drawn.")] = 0,
     plot: Annotated[Path | None, typer.Option(help="Write a page about it: a .html file.")] = None,
     json: Json = False,
 ) -> None:
-    """Live an organization's period in memory, with stand-ins for the other members.
+    """Simulate your own year before you join: dates, what leaves, and what it would bring.
 
-    Dates, what leaves and what it costs are those that its daemon will have; what it brings is
-    judged on own workloads that were kept away.
+    Your executions and your policy live a period in memory, with stand-ins for other members.
+    Nothing leaves this machine and the home stays as it is. Dates and charges are those that the
+    daemon will have. Without --calendar it is the joined coordinator's, else the default one.
     """
     import signal
-
-    from fedperf_client.home.config import Home
 
     # Asked to end, it ends as by Ctrl-C: without what it wrote for the time being.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     if plot is not None and plot.suffix.lower() != ".html":
         raise InvalidInputError(f"--plot writes a .html file, got {plot}")
-    joins = joining_day or now()
-    found = _rehearsed(Home(home), joins, calendar, members=members, seed=seed, json=json)
+    joins = now() if joining_day is None else joining_day.replace(microsecond=0)
+    found = _simulated(home_of(context), joins, calendar, members=members, seed=seed, json=json)
     if plot is not None:
         from fedperf_simulations.own_year.page import write_page
 
@@ -68,7 +70,7 @@ def rehearse(
         show_rows(rows, json=False, empty="")
 
 
-def _rehearsed(
+def _simulated(
     home: "Home", joins: datetime, calendar: Path | None, *, members: int, seed: int, json: bool
 ) -> "YearView":
     import logging
@@ -80,7 +82,6 @@ def _rehearsed(
     from fedperf_shared.programs.flower_settings import quiet_flower
 
     quiet_flower()
-    home.load_config()
     policy = load_policy(home.policy)
     timetable, origin = _calendar(home, calendar, at=joins)
     if home.ledgers:
@@ -92,15 +93,15 @@ def _rehearsed(
     # What members and coordinator log is about nobody's life but theirs.
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     with progress_bar("rehearsing the year", json=json) as advance:
-        from fedperf_simulations.data.datasets import measured_executions
+        from fedperf_client.sources.history_file import executions_of
         from fedperf_simulations.own_year.own_jobs import read_jobs
         from fedperf_simulations.own_year.presentation import YearView
-        from fedperf_simulations.own_year.stand_ins import stand_ins
+        from fedperf_simulations.own_year.stand_ins import MEASURED_RUNS, stand_ins
         from fedperf_simulations.own_year.year import YearAhead, rehearsed_year
 
         jobs = read_jobs(home, seed=seed)
         others = stand_ins(
-            measured_executions(),
+            executions_of(MEASURED_RUNS),
             members=members,
             workloads=round(policy.nominal_workloads),
             others=jobs.names,
