@@ -109,10 +109,10 @@ def replay(
     """
     from dataclasses import replace as changed
 
+    from fedperf_memory.memory_federation import directory_in_memory
     from fedperf_server.app.composition import ggfn_task
     from fedperf_server.config import load_config
     from fedperf_server.state.database import Database
-    from fedperf_simulations.federation.memory_federation import directory_in_memory
     from fedperf_simulations.federation.replay import compared, replayed
 
     config = load_config(directory)

@@ -7,6 +7,7 @@ looking at what came out. So it answers whatever it has seen, and keeps no state
 import numpy as np
 import pytest
 
+from fedperf_campaigns.tables.catalogue import Ernest, WithShare, table_learners
 from fedperf_client.prediction.ensemble.learner_catalogue import joined_learners, public_learners
 from fedperf_client.prediction.evidence import Samples
 from fedperf_client.prediction.learners.learner import Learner
@@ -30,7 +31,6 @@ from fedperf_client.prediction.learners.residual_learners import (
     ShrunkenBias,
 )
 from fedperf_client.prediction.learners.scaling_laws import ScalingColumns
-from fedperf_client.prediction.tables.catalogue import Ernest, WithShare, table_learners
 from fedperf_shared.releases.basis import CELLS
 from fedperf_shared.workflow.features import FLAT_FEATURES
 from fedperf_simulations.baselines.download import DownloadedStart

@@ -14,10 +14,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from fedperf_client.platforms.arrow import arrow_schema
-from fedperf_client.platforms.engine import ENGINES, UnsupportedOperationError
-from fedperf_client.platforms.executor import dataset_path, run_plan
-from fedperf_client.platforms.operations import (
+from fedperf_engines.platforms.arrow import arrow_schema
+from fedperf_engines.platforms.engine import ENGINES, UnsupportedOperationError
+from fedperf_engines.platforms.executor import dataset_path, run_plan
+from fedperf_engines.platforms.operations import (
     Aggregate,
     AggregateFunction,
     Aggregation,
@@ -50,16 +50,16 @@ from fedperf_client.platforms.operations import (
     Window,
     WindowFunction,
 )
-from fedperf_client.platforms.program import Program, Step
-from fedperf_client.platforms.statistics import count_rows
-from fedperf_client.platforms.support import (
+from fedperf_engines.platforms.program import Program, Step
+from fedperf_engines.platforms.statistics import count_rows
+from fedperf_engines.platforms.support import (
     EMBEDDED_PLATFORMS,
     installed_platforms,
     supporting,
     supports,
 )
-from fedperf_client.workloads.data import prepare
-from fedperf_client.workloads.families import (
+from fedperf_engines.workloads.data import prepare
+from fedperf_engines.workloads.families import (
     Family,
     draw_platforms,
     draw_program,

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedperf_client.platforms.engine import open_engine
-from fedperf_client.platforms.executor import run_plan
-from fedperf_client.workloads.data import prepare
-from fedperf_client.workloads.families import Family, draw_platforms, draw_program
+from fedperf_engines.platforms.engine import open_engine
+from fedperf_engines.platforms.executor import run_plan
+from fedperf_engines.workloads.data import prepare
+from fedperf_engines.workloads.families import Family, draw_platforms, draw_program
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.workflow.vocabulary import Platform
 from tests.contract.test_platforms import CASES, SLOW_WITH_SPARK, run_case
@@ -66,8 +66,8 @@ def test_the_spark_of_a_process_has_one_number_of_threads_and_one_cap() -> None:
 
 
 OUT_OF_HEAP = """
-from fedperf_client.platforms.spark_session import SessionResources as Resources
-from fedperf_client.platforms.spark_session import SparkNotStartedError, running_spark
+from fedperf_engines.platforms.spark_session import SessionResources as Resources
+from fedperf_engines.platforms.spark_session import SparkNotStartedError, running_spark
 
 spark = running_spark(Resources(1, None))
 try:

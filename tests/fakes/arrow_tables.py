@@ -4,7 +4,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from fedperf_client.platforms.arrow import Table
+from fedperf_engines.platforms.arrow import Table
 
 SIGNIFICANT_DIGITS = 9
 """Floats are ordered by so many digits when rows are compared: rounding must not reorder them."""

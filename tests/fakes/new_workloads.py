@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from fedperf_memory.seeded_noise import SeededNoise
 from fedperf_simulations.experiments.drift.recurring_workloads import (
     EXECUTION_SD,
     RecurringOrganization,
@@ -12,7 +13,6 @@ from fedperf_simulations.experiments.drift.recurring_workloads import (
     draw_organizations,
 )
 from fedperf_simulations.experiments.drift.report_detection import schedule_of
-from fedperf_simulations.federation.seeded_noise import SeededNoise
 from tests.fakes.report_years import Year, reported
 
 WORKLOADS = 200

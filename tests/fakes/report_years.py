@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from fedperf_client.privacy.mechanisms import noisy
 from fedperf_client.privacy.randomness import NoiseSource
 from fedperf_client.privacy.report_mechanism import GRID_EXPONENT
+from fedperf_memory.seeded_noise import SeededNoise
 from fedperf_server.inference.cell_directions import (
     CHANGE,
     AnsweredQuestion,
@@ -49,7 +50,6 @@ from fedperf_simulations.experiments.drift.recurring_workloads import (
     draw_organizations,
 )
 from fedperf_simulations.experiments.drift.report_detection import HISTORY, schedule_of
-from fedperf_simulations.federation.seeded_noise import SeededNoise
 
 Floats = NDArray[np.float64]
 Positions = NDArray[np.int64]

@@ -12,8 +12,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from fedperf_campaigns.campaign.trial_runner import TRIAL_COMMAND
 from fedperf_client.home.store import ExecutionStore
-from fedperf_client.profiling.campaign.trial_runner import TRIAL_COMMAND
 from fedperf_shared.programs.command_line import NOTHING_MEASURED
 from tests.integration.campaigns.programs import Here
 

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
+from fedperf_campaigns.choosing.sampler import SamplingGrid
 from fedperf_client.prediction.ensemble.mixture import KnownRuns
 from fedperf_client.prediction.ensemble.weighting import Asks
 from fedperf_client.prediction.learners.tables import Table
 from fedperf_client.prediction.prediction import Floats
-from fedperf_client.profiling.choosing.sampler import SamplingGrid
 from fedperf_simulations.baselines.table_mixture import mixed_for
 from tests.unit.client.profiling.grids import NONE_FAILED, made
 

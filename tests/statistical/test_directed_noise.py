@@ -14,9 +14,9 @@ from scipy import stats
 from fedperf_client.privacy.directed_report import PointResiduals, directed_report
 from fedperf_client.privacy.randomness import NoiseSource
 from fedperf_client.release.noise import SystemNoise
+from fedperf_memory.seeded_noise import SeededNoise as SimulatedNoise
 from fedperf_shared.releases.questions import public_design
 from fedperf_shared.releases.release import ReleaseKind, SlotKey
-from fedperf_simulations.federation.seeded_noise import SeededNoise as SimulatedNoise
 from tests.unit.client.privacy.seeded_noise import SeededNoise
 
 pytestmark = pytest.mark.statistical

@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from fedperf_client.platforms.operations import Comparison, Distinct, Filter, Order, Sort
 from fedperf_client.sources import SkippedRecord
+from fedperf_engines.platforms.operations import Comparison, Distinct, Filter, Order, Sort
 from fedperf_shared.execution import Execution
 from fedperf_simulations.harness.experiment import Settings, conduct
 from tests.unit.client.prediction.synthetic import draw_samples

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from fedperf_campaigns.campaign.journal import Journal
 from fedperf_client.home import sqlite_file
 from fedperf_client.home.store import ExecutionStore
-from fedperf_client.profiling.campaign.journal import Journal
 from fedperf_server.config import ServerConfig, write_config
 from fedperf_server.state import database
 from fedperf_server.state.database import Database

@@ -22,11 +22,11 @@ from fedperf_client.home.config import Home, write_private
 from fedperf_client.home.prices import PriceList, load_prices
 from fedperf_client.home.store import ExecutionStore
 from fedperf_client.prediction.ensemble.support import Reach
-from fedperf_client.profiling.trials.machine import cluster_config, usable_cores
 from fedperf_client.sources import SkippedRecord
 from fedperf_client.sources.spark.event_log import EventLog, open_event_log
 from fedperf_client.text.facts import show_table
 from fedperf_client.text.progress import progress_bar
+from fedperf_client.workers.machine import cluster_config, usable_cores
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import ClusterConfig, Execution
 from fedperf_shared.programs.command_line import NO_ANSWER, show

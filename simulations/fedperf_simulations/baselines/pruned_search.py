@@ -12,8 +12,8 @@ from itertools import product
 
 import numpy as np
 
-from fedperf_client.optimizer.costs import AdditiveCosts, Ints
-from fedperf_client.optimizer.frontier import (
+from fedperf_engines.optimizer.costs import AdditiveCosts, Ints
+from fedperf_engines.optimizer.frontier import (
     PlacementStep,
     Prefixes,
     SearchResult,

@@ -7,15 +7,15 @@ own that the model is asked about.
 
 import numpy as np
 
-from fedperf_client.optimizer.costs import AdditiveCosts, Floats, Ints
-from fedperf_client.optimizer.frontier import (
+from fedperf_client.prediction.prediction import PredictLog
+from fedperf_engines.optimizer.costs import AdditiveCosts, Floats, Ints
+from fedperf_engines.optimizer.frontier import (
     PlacementStep,
     Prefixes,
     best_per_key,
     search,
     steps_of,
 )
-from fedperf_client.prediction.prediction import PredictLog
 from fedperf_shared.execution import ClusterConfig, SizedPlan
 from fedperf_shared.workflow.graph import Plan
 from fedperf_shared.workflow.topology import topological_order

@@ -1,11 +1,12 @@
 """Mixtures of learners for tables of columns, as experiments compare them.
 
-The product mixes local learners (`fedperf_client.prediction.tables.catalogue`). Candidates
+The product mixes local learners (`fedperf_campaigns.tables.catalogue`). Candidates
 that read a downloaded belief about public points are compared here alone.
 """
 
 from collections.abc import Sequence
 
+from fedperf_campaigns.tables.catalogue import MORE_FROM
 from fedperf_client.prediction.ensemble.learner_catalogue import LOCAL_FROM
 from fedperf_client.prediction.ensemble.mixture import KnownRuns, Mixture, weigh
 from fedperf_client.prediction.ensemble.weighting import Asks, Places, holdout_splits, most_alike
@@ -21,7 +22,6 @@ from fedperf_client.prediction.learners.local_learners import (
 from fedperf_client.prediction.learners.residual_learners import REFERENCE, AsIs, ShrunkenBias
 from fedperf_client.prediction.learners.ridge import WEAK_STRENGTHS
 from fedperf_client.prediction.prediction import Floats
-from fedperf_client.prediction.tables.catalogue import MORE_FROM
 from fedperf_simulations.baselines.download import DownloadedStart
 
 

@@ -155,7 +155,7 @@ def start(
     """
     from dataclasses import asdict
 
-    from fedperf_client.optimizer import distillation
+    from fedperf_engines.optimizer import distillation
     from fedperf_simulations.data.datasets import measured_executions
     from fedperf_simulations.harness.terminal import bar
     from fedperf_simulations.measured_set.starts.shipped_head import distil_shipped_head

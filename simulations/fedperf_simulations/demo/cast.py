@@ -14,7 +14,7 @@ import numpy as np
 
 from fedperf_client.release.policy import Policy
 from fedperf_client.release.schedule import PlannedSchedule, plan_schedule
-from fedperf_client.workloads.families import Family
+from fedperf_engines.workloads.families import Family
 from fedperf_shared.errors import ConfigurationError
 from fedperf_shared.execution import Execution
 from fedperf_shared.releases.period import DEFAULT_WINDOW, Period, Timetable, default_timetable

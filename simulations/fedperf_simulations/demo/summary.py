@@ -12,8 +12,8 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
+from fedperf_memory.paired import PairedComparison
 from fedperf_shared.errors import InvalidInputError
-from fedperf_simulations.harness.paired import PairedComparison
 
 Floats = NDArray[np.float64]
 

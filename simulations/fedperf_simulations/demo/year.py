@@ -26,6 +26,7 @@ from fedperf_client.prediction.ensemble.predictor import PersonalMix, personaliz
 from fedperf_client.prediction.evidence import History
 from fedperf_client.prediction.learners.residual_learners import PUBLIC
 from fedperf_client.prediction.prediction import PredictLog
+from fedperf_memory.memory_federation import Federation
 from fedperf_server.app.process import announce
 from fedperf_server.desks.drift import SeenDrift, seen_drifts
 from fedperf_server.rehearsal import buffer
@@ -57,7 +58,6 @@ from fedperf_simulations.demo.summary import (
     factor_of,
 )
 from fedperf_simulations.federation.federated_year import FederatedWorld, FederatedYear, Way
-from fedperf_simulations.federation.memory_federation import Federation
 from fedperf_simulations.measured_set.drifting_platforms import (
     labelled_in,
     measured_of,

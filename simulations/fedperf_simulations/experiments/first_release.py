@@ -31,6 +31,16 @@ from fedperf_client.learning.tasks import ReportTask
 from fedperf_client.privacy.report_mechanism import WorkloadResiduals
 from fedperf_client.release.policy import Policy
 from fedperf_client.release.schedule import PlannedSchedule, plan_schedule
+from fedperf_memory.histories import UnknownTaskError
+from fedperf_memory.memory_federation import (
+    HOST,
+    Federation,
+    NewMember,
+    directory_in_memory,
+    memory_federation,
+)
+from fedperf_memory.paired import PairedComparison
+from fedperf_memory.seeded_noise import noise_of
 from fedperf_server.app.composition import Task, ggfn_task
 from fedperf_server.config import ServerConfig
 from fedperf_server.inference.corrections import DEFAULT_KERNEL
@@ -38,17 +48,7 @@ from fedperf_server.state import registry
 from fedperf_shared.releases.basis import CELLS
 from fedperf_shared.releases.period import Timetable, default_timetable
 from fedperf_shared.releases.release import ReleaseKind, Schedule, SizeClass, Slot, SlotKey
-from fedperf_simulations.federation.histories import UnknownTaskError
-from fedperf_simulations.federation.memory_federation import (
-    HOST,
-    Federation,
-    NewMember,
-    directory_in_memory,
-    memory_federation,
-)
-from fedperf_simulations.federation.seeded_noise import noise_of
 from fedperf_simulations.harness.experiment import ExperimentOutcome, Row, Settings, Target, Value
-from fedperf_simulations.harness.paired import PairedComparison
 from fedperf_simulations.harness.side_by_side import computed
 
 T = TypeVar("T")

@@ -32,6 +32,7 @@ from fedperf_client.privacy.accountant import (
     event_of,
     replace_one_epsilon,
 )
+from fedperf_memory.paired import PairedComparison
 from fedperf_server.inference.tangent_steps import STEP_CLIPS
 from fedperf_shared.model.checkpoint import load_model, save_model
 from fedperf_shared.model.fit import fit, predict
@@ -44,7 +45,6 @@ from fedperf_simulations.data.datasets import measured_files
 from fedperf_simulations.federation.tangent_training import private_steps
 from fedperf_simulations.harness.cells import number
 from fedperf_simulations.harness.experiment import ExperimentOutcome, Row, Settings, Target
-from fedperf_simulations.harness.paired import PairedComparison
 from fedperf_simulations.harness.side_by_side import computed
 from fedperf_simulations.measured_set.new_platform import (
     MeasuredTimes,

@@ -1,7 +1,7 @@
 """Experiment: predictions for configurations that never ran, from those of the same job that did.
 
 Fifteen C3O scenarios (`fedperf_simulations.data.c3o_scenarios`), one candidate list
-(`fedperf_client.prediction.tables.catalogue`), three ways to use it:
+(`fedperf_campaigns.tables.catalogue`), three ways to use it:
 
 * ours: configurations as the median of their repeats; candidates mixed by their errors on folds
   that mimic the question;
@@ -29,13 +29,14 @@ from pathlib import Path
 
 import numpy as np
 
+from fedperf_campaigns.tables.catalogue import table_learners
 from fedperf_client.prediction.ensemble.mixture import KnownRuns
 from fedperf_client.prediction.ensemble.weighting import Asks, Places
 from fedperf_client.prediction.evidence import Samples
 from fedperf_client.prediction.learners.learner import Learner
 from fedperf_client.prediction.learners.tables import TableLayout, median_of_repeats
 from fedperf_client.prediction.prediction import Floats
-from fedperf_client.prediction.tables.catalogue import table_learners
+from fedperf_memory.paired import PairedComparison
 from fedperf_simulations.baselines.table_mixture import mixed_for
 from fedperf_simulations.data.c3o_scenarios import (
     NODES,
@@ -48,7 +49,6 @@ from fedperf_simulations.data.c3o_scenarios import (
 )
 from fedperf_simulations.harness.cells import number
 from fedperf_simulations.harness.experiment import ExperimentOutcome, Row, Settings, Target, Value
-from fedperf_simulations.harness.paired import PairedComparison
 from fedperf_simulations.harness.side_by_side import computed
 
 SEEDS, QUICK_SEEDS = 10, 1

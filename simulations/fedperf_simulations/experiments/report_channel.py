@@ -27,6 +27,8 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import track
 
+from fedperf_memory.paired import PairedComparison
+from fedperf_memory.seeded_noise import SeededNoise
 from fedperf_server.inference.cell_directions import STAGES, Stage
 from fedperf_server.inference.gaussian_process import Belief, conditioned
 from fedperf_shared.model.metrics import mape, median_q_error
@@ -45,10 +47,8 @@ from fedperf_simulations.federation.channel import (
 )
 from fedperf_simulations.federation.hidden_points import PublicBox
 from fedperf_simulations.federation.job_kernel import RECORD_VARIANCE
-from fedperf_simulations.federation.seeded_noise import SeededNoise
 from fedperf_simulations.harness.cells import number
 from fedperf_simulations.harness.experiment import ExperimentOutcome, Row, Settings, Target
-from fedperf_simulations.harness.paired import PairedComparison
 
 Floats = NDArray[np.float64]
 Positions = NDArray[np.int64]

@@ -34,6 +34,17 @@ import numpy as np
 from fedperf_client.learning.residuals import LabelledGraph, labelled_graphs
 from fedperf_client.release.policy import Policy
 from fedperf_client.release.schedule import PlannedSchedule, plan_schedule
+from fedperf_memory.cpu_meter import Side
+from fedperf_memory.histories import HistoryCompute, SharedAnswers
+from fedperf_memory.memory_federation import (
+    HOST,
+    Clock,
+    Federation,
+    NewMember,
+    directory_in_memory,
+    memory_federation,
+)
+from fedperf_memory.seeded_noise import noise_of
 from fedperf_server.app.composition import ggfn_task
 from fedperf_server.config import ServerConfig
 from fedperf_server.rounds.tangent_avg import TangentAvg
@@ -46,19 +57,8 @@ from fedperf_shared.releases.period import default_timetable
 from fedperf_shared.releases.release import ReleaseKind, SizeClass
 from fedperf_shared.workflow.features import featurize
 from fedperf_simulations.data.datasets import measured_executions, measured_files
-from fedperf_simulations.federation.cpu_meter import Side
 from fedperf_simulations.federation.flower_app import EngineTraining
 from fedperf_simulations.federation.flower_run import engine_candidates
-from fedperf_simulations.federation.histories import HistoryCompute, SharedAnswers
-from fedperf_simulations.federation.memory_federation import (
-    HOST,
-    Clock,
-    Federation,
-    NewMember,
-    directory_in_memory,
-    memory_federation,
-)
-from fedperf_simulations.federation.seeded_noise import noise_of
 from fedperf_simulations.federation.tangent_training import MeasuredHistory
 from fedperf_simulations.harness.cells import number
 from fedperf_simulations.harness.experiment import ExperimentOutcome, Row, Settings, Target

@@ -25,6 +25,7 @@ from fedperf_client.privacy.accountant import (
     replace_one_epsilon,
 )
 from fedperf_client.privacy.directed_report import PointResiduals, directed_report
+from fedperf_memory.seeded_noise import SeededNoise
 from fedperf_server.inference.cell_directions import DIRECTIONS, STAGES, Stage, ask, learn
 from fedperf_server.inference.gaussian_process import Belief
 from fedperf_shared.releases.release import DirectedReport, ReleaseKind, ReportParameters, SlotKey
@@ -36,7 +37,6 @@ from fedperf_simulations.federation.hidden_points import (
     learn_hidden,
 )
 from fedperf_simulations.federation.job_kernel import RECORD_VARIANCE
-from fedperf_simulations.federation.seeded_noise import SeededNoise
 
 Floats = NDArray[np.float64]
 Positions = NDArray[np.int64]

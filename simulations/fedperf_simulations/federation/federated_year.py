@@ -19,6 +19,17 @@ from numpy.typing import NDArray
 
 from fedperf_client.learning.residuals import LabelledGraph
 from fedperf_client.release.schedule import PlannedSchedule
+from fedperf_memory.histories import HistoryCompute, SharedAnswers, SharedGradients
+from fedperf_memory.memory_federation import (
+    HOST,
+    Clock,
+    Federation,
+    NewMember,
+    directory_in_memory,
+    least_budget,
+    memory_federation,
+)
+from fedperf_memory.seeded_noise import noise_of
 from fedperf_server.app.composition import Task, predict_with, public_error
 from fedperf_server.config import ServerConfig
 from fedperf_server.rounds.round_messages import AcceptedUpdate
@@ -36,17 +47,6 @@ from fedperf_shared.releases.kinds import TANGENT_UPDATE, kind_of
 from fedperf_shared.releases.period import Timetable
 from fedperf_shared.releases.questions import TangentQuestion
 from fedperf_shared.releases.release import Schedule, Slot, TangentParameters
-from fedperf_simulations.federation.histories import HistoryCompute, SharedAnswers, SharedGradients
-from fedperf_simulations.federation.memory_federation import (
-    HOST,
-    Clock,
-    Federation,
-    NewMember,
-    directory_in_memory,
-    least_budget,
-    memory_federation,
-)
-from fedperf_simulations.federation.seeded_noise import noise_of
 from fedperf_simulations.measured_set.drifting_platforms import DriftingYear
 
 UNNOTICED = 0.02

@@ -36,6 +36,18 @@ from fedperf_client.federation.exchange import Exchange
 from fedperf_client.federation.request import open_request
 from fedperf_client.learning.residuals import LabelledGraph, labelled_graphs
 from fedperf_client.release.ledger.ledger import PrivacyLedger
+from fedperf_memory.cpu_meter import CpuMeter
+from fedperf_memory.histories import SharedAnswers
+from fedperf_memory.memory_federation import (
+    Clock,
+    NewMember,
+    admitted,
+    declared,
+    founded,
+    home_of,
+    participant_of,
+)
+from fedperf_memory.memory_transport import memory_calls
 from fedperf_server.endpoints.grpc_ports import ExchangeService
 from fedperf_server.membership.authority import SIGNING, KeyRing
 from fedperf_server.membership.enrollment import Enrollment
@@ -47,23 +59,11 @@ from fedperf_shared.model.gradients.exact_arithmetic import one_thread
 from fedperf_shared.model.public_plans import anchors_of, load_public_plans
 from fedperf_shared.releases.release import SignedRelease, TangentParameters
 from fedperf_simulations.data.datasets import measured_executions
-from fedperf_simulations.federation.cpu_meter import CpuMeter
 from fedperf_simulations.federation.flower_transport import (
     PARTITION,
     engine_fleet,
     partition_answer,
 )
-from fedperf_simulations.federation.histories import SharedAnswers
-from fedperf_simulations.federation.memory_federation import (
-    Clock,
-    NewMember,
-    admitted,
-    declared,
-    founded,
-    home_of,
-    participant_of,
-)
-from fedperf_simulations.federation.memory_transport import memory_calls
 from fedperf_simulations.federation.tangent_training import START, MeasuredHistory, TangentTraining
 from fedperf_simulations.measured_set.limited_start import load_limited_start
 from fedperf_simulations.measured_set.organizations import WorkloadPart, split

@@ -14,11 +14,11 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 
+from fedperf_memory.memory_federation import organization_of
 from fedperf_server.rounds.open_round import Reply
 from fedperf_server.rounds.round_messages import TRAIN, body_content, body_in
 from fedperf_shared.errors import FedperfError
 from fedperf_shared.exchange import Refusal
-from fedperf_simulations.federation.memory_federation import organization_of
 
 PARTITION = "partition"
 """The query that asks a node for its partition, and the record of the answer."""

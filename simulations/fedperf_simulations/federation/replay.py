@@ -20,6 +20,8 @@ from functools import partial
 from sqlalchemy import select
 from sqlalchemy.orm import make_transient
 
+from fedperf_memory.memory_federation import Federation, founded, moments
+from fedperf_memory.memory_transport import MemoryFleet
 from fedperf_server.app.composition import Task
 from fedperf_server.config import ServerConfig
 from fedperf_server.desks.drift import seen_drifts
@@ -41,8 +43,6 @@ from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.exchange import TrainRequest
 from fedperf_shared.releases.period import Period, from_unix_ms, to_unix_ms
 from fedperf_shared.releases.release import SignedRelease
-from fedperf_simulations.federation.memory_federation import Federation, founded, moments
-from fedperf_simulations.federation.memory_transport import MemoryFleet
 
 
 class NothingToReplayError(InvalidInputError):

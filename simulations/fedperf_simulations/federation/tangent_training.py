@@ -13,6 +13,17 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from fedperf_client.learning.residuals import LabelledGraph
+from fedperf_memory.histories import HistoryCompute, SharedAnswers
+from fedperf_memory.memory_federation import (
+    FIRST_VERSION,
+    HOST,
+    Clock,
+    NewMember,
+    directory_in_memory,
+    least_budget,
+    memory_federation,
+)
+from fedperf_memory.seeded_noise import noise_of
 from fedperf_server.app.composition import Task, predict_with
 from fedperf_server.config import ServerConfig
 from fedperf_server.rounds.tangent_avg import MISFIT, TangentAvg
@@ -32,17 +43,6 @@ from fedperf_shared.releases.release import (
     TangentParameters,
 )
 from fedperf_shared.workflow.features import featurize
-from fedperf_simulations.federation.histories import HistoryCompute, SharedAnswers
-from fedperf_simulations.federation.memory_federation import (
-    FIRST_VERSION,
-    HOST,
-    Clock,
-    NewMember,
-    directory_in_memory,
-    least_budget,
-    memory_federation,
-)
-from fedperf_simulations.federation.seeded_noise import noise_of
 from fedperf_simulations.measured_set.new_platform import MeasuredTimes
 
 START = datetime(2027, 1, 4, tzinfo=UTC)

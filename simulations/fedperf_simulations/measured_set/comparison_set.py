@@ -27,8 +27,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from fedperf_client.optimizer.enumeration import Assignment
-from fedperf_client.platforms.operations import (
+from fedperf_engines.optimizer.enumeration import Assignment
+from fedperf_engines.platforms.operations import (
     Aggregate,
     AnyOperation,
     KMeans,
@@ -36,16 +36,16 @@ from fedperf_client.platforms.operations import (
     ReadParquet,
     Sink,
 )
-from fedperf_client.platforms.program import Program, Step
-from fedperf_client.platforms.support import installed_platforms, supporting
-from fedperf_client.workloads.data import SCALES, read
-from fedperf_client.workloads.families import (
+from fedperf_engines.platforms.program import Program, Step
+from fedperf_engines.platforms.support import installed_platforms, supporting
+from fedperf_engines.workloads.data import SCALES, read
+from fedperf_engines.workloads.families import (
     Family,
     draw_platforms,
     draw_program,
     workload_name,
 )
-from fedperf_client.workloads.program_draft import Draft, between, count, mean
+from fedperf_engines.workloads.program_draft import Draft, between, count, mean
 from fedperf_shared.errors import ConfigurationError
 from fedperf_shared.workflow.vocabulary import Platform
 from fedperf_simulations.measured_set.measured_log import MeasurementTask, Role

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import numpy as np
 
-from fedperf_client.optimizer.enumeration import Assignment
-from fedperf_client.platforms.program import Program, from_json
 from fedperf_client.sources.history_file import executions_of
-from fedperf_client.workloads.families import Family
+from fedperf_engines.optimizer.enumeration import Assignment
+from fedperf_engines.platforms.program import Program, from_json
+from fedperf_engines.workloads.families import Family
 from fedperf_shared.execution import ClusterConfig, Execution
 from fedperf_shared.workflow.graph import Workflow
 from fedperf_shared.workflow.vocabulary import Platform

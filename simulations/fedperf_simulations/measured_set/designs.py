@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from fedperf_client.workloads.data import SCALES
+from fedperf_engines.workloads.data import SCALES
 from fedperf_shared.workflow.vocabulary import Platform, platform_of
 from fedperf_simulations.measured_set.comparison_set import LESSON_PROGRAMS, ComparisonSettings
 from fedperf_simulations.measured_set.resource_cap import CAPPED_PLATFORMS, CAPPED_WORKLOADS, Cap

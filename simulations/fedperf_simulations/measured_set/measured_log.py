@@ -19,11 +19,11 @@ from typing import IO, Any
 
 import orjson
 
-from fedperf_client.platforms.program import Program, to_json
-from fedperf_client.profiling.trials.machine import machine_name
-from fedperf_client.profiling.trials.pool import Trial
 from fedperf_client.sources.history_file import to_table, write_table
-from fedperf_client.workloads.families import Family
+from fedperf_client.workers.machine import machine_name
+from fedperf_engines.platforms.program import Program, to_json
+from fedperf_engines.trials.pool import Trial
+from fedperf_engines.workloads.families import Family
 from fedperf_shared.errors import ConfigurationError, InvalidInputError, StorageError
 from fedperf_shared.execution import ClusterConfig, Execution, ExecutionStatus, Measurement
 from fedperf_shared.wire.codec import decode_plan, encode_plan

@@ -10,9 +10,9 @@ import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from fedperf_client.platforms.executor import segments_of
-from fedperf_client.platforms.program import Program, from_json
 from fedperf_client.sources.history_file import executions_of
+from fedperf_engines.platforms.executor import segments_of
+from fedperf_engines.platforms.program import Program, from_json
 from fedperf_shared.execution import Execution, MeasuredPlan
 from fedperf_shared.workflow.vocabulary import MIN_RUNTIME_SECONDS
 

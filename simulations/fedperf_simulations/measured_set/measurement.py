@@ -28,16 +28,16 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from fedperf_client.profiling.trials.machine import available_memory_bytes, cluster_config
-from fedperf_client.profiling.trials.pool import (
+from fedperf_client.workers.machine import available_memory_bytes, cluster_config
+from fedperf_engines.trials.pool import (
     WORKER_COMMAND,
     Trial,
     TrialLimits,
     UncountableProgramError,
     WorkerPool,
 )
-from fedperf_client.profiling.trials.profiler import Profiler
-from fedperf_client.workloads.data import prepare
+from fedperf_engines.trials.profiler import Profiler
+from fedperf_engines.workloads.data import prepare
 from fedperf_shared.execution import ClusterConfig, ExecutionStatus
 from fedperf_shared.workflow.vocabulary import Platform
 from fedperf_simulations.measured_set.measured_log import (

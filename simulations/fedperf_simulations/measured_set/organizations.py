@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from enum import StrEnum, unique
 from itertools import accumulate
 
-from fedperf_client.workloads.families import Family
+from fedperf_engines.workloads.families import Family
 from fedperf_shared.execution import Execution
 from fedperf_shared.releases.release import SizeClass
 from fedperf_shared.workflow.vocabulary import Platform

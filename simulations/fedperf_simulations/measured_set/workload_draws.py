@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedperf_client.platforms.engine import ENGINES
-from fedperf_client.platforms.program import Program
-from fedperf_client.platforms.support import EMBEDDED_PLATFORMS, installed_platforms, supports
-from fedperf_client.workloads.data import SCALES
-from fedperf_client.workloads.families import (
+from fedperf_engines.platforms.engine import ENGINES
+from fedperf_engines.platforms.program import Program
+from fedperf_engines.platforms.support import EMBEDDED_PLATFORMS, installed_platforms, supports
+from fedperf_engines.workloads.data import SCALES
+from fedperf_engines.workloads.families import (
     Family,
     draw_platforms,
     draw_program,

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import orjson
 
+from fedperf_campaigns.campaign.definition import journal_path, load_campaign
+from fedperf_campaigns.campaign.journal import Journal, JournalTrial
 from fedperf_client.home.config import Home
-from fedperf_client.profiling.campaign.definition import journal_path, load_campaign
-from fedperf_client.profiling.campaign.journal import Journal, JournalTrial
 
 PROFILE = (sys.executable, "-c", "from fedperf_client.cli import main; main()")
 

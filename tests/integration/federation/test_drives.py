@@ -28,6 +28,15 @@ from fedperf_client.privacy.randomness import NoiseSource
 from fedperf_client.release.gate import NoiseOf
 from fedperf_client.release.ledger.ledger import PrivacyLedger
 from fedperf_client.release.policy import Policy
+from fedperf_memory.memory_federation import (
+    Federation,
+    NewMember,
+    admitted,
+    founded,
+    memory_federation,
+    settled,
+)
+from fedperf_memory.seeded_noise import noise_of
 from fedperf_server.app.composition import Task, ggfn_task
 from fedperf_server.config import ServerConfig
 from fedperf_server.desks.drift import seen_drifts
@@ -55,16 +64,7 @@ from fedperf_shared.releases.release import (
     TangentParameters,
 )
 from fedperf_shared.wire.codec import decode_release
-from fedperf_simulations.federation.memory_federation import (
-    Federation,
-    NewMember,
-    admitted,
-    founded,
-    memory_federation,
-    settled,
-)
 from fedperf_simulations.federation.replay import replayed
-from fedperf_simulations.federation.seeded_noise import noise_of
 from tests.fakes.computing import in_this_process
 from tests.fakes.tangents import install_plans
 from tests.integration.federation.worlds import FAST, HOST, free_ports

@@ -21,6 +21,7 @@ from fedperf_client.release.ledger.ledger import PrivacyLedger
 from fedperf_client.release.ledger.spent_budget import spending_of
 from fedperf_client.release.policy import load_policy, policy_template
 from fedperf_client.release.schedule import plan_schedule
+from fedperf_memory.memory_federation import moments
 from fedperf_server.app.composition import store_start_model
 from fedperf_server.app.process import serving
 from fedperf_server.config import write_calendar
@@ -29,7 +30,6 @@ from fedperf_server.state.registry import GgfnFormat
 from fedperf_shared.model import public_start
 from fedperf_shared.releases.period import Period, SlotTimes, Timetable
 from fedperf_shared.releases.release import SizeClass
-from fedperf_simulations.federation.memory_federation import moments
 from tests.fakes.rounds import tangent_avg, task_of
 from tests.integration.organizations.one_daemon import ScriptedClock, daemon, nought
 from tests.integration.organizations.programs import START

@@ -10,6 +10,7 @@ from fedperf_client.learning.residuals import LabelledGraph, labelled_graphs
 from fedperf_client.learning.tangent_answer import tangent_sum
 from fedperf_client.privacy.accountant import epsilon, event_of
 from fedperf_client.privacy.mechanisms import noisy
+from fedperf_memory.seeded_noise import SeededNoise
 from fedperf_server.rounds.round_messages import AcceptedUpdate
 from fedperf_server.rounds.tangent_avg import TangentAvg
 from fedperf_shared.model.architecture import ARRAY_SHAPES, Weights, named_arrays
@@ -24,7 +25,6 @@ from fedperf_shared.releases.release import (
 )
 from fedperf_shared.workflow.features import featurize
 from fedperf_simulations.data.datasets import measured_executions
-from fedperf_simulations.federation.seeded_noise import SeededNoise
 from fedperf_simulations.measured_set.limited_start import load_limited_start
 from fedperf_simulations.measured_set.organizations import WorkloadPart, organization, split
 from fedperf_simulations.measured_set.starts.start_training import error_on, one_per_workload

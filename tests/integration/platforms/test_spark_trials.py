@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from fedperf_client.platforms.operations import (
+from fedperf_engines.platforms.operations import (
     Aggregate,
     AggregateFunction,
     Aggregation,
@@ -18,9 +18,9 @@ from fedperf_client.platforms.operations import (
     ReadParquet,
     Sink,
 )
-from fedperf_client.platforms.program import Program, Step, to_json
-from fedperf_client.platforms.support import installed_platforms
-from fedperf_client.profiling.trials.pool import (
+from fedperf_engines.platforms.program import Program, Step, to_json
+from fedperf_engines.platforms.support import installed_platforms
+from fedperf_engines.trials.pool import (
     Trial,
     TrialLimits,
     TrialRequest,

@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
-from fedperf_client.optimizer.enumeration import Assignment
-from fedperf_client.platforms.operations import (
+from fedperf_engines.optimizer.enumeration import Assignment
+from fedperf_engines.platforms.operations import (
     Aggregate,
     AggregateFunction,
     Aggregation,
@@ -14,8 +14,8 @@ from fedperf_client.platforms.operations import (
     ReadParquet,
     Sink,
 )
-from fedperf_client.platforms.program import Program, Step
-from fedperf_client.workloads.families import Family
+from fedperf_engines.platforms.program import Program, Step
+from fedperf_engines.workloads.families import Family
 from fedperf_shared.execution import ClusterConfig
 from fedperf_shared.workflow.graph import Operator, Workflow
 from fedperf_shared.workflow.vocabulary import OperatorClass, OperatorKind, Platform

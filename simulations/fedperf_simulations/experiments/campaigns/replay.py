@@ -15,13 +15,13 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
+from fedperf_campaigns.choosing import Strategy
+from fedperf_campaigns.choosing.sampler import GridSampler, SamplingGrid
+from fedperf_campaigns.tables.catalogue import table_learners
 from fedperf_client.prediction.ensemble.mixture import KnownRuns
 from fedperf_client.prediction.ensemble.weighting import Asks, Places
 from fedperf_client.prediction.learners.tables import TableLayout
 from fedperf_client.prediction.prediction import Floats
-from fedperf_client.prediction.tables.catalogue import table_learners
-from fedperf_client.profiling.choosing import Strategy
-from fedperf_client.profiling.choosing.sampler import GridSampler, SamplingGrid
 from fedperf_simulations.baselines.table_mixture import mixed_for
 from fedperf_simulations.data.c3o_scenarios import (
     NODES,

@@ -25,6 +25,15 @@ import numpy as np
 from fedperf_client.learning.tasks import ReportTask
 from fedperf_client.release.policy import Policy
 from fedperf_client.release.schedule import plan_schedule
+from fedperf_memory.histories import UnknownTaskError
+from fedperf_memory.memory_federation import (
+    HOST,
+    NewMember,
+    directory_in_memory,
+    least_budget,
+    memory_federation,
+)
+from fedperf_memory.seeded_noise import noise_of
 from fedperf_server.app.composition import Task
 from fedperf_server.config import ServerConfig
 from fedperf_server.desks.drift import seen_drifts
@@ -42,15 +51,6 @@ from fedperf_simulations.experiments.drift.recurring_workloads import (
     draw_executions,
     draw_organizations,
 )
-from fedperf_simulations.federation.histories import UnknownTaskError
-from fedperf_simulations.federation.memory_federation import (
-    HOST,
-    NewMember,
-    directory_in_memory,
-    least_budget,
-    memory_federation,
-)
-from fedperf_simulations.federation.seeded_noise import noise_of
 from fedperf_simulations.harness.cells import number
 from fedperf_simulations.harness.charts import Line, lines_chart
 from fedperf_simulations.harness.experiment import Row, Settings, Target, Value

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from fedperf_client.prediction.base_models import FetchedModels
 from fedperf_client.prediction.ensemble.predictor import personalize
 from fedperf_client.prediction.evidence import History
+from fedperf_memory.paired import interval_by_groups
 from fedperf_shared.execution import Execution
 from fedperf_shared.model.metrics import median_q_error
 from fedperf_simulations.data.datasets import measured_executions, measured_files
@@ -34,7 +35,6 @@ from fedperf_simulations.experiments.intervals.figures import (
 from fedperf_simulations.experiments.intervals.part import Cases, JudgedPart
 from fedperf_simulations.harness.cells import number
 from fedperf_simulations.harness.experiment import Row, Settings, Target, Value
-from fedperf_simulations.harness.paired import interval_by_groups
 from fedperf_simulations.harness.side_by_side import computed
 from fedperf_simulations.measured_set.information import BOTH, TRUE_ROWS, asked_with
 from fedperf_simulations.measured_set.organizations import WorkloadPart, organization, split

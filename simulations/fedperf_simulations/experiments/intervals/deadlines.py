@@ -15,6 +15,7 @@ from zlib import crc32
 import numpy as np
 
 from fedperf_client.prediction.prediction import Floats
+from fedperf_memory.paired import interval_by_groups
 from fedperf_simulations.data import c3o_scenarios
 from fedperf_simulations.data.c3o_slices import JobSlice, Places
 from fedperf_simulations.experiments.intervals.figures import (
@@ -41,7 +42,6 @@ from fedperf_simulations.experiments.intervals.scale_outs import (
     slice_cells,
 )
 from fedperf_simulations.harness.experiment import Row, Settings, Target
-from fedperf_simulations.harness.paired import interval_by_groups
 
 KNOWN, QUICK_KNOWN = (3, 5, 10), (3,)
 DRAWS, QUICK_DRAWS = 20, 1

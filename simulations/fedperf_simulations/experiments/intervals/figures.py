@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedperf_client.prediction.prediction import Floats, Prediction
+from fedperf_memory.paired import Interval, PairedComparison, interval_by_groups
 from fedperf_simulations.harness.cells import number
 from fedperf_simulations.harness.experiment import Row, Target, Value
-from fedperf_simulations.harness.paired import Interval, PairedComparison, interval_by_groups
 
 LEVEL = 0.9
 """Of all intervals here."""

@@ -14,11 +14,12 @@ from zlib import crc32
 
 import numpy as np
 
+from fedperf_campaigns.tables.predictor import MeasuredTable, TablePredictor
 from fedperf_client.prediction.evidence import Samples
 from fedperf_client.prediction.learners.local_learners import LocalProcess
 from fedperf_client.prediction.learners.tables import TableLayout
 from fedperf_client.prediction.prediction import Floats, Prediction
-from fedperf_client.prediction.tables.predictor import MeasuredTable, TablePredictor
+from fedperf_memory.paired import PairedComparison, interval_by_groups
 from fedperf_shared.model.metrics import mape
 from fedperf_simulations.baselines.home_models import process, ridge
 from fedperf_simulations.baselines.regressions import ernest_parts, slope_prior
@@ -40,7 +41,6 @@ from fedperf_simulations.experiments.intervals.figures import (
 )
 from fedperf_simulations.experiments.intervals.part import Cases, JudgedPart
 from fedperf_simulations.harness.experiment import Row, Settings, Target, Value
-from fedperf_simulations.harness.paired import PairedComparison, interval_by_groups
 from fedperf_simulations.harness.side_by_side import computed
 
 KNOWN = (1, 2, 3)

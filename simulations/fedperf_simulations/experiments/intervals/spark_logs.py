@@ -18,6 +18,7 @@ import numpy as np
 from fedperf_client.prediction.evidence import History, teaches
 from fedperf_client.prediction.prediction import Floats
 from fedperf_client.sources.kinds import read_source
+from fedperf_memory.paired import PairedComparison
 from fedperf_shared.execution import Execution, SizedPlan
 from fedperf_shared.workflow.estimates import plan_before
 from fedperf_shared.workflow.graph import Plan
@@ -52,7 +53,6 @@ from fedperf_simulations.experiments.intervals.figures import INFORMATION as KNO
 from fedperf_simulations.experiments.intervals.part import Cases, JudgedPart
 from fedperf_simulations.harness.cells import number
 from fedperf_simulations.harness.experiment import Row, Settings, Target
-from fedperf_simulations.harness.paired import PairedComparison
 from fedperf_simulations.harness.side_by_side import computed
 from fedperf_simulations.measured_set.information import BOTH, KNOWN_BEFORE, TRUE_ROWS, asked_with
 

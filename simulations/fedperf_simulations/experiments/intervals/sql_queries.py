@@ -16,7 +16,8 @@ import numpy as np
 from fedperf_client.prediction.base_models import predictor
 from fedperf_client.prediction.prediction import Floats
 from fedperf_client.sources.history_file import executions_of
-from fedperf_client.workloads.families import Family
+from fedperf_engines.workloads.families import Family
+from fedperf_memory.paired import PairedComparison
 from fedperf_shared.execution import Execution, SizedPlan
 from fedperf_shared.model.checkpoint import load_checkpoint, save_model
 from fedperf_shared.workflow.template import fingerprint
@@ -43,7 +44,6 @@ from fedperf_simulations.experiments.intervals.figures import (
 )
 from fedperf_simulations.experiments.intervals.part import Cases, JudgedPart
 from fedperf_simulations.harness.experiment import Row, Settings, Target
-from fedperf_simulations.harness.paired import PairedComparison
 from fedperf_simulations.measured_set.information import BOTH, KNOWN_BEFORE, TRUE_ROWS, asked_with
 from fedperf_simulations.measured_set.sql.judged_queries import judged_queries
 from fedperf_simulations.measured_set.sql.session_draws import JUDGED_ROWS

@@ -17,6 +17,7 @@ import numpy as np
 
 from fedperf_client.prediction.evidence import History
 from fedperf_client.sources.history_file import executions_of
+from fedperf_memory.paired import PairedComparison
 from fedperf_shared.execution import Execution, SizedPlan
 from fedperf_shared.workflow.vocabulary import Platform
 from fedperf_simulations.data.datasets import (
@@ -50,7 +51,6 @@ from fedperf_simulations.experiments.intervals.figures import (
 )
 from fedperf_simulations.experiments.intervals.part import Cases, JudgedPart
 from fedperf_simulations.harness.experiment import Row, Settings, Target
-from fedperf_simulations.harness.paired import PairedComparison
 from fedperf_simulations.harness.side_by_side import computed
 from fedperf_simulations.measured_set.information import BOTH, TRUE_ROWS, asked_with
 from fedperf_simulations.measured_set.organizations import WorkloadPart, split

@@ -32,6 +32,7 @@ from numpy.typing import NDArray
 from fedperf_client.prediction.base_models import predictor
 from fedperf_client.prediction.evidence import History
 from fedperf_client.privacy.accountant import PrivacyBudget, calibrate, event_of
+from fedperf_memory.seeded_noise import SeededNoise
 from fedperf_server.inference.gaussian_process import Belief, conditioned
 from fedperf_shared.execution import Execution
 from fedperf_shared.model.checkpoint import Checkpoint, model_from_arrays, state_to_arrays
@@ -69,7 +70,6 @@ from fedperf_simulations.federation.channel import (
     public_configurations,
 )
 from fedperf_simulations.federation.job_kernel import RECORD_VARIANCE, JobKernel
-from fedperf_simulations.federation.seeded_noise import SeededNoise
 from fedperf_simulations.federation.tangent_training import private_steps
 from fedperf_simulations.federation.tokio_federation import sender
 from fedperf_simulations.harness.experiment import ExperimentOutcome, Row, Settings, Target

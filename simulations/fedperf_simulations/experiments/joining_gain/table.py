@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from fedperf_memory.paired import PairedComparison
 from fedperf_simulations.experiments.joining_gain.newcomers import (
     CLIENTS,
     LOCALS,
@@ -15,7 +16,6 @@ from fedperf_simulations.experiments.joining_gain.newcomers import (
 )
 from fedperf_simulations.harness.charts import Line, lines_chart
 from fedperf_simulations.harness.experiment import Row
-from fedperf_simulations.harness.paired import PairedComparison
 
 Floats = NDArray[np.float64]
 

@@ -19,12 +19,12 @@ from functools import partial
 import numpy as np
 import orjson
 
-from fedperf_client.optimizer.enumeration import Search, choose
-from fedperf_client.optimizer.frontier import beam, cheapest_plans
-from fedperf_client.optimizer.head import Head
-from fedperf_client.optimizer.heads import shipped_head
 from fedperf_client.prediction.base_models import predictor
 from fedperf_client.prediction.prediction import Prediction, PredictLog
+from fedperf_engines.optimizer.enumeration import Search, choose
+from fedperf_engines.optimizer.frontier import beam, cheapest_plans
+from fedperf_engines.optimizer.head import Head
+from fedperf_engines.optimizer.heads import shipped_head
 from fedperf_shared.execution import ClusterConfig, SizedPlan
 from fedperf_shared.model.public_start import load_public_start
 from fedperf_shared.workflow.graph import Workflow

@@ -12,8 +12,8 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from fedperf_client.optimizer.costs import AdditiveCosts
-from fedperf_client.optimizer.frontier import BEAM_PLANS, SearchResult, beam, cheapest_plans
+from fedperf_engines.optimizer.costs import AdditiveCosts
+from fedperf_engines.optimizer.frontier import BEAM_PLANS, SearchResult, beam, cheapest_plans
 from fedperf_simulations.baselines.pruned_search import (
     PruningRule,
     exhaustive_search,

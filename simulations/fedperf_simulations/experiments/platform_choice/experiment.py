@@ -24,9 +24,9 @@ from datetime import UTC, datetime
 from functools import cache, partial
 from pathlib import Path
 
-from fedperf_client.optimizer.enumeration import Assignment
 from fedperf_client.prediction.prediction import PredictLog
-from fedperf_client.profiling.trials.pool import WorkerPool
+from fedperf_engines.optimizer.enumeration import Assignment
+from fedperf_engines.trials.pool import WorkerPool
 from fedperf_shared.model.start_widths import WIDTHS_PATH
 from fedperf_shared.workflow.vocabulary import Platform
 from fedperf_simulations.baselines.cost_models import (

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from fedperf_client.optimizer.distillation import distil
-from fedperf_client.optimizer.head import Head, load_head, save_head
-from fedperf_client.platforms.support import EMBEDDED_PLATFORMS, supports
 from fedperf_client.prediction.base_models import predictor
 from fedperf_client.prediction.prediction import PredictLog
+from fedperf_engines.optimizer.distillation import distil
+from fedperf_engines.optimizer.head import Head, load_head, save_head
+from fedperf_engines.platforms.support import EMBEDDED_PLATFORMS, supports
 from fedperf_shared.model.checkpoint import load_checkpoint, save_model
 from fedperf_simulations.baselines.cost_models import CostModel, Lesson, train_ggfn
 from fedperf_simulations.experiments.platform_choice.tables import SAID, questions

@@ -14,22 +14,23 @@ from pathlib import Path
 
 import numpy as np
 
-from fedperf_client.advice.turns import in_turns
-from fedperf_client.optimizer.enumeration import Assignment, choose
-from fedperf_client.optimizer.head import Head
-from fedperf_client.platforms.operations import Sink
-from fedperf_client.platforms.program import Program
-from fedperf_client.platforms.support import EMBEDDED_PLATFORMS, supports
 from fedperf_client.prediction.ensemble.intervals import SURE, chance_faster
 from fedperf_client.prediction.ensemble.learner_catalogue import public_learners
 from fedperf_client.prediction.ensemble.predictor import personalize
 from fedperf_client.prediction.evidence import History
 from fedperf_client.prediction.learners.residual_learners import PUBLIC
 from fedperf_client.prediction.prediction import Floats, Prediction, PredictLog
-from fedperf_client.profiling.trials.machine import available_memory_bytes
-from fedperf_client.profiling.trials.pool import TrialLimits, WorkerPool
-from fedperf_client.profiling.trials.profiler import Profiler
-from fedperf_client.workloads.data import prepare
+from fedperf_client.workers.machine import available_memory_bytes
+from fedperf_engines.advice.turns import in_turns
+from fedperf_engines.optimizer.enumeration import Assignment, choose
+from fedperf_engines.optimizer.head import Head
+from fedperf_engines.platforms.operations import Sink
+from fedperf_engines.platforms.program import Program
+from fedperf_engines.platforms.support import EMBEDDED_PLATFORMS, supports
+from fedperf_engines.trials.pool import TrialLimits, WorkerPool
+from fedperf_engines.trials.profiler import Profiler
+from fedperf_engines.workloads.data import prepare
+from fedperf_memory.paired import PairedComparison
 from fedperf_shared.execution import SizedPlan
 from fedperf_shared.model.start_widths import half_width_about
 from fedperf_shared.workflow.graph import Plan
@@ -42,7 +43,6 @@ from fedperf_simulations.baselines.platform_rules import (
 )
 from fedperf_simulations.experiments.platform_choice.tables import FAILED, NEAR, ModelAnswers
 from fedperf_simulations.harness.experiment import Row
-from fedperf_simulations.harness.paired import PairedComparison
 from fedperf_simulations.measured_set.comparisons import Case
 from fedperf_simulations.measured_set.information import TRUE_ROWS, workflow_with
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-from fedperf_client.optimizer.enumeration import Assignment
-from fedperf_client.workloads.families import Family
+from fedperf_engines.optimizer.enumeration import Assignment
+from fedperf_engines.workloads.families import Family
 from fedperf_simulations.experiments.platform_choice.tables import ModelAnswers
 from fedperf_simulations.harness.charts import Line, lines_chart
 from fedperf_simulations.measured_set.comparisons import Case

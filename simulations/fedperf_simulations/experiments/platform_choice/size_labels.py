@@ -16,7 +16,7 @@ from fedperf_simulations.harness.experiment import Row
 from fedperf_simulations.measured_set.comparisons import Case
 
 if TYPE_CHECKING:
-    from fedperf_client.optimizer.enumeration import Assignment
+    from fedperf_engines.optimizer.enumeration import Assignment
 
 TOLD = (1_000, 3_000, 10_000, 30_000, 100_000, 10_000_000)
 """Many small sizes and one large: the degree-5 polynomial needs six."""

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedperf_client.prediction.prediction import Floats
+from fedperf_memory.paired import PairedComparison, interval_by_groups
 from fedperf_shared.execution import SizedPlan
 from fedperf_shared.model.metrics import q_error, relative_errors
 from fedperf_shared.model.start_widths import half_width_about
 from fedperf_shared.workflow.vocabulary import Platform
 from fedperf_simulations.harness.cells import number
 from fedperf_simulations.harness.experiment import Row
-from fedperf_simulations.harness.paired import PairedComparison, interval_by_groups
 from fedperf_simulations.measured_set.comparisons import Case
 from fedperf_simulations.measured_set.information import KNOWN_BEFORE, TRUE_ROWS, workflow_with
 

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedperf_client.privacy.randomness import NoiseSource
+from fedperf_memory.seeded_noise import SeededNoise
 from fedperf_simulations.experiments.privacy_audit.bounds import Floats
-from fedperf_simulations.federation.seeded_noise import SeededNoise
 
 NOMINAL_WORKLOADS = 1e7
 """As many as may be declared; the noise does not depend on it."""

@@ -19,6 +19,8 @@ from pathlib import Path
 
 import numpy as np
 
+from fedperf_memory.paired import PairedComparison
+from fedperf_memory.seeded_noise import SeededNoise
 from fedperf_server.inference.gaussian_process import Belief
 from fedperf_simulations.data.shared_runs import (
     JOBS,
@@ -44,11 +46,9 @@ from fedperf_simulations.experiments.private_sharing.shared_jobs import (
     shared_belief,
     synthetic_seconds,
 )
-from fedperf_simulations.federation.seeded_noise import SeededNoise
 from fedperf_simulations.harness.cells import number
 from fedperf_simulations.harness.charts import Line, lines_chart
 from fedperf_simulations.harness.experiment import ExperimentOutcome, Row, Settings, Target, Value
-from fedperf_simulations.harness.paired import PairedComparison
 from fedperf_simulations.harness.side_by_side import computed
 
 EPSILONS = (0.5, 1.0, 3.0, 10.0)

@@ -11,7 +11,7 @@ from pathlib import Path
 import duckdb
 import orjson
 
-from fedperf_client.profiling.trials.machine import machine_speed
+from fedperf_client.workers.machine import machine_speed
 from fedperf_simulations.measured_set.sql.sessions import (
     Outcome,
     SessionRecord,

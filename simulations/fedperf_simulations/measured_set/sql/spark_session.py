@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from fedperf_client.profiling.trials.machine import machine_speed
+from fedperf_client.workers.machine import machine_speed
 from fedperf_simulations.measured_set.sql.sessions import (
     FILE_OF_ENTRIES,
     Outcome,

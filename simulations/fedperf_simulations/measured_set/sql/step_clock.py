@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import psutil
 
-from fedperf_client.profiling.trials.machine import HostWatch
+from fedperf_client.workers.machine import HostWatch
 from fedperf_simulations.measured_set.sql.sessions import (
     LONGEST_SECONDS,
     SqlSession,

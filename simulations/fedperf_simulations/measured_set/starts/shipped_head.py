@@ -7,9 +7,9 @@ are not looked at. Made anew with the start.
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedperf_client.optimizer.head import save_head
-from fedperf_client.optimizer.heads import SHIPPED_HEAD, Progress, distilled
 from fedperf_client.prediction.base_models import predictor
+from fedperf_engines.optimizer.head import save_head
+from fedperf_engines.optimizer.heads import SHIPPED_HEAD, Progress, distilled
 from fedperf_shared.model.checkpoint import load_checkpoint
 from fedperf_shared.model.public_start import PUBLIC_START_PATH
 from fedperf_simulations.measured_set.training_set import Measurements

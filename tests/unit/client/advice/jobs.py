@@ -6,12 +6,12 @@ from typing import Final
 
 import numpy as np
 
-from fedperf_client.advice.advice import Advice, advise
-from fedperf_client.advice.constraints import Wishes
-from fedperf_client.advice.job import Job
-from fedperf_client.optimizer.head import SHAPES, Head
 from fedperf_client.prediction.ensemble.intervals import Estimate, Spread
 from fedperf_client.prediction.ensemble.weighting import Asks
+from fedperf_engines.advice.advice import Advice, advise
+from fedperf_engines.advice.constraints import Wishes
+from fedperf_engines.advice.job import Job
+from fedperf_engines.optimizer.head import SHAPES, Head
 from fedperf_shared.execution import ClusterConfig, SizedPlan
 from fedperf_shared.workflow.graph import Operator, Plan, Workflow
 from fedperf_shared.workflow.vocabulary import OperatorClass, OperatorKind, Platform

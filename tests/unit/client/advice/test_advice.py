@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedperf_client.advice.advice import Advice, groups_of
-from fedperf_client.advice.constraints import Wishes
-from fedperf_client.advice.job import Job
-from fedperf_client.optimizer.constraints import NoPlatformError, memory_needed
-from fedperf_client.optimizer.head import STARTUP_SECONDS
-from fedperf_client.platforms.support import could_run
+from fedperf_engines.advice.advice import Advice, groups_of
+from fedperf_engines.advice.constraints import Wishes
+from fedperf_engines.advice.job import Job
+from fedperf_engines.optimizer.constraints import NoPlatformError, memory_needed
+from fedperf_engines.optimizer.head import STARTUP_SECONDS
+from fedperf_engines.platforms.support import could_run
 from fedperf_shared.execution import ClusterConfig, SizedPlan
 from fedperf_shared.workflow.graph import Plan, Workflow
 from fedperf_shared.workflow.vocabulary import OperatorKind, Platform

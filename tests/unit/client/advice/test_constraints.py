@@ -2,8 +2,8 @@
 
 import pytest
 
-from fedperf_client.advice import constraints
-from fedperf_client.advice.constraints import (
+from fedperf_engines.advice import constraints
+from fedperf_engines.advice.constraints import (
     Wishes,
     candidates,
     known_alone,

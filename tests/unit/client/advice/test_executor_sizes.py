@@ -23,11 +23,11 @@ from fedperf_client.advice.spark_application import (
     newest_of_each,
 )
 from fedperf_client.diagnosis.job_facts import JobFacts
-from fedperf_client.platforms.support import could_run
 from fedperf_client.prediction.ensemble.intervals import Basis, Estimate, RestsOn, Student
 from fedperf_client.prediction.ensemble.weighting import Asks
 from fedperf_client.sources.spark.settings import SparkSettings
 from fedperf_client.text.facts import texts_of
+from fedperf_engines.platforms.support import could_run
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import ClusterConfig, Execution, Measurement, Origin, SizedPlan
 from fedperf_shared.workflow.vocabulary import RUNS_PYTHON, Complexity, Platform

@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from fedperf_client.advice import presentation
-from fedperf_client.advice.constraints import Wishes
-from fedperf_client.advice.presentation import numbers_text, platforms_text, reasons_of
-from fedperf_client.platforms.engine import ENGINES
 from fedperf_client.prediction.ensemble.support import Reach
 from fedperf_client.text.durations import duration_text
+from fedperf_engines.advice import presentation
+from fedperf_engines.advice.constraints import Wishes
+from fedperf_engines.advice.presentation import numbers_text, platforms_text, reasons_of
+from fedperf_engines.platforms.engine import ENGINES
 from fedperf_shared.execution import SizedPlan
 from fedperf_shared.workflow.graph import Plan, Workflow
 from fedperf_shared.workflow.vocabulary import OperatorKind

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from fedperf_client.advice.constraints import Wishes
-from fedperf_client.advice.picture import draw_advice
+from fedperf_engines.advice.constraints import Wishes
+from fedperf_engines.advice.picture import draw_advice
 from fedperf_shared.errors import StorageError
 from fedperf_shared.workflow.graph import Workflow
 from fedperf_shared.workflow.vocabulary import OperatorKind

@@ -5,10 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from fedperf_client.advice.advice import Advice
-from fedperf_client.advice.constraints import Wishes
-from fedperf_client.advice.job import Job
-from fedperf_client.advice.presentation import (
+from fedperf_client.text.facts import texts_of, without_empty
+from fedperf_engines.advice.advice import Advice
+from fedperf_engines.advice.constraints import Wishes
+from fedperf_engines.advice.job import Job
+from fedperf_engines.advice.presentation import (
     basis,
     facts_of,
     headline,
@@ -20,8 +21,7 @@ from fedperf_client.advice.presentation import (
     size_rows,
     verdict,
 )
-from fedperf_client.advice.turns import MeasuredChoice, runnable_rivals
-from fedperf_client.text.facts import texts_of, without_empty
+from fedperf_engines.advice.turns import MeasuredChoice, runnable_rivals
 from fedperf_shared.execution import SizedPlan
 from fedperf_shared.workflow.graph import Plan, Workflow
 from tests.unit.client.advice.jobs import (

@@ -6,15 +6,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedperf_client.advice.advice import ClusterChoice, best_size
 from fedperf_client.advice.executor_sizes import WORTH
-from fedperf_client.advice.presentation import facts_of, no_better_size, verdict
 from fedperf_client.prediction.answers.reconfiguration import (
     MOST_SIZES,
     InvalidSizesError,
     sizes_of,
 )
 from fedperf_client.prediction.answers.what_if import HOLDS
+from fedperf_engines.advice.advice import ClusterChoice, best_size
+from fedperf_engines.advice.presentation import facts_of, no_better_size, verdict
 from fedperf_shared.execution import ClusterConfig, SizedPlan
 from tests.unit.client.advice.jobs import FOUR_CORES, Seconds, advised, made_up
 

@@ -1,10 +1,10 @@
 """Plans that run in turns: medians, failures, and who was the fastest."""
 
-from fedperf_client.advice.constraints import Wishes
-from fedperf_client.advice.turns import MeasuredChoice, fastest, measured, runnable_rivals
-from fedperf_client.optimizer.enumeration import Alternative, Assignment
 from fedperf_client.prediction.prediction import Prediction
-from fedperf_client.profiling.trials.pool import Trial
+from fedperf_engines.advice.constraints import Wishes
+from fedperf_engines.advice.turns import MeasuredChoice, fastest, measured, runnable_rivals
+from fedperf_engines.optimizer.enumeration import Alternative, Assignment
+from fedperf_engines.trials.pool import Trial
 from fedperf_shared.execution import ExecutionStatus, Measurement
 from fedperf_shared.workflow.graph import Plan
 from fedperf_shared.workflow.vocabulary import Platform

@@ -10,12 +10,12 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from fedperf_client.advice import constraints
 from fedperf_client.home.config import Home
 from fedperf_client.home.store import ExecutionStore
-from fedperf_client.optimizer import heads
-from fedperf_client.platforms.program import to_json
 from fedperf_client.prediction.base_models import FetchedModels
+from fedperf_engines.advice import constraints
+from fedperf_engines.optimizer import heads
+from fedperf_engines.platforms.program import to_json
 from fedperf_shared.model.checkpoint import encode_checkpoint
 from fedperf_shared.programs.command_line import EXIT_CODES, NO_ANSWER
 from fedperf_shared.workflow.vocabulary import Platform

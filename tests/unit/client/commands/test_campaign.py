@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from fedperf_campaigns.campaign import noise
+from fedperf_campaigns.campaign.report import holds_measurements
 from fedperf_client import cli
 from fedperf_client.home.config import Home, write_private
-from fedperf_client.profiling.campaign import noise
-from fedperf_client.profiling.campaign.report import holds_measurements
 from fedperf_shared.programs.command_line import EXIT_CODES, NOTHING_MEASURED
 from tests.pages import REFERENCE
 from tests.unit.client.homes import fedperf

@@ -11,13 +11,13 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from fedperf_client.federation.enrollment import load_or_create_key
 from fedperf_client.home.config import Home
 from fedperf_client.home.store import ExecutionStore
-from fedperf_client.platforms.program import to_json
 from fedperf_client.prediction.base_models import FetchedModels
 from fedperf_client.release.ledger.ledger import PrivacyLedger
 from fedperf_client.release.policy import load_policy
 from fedperf_client.release.schedule import plan_schedule
 from fedperf_client.sources.history_file import write_history
 from fedperf_client.text import progress
+from fedperf_engines.platforms.program import to_json
 from fedperf_shared.execution import ClusterConfig, Measurement, Origin
 from fedperf_shared.model.checkpoint import encode_checkpoint
 from fedperf_shared.programs.command_line import NO_ANSWER

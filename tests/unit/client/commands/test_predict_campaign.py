@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from fedperf_client.home.config import Home
-from fedperf_client.profiling.campaign.components import WHOLE
-from fedperf_client.profiling.campaign.definition import (
+from fedperf_campaigns.campaign.components import WHOLE
+from fedperf_campaigns.campaign.definition import (
     journal_path,
     load_campaign,
     other_campaigns,
 )
-from fedperf_client.profiling.campaign.journal import TrialKey, TrialOutcome, TrialStatus
+from fedperf_campaigns.campaign.journal import TrialKey, TrialOutcome, TrialStatus
+from fedperf_client.home.config import Home
 from fedperf_client.text import progress
 from fedperf_shared.programs.command_line import NO_ANSWER
 from tests.unit.client.homes import fedperf

@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from fedperf_client.home.config import Home
-from fedperf_client.profiling.campaign.components import WHOLE
-from fedperf_client.profiling.campaign.definition import load_campaign
-from fedperf_client.profiling.campaign.journal import (
+from fedperf_campaigns.campaign.components import WHOLE
+from fedperf_campaigns.campaign.definition import load_campaign
+from fedperf_campaigns.campaign.journal import (
     ResourceUse,
     TrialKey,
     TrialOutcome,
     TrialStatus,
 )
+from fedperf_client.home.config import Home
 from fedperf_shared.programs.command_line import NO_ANSWER
 from tests.unit.client.homes import fedperf, made_home
 from tests.unit.client.profiling.campaign.campaigns import campaign_text, write_campaign

@@ -4,7 +4,7 @@ from itertools import product
 
 import numpy as np
 
-from fedperf_client.optimizer.costs import AdditiveCosts
+from fedperf_engines.optimizer.costs import AdditiveCosts
 from fedperf_shared.workflow.graph import Operator, Workflow
 from fedperf_shared.workflow.vocabulary import OperatorClass, OperatorKind, Platform
 

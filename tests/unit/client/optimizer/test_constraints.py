@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from fedperf_client.optimizer.constraints import (
+from fedperf_engines.optimizer.constraints import (
     MEMORY_FACTORS,
     Constraints,
     NoPlatformError,

@@ -3,7 +3,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedperf_client.optimizer.costs import AdditiveCosts
+from fedperf_engines.optimizer.costs import AdditiveCosts
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.workflow.vocabulary import Platform
 from tests.unit.client.optimizer.additive_worlds import (

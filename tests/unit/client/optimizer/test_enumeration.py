@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedperf_client.optimizer.constraints import NoPlatformError
-from fedperf_client.optimizer.costs import AdditiveCosts
-from fedperf_client.optimizer.enumeration import PLANS, Search, choose
-from fedperf_client.optimizer.frontier import beam, cheapest_plans
 from fedperf_client.prediction.prediction import Prediction
+from fedperf_engines.optimizer.constraints import NoPlatformError
+from fedperf_engines.optimizer.costs import AdditiveCosts
+from fedperf_engines.optimizer.enumeration import PLANS, Search, choose
+from fedperf_engines.optimizer.frontier import beam, cheapest_plans
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import ClusterConfig, SizedPlan
 from fedperf_shared.workflow.graph import Plan

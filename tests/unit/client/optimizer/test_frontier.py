@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedperf_client.optimizer.costs import AdditiveCosts
-from fedperf_client.optimizer.frontier import (
+from fedperf_engines.optimizer.costs import AdditiveCosts
+from fedperf_engines.optimizer.frontier import (
     BEAM_FROM_WIDTH,
     SearchResult,
     beam,

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from fedperf_client.optimizer.distillation import distil
-from fedperf_client.optimizer.head import (
+from fedperf_client.prediction.prediction import Floats
+from fedperf_engines.optimizer.distillation import distil
+from fedperf_engines.optimizer.head import (
     SHAPES,
     STARTUP_SECONDS,
     Head,
@@ -17,7 +18,6 @@ from fedperf_client.optimizer.head import (
     load_head,
     save_head,
 )
-from fedperf_client.prediction.prediction import Floats
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import ClusterConfig, SizedPlan
 from fedperf_shared.workflow.graph import Plan, Workflow

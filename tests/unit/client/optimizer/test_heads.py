@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedperf_client.optimizer import heads
-from fedperf_client.optimizer.head import SHAPES
-from fedperf_client.optimizer.heads import SHIPPED_HEAD, head_at_home, shipped_head
-from fedperf_client.platforms.engine import ENGINES
 from fedperf_client.prediction.base_models import FetchedModels
+from fedperf_engines.optimizer import heads
+from fedperf_engines.optimizer.head import SHAPES
+from fedperf_engines.optimizer.heads import SHIPPED_HEAD, head_at_home, shipped_head
+from fedperf_engines.platforms.engine import ENGINES
 from fedperf_shared.errors import StorageError
 from fedperf_shared.execution import ClusterConfig, Execution
 from fedperf_shared.model.checkpoint import encode_checkpoint

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedperf_client.platforms.arrow import conform
-from fedperf_client.platforms.operations import Column, ColumnType
+from fedperf_engines.platforms.arrow import conform
+from fedperf_engines.platforms.operations import Column, ColumnType
 from tests.fakes.arrow_tables import tables_equal
 
 ROWS = st.lists(

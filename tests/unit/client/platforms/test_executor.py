@@ -7,14 +7,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from fedperf_client.platforms.engine import UnsupportedOperationError, open_engine
-from fedperf_client.platforms.executor import (
+from fedperf_engines.platforms.engine import UnsupportedOperationError, open_engine
+from fedperf_engines.platforms.executor import (
     DatasetMissingError,
     RunResult,
     dataset_path,
     run_plan,
 )
-from fedperf_client.platforms.operations import (
+from fedperf_engines.platforms.operations import (
     Aggregate,
     AggregateFunction,
     Aggregation,
@@ -31,8 +31,8 @@ from fedperf_client.platforms.operations import (
     Window,
     WindowFunction,
 )
-from fedperf_client.platforms.program import Program, Step, StepStatistics, to_json
-from fedperf_client.platforms.statistics import count_rows
+from fedperf_engines.platforms.program import Program, Step, StepStatistics, to_json
+from fedperf_engines.platforms.statistics import count_rows
 from fedperf_shared.workflow.vocabulary import Platform
 
 D, P, N, S = Platform.DUCKDB, Platform.POLARS, Platform.PANDAS, Platform.SKLEARN
@@ -117,7 +117,7 @@ def test_a_shared_result_is_kept_and_each_operation_applied_once(
     directory: Path, monkeypatch: pytest.MonkeyPatch, platform: Platform
 ) -> None:
     calls: list[str] = []
-    module, _, name = f"fedperf_client.platforms.{ENGINES[platform]}".rpartition(".")
+    module, _, name = f"fedperf_engines.platforms.{ENGINES[platform]}".rpartition(".")
     engine = getattr(import_module(module), name)
 
     def counted(method: str) -> None:
@@ -168,8 +168,8 @@ def test_a_plan_imports_only_the_engines_that_it_uses(directory: Path, platform:
     code = (
         "import sys\n"
         "from pathlib import Path\n"
-        "from fedperf_client.platforms.executor import run_plan\n"
-        "from fedperf_client.platforms.program import from_json\n"
+        "from fedperf_engines.platforms.executor import run_plan\n"
+        "from fedperf_engines.platforms.program import from_json\n"
         "from fedperf_shared.workflow.vocabulary import Platform\n"
         f"run_plan(from_json({to_json(program)!r}), [Platform({int(platform)})] * 3, "
         f"data_directory=Path({str(directory)!r}), threads=1)\n"

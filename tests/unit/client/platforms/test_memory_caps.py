@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from fedperf_client.platforms.duckdb_engine import DuckDbEngine, DuckDbQuery
-from fedperf_client.platforms.engine import open_engine
+from fedperf_engines.platforms.duckdb_engine import DuckDbEngine, DuckDbQuery
+from fedperf_engines.platforms.engine import open_engine
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.workflow.vocabulary import Platform
 
@@ -45,7 +45,7 @@ def test_engines_that_cannot_be_told_open_all_the_same(platform: Platform) -> No
 @pytest.mark.skipif(find_spec("pyspark") is None, reason="needs the extra [spark]")
 @pytest.mark.parametrize("cap", [1_279_999_999, 0, float("nan")])
 def test_spark_refuses_a_cap_that_its_heap_does_not_fit_into(cap: int) -> None:
-    from fedperf_client.platforms.spark_session import SessionResources
+    from fedperf_engines.platforms.spark_session import SessionResources
 
     with pytest.raises(InvalidInputError, match="1280000000"):
         SessionResources(1, cap)
@@ -53,7 +53,7 @@ def test_spark_refuses_a_cap_that_its_heap_does_not_fit_into(cap: int) -> None:
 
 @pytest.mark.skipif(find_spec("pyspark") is None, reason="needs the extra [spark]")
 def test_sparks_heap_leaves_room_for_what_is_not_heap() -> None:
-    from fedperf_client.platforms.spark_session import MIN_MEMORY_BYTES, SessionResources
+    from fedperf_engines.platforms.spark_session import MIN_MEMORY_BYTES, SessionResources
 
     assert SessionResources(1, None).heap_bytes is None
     assert SessionResources(1, 4_500_000_000).heap_bytes == 2_800_000_000

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedperf_client.platforms.operations import (
+from fedperf_engines.platforms.operations import (
     Aggregate,
     AggregateFunction,
     Aggregation,
@@ -36,7 +36,7 @@ from fedperf_client.platforms.operations import (
     Window,
     WindowFunction,
 )
-from fedperf_client.platforms.program import (
+from fedperf_engines.platforms.program import (
     Program,
     Step,
     StepStatistics,
@@ -44,7 +44,7 @@ from fedperf_client.platforms.program import (
     to_json,
     to_workflow,
 )
-from fedperf_client.workloads.families import Family, draw_program
+from fedperf_engines.workloads.families import Family, draw_program
 from fedperf_shared.workflow.graph import SourceStatistics
 from fedperf_shared.workflow.vocabulary import Complexity, OperatorClass, OperatorKind
 
@@ -203,8 +203,8 @@ def test_k_means_starts_no_two_centers_at_one_place_in_any_column() -> None:
 
 def test_programs_and_support_are_read_without_importing_an_engine() -> None:
     code = (
-        "import sys, fedperf_client.platforms.program, fedperf_client.platforms.support, "
-        "fedperf_client.platforms.executor, fedperf_client.workloads.families\n"
+        "import sys, fedperf_engines.platforms.program, fedperf_engines.platforms.support, "
+        "fedperf_engines.platforms.executor, fedperf_engines.workloads.families\n"
         "heavy = {'duckdb', 'polars', 'pandas', 'pyarrow', 'sklearn', 'scipy', 'torch'}\n"
         "print(*sorted(heavy & sys.modules.keys()))"
     )

@@ -6,16 +6,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedperf_client.platforms import support
-from fedperf_client.platforms.engine import ENGINES
-from fedperf_client.platforms.support import (
+from fedperf_engines.platforms import support
+from fedperf_engines.platforms.engine import ENGINES
+from fedperf_engines.platforms.support import (
     EMBEDDED_PLATFORMS,
     could_run,
     installed_platforms,
     supporting,
     supports,
 )
-from fedperf_client.workloads.families import Family, draw_platforms, draw_program, single_platforms
+from fedperf_engines.workloads.families import (
+    Family,
+    draw_platforms,
+    draw_program,
+    single_platforms,
+)
 from fedperf_shared.workflow.vocabulary import OperatorKind, Platform
 
 

@@ -3,9 +3,9 @@
 import math
 from itertools import product
 
+from fedperf_campaigns.choosing import Strategy
+from fedperf_campaigns.choosing.sampler import GridSampler, SamplingGrid
 from fedperf_client.prediction.learners.tables import Table
-from fedperf_client.profiling.choosing import Strategy
-from fedperf_client.profiling.choosing.sampler import GridSampler, SamplingGrid
 
 MACHINES = (2, 4, 6, 8, 10, 12)
 SIZES = (1000.0, 2000.0, 4000.0, 8000.0)

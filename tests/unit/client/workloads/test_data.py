@@ -4,10 +4,10 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from fedperf_client.platforms.arrow import conform
-from fedperf_client.platforms.executor import dataset_path
-from fedperf_client.platforms.operations import names_of
-from fedperf_client.workloads.data import SCALES, TABLES, prepare, read
+from fedperf_engines.platforms.arrow import conform
+from fedperf_engines.platforms.executor import dataset_path
+from fedperf_engines.platforms.operations import names_of
+from fedperf_engines.workloads.data import SCALES, TABLES, prepare, read
 from fedperf_shared.errors import InvalidInputError
 
 UNIQUE_KEYS = {

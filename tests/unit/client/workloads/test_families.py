@@ -3,7 +3,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedperf_client.platforms.operations import (
+from fedperf_engines.platforms.operations import (
     Aggregate,
     AggregateFunction,
     Aggregation,
@@ -13,11 +13,11 @@ from fedperf_client.platforms.operations import (
     ReadParquet,
     Sink,
 )
-from fedperf_client.platforms.program import Program, Step
-from fedperf_client.platforms.statistics import count_rows, source_statistics
-from fedperf_client.platforms.support import supports
-from fedperf_client.workloads.data import prepare
-from fedperf_client.workloads.families import (
+from fedperf_engines.platforms.program import Program, Step
+from fedperf_engines.platforms.statistics import count_rows, source_statistics
+from fedperf_engines.platforms.support import supports
+from fedperf_engines.workloads.data import prepare
+from fedperf_engines.workloads.families import (
     Family,
     draw_platforms,
     draw_program,

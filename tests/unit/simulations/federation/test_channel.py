@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from fedperf_memory.seeded_noise import SeededNoise
 from fedperf_server.inference.cell_directions import Stage
 from fedperf_server.inference.gaussian_process import Belief
 from fedperf_simulations.federation.channel import (
@@ -12,7 +13,6 @@ from fedperf_simulations.federation.channel import (
     public_configurations,
 )
 from fedperf_simulations.federation.hidden_points import PublicBox
-from fedperf_simulations.federation.seeded_noise import SeededNoise
 
 Floats = NDArray[np.float64]
 

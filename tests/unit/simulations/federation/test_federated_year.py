@@ -9,6 +9,7 @@ import pytest
 from fedperf_client.learning.residuals import LabelledGraph
 from fedperf_client.release.policy import Policy
 from fedperf_client.release.schedule import PlannedSchedule, plan_schedule
+from fedperf_memory.memory_federation import least_budget
 from fedperf_server.state import registry
 from fedperf_server.state.epochs import Cause, epochs
 from fedperf_shared.execution import ClusterConfig
@@ -28,7 +29,6 @@ from fedperf_simulations.federation.federated_year import (
     OfThisEpoch,
     Way,
 )
-from fedperf_simulations.federation.memory_federation import least_budget
 from fedperf_simulations.measured_set.drifting_platforms import DriftSplit, Hands, deal
 from fedperf_simulations.measured_set.limited_start import load_limited_start
 from tests.fakes.plans import diamond

@@ -6,6 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from fedperf_memory import histories
+from fedperf_memory.histories import SharedGradients
 from fedperf_server.rounds.tangent_avg import TangentAvg, stored_tangent
 from fedperf_shared.model.architecture import weights_of
 from fedperf_shared.model.checkpoint import state_to_arrays
@@ -13,8 +15,6 @@ from fedperf_shared.model.ggfn import GGFN
 from fedperf_shared.model.tangent import directions_of, gradients_at
 from fedperf_shared.workflow.features import Features, featurize
 from fedperf_shared.workflow.vocabulary import Platform
-from fedperf_simulations.federation import histories
-from fedperf_simulations.federation.histories import SharedGradients
 from tests.fakes.plans import ONE_CORE, diamond
 
 

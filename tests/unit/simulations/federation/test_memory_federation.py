@@ -12,20 +12,13 @@ from fedperf_client.learning.residuals import LabelledGraph
 from fedperf_client.prediction.base_models import FetchedModels
 from fedperf_client.privacy.accountant import PrivacyBudget
 from fedperf_client.release.ledger.entries import ReleaseState
-from fedperf_server.app.composition import Task, predict_with
-from fedperf_server.config import ServerConfig
-from fedperf_server.rounds.tangent_avg import TangentAvg
-from fedperf_server.state.registry import GgfnFormat
-from fedperf_shared.releases.period import Period, SlotTimes, Timetable
-from fedperf_shared.releases.release import ReleaseKind, ReportParameters, Schedule, Slot, SlotKey
-from fedperf_shared.workflow.features import featurize
-from fedperf_simulations.federation.histories import (
+from fedperf_memory.histories import (
     Answers,
     HistoryCompute,
     SharedAnswers,
     UnknownTaskError,
 )
-from fedperf_simulations.federation.memory_federation import (
+from fedperf_memory.memory_federation import (
     HOST,
     Clock,
     Federation,
@@ -33,7 +26,14 @@ from fedperf_simulations.federation.memory_federation import (
     memory_federation,
     moments,
 )
-from fedperf_simulations.federation.seeded_noise import noise_of
+from fedperf_memory.seeded_noise import noise_of
+from fedperf_server.app.composition import Task, predict_with
+from fedperf_server.config import ServerConfig
+from fedperf_server.rounds.tangent_avg import TangentAvg
+from fedperf_server.state.registry import GgfnFormat
+from fedperf_shared.releases.period import Period, SlotTimes, Timetable
+from fedperf_shared.releases.release import ReleaseKind, ReportParameters, Schedule, Slot, SlotKey
+from fedperf_shared.workflow.features import featurize
 from fedperf_simulations.federation.tangent_training import MeasuredHistory
 from tests.fakes.plans import ONE_CORE, diamond
 from tests.fakes.tangents import few_plans

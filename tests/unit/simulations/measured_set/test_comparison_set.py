@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from fedperf_client.platforms.operations import ReadParquet, Sink
-from fedperf_client.platforms.support import EMBEDDED_PLATFORMS, supporting, supports
-from fedperf_client.workloads.families import Family, workload_name
+from fedperf_engines.platforms.operations import ReadParquet, Sink
+from fedperf_engines.platforms.support import EMBEDDED_PLATFORMS, supporting, supports
+from fedperf_engines.workloads.families import Family, workload_name
 from fedperf_shared.errors import ConfigurationError
 from fedperf_shared.execution import ExecutionStatus
 from fedperf_shared.workflow.vocabulary import Platform

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from fedperf_client.optimizer.enumeration import Assignment
-from fedperf_client.profiling.trials.pool import Trial
-from fedperf_client.workloads.families import Family
+from fedperf_engines.optimizer.enumeration import Assignment
+from fedperf_engines.trials.pool import Trial
+from fedperf_engines.workloads.families import Family
 from fedperf_shared.execution import ExecutionStatus, Measurement
 from fedperf_simulations.measured_set.comparison_set import ComparisonSettings
 from fedperf_simulations.measured_set.comparisons import FOLDS, folds_of, read_cases

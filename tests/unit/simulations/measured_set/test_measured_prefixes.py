@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from fedperf_client.optimizer.enumeration import Assignment
+from fedperf_engines.optimizer.enumeration import Assignment
 from fedperf_shared.execution import Execution, ExecutionStatus, Measurement
 from fedperf_shared.workflow.graph import Plan
 from fedperf_simulations.measured_set.measured_prefixes import prefixes

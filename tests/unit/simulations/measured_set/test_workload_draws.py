@@ -4,8 +4,8 @@ from statistics import median
 
 import pytest
 
-from fedperf_client.platforms.support import supports
-from fedperf_client.workloads.families import Family, single_platforms
+from fedperf_engines.platforms.support import supports
+from fedperf_engines.workloads.families import Family, single_platforms
 from fedperf_shared.errors import ConfigurationError
 from fedperf_shared.workflow.vocabulary import Platform
 from fedperf_simulations.measured_set.designs import large_settings, measuring_settings

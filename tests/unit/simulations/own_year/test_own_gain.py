@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedperf_client.prediction.base_models import FetchedModels
-from fedperf_simulations.own_year.own_gain import (
+from fedperf_memory.own_year.own_gain import (
     ALONE,
     JOINED,
     WITH_START,
@@ -14,7 +14,7 @@ from fedperf_simulations.own_year.own_gain import (
     OwnGain,
     own_gain,
 )
-from fedperf_simulations.own_year.own_jobs import OwnJobs
+from fedperf_memory.own_year.own_jobs import OwnJobs
 
 WORKLOADS = [f"job-{number // 2}" for number in range(40)]
 ERRORS = np.random.default_rng(1).uniform(0.1, 0.5, 40)

@@ -6,9 +6,9 @@ import pytest
 
 from fedperf_client.home.config import Home
 from fedperf_client.home.store import ExecutionStore
+from fedperf_memory.own_year import own_jobs
+from fedperf_memory.own_year.own_jobs import read_jobs
 from fedperf_shared.execution import ExecutionStatus
-from fedperf_simulations.own_year import own_jobs
-from fedperf_simulations.own_year.own_jobs import read_jobs
 from tests.unit.client.executions import make_execution
 from tests.unit.shared.console_programs import contents
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from fedperf_memory.own_year.page import page, write_page
 from fedperf_shared.errors import StorageError
-from fedperf_simulations.own_year.page import page, write_page
 from tests.unit.simulations.own_year.test_presentation import VIEW
 
 

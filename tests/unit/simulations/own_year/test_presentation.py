@@ -9,12 +9,12 @@ from fedperf_client.privacy.accountant import PrivacyBudget
 from fedperf_client.release.ledger.spent_budget import Spending
 from fedperf_client.release.policy import Policy
 from fedperf_client.release.schedule import NotPlanned, PlannedSchedule
+from fedperf_memory.own_year.own_gain import ALONE, JOINED, WITH_START, ErrorChange, OwnGain
+from fedperf_memory.own_year.own_jobs import OwnJobs
+from fedperf_memory.own_year.presentation import YearView
+from fedperf_memory.own_year.year import RehearsedRelease, RehearsedYear, YearAhead
 from fedperf_shared.releases.period import default_timetable
 from fedperf_shared.releases.release import ReleaseKind, Schedule, SizeClass
-from fedperf_simulations.own_year.own_gain import ALONE, JOINED, WITH_START, ErrorChange, OwnGain
-from fedperf_simulations.own_year.own_jobs import OwnJobs
-from fedperf_simulations.own_year.presentation import YearView
-from fedperf_simulations.own_year.year import RehearsedRelease, RehearsedYear, YearAhead
 from tests.unit.client.executions import make_execution
 
 JOINS = datetime(2026, 12, 1, tzinfo=UTC)

@@ -4,8 +4,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from fedperf_memory.own_year.repeated_history import RepeatedHistory
 from fedperf_shared.execution import ExecutionStatus
-from fedperf_simulations.own_year.repeated_history import RepeatedHistory
 from tests.unit.client.executions import make_execution
 
 DAY = timedelta(days=1)

@@ -6,6 +6,12 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from fedperf_client.release.policy import Policy, ReleaseMode
+from fedperf_memory.own_year.year import (
+    PeriodPassedError,
+    YearAhead,
+    approved,
+    lived_calendar,
+)
 from fedperf_shared.releases.period import default_timetable
 from fedperf_shared.releases.release import (
     ReleaseKind,
@@ -15,12 +21,6 @@ from fedperf_shared.releases.release import (
     Slot,
     SlotKey,
     TangentParameters,
-)
-from fedperf_simulations.own_year.year import (
-    PeriodPassedError,
-    YearAhead,
-    approved,
-    lived_calendar,
 )
 
 START = datetime(2026, 12, 1, tzinfo=UTC)

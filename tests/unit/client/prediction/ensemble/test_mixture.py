@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from fedperf_campaigns.tables.catalogue import table_learners
 from fedperf_client.prediction.ensemble.learner_catalogue import NoLearnerError
 from fedperf_client.prediction.ensemble.mixture import KnownRuns, Mixture
 from fedperf_client.prediction.ensemble.weighting import Asks, asks
@@ -15,7 +16,6 @@ from fedperf_client.prediction.learners.local_learners import (
     LogRidge,
 )
 from fedperf_client.prediction.prediction import Floats, PredictorFailedError
-from fedperf_client.prediction.tables.catalogue import table_learners
 from fedperf_simulations.baselines.table_mixture import mixed_for
 from tests.unit.client.prediction.jobs import grid, law, layout, noisy, places, samples
 

@@ -14,10 +14,10 @@ from pyarrow import parquet
 
 from fedperf_client.home.config import Home, write_private
 from fedperf_client.home.store import ExecutionStore
-from fedperf_client.platforms.program import to_json
 from fedperf_client.prediction.answers.predictor_cache import USUAL_CLUSTER, load_or_fit
 from fedperf_client.prediction.base_models import FetchedModels
 from fedperf_client.sources.history_file import executions_of
+from fedperf_engines.platforms.program import to_json
 from fedperf_shared.execution import ClusterConfig, Execution, Measurement
 from fedperf_shared.workflow.graph import Operator, Plan, Workflow
 from fedperf_shared.workflow.vocabulary import OperatorClass, OperatorKind, Platform

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from fedperf_campaigns.tables.catalogue import Ernest, table_learners
 from fedperf_client.prediction.evidence import Samples, encode
 from fedperf_client.prediction.learners.learner import Learner
 from fedperf_client.prediction.learners.local_learners import (
@@ -25,7 +26,6 @@ from fedperf_client.prediction.learners.residual_learners import (
 )
 from fedperf_client.prediction.learners.scaling_laws import fit_ernest
 from fedperf_client.prediction.prediction import Floats
-from fedperf_client.prediction.tables.catalogue import Ernest, table_learners
 from fedperf_shared.releases.basis import CELLS
 from tests.unit.client.prediction.jobs import grid, law, layout, noisy, samples
 from tests.unit.client.prediction.synthetic import draw_history, draw_samples, true_log_seconds

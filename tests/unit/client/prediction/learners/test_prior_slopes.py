@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from fedperf_campaigns.tables.roles import LOG_SLOPES, ColumnRole, prior_slopes
 from fedperf_client.prediction.evidence import Samples
 from fedperf_client.prediction.learners.prior_slopes import (
     NO_REPEATS,
@@ -16,7 +17,6 @@ from fedperf_client.prediction.learners.prior_slopes import (
 from fedperf_client.prediction.learners.scaling_laws import LAWS, ScalingColumns
 from fedperf_client.prediction.learners.tables import Table, TableLayout
 from fedperf_client.prediction.prediction import Floats
-from fedperf_client.prediction.tables.roles import LOG_SLOPES, ColumnRole, prior_slopes
 
 LINE = PriorSlopes((SlopePrior(-0.7, 0.35, 1.0), SlopePrior(0.9, 0.3, 1.5)))
 WITH_LAWS = replace(LINE, scaling=ScalingColumns(0, 1))

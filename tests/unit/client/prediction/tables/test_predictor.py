@@ -5,16 +5,16 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from fedperf_client.prediction.ensemble.intervals import Student
-from fedperf_client.prediction.ensemble.weighting import Asks
-from fedperf_client.prediction.learners.tables import InvalidTableError, TableLayout
-from fedperf_client.prediction.tables.catalogue import table_learners
-from fedperf_client.prediction.tables.predictor import (
+from fedperf_campaigns.tables.catalogue import table_learners
+from fedperf_campaigns.tables.predictor import (
     FREEDOM,
     MIXED_FROM,
     MeasuredTable,
     TablePredictor,
 )
+from fedperf_client.prediction.ensemble.intervals import Student
+from fedperf_client.prediction.ensemble.weighting import Asks
+from fedperf_client.prediction.learners.tables import InvalidTableError, TableLayout
 from tests.unit.client.prediction.tables.published_laws import DrawnJob, drawn_job
 
 JOBS = 60

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from fedperf_client.profiling.campaign.definition import Campaign, load_campaign
-from fedperf_client.profiling.campaign.journal import Machine
-from fedperf_client.profiling.campaign.noise import HostReading
+from fedperf_campaigns.campaign.definition import Campaign, load_campaign
+from fedperf_campaigns.campaign.journal import Machine
+from fedperf_campaigns.campaign.noise import HostReading
 
 MACHINE = Machine("tiny.small", "x86_64", "a processor", 4, 8 * 1024**3, 1.25)
 QUIET = HostReading(0.0, 0.0, 0.5, 0.5, cores=4)

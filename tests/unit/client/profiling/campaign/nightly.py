@@ -3,15 +3,15 @@
 from datetime import timedelta
 from pathlib import Path
 
-from fedperf_client.home.config import Home
-from fedperf_client.profiling.campaign.components import WHOLE
-from fedperf_client.profiling.campaign.definition import (
+from fedperf_campaigns.campaign.components import WHOLE
+from fedperf_campaigns.campaign.definition import (
     Campaign,
     journal_path,
     keep_definition,
     load_campaign,
 )
-from fedperf_client.profiling.campaign.journal import Journal, TrialKey, TrialOutcome, TrialStatus
+from fedperf_campaigns.campaign.journal import Journal, TrialKey, TrialOutcome, TrialStatus
+from fedperf_client.home.config import Home
 from fedperf_client.sources.history_file import executions_of
 from fedperf_shared.execution import Execution
 from tests.unit.client.profiling.campaign.campaigns import MACHINE

@@ -9,18 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from fedperf_client.profiling.campaign.campaign import (
+from fedperf_campaigns.campaign.campaign import (
     CampaignSurroundings,
     run_campaign,
 )
-from fedperf_client.profiling.campaign.components import Component
-from fedperf_client.profiling.campaign.definition import Campaign
-from fedperf_client.profiling.campaign.expressions import Value
-from fedperf_client.profiling.campaign.journal import Journal, TrialKey, TrialOutcome, TrialStatus
-from fedperf_client.profiling.campaign.noise import Host, HostReading
-from fedperf_client.profiling.campaign.order import AllAtOnce, Sampler, sampler_of
-from fedperf_client.profiling.campaign.summary import CampaignEnd, summarize
-from fedperf_client.profiling.campaign.trial_runner import (
+from fedperf_campaigns.campaign.components import Component
+from fedperf_campaigns.campaign.definition import Campaign
+from fedperf_campaigns.campaign.expressions import Value
+from fedperf_campaigns.campaign.journal import Journal, TrialKey, TrialOutcome, TrialStatus
+from fedperf_campaigns.campaign.noise import Host, HostReading
+from fedperf_campaigns.campaign.order import AllAtOnce, Sampler, sampler_of
+from fedperf_campaigns.campaign.summary import CampaignEnd, summarize
+from fedperf_campaigns.campaign.trial_runner import (
     Limits,
     TrialRunner,
     TrialStoppedError,

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fedperf_client.profiling.campaign.definition import MAX_FILE_BYTES, load_campaign
-from fedperf_client.profiling.campaign.grid import MAX_CONFIGURATIONS
+from fedperf_campaigns.campaign.definition import MAX_FILE_BYTES, load_campaign
+from fedperf_campaigns.campaign.grid import MAX_CONFIGURATIONS
 from fedperf_shared.errors import ConfigurationError
 from tests.pages import ENGINEER
 from tests.unit.client.profiling.campaign.campaigns import (

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedperf_client.profiling.campaign.components import Component, message_of
-from fedperf_client.profiling.campaign.http_call import split_of
+from fedperf_campaigns.campaign.components import Component, message_of
+from fedperf_campaigns.campaign.http_call import split_of
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from fedperf_client.profiling.campaign.history import TrialHistory
-from fedperf_client.profiling.campaign.journal import (
+from fedperf_campaigns.campaign.history import TrialHistory
+from fedperf_campaigns.campaign.journal import (
     ComponentSpan,
     Journal,
     ResourceUse,

@@ -11,11 +11,10 @@ from xml.etree import ElementTree as ET
 import orjson
 import pytest
 
-from fedperf_client.home.store import ExecutionStore
-from fedperf_client.profiling.campaign import charts, report
-from fedperf_client.profiling.campaign.executions import execution_of, is_execution, plan_of
-from fedperf_client.profiling.campaign.grid import RESERVED_NAMES
-from fedperf_client.profiling.campaign.journal import (
+from fedperf_campaigns.campaign import charts, report
+from fedperf_campaigns.campaign.executions import execution_of, is_execution, plan_of
+from fedperf_campaigns.campaign.grid import RESERVED_NAMES
+from fedperf_campaigns.campaign.journal import (
     ComponentSpan,
     JournalTrial,
     ResourceUse,
@@ -24,8 +23,9 @@ from fedperf_client.profiling.campaign.journal import (
     TrialOutcome,
     TrialStatus,
 )
-from fedperf_client.profiling.campaign.report import write_results
-from fedperf_client.profiling.campaign.summary import CampaignEnd, Summary, summarize
+from fedperf_campaigns.campaign.report import write_results
+from fedperf_campaigns.campaign.summary import CampaignEnd, Summary, summarize
+from fedperf_client.home.store import ExecutionStore
 from fedperf_shared.errors import StorageError
 from fedperf_shared.execution import Origin, Remark
 from fedperf_shared.workflow.vocabulary import OperatorKind, Platform

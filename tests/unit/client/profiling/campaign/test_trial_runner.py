@@ -15,15 +15,15 @@ from pathlib import Path
 import psutil
 import pytest
 
-from fedperf_client.profiling.campaign import trial_runner
-from fedperf_client.profiling.campaign.components import Component
-from fedperf_client.profiling.campaign.journal import ResourceUse, TrialOutcome, TrialStatus
-from fedperf_client.profiling.campaign.noise import own_seconds
-from fedperf_client.profiling.campaign.trial_process import (
+from fedperf_campaigns.campaign import trial_runner
+from fedperf_campaigns.campaign.components import Component
+from fedperf_campaigns.campaign.journal import ResourceUse, TrialOutcome, TrialStatus
+from fedperf_campaigns.campaign.noise import own_seconds
+from fedperf_campaigns.campaign.trial_process import (
     ComponentEnd,
     run_components,
 )
-from fedperf_client.profiling.campaign.trial_runner import (
+from fedperf_campaigns.campaign.trial_runner import (
     TOKEN_VARIABLE,
     Limits,
     TrialRunner,
@@ -124,7 +124,7 @@ def test_the_peak_of_a_command_is_exact_however_large_the_campaign_is() -> None:
     ballast = b"x" * 200_000_000
     reaped = """
 import subprocess, sys
-from fedperf_client.profiling.campaign.trial_process import reap
+from fedperf_campaigns.campaign.trial_process import reap
 command = subprocess.Popen([sys.executable, "-S", "-c", "b = bytearray(50_000_000)"])
 _, usage = reap(command.pid)
 print(usage["peak_bytes"], usage["peak_is_exact"])

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedperf_client.prediction.learners.tables import InvalidTableError, Table
-from fedperf_client.profiling.choosing import CHOOSING, Strategy, sampler
-from fedperf_client.profiling.choosing.grid_points import Rows
-from fedperf_client.profiling.choosing.sampler import (
+from fedperf_campaigns.choosing import CHOOSING, Strategy, sampler
+from fedperf_campaigns.choosing.grid_points import Rows
+from fedperf_campaigns.choosing.sampler import (
     LEAST_JUDGED,
     START,
     SamplingGrid,
 )
+from fedperf_client.prediction.learners.tables import InvalidTableError, Table
 from fedperf_shared.errors import InvalidInputError
 from tests.unit.client.profiling.grids import (
     NODE_TYPES,

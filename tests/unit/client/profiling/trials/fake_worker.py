@@ -11,7 +11,7 @@ from pathlib import Path
 
 import orjson
 
-from fedperf_client.profiling.trials.worker import EnginesOfPlatforms, EngineTimes, serve
+from fedperf_engines.trials.worker import EnginesOfPlatforms, EngineTimes, serve
 from fedperf_shared.workflow.vocabulary import Platform
 
 

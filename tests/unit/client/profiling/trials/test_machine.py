@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from fedperf_client.profiling.trials.machine import (
+from fedperf_client.workers.machine import (
     REFERENCE_SECONDS,
     HostWatch,
     cluster_config,

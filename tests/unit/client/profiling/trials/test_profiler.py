@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from fedperf_client.platforms.operations import (
+from fedperf_engines.platforms.operations import (
     Aggregate,
     AggregateFunction,
     Aggregation,
@@ -23,9 +23,9 @@ from fedperf_client.platforms.operations import (
     ReadParquet,
     Sink,
 )
-from fedperf_client.platforms.program import Program, Step
-from fedperf_client.profiling.trials.pool import TrialLimits, UncountableProgramError, WorkerPool
-from fedperf_client.profiling.trials.profiler import Profiler
+from fedperf_engines.platforms.program import Program, Step
+from fedperf_engines.trials.pool import TrialLimits, UncountableProgramError, WorkerPool
+from fedperf_engines.trials.profiler import Profiler
 from fedperf_shared.execution import ClusterConfig, ExecutionStatus
 from fedperf_shared.workflow.vocabulary import OperatorKind, Platform
 
@@ -128,7 +128,7 @@ def test_a_child_imports_only_the_engines_it_was_started_for(
     platform: Platform, foreign: set[str]
 ) -> None:
     code = (
-        "import sys, fedperf_client.profiling.trials.worker as w; "
+        "import sys, fedperf_engines.trials.worker as w; "
         "from fedperf_shared.workflow.vocabulary "
         f"import Platform; w.EnginesOfPlatforms().warm_up([Platform({int(platform)})], 1, None); "
         "print(' '.join(sys.modules))"

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from fedperf_client.profiling.campaign.trial_runner import TrialRunner
+from fedperf_campaigns.campaign.trial_runner import TrialRunner
 from fedperf_simulations.experiments.campaigns import overhead
 from fedperf_simulations.experiments.campaigns.overhead import (
     WINDOW_SECONDS,

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedperf_client.optimizer.costs import AdditiveCosts
-from fedperf_client.optimizer.frontier import SearchResult, cheapest_plans, narrow_order, width
 from fedperf_client.prediction.prediction import Floats
+from fedperf_engines.optimizer.costs import AdditiveCosts
+from fedperf_engines.optimizer.frontier import SearchResult, cheapest_plans, narrow_order, width
 from fedperf_shared.execution import ClusterConfig, SizedPlan
 from fedperf_shared.workflow.graph import Workflow
 from fedperf_simulations.baselines.pruned_search import PruningRule, pruned_search

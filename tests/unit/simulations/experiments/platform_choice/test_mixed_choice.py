@@ -6,9 +6,9 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from fedperf_client.optimizer.enumeration import Assignment
-from fedperf_client.optimizer.heads import shipped_head
 from fedperf_client.prediction.prediction import Floats
+from fedperf_engines.optimizer.enumeration import Assignment
+from fedperf_engines.optimizer.heads import shipped_head
 from fedperf_shared.execution import SizedPlan
 from fedperf_simulations.experiments.platform_choice.mixed_choice import (
     BEST_ALONE_AGAIN,

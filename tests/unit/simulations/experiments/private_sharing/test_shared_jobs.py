@@ -6,6 +6,7 @@ from numpy.typing import NDArray
 
 from fedperf_client.privacy import accountant
 from fedperf_client.privacy.report_mechanism import GRID_EXPONENT
+from fedperf_memory.seeded_noise import SeededNoise
 from fedperf_server.inference.gaussian_process import Belief
 from fedperf_shared.releases.release import ReportParameters
 from fedperf_simulations.experiments.private_sharing.priors import (
@@ -21,7 +22,6 @@ from fedperf_simulations.experiments.private_sharing.shared_jobs import (
     shared_belief,
     synthetic_seconds,
 )
-from fedperf_simulations.federation.seeded_noise import SeededNoise
 from tests.unit.simulations.made_up_jobs import elsewhere, made_up, others
 
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from fedperf_client.optimizer.head import SHAPES, load_head
+from fedperf_engines.optimizer.head import SHAPES, load_head
 from fedperf_shared.model.checkpoint import save_checkpoint
 from fedperf_simulations.measured_set.starts.shipped_head import distil_shipped_head
 from fedperf_simulations.measured_set.training_set import Measurements

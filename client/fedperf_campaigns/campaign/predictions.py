@@ -1,0 +1,423 @@
+"""Predicted times of a campaign's job at chosen column values, from what the campaign measured.
+
+A question gives a value, or several, for every column; a column with one value in the grid may be
+left out. Numbers may lie outside of the grid and are marked as extrapolating; words may not. What a
+constraint of the campaign rules out is answered, as it may be there to save time, and the
+constraint is named beside. Times are those of the whole job, from its first component's start to
+its last one's end.
+
+Trials that ended badly count. One that was stopped by its timeout took longer than that. A
+configuration that ran out of memory and never ran well is never said to keep a deadline. Nor is the
+same with a larger input.
+"""
+
+import itertools
+import math
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from fedperf_campaigns.campaign.components import WHOLE
+from fedperf_campaigns.campaign.definition import Campaign, journal_path, other_campaigns
+from fedperf_campaigns.campaign.expressions import Value, value_text, value_word
+from fedperf_campaigns.campaign.grid import Configuration, Grid
+from fedperf_campaigns.campaign.history import TrialHistory
+from fedperf_campaigns.campaign.journal import Journal, TrialOutcome, TrialStatus
+from fedperf_campaigns.tables.predictor import MeasuredTable, TablePredictor
+from fedperf_client.prediction.answers.explanation import Disturbance
+from fedperf_client.prediction.answers.reconfiguration import BYTES
+from fedperf_client.prediction.answers.what_if import (
+    HOLDS,
+    MOST_ASKED,
+    MOST_TIMES_CORES,
+    MOST_TIMES_ROWS,
+    chance_text,
+    deadline_facts,
+    time_facts,
+)
+from fedperf_client.prediction.ensemble.intervals import Estimate, carried
+from fedperf_client.prediction.ensemble.mixture import OnProgress
+from fedperf_client.prediction.ensemble.weighting import Asks
+from fedperf_client.prediction.learners.prior_slopes import NO_REPEATS, Scatter
+from fedperf_client.prediction.learners.tables import TableLayout
+from fedperf_client.text.asked_values import number_of, values_by_name
+from fedperf_client.text.durations import duration_text
+from fedperf_client.text.facts import Fact, for_people
+from fedperf_shared.errors import ConfigurationError, FedperfError, InvalidInputError
+
+MOST_FREEDOM = 20.0
+"""Repeats of other campaigns count as so many at most: this job's own noise may differ."""
+
+
+@dataclass(frozen=True, slots=True)
+class CampaignMeasurements:
+    """Measurements of the whole job by a campaign's trials.
+
+    Attributes:
+        campaign: that ran.
+        rows: the configuration of each execution that counts.
+        seconds: its wall time.
+        stopped: configurations of trials that were stopped by their timeout.
+        stopped_seconds: after how long.
+        out_of_memory: configurations that ran out of memory and never ran well.
+        failed: trials that ended badly, for whatever reason.
+        load: of others, while the executions that count were made.
+    """
+
+    campaign: Campaign
+    rows: tuple[int, ...]
+    seconds: tuple[float, ...]
+    stopped: tuple[int, ...]
+    stopped_seconds: tuple[float, ...]
+    out_of_memory: tuple[int, ...]
+    failed: int
+    load: Disturbance
+
+    @property
+    def configurations(self) -> int:
+        """Distinct configurations that were measured."""
+        return len(set(self.rows))
+
+    @property
+    def scatter(self) -> Scatter:
+        """The scatter of log seconds among its repeats."""
+        of_each: dict[int, list[float]] = {}
+        for row, seconds in zip(self.rows, self.seconds, strict=True):
+            of_each.setdefault(row, []).append(math.log(seconds))
+        squares = sum(float(np.var(each)) * len(each) for each in of_each.values())
+        return Scatter(squares, float(len(self.rows) - len(of_each)))
+
+    def predictor(
+        self, *, elsewhere: Scatter = NO_REPEATS, on_progress: OnProgress | None = None
+    ) -> TablePredictor:
+        """The predictor of the job's times."""
+        grid = self.campaign.grid
+        layout = TableLayout.of(grid.table(), scale=grid.parallelism_column, size=grid.size_column)
+        measured = MeasuredTable(
+            layout,
+            self._table(self.rows),
+            np.array(self.seconds),
+            self._table(self.stopped),
+            np.array(self.stopped_seconds),
+            grid.fixed,
+        )
+        return TablePredictor.of(measured, elsewhere=elsewhere, on_progress=on_progress)
+
+    def memory_problem(self, asked: Configuration) -> str | None:
+        """Says where the same ran out of memory with no larger input; None if it never did."""
+        grid = self.campaign.grid
+        for row in self.out_of_memory:
+            failed = grid.configurations[row]
+            same = all(failed[name] == asked[name] for name in grid.columns if name != grid.size)
+            if same and grid.size is None:
+                return "ran out of memory"
+            if same and grid.size and float(failed[grid.size]) <= float(asked[grid.size]):
+                return f"ran out of memory at {grid.size}={value_text(failed[grid.size])}"
+        return None
+
+    def no_promise(self, asked: Configuration) -> str | None:
+        """Why no deadline is promised, for people; None where one may be."""
+        grid, ran = self.campaign.grid, [self.campaign.grid.configurations[e] for e in self.rows]
+        for name, value in asked.items():
+            if isinstance(value, bool | str):
+                continue
+            seen = {float(each[name]) for each in ran}
+            most = max(seen)
+            if len(seen) == 1 and float(value) != most:
+                return f"{name} was never varied, it was {value_text(most)} in all runs"
+            times = {grid.parallelism: MOST_TIMES_CORES, grid.size: MOST_TIMES_ROWS}.get(name)
+            if times is not None and float(value) > times * most:
+                more = f"{float(value) / most:,.3g} times the {value_text(most)}"
+                return f"{name}={value_text(value)} is {more} that were measured"
+        return None
+
+    def _table(self, rows: Sequence[int]) -> dict[str, list[float | str]]:
+        grid = self.campaign.grid
+        return grid.table([grid.configurations[row] for row in rows])
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnAnswer:
+    """How long the job takes at one value of every column.
+
+    Attributes:
+        columns: their values.
+        estimate: how long.
+        chance: to be done within the deadline; None where none was asked about.
+        memory_problem: why it may not run at all; None where nothing is known.
+        broken_constraint: of the campaign, which rules this configuration out; None if none does.
+        no_promise: why no deadline is said to hold; None where one may.
+    """
+
+    columns: Configuration
+    estimate: Estimate
+    chance: float | None
+    memory_problem: str | None
+    broken_constraint: str | None = None
+    no_promise: str | None = None
+
+    @property
+    def holds(self) -> bool | None:
+        """Whether the deadline holds with a chance of 90 %."""
+        if self.chance is None:
+            return None
+        runs = self.memory_problem is None and self.no_promise is None
+        return runs and self.chance >= HOLDS
+
+    @property
+    def facts(self) -> list[Fact]:
+        """The row; seconds and shares."""
+        prediction = self.estimate.prediction
+        found = [
+            Fact("columns", dict(self.columns)),
+            *(for_people(name, value_text(value)) for name, value in self.columns.items()),
+            *time_facts(prediction, self.estimate.p90_seconds),
+            Fact("regime", self.estimate.kind.value, "regime", self._question()),
+            Fact("extrapolating", prediction.extrapolating),
+            Fact("memory_problem", self.memory_problem),
+            Fact("broken_constraint", self.broken_constraint),
+            Fact("no_promise", self.no_promise),
+        ]
+        if self.chance is not None:
+            is_known = self.memory_problem is None and self.no_promise is None
+            chance = chance_text(self.chance) if is_known else "-"
+            found += deadline_facts(self.chance, chance, self.holds, self.no_promise)
+        return found
+
+    def _question(self) -> str:
+        kind = self.estimate.kind
+        words = ["inside" if kind is Asks.SEEN else kind.value]
+        if self.estimate.prediction.extrapolating:
+            words = ["extrapolating"] if kind is Asks.SEEN else [*words, "extrapolating"]
+        return ", ".join([*words, *filter(None, (self.memory_problem, self._ruled_out))])
+
+    @property
+    def _ruled_out(self) -> str | None:
+        broken = self.broken_constraint
+        return None if broken is None else f"ruled out by the campaign ({broken})"
+
+
+def measured_by(home: Path, campaign: Campaign) -> CampaignMeasurements:
+    """The measurements in the journal of a campaign.
+
+    Raises:
+        ConfigurationError: it never measured the whole job, or every trial failed.
+        StorageError: the journal cannot be read.
+    """
+    if WHOLE not in campaign.targets:
+        raise ConfigurationError(
+            f'campaign {campaign.name} measures its components alone; run.components = "both" '
+            "measures the whole job too"
+        )
+    found = _measured(home, campaign)
+    if not found.seconds:
+        problem = (
+            f"all {found.failed} trials of campaign {campaign.name} failed; the report says why"
+            if found.failed
+            else f"campaign {campaign.name} has measured nothing yet; run it with: fedperf profile"
+        )
+        raise ConfigurationError(problem)
+    return found
+
+
+def scatter_elsewhere(home: Path, campaign: Campaign) -> Scatter:
+    """Repeats of the other campaigns of a home, counted as `MOST_FREEDOM` at most."""
+    squares, freedom = 0.0, 0.0
+    for other in other_campaigns(home, campaign):
+        try:
+            found = _measured(home, other).scatter
+        except FedperfError:  # what another campaign wrote is no reason not to answer
+            continue
+        squares, freedom = squares + found.squares, freedom + found.freedom
+    share = min(1.0, MOST_FREEDOM / freedom) if freedom else 0.0
+    return Scatter(squares * share, freedom * share)
+
+
+def column_answers(
+    predictor: TablePredictor,
+    measured: CampaignMeasurements,
+    asked: Sequence[Configuration],
+    *,
+    deadline_seconds: float | None = None,
+) -> list[ColumnAnswer]:
+    """How long the job takes at each of `asked`."""
+    grid, load = measured.campaign.grid, measured.load.half_width
+    estimates = predictor.estimate(grid.table(asked))
+    if load > 0:
+        estimates = [carried(each, added=load) for each in estimates]
+    return [
+        ColumnAnswer(
+            columns,
+            estimate,
+            None if deadline_seconds is None else estimate.chance_within(deadline_seconds),
+            measured.memory_problem(columns),
+            grid.broken_constraint(columns),
+            measured.no_promise(columns),
+        )
+        for columns, estimate in zip(asked, estimates, strict=True)
+    ]
+
+
+def fewest_that_hold(grid: Grid, found: Sequence[ColumnAnswer]) -> list[Configuration]:
+    """For every input asked about the configuration of fewest parallel units that holds."""
+    best: dict[tuple[Value, ...], ColumnAnswer] = {}
+    for each in sorted(found, key=lambda each: _units(grid, each.columns)):
+        if each.holds:
+            best.setdefault(_rest(grid, each.columns), each)
+    return [each.columns for each in best.values()]
+
+
+def verdicts(grid: Grid, found: Sequence[ColumnAnswer], deadline_seconds: float) -> list[str]:
+    """Whether the deadline holds, in a sentence for every input that was asked about."""
+    groups: dict[tuple[Value, ...], list[ColumnAnswer]] = {}
+    for each in found:
+        groups.setdefault(_rest(grid, each.columns), []).append(each)
+    return [_verdict(grid, each, deadline_seconds, len(groups) > 1) for each in groups.values()]
+
+
+def _verdict(
+    grid: Grid, found: Sequence[ColumnAnswer], deadline_seconds: float, is_one_of_many: bool
+) -> str:
+    words = duration_text(deadline_seconds)
+    unit = grid.parallelism
+    held = fewest_that_hold(grid, found)
+    rest = {name: value for name, value in found[0].columns.items() if name != unit}
+    place = ", ".join(f"{name}={value_text(value)}" for name, value in rest.items())
+    before = f"{place}: " if is_one_of_many else ""
+    if held:
+        [best] = [each for each in found if each.columns == held[0]]
+        chance = chance_text(best.chance or 0.0)
+        if unit is None:
+            return f"{before}{words} is kept with a chance of {chance}"
+        count = value_text(best.columns[unit])
+        return f"{before}fewest {unit} that keep {words}: {count}, with a chance of {chance}"
+    runs = [each for each in found if each.memory_problem is None]
+    if not runs:
+        return f"{before}nothing that was asked about has the memory to run"
+    promised = [each for each in runs if each.no_promise is None]
+    if not promised:
+        return f"{before}no deadline is promised: {runs[0].no_promise}"
+    best = max(promised, key=lambda each: each.chance or 0.0)
+    if unit is None:
+        return f"{before}{words} is kept with a chance of {chance_text(best.chance or 0.0)} only"
+    return (
+        f"{before}no {unit} asked about keep {words} with a chance of 90 %; the best: "
+        f"{value_text(best.columns[unit])}, {chance_text(best.chance or 0.0)}"
+    )
+
+
+def _measured(home: Path, campaign: Campaign) -> CampaignMeasurements:
+    run = campaign.settings.run
+    with Journal.open(journal_path(home, campaign), campaign.campaign_id) as journal:
+        trials = [each for each in journal.trials() if each.key.component == WHOLE]
+        cores = max((each.machine.cores for each in journal.sessions()), default=None)
+    history = TrialHistory(trials, retries=run.retries)
+    rows: list[int] = []
+    seconds: list[float] = []
+    counted: list[TrialOutcome] = []
+    for row in sorted({each.key.configuration for each in trials}):
+        for each in history.repeats(row, WHOLE, run.repetitions):
+            if each.outcome is not None and each.outcome.wall_seconds:
+                rows.append(row)
+                seconds.append(each.outcome.wall_seconds)
+                counted.append(each.outcome)
+    ended = [(each.key.configuration, each.outcome) for each in trials if each.outcome is not None]
+    late = [(row, end) for row, end in ended if end.status is TrialStatus.TIMEOUT]
+    memory = {row for row, end in ended if end.status is TrialStatus.OOM}
+    return CampaignMeasurements(
+        campaign,
+        tuple(rows),
+        tuple(seconds),
+        tuple(row for row, _ in late),
+        tuple(end.wall_seconds or run.timeout_seconds for _, end in late),
+        tuple(sorted(memory - set(rows))),
+        sum(end.status.is_failure for _, end in ended),
+        _load_of(counted, cores),
+    )
+
+
+def _load_of(outcomes: Sequence[TrialOutcome], cores: int | None) -> Disturbance:
+    noisy = [each for each in outcomes if each.status is TrialStatus.NOISY]
+
+    def median(values: Iterable[float | None]) -> float | None:
+        seen = [each for each in values if each is not None]
+        return statistics.median(seen) if seen else None
+
+    return Disturbance(
+        len(outcomes),
+        len(noisy),
+        median(each.resources.cpu_seconds or None for each in noisy),
+        median(each.wall_seconds for each in noisy),
+        median(each.foreign_cores for each in noisy),
+        cores,
+    )
+
+
+def _units(grid: Grid, columns: Configuration) -> float:
+    """Parallel units of a configuration; all alike without a parallelism."""
+    return 1.0 if grid.parallelism is None else float(columns[grid.parallelism])
+
+
+def _rest(grid: Grid, columns: Configuration) -> tuple[Value, ...]:
+    return tuple(value for name, value in columns.items() if name != grid.parallelism)
+
+
+def configurations_asked(grid: Grid, settings: Sequence[str]) -> list[Configuration]:
+    """The configurations that `--at` asks about: every combination of the values.
+
+    Args:
+        grid: of the campaign.
+        settings: each like `rows=3200000,workers=1,2,4`.
+
+    Raises:
+        InvalidInputError: a column is unknown, missing, named twice, or has no such value.
+    """
+    words = values_by_name(settings)
+    if unknown := [name for name in words if name not in grid.columns]:
+        there = ", ".join(grid.columns)
+        raise InvalidInputError(f"there is no column {unknown[0]!r}; there are {there}")
+    columns: dict[str, tuple[Value, ...]] = {}
+    for name, known in grid.columns.items():
+        if name in words:
+            values = tuple(_value(name, word, known) for word in dict.fromkeys(words[name]))
+            if name == grid.parallelism:
+                _require_whole(name, values, known)
+            columns[name] = values
+        elif len(known) == 1:
+            columns[name] = known
+        else:
+            raise InvalidInputError(
+                f"column {name} has several values, name one or more: --at {name}={_choices(known)}"
+            )
+    if (count := math.prod(map(len, columns.values()))) > MOST_ASKED:
+        raise InvalidInputError(f"{count} combinations are asked about, at most {MOST_ASKED} are")
+    rows = itertools.product(*columns.values())
+    return [dict(zip(columns, row, strict=True)) for row in rows]
+
+
+def _value(name: str, word: str, known: Sequence[Value]) -> Value:
+    if isinstance(known[0], bool | str):
+        by_word = {value_word(each): each for each in known}
+        if word not in by_word:
+            raise InvalidInputError(f"column {name} holds {_choices(known)}; got {word[:80]!r}")
+        return by_word[word]
+    value = number_of(word, is_bytes=name == BYTES)
+    if value is None:
+        raise InvalidInputError(f"column {name} holds numbers; got {word[:80]!r}")
+    return int(value) if value.is_integer() else value
+
+
+def _require_whole(name: str, values: Sequence[Value], known: Sequence[Value]) -> None:
+    """Refuse parts of a parallel unit, where the grid has whole ones."""
+    if all(float(each).is_integer() for each in known):
+        for each in values:
+            if not float(each).is_integer():
+                raise InvalidInputError(f"column {name} counts whole units; got {value_text(each)}")
+
+
+def _choices(values: Sequence[Value]) -> str:
+    shown = ",".join(value_word(each) for each in values[:8])
+    return shown + (",..." if len(values) > 8 else "")  # noqa: PLR2004 (as many as shown)

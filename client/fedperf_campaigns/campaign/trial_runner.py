@@ -1,0 +1,252 @@
+"""Runs one trial in a process of its own, watches it, and says how it ended.
+
+Invariant: whatever a trial does (crash, hang, allocate everything, start processes that
+outlive it), the campaign gets an `TrialOutcome` and no process of the trial stays behind.
+
+What the trial's processes used is counted by the kernel and read when they end; samples
+of the process tree, every 50 ms and every 100 ms after the first second, add the memory
+that they held together and enforce the limit. The watching happens in the campaign's process,
+so it slows a trial down only where no core is free. What a component prints goes to a
+file that is emptied whenever it is too long, so no trial fills the disk by talking.
+"""
+
+import contextlib
+import os
+import shutil
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+import orjson
+
+from fedperf_campaigns.campaign.components import Component, message_of
+from fedperf_campaigns.campaign.expressions import Value
+from fedperf_campaigns.campaign.journal import (
+    ComponentSpan,
+    ResourceUse,
+    TrialOutcome,
+    TrialStatus,
+)
+from fedperf_client.workers.child_process import ChildFailedError, ChildProcess
+from fedperf_client.workers.child_side import LONGEST_REASON, Json
+from fedperf_shared.errors import FedperfError, StorageError
+
+TRIAL_COMMAND = (
+    sys.executable,
+    "-P",
+    "-m",
+    "fedperf_campaigns.campaign.trial_process",
+)
+TOKEN_VARIABLE = "FEDPERF_TRIAL"
+"""Marks the processes of a trial in their environment; opens nothing."""
+
+TICK_SECONDS = 0.05
+"""From one sample of the process tree to the next, in the first second of a trial."""
+_LATER_TICK_SECONDS = 0.1
+_START_SECONDS = 300.0
+_GRACE_SECONDS = 2.0
+MOST_LOG_BYTES = 1 << 24
+"""Of what a component printed, that are kept until the next sample."""
+
+
+class TrialStoppedError(FedperfError):
+    """A trial was ended because the campaign is to stop; it has no outcome."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a trial may use: wall seconds, resident bytes (None for as much as there is)."""
+
+    timeout_seconds: float
+    memory_bytes: int | None = None
+
+
+class TrialRunner:
+    """Runs trials, one at a time, in a scratch directory that it empties."""
+
+    def __init__(self, directory: Path, scratch: Path, *, stop: threading.Event) -> None:
+        """Run nothing yet.
+
+        Args:
+            directory: where commands run and modules of callables lie.
+            scratch: for the trials' own directories; made, and removed by `clear`. Commands
+                are told it in full, as they run elsewhere.
+            stop: once set, the trial in flight is ended.
+        """
+        self._directory = directory
+        self._scratch = scratch.absolute()
+        self._stop = stop
+
+    def clear(self) -> None:
+        """Remove what trials left in the scratch directory, those of earlier runs too."""
+        shutil.rmtree(self._scratch, ignore_errors=True)
+        if self._scratch.is_dir():  # a trial may leave directories in which nobody may write
+            _make_writable(self._scratch)
+            shutil.rmtree(self._scratch, ignore_errors=True)
+
+    def run(
+        self,
+        components: Sequence[Component],
+        configuration: Mapping[str, Value],
+        *,
+        limits: Limits,
+        token: str,
+    ) -> TrialOutcome:
+        """One trial; how it ended is data, it never raises for the trial's sake.
+
+        Args:
+            components: that run, in the order that they ask for.
+            configuration: values by column.
+            limits: at which it is stopped.
+            token: marks its processes, so that they are found if this process is killed.
+
+        Raises:
+            TrialStoppedError: `stop` was set before it ended.
+            StorageError: the scratch directory cannot be written.
+        """
+        self.clear()
+        trial_directory, logs = self._scratch / "trial", self._scratch / "logs"
+        try:
+            for each in (trial_directory, logs):
+                each.mkdir(parents=True, mode=0o700)
+        except OSError as error:
+            raise StorageError(f"cannot write {self._scratch}: {error.strerror}") from error
+        request = {
+            "components": [message_of(each, configuration, trial_directory) for each in components],
+            "directory": str(self._directory),
+            "logs": str(logs),
+            "timeout_seconds": limits.timeout_seconds,
+        }
+        try:
+            with (
+                (logs / "trial.log").open("ab+") as log,
+                ChildProcess(
+                    TRIAL_COMMAND,
+                    log=log,
+                    env=os.environ | {TOKEN_VARIABLE: token},
+                    ticks_seconds=(TICK_SECONDS, _LATER_TICK_SECONDS),
+                    counts_root=False,
+                    grace_seconds=_GRACE_SECONDS,
+                ) as child,
+            ):
+                outcome = self._outcome(child, orjson.dumps(request), limits)
+        finally:
+            self.clear()
+        if not outcome.status.is_data:
+            kill_leftovers([token])  # what left the session, where its foster parent was killed
+        if self._stop.is_set() and not outcome.status.is_data:
+            raise TrialStoppedError("the trial in flight was ended")
+        return outcome
+
+    def _outcome(self, child: ChildProcess, request: bytes, limits: Limits) -> TrialOutcome:
+        """Send the request and wait for the end."""
+
+        def tick() -> None:
+            _shorten(self._scratch / "logs")
+            if self._stop.is_set():
+                raise ChildFailedError("failed", "the campaign was stopped")
+
+        def receive(seconds: float) -> Json:
+            reply = child.receive(seconds, memory_bytes=limits.memory_bytes, on_tick=tick)
+            return dict(orjson.loads(reply))
+
+        startup, began, cpu_before = 0.0, None, 0.0
+        try:
+            child.send(request)
+            ready = receive(_START_SECONDS)
+            if "ready" not in ready:
+                return TrialOutcome(TrialStatus.FAILED, str(ready.get("reason", "")))
+            startup = ready["startup_seconds"]
+            child.tree.peak_bytes = 0
+            began, cpu_before = time.monotonic(), child.tree.cpu_seconds()
+            reply = receive(limits.timeout_seconds)
+        except ChildFailedError as lost:
+            peak = child.tree.peak_bytes or None
+            if began is None:
+                return TrialOutcome(
+                    TrialStatus(lost.status),
+                    f"{lost.reason} before it was ready",
+                    None,
+                    startup,
+                    ResourceUse(None, peak),
+                )
+            used = ResourceUse(child.tree.cpu_seconds() - cpu_before, peak)
+            seconds = time.monotonic() - began
+            return TrialOutcome(TrialStatus(lost.status), lost.reason, seconds, startup, used)
+        status, reason = reply["status"], reply["reason"]
+        if status == "killed":
+            status, why = child.meaning_of_kill(limits.memory_bytes)
+            reason = f"{reason} ({why})"
+        return TrialOutcome(
+            status=TrialStatus(status),
+            reason=reason[:LONGEST_REASON],
+            wall_seconds=reply.get("wall_seconds"),
+            startup_seconds=startup,
+            resources=_resources(reply, child.tree.peak_bytes),
+            spans=tuple(_span(each) for each in reply["spans"]),
+        )
+
+
+def kill_leftovers(tokens: Sequence[str]) -> int:
+    """Kill processes of trials that were in flight when their campaign was killed."""
+    import psutil
+
+    killed = 0
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):
+            if process.environ().get(TOKEN_VARIABLE) in tokens:
+                process.kill()
+                killed += 1
+    return killed
+
+
+def _make_writable(directory: Path) -> None:
+    for folder, names, _ in os.walk(directory):
+        for path in (Path(folder) / name for name in names):
+            if not path.is_symlink():  # which may lead to a directory that is not ours
+                with contextlib.suppress(OSError):
+                    path.chmod(0o700)
+
+
+def _shorten(logs: Path) -> None:
+    """Empty the files that are too long; whoever writes there appends."""
+    for log in logs.iterdir():
+        with contextlib.suppress(OSError):
+            if log.stat().st_size > MOST_LOG_BYTES:
+                os.truncate(log, 0)
+
+
+def _resources(reply: Json, sampled_peak: int) -> ResourceUse:
+    """What the whole trial used; nothing where a part of it ran elsewhere."""
+    spans = reply["spans"]
+    if not reply.get("usage_is_seen"):
+        return ResourceUse()
+    exact = [each["peak_bytes"] for each in spans if each.get("peak_is_exact")]
+    total = {
+        name: sum(each.get(name, 0) for each in (*spans, reply["left"]))
+        for name in ("cpu_seconds", "read_bytes", "written_bytes", "context_switches")
+    }
+    moved = all("read_bytes" in each for each in spans)
+    return ResourceUse(
+        cpu_seconds=float(total["cpu_seconds"]),
+        peak_bytes=max([sampled_peak, *exact])
+        or max((each.get("peak_bytes", 0) for each in spans), default=0)
+        or None,
+        read_bytes=total["read_bytes"] if moved else None,
+        written_bytes=total["written_bytes"] if moved else None,
+        context_switches=total["context_switches"],
+    )
+
+
+def _span(each: Json) -> ComponentSpan:
+    return ComponentSpan(
+        component=each["component"],
+        start_seconds=each["start_seconds"],
+        end_seconds=each["end_seconds"],
+        resources=ResourceUse(**{name.name: each.get(name.name) for name in fields(ResourceUse)}),
+        queue_seconds=each.get("queue_seconds"),
+        compute_seconds=each.get("compute_seconds"),
+    )

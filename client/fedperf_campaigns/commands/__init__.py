@@ -1,0 +1,1 @@
+"""Commands of `fedperf` about campaigns."""

@@ -1,0 +1,176 @@
+"""The command of `fedperf` that measures a job of the organization itself over a grid."""
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fedperf_client.commands.home_option import Json
+from fedperf_client.commands.home_option import home_of as _home
+from fedperf_client.commands.home_option import now as _now
+from fedperf_client.text.progress import counting_bar
+from fedperf_shared.programs.command_line import INTERRUPTED, NOTHING_MEASURED, show, visible
+
+if TYPE_CHECKING:
+    from fedperf_campaigns.campaign.summary import Summary
+
+
+def profile(
+    context: typer.Context,
+    campaign: Annotated[
+        Path, typer.Argument(help="Campaign file: TOML with tables component and grid.")
+    ],
+    out: Annotated[
+        Path | None, typer.Option(help="Directory of the results; in the home by default.")
+    ] = None,
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="Check the file and what it names; show what would run."),
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Measure your own job over a grid of sizes, parallelism, platforms and parameters.
+
+    Every trial runs in a process of its own and is written down before the next one starts; one
+    that was noisy or failed runs again, as run.retries says. After a crash, a kill or Ctrl-C the
+    same command goes on where it was. Results are report.html, trials.csv and summary.json;
+    trials of the whole job become executions of the local store, and fedperf predict --campaign
+    tells how long the job takes elsewhere. Where nothing was measured, results of an earlier
+    campaign stay, and the command ends with 8 if every trial failed. Nothing is sent anywhere.
+    """
+    from fedperf_campaigns.campaign.campaign import plan, profile_campaign
+    from fedperf_campaigns.campaign.components import unused_columns
+    from fedperf_campaigns.campaign.definition import keep_definition, load_campaign
+    from fedperf_campaigns.campaign.readiness import missing_parts
+    from fedperf_client.home.store import ExecutionStore
+    from fedperf_shared.programs.settings_file import WrongSettingsError
+    from fedperf_shared.programs.shutdown import stop_on_signals
+
+    home = _home(context)
+    wanted = load_campaign(campaign)
+    planned = plan(wanted, home.directory)
+    if dry_run:
+        if problems := missing_parts(wanted, os.environ):
+            raise WrongSettingsError(str(campaign), problems)
+        unused = unused_columns(wanted.settings.component, tuple(wanted.grid.columns))
+        facts: dict[str, object] = {
+            "name": wanted.name,
+            "campaign": wanted.campaign_id[:12],
+            "configurations": planned.configurations,
+            "ruled_out": planned.ruled_out,
+            "measured": ", ".join(wanted.targets),
+            "trials": planned.trials,
+            "done": planned.settled,
+            "unused_columns": unused,
+        }
+        if not json and wanted.settings.run.retries:
+            facts["trials"] = f"{planned.trials}, more where one is noisy or fails: it runs again"
+        if not json:
+            told = f"{', '.join(unused)}: no component is told, so nothing varies with it"
+            facts["unused_columns"] = told if unused else "none"
+        show(facts, json=json)
+        return
+    keep_definition(home.directory, wanted, campaign)
+    with (
+        ExecutionStore.open(home.store) as store,
+        counting_bar("trials", planned.trials, done=planned.settled) as advance,
+    ):
+        summary = profile_campaign(
+            wanted,
+            home=home.directory,
+            store=store,
+            environment=os.environ,
+            clock=_now,
+            stop=stop_on_signals(),
+            on_trial=lambda trial, is_settled: advance(
+                int(is_settled), "" if trial.outcome is None else trial.outcome.status.value
+            ),
+        )
+    _show_results(summary, out or home.directory / "campaigns" / wanted.name, json=json)
+    if summary.stopped.is_spent:
+        print(f"{summary.stopped.reason}; raise it in {campaign} to go on", file=sys.stderr)
+    if summary.stopped.interrupted:
+        print(f"stopped; go on with: fedperf profile {campaign}", file=sys.stderr)
+        raise typer.Exit(INTERRUPTED)
+    if summary.failed and not summary.measured:
+        raise typer.Exit(NOTHING_MEASURED)
+
+
+def _show_results(summary: "Summary", directory: Path, *, json: bool) -> None:
+    """Write the results, unless they are nothing in the place of something, and say what came."""
+    from fedperf_campaigns.campaign.report import holds_measurements, write_results
+    from fedperf_campaigns.campaign.summary import as_json
+
+    keeps = not summary.measured and holds_measurements(directory)
+    report = None if keeps else str(write_results(directory, summary)["report.html"])
+    facts = as_json(summary)
+    shown = ("name", "campaign", "complete", "stopped", "status", "configurations", "repeat_noise")
+    found = {name: facts[name] for name in shown} | {"report": report}
+    if not json:
+        found |= {
+            "status": _status_text(summary),
+            "repeat_noise": _noise_text(facts["repeat_noise"]),
+        }
+        found |= {"report": found.pop("report"), **_times_found(summary)}
+    show({name: value for name, value in found.items() if json or value != ""}, json=json)
+    if failed := summary.failed:
+        reason = failed[-1].outcome.reason if failed[-1].outcome else ""
+        print(
+            f"{len(failed)} trials did not end well, the last one: {visible(reason)}",
+            file=sys.stderr,
+        )
+    if keeps:
+        print(
+            f"the results of an earlier campaign in {directory} stay as they are",
+            file=sys.stderr,
+        )
+
+
+def _status_text(summary: "Summary") -> str:
+    """How many trials ended how, without what did not occur; whether they count for anything."""
+    from fedperf_campaigns.campaign.journal import TrialStatus
+
+    counts = ", ".join(f"{count} {name}" for name, count in summary.statuses.items() if count)
+    if not summary.measured:
+        return f"nothing was measured: {counts or 'no trial ended'}"
+    remarks = []
+    if summary.statuses[TrialStatus.NOISY.value]:
+        remarks.append("noisy ones count as well")
+    if again := sum(each.attempt > 0 for each in summary.trials):
+        remarks.append(f"{again} of them ran again what was noisy or failed at first")
+    return f"{counts} ({'; '.join(remarks)})" if remarks else counts
+
+
+def _noise_text(noise: Mapping[str, float | None]) -> str:
+    """How far repeats are from their median; empty where nothing was repeated."""
+    median, largest = noise["median"], noise["largest"]
+    if median is None or largest is None:
+        return ""
+    return f"{median:.1%} of the median typically, {largest:.1%} at most"
+
+
+def _times_found(summary: "Summary") -> dict[str, str]:
+    """The fastest and the slowest configuration, and how to ask about others."""
+    from fedperf_campaigns.campaign.components import WHOLE
+    from fedperf_campaigns.campaign.expressions import value_word
+    from fedperf_client.text.durations import duration_text
+
+    def columns(number: int) -> str:
+        return ",".join(f"{n}={value_word(value)}" for n, value in summary.values(number).items())
+
+    found = sorted(
+        (each.median_seconds, each.configuration)
+        for each in summary.repeats
+        if each.component == WHOLE and each.median_seconds is not None
+    )
+    if not found:
+        return {}
+    (least, first), (most, last) = found[0], found[-1]
+    return {
+        "fastest": f"{duration_text(least)} at {columns(first)}",
+        "slowest": f"{duration_text(most)} at {columns(last)}",
+        "ask": f"fedperf predict --campaign {summary.campaign.name} --at {columns(last)}",
+    }

@@ -1,0 +1,1 @@
+"""Run programs on engines: platforms, workloads, search over plans, advice where to run."""

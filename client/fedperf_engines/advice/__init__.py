@@ -1,0 +1,1 @@
+"""Advice where a workflow or a program should run, with its reasons."""

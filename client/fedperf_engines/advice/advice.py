@@ -1,0 +1,423 @@
+"""Advice: the best plan on every size, the right size, and what else was looked at there.
+
+Every figure is a prediction of a complete plan by the same predictor. The search hands on plans;
+beside them stands every plan in which one group of operators leaves its platform. A faster one
+takes the place of the choice, so none is left. For the right size there are rivals: next best
+plans, one platform for everything, what runs today. Engines inside one process use one node, so a
+plan without a distributed platform is asked about on one node. Nothing here reads a clock, a file
+or the environment.
+
+With a deadline the right size keeps it at the fewest core-seconds (cores x run time, what a cloud
+bills). Without one it is the fastest, or a cheaper one that is at most `WORTH` slower. The size
+that a job has does as well, where it does what is asked and there is no telling that the right one
+beats it.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+
+import numpy as np
+
+from fedperf_client.advice.executor_sizes import WORTH
+from fedperf_client.prediction.answers.reconfiguration import moved, node_of, uses_one_node
+from fedperf_client.prediction.answers.what_if import HOLDS
+from fedperf_client.prediction.ensemble.intervals import SURE, Estimate, chance_faster
+from fedperf_client.prediction.prediction import Prediction
+from fedperf_engines.advice.constraints import Wishes
+from fedperf_engines.advice.job import Job
+from fedperf_engines.optimizer.constraints import Constraints, NoPlatformError
+from fedperf_engines.optimizer.costs import AdditiveCosts, Mask
+from fedperf_engines.optimizer.enumeration import (
+    ALTERNATIVES,
+    Alternative,
+    Assignment,
+    Choice,
+    choose,
+)
+from fedperf_engines.optimizer.head import STARTUP_SECONDS, Head
+from fedperf_shared.execution import ClusterConfig, SizedPlan
+from fedperf_shared.workflow.graph import Plan
+from fedperf_shared.workflow.vocabulary import NAMED_PLATFORMS, Platform
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterChoice:
+    """The best plan on one size of cluster.
+
+    Attributes:
+        cluster: the size.
+        choice: what runs where there.
+        estimate: how long, on platforms that are warm.
+        deadline_seconds: that is to be kept; None without one.
+    """
+
+    cluster: ClusterConfig
+    choice: Choice
+    estimate: Estimate
+    deadline_seconds: float | None = None
+
+    @property
+    def seconds(self) -> float:
+        """Median and start-up."""
+        return self.choice.seconds
+
+    @property
+    def core_seconds(self) -> float:
+        """What it costs: all cores for all the time."""
+        return self.cluster.cores * self.seconds
+
+    @property
+    def chance(self) -> float | None:
+        """To be done within the deadline, start-up included; None without one."""
+        if self.deadline_seconds is None:
+            return None
+        left = self.deadline_seconds - self.choice.startup_seconds
+        return self.estimate.chance_within(left) if left > 0 else 0.0
+
+    @property
+    def holds(self) -> bool | None:
+        """Whether the deadline is kept with a chance of 90 %; None without one."""
+        return None if self.chance is None else self.chance >= HOLDS
+
+
+def best_size(sizes: Sequence[ClusterChoice]) -> ClusterChoice | None:
+    """The right one, see the module; None where none keeps the deadline."""
+    if all(each.holds is None for each in sizes):
+        fastest = min(each.seconds for each in sizes)
+        able = [each for each in sizes if each.seconds <= (1 + WORTH) * fastest]
+    else:
+        able = [each for each in sizes if each.holds]
+    return min(able, key=lambda each: (each.core_seconds, each.seconds), default=None)
+
+
+def beats(right: ClusterChoice, had: ClusterChoice) -> bool:
+    """Whether it can be told that the right size beats the one that a job has.
+
+    It costs less; or it takes less time, where a deadline does not say how much is enough; or
+    the other one does not keep the deadline.
+    """
+    if had.holds is False:
+        return True
+    starts = right.choice.startup_seconds, had.choice.startup_seconds
+    cores = float(right.cluster.cores), float(had.cluster.cores)
+    chances = [chance_faster(right.estimate, had.estimate, starts=starts, rates=cores)]
+    if had.holds is None:
+        chances.append(chance_faster(right.estimate, had.estimate, starts=starts))
+    return max(chances) >= SURE
+
+
+MOST_MOVES = 64
+"""Of the largest groups, that are looked at."""
+
+Estimates = Callable[[Sequence[SizedPlan]], Sequence[Estimate]]
+"""Questions -> estimates in the same order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """One group of operators on another platform, all else as chosen.
+
+    Attributes:
+        operators: positions of neighbours that share a platform in the choice.
+        to: where they would be.
+        plan: the whole plan then.
+    """
+
+    operators: tuple[int, ...]
+    to: Platform
+    plan: Alternative
+
+
+@dataclass(frozen=True, slots=True)
+class Rivalry:
+    """The choice beside what runs today, or else the best platform for everything.
+
+    Attributes:
+        plan: of the rival, on the size of the choice.
+        chance: that the choice takes less time.
+    """
+
+    plan: Alternative
+    chance: float
+
+    @property
+    def is_open(self) -> bool:
+        """Whether no difference can be told, so that there is no reason to change anything."""
+        return self.chance < SURE
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """What to do, and what else could be done.
+
+    Attributes:
+        job: what is to run.
+        wishes: what the plan keeps to.
+        best: the right size and its plan; where no size keeps the deadline, the surest to; the
+            size that it has where no other is better for sure.
+        keeps_deadline: whether it does; None without a deadline.
+        sizes: every size with its best plan, small ones first.
+        too_small: sizes on which an operator fits nowhere, and why.
+        rivals: other plans on the size of `best`, the fastest first.
+        moves: what the groups of the choice would do elsewhere, on that size.
+        costs: additive costs on that size.
+        rivalry: the choice beside a rival; None where it runs today, or nothing can be compared.
+        rival_size: the right size by medians where `best` is the one that it has, as no
+            difference can be told; else None.
+    """
+
+    job: Job
+    wishes: Wishes
+    best: ClusterChoice
+    keeps_deadline: bool | None
+    sizes: tuple[ClusterChoice, ...]
+    too_small: tuple[tuple[ClusterConfig, str], ...]
+    rivals: tuple[Alternative, ...]
+    moves: tuple[Move, ...]
+    costs: AdditiveCosts
+    rivalry: Rivalry | None
+    rival_size: ClusterChoice | None
+
+    @property
+    def choice(self) -> Choice:
+        """The fastest plan by prediction, on the right size."""
+        return self.best.choice
+
+    @property
+    def advised(self) -> Alternative:
+        """The plan to run: the choice, or what runs today or is simpler and may be as fast."""
+        rivalry, choice = self.rivalry, self.choice
+        if rivalry is None or not rivalry.is_open:
+            return choice
+        is_kept = rivalry.plan.plan.platforms == self.job.today.platforms
+        return rivalry.plan if is_kept or len(set(choice.plan.platforms)) > 1 else choice
+
+
+def advise(
+    job: Job,
+    sizes: Sequence[ClusterConfig],
+    wishes: Wishes,
+    estimates: Estimates,
+    head: Head,
+    *,
+    deadline_seconds: float | None = None,
+) -> Advice:
+    """Where `job` should run.
+
+    Args:
+        job: what is to run.
+        sizes: of the cluster, at least one.
+        wishes: what every plan keeps to.
+        estimates: who decides.
+        head: whose additive costs the search goes by.
+        deadline_seconds: that is to be kept.
+
+    Raises:
+        NoPlatformError: on no size every operator has somewhere to run.
+        InvalidInputError: see `Constraints`.
+    """
+    found: dict[ClusterConfig, tuple[Choice, tuple[Move, ...]]] = {}
+    refused: dict[ClusterConfig, NoPlatformError] = {}
+    for cluster in sizes:
+        try:
+            found[cluster] = _Search(job.on(cluster), wishes, estimates, head).choice()
+        except NoPlatformError as error:
+            refused[cluster] = error
+    if not found:
+        raise next(reversed(refused.values()))
+    asked = [SizedPlan(choice.plan, cluster) for cluster, (choice, _) in found.items()]
+    answers = tuple(
+        ClusterChoice(cluster, choice, estimate, deadline_seconds)
+        for (cluster, (choice, _)), estimate in zip(
+            found.items(), _estimates(job, estimates, asked), strict=True
+        )
+    )
+    right = best_size(answers)
+    best = right or min(answers, key=_by_chance)
+    had = next((each for each in answers if each.cluster == job.cluster), best)
+    rival_size = None
+    if right is not None and not (had is right or beats(right, had)):
+        best, rival_size = had, right
+    search = _Search(job.on(best.cluster), wishes, estimates, head)
+    rivals, costs = search.rivals(best), search.costs()
+    return Advice(
+        job,
+        wishes,
+        best,
+        None if deadline_seconds is None else right is not None,
+        answers,
+        tuple((cluster, str(error)) for cluster, error in refused.items()),
+        rivals,
+        found[best.cluster][1],
+        costs,
+        search.rivalry(best, rivals, costs),
+        rival_size,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Search:
+    """The search on one size of cluster, the one that `job` is given."""
+
+    job: Job
+    wishes: Wishes
+    asked: Estimates
+    head: Head
+
+    def predict(self, questions: Sequence[SizedPlan]) -> list[Prediction]:
+        return [each.prediction for each in _estimates(self.job, self.asked, questions)]
+
+    def costs(self) -> AdditiveCosts:
+        return self.head.costs(
+            self.job.workflow,
+            self.job.cluster,
+            self.wishes.platforms,
+            startup_seconds={p: self._startup(p) for p in self.wishes.platforms},
+        )
+
+    def choice(self) -> tuple[Choice, tuple[Move, ...]]:
+        """The best plan of the search, and of those that moving its groups leads to; its moves."""
+        choice = choose(
+            self.job.workflow,
+            self.job.cluster,
+            self.wishes.platforms,
+            self.predict,
+            costs=self.costs(),
+            supports=self.job.can_run,
+            pinned=self.wishes.pinned,
+            memory_caps=self.wishes.memory_caps(self.job.cluster),
+            also=(self.job.today.platforms,),
+        )
+        allowed = self._allowed()
+        while True:
+            moves = self._moves(choice.plan, allowed)
+            better = min((each.plan for each in moves), key=_by_seconds, default=choice)
+            if not better.seconds < choice.seconds:
+                return choice, moves
+            choice = _improved(choice, better, scored=len(moves))
+
+    def rivals(self, best: ClusterChoice) -> tuple[Alternative, ...]:
+        """What else could be done on that size, the fastest first."""
+        allowed = self._allowed()
+        known = {each.plan.platforms: each for each in best.choice.alternatives}
+        single = set(_single(self.job, self.wishes.platforms, allowed)) - known.keys()
+        known |= self._alternatives(sorted(single - {best.choice.plan.platforms}))
+        return tuple(sorted(known.values(), key=_by_seconds))
+
+    def rivalry(
+        self, best: ClusterChoice, rivals: Sequence[Alternative], costs: AdditiveCosts
+    ) -> Rivalry | None:
+        """The choice beside what one has, if that may be; else the best single platform."""
+        today = self.job.today.platforms
+        costs = costs.within(self.wishes.platforms, self._allowed())
+        had = [each for each in rivals if each.plan.platforms == today and costs.allows(today)]
+        single = [each for each in rivals if len(set(each.plan.platforms)) == 1]
+        known = [*had, *(each for each in single if costs.allows(each.plan.platforms))]
+        if best.choice.plan.platforms == today or not known:
+            return None
+        asked = [SizedPlan(known[0].plan, best.cluster)]
+        [of_rival] = _estimates(self.job, self.asked, asked)
+        starts = best.choice.startup_seconds, known[0].startup_seconds
+        return Rivalry(known[0], chance_faster(best.estimate, of_rival, starts=starts))
+
+    def _allowed(self) -> Mask:
+        """Where every operator may run, [operators, platforms]."""
+        caps, wishes = self.wishes.memory_caps(self.job.cluster), self.wishes
+        rules = Constraints(wishes.platforms, self.job.can_run, wishes.pinned, caps)
+        return rules.allowed(self.job.workflow)
+
+    def _moves(self, plan: Plan, allowed: Mask) -> tuple[Move, ...]:
+        moves = list(islice(_moves(plan, self.wishes.platforms, allowed), MOST_MOVES))
+        found = self._alternatives(sorted({each for _, _, each in moves}))
+        return tuple(Move(group, to, found[each]) for group, to, each in moves)
+
+    def _alternatives(self, assignments: Sequence[Assignment]) -> dict[Assignment, Alternative]:
+        if not assignments:
+            return {}
+        workflow, cluster = self.job.workflow, self.job.cluster
+        predictions = self.predict(SizedPlan.of(workflow, assignments, cluster))
+        return {
+            each: Alternative(
+                Plan(workflow, each),
+                prediction,
+                sum(self._startup(platform) for platform in set(each)),
+            )
+            for each, prediction in zip(assignments, predictions, strict=True)
+        }
+
+    def _startup(self, platform: Platform) -> float:
+        return 0.0 if platform in self.wishes.warm else STARTUP_SECONDS.get(platform, 0.0)
+
+
+def _estimates(job: Job, asked: Estimates, questions: Sequence[SizedPlan]) -> Sequence[Estimate]:
+    """Estimates about plans of a job, on one node of what no platform spreads."""
+    return asked([_where_it_runs(job.asked(each)) for each in questions])
+
+
+def _improved(choice: Choice, better: Alternative, *, scored: int) -> Choice:
+    """The better plan, with what was chosen as the next best."""
+    before = Alternative(choice.plan, choice.prediction, choice.startup_seconds)
+    return replace(
+        choice,
+        plan=better.plan,
+        prediction=better.prediction,
+        startup_seconds=better.startup_seconds,
+        alternatives=(before, *choice.alternatives)[:ALTERNATIVES],
+        plans_scored=choice.plans_scored + scored,
+    )
+
+
+def groups_of(plan: Plan) -> tuple[tuple[int, ...], ...]:
+    """Operators that are connected on one platform, by the first of them."""
+    group = list(range(len(plan.platforms)))
+
+    def root(position: int) -> int:
+        while group[position] != position:
+            position = group[position]
+        return position
+
+    for parent, child in plan.workflow.edges:
+        if plan.platforms[parent] is plan.platforms[child]:
+            first, second = sorted((root(parent), root(child)))
+            group[second] = first
+    members: dict[int, list[int]] = {}
+    for position in range(len(group)):
+        members.setdefault(root(position), []).append(position)
+    return tuple(tuple(each) for each in members.values())
+
+
+def _moves(
+    plan: Plan, platforms: Sequence[Platform], allowed: Mask
+) -> Iterator[tuple[tuple[int, ...], Platform, Assignment]]:
+    for group in sorted(groups_of(plan), key=len, reverse=True):
+        for column in np.flatnonzero(allowed[list(group)].all(axis=0)).tolist():
+            there = list(plan.platforms)
+            for position in group:
+                there[position] = platforms[column]
+            if platforms[column] is not plan.platforms[group[0]]:
+                yield group, platforms[column], tuple(there)
+
+
+def _single(job: Job, platforms: Sequence[Platform], allowed: Mask) -> Iterator[Assignment]:
+    """Every platform for everything where that is allowed, and what runs today."""
+    for column in np.flatnonzero(allowed.all(axis=0)).tolist():
+        yield (platforms[column],) * len(job.workflow.operators)
+    if set(job.today.platforms) <= set(NAMED_PLATFORMS):
+        yield job.today.platforms
+
+
+def _where_it_runs(question: SizedPlan) -> SizedPlan:
+    cluster = question.cluster
+    if cluster.nodes == 1 or not uses_one_node(question.plan):
+        return question
+    return moved(question.plan, cluster, node_of(cluster), question.job).question
+
+
+def _by_seconds(each: Alternative | ClusterChoice) -> float:
+    return each.seconds
+
+
+def _by_chance(each: ClusterChoice) -> tuple[float, float]:
+    """The surest to keep the deadline first, of equally sure ones the fastest."""
+    return -(each.chance or 0.0), each.seconds

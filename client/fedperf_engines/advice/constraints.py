@@ -1,0 +1,191 @@
+"""Constraints on advice from the command line: platforms, pinned operators, memory, warm platforms.
+
+This module reads the words; the optimizer's constraints judge what they come to. Without a word
+on memory, a platform that cannot spill to disk gets the memory of one node.
+"""
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from fedperf_client.text.numbers import size_text
+from fedperf_engines.optimizer.constraints import (
+    MEMORY_FACTORS,
+    MEMORY_IN_OBJECTS,
+    MEMORY_WHERE_SPILLED,
+)
+from fedperf_engines.platforms.engine import ENGINES
+from fedperf_engines.platforms.support import installed_platforms
+from fedperf_shared.errors import InvalidInputError
+from fedperf_shared.execution import ClusterConfig, KnownJob
+from fedperf_shared.workflow.graph import Plan, Workflow
+from fedperf_shared.workflow.vocabulary import NAMED_PLATFORMS, Platform, platform_of
+
+_UNITS = {
+    "MB": 10**6,
+    "GB": 10**9,
+    "TB": 10**12,
+    "MiB": 2**20,
+    "GiB": 2**30,
+    "TiB": 2**40,
+}
+_MEMORY = re.compile(rf"(\d+(?:\.\d+)?)\s*({'|'.join(_UNITS)})")
+
+_HOW_TO_INSTALL = {
+    Platform.SPARK: "pip install 'fedperf[spark]' and Java 17",
+    Platform.SKLEARN: "pip install scikit-learn scipy",
+}
+"""Of platforms that are not installed by their own name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What a plan must keep to.
+
+    Attributes:
+        platforms: to choose from.
+        pinned: operators, by position, that stay on a platform.
+        memory: bytes that an operator may use at once on a platform.
+        memory_of_others: the same, on platforms without an entry; None for the memory of a
+            node on those that cannot spill.
+        warm: platforms that are running already.
+    """
+
+    platforms: tuple[Platform, ...]
+    pinned: Mapping[int, Platform] = field(default_factory=dict)
+    memory: Mapping[Platform, float] = field(default_factory=dict)
+    memory_of_others: float | None = None
+    warm: frozenset[Platform] = frozenset()
+
+    def memory_caps(self, cluster: ClusterConfig) -> dict[Platform, float]:
+        """Bytes per platform, of those that have a cap on `cluster`."""
+        caps: dict[Platform, float] = {}
+        for platform in self.platforms:
+            if self.memory_of_others is not None:
+                caps[platform] = self.memory_of_others
+            elif MEMORY_FACTORS.get(platform, MEMORY_IN_OBJECTS) > MEMORY_WHERE_SPILLED:
+                caps[platform] = cluster.memory_bytes / cluster.nodes
+        return caps | dict(self.memory)
+
+
+def candidates(
+    named: Sequence[Platform] | None, pinned: Collection[Platform], at_home: Collection[Platform]
+) -> tuple[Platform, ...]:
+    """The platforms to choose from.
+
+    Args:
+        named: those that were wished for; None for all there are.
+        pinned: those that operators are to stay on.
+        at_home: those that are there without being installed on this machine.
+
+    Raises:
+        InvalidInputError: one that was named is not there.
+    """
+    installed = installed_platforms()
+    here = [each for each in NAMED_PLATFORMS if each in installed or each in at_home]
+    for platform in (*(named or ()), *pinned):
+        if platform not in here:
+            name = platform.name.lower()
+            why = f": {_HOW_TO_INSTALL.get(platform, f'pip install {name}')}"
+            if platform not in ENGINES:
+                why = ", and no own execution ran on it"
+            raise InvalidInputError(f"{name} is not installed{why}")
+    return tuple(here if named is None else dict.fromkeys(named))
+
+
+def known_alone(
+    job: KnownJob | None, today: Plan, pinned: Collection[Platform]
+) -> tuple[Platform, ...] | None:
+    """The platforms to choose from where rows are unknown: of others there is nothing to tell."""
+    if job is None or job.has_rows:
+        return None
+    found = dict.fromkeys((*today.platforms, *pinned))
+    return tuple(each for each in found if each in NAMED_PLATFORMS) or None
+
+
+def parse_platforms(text: str) -> tuple[Platform, ...]:
+    """Platforms from words like `duckdb,polars`.
+
+    Raises:
+        InvalidInputError: an unknown word.
+    """
+    return tuple(platform_of(word.strip()) for word in text.split(","))
+
+
+def parse_pins(texts: Sequence[str], workflow: Workflow) -> dict[int, Platform]:
+    """Where operators stay, from words like `3=spark` or `join=spark`.
+
+    Raises:
+        InvalidInputError: not such words, a kind that no operator has, or several, or an
+            unknown platform.
+    """
+    pins: dict[int, Platform] = {}
+    for text in texts:
+        operator, equals, platform = text.partition("=")
+        if not (operator and equals and platform):
+            raise InvalidInputError(f"--pin is like 3=spark or join=spark, got {text!r}")
+        position, stays = _position(operator.strip(), workflow), platform_of(platform.strip())
+        if pins.setdefault(position, stays) is not stays:
+            raise InvalidInputError(f"operator {position} cannot stay on two platforms")
+    return pins
+
+
+def parse_memory(texts: Sequence[str]) -> tuple[dict[Platform, float], float | None]:
+    """Caps by platform and the one of all others, from words like `pandas=4GB` or `8GB`.
+
+    Raises:
+        InvalidInputError: not such words, or an unknown platform.
+    """
+    caps: dict[Platform, float] = {}
+    others: float | None = None
+    for text in texts:
+        platform, equals, size = text.rpartition("=")
+        match = _MEMORY.fullmatch(size.strip())
+        if match is None or bool(equals) is not bool(platform):
+            raise InvalidInputError(f"--memory is like 8GB or pandas=4GB, got {text!r}")
+        cap = float(match[1]) * _UNITS[match[2]]
+        if platform:
+            caps[platform_of(platform.strip())] = cap
+        else:
+            others = cap
+    return caps, others
+
+
+def require_measured(
+    caps: Mapping[Platform, float], others: float | None, today: Plan, peak_bytes: int
+) -> None:
+    """Refuse a cap below what the job took on the one platform where it ran.
+
+    Args:
+        caps: bytes by platform, as they were named.
+        others: the cap of all others; None without one.
+        today: the plan that ran.
+        peak_bytes: that it took; 0 where that is not known.
+
+    Raises:
+        InvalidInputError: a cap is lower.
+    """
+    platform, *more = set(today.platforms)
+    cap = caps.get(platform, others)
+    if cap is not None and not more and cap < peak_bytes:
+        raise InvalidInputError(
+            f"--memory {size_text(cap)} for {platform.name.lower()} is less than the "
+            f"{size_text(peak_bytes)} that this execution took there; "
+            "name at least as much, or no cap"
+        )
+
+
+def _position(written: str, workflow: Workflow) -> int:
+    """The operator of that number, or the only one of that kind."""
+    if written.isascii() and written.isdigit():
+        return int(written)
+    kinds = [each.kind.name.lower() for each in workflow.operators]
+    places = [place for place, kind in enumerate(kinds) if kind == written.lower()]
+    if len(places) == 1:
+        return places[0]
+    if places:
+        numbers = ", ".join(map(str, places))
+        raise InvalidInputError(f"several operators are {written} ({numbers}): pin one by number")
+    raise InvalidInputError(
+        f"no operator is {written!r}; there are {', '.join(dict.fromkeys(kinds))}"
+    )

@@ -1,0 +1,143 @@
+"""The job that advice is asked for: a workflow file, an execution that ran, or a program.
+
+Only a program can be counted and run here. Of the others it is only known what their operators do.
+These may stay on their platforms, or go to platforms that run their kind.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+
+import orjson
+
+from fedperf_client.prediction.answers.reconfiguration import moved
+from fedperf_client.text.workflow_file import MAX_FILE_BYTES
+from fedperf_client.workers.machine import available_memory_bytes
+from fedperf_engines.platforms.executor import DatasetMissingError, dataset_path
+from fedperf_engines.platforms.operations import InvalidProgramError
+from fedperf_engines.platforms.program import Program, from_json
+from fedperf_engines.platforms.support import could_run, supports
+from fedperf_engines.trials.pool import TrialLimits, WorkerPool
+from fedperf_engines.trials.profiler import Profiler
+from fedperf_shared.errors import InvalidInputError
+from fedperf_shared.execution import ClusterConfig, KnownJob, SizedPlan
+from fedperf_shared.workflow.graph import Plan, Workflow
+from fedperf_shared.workflow.vocabulary import Platform
+
+COUNTING_SECONDS = 600.0
+_MEMORY_SHARE = 0.7
+
+
+class NoDataError(InvalidInputError):
+    """A program without a directory of its data sets, or a directory without a program."""
+
+
+class NotRunnableError(InvalidInputError):
+    """What was asked about cannot be run on this machine."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A job that is to run.
+
+    Attributes:
+        today: the workflow with the platforms that it runs on now; `UNASSIGNED` where nothing
+            is said of an operator.
+        cluster: what it runs on now, or would by default.
+        program: what can be run here; None where only the workflow is known.
+        peak_bytes: the most memory that it took as it ran; 0 where that is not known.
+        known: what else is known of it, where it is an own execution.
+    """
+
+    today: Plan
+    cluster: ClusterConfig
+    program: Program | None = None
+    peak_bytes: int = 0
+    known: KnownJob | None = None
+
+    @property
+    def workflow(self) -> Workflow:
+        """Its operators."""
+        return self.today.workflow
+
+    def on(self, cluster: ClusterConfig) -> "Job":
+        """The same job as it would be given on another cluster; see `resources.moved`."""
+        there = moved(self.today, self.cluster, cluster).question.plan
+        return replace(self, today=there, cluster=cluster)
+
+    def asked(self, question: SizedPlan) -> SizedPlan:
+        """A question about a plan of it, as one about this job."""
+        if self.known is None:
+            return question
+        stays = question.plan.platforms == self.today.platforms
+        return question.about(self.known if stays else self.known.elsewhere())
+
+    def keeps_partitions_on(self, cluster: ClusterConfig) -> bool:
+        """Whether its partitions are kept, as nobody knows how many it would have there."""
+        return moved(self.today, self.cluster, cluster).keeps_partitions
+
+    def can_run(self, position: int, platform: Platform) -> bool:
+        """Whether an operator can run on a platform."""
+        if self.program is not None:
+            return supports(self.program.steps[position].operation, platform)
+        stays = self.today.platforms[position] is platform
+        return stays or could_run(self.workflow.operators[position].kind, platform)
+
+
+def program_in(path: Path) -> Program | None:
+    """The program of a file; None where it is something else, such as a workflow file.
+
+    Raises:
+        InvalidInputError: there is no such file, or it has no JSON.
+        InvalidProgramError: a program, but one that cannot run.
+    """
+    try:
+        with path.open("rb") as file:
+            text = file.read(MAX_FILE_BYTES)
+    except FileNotFoundError:
+        raise InvalidInputError(f"{path} does not exist") from None
+    except OSError:
+        return None  # whoever reads it as a workflow says what is wrong
+    if not text.lstrip().startswith(b"{"):
+        raise InvalidInputError(
+            f"{path} is no Spark log, and neither a workflow nor a program, which are JSON objects"
+        )
+    try:
+        content = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return None  # as above
+    is_program = isinstance(content, dict) and "steps" in content
+    try:
+        return from_json(text) if is_program else None
+    except InvalidProgramError as error:
+        raise InvalidProgramError(f"{path}: {error}") from error
+
+
+def require_data(program: Program, directory: Path) -> None:
+    """Refuse a program whose data sets are not there.
+
+    Raises:
+        DatasetMissingError: one of them is not.
+    """
+    for dataset in program.datasets:
+        path = dataset_path(directory, dataset)
+        if not path.exists():
+            raise DatasetMissingError(dataset, path)
+
+
+@contextmanager
+def profiler_here(
+    data_directory: Path,
+    *,
+    timeout_seconds: float = COUNTING_SECONDS,
+    clock: Callable[[], datetime],
+    new_id: Callable[[], str],
+) -> Iterator[Profiler]:
+    """Counts and runs programs on this machine while it is open."""
+    limits = TrialLimits(timeout_seconds, int(available_memory_bytes() * _MEMORY_SHARE))
+    with WorkerPool() as pool:
+        yield Profiler(
+            pool, data_directory=data_directory, limits=limits, clock=clock, new_id=new_id
+        )

@@ -1,0 +1,503 @@
+"""Advice as facts for programs and in words for people. Seconds include start-ups throughout.
+
+Only what follows from the figures of the advice is said: run times are predictions of complete
+plans, start-ups public constants, bytes those of the workflow; what a transfer costs is the
+additive head's estimate and called so.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
+
+import numpy as np
+
+from fedperf_client.prediction.answers.what_if import WITH_ITS_PARTITIONS, chance_text
+from fedperf_client.prediction.ensemble.support import Reach
+from fedperf_client.text.durations import duration_text
+from fedperf_client.text.facts import Fact, for_people, for_programs, values_of
+from fedperf_client.text.numbers import counted, size_text
+from fedperf_client.text.operator_tree import words_of
+from fedperf_engines.advice.advice import Advice, ClusterChoice, Move, groups_of
+from fedperf_engines.advice.turns import MeasuredChoice, fastest
+from fedperf_engines.optimizer.constraints import memory_needed
+from fedperf_engines.optimizer.enumeration import Alternative, Choice
+from fedperf_engines.platforms.engine import ENGINES
+from fedperf_engines.platforms.support import installed_platforms
+from fedperf_shared.execution import ClusterConfig
+from fedperf_shared.workflow.graph import Plan, Workflow
+from fedperf_shared.workflow.vocabulary import Platform
+
+EXTRAPOLATING = "*"
+"""Behind the interval of a prediction that extrapolates."""
+
+_WHOLE_FROM = 1000.0
+
+COLOURS: Mapping[Platform, str] = MappingProxyType(
+    {
+        Platform.DUCKDB: "yellow",
+        Platform.POLARS: "blue",
+        Platform.PANDAS: "magenta",
+        Platform.SKLEARN: "cyan",
+        Platform.SPARK: "red",
+        Platform.FLINK: "green",
+    }
+)
+"""Of platforms in the terminal."""
+
+
+def facts_of(advice: Advice, reasons: Sequence[str]) -> dict[str, object]:
+    """All of it, by name."""
+    choice, rival_size = advice.choice, advice.rival_size
+    return {
+        "choice": {
+            **values_of(_plan_facts(choice, advice)),
+            **values_of(_size_facts(advice.best.cluster)),
+            "fixed_partitions": advice.job.keeps_partitions_on(advice.best.cluster),
+        },
+        "meets_deadline": advice.keeps_deadline,
+        "deadline_seconds": advice.best.deadline_seconds,
+        "reasons": list(reasons),
+        "evidence": advice.best.estimate.basis.rests_on.value,
+        "observed_runs": advice.best.estimate.basis.runs,
+        "compared": _rivalry_facts(advice),
+        "plans": [values_of(_plan_facts(each, advice)) for each in advice.rivals],
+        "sizes": [values_of(each) for each in size_rows(advice)],
+        "no_difference_to_size": (
+            None if rival_size is None else values_of(_sized_facts(rival_size, advice))
+        ),
+        "too_small": [
+            {**values_of(_size_facts(each)), "reason": why} for each, why in advice.too_small
+        ],
+        "method": _search_name(choice),
+        "is_exact": choice.is_exact,
+        "plans_scored": sum(each.choice.plans_scored for each in advice.sizes),
+    }
+
+
+def headline(advice: Advice) -> str:
+    """What to do, in one sentence."""
+    choice = advice.choice
+    start = choice.startup_seconds
+    of_it = f"; {duration_text(start)} of it to start" if start else ""
+    what_to_do = "run it on"
+    if advice.advised is not choice:
+        name = platforms_text(advice.advised.plan)
+        what_to_do = f"run it on {name}, which is simpler; the fastest by prediction:"
+        if _runs_today(advice.advised, advice):
+            what_to_do = "keep it where it runs; the fastest by prediction:"
+    return (
+        f"{what_to_do} {platforms_text(choice.plan)} with {size_of(advice.best.cluster)}: "
+        f"{duration_text(choice.seconds)}, {choice.prediction.level:.0%} interval "
+        f"{_interval(choice)}{of_it}"
+    )
+
+
+def verdict(advice: Advice) -> str | None:
+    """What becomes of the deadline; None without one."""
+    best = advice.best
+    if best.deadline_seconds is None:
+        return None
+    words, chance = duration_text(best.deadline_seconds), chance_text(best.chance or 0.0)
+    if advice.keeps_deadline:
+        cheapest = "" if advice.rival_size else " at the fewest core-seconds,"
+        return f"keeps {words}{cheapest} with a chance of {chance}"
+    return (
+        f"no size asked about keeps {words} with a chance of 90%; the surest is shown: "
+        f"{size_of(best.cluster)}, {chance}"
+    )
+
+
+def basis(advice: Advice) -> str:
+    """What the time of the choice rests on."""
+    return f"that rests on {advice.best.estimate.basis.words}"
+
+
+def no_difference(advice: Advice) -> str | None:
+    """That there is no reason to change anything; None where there is, or nothing to compare."""
+    rivalry, choice = advice.rivalry, advice.choice
+    if rivalry is None or not rivalry.is_open:
+        return None
+    name, what = f"{platforms_text(rivalry.plan.plan)} for everything", "the simpler one"
+    if advice.advised is choice:
+        what = "either"
+    elif _runs_today(rivalry.plan, advice):
+        name, what = "what runs today", "what you have"
+    return (
+        f"no difference that can be told: {name} takes {duration_text(rivalry.plan.seconds)}, "
+        f"{rivalry.plan.prediction.level:.0%} interval {_interval(rivalry.plan)}, against "
+        f"{duration_text(choice.seconds)}, {_interval(choice)}; the latter is faster with a "
+        f"chance of {chance_text(rivalry.chance)}, so take {what}"
+    )
+
+
+def no_better_size(advice: Advice) -> str | None:
+    """That there is no reason for another size; None where there is, or it has the right one."""
+    rival, best = advice.rival_size, advice.best
+    if rival is None:
+        return None
+    return (
+        f"no size that can be told to be better: {size_of(rival.cluster)} would take "
+        f"{duration_text(rival.seconds)} and {_number(rival.core_seconds)} core-seconds, what it "
+        f"has takes {duration_text(best.seconds)} and {_number(best.core_seconds)}, so keep "
+        f"{size_of(best.cluster)}"
+    )
+
+
+def _runs_today(each: Alternative, advice: Advice) -> bool:
+    return each.plan.platforms == advice.job.today.platforms
+
+
+def _label(each: Alternative, advice: Advice) -> str:
+    """What a plan is called in a table: how it differs from the choice."""
+    if each is advice.choice:
+        return "chosen" if each is advice.advised else "fastest by prediction"
+    text = platforms_text(each.plan, advice.choice.plan)
+    return f"{text} (chosen)" if each is advice.advised else text
+
+
+def plan_rows(advice: Advice) -> list[list[Fact]]:
+    """The choice and its rivals."""
+    return [_plan_facts(each, advice) for each in (advice.choice, *advice.rivals)]
+
+
+def size_rows(advice: Advice) -> list[list[Fact]]:
+    """Every size with its best plan."""
+    return [_sized_facts(each, advice) for each in advice.sizes]
+
+
+def measured_rows(measured: Sequence[MeasuredChoice], advice: Advice) -> list[list[Fact]]:
+    """Plans that were run, in the order in which they ran.
+
+    People see run times on engines that are awake, and what a start adds.
+    """
+    rows = []
+    for each in measured:
+        prediction, took = each.plan.prediction, each.runtime_seconds
+        with_start = bool(each.seconds and each.plan.startup_seconds)
+        rows.append(
+            [
+                for_people("plan", _label(each.plan, advice)),
+                for_people("predicted", duration_text(prediction.median_seconds)),
+                *for_programs(_plan_facts(each.plan, advice)),
+                Fact("measured_runtime_seconds", took, "measured", each.reason or None),
+                Fact(
+                    "measured_seconds",
+                    each.seconds,
+                    "with the start",
+                    None if with_start else "",
+                ),
+                Fact("reason", each.reason),
+                for_people("in the interval", None if took is None else prediction.covers(took)),
+            ]
+        )
+    return rows
+
+
+def outcome(measured: Sequence[MeasuredChoice], advice: Advice) -> str:
+    """Whether what is advised was the fastest, and by how much."""
+    best, [chosen] = fastest(measured), [m for m in measured if m.plan is advice.advised]
+    if best is None or best.seconds is None:
+        return "no plan ended well"
+    if chosen.seconds is None:
+        return f"the advised plan did not end well: {chosen.reason}"
+    if best is not chosen:
+        times = chosen.seconds / best.seconds
+        return (
+            f"{platforms_text(best.plan.plan)} was the fastest, {duration_text(best.seconds)}; "
+            f"the advised plan took {times:.2f} times as long"
+        )
+    others = [each.seconds for each in measured if each is not chosen and each.seconds]
+    if not others:
+        is_alone = len(measured) == 1
+        return "the advised plan ran alone" if is_alone else "only the advised plan ended well"
+    times = min(others) / best.seconds
+    return f"the advised plan was the fastest; the next took {times:.2f} times as long"
+
+
+def search_text(advice: Advice, milliseconds: float) -> str:
+    """How the choice was found."""
+    choice, count = advice.choice, len(advice.sizes)
+    plans = sum(each.choice.plans_scored for each in advice.sizes)
+    sizes = "1 size" if count == 1 else f"{count} sizes"
+    sure = "exact under the additive costs" if choice.is_exact else "not exact"
+    return (
+        f"searched {sizes} in {milliseconds:.0f} ms: {plans} plans predicted, by "
+        f"{_search_name(choice)}, {sure}"
+    )
+
+
+def _search_name(choice: Choice) -> str:
+    """What searched: a beam where the workflow was too wide for an exact search."""
+    return "frontier" if choice.is_exact else "beam"
+
+
+def legend(advice: Advice) -> str | None:
+    """What the mark means; None where nothing bears it."""
+    shown = (advice.choice, *advice.rivals, *(each.choice for each in advice.sizes))
+    if not any(each.prediction.extrapolating for each in shown):
+        return None
+    return f"{EXTRAPOLATING} extrapolating: unlike own executions, so the level is no promise"
+
+
+def _plan_facts(each: Alternative, advice: Advice) -> list[Fact]:
+    prediction, start = each.prediction, each.startup_seconds
+    times, is_today = each.seconds / advice.choice.seconds, _runs_today(each, advice)
+    platforms = [name_of(platform) for platform in each.plan.platforms]
+    return [
+        Fact("platforms", platforms, "plan", _label(each, advice)),
+        Fact("seconds", each.seconds, "time"),
+        Fact("lower_seconds", prediction.lower_seconds + start),
+        Fact("upper_seconds", prediction.upper_seconds + start),
+        Fact(
+            "confidence_level",
+            prediction.level,
+            f"{prediction.level:.0%} interval",
+            _interval(each),
+        ),
+        Fact("startup_seconds", start, "start", None if start else ""),
+        Fact("extrapolating", prediction.extrapolating),
+        Fact("relative_to_choice", times, "slower", f"{times:.2f}x"),
+        Fact("is_current", is_today, "remarks", "runs today" if is_today else ""),
+    ]
+
+
+def _rivalry_facts(advice: Advice) -> dict[str, object] | None:
+    if advice.rivalry is None:
+        return None
+    return {
+        **values_of(_plan_facts(advice.rivalry.plan, advice)),
+        "chance_choice_is_faster": advice.rivalry.chance,
+        "no_difference": advice.rivalry.is_open,
+    }
+
+
+def _sized_facts(each: ClusterChoice, advice: Advice) -> list[Fact]:
+    keeps, chance = advice.job.keeps_partitions_on(each.cluster), each.chance
+    kept = (
+        "" if chance is None else f"{'holds' if each.holds else 'at risk'}, {chance_text(chance)}"
+    )
+    is_one_node = all(size.cluster.nodes == 1 for size in advice.sizes)
+    shown_of_plan = ("time", f"{each.choice.prediction.level:.0%} interval")
+    return [
+        for_people("", "->" if each is advice.best else " "),
+        *_size_facts(each.cluster, is_one_node=is_one_node),
+        for_people("platforms", platforms_text(each.choice.plan)),
+        *(
+            fact if fact.heading in shown_of_plan else Fact(fact.name, fact.value)
+            for fact in _plan_facts(each.choice, advice)
+        ),
+        Fact("fixed_partitions", keeps, "remarks", WITH_ITS_PARTITIONS if keeps else ""),
+        Fact("core_seconds", each.core_seconds, "core s", _number(each.core_seconds)),
+        Fact("probability", chance, "deadline", kept),
+        Fact("meets_deadline", each.holds),
+    ]
+
+
+def _size_facts(cluster: ClusterConfig, *, is_one_node: bool = False) -> list[Fact]:
+    return [
+        Fact("cores", cluster.cores, "cores"),
+        Fact("nodes", cluster.nodes, "nodes", "" if is_one_node else None),
+        Fact("memory_bytes", cluster.memory_bytes),
+    ]
+
+
+def _interval(each: Alternative) -> str:
+    ends = (each.prediction.lower_seconds, each.prediction.upper_seconds)
+    text = " to ".join(duration_text(end + each.startup_seconds) for end in ends)
+    return f"{text} {EXTRAPOLATING}" if each.prediction.extrapolating else text
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= _WHOLE_FROM else f"{value:.3g}"
+
+
+_MOST_NAMED = 3
+
+
+def reasons_of(advice: Advice, reach: Reach, *, all_platforms: bool) -> list[str]:
+    """What speaks for the choice, and what against relying on it, one sentence each.
+
+    Args:
+        advice: what is to be explained.
+        reach: how large the jobs were that ran on each platform.
+        all_platforms: whether every platform was wished for that is here; then those that
+            are not are named.
+    """
+    found = [
+        *_unlike(advice.choice.plan, reach),
+        *_size(advice),
+        *_groups(advice),
+        *_transfers(advice),
+        *_memory(advice),
+        *_starts(advice),
+    ]
+    if all_platforms:
+        found += _not_installed(advice)
+    return found
+
+
+def platforms_text(plan: Plan, chosen: Plan | None = None) -> str:
+    """The platforms of a plan for people; of a mixed one what differs from `chosen`."""
+    used = sorted(set(plan.platforms))
+    if len(used) == 1:
+        return name_of(used[0])
+    before = [None] * len(plan.platforms) if chosen is None else chosen.platforms
+    differs = [place for place, each in enumerate(plan.platforms) if each is not before[place]]
+    parts = [
+        (name_of(each), numbers_text([place for place in differs if plan.platforms[place] is each]))
+        for each in used
+    ]
+    if chosen is None:
+        return ", ".join(f"{name} ({numbers})" for name, numbers in parts)
+    return "but " + ", ".join(f"{numbers} on {name}" for name, numbers in parts if numbers)
+
+
+def name_of(platform: Platform) -> str:
+    """A platform for people."""
+    return platform.name.lower()
+
+
+def size_of(cluster: ClusterConfig) -> str:
+    """A size of cluster for people."""
+    cores = counted(cluster.cores, "core")
+    return cores if cluster.nodes == 1 else f"{cores} on {cluster.nodes} nodes"
+
+
+def numbers_text(positions: Sequence[int]) -> str:
+    """Operators by number, neighbours as a range."""
+    ranges: list[list[int]] = []
+    for position in sorted(positions):
+        if ranges and position == ranges[-1][-1] + 1:
+            ranges[-1].append(position)
+        else:
+            ranges.append([position])
+    return ", ".join(f"#{r[0]}" if len(r) == 1 else f"#{r[0]}-{r[-1]}" for r in ranges)
+
+
+def _unlike(plan: Plan, reach: Reach) -> Iterator[str]:
+    """What no own execution speaks for, although its platform ran."""
+    for platform in reach.beyond(plan):
+        asked = plan.workflow.source_rows
+        yield (
+            f"careful: {name_of(platform)} ran jobs of up to {reach.rows[platform]:,.0f} source "
+            f"rows here, this one has {asked:,.0f}; try it before you rely on it"
+        )
+
+
+def _size(advice: Advice) -> Iterator[str]:
+    """What the fastest size would cost."""
+    best = advice.best
+    fastest = min(advice.sizes, key=lambda each: each.seconds)
+    if fastest.seconds < best.seconds:
+        yield (
+            f"{size_of(fastest.cluster)} would take {duration_text(fastest.seconds)}, "
+            f"{1 - fastest.seconds / best.seconds:.0%} less, for "
+            f"{fastest.core_seconds / best.core_seconds:.1f} times the core-seconds"
+        )
+
+
+def _groups(advice: Advice) -> Iterator[str]:
+    """What each group of the choice is worth where it is."""
+    choice = advice.choice
+    for group in groups_of(choice.plan):
+        best = _best_move(advice, group)
+        if best is None or not best.plan.seconds > choice.seconds:
+            continue
+        here = name_of(choice.plan.platforms[group[0]])
+        yield (
+            f"{_operators_text(choice.plan.workflow, group)} on {here}: "
+            f"{duration_text(choice.seconds)} in all instead of "
+            f"{duration_text(best.plan.seconds)} with {name_of(best.to)} there"
+        )
+
+
+def _best_move(advice: Advice, group: tuple[int, ...]) -> Move | None:
+    moves = [each for each in advice.moves if each.operators == group]
+    return min(moves, key=lambda each: each.plan.seconds, default=None)
+
+
+def _transfers(advice: Advice) -> Iterator[str]:
+    """What flows between platforms, and what that saves."""
+    plan, costs = advice.choice.plan, advice.costs
+    rows: dict[tuple[Platform, Platform], list[int]] = {}
+    for row, (parent, child) in enumerate(plan.workflow.edges):
+        ends = plan.platforms[parent], plan.platforms[child]
+        if ends[0] is not ends[1]:
+            rows.setdefault(ends, []).append(row)
+    for (source, target), over in rows.items():
+        columns = costs.platforms.index(source), costs.platforms.index(target)
+        seconds = float(costs.transfer_seconds[over, columns[0], columns[1]].sum())
+        ends_of = [plan.workflow.edges[row] for row in over]
+        flows = {parent: plan.workflow.operators[parent].output_bytes for parent, _ in ends_of}
+        saved = _saved(advice, {child for _, child in ends_of}, source)
+        yield (
+            f"moving {size_text(sum(flows.values()))} from {name_of(source)} to "
+            f"{name_of(target)} costs about {duration_text(seconds)} by the additive costs"
+            + (f", and saves {duration_text(saved)} in all" if saved > 0 else "")
+        )
+
+
+def _saved(advice: Advice, readers: set[int], source: Platform) -> float:
+    """Seconds that the job would take longer if those who read the rows had stayed there.
+
+    0 where several groups read them, or they may not run there.
+    """
+    return max(
+        (
+            each.plan.seconds - advice.choice.seconds
+            for each in advice.moves
+            if each.to is source and readers <= set(each.operators)
+        ),
+        default=0.0,
+    )
+
+
+def _memory(advice: Advice) -> Iterator[str]:
+    """Where a memory cap keeps a platform away."""
+    workflow, platforms = advice.job.workflow, advice.wishes.platforms
+    caps = advice.wishes.memory_caps(advice.best.cluster)
+    needed = memory_needed(workflow, platforms)
+    for column, platform in enumerate(platforms):
+        cap = caps.get(platform, np.inf)
+        too_large = np.flatnonzero(needed[:, column] > cap).tolist()
+        able = [each for each in too_large if advice.job.can_run(each, platform)]
+        if able:
+            most = max(able, key=lambda each: float(needed[each, column]))
+            yield (
+                f"memory: {name_of(platform)} would need about "
+                f"{size_text(needed[most, column])} of {size_text(cap)} for "
+                f"{_operators_text(workflow, (most,))} (--memory {name_of(platform)}=... if it "
+                "has more)"
+            )
+
+
+def _starts(advice: Advice) -> Iterator[str]:
+    """Platforms whose start alone would take as long as the choice, or longer."""
+    choice, costs = advice.choice, advice.costs
+    slow = {
+        name_of(platform): duration_text(seconds)
+        for platform, seconds in zip(costs.platforms, costs.startup_seconds.tolist(), strict=True)
+        if platform not in choice.plan.platforms and seconds >= choice.seconds
+    }
+    if slow:
+        times = ", ".join(f"{name} {seconds}" for name, seconds in slow.items())
+        yield (
+            f"starting would take longer than the choice in all: {times} "
+            f"(--warm {','.join(slow)} where running already)"
+        )
+
+
+def _not_installed(advice: Advice) -> Iterator[str]:
+    here = {*installed_platforms(), *advice.wishes.platforms}
+    missing = [name_of(each) for each in ENGINES if each not in here]
+    if missing:
+        yield f"{', '.join(missing)} left out: not installed"
+
+
+def _operators_text(workflow: Workflow, positions: Sequence[int]) -> str:
+    if len(positions) == len(workflow.operators):
+        return "everything"
+    if len(positions) > _MOST_NAMED:
+        return f"{len(positions)} operators ({numbers_text(positions)})"
+    return ", ".join(
+        f"#{position} {words_of(workflow.operators[position].kind)}" for position in positions
+    )

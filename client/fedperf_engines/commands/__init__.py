@@ -1,0 +1,1 @@
+"""Commands of `fedperf` that run programs or advise on platforms."""

@@ -1,0 +1,408 @@
+"""`fedperf advise`: where a job should run, why, and, if wished, whether that was right.
+
+Without --execute it causes no traffic and runs nothing but the count of a program's rows.
+"""
+
+import time
+import uuid
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from click import UsageError
+
+from fedperf_client.commands.home_option import Json, LocalPath, home_of, now
+from fedperf_client.commands.predict import opened_kept, say_if_nothing_is_known
+from fedperf_client.text.facts import show_table, values_of, without_empty
+from fedperf_client.text.progress import progress_bar
+from fedperf_shared.programs.command_line import NO_ANSWER, show
+
+if TYPE_CHECKING:
+    from fedperf_client.home.config import Home
+    from fedperf_client.home.store import ExecutionStore
+    from fedperf_client.prediction.answers.predictor_cache import CachedPredictor
+    from fedperf_engines.advice.advice import Advice
+    from fedperf_engines.advice.constraints import Wishes
+    from fedperf_engines.advice.job import Job
+    from fedperf_engines.advice.turns import MeasuredChoice
+    from fedperf_engines.optimizer.head import Head
+    from fedperf_engines.platforms.program import Program
+    from fedperf_engines.trials.pool import Trial
+    from fedperf_engines.trials.profiler import Profiler
+    from fedperf_shared.workflow.vocabulary import Platform
+
+
+@dataclass(frozen=True, slots=True)
+class _AdviceOptions:
+    """Options, numbers among them read."""
+
+    cores: Sequence[int] | None
+    nodes: Sequence[int] | None
+    deadline_seconds: float | None
+    platforms: str | None
+    pins: Sequence[str]
+    memory: Sequence[str]
+    warm: str | None
+
+
+def _refuse_method(method: str | None) -> None:
+    """Tell who still names a method of search what to do."""
+    if method is not None:
+        raise UsageError("--method is gone: leave it out, plans are always searched exactly")
+
+
+def advise(
+    context: typer.Context,
+    source: Annotated[
+        Path | None,
+        typer.Argument(
+            click_type=LocalPath(),
+            help="Workflow as for predict (platforms may be left out), a program, or Spark logs.",
+        ),
+    ] = None,
+    execution: Annotated[
+        str | None, typer.Option(help="Id of an own execution, or its beginning.")
+    ] = None,
+    data: Annotated[
+        Path | None, typer.Option(help="Directory of the data sets that a program reads.")
+    ] = None,
+    cores: Annotated[
+        str | None,
+        typer.Option(help="Over all nodes, like 1,2,4; powers of two up to the cluster."),
+    ] = None,
+    nodes: Annotated[
+        str | None, typer.Option(help="Like 1,2,4; each brings its memory, and cores.")
+    ] = None,
+    deadline: Annotated[
+        str | None, typer.Option(help="To keep at the fewest core-seconds; like 30ms, 90s, 20m.")
+    ] = None,
+    by: Annotated[
+        str | None, typer.Option(help="The same as a time of day, begun now; like 06:00.")
+    ] = None,
+    prices: Annotated[
+        Path | None, typer.Option(help="For Spark logs: TOML with your prices of an hour.")
+    ] = None,
+    top: Annotated[
+        int, typer.Option(min=1, help="For Spark logs: applications, costliest first.")
+    ] = 5,
+    platforms: Annotated[
+        str | None, typer.Option(help="To choose from, like duckdb,polars; all that are here.")
+    ] = None,
+    pin: Annotated[
+        list[str] | None,
+        typer.Option(help="Operator that stays, by number or kind, like 3=spark or join=spark."),
+    ] = None,
+    memory: Annotated[
+        list[str] | None,
+        typer.Option(help="Cap for an operator, like 8GB or pandas=4GB; a node's memory."),
+    ] = None,
+    warm: Annotated[
+        str | None, typer.Option(help="Platforms that are running already, like spark,duckdb.")
+    ] = None,
+    method: Annotated[str | None, typer.Option(hidden=True, callback=_refuse_method)] = None,
+    execute: Annotated[
+        bool, typer.Option("--execute", help="Run a program's choice and its rivals, store them.")
+    ] = False,
+    repeats: Annotated[int, typer.Option(min=1, help="Runs of each, with --execute.")] = 3,
+    plot: Annotated[Path | None, typer.Option(help="Draw a .png or .html file.")] = None,
+    json: Json = False,
+) -> None:
+    """Advise where a job should run: a platform for every operator, and the size of the cluster.
+
+    With --deadline the size is the one that keeps it with a chance of 90 % at the fewest
+    core-seconds (cores x time); ends with 7 where none does, and shows the surest. Without,
+    it is the fastest, or of those at most 10 % slower the one with the fewest core-seconds.
+    Times include starting platforms that are not --warm.
+
+    Of Spark logs (a file or a directory, taken into the store) it says how many executors the
+    costliest applications should have, each alone, as --conf lines: those that keep the deadline
+    at the lowest cost by --prices or in core-seconds, and whether an engine on this machine
+    would do. --memory is then that of an executor, refused where what was measured does not fit.
+    """
+    from fedperf_client.commands.advise_logs import advise_on_logs, is_spark_log, refuse_for_logs
+    from fedperf_client.home.config import write_private
+    from fedperf_client.home.store import ExecutionStore
+    from fedperf_client.pictures.charts import require_chart_file
+    from fedperf_client.prediction.answers.what_if import parse_cores, parse_duration, seconds_until
+
+    if (source is None) == (execution is None):
+        raise typer.BadParameter("name a file or --execution, one of them")
+    if deadline is not None and by is not None:
+        raise typer.BadParameter("--deadline and --by say the same, name one of them")
+    home = home_of(context)
+    seconds = None if deadline is None else parse_duration(deadline)
+    if by is not None:
+        seconds = seconds_until(by, now().astimezone())
+    if source is not None and is_spark_log(source):
+        from fedperf_engines.platforms.support import could_run
+
+        refuse_for_logs(
+            {
+                "--data": data,
+                "--cores": cores,
+                "--nodes": nodes,
+                "--platforms": platforms,
+                "--pin": pin,
+                "--warm": warm,
+                "--execute": execute,
+                "--plot": plot,
+            }
+        )
+        advise_on_logs(
+            home,
+            source,
+            deadline_seconds=seconds,
+            memory_bytes=_executor_memory(memory or ()),
+            could_run=could_run,
+            prices=prices,
+            top=top,
+            json=json,
+        )
+        return
+    if prices is not None:
+        raise typer.BadParameter("--prices is for Spark logs")
+    asked = _AdviceOptions(
+        None if cores is None else parse_cores(cores),
+        None if nodes is None else parse_cores(nodes, option="--nodes"),
+        seconds,
+        platforms,
+        pin or (),
+        memory or (),
+        warm,
+    )
+    if plot is not None:
+        require_chart_file(plot)
+    with ExitStack() as stack:
+        opened = ExecutionStore.open if execute else ExecutionStore.open_to_read
+        store = stack.enter_context(opened(home.store))
+        with opened_kept(home, store, json=json) as kept:
+            job, profiler = _job(stack, store, kept, source, execution=execution, data=data)
+            if execute:
+                _require_runnable(job, asked)
+            shown = _searched(job, asked, kept, _head(home, store, json=json))
+            kept.keep(write_private)
+        say_if_nothing_is_known(kept)
+        if not json:
+            _show(shown)
+        if plot is not None:
+            _draw(plot, shown, json=json)
+        runs = _runs(shown, profiler, store, repeats, asked) if execute else None
+    if json:
+        _show_json(shown, runs)
+    elif runs is not None:
+        _show_runs(shown, runs)
+    if shown.advice.keeps_deadline is False:
+        raise typer.Exit(NO_ANSWER)
+
+
+def _executor_memory(memory: Sequence[str]) -> int | None:
+    from fedperf_engines.advice.constraints import parse_memory
+    from fedperf_shared.errors import InvalidInputError
+
+    by_platform, size = parse_memory(memory)
+    if by_platform:
+        raise InvalidInputError("--memory of an executor is like 8GB, without a platform")
+    return None if size is None else round(size)
+
+
+@dataclass(frozen=True, slots=True)
+class _TimedAdvice:
+    """Advice with its reasons, and how many milliseconds the search took."""
+
+    advice: "Advice"
+    reasons: Sequence[str]
+    milliseconds: float
+
+
+def _job(
+    stack: ExitStack,
+    store: "ExecutionStore",
+    kept: "CachedPredictor",
+    source: Path | None,
+    *,
+    execution: str | None,
+    data: Path | None,
+) -> "tuple[Job, Profiler | None]":
+    """What is asked about, and for a program who runs it."""
+    from fedperf_client.text.workflow_file import read_workflow_file
+    from fedperf_engines.advice.job import Job, NoDataError, program_in
+    from fedperf_shared.execution import KnownJob
+
+    program = None if source is None else program_in(source)
+    if program is not None:
+        if data is None:
+            raise NoDataError(f"{source} is a program: name its data sets' directory with --data")
+        return _program_job(stack, program, data)
+    if data is not None:
+        raise NoDataError("--data is for programs, which can be run; this is none")
+    if source is None:
+        own = store.find(str(execution))
+        peak = 0 if own.measurement is None else own.measurement.peak_memory_bytes
+        return Job(own.plan, own.cluster, peak_bytes=peak, known=KnownJob.of(own)), None
+    written = read_workflow_file(source, otherwise="unassigned")
+    return Job(written.plan, written.cluster_or(kept.usual_for(written.plan))), None
+
+
+def _program_job(stack: ExitStack, program: "Program", data: Path) -> "tuple[Job, Profiler]":
+    from fedperf_client.workers.machine import cluster_config, usable_cores
+    from fedperf_engines.advice.job import Job, profiler_here, require_data
+    from fedperf_shared.workflow.graph import Plan
+    from fedperf_shared.workflow.vocabulary import Platform
+
+    require_data(program, data)
+    profiler = stack.enter_context(profiler_here(data, clock=now, new_id=lambda: uuid.uuid4().hex))
+    workflow = profiler.workflow(program)
+    today = Plan.on_one_platform(workflow, Platform.UNASSIGNED)
+    return Job(today, cluster_config(usable_cores()), program), profiler
+
+
+def _require_runnable(job: "Job", asked: _AdviceOptions) -> None:
+    """Refuse to execute what cannot be, before anything is searched."""
+    from fedperf_engines.advice.job import NotRunnableError
+
+    if job.program is None:
+        raise NotRunnableError("--execute needs a program and --data; this is only a workflow")
+    if max(asked.nodes or [1]) > 1:
+        raise NotRunnableError("--execute runs on this machine alone, leave out --nodes")
+    most, here = max(asked.cores or [1]), job.cluster.cores
+    if most > here:
+        raise NotRunnableError(
+            f"--execute runs on this machine, which has {here} cores, not {most}"
+        )
+
+
+def _wishes(job: "Job", kept: "CachedPredictor", asked: _AdviceOptions) -> "Wishes":
+    from fedperf_engines.advice import constraints
+
+    pins = constraints.parse_pins(asked.pins, job.workflow)
+    named = None if asked.platforms is None else constraints.parse_platforms(asked.platforms)
+    elsewhere = job.program is None
+    known = {*job.today.platforms, *kept.predictor.candidates.hull.platforms}
+    named = named or constraints.known_alone(job.known, job.today, pins.values())
+    caps, others = constraints.parse_memory(asked.memory)
+    constraints.require_measured(caps, others, job.today, job.peak_bytes)
+    return constraints.Wishes(
+        constraints.candidates(named, pins.values(), known if elsewhere else ()),
+        pins,
+        caps,
+        others,
+        frozenset(constraints.parse_platforms(asked.warm) if asked.warm else ()),
+    )
+
+
+def _head(home: "Home", store: "ExecutionStore", *, json: bool) -> "Head":
+    from fedperf_client.prediction.base_models import FetchedModels
+    from fedperf_engines.optimizer.heads import OWN_WORKFLOWS, head_at_home
+
+    with progress_bar("distilling additive costs from the new model", json=json) as advance:
+        newest = (each for _ in (0,) for each in store.newest(10 * OWN_WORKFLOWS))
+        return head_at_home(FetchedModels(home.models), newest, on_progress=advance)
+
+
+def _searched(
+    job: "Job", asked: _AdviceOptions, kept: "CachedPredictor", head: "Head"
+) -> _TimedAdvice:
+    """The advice; predictors are weighed before the clock of the search runs."""
+    from fedperf_client.prediction.answers.reconfiguration import sizes_of
+    from fedperf_client.prediction.ensemble.support import Reach
+    from fedperf_engines.advice.advice import advise as advise_on
+    from fedperf_engines.advice.presentation import reasons_of
+    from fedperf_shared.execution import SizedPlan
+
+    seen = () if job.program is not None else kept.clusters_of(job.today)
+    sizes = sizes_of(job.cluster, asked.cores, asked.nodes, seen)
+    constraints = _wishes(job, kept, asked)
+    kept.predictor.estimate([job.asked(SizedPlan(job.on(each).today, each)) for each in sizes])
+    reach = Reach.of(kept.predictor.candidates.hull)
+    estimates = partial(reach.estimate, kept.predictor.estimate)
+    begun = time.perf_counter()
+    found = advise_on(
+        job, sizes, constraints, estimates, head, deadline_seconds=asked.deadline_seconds
+    )
+    seconds = time.perf_counter() - begun
+    reasons = reasons_of(found, reach, all_platforms=asked.platforms is None)
+    return _TimedAdvice(found, reasons, 1000 * seconds)
+
+
+def _runs(
+    shown: _TimedAdvice,
+    profiler: "Profiler | None",
+    store: "ExecutionStore",
+    repeats: int,
+    asked: _AdviceOptions,
+) -> "list[MeasuredChoice]":
+    """The choice and its rivals, run in turns and stored."""
+    from fedperf_engines.advice.turns import measured, runnable_rivals
+    from fedperf_engines.workloads.families import workload_name
+
+    found, program = shown.advice, shown.advice.job.program
+    if profiler is None or program is None:
+        return []
+    cluster, workload = found.best.cluster, workload_name(program)
+
+    def run(platforms: "tuple[Platform, ...]") -> "Trial":
+        trial = profiler.trial(program, platforms, threads=cluster.cores)
+        ended = profiler.execution(found.job.workflow, trial, cluster, workload=workload)
+        store.add([ended])
+        return trial
+
+    rivals = runnable_rivals(found, all_of_them=asked.platforms is not None)
+    with progress_bar("running plans in turns") as advance:
+        return measured(run, [found.choice, *rivals], repeats=repeats, on_progress=advance)
+
+
+def _show(shown: _TimedAdvice) -> None:
+    from rich.console import Console
+
+    from fedperf_client.text.operator_tree import operator_tree
+    from fedperf_engines.advice import presentation
+    from fedperf_engines.advice.presentation import size_of
+
+    found = shown.advice
+    typer.echo(presentation.headline(found))
+    typer.echo(presentation.basis(found))
+    says = presentation.verdict, presentation.no_difference, presentation.no_better_size
+    for sentence in (say(found) for say in says):
+        if sentence is not None:
+            typer.echo(sentence)
+    tree, depth = operator_tree(found.choice.plan, presentation.COLOURS)
+    Console(width=max(Console().width, 4 * depth + 80)).print(tree)
+    for reason in shown.reasons:
+        typer.echo(f"- {reason}")
+    for rows in (presentation.plan_rows(found), presentation.size_rows(found)):
+        show_table(without_empty(rows), json=False)
+    if legend := presentation.legend(found):
+        typer.echo(legend)
+    for cluster, why in found.too_small:
+        typer.echo(f"{size_of(cluster)} left out: {why}")
+    typer.echo(presentation.search_text(found, shown.milliseconds))
+
+
+def _show_runs(shown: _TimedAdvice, runs: "Sequence[MeasuredChoice]") -> None:
+    from fedperf_engines.advice import presentation
+
+    show_table(without_empty(presentation.measured_rows(runs, shown.advice)), json=False)
+    typer.echo(presentation.outcome(runs, shown.advice))
+
+
+def _show_json(shown: _TimedAdvice, runs: "Sequence[MeasuredChoice] | None") -> None:
+    from fedperf_engines.advice import presentation
+
+    facts = presentation.facts_of(shown.advice, shown.reasons)
+    facts["search_milliseconds"] = shown.milliseconds
+    if runs is not None:
+        measured = presentation.measured_rows(runs, shown.advice)
+        facts["measured"] = [values_of(each) for each in measured]
+    show(facts, json=True)
+
+
+def _draw(path: Path, shown: _TimedAdvice, *, json: bool) -> None:
+    from fedperf_engines.advice.picture import draw_advice
+
+    draw_advice(path, shown.advice)
+    if not json:
+        typer.echo(f"picture: {path}")

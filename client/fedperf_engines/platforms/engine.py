@@ -1,0 +1,90 @@
+"""One interface for engines, and the only place that knows which class belongs to which platform.
+
+An engine turns a Parquet file or an Arrow table into a frame of its own. It applies operations to
+frames, lazily where the engine can, and collects a frame into an Arrow table at a platform switch
+or a sink. Engines are imported when they are opened, so a process imports only those that its plan
+uses.
+
+`threads` is honoured by DuckDB and Spark. Polars reads POLARS_MAX_THREADS, and the linear
+algebra libraries read OMP_NUM_THREADS, when they are imported: whoever starts the
+process of a trial sets both in its environment first. pandas uses one thread.
+
+`memory_bytes` caps the whole process. DuckDB and Spark are told a share of it, so that
+they spill, or fail by themselves, before it is reached; the others cannot be told:
+whoever runs the process watches it. None leaves every engine to its own default.
+"""
+
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
+
+from fedperf_engines.platforms.operations import AnyOperation
+from fedperf_shared.errors import InvalidInputError
+from fedperf_shared.workflow.vocabulary import Platform
+
+if TYPE_CHECKING:
+    from fedperf_engines.platforms.arrow import Table
+
+Frame = TypeVar("Frame")
+
+ENGINES = {
+    Platform.DUCKDB: ("duckdb", "fedperf_engines.platforms.duckdb_engine", "DuckDbEngine"),
+    Platform.POLARS: ("polars", "fedperf_engines.platforms.polars_engine", "PolarsEngine"),
+    Platform.PANDAS: ("pandas", "fedperf_engines.platforms.pandas_engine", "PandasEngine"),
+    Platform.SKLEARN: ("sklearn", "fedperf_engines.platforms.sklearn_engine", "SklearnEngine"),
+    Platform.SPARK: ("pyspark", "fedperf_engines.platforms.spark_engine", "SparkEngine"),
+}
+"""Platform -> distribution that must be importable, module, class."""
+
+
+class UnsupportedOperationError(InvalidInputError):
+    """An operation was given to a platform that cannot run it."""
+
+    def __init__(self, operation: str, platform: Platform) -> None:
+        super().__init__(f"{platform.name} cannot run {operation}")
+        self.operation = operation
+        self.platform = platform
+
+
+class Engine(Protocol[Frame]):
+    """Runs operations on frames of its own kind; the module says what engines are given."""
+
+    def read(self, path: Path, columns: tuple[str, ...]) -> Frame:
+        """A frame over columns of a Parquet file."""
+        ...
+
+    def load(self, table: "Table") -> Frame:
+        """A frame over an Arrow table handed over by another engine."""
+        ...
+
+    def apply(self, operation: AnyOperation, inputs: Sequence[Frame]) -> Frame:
+        """The operation's result; UnsupportedOperationError where this engine has none."""
+        ...
+
+    def keep(self, frame: Frame) -> Frame:
+        """The same rows, computed now, to be read several times."""
+        ...
+
+    def collect(self, frame: Frame) -> "Table":
+        """The rows as an Arrow table; column types may still be the engine's own."""
+        ...
+
+    def close(self) -> None:
+        """Give back what the engine holds; its frames are invalid afterwards."""
+        ...
+
+
+def open_engine(
+    platform: Platform, *, threads: int, memory_bytes: int | None = None
+) -> Engine[Any]:
+    """The engine of a platform, imported now, for a process of at most `memory_bytes`.
+
+    Raises:
+        UnsupportedOperationError: fedperf has no engine for this platform.
+    """
+    if platform not in ENGINES:
+        raise UnsupportedOperationError("anything yet: fedperf has no engine for it", platform)
+    _, module, name = ENGINES[platform]
+    engine = getattr(import_module(module), name)
+    return cast("Engine[Any]", engine(threads=threads, memory_bytes=memory_bytes))

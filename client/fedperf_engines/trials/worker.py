@@ -1,0 +1,193 @@
+"""The child process of trials: runs what it is told, one request after the other.
+
+Requests and replies are JSON (see `workers.child_side`). The process imports only the engines that
+it was started for and warms them up before the first request. When the parent is gone it ends at
+once, its own children and its scratch directory with it.
+
+The clock runs around the work alone: parsing the program before it and cleaning up
+after it are not measured.
+"""
+
+import contextlib
+import ctypes
+import gc
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import orjson
+import psutil
+
+from fedperf_client.workers.child_side import (
+    Json,
+    channel_to_parent,
+    die_before_parent,
+    failure,
+    measured,
+    moved_bytes,
+    requests_of_parent,
+    used_besides,
+)
+from fedperf_shared.workflow.vocabulary import Platform
+
+
+@dataclass(frozen=True, slots=True)
+class EngineTimes:
+    """What engines say of a run.
+
+    Attributes:
+        seconds: wall time of the plan itself on a monotonic clock; opening the engines'
+            sessions, which says nothing about the plan, is left out.
+        segments: platform and wall seconds of every segment.
+    """
+
+    seconds: float
+    segments: Sequence[tuple[Platform, float]]
+
+
+_OUT_OF_MEMORY_ERRORS = frozenset({"OutOfMemoryException", "ArrowMemoryError"})
+
+
+@dataclass(frozen=True, slots=True)
+class _Settings:
+    """What the pool starts this process for; see `pool.WorkerKey`."""
+
+    platforms: Sequence[str]
+    threads: int
+    memory_bytes: int | None
+    cores: Sequence[int]
+    scratch: str
+
+
+def serve(engines: "EnginesOfPlatforms") -> None:
+    """Get ready as the first message says, then answer requests until the parent is gone."""
+    channel = channel_to_parent()
+    settings = _Settings(**orjson.loads(channel.receive()))
+    if settings.cores:
+        os.sched_setaffinity(0, settings.cores)
+    die_before_parent()
+    requests = requests_of_parent(channel, settings.scratch)
+    platforms = [Platform[name] for name in settings.platforms]
+    engines.warm_up(platforms, settings.threads, settings.memory_bytes)
+    gc.collect()
+    gc.freeze()  # imported modules are not garbage: later collections take no time
+    channel.send(orjson.dumps({"ready": True}))
+    while True:
+        reply = _answer(engines, requests.get(), settings)
+        _clean()
+        resident = psutil.Process().memory_info().rss
+        channel.send(orjson.dumps(reply | {"resident_bytes": resident}))
+
+
+class EnginesOfPlatforms:
+    """Runs programs with the engines of `fedperf_engines.platforms`."""
+
+    def warm_up(
+        self, platforms: Sequence[Platform], threads: int, memory_bytes: int | None
+    ) -> None:
+        """Import the engines and let each do something small."""
+        from fedperf_engines.trials.warmup import warm_up
+
+        warm_up(platforms, threads, memory_bytes=memory_bytes)
+
+    def load(
+        self,
+        program: bytes,
+        platforms: Sequence[Platform],
+        data_directory: Path,
+        threads: int,
+        memory_bytes: int | None,
+    ) -> Callable[[], EngineTimes]:
+        """The program, ready to run; reading its data is part of the run."""
+        from fedperf_engines.platforms.executor import run_plan
+        from fedperf_engines.platforms.program import from_json
+
+        parsed = from_json(program)
+
+        def work() -> EngineTimes:
+            result = run_plan(
+                parsed,
+                platforms,
+                data_directory=data_directory,
+                threads=threads,
+                memory_bytes=memory_bytes,
+            )
+            timings = result.segment_timings
+            return EngineTimes(result.seconds, [(each.platform, each.seconds) for each in timings])
+
+        return work
+
+    def count(self, program: bytes, data_directory: Path) -> dict[str, object]:
+        """Statistics of every step and of the sources."""
+        from fedperf_engines.platforms.program import from_json
+        from fedperf_engines.platforms.statistics import count_rows, source_statistics
+
+        parsed = from_json(program)
+        steps = count_rows(parsed, data_directory=data_directory)
+        sources = source_statistics(parsed, data_directory)
+        return {
+            "steps": [[each.rows, each.row_bytes, each.key_distinct_ratio] for each in steps],
+            "sources": [
+                sources.columns,
+                sources.top_key_share,
+                sources.distinct_ratio,
+                sources.null_ratio,
+            ],
+        }
+
+
+def _answer(engines: EnginesOfPlatforms, line: bytes, settings: _Settings) -> Json:
+    try:
+        request = orjson.loads(line)
+        program = request["program"].encode()
+        directory = Path(request["data_directory"])
+        if request["task"] == "count":
+            return {"status": "ok", **engines.count(program, directory)}
+        platforms = [Platform(number) for number in request["platforms"]]
+        work = engines.load(program, platforms, directory, settings.threads, settings.memory_bytes)
+        return _measure(work)
+    except Exception as error:
+        return _failure(error)
+
+
+def _failure(error: BaseException) -> Json:
+    """Whatever an engine raises is an outcome."""
+    lost = type(error).__name__ in _OUT_OF_MEMORY_ERRORS
+    return failure(error) | ({"status": "oom"} if lost else {})
+
+
+def _measure(work: Callable[[], EngineTimes]) -> Json:
+    ran, outcome, used = measured(work, _used_besides, judge=_failure)
+    if ran is not None:
+        outcome["seconds"] = ran.seconds
+        outcome["segments"] = [[int(platform), seconds] for platform, seconds in ran.segments]
+    return outcome | {"used": used}
+
+
+def _used_besides() -> dict[str, float]:
+    """As `used_besides`, with the children that live."""
+    used = {"read_bytes": 0, "written_bytes": 0} | used_besides()
+    del used["context_switches"]
+    for child in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            times = child.cpu_times()
+            used["cpu_seconds"] += times.user + times.system
+            for name, count in moved_bytes(child.pid).items():
+                used[name] += count
+    return used
+
+
+def _clean() -> None:
+    """Give back what the last run left, so that the next starts as from new."""
+    gc.collect()
+    pyarrow = sys.modules.get("pyarrow")
+    if pyarrow is not None:
+        pyarrow.default_memory_pool().release_unused()
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
+
+
+if __name__ == "__main__":
+    serve(EnginesOfPlatforms())

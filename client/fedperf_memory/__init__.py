@@ -1,0 +1,1 @@
+"""A coordinator and its organizations in one process, on a virtual clock."""

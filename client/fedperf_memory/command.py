@@ -1,0 +1,125 @@
+"""`fedperf simulate`: an organization's own year in memory, before it joins."""
+
+import sys
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fedperf_client.commands.home_option import Json, home_of, now
+from fedperf_shared.errors import InvalidInputError
+from fedperf_shared.programs.command_line import MomentParameter, show, show_rows
+
+if TYPE_CHECKING:
+    from fedperf_client.home.config import Home
+    from fedperf_memory.own_year.presentation import YearView
+    from fedperf_shared.releases.period import Timetable
+
+
+def simulate(
+    context: typer.Context,
+    joining_day: Annotated[
+        datetime | None,
+        typer.Option(
+            click_type=MomentParameter(),
+            metavar="TIME",
+            help="When you join (UTC); now by default.",
+        ),
+    ] = None,
+    calendar: Annotated[
+        Path | None,
+        typer.Option(
+            help="Of the coordinator, as its operator wrote it: fedperf-server calendar --out FILE."
+        ),
+    ] = None,
+    members: Annotated[int, typer.Option(min=0, max=20, help="Stand-ins that take part.")] = 3,
+    seed: Annotated[int, typer.Option(min=0, help="Of everything that is drawn.")] = 0,
+    plot: Annotated[Path | None, typer.Option(help="Write a page about it: a .html file.")] = None,
+    json: Json = False,
+) -> None:
+    """Simulate your own year before you join: dates, what leaves, and what it would bring.
+
+    Your executions and your policy live a period in memory, with stand-ins for other members.
+    Nothing leaves this machine and the home stays as it is. Dates and charges are those that the
+    daemon will have. Without --calendar it is the joined coordinator's, else the default one.
+    """
+    import signal
+
+    # Asked to end, it ends as by Ctrl-C: without what it wrote for the time being.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    if plot is not None and plot.suffix.lower() != ".html":
+        raise InvalidInputError(f"--plot writes a .html file, got {plot}")
+    joins = now() if joining_day is None else joining_day.replace(microsecond=0)
+    found = _simulated(home_of(context), joins, calendar, members=members, seed=seed, json=json)
+    if plot is not None:
+        from fedperf_memory.own_year.page import write_page
+
+        write_page(plot, found)
+    if json:
+        show(found.as_json(), json=True)
+        return
+    for line in found.beginning():
+        typer.echo(line)
+    if rows := found.release_rows():
+        show_rows(rows, json=False, empty="")
+    for line in found.costs():
+        typer.echo(line)
+    typer.echo(found.brought())
+    if rows := found.gain_rows():
+        show_rows(rows, json=False, empty="")
+
+
+def _simulated(
+    home: "Home", joins: datetime, calendar: Path | None, *, members: int, seed: int, json: bool
+) -> "YearView":
+    import logging
+
+    import structlog
+
+    from fedperf_client.release.policy import load_policy
+    from fedperf_client.text.progress import progress_bar
+    from fedperf_shared.programs.flower_settings import quiet_flower
+
+    quiet_flower()
+    policy = load_policy(home.policy)
+    timetable, origin = _calendar(home, calendar, at=joins)
+    if home.ledgers:
+        print(
+            "note: a period has begun here, whose schedule stays as it is (fedperf release slots);"
+            " this is what the policy would plan anew",
+            file=sys.stderr,
+        )
+    # What members and coordinator log is about nobody's life but theirs.
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    with progress_bar("rehearsing the year", json=json) as advance:
+        from fedperf_client.sources.history_file import executions_of
+        from fedperf_memory.own_year.own_jobs import read_jobs
+        from fedperf_memory.own_year.presentation import YearView
+        from fedperf_memory.own_year.stand_ins import MEASURED_RUNS, stand_ins
+        from fedperf_memory.own_year.year import YearAhead, rehearsed_year
+
+        jobs = read_jobs(home, seed=seed)
+        others = stand_ins(
+            executions_of(MEASURED_RUNS),
+            members=members,
+            workloads=round(policy.nominal_workloads),
+            others=jobs.names,
+            seed=seed,
+        )
+        ahead = YearAhead(policy, timetable, joins, others, seed)
+        return YearView(ahead, origin, jobs, rehearsed_year(ahead, jobs, on_progress=advance))
+
+
+def _calendar(home: "Home", file: Path | None, *, at: datetime) -> "tuple[Timetable, str]":
+    """The calendar, and whose it is in words."""
+    from fedperf_client.commands.expectations import expected_calendar
+    from fedperf_server.config import load_calendar
+
+    if file is not None:
+        return load_calendar(file), f"the calendar in {file}"
+    found = expected_calendar(home, at=at)
+    if found.is_default:
+        default = "the default calendar, begun that day; a coordinator may have another one"
+        return found.timetable, default
+    return found.timetable, found.origin
