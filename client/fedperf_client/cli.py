@@ -27,10 +27,10 @@ from fedperf_client.commands.annexes import AnnexCommands
 from fedperf_client.commands.home_option import Json
 from fedperf_client.commands.home_option import home_of as _home
 from fedperf_client.commands.home_option import now as _now
-from fedperf_client.text.facts import show_table
-from fedperf_shared.programs import command_line
-from fedperf_shared.programs.command_line import show, show_rows
+from fedperf_client.formatting.facts import show_table
 from fedperf_shared.releases.release import SizeClass
+from fedperf_shared.runtime import command_line
+from fedperf_shared.runtime.command_line import show, show_rows
 
 if TYPE_CHECKING:
     from fedperf_client.home.config import Home
@@ -99,11 +99,11 @@ def init(
     """
     from fedperf_client.commands.expectations import (
         expected_calendar,
-        outlook_facts,
-        tell_outlook,
+        forecast_facts,
+        print_forecast,
     )
     from fedperf_client.release.policy import Policy, load_policy, policy_template
-    from fedperf_shared.programs.extras import missing_packages
+    from fedperf_shared.runtime.extras import missing_packages
 
     home = _home(context, must_exist=False)
     exists = home.policy.exists()
@@ -116,14 +116,14 @@ def init(
     facts = {"directory": home.directory, "configuration": home.config, "policy": home.policy}
     policy, at = load_policy(home.policy), _now()
     calendar = expected_calendar(home, at=at)
-    outlook = outlook_facts(policy, calendar, at=at) if json and can_join else {}
-    show(facts | outlook, json=json)
+    forecast = forecast_facts(policy, calendar, at=at) if json and can_join else {}
+    show(facts | forecast, json=json)
     if exists:
         print(f"note: {home.directory} exists already; its policy stays", file=sys.stderr)
     elif not can_join:
         print("note: to join others, run: pip install 'fedperf[join]'", file=sys.stderr)
     elif not json:
-        tell_outlook(policy, calendar, at=at)
+        print_forecast(policy, calendar, at=at)
         typer.echo(
             "next: read the policy, which counts for a period from its beginning on; then "
             "fedperf ingest FILE, fedperf simulate to see your year before you join, and "
@@ -139,10 +139,10 @@ def join(
 ) -> None:
     """Become a member of a coordinator; both sides show the same fingerprint of your key."""
     from fedperf_client.commands.expectations import (
+        forecast_facts,
         keep_calendar,
-        outlook_facts,
+        print_forecast,
         public_calendar,
-        tell_outlook,
     )
     from fedperf_client.federation import enrollment
     from fedperf_client.home.contact import Contact
@@ -172,9 +172,9 @@ def join(
         show(facts, json=json)
         print(f"note: when the first release leaves is not known: {error}", file=sys.stderr)
         return
-    show(facts | (outlook_facts(policy, calendar, at=at) if json else {}), json=json)
+    show(facts | (forecast_facts(policy, calendar, at=at) if json else {}), json=json)
     if not json:
-        tell_outlook(policy, calendar, at=at)
+        print_forecast(policy, calendar, at=at)
         typer.echo(
             "next: compare the fingerprint with the coordinator's operator, by telephone: it must "
             "be the one of `fedperf-server list`, else somebody used your invitation; then start "
@@ -195,8 +195,8 @@ def leave() -> None:
 @app.command()
 def daemon(context: typer.Context) -> None:
     """Follow the history, keep this period's slots, fetch shared models; until interrupted."""
-    from fedperf_shared.programs.flower_settings import quiet_flower
-    from fedperf_shared.programs.shutdown import stop_on_signals
+    from fedperf_shared.runtime.flower_settings import quiet_flower
+    from fedperf_shared.runtime.shutdown import stop_on_signals
 
     quiet_flower()
     from fedperf_client.daemon.daemon import run_daemon

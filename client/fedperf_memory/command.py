@@ -9,12 +9,12 @@ import typer
 
 from fedperf_client.commands.home_option import Json, home_of, now
 from fedperf_shared.errors import InvalidInputError
-from fedperf_shared.programs.command_line import MomentParameter, show, show_rows
+from fedperf_shared.runtime.command_line import TimestampParameter, show, show_rows
 
 if TYPE_CHECKING:
     from fedperf_client.home.config import Home
-    from fedperf_memory.own_year.presentation import YearView
-    from fedperf_shared.releases.period import Timetable
+    from fedperf_memory.year_simulation.presentation import YearView
+    from fedperf_shared.releases.period import ReleaseCalendar
 
 
 def simulate(
@@ -22,7 +22,7 @@ def simulate(
     joining_day: Annotated[
         datetime | None,
         typer.Option(
-            click_type=MomentParameter(),
+            click_type=TimestampParameter(),
             metavar="TIME",
             help="When you join (UTC); now by default.",
         ),
@@ -53,7 +53,7 @@ def simulate(
     joins = now() if joining_day is None else joining_day.replace(microsecond=0)
     found = _simulated(home_of(context), joins, calendar, members=members, seed=seed, json=json)
     if plot is not None:
-        from fedperf_memory.own_year.page import write_page
+        from fedperf_memory.year_simulation.page import write_page
 
         write_page(plot, found)
     if json:
@@ -77,9 +77,9 @@ def _simulated(
 
     import structlog
 
+    from fedperf_client.formatting.progress import progress_bar
     from fedperf_client.release.policy import load_policy
-    from fedperf_client.text.progress import progress_bar
-    from fedperf_shared.programs.flower_settings import quiet_flower
+    from fedperf_shared.runtime.flower_settings import quiet_flower
 
     quiet_flower()
     policy = load_policy(home.policy)
@@ -94,10 +94,10 @@ def _simulated(
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     with progress_bar("rehearsing the year", json=json) as advance:
         from fedperf_client.sources.history_file import executions_of
-        from fedperf_memory.own_year.own_jobs import read_jobs
-        from fedperf_memory.own_year.presentation import YearView
-        from fedperf_memory.own_year.stand_ins import MEASURED_RUNS, stand_ins
-        from fedperf_memory.own_year.year import YearAhead, rehearsed_year
+        from fedperf_memory.year_simulation.own_jobs import read_jobs
+        from fedperf_memory.year_simulation.presentation import YearView
+        from fedperf_memory.year_simulation.simulated_peers import MEASURED_RUNS, stand_ins
+        from fedperf_memory.year_simulation.year import YearAhead, rehearsed_year
 
         jobs = read_jobs(home, seed=seed)
         others = stand_ins(
@@ -111,7 +111,7 @@ def _simulated(
         return YearView(ahead, origin, jobs, rehearsed_year(ahead, jobs, on_progress=advance))
 
 
-def _calendar(home: "Home", file: Path | None, *, at: datetime) -> "tuple[Timetable, str]":
+def _calendar(home: "Home", file: Path | None, *, at: datetime) -> "tuple[ReleaseCalendar, str]":
     """The calendar, and whose it is in words."""
     from fedperf_client.commands.expectations import expected_calendar
     from fedperf_server.config import load_calendar

@@ -1,6 +1,6 @@
 """Members' executions that come from an experiment instead of a store.
 
-A participant computes its sums through `Compute`, with a task that says what is public about a
+A participant computes its sums through `TaskRunner`, with a task that says what is public about a
 slot. Here a task is computed over executions in memory. The client's own code computes what a
 workload contributes, one plan at a time, so the bits do not depend on other workloads. Members
 that share a workload share that result.
@@ -18,18 +18,18 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedperf_client.learning.linearized_contribution import workload_features
 from fedperf_client.learning.residuals import LabelledGraph, workload_residuals
-from fedperf_client.learning.tangent_answer import workload_features
-from fedperf_client.learning.tasks import ReportTask, TangentTask
+from fedperf_client.learning.tasks import LinearizedTask, ReportTask
+from fedperf_client.privacy.linearized_update import grid_vector
 from fedperf_client.privacy.mechanisms import SumOf
 from fedperf_client.privacy.report_mechanism import WorkloadResiduals
-from fedperf_client.privacy.tangent_update import grid_vector
 from fedperf_shared.model.architecture import named_arrays
 from fedperf_shared.model.checkpoint import model_from_arrays
 from fedperf_shared.model.ggfn import GGFN
 from fedperf_shared.model.inference import GgfnArrays
-from fedperf_shared.model.tangent import directions_of, gradients_at
-from fedperf_shared.releases.questions import DIRECTIONS
+from fedperf_shared.model.linearization import directions_of, gradients_at
+from fedperf_shared.releases.linear_queries import DIRECTIONS
 from fedperf_shared.workflow.features import Features
 
 T = TypeVar("T")
@@ -125,7 +125,7 @@ class SharedAnswers:
 
 @dataclass(frozen=True, slots=True)
 class HistoryCompute:
-    """As `workers.computing_process.Compute`, over a history.
+    """As `workers.computing_process.TaskRunner`, over a history.
 
     Attributes:
         history: of one member.
@@ -146,7 +146,7 @@ class HistoryCompute:
         del seconds
         if isinstance(task, ReportTask):
             return cast("T", self._report_sum(task))
-        if isinstance(task, TangentTask):
+        if isinstance(task, LinearizedTask):
             return cast("T", self._tangent_sum(task))
         raise UnknownTaskError(type(task).__name__)
 
@@ -166,7 +166,7 @@ class HistoryCompute:
         parts = self.shared.reported.of(asked, executed, lambda: reported)
         return np.sum(parts, axis=0) if parts else task.sum_of(())
 
-    def _tangent_sum(self, task: TangentTask) -> Sum:
+    def _tangent_sum(self, task: LinearizedTask) -> Sum:
         question = task.question
 
         def begun() -> Answer[Sum]:

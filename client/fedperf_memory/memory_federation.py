@@ -2,7 +2,7 @@
 
 Coordinator (desks, rounds, database) and members (participant, gate, ledger, accountant, receipts)
 are the product's own. Messages are function calls (`memory_transport`). Noise is seeded per member
-and slot. A member's executions may come from elsewhere than its store (`Compute`). Homes and
+and slot. A member's executions may come from elsewhere than its store (`TaskRunner`). Homes and
 database lie in a directory; in a directory in memory nothing waits for a disk.
 
 The clock jumps from one moment of the calendar to the next. At each moment the coordinator ticks,
@@ -28,12 +28,12 @@ from fedperf_client.daemon.participant import Participant
 from fedperf_client.federation.enrollment import Membership, load_or_create_key
 from fedperf_client.federation.exchange import Exchange
 from fedperf_client.home.config import Home
-from fedperf_client.prediction.base_models import FetchedModels
+from fedperf_client.prediction.fetched_models import FetchedModels
 from fedperf_client.privacy.accountant import PrivacyBudget, epsilon, events_of
 from fedperf_client.release.gate import NoiseOf
 from fedperf_client.release.ledger.ledger import PrivacyLedger
 from fedperf_client.release.policy import Policy
-from fedperf_client.workers.computing_process import Compute
+from fedperf_client.workers.worker_process import TaskRunner
 from fedperf_memory.cpu_meter import CpuMeter, Side
 from fedperf_memory.memory_transport import MemoryFleet, memory_calls
 from fedperf_memory.one_thread import at_once
@@ -46,16 +46,16 @@ from fedperf_server.rounds.coordinator import Coordinator
 from fedperf_server.rounds.open_round import Fleet
 from fedperf_server.state import registry
 from fedperf_server.state.database import Database, OrganizationRow
-from fedperf_server.state.epochs import BEFORE_EVERYTHING
+from fedperf_server.state.drift_regimes import BEFORE_EVERYTHING
 from fedperf_shared.exchange import TrainRequest
-from fedperf_shared.execution import SizedPlan
+from fedperf_shared.execution import PlanOnCluster
 from fedperf_shared.identity import public_bytes
 from fedperf_shared.model.architecture import weights_of
 from fedperf_shared.model.checkpoint import decode_checkpoint, model_from_arrays
 from fedperf_shared.model.ggfn import GGFN
 from fedperf_shared.model.gradients.exact_arithmetic import one_thread
-from fedperf_shared.model.public_start import load_public_start
-from fedperf_shared.releases.period import Timetable, to_unix_ms
+from fedperf_shared.model.pretrained_model import load_pretrained_model
+from fedperf_shared.releases.period import ReleaseCalendar, to_unix_ms
 from fedperf_shared.releases.release import (
     ReleaseKind,
     Schedule,
@@ -93,9 +93,9 @@ class NewMember:
     budget: PrivacyBudget
     schedule: Schedule
     noise: NoiseOf
-    compute: Compute
+    compute: TaskRunner
     policy: Policy = DEFAULT_POLICY
-    anchors: Sequence[SizedPlan] = ()
+    anchors: Sequence[PlanOnCluster] = ()
     models: Path | None = None
     sleeps: Callable[[datetime], bool] = lambda moment: False
 
@@ -192,7 +192,7 @@ class Federation:
 
 
 def moments(
-    timetable: Timetable, *, grace: timedelta, declared: Collection[SlotKey] | None = None
+    timetable: ReleaseCalendar, *, grace: timedelta, declared: Collection[SlotKey] | None = None
 ) -> Sequence[datetime]:
     """The moments of the calendar: slots open, reply, and end with their grace.
 
@@ -372,7 +372,7 @@ def _other_start(task: Task) -> bytes | None:
 
     A member takes the start that ships for version 1, and fetches what has another number.
     """
-    shipped = weights_of(load_public_start().arrays)
+    shipped = weights_of(load_pretrained_model().arrays)
     if [each.shape for each in task.start] != [each.shape for each in shipped]:
         return None
     if all(map(np.array_equal, task.start, shipped)):

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 Floats = NDArray[np.float64]
-Places = NDArray[np.int64]
+ScaleAndSize = NDArray[np.int64]
 Interval = tuple[float, float]
 
 RESAMPLES = 2000
@@ -155,19 +155,19 @@ def _compared(
     )
 
 
-def _groups(strata: Sequence[object]) -> list[Places]:
+def _groups(strata: Sequence[object]) -> list[ScaleAndSize]:
     labels = np.array([str(each) for each in strata])
     return [np.flatnonzero(labels == each) for each in np.unique(labels)]
 
 
-def _resampled(groups: Sequence[Places]) -> Places:
+def _resampled(groups: Sequence[ScaleAndSize]) -> ScaleAndSize:
     """Cases drawn with replacement, the same for everyone who has as many, [resamples, cases]."""
     rng = np.random.default_rng(0)
     drawn = [each[rng.integers(len(each), size=(RESAMPLES, len(each)))] for each in groups]
     return np.concatenate(drawn, axis=1)
 
 
-def _one_left_out(changes: Floats, against: Floats, parts: Sequence[Places]) -> float:
+def _one_left_out(changes: Floats, against: Floats, parts: Sequence[ScaleAndSize]) -> float:
     """The largest mean when one of the parts is not there."""
     left = [np.setdiff1d(np.arange(len(changes)), each) for each in parts]
     return max(float(changes[each].mean() / against[each].mean()) for each in left)

@@ -16,7 +16,7 @@ from fedperf_server.commands import (
     organizations,
     service,
 )
-from fedperf_shared.programs import command_line
+from fedperf_shared.runtime import command_line
 
 app = typer.Typer(
     name="fedperf-server",

@@ -20,17 +20,17 @@ from pydantic import (
 )
 
 from fedperf_shared.errors import ConfigurationError, StorageError
-from fedperf_shared.programs.private_files import close_to_others, create_private
-from fedperf_shared.programs.settings_file import WrongSettingsError, problems_of, read_settings
 from fedperf_shared.releases.period import (
     DEFAULT_WINDOW,
     DEFAULT_WINDOWS,
     ModelMethod,
     Period,
+    ReleaseCalendar,
     SlotTimes,
-    Timetable,
-    default_timetable,
+    default_calendar,
 )
+from fedperf_shared.runtime.private_files import close_to_others, create_private
+from fedperf_shared.runtime.settings_file import WrongSettingsError, problems_of, read_settings
 
 FILE_NAME = "fedperf-server.toml"
 DEFAULT_BIND = "0.0.0.0"
@@ -70,7 +70,7 @@ class ServerConfig:
 
     directory: Path
     host: str
-    timetable: Timetable
+    timetable: ReleaseCalendar
     exchange_port: int = DEFAULT_EXCHANGE_PORT
     enrollment_port: int = DEFAULT_ENROLLMENT_PORT
     fleet_port: int = DEFAULT_FLEET_PORT
@@ -120,7 +120,7 @@ def load_config(directory: Path) -> ServerConfig:
     try:
         config = ServerConfig(
             directory=directory,
-            timetable=timetable or default_timetable(_UNSAID_START),
+            timetable=timetable or default_calendar(_UNSAID_START),
             grace=timedelta(seconds=settings.grace_seconds),
             **settings.model_dump(exclude={"timetable", "grace_seconds", "update_norm_bound"}),
         )
@@ -131,7 +131,7 @@ def load_config(directory: Path) -> ServerConfig:
     return config
 
 
-def write_calendar(timetable: Timetable, path: Path) -> None:
+def write_calendar(timetable: ReleaseCalendar, path: Path) -> None:
     """Write a calendar by itself, public as it is, for `load_calendar`.
 
     Raises:
@@ -143,7 +143,7 @@ def write_calendar(timetable: Timetable, path: Path) -> None:
         raise StorageError(f"{path}: {error.strerror or error}") from error
 
 
-def load_calendar(path: Path) -> Timetable:
+def load_calendar(path: Path) -> ReleaseCalendar:
     """The calendar in a file of `write_calendar`, or in a server's configuration.
 
     Raises:
@@ -231,13 +231,13 @@ class _Calendar(_Table):
     first_slots: _Slots = ()
     model_method: Annotated[ModelMethod, PlainValidator(_method)] = ModelMethod.TANGENT
 
-    def timetable(self) -> Timetable:
+    def timetable(self) -> ReleaseCalendar:
         reports, models, extra, first = (
             tuple(slot.times() for slot in getattr(self, f"{kind}_slots")) for kind in _SLOT_KINDS
         )
         window = timedelta(seconds=self.window_seconds)
         period = Period(self.period_start, window, self.windows)
-        return Timetable(
+        return ReleaseCalendar(
             period, reports, models, self.model_method, extra, self.extra_windows, first
         )
 
@@ -255,7 +255,7 @@ class _Settings(_Table):
     timetable: object = None  # a _Calendar, read by itself
 
 
-def _timetable(content: Mapping[str, object], problems: list[str]) -> Timetable | None:
+def _timetable(content: Mapping[str, object], problems: list[str]) -> ReleaseCalendar | None:
     """The calendar in a file; what is wrong with it is added to `problems`."""
     table = content.get("timetable")
     if not isinstance(table, dict):
@@ -307,7 +307,7 @@ grace_seconds = {config.grace.total_seconds()!r}
 {_calendar_to_toml(config.timetable)}"""
 
 
-def _calendar_to_toml(timetable: Timetable) -> str:
+def _calendar_to_toml(timetable: ReleaseCalendar) -> str:
     period = timetable.period
     return f"""\
 # The public calendar; `fedperf-server calendar` shows it in dates. Moments are seconds after the

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import ClusterConfig
-from fedperf_shared.releases.questions import TangentQuestion
+from fedperf_shared.releases.linear_queries import LinearizedQuery
 from fedperf_shared.releases.release import SlotKey
 from fedperf_shared.workflow.graph import Plan
 from fedperf_shared.workflow.vocabulary import Platform
@@ -195,4 +195,4 @@ class TrainRequest:
     architecture: int
     base_version: int
     arrays: tuple[NDArray[np.float32], ...]
-    question: TangentQuestion | None = None
+    question: LinearizedQuery | None = None

@@ -38,7 +38,7 @@ class ExecutionStatus(IntEnum):
 
 
 @unique
-class Remark(StrEnum):
+class ExecutionWarning(StrEnum):
     """A warning about an execution, to know before its run time is trusted."""
 
     ACCELERATED = "accelerated"
@@ -96,10 +96,10 @@ class KnownJob:
         has_rows: whether the rows of all sources are known. Where they are not, the plan holds
             none, and says nothing of the size of the job.
         read_bytes: that its engine counted; 0 where it counted none.
-        tasks: as in `Origin`.
-        description: as in `Origin`.
-        rows_within: as in `Origin`.
-        is_accelerated: whether another engine did the work, see `Remark.ACCELERATED`.
+        tasks: as in `ExecutionMetadata`.
+        description: as in `ExecutionMetadata`.
+        rows_within: as in `ExecutionMetadata`.
+        is_accelerated: whether another engine did the work, see `ExecutionWarning.ACCELERATED`.
         cpu_seconds: that it took over all cores: no fewer cores can do it in less than that over
             their number; 0 where not known.
         seconds: that the execution took; 0 where nothing was measured.
@@ -128,7 +128,7 @@ class KnownJob:
             origin.tasks,
             origin.description,
             origin.rows_within,
-            Remark.ACCELERATED in origin.remarks,
+            ExecutionWarning.ACCELERATED in origin.remarks,
             0.0 if measured is None else measured.cpu_seconds,
             execution.runtime_seconds,
         )
@@ -144,7 +144,7 @@ class KnownJob:
 
 
 @dataclass(frozen=True)
-class SizedPlan:
+class PlanOnCluster:
     """A plan on its resources: what takes some time, and what is asked how long it takes.
 
     Attributes:
@@ -160,7 +160,7 @@ class SizedPlan:
     @classmethod
     def of(
         cls, workflow: Workflow, assignments: Sequence[tuple[Platform, ...]], cluster: ClusterConfig
-    ) -> "list[SizedPlan]":
+    ) -> "list[PlanOnCluster]":
         """One plan per assignment of platforms; their features are computed together."""
         plans = [cls(Plan(workflow, platforms), cluster) for platforms in assignments]
         features = featurize_assignments(workflow, assignments, cluster)
@@ -169,7 +169,7 @@ class SizedPlan:
         return plans
 
     @classmethod
-    def featurize(cls, questions: "Sequence[SizedPlan]") -> None:
+    def featurize(cls, questions: "Sequence[PlanOnCluster]") -> None:
         """Compute the features of several that may have none yet, together."""
         new = [each for each in questions if "features" not in vars(each)]
         if len(new) > 1:
@@ -177,7 +177,7 @@ class SizedPlan:
             for each, features in zip(new, featurize_many(plans, clusters), strict=True):
                 vars(each)["features"] = features
 
-    def about(self, job: KnownJob) -> "SizedPlan":
+    def about(self, job: KnownJob) -> "PlanOnCluster":
         """The same as a question about a job; features that were computed stay."""
         found = replace(self, job=job)
         if "features" in vars(self):
@@ -226,7 +226,7 @@ class Measurement:
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class ExecutionMetadata:
     """The origin of an execution; for people at home, never part of a release.
 
     Attributes:
@@ -253,7 +253,7 @@ class Origin:
     node_type: str = ""
     architecture: str = ""
     rows_known: float = 1.0
-    remarks: tuple[Remark, ...] = ()
+    remarks: tuple[ExecutionWarning, ...] = ()
     application: str = ""
     application_id: str = ""
     record: str = ""
@@ -323,7 +323,7 @@ class Execution:
     status: ExecutionStatus
     measurement: Measurement | None
     finished_at: datetime
-    origin: Origin = field(default_factory=Origin)
+    origin: ExecutionMetadata = field(default_factory=ExecutionMetadata)
 
     def __post_init__(self) -> None:
         if self.status is ExecutionStatus.OK and self.measurement is None:

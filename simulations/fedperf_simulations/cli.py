@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedperf_shared.programs import command_line
-from fedperf_shared.programs.command_line import show, show_rows
+from fedperf_shared.runtime import command_line
+from fedperf_shared.runtime.command_line import show, show_rows
 from fedperf_simulations.commands import measured_set
 from fedperf_simulations.commands.options import Json, Quick, Seed, now
 
@@ -73,7 +73,7 @@ def demo(
     from fedperf_simulations.demo.processes import Programs
     from fedperf_simulations.demo.scenario import QUICK, DemoSize
     from fedperf_simulations.demo.tables import show_summary
-    from fedperf_simulations.demo.world import DemoWorld, fresh_directory
+    from fedperf_simulations.demo.workspace import DemoWorkspace, fresh_directory
     from fedperf_simulations.harness.terminal import stages_shown
 
     # Asked to end, it ends as by Ctrl-C: with everything that it started.
@@ -85,7 +85,7 @@ def demo(
         stages_shown(time.monotonic) as stages,
     ):
         size = QUICK if quick else DemoSize()
-        world = DemoWorld(directory, seed, size, quick, programs, now, time.sleep)
+        world = DemoWorkspace(directory, seed, size, quick, programs, now, time.sleep)
         summary = run_demo(world, executions, stages)
     if json:
         show(summary.as_json(), json=True)

@@ -9,7 +9,6 @@ import pytest
 
 from fedperf_campaigns.tables.catalogue import Ernest, WithShare, table_learners
 from fedperf_client.prediction.ensemble.learner_catalogue import joined_learners, public_learners
-from fedperf_client.prediction.evidence import Samples
 from fedperf_client.prediction.learners.learner import Learner
 from fedperf_client.prediction.learners.local_learners import (
     BoostedRidge,
@@ -23,24 +22,25 @@ from fedperf_client.prediction.learners.local_learners import (
 )
 from fedperf_client.prediction.learners.prior_slopes import PriorSlopes, SlopePrior
 from fedperf_client.prediction.learners.residual_learners import (
-    AsIs,
-    CellCorrected,
+    CellCorrectedModel,
     CellCorrection,
     ResidualBoosting,
     ResidualRidge,
     ShrunkenBias,
+    UncorrectedModel,
 )
 from fedperf_client.prediction.learners.scaling_laws import ScalingColumns
+from fedperf_client.prediction.query_encoding import EncodedQueries
 from fedperf_shared.releases.basis import CELLS
 from fedperf_shared.workflow.features import FLAT_FEATURES
-from fedperf_simulations.baselines.download import DownloadedStart
+from fedperf_simulations.baselines.download import PretrainedWithPosterior
 from tests.unit.client.prediction.jobs import layout
 from tests.unit.client.prediction.synthetic import draw_samples
 
 LEARNERS: tuple[Learner, ...] = (
-    AsIs(),
+    UncorrectedModel(),
     ShrunkenBias(),
-    CellCorrected(CellCorrection.nothing_known()),
+    CellCorrectedModel(CellCorrection.nothing_known()),
     ResidualRidge(),
     ResidualBoosting(),
     Constant(),
@@ -50,13 +50,13 @@ LEARNERS: tuple[Learner, ...] = (
     Boosting(),
     Forest(),
     LocalProcess(),
-    ResidualProcess(AsIs()),
+    ResidualProcess(UncorrectedModel()),
     LogRidge("local ridge 2", degree=2),
     Boosting("local linear boosting", linear_leaves=True),
     Ernest(FLAT_FEATURES - 1, FLAT_FEATURES - 2),
     ResidualProcess(Ernest(FLAT_FEATURES - 1, FLAT_FEATURES - 2)),
     WithShare(FLAT_FEATURES - 1, FLAT_FEATURES - 2),
-    DownloadedStart(0.1 * np.eye(CELLS)),
+    PretrainedWithPosterior(0.1 * np.eye(CELLS)),
     PriorSlopes(
         (SlopePrior(0.5, 0.5, 1.0),) * FLAT_FEATURES,
         ScalingColumns(FLAT_FEATURES - 1, FLAT_FEATURES - 2),
@@ -119,7 +119,7 @@ def test_the_same_evidence_gives_the_same_answers_bit_for_bit(learner: Learner) 
 )
 def test_a_local_learner_reads_no_start_model(learner: Learner) -> None:
     samples, log_seconds = draw_samples(60)
-    bare = Samples(samples.features, samples.cells, {})
+    bare = EncodedQueries(samples.features, samples.cells, {})
     np.testing.assert_array_equal(
         learner.fit(bare, log_seconds)(bare), learner.fit(samples, log_seconds)(samples)
     )

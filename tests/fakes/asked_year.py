@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import threadpoolctl
 
-from fedperf_server.inference.cell_directions import learn_cells
+from fedperf_server.inference.cell_directions import infer_cells
 from fedperf_server.inference.drift_evidence import SHIFT
 from fedperf_shared.workflow.vocabulary import Platform
 from fedperf_simulations.experiments.drift.recurring_workloads import REFERENCE, PlatformShift
@@ -33,7 +33,7 @@ def main(path: str) -> None:
     """Write questions, corrections and verdicts of two organizations' year."""
     year = year_of_reports(200, 2, SHIFTS, [1])
     questions = [each.question for each in year.answered]
-    correction = learn_cells(year.plain, year.answered, reference_version=REFERENCE).correction
+    correction = infer_cells(year.plain, year.answered, reference_version=REFERENCE).correction
     np.savez(
         path,
         kernels=kernels(),

@@ -7,13 +7,13 @@ from fedperf_client.privacy.mechanisms import noisy
 from fedperf_client.privacy.randomness import NoiseSource
 from fedperf_client.privacy.report_mechanism import WorkloadResiduals
 from fedperf_shared.releases.kinds import DIRECTED_REPORT
-from fedperf_shared.releases.questions import CellQuestion
+from fedperf_shared.releases.linear_queries import CellQuery
 from fedperf_shared.releases.release import DirectedParameters, DirectedReport, Slot, SlotKey
 
 
 def cell_report(
     workloads: Iterable[WorkloadResiduals],
-    question: CellQuestion,
+    question: CellQuery,
     noise: NoiseSource,
     *,
     slot: SlotKey,

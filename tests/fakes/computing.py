@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 def in_this_process(task: Callable[[], T], /, *, seconds: float | None = None) -> T:
-    """As `workers.computing_process.Compute`."""
+    """As `workers.computing_process.TaskRunner`."""
     del seconds
     return task()
 

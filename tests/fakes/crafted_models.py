@@ -8,7 +8,7 @@ import torch
 
 from fedperf_shared.model.checkpoint import model_from_arrays
 from fedperf_shared.model.ggfn import GGFN
-from fedperf_shared.model.public_start import load_public_start
+from fedperf_shared.model.pretrained_model import load_pretrained_model
 
 HIDDEN = 128
 
@@ -68,7 +68,7 @@ def wild(decades: float) -> GGFN:
 
 def honest() -> GGFN:
     """The start that ships with the client."""
-    return model_from_arrays(load_public_start().arrays)
+    return model_from_arrays(load_pretrained_model().arrays)
 
 
 MODELS: dict[str, Callable[[], GGFN]] = {

@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedperf_shared.releases.basis import BASIS_VERSION, CELLS
-from fedperf_shared.releases.questions import QUESTION_DIRECTIONS, CellQuestion, public_design
+from fedperf_shared.releases.linear_queries import QUESTION_DIRECTIONS, CellQuery, public_design
 from fedperf_shared.releases.release import ReleaseKind, SlotKey
 
 DIRECTED = SlotKey(ReleaseKind.RESIDUAL_REPORT, 0, 1)
@@ -18,10 +18,10 @@ def make_question(
     clip: float = 1.5,
     center: float = 0.0,
     seed: int = 0,
-) -> CellQuestion:
+) -> CellQuery:
     """Random directions that use the whole norm in every cell."""
     clips = np.full(CELLS, clip)
-    return CellQuestion(
+    return CellQuery(
         slot=slot,
         version=version,
         basis_version=BASIS_VERSION,

@@ -19,22 +19,22 @@ from fedperf_client.privacy.report_mechanism import GRID_EXPONENT
 from fedperf_memory.seeded_noise import SeededNoise
 from fedperf_server.inference.cell_directions import (
     CHANGE,
-    AnsweredQuestion,
-    DirectedAnswer,
-    LearnedCells,
-    ask_cells,
-    learn_cells,
+    CellPosterior,
+    QueryResponse,
+    QueryResponses,
+    design_cell_query,
+    infer_cells,
 )
 from fedperf_server.inference.corrections import DEFAULT_KERNEL, Kernel, ReceivedReport
 from fedperf_server.inference.drift_evidence import (
     DEFAULT_STEADINESS,
     DriftReader,
     PlatformDrift,
-    Steadiness,
+    ProcessNoise,
 )
 from fedperf_shared.releases.basis import CELLS
 from fedperf_shared.releases.kinds import DIRECTED_REPORT, RESIDUAL_REPORT, kind_of
-from fedperf_shared.releases.questions import CellQuestion
+from fedperf_shared.releases.linear_queries import CellQuery
 from fedperf_shared.releases.release import (
     DirectedParameters,
     ReportParameters,
@@ -60,7 +60,7 @@ class Year:
     """What left the organizations in a year."""
 
     plain: tuple[ReceivedReport, ...]
-    answered: tuple[AnsweredQuestion, ...]
+    answered: tuple[QueryResponses, ...]
 
 
 def year_of_reports(
@@ -89,8 +89,8 @@ def reported(
     """
     windows = sorted({slot.key.window for slot in schedule.slots})
     plain: list[ReceivedReport] = []
-    answered: list[AnsweredQuestion] = []
-    learned: LearnedCells | None = None
+    answered: list[QueryResponses] = []
+    learned: CellPosterior | None = None
     for since, window in zip([-HISTORY, *windows], windows, strict=False):
         lived = lived_in(since, window)
         for slot in schedule.slots:
@@ -98,7 +98,7 @@ def reported(
                 continue
             if kind_of(slot.parameters).has_question:
                 new = answered if learned is None else answered[-1:]
-                learned = learn_cells(plain, new, reference_version=REFERENCE, known=learned)
+                learned = infer_cells(plain, new, reference_version=REFERENCE, known=learned)
                 change = CHANGE if _is_later(slot.key, plain) else 0.0
                 answered.append(
                     _asked_and_answered(
@@ -113,26 +113,26 @@ def reported(
 
 
 def _asked_and_answered(
-    learned: LearnedCells,
+    learned: CellPosterior,
     lived: Sequence[RecurringYear],
     slot: Slot,
     noise: SeededNoise,
     *,
     version: int,
     change: float,
-) -> AnsweredQuestion:
+) -> QueryResponses:
     parameters = DIRECTED_REPORT.as_parameters(slot.parameters)
-    question = ask_cells(
+    question = design_cell_query(
         learned.correction,
         [(learned.sums_of(each.organization.name, parameters), parameters) for each in lived],
         slot=slot.key,
         version=version,
         change=change,
     )
-    answers: tuple[DirectedAnswer, ...] = tuple(
+    answers: tuple[QueryResponse, ...] = tuple(
         answer(each, question, parameters, noise) for each in lived
     )
-    return AnsweredQuestion(question, answers)
+    return QueryResponses(question, answers)
 
 
 def _is_later(key: SlotKey, plain: Sequence[ReceivedReport]) -> bool:
@@ -141,10 +141,10 @@ def _is_later(key: SlotKey, plain: Sequence[ReceivedReport]) -> bool:
 
 def read_drifts(
     plain: Sequence[ReceivedReport],
-    answered: Sequence[AnsweredQuestion],
+    answered: Sequence[QueryResponses],
     *,
     kernel: Kernel = DEFAULT_KERNEL,
-    steadiness: Steadiness = DEFAULT_STEADINESS,
+    steadiness: ProcessNoise = DEFAULT_STEADINESS,
 ) -> tuple[PlatformDrift, ...]:
     """What one finds who reads all of it for the first time."""
     return DriftReader(kernel=kernel, steadiness=steadiness).read(plain, answered)
@@ -159,7 +159,7 @@ def plain_sum(lived: RecurringYear, clip: float) -> Positions:
     return total
 
 
-def fast_cell_sum(lived: RecurringYear, question: CellQuestion) -> Positions:
+def fast_cell_sum(lived: RecurringYear, question: CellQuery) -> Positions:
     """`directed_report.cell_sum` of it, [values]."""
     cells, means = _means(lived, question.center, question.design.clips)
     found: Positions = _steps(question.design.directions[:, cells] * means).sum(axis=1)
@@ -177,12 +177,12 @@ def plain_report(
 
 
 def answer(
-    lived: RecurringYear, question: CellQuestion, parameters: DirectedParameters, noise: NoiseSource
-) -> DirectedAnswer:
+    lived: RecurringYear, question: CellQuery, parameters: DirectedParameters, noise: NoiseSource
+) -> QueryResponse:
     """The answer to `question`."""
     slot = Slot(question.slot, parameters)
     made = noisy(fast_cell_sum(lived, question), noise, slot, version=question.version)
-    return DirectedAnswer(lived.organization.name, DIRECTED_REPORT.as_release(made), parameters)
+    return QueryResponse(lived.organization.name, DIRECTED_REPORT.as_release(made), parameters)
 
 
 def _means(lived: RecurringYear, center: Floats, clips: Floats) -> tuple[Positions, Floats]:

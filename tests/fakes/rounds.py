@@ -9,19 +9,19 @@ from sqlalchemy.orm import Session
 
 from fedperf_server.app.composition import Task
 from fedperf_server.rehearsal.synthetic_batch import PredictLog
+from fedperf_server.rounds.linearized_avg import LinearizedAvg
 from fedperf_server.rounds.model_rounds import Evaluate
 from fedperf_server.rounds.round_messages import AcceptedUpdate
 from fedperf_server.rounds.round_strategy import RoundStrategy
-from fedperf_server.rounds.tangent_avg import TangentAvg
 from fedperf_server.state import registry
-from fedperf_server.state.registry import GgfnFormat, ModelFormat, ModelVersion, VersionStanding
+from fedperf_server.state.registry import GgfnFormat, ModelFormat, ModelVersion, VersionStatus
 from fedperf_server.state.validation import ReportContext, check_contents
 from fedperf_shared.exchange import SyntheticRow
 from fedperf_shared.model.architecture import Weights
 from fedperf_shared.model.public_plans import anchors_of, load_public_plans
 from fedperf_shared.releases.kinds import TANGENT_UPDATE
-from fedperf_shared.releases.questions import DIRECTIONS, TangentQuestion
-from fedperf_shared.releases.release import Slot, SlotKey, TangentUpdate, Update
+from fedperf_shared.releases.linear_queries import DIRECTIONS, LinearizedQuery
+from fedperf_shared.releases.release import LinearizedUpdate, Slot, SlotKey, Update
 from fedperf_shared.workflow.features import featurize
 
 Aggregate = Callable[[Weights, Sequence[Weights]], Sequence[NDArray[np.float32]]]
@@ -54,7 +54,7 @@ class SumsOfWeights(RoundStrategy):
         self,
         current: Weights,
         answers: Sequence[AcceptedUpdate],
-        question: TangentQuestion | None,
+        question: LinearizedQuery | None,
         *,
         rehearsed: Sequence[SyntheticRow] = (),
     ) -> Sequence[NDArray[np.float32]]:
@@ -62,7 +62,7 @@ class SumsOfWeights(RoundStrategy):
         self.rows.append(len(rehearsed))
         return self.aggregate(current, [self._change(each.update) for each in answers])
 
-    def _change(self, update: TangentUpdate) -> Weights:
+    def _change(self, update: LinearizedUpdate) -> Weights:
         values, arrays = update.natural(), []
         for shape in self.shapes:
             size = int(np.prod(shape))
@@ -71,12 +71,12 @@ class SumsOfWeights(RoundStrategy):
         return arrays
 
 
-def sum_of_weights(key: SlotKey, base_version: int, arrays: Weights) -> TangentUpdate:
+def sum_of_weights(key: SlotKey, base_version: int, arrays: Weights) -> LinearizedUpdate:
     """The update that says so much to `SumsOfWeights`; numbers to 2**-20, as many as fit."""
     flat = np.concatenate([each.ravel() for each in arrays])[:DIRECTIONS].astype(np.float64)
     values = np.zeros(DIRECTIONS, dtype=np.int64)
     values[: len(flat)] = np.rint(np.ldexp(flat, -_GRID))
-    return TangentUpdate(key, base_version, _GRID, values)
+    return LinearizedUpdate(key, base_version, _GRID, values)
 
 
 def mean_of(current: Weights, changes: Sequence[Weights]) -> Weights:
@@ -90,7 +90,7 @@ def mean_of(current: Weights, changes: Sequence[Weights]) -> Weights:
 def newest_version(session: Session) -> ModelVersion:
     """The newest version that was not rejected."""
     *_, newest = (
-        each for each in registry.versions(session) if each.standing is not VersionStanding.REJECTED
+        each for each in registry.versions(session) if each.standing is not VersionStatus.REJECTED
     )
     return newest
 
@@ -113,10 +113,10 @@ def _nought(checkpoint: bytes) -> PredictLog:
     return lambda entries: np.zeros(len(entries))
 
 
-def tangent_avg() -> TangentAvg:
+def tangent_avg() -> LinearizedAvg:
     """Rounds at the tangent on the public plans that ship with fedperf."""
     anchors = anchors_of(load_public_plans())
-    return TangentAvg([featurize(each.plan, each.cluster) for each in anchors])
+    return LinearizedAvg([featurize(each.plan, each.cluster) for each in anchors])
 
 
 @dataclass(eq=False)
@@ -126,7 +126,7 @@ class Keeping(RoundStrategy):
     strategy: RoundStrategy
     answers: list[AcceptedUpdate] = field(default_factory=list)
 
-    def question(self, current: Weights, *, steps_made: int) -> TangentQuestion | None:
+    def question(self, current: Weights, *, steps_made: int) -> LinearizedQuery | None:
         return self.strategy.question(current, steps_made=steps_made)
 
     def check(self, update: Update, slot: Slot) -> None:
@@ -136,7 +136,7 @@ class Keeping(RoundStrategy):
         self,
         current: Weights,
         answers: Sequence[AcceptedUpdate],
-        question: TangentQuestion | None,
+        question: LinearizedQuery | None,
         *,
         rehearsed: Sequence[SyntheticRow] = (),
     ) -> Sequence[NDArray[np.float32]]:

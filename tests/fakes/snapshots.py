@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from fedperf_server.desks.evidence import Evidence, Snapshot, SnapshotReader
+from fedperf_server.controllers.regime_releases import RegimeReleases, Snapshot, SnapshotReader
 from fedperf_server.state.database import Database
 from fedperf_shared.releases.period import Period
 
@@ -12,6 +12,6 @@ def snapshot(database: Database, period: Period, at: datetime | None = None) -> 
     return SnapshotReader(database, period).read(at=at or period.start)
 
 
-def evidence(database: Database, period: Period, *, window: int) -> Evidence:
+def evidence(database: Database, period: Period, *, window: int) -> RegimeReleases:
     """What is known of the epoch that reports of `window` are about."""
     return snapshot(database, period).evidence(window)

@@ -6,16 +6,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedperf_shared.execution import MeasuredPlan, SizedPlan
-from fedperf_shared.model import tangent
+from fedperf_shared.execution import MeasuredPlan, PlanOnCluster
+from fedperf_shared.model import linearization
 from fedperf_shared.model.ggfn import GGFN
+from fedperf_shared.model.linearization import Tangent
 from fedperf_shared.model.public_plans import (
     anchors_of,
     load_public_plans,
     save_public_plans,
 )
-from fedperf_shared.model.tangent import Tangent
-from fedperf_shared.releases.questions import DIRECTIONS, TangentQuestion
+from fedperf_shared.releases.linear_queries import DIRECTIONS, LinearizedQuery
 from fedperf_shared.workflow.features import Features
 from tests.unit.client.prediction.synthetic import draw_questions, true_log_seconds
 
@@ -34,11 +34,11 @@ def tangent_at(
     model: GGFN, anchors: Sequence[Features], *, directions: int = DIRECTIONS
 ) -> Tangent:
     """The tangent that a question about these anchors would be asked at."""
-    asked = tangent.coefficients_at(model, anchors, directions=directions)
-    return tangent.tangent_of(model, anchors, asked)
+    asked = linearization.coefficients_at(model, anchors, directions=directions)
+    return linearization.tangent_of(model, anchors, asked)
 
 
-def few_anchors() -> tuple[SizedPlan, ...]:
+def few_anchors() -> tuple[PlanOnCluster, ...]:
     return anchors_of(few_plans())
 
 
@@ -54,7 +54,7 @@ def install_plans(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def make_tangent_question(
     anchors: int = ANCHORS, *, clip: float = 0.5, scale: float = 1.0, seed: int = 0
-) -> TangentQuestion:
+) -> LinearizedQuery:
     """Random directions."""
     drawn = scale * np.random.default_rng(seed).standard_normal((anchors, DIRECTIONS))
-    return TangentQuestion(clip, drawn.astype(np.float32))
+    return LinearizedQuery(clip, drawn.astype(np.float32))

@@ -46,7 +46,7 @@ from fedperf_client.release.policy import ReleaseMode
 from fedperf_client.release.receipts import store_receipt
 from fedperf_shared.errors import FedperfError
 from fedperf_shared.identity import new_private_key, verify
-from fedperf_shared.releases.period import Period, SlotTimes, Timetable
+from fedperf_shared.releases.period import Period, ReleaseCalendar, SlotTimes
 from fedperf_shared.releases.release import (
     NoisySum,
     ReleaseKind,
@@ -73,7 +73,7 @@ def schedule() -> Schedule:
     times = SlotTimes(timedelta(hours=1), timedelta(hours=2))
     parameters = ReportParameters(110.0, 1.5)
     keys = [SlotKey(ReleaseKind.RESIDUAL_REPORT, window, 0) for window in range(WINDOWS)]
-    timetable = Timetable(Period(START, timedelta(days=1), WINDOWS), (times,), ())
+    timetable = ReleaseCalendar(Period(START, timedelta(days=1), WINDOWS), (times,), ())
     return Schedule(timetable, tuple(Slot(key, parameters) for key in keys))
 
 
@@ -144,7 +144,7 @@ def release_one(place: Place, gate: ReleaseGate, ledger: PrivacyLedger, key: Slo
         return drawn
 
     gate.seal(key, make, at=at, mode=ReleaseMode.AUTO)
-    sent = gate.hand_out(key, at=at, mode=ReleaseMode.AUTO)
+    sent = gate.dispatch(key, at=at, mode=ReleaseMode.AUTO)
     place.note("sent", key, sent.payload)
     digest = hashlib.sha256(sent.payload).digest()
     release_id = key.release_id(SCHEDULE.timetable.period)

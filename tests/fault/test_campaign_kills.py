@@ -14,7 +14,7 @@ import pytest
 
 from fedperf_campaigns.campaign.trial_runner import TRIAL_COMMAND
 from fedperf_client.home.store import ExecutionStore
-from fedperf_shared.programs.command_line import NOTHING_MEASURED
+from fedperf_shared.runtime.command_line import NOTHING_MEASURED
 from tests.integration.campaigns.programs import Here
 
 pytestmark = pytest.mark.fault

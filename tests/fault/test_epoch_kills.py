@@ -12,15 +12,15 @@ from pathlib import Path
 import pytest
 from sqlalchemy import select
 
-from fedperf_server.desks.drift import seen_drifts
+from fedperf_server.controllers.drift import seen_drifts
 from fedperf_server.rehearsal import buffer
 from fedperf_server.state import audit, registry
 from fedperf_server.state.database import BufferRow, Database, DatabaseTable, EventRow, ReceiptRow
-from fedperf_server.state.epochs import Cause, epochs
+from fedperf_server.state.drift_regimes import RegimeTrigger, epochs
 from fedperf_server.state.round_calendar import RoundOutcome, round_results
 from fedperf_shared.releases.release import ReleaseKind, SlotKey
 from fedperf_shared.workflow.vocabulary import Platform
-from tests.unit.server.desks.epoch_worlds import TABLE, WINDOWS, Organization, World, founded
+from tests.unit.server.controllers.epoch_worlds import TABLE, WINDOWS, Organization, World, founded
 
 pytestmark = [pytest.mark.fault, pytest.mark.timeout(300)]
 
@@ -62,7 +62,7 @@ def test_an_epoch_changes_as_the_design_says(untouched: World) -> None:
         kept = buffer.rows(session)
     assert (seen.drift.platform, seen.drift.shared, seen.drift.found) == (Platform.POLARS, True, 2)
     assert second.begins_at == TABLE.period.window_start(3)
-    assert second.cause is Cause.SHARED_DRIFT
+    assert second.cause is RegimeTrigger.SHARED_DRIFT
     held = [(each.slot.window, each.slot.index) for each in results]
     assert held == [(0, 0), (1, 0), (2, 0), (3, 0), (3, 1), (3, 2), (4, 0)]
     assert {each.outcome for each in results} == {RoundOutcome.NEW_VERSION}

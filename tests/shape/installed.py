@@ -30,7 +30,7 @@ BASE_TESTS = (
     "tests/unit/client/drift",
     "tests/unit/client/home",
     "tests/unit/client/sources",
-    "tests/unit/client/text",
+    "tests/unit/client/formatting",
 )
 JOIN_TESTS = ("tests/unit/client/release", "tests/unit/client/privacy")
 _MB = 1e6

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from fedperf_campaigns.choosing.sampler import SamplingGrid
-from fedperf_client.prediction.ensemble.mixture import KnownRuns
-from fedperf_client.prediction.ensemble.weighting import Asks
+from fedperf_campaigns.sampling.sampler import SamplingGrid
+from fedperf_client.prediction.ensemble.ensemble import TrainingSet
+from fedperf_client.prediction.ensemble.weighting import QueryRegime
 from fedperf_client.prediction.learners.tables import Table
 from fedperf_client.prediction.prediction import Floats
 from fedperf_simulations.baselines.table_mixture import mixed_for
@@ -45,13 +45,13 @@ def error(table: Table, truth: Floats, strategy: str, seed: int) -> float:
         measured[row] = float(truth[row])
     grid = SamplingGrid.of(table, scale="machines", size="size")
     rows = np.array(list(measured), np.int64)
-    known = KnownRuns(
+    known = TrainingSet(
         grid.samples.take(rows),
         np.log(truth[rows]),
         type(grid.places)(grid.places.scale[rows], grid.places.size[rows]),
         np.arange(len(rows)),
     )
-    mixture = mixed_for(Asks.SEEN, known.places, known, grid.learners)
+    mixture = mixed_for(QueryRegime.SEEN, known.places, known, grid.learners)
     return float(np.mean(np.abs(np.exp(mixture(grid.samples)) / truth - 1)))
 
 

@@ -15,7 +15,7 @@ from fedperf_client.privacy.directed_report import PointResiduals, directed_repo
 from fedperf_client.privacy.randomness import NoiseSource
 from fedperf_client.release.noise import SystemNoise
 from fedperf_memory.seeded_noise import SeededNoise as SimulatedNoise
-from fedperf_shared.releases.questions import public_design
+from fedperf_shared.releases.linear_queries import public_design
 from fedperf_shared.releases.release import ReleaseKind, SlotKey
 from tests.unit.client.privacy.seeded_noise import SeededNoise
 

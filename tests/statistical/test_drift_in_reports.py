@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from fedperf_server.inference.cell_directions import DirectedAnswer
+from fedperf_server.inference.cell_directions import QueryResponse
 from fedperf_server.inference.corrections import DEFAULT_KERNEL, Kernel, ReceivedReport
 from fedperf_server.inference.drift_evidence import (
     DEFAULT_STEADINESS,
     SHIFT,
-    SteadySums,
+    SteadyStateFilter,
     by_organization,
     evidence_of,
 )
@@ -52,7 +52,7 @@ def quiet_years() -> list[Year]:
 def claiming(year: Year, factor: float) -> Year:
     """As if the noise were `factor` of what it is."""
 
-    def louder(each: DirectedAnswer) -> DirectedAnswer:
+    def louder(each: QueryResponse) -> QueryResponse:
         noise = factor * each.parameters.noise_multiplier
         return replace(each, parameters=replace(each.parameters, noise_multiplier=noise))
 
@@ -70,7 +70,7 @@ def claiming(year: Year, factor: float) -> Year:
 def scores(year: Year, kernel: Kernel = DEFAULT_KERNEL) -> NDArray[np.float64]:
     """Standardised scores of the used platforms for two beginnings."""
     (heard,) = by_organization(year.plain, year.answered).values()
-    steady = SteadySums.of(heard, kernel=kernel, steadiness=DEFAULT_STEADINESS)
+    steady = SteadyStateFilter.of(heard, kernel=kernel, steadiness=DEFAULT_STEADINESS)
     found = evidence_of(steady, (4, 9))
     standard = found.score / np.sqrt(found.information)
     return np.asarray(standard[:, : len(USED)]).ravel()

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedperf_client.drift import adwin
-from fedperf_client.prediction.ensemble.predictor import personalize
+from fedperf_client.prediction.ensemble.predictor import fit_personalized_ensemble
 from fedperf_simulations.data import tokio
 from fedperf_simulations.experiments.drift.home_detection import (
     Detection,
@@ -64,7 +64,8 @@ def test_predictions_recover_from_a_drift_among_residuals_that_were_measured() -
         noise = platform.log_seconds - usual[jobs]
         soon = history(1100, seed=seed, since=900, noise=noise)
         recovered, lagging = (
-            error_of(personalize(each, STARTS, QUICK)) for each in (soon, without(soon))
+            error_of(fit_personalized_ensemble(each, STARTS, QUICK))
+            for each in (soon, without(soon))
         )
         ratios.append(recovered / lagging)
         left.append(recovered)

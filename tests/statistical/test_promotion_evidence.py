@@ -16,12 +16,12 @@ from scipy.stats import binom
 from fedperf_client.privacy.report_mechanism import WorkloadResiduals, residual_report
 from fedperf_server.inference.corrections import DEFAULT_KERNEL, ReceivedReport, correct
 from fedperf_server.inference.promotion_rules import (
-    Best,
-    Merits,
+    BestErrors,
+    PromotionMetrics,
+    PromotionOutcome,
     ReportedOffset,
-    Ruling,
+    decide_promotion,
     gain_of,
-    judge,
 )
 from fedperf_server.rehearsal.synthetic_batch import cell_shares
 from fedperf_shared.releases.basis import CELLS
@@ -39,8 +39,8 @@ RATE = 0.01
 MOST = int(binom.ppf(0.999, DRAWS, RATE))
 PARAMETERS = ReportParameters(3.0, 1.5)
 WORKLOADS, USED = 700, 12
-BEST = Best(2.0, {})
-IN_FORCE = Merits(2.0, np.zeros(CELLS), {})
+BEST = BestErrors(2.0, {})
+IN_FORCE = PromotionMetrics(2.0, np.zeros(CELLS), {})
 SMOOTH = np.linalg.cholesky(DEFAULT_KERNEL.matrix())
 
 
@@ -60,17 +60,17 @@ class Federation:
 
     def promotes(self, step: Floats) -> bool:
         """Whether a version that differs by `step` is promoted."""
-        found = judge(candidate(step), IN_FORCE, best=BEST, reported=self.reported)
-        return found.ruling is Ruling.PROMOTE
+        found = decide_promotion(candidate(step), IN_FORCE, best=BEST, reported=self.reported)
+        return found.ruling is PromotionOutcome.PROMOTE
 
     def noise(self, size: float) -> Floats:
         """A step that knows nothing of anybody's workloads, smooth over cells as a model's are."""
         return size * SMOOTH @ self.rng.standard_normal(CELLS)
 
 
-def candidate(step: Floats) -> Merits:
+def candidate(step: Floats) -> PromotionMetrics:
     """As good as the best on public plans, so that reports alone decide."""
-    return Merits(2.0, step, {})
+    return PromotionMetrics(2.0, step, {})
 
 
 def drawn(seed: int, far: float) -> Federation:

@@ -12,17 +12,17 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
+from fedperf_client.privacy.linearized_update import noiseless_sum
 from fedperf_client.privacy.mechanisms import noisy
 from fedperf_client.privacy.randomness import NoiseSource
 from fedperf_client.privacy.report_mechanism import GRID_EXPONENT, residual_report
-from fedperf_client.privacy.tangent_update import noiseless_sum
 from fedperf_client.release.noise import SystemNoise
 from fedperf_shared.releases.release import (
+    LinearizedParameters,
     ReleaseKind,
     ReportParameters,
     Slot,
     SlotKey,
-    TangentParameters,
 )
 from tests.unit.client.privacy.seeded_noise import SeededNoise
 
@@ -63,7 +63,7 @@ def step_noise(noise: NoiseSource, noise_multiplier: float = SIGMA) -> NDArray[n
             noise,
             Slot(
                 SlotKey(ReleaseKind.MODEL_UPDATE, window, 0),
-                TangentParameters(noise_multiplier, 2000.0),
+                LinearizedParameters(noise_multiplier, 2000.0),
             ),
             version=1,
         ).natural()

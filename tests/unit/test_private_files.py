@@ -17,7 +17,7 @@ from fedperf_server.config import ServerConfig, write_config
 from fedperf_server.state import database
 from fedperf_server.state.database import Database
 from fedperf_shared.errors import StorageError
-from fedperf_shared.releases.period import default_timetable
+from fedperf_shared.releases.period import default_calendar
 
 
 @pytest.fixture(autouse=True, params=[0o000, 0o022])
@@ -108,5 +108,5 @@ def test_a_file_of_somebody_else_keeps_its_mode(tmp_path: Path) -> None:
 def test_the_servers_file_of_settings_is_its_owners_alone(tmp_path: Path) -> None:
     (tmp_path / "fedperf-server.toml").touch()
     now = datetime(2027, 1, 1, tzinfo=UTC)
-    path = write_config(ServerConfig(tmp_path, "localhost", default_timetable(now)))
+    path = write_config(ServerConfig(tmp_path, "localhost", default_calendar(now)))
     assert mode(path) == 0o600

@@ -12,10 +12,10 @@ import pytest
 from fedperf_client.advice.executor_texts import facts_of
 from fedperf_client.home.config import Home
 from fedperf_client.home.store import ExecutionStore
-from fedperf_client.prediction.ensemble.weighting import Asks
+from fedperf_client.prediction.ensemble.weighting import QueryRegime
 from fedperf_engines.platforms.operations import AnyOperation
 from fedperf_engines.platforms.support import could_run
-from fedperf_shared.execution import ClusterConfig, Measurement, Origin
+from fedperf_shared.execution import ClusterConfig, ExecutionMetadata, Measurement
 from tests.pages import REFERENCE
 from tests.unit.client.advice.test_executor_sizes import GIB, ran
 from tests.unit.client.advice.test_executor_sizes import advised as executors_advised
@@ -68,7 +68,7 @@ def test_facts_of_predict(home: Home) -> None:
     times = enumerate((60, 61, 59, 62, 240, 238))
     with ExecutionStore.open(home.store) as store:
         for number, seconds in times:
-            source = Origin(source="spark 3.4" if seconds < 100 else "spark 3.5")
+            source = ExecutionMetadata(source="spark 3.4" if seconds < 100 else "spark 3.5")
             made = make_execution(number, workload="w", origin=source)
             store.add([replace(made, measurement=Measurement(seconds))])
     words = ("--cores", "2,4", "--at", "rows=2x", "--deadline", "1h")
@@ -100,13 +100,15 @@ def test_facts_of_advise_about_logs() -> None:
 def test_facts_of_compare(home: Home) -> None:
     with ExecutionStore.open(home.store) as store:
         for number, source in enumerate(("spark 3.4", "spark 3.5")):
-            store.add([make_execution(number, workload="w", origin=Origin(source=source))])
+            store.add(
+                [make_execution(number, workload="w", origin=ExecutionMetadata(source=source))]
+            )
     assert named("`fedperf compare`") == set(keys_of(asked(home, "compare")))
 
 
 def test_the_words_of_a_question_are_all_there() -> None:
     words = section("Words of a question")
-    for each in (*Asks, "inside", "unlike own jobs", "extrapolating", "with its partitions"):
+    for each in (*QueryRegime, "inside", "unlike own jobs", "extrapolating", "with its partitions"):
         assert re.search(rf"^\|[^|]*\b{each}\b", words, re.MULTILINE), each
 
 

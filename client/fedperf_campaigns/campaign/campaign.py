@@ -25,6 +25,7 @@ import psutil
 from fedperf_campaigns.campaign.definition import Campaign, journal_path
 from fedperf_campaigns.campaign.executions import execution_of, is_execution
 from fedperf_campaigns.campaign.history import TrialHistory
+from fedperf_campaigns.campaign.interference import Host, InterferenceSample, noise_of
 from fedperf_campaigns.campaign.journal import (
     Journal,
     JournalTrial,
@@ -33,7 +34,6 @@ from fedperf_campaigns.campaign.journal import (
     TrialOutcome,
     TrialStatus,
 )
-from fedperf_campaigns.campaign.noise import Host, HostReading, noise_of
 from fedperf_campaigns.campaign.order import Sampler, sampler_of
 from fedperf_campaigns.campaign.summary import CampaignEnd, Summary, summarize
 from fedperf_campaigns.campaign.trial_runner import (
@@ -42,14 +42,14 @@ from fedperf_campaigns.campaign.trial_runner import (
     TrialStoppedError,
     kill_leftovers,
 )
-from fedperf_campaigns.choosing import Strategy
+from fedperf_campaigns.sampling import Strategy
 from fedperf_client.home.store import ExecutionStore
 from fedperf_client.workers import machine
 from fedperf_shared.errors import ConfigurationError
 
 
 @dataclass(frozen=True, slots=True)
-class CampaignSurroundings:
+class CampaignDependencies:
     """What a campaign needs from outside.
 
     Attributes:
@@ -79,7 +79,7 @@ class _SpentError(Exception):
 
 
 def run_campaign(
-    campaign: Campaign, journal: Journal, sampler: Sampler, surroundings: CampaignSurroundings
+    campaign: Campaign, journal: Journal, sampler: Sampler, surroundings: CampaignDependencies
 ) -> CampaignEnd:
     """Run what is left of the campaign; every outcome is in the journal when it returns."""
     return _Run(campaign, journal, surroundings).to_the_end(sampler)
@@ -87,7 +87,7 @@ def run_campaign(
 
 class _Run:
     def __init__(
-        self, campaign: Campaign, journal: Journal, surroundings: CampaignSurroundings
+        self, campaign: Campaign, journal: Journal, surroundings: CampaignDependencies
     ) -> None:
         self._campaign = campaign
         self._settings = campaign.settings.run
@@ -167,7 +167,9 @@ class _Run:
         around.on_trial(trial, self._history.is_settled(key))
         around.stop.wait(self._settings.cooldown_seconds)
 
-    def _judged(self, key: TrialKey, outcome: TrialOutcome, reading: HostReading) -> TrialOutcome:
+    def _judged(
+        self, key: TrialKey, outcome: TrialOutcome, reading: InterferenceSample
+    ) -> TrialOutcome:
         """The outcome with what the machine did meanwhile, flagged where that was too much."""
         outcome = replace(
             outcome,
@@ -276,7 +278,7 @@ def profile_campaign(
                 store.add([execution_of(campaign, trial, here)])
             on_trial(trial, is_settled)
 
-        surroundings = CampaignSurroundings(
+        surroundings = CampaignDependencies(
             trials=runner,
             host=Host(),
             machine=here,

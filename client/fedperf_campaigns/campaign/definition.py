@@ -39,10 +39,10 @@ from fedperf_campaigns.campaign.components import (
     component_title,
 )
 from fedperf_campaigns.campaign.grid import Grid, GridSettings, grid_of
-from fedperf_campaigns.choosing import CHOOSING, Strategy
+from fedperf_campaigns.sampling import CHOOSING, Strategy
 from fedperf_client.home.config import write_private
 from fedperf_shared.errors import ConfigurationError, FedperfError, StorageError
-from fedperf_shared.programs.settings_file import WrongSettingsError, problems_of, read_settings
+from fedperf_shared.runtime.settings_file import WrongSettingsError, problems_of, read_settings
 from fedperf_shared.workflow.vocabulary import MAX_RUNTIME_SECONDS
 
 MAX_FILE_BYTES = 1 << 20
@@ -256,7 +256,7 @@ def journals_of(home: Path, name: str) -> list[Path]:
     return sorted(found, key=lambda path: path.stat().st_mtime)
 
 
-def asked_campaign(home: Path, words: str) -> Campaign:
+def load_campaign_by_name_or_path(home: Path, words: str) -> Campaign:
     """The campaign of a file, or the one of that name that ran last in this home.
 
     Raises:

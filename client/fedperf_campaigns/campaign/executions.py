@@ -17,10 +17,10 @@ from fedperf_campaigns.campaign.journal import JournalTrial, Machine, TrialStatu
 from fedperf_shared.execution import (
     ClusterConfig,
     Execution,
+    ExecutionMetadata,
     ExecutionStatus,
+    ExecutionWarning,
     Measurement,
-    Origin,
-    Remark,
 )
 from fedperf_shared.workflow.graph import Operator, Plan, Workflow
 from fedperf_shared.workflow.vocabulary import (
@@ -74,12 +74,12 @@ def execution_of(campaign: Campaign, trial: JournalTrial, machine: Machine) -> E
         status=ExecutionStatus.OK,
         measurement=measurement,
         finished_at=trial.ended or trial.started,
-        origin=Origin(
+        origin=ExecutionMetadata(
             source="campaign",
             node_type=machine.node_type,
             architecture=machine.architecture,
             rows_known=0.0 if campaign.grid.size is None else 1.0,
-            remarks=(Remark.NOISY,) if is_noisy else (),
+            remarks=(ExecutionWarning.NOISY,) if is_noisy else (),
         ),
     )
 

@@ -13,7 +13,7 @@ from typing import Protocol
 import numpy as np
 
 from fedperf_campaigns.campaign.definition import Campaign
-from fedperf_campaigns.choosing import Strategy
+from fedperf_campaigns.sampling import Strategy
 
 
 class Sampler(Protocol):
@@ -90,7 +90,7 @@ def sampler_of(campaign: Campaign) -> Sampler:
 
 
 def _choosing(campaign: Campaign) -> Sampler:
-    from fedperf_campaigns.choosing.sampler import GridSampler, SamplingGrid
+    from fedperf_campaigns.sampling.sampler import GridSampler, SamplingGrid
 
     sampling, grid = campaign.settings.sampling, campaign.grid
     return GridSampler(

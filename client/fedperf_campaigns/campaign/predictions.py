@@ -27,25 +27,25 @@ from fedperf_campaigns.campaign.grid import Configuration, Grid
 from fedperf_campaigns.campaign.history import TrialHistory
 from fedperf_campaigns.campaign.journal import Journal, TrialOutcome, TrialStatus
 from fedperf_campaigns.tables.predictor import MeasuredTable, TablePredictor
-from fedperf_client.prediction.answers.explanation import Disturbance
-from fedperf_client.prediction.answers.reconfiguration import BYTES
-from fedperf_client.prediction.answers.what_if import (
+from fedperf_client.formatting.durations import duration_text
+from fedperf_client.formatting.facts import Fact, for_people
+from fedperf_client.formatting.query_values import number_of, values_by_name
+from fedperf_client.prediction.ensemble.ensemble import OnProgress
+from fedperf_client.prediction.ensemble.intervals import Estimate, carried
+from fedperf_client.prediction.ensemble.weighting import QueryRegime
+from fedperf_client.prediction.learners.prior_slopes import NO_REPEATS, Scatter
+from fedperf_client.prediction.learners.tables import TableLayout
+from fedperf_client.prediction.serving.explanation import Disturbance
+from fedperf_client.prediction.serving.reconfiguration import BYTES
+from fedperf_client.prediction.serving.what_if import (
     HOLDS,
     MOST_ASKED,
     MOST_TIMES_CORES,
     MOST_TIMES_ROWS,
-    chance_text,
     deadline_facts,
+    format_probability,
     time_facts,
 )
-from fedperf_client.prediction.ensemble.intervals import Estimate, carried
-from fedperf_client.prediction.ensemble.mixture import OnProgress
-from fedperf_client.prediction.ensemble.weighting import Asks
-from fedperf_client.prediction.learners.prior_slopes import NO_REPEATS, Scatter
-from fedperf_client.prediction.learners.tables import TableLayout
-from fedperf_client.text.asked_values import number_of, values_by_name
-from fedperf_client.text.durations import duration_text
-from fedperf_client.text.facts import Fact, for_people
 from fedperf_shared.errors import ConfigurationError, FedperfError, InvalidInputError
 
 MOST_FREEDOM = 20.0
@@ -140,7 +140,7 @@ class CampaignMeasurements:
 
 
 @dataclass(frozen=True, slots=True)
-class ColumnAnswer:
+class ConfigurationPrediction:
     """How long the job takes at one value of every column.
 
     Attributes:
@@ -183,15 +183,15 @@ class ColumnAnswer:
         ]
         if self.chance is not None:
             is_known = self.memory_problem is None and self.no_promise is None
-            chance = chance_text(self.chance) if is_known else "-"
+            chance = format_probability(self.chance) if is_known else "-"
             found += deadline_facts(self.chance, chance, self.holds, self.no_promise)
         return found
 
     def _question(self) -> str:
         kind = self.estimate.kind
-        words = ["inside" if kind is Asks.SEEN else kind.value]
+        words = ["inside" if kind is QueryRegime.SEEN else kind.value]
         if self.estimate.prediction.extrapolating:
-            words = ["extrapolating"] if kind is Asks.SEEN else [*words, "extrapolating"]
+            words = ["extrapolating"] if kind is QueryRegime.SEEN else [*words, "extrapolating"]
         return ", ".join([*words, *filter(None, (self.memory_problem, self._ruled_out))])
 
     @property
@@ -242,14 +242,14 @@ def column_answers(
     asked: Sequence[Configuration],
     *,
     deadline_seconds: float | None = None,
-) -> list[ColumnAnswer]:
+) -> list[ConfigurationPrediction]:
     """How long the job takes at each of `asked`."""
     grid, load = measured.campaign.grid, measured.load.half_width
     estimates = predictor.estimate(grid.table(asked))
     if load > 0:
         estimates = [carried(each, added=load) for each in estimates]
     return [
-        ColumnAnswer(
+        ConfigurationPrediction(
             columns,
             estimate,
             None if deadline_seconds is None else estimate.chance_within(deadline_seconds),
@@ -261,25 +261,30 @@ def column_answers(
     ]
 
 
-def fewest_that_hold(grid: Grid, found: Sequence[ColumnAnswer]) -> list[Configuration]:
+def fewest_that_hold(grid: Grid, found: Sequence[ConfigurationPrediction]) -> list[Configuration]:
     """For every input asked about the configuration of fewest parallel units that holds."""
-    best: dict[tuple[Value, ...], ColumnAnswer] = {}
+    best: dict[tuple[Value, ...], ConfigurationPrediction] = {}
     for each in sorted(found, key=lambda each: _units(grid, each.columns)):
         if each.holds:
             best.setdefault(_rest(grid, each.columns), each)
     return [each.columns for each in best.values()]
 
 
-def verdicts(grid: Grid, found: Sequence[ColumnAnswer], deadline_seconds: float) -> list[str]:
+def verdicts(
+    grid: Grid, found: Sequence[ConfigurationPrediction], deadline_seconds: float
+) -> list[str]:
     """Whether the deadline holds, in a sentence for every input that was asked about."""
-    groups: dict[tuple[Value, ...], list[ColumnAnswer]] = {}
+    groups: dict[tuple[Value, ...], list[ConfigurationPrediction]] = {}
     for each in found:
         groups.setdefault(_rest(grid, each.columns), []).append(each)
     return [_verdict(grid, each, deadline_seconds, len(groups) > 1) for each in groups.values()]
 
 
 def _verdict(
-    grid: Grid, found: Sequence[ColumnAnswer], deadline_seconds: float, is_one_of_many: bool
+    grid: Grid,
+    found: Sequence[ConfigurationPrediction],
+    deadline_seconds: float,
+    is_one_of_many: bool,
 ) -> str:
     words = duration_text(deadline_seconds)
     unit = grid.parallelism
@@ -289,7 +294,7 @@ def _verdict(
     before = f"{place}: " if is_one_of_many else ""
     if held:
         [best] = [each for each in found if each.columns == held[0]]
-        chance = chance_text(best.chance or 0.0)
+        chance = format_probability(best.chance or 0.0)
         if unit is None:
             return f"{before}{words} is kept with a chance of {chance}"
         count = value_text(best.columns[unit])
@@ -302,10 +307,11 @@ def _verdict(
         return f"{before}no deadline is promised: {runs[0].no_promise}"
     best = max(promised, key=lambda each: each.chance or 0.0)
     if unit is None:
-        return f"{before}{words} is kept with a chance of {chance_text(best.chance or 0.0)} only"
+        chance = format_probability(best.chance or 0.0)
+        return f"{before}{words} is met with a probability of {chance} only"
     return (
         f"{before}no {unit} asked about keep {words} with a chance of 90 %; the best: "
-        f"{value_text(best.columns[unit])}, {chance_text(best.chance or 0.0)}"
+        f"{value_text(best.columns[unit])}, {format_probability(best.chance or 0.0)}"
     )
 
 
@@ -365,7 +371,7 @@ def _rest(grid: Grid, columns: Configuration) -> tuple[Value, ...]:
     return tuple(value for name, value in columns.items() if name != grid.parallelism)
 
 
-def configurations_asked(grid: Grid, settings: Sequence[str]) -> list[Configuration]:
+def parse_query_configurations(grid: Grid, settings: Sequence[str]) -> list[Configuration]:
     """The configurations that `--at` asks about: every combination of the values.
 
     Args:

@@ -30,10 +30,10 @@ from fedperf_campaigns.campaign.summary import (
     trial_facts,
     trial_rows,
 )
+from fedperf_client.charts.page import render
+from fedperf_client.formatting.durations import duration_text
+from fedperf_client.formatting.facts import Fact
 from fedperf_client.home.config import write_private
-from fedperf_client.pictures.page import render
-from fedperf_client.text.durations import duration_text
-from fedperf_client.text.facts import Fact
 from fedperf_shared.errors import StorageError
 
 MOST_ROWS = 500

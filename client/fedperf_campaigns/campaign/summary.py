@@ -21,8 +21,8 @@ from fedperf_campaigns.campaign.journal import (
     TrialOutcome,
     TrialStatus,
 )
-from fedperf_campaigns.choosing import Strategy
-from fedperf_client.text.facts import Fact, values_of
+from fedperf_campaigns.sampling import Strategy
+from fedperf_client.formatting.facts import Fact, values_of
 
 _LOST = TrialOutcome(TrialStatus.FAILED)
 """Stands for an outcome that was lost in flight, of which nothing is known."""

@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from fedperf_client.text.facts import show_table, values_of
-from fedperf_client.text.numbers import counted
-from fedperf_client.text.progress import progress_bar
-from fedperf_shared.programs.command_line import NO_ANSWER, show
+from fedperf_client.formatting.facts import show_table, values_of
+from fedperf_client.formatting.numbers import counted
+from fedperf_client.formatting.progress import progress_bar
+from fedperf_shared.runtime.command_line import NO_ANSWER, show
 
 if TYPE_CHECKING:
     from fedperf_campaigns.campaign.predictions import CampaignMeasurements
@@ -24,13 +24,13 @@ def show_campaign(
 ) -> None:
     """Answer about the campaign of a file or a name; ends with 7 where no deadline holds."""
     from fedperf_campaigns.campaign import predictions
-    from fedperf_campaigns.campaign.definition import asked_campaign
-    from fedperf_campaigns.campaign.predictions import configurations_asked
-    from fedperf_client.prediction.answers.what_if import parse_duration
+    from fedperf_campaigns.campaign.definition import load_campaign_by_name_or_path
+    from fedperf_campaigns.campaign.predictions import parse_query_configurations
+    from fedperf_client.prediction.serving.what_if import parse_duration
 
     seconds = None if deadline is None else parse_duration(deadline)
-    campaign = asked_campaign(home.directory, words)
-    asked = configurations_asked(campaign.grid, settings)
+    campaign = load_campaign_by_name_or_path(home.directory, words)
+    asked = parse_query_configurations(campaign.grid, settings)
     measured = predictions.measured_by(home.directory, campaign)
     with progress_bar("weighing predictors", json=json) as advance:
         predictor = measured.predictor(

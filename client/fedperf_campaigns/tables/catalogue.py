@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fedperf_campaigns.tables.roles import prior_slopes
-from fedperf_client.prediction.evidence import Samples
 from fedperf_client.prediction.learners.learner import Fitted, Learner
 from fedperf_client.prediction.learners.local_learners import (
     Boosting,
@@ -26,6 +25,7 @@ from fedperf_client.prediction.learners.ridge import WEAK_STRENGTHS
 from fedperf_client.prediction.learners.scaling_laws import fit_ernest
 from fedperf_client.prediction.learners.tables import TableLayout
 from fedperf_client.prediction.prediction import Floats
+from fedperf_client.prediction.query_encoding import EncodedQueries
 
 MORE_FROM = 30
 """Own executions from which on more than five candidates are told apart."""
@@ -47,7 +47,7 @@ class Ernest:
     fewest: int = 5
     most: int | None = None
 
-    def fit(self, samples: Samples, log_seconds: Floats) -> Fitted:
+    def fit(self, samples: EncodedQueries, log_seconds: Floats) -> Fitted:
         """Learn the four parts."""
         if len(log_seconds) == 0:
             return Constant().fit(samples, log_seconds)
@@ -72,12 +72,12 @@ class WithShare:
     fewest: int = 3
     most: int | None = None
 
-    def fit(self, samples: Samples, log_seconds: Floats) -> Fitted:
+    def fit(self, samples: EncodedQueries, log_seconds: Floats) -> Fitted:
         """Learn the process."""
         fitted = LocalProcess().fit(self._with_share(samples), log_seconds)
         return lambda asked: fitted(self._with_share(asked))
 
-    def _with_share(self, samples: Samples) -> Samples:
+    def _with_share(self, samples: EncodedQueries) -> EncodedQueries:
         features = samples.features
         share = np.exp(features[:, self.size] - features[:, self.scale])
         return replace(samples, features=np.column_stack([features, share]))

@@ -24,19 +24,23 @@ from numpy.typing import NDArray
 
 from fedperf_campaigns.tables.catalogue import table_learners
 from fedperf_campaigns.tables.roles import prior_slopes, priors_of
-from fedperf_client.prediction.ensemble.intervals import Estimate, Student
+from fedperf_client.prediction.ensemble.ensemble import (
+    FittedEnsemble,
+    OnProgress,
+    TrainingSet,
+    weigh,
+)
+from fedperf_client.prediction.ensemble.intervals import Estimate, StudentT
 from fedperf_client.prediction.ensemble.learner_catalogue import usable
-from fedperf_client.prediction.ensemble.mixture import KnownRuns, Mixture, OnProgress, weigh
 from fedperf_client.prediction.ensemble.weighting import (
-    Asks,
     HoldoutSplit,
-    Places,
+    QueryRegime,
+    ScaleAndSize,
     asks,
+    closest_scheme,
     grouped_folds,
     holdout_splits,
-    most_alike,
 )
-from fedperf_client.prediction.evidence import Samples
 from fedperf_client.prediction.learners.learner import ROUNDING, Fitted, Learner
 from fedperf_client.prediction.learners.prior_slopes import (
     NO_REPEATS,
@@ -51,6 +55,7 @@ from fedperf_client.prediction.learners.tables import (
     distinct_rows,
 )
 from fedperf_client.prediction.prediction import LOG_SECONDS_LIMIT, Floats
+from fedperf_client.prediction.query_encoding import EncodedQueries
 
 MIXED_FROM = 5
 """Configurations from which on others are mixed with the prior on slopes."""
@@ -102,7 +107,7 @@ class MeasuredTable:
 class _WeighedMixture:
     """What is mixed for questions of a kind, and how far off it was in the believed scale."""
 
-    mixture: Mixture
+    mixture: FittedEnsemble
     square: float
     pieces: int
 
@@ -120,7 +125,7 @@ class TablePredictor:
     """
 
     layout: TableLayout
-    known: KnownRuns
+    known: TrainingSet
     configurations: int
     learners: tuple[Learner, ...]
     on_progress: OnProgress | None
@@ -128,7 +133,7 @@ class TablePredictor:
     _believed: FittedSlopes
     _floors: Mapping[bytes, float]
     _fixed: frozenset[str]
-    _weighed: dict[tuple[Asks, int], _WeighedMixture] = field(default_factory=dict)
+    _weighed: dict[tuple[QueryRegime, int], _WeighedMixture] = field(default_factory=dict)
     _fits: dict[str, Fitted] = field(default_factory=dict)
     _shares: Counter[str] = field(default_factory=Counter)
 
@@ -167,7 +172,7 @@ class TablePredictor:
             log_seconds = np.concatenate([log_seconds, bounds[late]])
             believed = slopes.fit(samples, log_seconds)
         rows, place = distinct_rows(samples.features)
-        known = KnownRuns(samples, log_seconds, _places(layout, samples), place)
+        known = TrainingSet(samples, log_seconds, _places(layout, samples), place)
         learners = tuple(
             e for e in table_learners(layout, elsewhere=elsewhere) if usable(e, len(rows), {})
         )
@@ -210,12 +215,12 @@ class TablePredictor:
             floor = self._floors.get(asked.features[row].tobytes(), -LOG_SECONDS_LIMIT)
             middle = min(max(middle, floor), LOG_SECONDS_LIMIT)
             self._shares.update(shares)
-            law = Student(math.hypot(scale, unknown[row]), freedom)
+            law = StudentT(math.hypot(scale, unknown[row]), freedom)
             inside = not outside[row]
             found.append(Estimate.around(middle, law, kind=kind, level=LEVEL, inside=inside))
         return found
 
-    def _without_fixed(self, asked: Samples) -> tuple[Samples, Floats]:
+    def _without_fixed(self, asked: EncodedQueries) -> tuple[EncodedQueries, Floats]:
         """Questions at what the fixed columns were, and by how much that may be off, log seconds.
 
         In what never varied no slope is known, not even its sign: as much as is believed of its
@@ -233,17 +238,17 @@ class TablePredictor:
             place += column.width
         return replace(asked, features=features), np.sqrt(variance)
 
-    def _weighed_for(self, kind: Asks, asked: Places) -> _WeighedMixture:
+    def _weighed_for(self, kind: QueryRegime, asked: ScaleAndSize) -> _WeighedMixture:
         ways = holdout_splits(self.known.places, kind, self.known.samples.features)
-        way = most_alike(ways, self.known.places, asked)
-        key = (Asks.SEEN, 0) if way is None else (way.kind, way.cut)
+        way = closest_scheme(ways, self.known.places, asked)
+        key = (QueryRegime.SEEN, 0) if way is None else (way.kind, way.cut)
         if key not in self._weighed:
             weighing = weigh(self.known, self.learners, way, on_progress=self.on_progress)
             outcome = weighing.outcome()
             squares = np.minimum(outcome.errors**2 / self._fold_variances(way), MOST_FAR**2)
             pieces, place = np.unique(weighing.evidence, return_inverse=True)
             of_each = np.bincount(place, squares) / np.bincount(place)
-            mixture = Mixture.of(outcome, self._fit)
+            mixture = FittedEnsemble.of(outcome, self._fit)
             self._weighed[key] = _WeighedMixture(mixture, float(of_each.sum()), len(pieces))
         return self._weighed[key]
 
@@ -284,13 +289,13 @@ class TablePredictor:
         return np.asarray(near.all(axis=2).any(axis=1))
 
 
-def _places(layout: TableLayout, samples: Samples) -> Places:
+def _places(layout: TableLayout, samples: EncodedQueries) -> ScaleAndSize:
     features = samples.features
-    return Places(features[:, layout.scale_feature], features[:, layout.size_feature])
+    return ScaleAndSize(features[:, layout.scale_feature], features[:, layout.size_feature])
 
 
-def _joined(one: Samples, other: Samples) -> Samples:
-    return Samples(
+def _joined(one: EncodedQueries, other: EncodedQueries) -> EncodedQueries:
+    return EncodedQueries(
         np.concatenate([one.features, other.features]),
         np.concatenate([one.cells, other.cells]),
         {},

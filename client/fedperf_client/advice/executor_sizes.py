@@ -19,12 +19,12 @@ from functools import partial
 import numpy as np
 
 from fedperf_client.advice.spark_application import SparkApplication
-from fedperf_client.prediction.answers.reconfiguration import moved
-from fedperf_client.prediction.answers.what_if import HOLDS
-from fedperf_client.prediction.ensemble.intervals import SURE, USUAL_DEGREES, Estimate, Student
+from fedperf_client.prediction.ensemble.intervals import SURE, USUAL_DEGREES, Estimate, StudentT
+from fedperf_client.prediction.serving.reconfiguration import moved
+from fedperf_client.prediction.serving.what_if import HOLDS
 from fedperf_client.sources.spark.settings import memory_setting
 from fedperf_shared.errors import InvalidInputError
-from fedperf_shared.execution import ClusterConfig, KnownJob, SizedPlan
+from fedperf_shared.execution import ClusterConfig, KnownJob, PlanOnCluster
 from fedperf_shared.workflow.graph import Plan
 from fedperf_shared.workflow.vocabulary import RUNS_PYTHON, OperatorKind, Platform
 
@@ -37,13 +37,13 @@ SHARES = (0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99)
 ENGINES_HERE = (Platform.DUCKDB, Platform.POLARS)
 """Engines of this machine that may do instead, since they read what Spark reads."""
 
-Estimates = Callable[[Sequence[SizedPlan]], Sequence[Estimate]]
+Estimates = Callable[[Sequence[PlanOnCluster]], Sequence[Estimate]]
 Cost = Callable[[ClusterConfig, float], float]
 CouldRun = Callable[[OperatorKind, Platform], bool]
 
 
 @dataclass(frozen=True, slots=True)
-class WholeTime:
+class ApplicationRuntime:
     """The run time of a whole application on some cluster.
 
     Attributes:
@@ -88,21 +88,21 @@ class WholeTime:
             return 0.0
         return min(most, float(np.interp(math.log(seconds), logs, SHARES)))
 
-    def chance_faster_than(self, other: "WholeTime") -> float:
+    def chance_faster_than(self, other: "ApplicationRuntime") -> float:
         """Chance that it takes less time, see `comparison.chance_faster`."""
         return self._chance_below(other, other.median_seconds / self.median_seconds)
 
-    def chance_cheaper_than(self, other: "WholeTime") -> float:
+    def chance_cheaper_than(self, other: "ApplicationRuntime") -> float:
         """Chance that it costs less, a rate times the time; 0 where the two cost nothing."""
         if not (self.cost > 0 and other.cost > 0):
             return float(self.cost < other.cost)
         return self._chance_below(other, other.cost / self.cost)
 
-    def _chance_below(self, other: "WholeTime", ratio: float) -> float:
+    def _chance_below(self, other: "ApplicationRuntime", ratio: float) -> float:
         first, second = self.deviation, other.deviation
         common = 2 * min(self.error_correlation, other.error_correlation) * first * second
         apart = math.sqrt(max(first**2 + second**2 - common, 1e-12))
-        return Student(apart, USUAL_DEGREES).cdf(math.log(ratio))
+        return StudentT(apart, USUAL_DEGREES).cdf(math.log(ratio))
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,14 +123,14 @@ class ExecutorAdvice:
     """
 
     application: SparkApplication
-    times: tuple[WholeTime, ...]
-    today: WholeTime
-    best: WholeTime
+    times: tuple[ApplicationRuntime, ...]
+    today: ApplicationRuntime
+    best: ApplicationRuntime
     deadline_seconds: float | None
     memory_bytes: int
-    queries_today: WholeTime
-    elsewhere: dict[Platform, WholeTime]
-    rival: WholeTime | None = None
+    queries_today: ApplicationRuntime
+    elsewhere: dict[Platform, ApplicationRuntime]
+    rival: ApplicationRuntime | None = None
 
     @property
     def chance(self) -> float | None:
@@ -228,7 +228,7 @@ def executor_advice(
     )
 
 
-def better_engine(advice: ExecutorAdvice) -> tuple[Platform, WholeTime, float] | None:
+def better_engine(advice: ExecutorAdvice) -> tuple[Platform, ApplicationRuntime, float] | None:
     """The fastest engine on this machine, its time, and the chance that it beats today's.
 
     Returns:
@@ -273,7 +273,7 @@ def _time(
     beside: float,
     *,
     platform: Platform | None = None,
-) -> WholeTime:
+) -> ApplicationRuntime:
     questions = []
     for each in application.queries:
         there = replace(cluster, queries_before=each.cluster.queries_before)
@@ -288,7 +288,7 @@ def _time(
     )
     if platform is None:
         seconds = _at_least(application.least_seconds(cluster.cores), seconds)
-    return WholeTime(
+    return ApplicationRuntime(
         cluster,
         executors,
         seconds,
@@ -306,8 +306,8 @@ def _at_least(least: float, seconds: tuple[float, ...]) -> tuple[float, ...]:
 
 
 def _ordered(
-    times: Mapping[ClusterConfig, WholeTime], today: ClusterConfig
-) -> dict[ClusterConfig, WholeTime]:
+    times: Mapping[ClusterConfig, ApplicationRuntime], today: ClusterConfig
+) -> dict[ClusterConfig, ApplicationRuntime]:
     """The times, few executors first, ordered at every quantile where their medians are."""
     sizes, found = list(times), dict(times)
     at = sizes.index(today)
@@ -322,12 +322,12 @@ def _ordered(
 
 
 def _best(
-    times: Sequence[WholeTime],
-    now: WholeTime,
+    times: Sequence[ApplicationRuntime],
+    now: ApplicationRuntime,
     deadline_seconds: float | None,
     *,
     is_cost_first: bool,
-) -> WholeTime:
+) -> ApplicationRuntime:
     if deadline_seconds is not None:
         able = [each for each in times if each.chance_within(deadline_seconds) >= HOLDS]
         if not able:
@@ -345,7 +345,11 @@ def _best(
 
 
 def _is_open(
-    right: WholeTime, now: WholeTime, *, deadline_seconds: float | None, is_cost_first: bool
+    right: ApplicationRuntime,
+    now: ApplicationRuntime,
+    *,
+    deadline_seconds: float | None,
+    is_cost_first: bool,
 ) -> bool:
     """Whether there is no telling that `right` beats what one has, which does what is asked."""
     if deadline_seconds is not None and now.chance_within(deadline_seconds) < HOLDS:

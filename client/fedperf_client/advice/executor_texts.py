@@ -3,17 +3,17 @@
 from collections.abc import Iterator
 
 from fedperf_client.advice.executor_sizes import (
+    ApplicationRuntime,
     ExecutorAdvice,
-    WholeTime,
     better_engine,
     is_better,
 )
-from fedperf_client.home.prices import PriceList, cost_text
-from fedperf_client.prediction.answers.what_if import chance_text
-from fedperf_client.text.durations import duration_text
-from fedperf_client.text.facts import Fact, for_people, values_of
-from fedperf_client.text.numbers import size_text
-from fedperf_shared.programs.command_line import shortened
+from fedperf_client.formatting.durations import duration_text
+from fedperf_client.formatting.facts import Fact, for_people, values_of
+from fedperf_client.formatting.numbers import size_text
+from fedperf_client.home.node_prices import PriceList, cost_text
+from fedperf_client.prediction.serving.what_if import format_probability
+from fedperf_shared.runtime.command_line import shortened
 
 LONGEST_NAME = 80
 
@@ -69,7 +69,7 @@ def facts_of(found: ExecutorAdvice, prices: PriceList | None) -> dict[str, objec
     application = found.application
     other = better_engine(found)
 
-    def row(each: WholeTime) -> dict[str, object]:
+    def row(each: ApplicationRuntime) -> dict[str, object]:
         return values_of(_row(found, each, prices))
 
     return {
@@ -103,15 +103,15 @@ def facts_of(found: ExecutorAdvice, prices: PriceList | None) -> dict[str, objec
     }
 
 
-def _why_kept(found: ExecutorAdvice, rival: WholeTime, prices: PriceList | None) -> str:
+def _why_kept(found: ExecutorAdvice, rival: ApplicationRuntime, prices: PriceList | None) -> str:
     """Why the size that it had is kept, although another one is better by its median."""
     is_cheaper = rival.cost < found.today.cost
     better = "cheaper" if is_cheaper else "faster"
     by = rival.chance_cheaper_than if is_cheaper else rival.chance_faster_than
     return (
         f"{_size(found, rival)} would be {better} by the medians, {_times(rival)} and "
-        f"{_cost(found, rival, prices)}, but with a chance of {chance_text(by(found.today))} "
-        "only, which is no difference that can be told"
+        f"{_cost(found, rival, prices)}, but only with a probability of "
+        f"{format_probability(by(found.today))}: the difference is not distinguishable"
     )
 
 
@@ -119,7 +119,7 @@ def _kept(found: ExecutorAdvice, deadline_seconds: float) -> str:
     """Whether the deadline is kept."""
     chance = found.best.chance_within(deadline_seconds)
     if found.keeps_deadline:
-        kept = f"keeps it with a chance of {chance_text(chance)}"
+        kept = f"keeps it with a chance of {format_probability(chance)}"
     elif found.application.beside_seconds >= deadline_seconds:
         kept = (
             "no size keeps it, as the time beside queries alone is longer, so none is better for "
@@ -128,16 +128,17 @@ def _kept(found: ExecutorAdvice, deadline_seconds: float) -> str:
     elif chance <= 0:
         kept = "no size asked about keeps it, so none is better for it than the one it has"
     else:
-        kept = f"no size asked about keeps it with a chance of 90%; this has {chance_text(chance)}"
+        probability = format_probability(chance)
+        kept = f"no size asked about meets it with a probability of 90%; this has {probability}"
     return f"deadline {duration_text(deadline_seconds)}: {kept}"
 
 
-def _row(found: ExecutorAdvice, each: WholeTime, prices: PriceList | None) -> list[Fact]:
+def _row(found: ExecutorAdvice, each: ApplicationRuntime, prices: PriceList | None) -> list[Fact]:
     is_local, deadline = found.application.settings.is_local, found.deadline_seconds
     remarks = ["the size it had"] if each is found.today else []
     remarks += ["extrapolating"] * each.extrapolating
     cost = None if prices is None else each.cost
-    chance = [] if deadline is None else [chance_text(each.chance_within(deadline))]
+    chance = [] if deadline is None else [format_probability(each.chance_within(deadline))]
     return [
         for_people("", "->" if each is found.best else " "),
         Fact("executors", each.executors, None if is_local else "executors"),
@@ -164,9 +165,9 @@ def _elsewhere(found: ExecutorAdvice) -> str | None:
             "would be written anew, so measure before you believe that"
         )
     elif is_better(chance):
-        verdict = f"would do: faster with a chance of {chance_text(chance)}"
+        verdict = f"would do: faster with a chance of {format_probability(chance)}"
     elif is_better(1 - chance):
-        verdict = f"would be slower, with a chance of {chance_text(1 - chance)}"
+        verdict = f"would be slower, with a chance of {format_probability(1 - chance)}"
     else:
         verdict = "no difference that can be told, so leave it where it runs"
     return (
@@ -175,11 +176,11 @@ def _elsewhere(found: ExecutorAdvice) -> str | None:
     )
 
 
-def _cost(found: ExecutorAdvice, each: WholeTime, prices: PriceList | None) -> str:
+def _cost(found: ExecutorAdvice, each: ApplicationRuntime, prices: PriceList | None) -> str:
     return cost_text(each.cost, prices, largest=max(time.cost for time in found.times))
 
 
-def _size(found: ExecutorAdvice, each: WholeTime) -> str:
+def _size(found: ExecutorAdvice, each: ApplicationRuntime) -> str:
     if found.application.settings.is_local:
         cores = each.cluster.cores
         return f"{cores} core{'s' * (cores > 1)} of one process"
@@ -187,5 +188,5 @@ def _size(found: ExecutorAdvice, each: WholeTime) -> str:
     return f"{many} of {found.application.executor_cores} cores"
 
 
-def _times(each: WholeTime) -> str:
+def _times(each: ApplicationRuntime) -> str:
     return f"{duration_text(each.median_seconds)} (P90 {duration_text(each.p90_seconds)})"

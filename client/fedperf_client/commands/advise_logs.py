@@ -18,18 +18,18 @@ from fedperf_client.advice.spark_application import (
 )
 from fedperf_client.commands.predict import opened_kept
 from fedperf_client.diagnosis.job_facts import JobFacts, event_logs_in, jobs_of
+from fedperf_client.formatting.facts import show_table
+from fedperf_client.formatting.progress import progress_bar
 from fedperf_client.home.config import Home, write_private
-from fedperf_client.home.prices import PriceList, load_prices
+from fedperf_client.home.node_prices import PriceList, load_prices
 from fedperf_client.home.store import ExecutionStore
-from fedperf_client.prediction.ensemble.support import Reach
+from fedperf_client.prediction.ensemble.platform_size_limits import PlatformSizeLimits
 from fedperf_client.sources import SkippedRecord
 from fedperf_client.sources.spark.event_log import EventLog, open_event_log
-from fedperf_client.text.facts import show_table
-from fedperf_client.text.progress import progress_bar
 from fedperf_client.workers.machine import cluster_config, usable_cores
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import ClusterConfig, Execution
-from fedperf_shared.programs.command_line import NO_ANSWER, show
+from fedperf_shared.runtime.command_line import NO_ANSWER, show
 
 _BATCH = 100
 
@@ -71,7 +71,7 @@ def advise_on_logs(
         every = newest_of_each(_applications(source, store, json=json))
         applications = every[:top]
         with opened_kept(home, store, json=json) as kept:
-            reach = Reach.of(kept.predictor.candidates.hull)
+            reach = PlatformSizeLimits.of(kept.predictor.candidates.hull)
             found = [
                 executor_advice(
                     each,

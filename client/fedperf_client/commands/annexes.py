@@ -11,7 +11,7 @@ import typer
 from click import Command
 
 from fedperf_shared.errors import ConfigurationError
-from fedperf_shared.programs.command_line import ProgramCommands
+from fedperf_shared.runtime.command_line import ProgramCommands
 
 if TYPE_CHECKING:
     from click import Context

@@ -3,7 +3,7 @@
 Every check looks at one thing and says ok, warning or problem. A check that fails itself is
 reported as a problem and hides no other. The checks make and mend nothing; only an older store is
 brought up to date, as by every command. They ask nobody but the coordinator of the membership, and
-it only for its status. Clock, disk, network and packages come in as `Surroundings`.
+it only for its status. Clock, disk, network and packages come in as `Environment`.
 
 No check tells whether a daemon runs on this directory: a daemon leaves no reliable mark of it.
 """
@@ -20,35 +20,35 @@ from packaging.specifiers import SpecifierSet
 
 from fedperf_client.commands.findings import (
     OF_OTHERS,
+    Environment,
     Finding,
     Severity,
     Statement,
-    Surroundings,
     ok,
     problem,
     warning,
 )
+from fedperf_client.formatting.numbers import counted
 from fedperf_client.home.config import Home
 from fedperf_client.home.store import ExecutionStore
 from fedperf_client.home.store_schema import SCHEMA_VERSION
-from fedperf_client.prediction.answers.home_columns import streams_at_home
-from fedperf_client.prediction.base_models import FetchedModels
-from fedperf_client.release.ledger.ledger import PrivacyLedger
-from fedperf_client.release.ledger.lifetime import LifetimeRecord, lifetime_path
-from fedperf_client.release.ledger.spent_budget import Spending, spending_of
-from fedperf_client.release.modes_in_force import (
+from fedperf_client.prediction.fetched_models import FetchedModels
+from fedperf_client.prediction.serving.encoded_executions import load_drift_streams
+from fedperf_client.release.effective_modes import (
     PendingChange,
     modes_in_words,
     pending_changes,
     policy_in_force,
 )
+from fedperf_client.release.ledger.ledger import PrivacyLedger
+from fedperf_client.release.ledger.lifetime import LifetimeRecord, lifetime_path
+from fedperf_client.release.ledger.spent_budget import Spending, spending_of
 from fedperf_client.release.policy import load_policy
-from fedperf_client.text.numbers import counted
 from fedperf_shared.errors import ConfigurationError, FedperfError
-from fedperf_shared.programs.extras import PACKAGE, extra_with
+from fedperf_shared.runtime.extras import PACKAGE, extra_with
 
 
-def check_directory(home: Home, around: Surroundings) -> Iterator[Statement]:
+def check_directory(home: Home, around: Environment) -> Iterator[Statement]:
     """Whether the directory is there, private and can be written."""
     del around
     path = home.directory
@@ -67,14 +67,14 @@ def check_directory(home: Home, around: Surroundings) -> Iterator[Statement]:
     yield ok(f"{path} can be written")
 
 
-def check_configuration(home: Home, around: Surroundings) -> Iterator[Statement]:
+def check_configuration(home: Home, around: Environment) -> Iterator[Statement]:
     """Whether config.toml can be read."""
     del around
     config = home.load_config()
     yield ok(f"{home.config.name}: {counted(len(config.history), 'path')} of history to follow")
 
 
-def check_policy(home: Home, around: Surroundings) -> Iterator[Statement]:
+def check_policy(home: Home, around: Environment) -> Iterator[Statement]:
     """Whether policy.toml can be read, and what of it counts only later."""
     del around
     policy = load_policy(home.policy)
@@ -99,7 +99,7 @@ def _pending(name: str, pending: PendingChange) -> Statement:
     return ok(what)
 
 
-def check_store(home: Home, around: Surroundings) -> Iterator[Statement]:
+def check_store(home: Home, around: Environment) -> Iterator[Statement]:
     """Whether the store can be read, and what it holds."""
     del around
     if not home.store.exists():
@@ -113,13 +113,13 @@ def check_store(home: Home, around: Surroundings) -> Iterator[Statement]:
     )
 
 
-def check_drift(home: Home, around: Surroundings) -> Iterator[Statement]:
+def check_drift(home: Home, around: Environment) -> Iterator[Statement]:
     """Whether a kind of work changed lately."""
     if not home.store.exists():
         yield ok("no executions yet")
         return
     with ExecutionStore.open(home.store) as store:
-        streams = streams_at_home(store, keep=False)
+        streams = load_drift_streams(store, keep=False)
     if not streams:
         yield ok("no executions that ended well yet")
         return
@@ -134,7 +134,7 @@ def check_drift(home: Home, around: Surroundings) -> Iterator[Statement]:
         yield ok(f"nothing changed lately in {counted(len(streams), 'kind')} of work")
 
 
-def check_ledgers(home: Home, around: Surroundings) -> Iterator[Statement]:
+def check_ledgers(home: Home, around: Environment) -> Iterator[Statement]:
     """Whether ledgers and lifetime record agree with what stands beside them."""
     del around
     if not home.ledgers:
@@ -147,7 +147,7 @@ def check_ledgers(home: Home, around: Surroundings) -> Iterator[Statement]:
     yield _agreement(record.path.name, record.disagreement())
 
 
-def check_budget(home: Home, around: Surroundings) -> Iterator[Statement]:
+def check_budget(home: Home, around: Environment) -> Iterator[Statement]:
     """What is spent, and whether another period like the newest one can begin."""
     spending = spending_of(home.ledgers, at=around.now())
     if not spending:
@@ -166,7 +166,7 @@ def check_budget(home: Home, around: Surroundings) -> Iterator[Statement]:
     yield ok(f"lifetime: {_spent(lifetime)}")
 
 
-def check_history(home: Home, around: Surroundings) -> Iterator[Statement]:
+def check_history(home: Home, around: Environment) -> Iterator[Statement]:
     """Whether the kinds of sources load and the paths to follow can be read."""
     for name, broken in around.kinds().items():
         if broken is not None:
@@ -187,14 +187,14 @@ def check_history(home: Home, around: Surroundings) -> Iterator[Statement]:
             yield ok(f"{path} can be read")
 
 
-def check_models(home: Home, around: Surroundings) -> Iterator[Statement]:
+def check_models(home: Home, around: Environment) -> Iterator[Statement]:
     """Whether the fetched models and the kept predictor can be read."""
     del around
     from safetensors import SafetensorError, safe_open
 
-    from fedperf_shared.model.public_start import load_public_start
+    from fedperf_shared.model.pretrained_model import load_pretrained_model
 
-    load_public_start()
+    load_pretrained_model()
     models = FetchedModels(home.models)
     looks: Mapping[str, Callable[[], object]] = {
         "shared model": lambda: models.shared_version,
@@ -239,7 +239,7 @@ LITTLE_BYTES = 10**9
 LITTLE_SHARE = 0.05
 
 
-def check_versions(home: Home, around: Surroundings) -> Iterator[Statement]:
+def check_versions(home: Home, around: Environment) -> Iterator[Statement]:
     """Whether Python and the packages are of versions that fit; those of extras where installed."""
     del home
     python = platform.python_version()
@@ -269,7 +269,7 @@ def check_versions(home: Home, around: Surroundings) -> Iterator[Statement]:
     yield ok(", ".join([f"Python {python}", *shown]))
 
 
-def check_extras(home: Home, around: Surroundings) -> Iterator[Statement]:
+def check_extras(home: Home, around: Environment) -> Iterator[Statement]:
     """Which extras are there, and what brings those that are not."""
     del home
     missing = {extra: around.missing_packages(extra) for extra in around.extras()}
@@ -280,7 +280,7 @@ def check_extras(home: Home, around: Surroundings) -> Iterator[Statement]:
             yield ok(f"{extra} is not installed ({', '.join(packages)})")
 
 
-def check_space(home: Home, around: Surroundings) -> Iterator[Statement]:
+def check_space(home: Home, around: Environment) -> Iterator[Statement]:
     """Whether there is room on the disk of the directory."""
     there = next(
         path for path in (home.directory, *home.directory.absolute().parents) if path.is_dir()
@@ -293,16 +293,16 @@ def check_space(home: Home, around: Surroundings) -> Iterator[Statement]:
         yield ok(what)
 
 
-_Check = Callable[[Home, Surroundings], Iterator[Statement]]
+_Check = Callable[[Home, Environment], Iterator[Statement]]
 
 
-def _identity(home: Home, around: Surroundings) -> Iterator[Statement]:
+def _identity(home: Home, around: Environment) -> Iterator[Statement]:
     from fedperf_client.commands.membership_checks import check_identity  # of extra `join`
 
     yield from check_identity(home, around)
 
 
-def _coordinator(home: Home, around: Surroundings) -> Iterator[Statement]:
+def _coordinator(home: Home, around: Environment) -> Iterator[Statement]:
     from fedperf_client.commands.membership_checks import check_coordinator
 
     yield from check_coordinator(home, around)
@@ -326,7 +326,7 @@ CHECKS: Mapping[str, _Check] = {
 }
 
 
-def examine(home: Home, around: Surroundings) -> tuple[Finding, ...]:
+def examine(home: Home, around: Environment) -> tuple[Finding, ...]:
     """Everything that the checks find, in their order."""
     found: list[Finding] = []
     for name, check in CHECKS.items():

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedperf_client.commands.home_option import Json, home_of
-from fedperf_client.text.facts import show_table, values_of
-from fedperf_client.text.numbers import counted
+from fedperf_client.formatting.facts import show_table, values_of
+from fedperf_client.formatting.numbers import counted
 from fedperf_shared.errors import InvalidInputError
-from fedperf_shared.programs.command_line import (
-    MomentParameter,
+from fedperf_shared.runtime.command_line import (
+    TimestampParameter,
     show,
     visible,
 )
-from fedperf_shared.programs.moments import table_minute
+from fedperf_shared.runtime.timestamps import table_minute
 
 if TYPE_CHECKING:
-    from fedperf_client.prediction.answers.slowdowns import TimedRun
+    from fedperf_client.prediction.serving.regressions import TimedRun
     from fedperf_shared.execution import Execution
 
 MOST_SHOWN = 50
@@ -36,7 +36,7 @@ def compare(
     since: Annotated[
         datetime | None,
         typer.Option(
-            click_type=MomentParameter(),
+            click_type=TimestampParameter(),
             metavar="TIME",
             help="Compare from this day or moment (UTC) on, like 2026-03-01.",
         ),
@@ -57,7 +57,7 @@ def compare(
     medians, its 98 % interval and a verdict; those that lost most time first; beside it what else
     changed. One run after is enough for a large change. A side without any execution is refused.
     """
-    from fedperf_client.prediction.answers import slowdowns
+    from fedperf_client.prediction.serving import regressions
 
     if (before is None) != (after is None):
         raise typer.BadParameter("--before and --after go together")
@@ -71,7 +71,7 @@ def compare(
         pairs, sides = _by_version(context)
     else:
         pairs, sides = _by_moment(context, since)
-    found, alone = slowdowns.slowdowns(pairs)
+    found, alone = regressions.slowdowns(pairs)
     if json:
         facts = {"before": sides[0], "after": sides[1]}
         rows = [values_of(each.facts) for each in found]
@@ -80,7 +80,7 @@ def compare(
     typer.echo(f"before: {visible(sides[0])}\nafter: {visible(sides[1])}")
     shown = [each.facts for each in found[:MOST_SHOWN]]
     show_table(shown, json=False, empty="no workload ran on both sides")
-    slower = sum(each.verdict is slowdowns.TimeVerdict.SLOWER for each in found)
+    slower = sum(each.verdict is regressions.RegressionStatus.SLOWER for each in found)
     typer.echo(
         f"{counted(len(found), 'workload')} ran on both sides, {slower} of "
         f"them slower; {len(alone)} on one side only"
@@ -90,7 +90,7 @@ def compare(
 
 def _of_logs(before: Sequence[Path], after: Sequence[Path]) -> _Pairs:
     """Runs in the logs of both sides, by workload."""
-    from fedperf_client.prediction.answers.slowdowns import runs_by_workload
+    from fedperf_client.prediction.serving.regressions import runs_by_workload
 
     sides = [runs_by_workload(_executions_in(paths)) for paths in (before, after)]
     for paths, runs in zip((before, after), sides, strict=True):
@@ -102,7 +102,7 @@ def _of_logs(before: Sequence[Path], after: Sequence[Path]) -> _Pairs:
 
 def _by_version(context: typer.Context) -> tuple[_Pairs, tuple[str, str]]:
     """Stored runs, by the version of each workload's newest one."""
-    from fedperf_client.prediction.answers.slowdowns import on_newest_source
+    from fedperf_client.prediction.serving.regressions import on_newest_source
 
     pairs = {name: on_newest_source(runs) for name, runs in _stored(context).items()}
     moved = [each for each in pairs.values() if each[0]]
@@ -116,7 +116,7 @@ def _by_version(context: typer.Context) -> tuple[_Pairs, tuple[str, str]]:
 
 def _by_moment(context: typer.Context, moment: datetime) -> tuple[_Pairs, tuple[str, str]]:
     """Stored runs before a moment and from it on."""
-    from fedperf_client.prediction.answers.slowdowns import since
+    from fedperf_client.prediction.serving.regressions import since
 
     stored = _stored(context)
     ended = [each.finished_at for runs in stored.values() for each in runs]
@@ -145,7 +145,7 @@ def _stored(context: typer.Context) -> "dict[str, list[TimedRun]]":
         InvalidInputError: there is none.
     """
     from fedperf_client.home.store import ExecutionStore
-    from fedperf_client.prediction.answers.slowdowns import runs_by_workload
+    from fedperf_client.prediction.serving.regressions import runs_by_workload
 
     with ExecutionStore.open_to_read(home_of(context).store) as store:
         found = runs_by_workload(store.executions())

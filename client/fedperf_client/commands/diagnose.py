@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedperf_client.commands.home_option import Json, LocalPath
-from fedperf_client.text.progress import progress_bar
+from fedperf_client.formatting.progress import progress_bar
 from fedperf_shared.errors import InvalidInputError
-from fedperf_shared.programs.command_line import show, visible
+from fedperf_shared.runtime.command_line import show, visible
 
 if TYPE_CHECKING:
     from fedperf_client.diagnosis.diagnosis import Ranking
-    from fedperf_client.home.prices import PriceList
+    from fedperf_client.home.node_prices import PriceList
 
 MOST_NOTES = 20
 """Lines about what was not read that are shown to people."""
@@ -42,7 +42,7 @@ def diagnose(
     """
     from fedperf_client.diagnosis.diagnosis import Ranking
     from fedperf_client.diagnosis.job_facts import event_logs_in, jobs_of
-    from fedperf_client.home.prices import load_prices
+    from fedperf_client.home.node_prices import load_prices
     from fedperf_client.sources.kinds import NothingFoundError
 
     priced = None if prices is None else load_prices(prices)

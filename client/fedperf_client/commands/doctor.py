@@ -5,7 +5,7 @@ from dataclasses import asdict
 import typer
 
 from fedperf_client.commands.home_option import Json, home_of, now
-from fedperf_shared.programs.command_line import show_rows, visible
+from fedperf_shared.runtime.command_line import show_rows, visible
 
 PROBLEMS_FOUND = 3
 

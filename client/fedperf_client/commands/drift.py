@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedperf_client.commands.home_option import Json, home_of
-from fedperf_shared.programs.command_line import show_rows
+from fedperf_shared.runtime.command_line import show_rows
 
 if TYPE_CHECKING:
     from fedperf_client.drift.streams import Stream
@@ -26,16 +26,16 @@ def drift(
     what the public start is off by, from 31 executions of a platform and class on. Nothing of it
     leaves. Ends with 0, drift or not.
     """
+    from fedperf_client.charts.charts import require_chart_file
+    from fedperf_client.charts.drift_chart import draw_drift
     from fedperf_client.home.store import ExecutionStore
-    from fedperf_client.pictures.charts import require_chart_file
-    from fedperf_client.pictures.drift_chart import draw_drift
-    from fedperf_client.prediction.answers.home_columns import streams_at_home
+    from fedperf_client.prediction.serving.encoded_executions import load_drift_streams
 
     home = home_of(context)
     if plot is not None:
         require_chart_file(plot)
     with ExecutionStore.open_to_read(home.store) as store:
-        streams = streams_at_home(store)
+        streams = load_drift_streams(store)
     if plot is not None:
         draw_drift(plot, streams)
     rows = [_row(each) for each in streams] if json else [e for s in streams for e in _lines(s)]

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedperf_client.commands.home_option import Json, home_of
-from fedperf_client.text.facts import Fact, show_table, texts_of, values_of
-from fedperf_client.text.progress import progress_bar
-from fedperf_shared.programs.command_line import show
+from fedperf_client.formatting.facts import Fact, show_table, texts_of, values_of
+from fedperf_client.formatting.progress import progress_bar
+from fedperf_shared.runtime.command_line import show
 
 if TYPE_CHECKING:
     from fedperf_client.prediction.evaluation.gain import GainPoint
@@ -33,12 +33,15 @@ def evaluate(
     executions that are known. With --held-out on the executions of a history file, whose
     workloads must never have run here: what own executions and models say of jobs of others.
     """
+    from fedperf_client.charts.charts import draw_gain, require_chart_file
     from fedperf_client.home.store import ExecutionStore
-    from fedperf_client.pictures.charts import draw_gain, require_chart_file
-    from fedperf_client.prediction.answers.home_columns import columns_at_home, history_at_home
-    from fedperf_client.prediction.base_models import FetchedModels
     from fedperf_client.prediction.evaluation.gain import gain_curve, gain_on
     from fedperf_client.prediction.execution_table import training_sample
+    from fedperf_client.prediction.fetched_models import FetchedModels
+    from fedperf_client.prediction.serving.encoded_executions import (
+        history_at_home,
+        load_encoded_executions,
+    )
     from fedperf_client.sources.history_file import executions_of
 
     if plot is not None and held_out is not None:
@@ -49,7 +52,7 @@ def evaluate(
     models = FetchedModels(home.models)
     others = None if held_out is None else list(executions_of(held_out))
     with ExecutionStore.open_to_read(home.store) as store:
-        own = columns_at_home(store)
+        own = load_encoded_executions(store)
         own = own.take(own.is_ok & own.teaches)
         if others is not None:
             learnt = history_at_home(store, own.take(training_sample(own)))

@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from fedperf_client.formatting.facts import Fact, show_table, values_of
 from fedperf_client.home.config import Home, write_private
 from fedperf_client.release.policy import Policy, load_policy
-from fedperf_client.text.facts import Fact, show_table, values_of
-from fedperf_shared.programs.moments import day, minute
-from fedperf_shared.releases.period import Timetable, default_timetable
+from fedperf_shared.releases.period import ReleaseCalendar, default_calendar
 from fedperf_shared.releases.release import Schedule
+from fedperf_shared.runtime.timestamps import day, minute
 from fedperf_shared.wire.codec import decode_schedule, encode_schedule
 
 if TYPE_CHECKING:
-    from fedperf_client.release.outlook import Outlook
     from fedperf_client.release.schedule import PlannedSchedule
+    from fedperf_client.release.schedule_forecast import ScheduleForecast
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class ExpectedCalendar:
         is_default: nobody was joined, or the coordinator's calendar is not known yet.
     """
 
-    timetable: Timetable
+    timetable: ReleaseCalendar
     is_default: bool
 
     @property
@@ -55,7 +55,7 @@ def expected_calendar(home: Home, *, at: datetime) -> ExpectedCalendar:
         if at < timetable.period.end:
             return ExpectedCalendar(timetable, is_default=False)
     today = at.replace(hour=0, minute=0, second=0, microsecond=0)
-    return ExpectedCalendar(default_timetable(today), is_default=True)
+    return ExpectedCalendar(default_calendar(today), is_default=True)
 
 
 def public_calendar(home: Home, *, at: datetime) -> ExpectedCalendar:
@@ -95,7 +95,9 @@ def note_of_expected(home: Home, *, at: datetime) -> None:
     print(f"note: no period has begun; this is planned by {origin}", file=sys.stderr)
 
 
-def outlook_facts(policy: Policy, calendar: ExpectedCalendar, *, at: datetime) -> dict[str, object]:
+def forecast_facts(
+    policy: Policy, calendar: ExpectedCalendar, *, at: datetime
+) -> dict[str, object]:
     """The outlook of a policy on the calendar, and what would change it, for programs."""
     found, *changes = (values_of(each) for each in _outlooks(policy, calendar, at=at))
     del found["change"]
@@ -103,12 +105,12 @@ def outlook_facts(policy: Policy, calendar: ExpectedCalendar, *, at: datetime) -
     return {"calendar": origin, **found, "changes": changes}
 
 
-def tell_outlook(policy: Policy, calendar: ExpectedCalendar, *, at: datetime) -> None:
+def print_forecast(policy: Policy, calendar: ExpectedCalendar, *, at: datetime) -> None:
     """Say the same to people: the date of the first release, and what would change it."""
-    from fedperf_client.release.outlook import outlook
     from fedperf_client.release.schedule import plan_schedule
+    from fedperf_client.release.schedule_forecast import forecast
 
-    found = outlook(policy, calendar.timetable, at=at)
+    found = forecast(policy, calendar.timetable, at=at)
     if found.first_leaves_at is None or found.first_opens_at is None:
         planned = plan_schedule(policy, calendar.timetable, at=at)
         typer.echo(f"nothing would leave: {'; '.join(e.reason for e in planned.not_planned)}")
@@ -129,16 +131,20 @@ def tell_outlook(policy: Policy, calendar: ExpectedCalendar, *, at: datetime) ->
 
 def _outlooks(policy: Policy, calendar: ExpectedCalendar, *, at: datetime) -> list[list[Fact]]:
     """The outlook of the policy as it is, and with each change."""
-    from fedperf_client.release.outlook import ChangedOutlook, alternatives, outlook
+    from fedperf_client.release.schedule_forecast import (
+        ChangedScheduleForecast,
+        alternatives,
+        forecast,
+    )
 
-    as_it_is = ChangedOutlook("as it is", outlook(policy, calendar.timetable, at=at))
+    as_it_is = ChangedScheduleForecast("as it is", forecast(policy, calendar.timetable, at=at))
     return [
-        _facts(each.change, each.outlook)
+        _facts(each.change, each.forecast)
         for each in (as_it_is, *alternatives(policy, calendar.timetable, at=at))
     ]
 
 
-def _facts(change: str, found: "Outlook") -> list[Fact]:
+def _facts(change: str, found: "ScheduleForecast") -> list[Fact]:
     leaves_at, opens_at = found.first_leaves_at, found.first_opens_at
     leaves, leaves_on = None, "never"
     if leaves_at is not None:

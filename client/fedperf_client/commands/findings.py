@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedperf_client.sources.kinds import installed_kinds
-from fedperf_shared.programs.extras import PACKAGE, extras, missing_packages
+from fedperf_shared.runtime.extras import PACKAGE, extras, missing_packages
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric import ec
@@ -73,7 +73,7 @@ _TIMEOUT_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class Environment:
     """What lies outside of the directory.
 
     Attributes:
@@ -99,9 +99,9 @@ class Surroundings:
     kinds: Callable[[], Mapping[str, Exception | None]]
 
 
-def surroundings(now: Callable[[], datetime]) -> Surroundings:
+def surroundings(now: Callable[[], datetime]) -> Environment:
     """Those of this process."""
-    return Surroundings(
+    return Environment(
         now=now,
         disk=_disk,
         requirements=lambda: metadata.requires(PACKAGE) or [],

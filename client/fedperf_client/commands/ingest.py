@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedperf_client.commands.home_option import Json, LocalPath, home_of
-from fedperf_client.text.facts import Fact, show_table, values_of
+from fedperf_client.formatting.facts import Fact, show_table, values_of
 from fedperf_shared.errors import InvalidInputError
-from fedperf_shared.programs.command_line import show, visible
+from fedperf_shared.runtime.command_line import show, visible
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,7 +45,7 @@ def ingest(
     not), DuckDB profiles, fedperf's own histories, and what other installed packages add. Nothing
     of it leaves.
     """
-    from fedperf_client.prediction.answers.home_columns import home_encoder
+    from fedperf_client.prediction.serving.encoded_executions import home_encoder
     from fedperf_client.sources.ingestion import ingest as ingest_all
     from fedperf_client.sources.kinds import NothingFoundError, places
 

@@ -13,8 +13,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from fedperf_client.commands.findings import (
     OF_OTHERS,
+    Environment,
     Statement,
-    Surroundings,
     ok,
     problem,
     warning,
@@ -34,7 +34,7 @@ EXPIRES_SOON = timedelta(days=30)
 NOTABLE_SKEW = timedelta(seconds=60)
 
 
-def check_identity(home: Home, around: Surroundings) -> Iterator[Statement]:
+def check_identity(home: Home, around: Environment) -> Iterator[Statement]:
     """Whether the key is private and the certificates are for it and valid."""
     member = _member(home)
     if member is None:
@@ -56,7 +56,7 @@ def check_identity(home: Home, around: Surroundings) -> Iterator[Statement]:
     public_bytes(membership.coordinator_key)
 
 
-def check_coordinator(home: Home, around: Surroundings) -> Iterator[Statement]:
+def check_coordinator(home: Home, around: Environment) -> Iterator[Statement]:
     """Whether the coordinator answers and the clocks agree."""
     member = _member(home)
     if member is None:

@@ -9,16 +9,16 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from fedperf_client.release.decisions import Decision, Decisions, Verdict
-from fedperf_client.release.modes_in_force import (
+from fedperf_client.release.effective_modes import (
     PendingChange,
     pending_changes,
     policy_in_force,
 )
 from fedperf_client.release.policy import Policy, ReleaseMode
 from fedperf_client.release.slot_names import KIND_NAMES, UnknownSlotError, named_slot, slot_name
-from fedperf_shared.programs.moments import day, minute
 from fedperf_shared.releases.kinds import KINDS, kind_of
 from fedperf_shared.releases.release import ReleaseKind, Schedule, Slot, SlotKey
+from fedperf_shared.runtime.timestamps import day, minute
 
 if TYPE_CHECKING:
     from fedperf_client.home.config import Home

@@ -15,18 +15,22 @@ import typer
 from fedperf_client.commands.annexes import CAMPAIGNS, function_of
 from fedperf_client.commands.home_option import Json, LocalPath, now
 from fedperf_client.commands.home_option import home_of as _home
-from fedperf_client.text.facts import Fact, show_table, values_of
-from fedperf_client.text.progress import progress_bar
-from fedperf_shared.programs.command_line import NO_ANSWER, show, visible
+from fedperf_client.formatting.facts import Fact, show_table, values_of
+from fedperf_client.formatting.progress import progress_bar
+from fedperf_shared.runtime.command_line import NO_ANSWER, show, visible
 
 if TYPE_CHECKING:
     from fedperf_client.drift.streams import StreamDrift
+    from fedperf_client.formatting.workflow_file import WrittenWorkflow
     from fedperf_client.home.config import Home
     from fedperf_client.home.store import ExecutionStore
-    from fedperf_client.prediction.answers.explanation import Disturbance, JobChange, TimeScope
-    from fedperf_client.prediction.answers.predictor_cache import CachedPredictor
-    from fedperf_client.prediction.answers.what_if import WhatIfAnswer
-    from fedperf_client.text.workflow_file import WrittenWorkflow
+    from fedperf_client.prediction.serving.explanation import (
+        Disturbance,
+        JobChange,
+        TimingBreakdown,
+    )
+    from fedperf_client.prediction.serving.predictor_cache import CachedPredictor
+    from fedperf_client.prediction.serving.what_if import ClusterPrediction
     from fedperf_shared.execution import ClusterConfig, Execution, KnownJob
     from fedperf_shared.workflow.graph import Plan
 
@@ -80,19 +84,19 @@ def predict(
     wider. Exit code 7: nothing that was asked about keeps the deadline, or none is promised so far
     from all that ran.
     """
+    from fedperf_client.charts.charts import draw_prediction, require_chart_file
     from fedperf_client.drift.streams import recent_drift
     from fedperf_client.home.config import write_private
     from fedperf_client.home.store import ExecutionStore
-    from fedperf_client.pictures.charts import draw_prediction, require_chart_file
-    from fedperf_client.prediction.answers import what_if
-    from fedperf_client.prediction.answers.explanation import (
+    from fedperf_client.prediction.serving import what_if
+    from fedperf_client.prediction.serving.explanation import (
         Disturbance,
         JobChange,
         same_work,
         time_scope,
     )
-    from fedperf_client.prediction.answers.reconfiguration import sizes_asked
-    from fedperf_shared.execution import KnownJob, SizedPlan
+    from fedperf_client.prediction.serving.reconfiguration import sizes_asked
+    from fedperf_shared.execution import KnownJob, PlanOnCluster
 
     if [workflow, execution, campaign].count(None) != 2:  # noqa: PLR2004 (of three)
         raise typer.BadParameter("name a workflow file, --execution or --campaign, one of them")
@@ -117,7 +121,7 @@ def predict(
         runs = _runs_like(store, own, plan)
         load = Disturbance.of([each for each in runs if same_work(each.plan, plan)])
         with opened_kept(home, store, json=json) as kept:
-            cluster = cluster_or(kept.usual_for(plan))
+            cluster = cluster_or(kept.typical_cluster(plan))
             is_as_it_ran = own is not None and platform is None
             job = job if job is None or platform is None else job.elsewhere()
             sizes = _sizes(plan, cluster, numbers, node_numbers, kept, is_as_it_ran=is_as_it_ran)
@@ -129,7 +133,9 @@ def predict(
                     sizes,
                     inputs,
                     job=job,
-                    ran=[SizedPlan(each.plan, each.cluster, KnownJob.of(each)) for each in runs],
+                    ran=[
+                        PlanOnCluster(each.plan, each.cluster, KnownJob.of(each)) for each in runs
+                    ],
                     load=load.half_width,
                     deadline_seconds=seconds,
                 )
@@ -177,7 +183,7 @@ def weights(context: typer.Context, json: Json = False) -> None:
     """
     from fedperf_client.home.config import write_private
     from fedperf_client.home.store import ExecutionStore
-    from fedperf_client.prediction.answers.explanation import (
+    from fedperf_client.prediction.serving.explanation import (
         in_short,
         member_facts,
         names_of,
@@ -229,12 +235,12 @@ def _asked(
     store: "ExecutionStore", workflow: Path | None, execution: str | None, platform: str | None
 ) -> "tuple[Plan, _ClusterOr, Execution | None, KnownJob | None]":
     """The plan, how its resources follow from the usual ones, the own execution, and its job."""
-    from fedperf_client.home.selection import UnknownExecutionError
-    from fedperf_client.text.workflow_file import (
+    from fedperf_client.formatting.workflow_file import (
         STANDARD_INPUT,
         InvalidWorkflowFileError,
         read_workflow_file,
     )
+    from fedperf_client.home.selection import UnknownExecutionError
     from fedperf_shared.execution import KnownJob
     from fedperf_shared.workflow.graph import Plan
     from fedperf_shared.workflow.vocabulary import platform_of
@@ -278,7 +284,7 @@ def _stored(
 def _runs_like(store: "ExecutionStore", own: "Execution | None", plan: "Plan") -> "list[Execution]":
     """The newest own runs of that job that ended well, of the plan's shape, at any size."""
     from fedperf_client.home.selection import Selection
-    from fedperf_client.prediction.answers.explanation import same_shape
+    from fedperf_client.prediction.serving.explanation import same_shape
     from fedperf_shared.execution import ExecutionStatus
 
     if own is None:
@@ -297,7 +303,7 @@ def _sizes(
     is_as_it_ran: bool,
 ) -> "list[ClusterConfig]":
     """The sizes asked about; of what runs on one node, one node, unless it ran as it is asked."""
-    from fedperf_client.prediction.answers.reconfiguration import (
+    from fedperf_client.prediction.serving.reconfiguration import (
         OneNodeError,
         node_of,
         sizes_of,
@@ -318,8 +324,8 @@ def opened_kept(
 ) -> "Iterator[CachedPredictor]":
     """What predictions are made from; a bar shows while they are made, if that takes long."""
     with progress_bar("weighing predictors", json=json) as advance:
-        from fedperf_client.prediction.answers.predictor_cache import load_or_fit
-        from fedperf_client.prediction.base_models import FetchedModels
+        from fedperf_client.prediction.fetched_models import FetchedModels
+        from fedperf_client.prediction.serving.predictor_cache import load_or_fit
 
         yield load_or_fit(home.predictor, store, FetchedModels(home.models), on_progress=advance)
 
@@ -337,7 +343,7 @@ def say_if_nothing_is_known(kept: "CachedPredictor") -> None:
 
 def _points(runs: "Sequence[Execution]", plan: "Plan") -> list[tuple[int, float]]:
     """Cores and seconds of own executions, at about that size."""
-    from fedperf_client.prediction.answers.explanation import same_work
+    from fedperf_client.prediction.serving.explanation import same_work
 
     return [
         (each.cluster.cores, each.measurement.runtime_seconds)
@@ -358,7 +364,7 @@ class AnswerNotes:
         has_estimates: whether rows between operators are estimates.
     """
 
-    scope: "TimeScope"
+    scope: "TimingBreakdown"
     drift: "StreamDrift | None"
     change: "JobChange | None"
     load: "Disturbance"
@@ -366,7 +372,7 @@ class AnswerNotes:
 
 
 def show_plan_answers(
-    found: "Sequence[WhatIfAnswer]",
+    found: "Sequence[ClusterPrediction]",
     notes: AnswerNotes,
     deadline: float | None,
     *,
@@ -374,8 +380,8 @@ def show_plan_answers(
     json: bool,
 ) -> None:
     """Show at least one answer; `of_nodes` where nodes were asked about, and no cores."""
-    from fedperf_client.prediction.answers import what_if
-    from fedperf_client.prediction.answers.reconfiguration import ASSUMPTION
+    from fedperf_client.prediction.serving import what_if
+    from fedperf_client.prediction.serving.reconfiguration import ASSUMPTION
 
     if json:
         show(_facts(found, notes, deadline), json=True)
@@ -393,7 +399,7 @@ def show_plan_answers(
         typer.echo(f"note: {visible(notes.change.sentence)}")
     if notes.load.sentence:
         typer.echo(f"note: {notes.load.sentence}")
-    if beside := what_if.measured_beside(found):
+    if beside := what_if.p90_discontinuity_note(found):
         typer.echo(beside)
     parts = what_if.by_input(found)
     for part in parts:
@@ -408,10 +414,14 @@ def show_plan_answers(
 
 
 def _facts(
-    found: "Sequence[WhatIfAnswer]", notes: AnswerNotes, deadline: float | None
+    found: "Sequence[ClusterPrediction]", notes: AnswerNotes, deadline: float | None
 ) -> dict[str, object]:
-    from fedperf_client.prediction.answers.reconfiguration import ASSUMPTION
-    from fedperf_client.prediction.answers.what_if import by_input, enough, smallest_that_holds
+    from fedperf_client.prediction.serving.reconfiguration import ASSUMPTION
+    from fedperf_client.prediction.serving.what_if import (
+        by_input,
+        enough,
+        smallest_meeting_deadline,
+    )
 
     least = enough(by_input(found)[0])
     facts: dict[str, object] = {
@@ -427,5 +437,5 @@ def _facts(
     if any(each.grown is not None for each in found):
         facts["assumed"] = ASSUMPTION
     if deadline is not None:
-        facts |= {"deadline_seconds": deadline, "smallest_cores": smallest_that_holds(found)}
+        facts |= {"deadline_seconds": deadline, "smallest_cores": smallest_meeting_deadline(found)}
     return facts

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedperf_client.commands.home_option import Json, home_of, now
-from fedperf_client.text.progress import progress_bar
-from fedperf_shared.programs.command_line import ProgramCommands, show, show_rows
-from fedperf_shared.programs.moments import minute, table_minute
+from fedperf_client.formatting.progress import progress_bar
+from fedperf_shared.runtime.command_line import ProgramCommands, show, show_rows
+from fedperf_shared.runtime.timestamps import minute, table_minute
 
 if TYPE_CHECKING:
     from fedperf_client.commands.planned_slots import PlannedSlots
@@ -49,7 +49,7 @@ def release_preview(
     Before the first period the joined coordinator is asked for its calendar; before joining it is
     the default one.
     """
-    from fedperf_shared.programs.flower_settings import quiet_flower
+    from fedperf_shared.runtime.flower_settings import quiet_flower
 
     quiet_flower()
     from fedperf_client.commands.planned_slots import preview_facts
@@ -176,7 +176,7 @@ def release_slots(context: typer.Context, json: Json = False) -> None:
     if json:
         expectations.note_of_expected(home, at=at)
     else:
-        expectations.tell_outlook(policy, expectations.expected_calendar(home, at=at), at=at)
+        expectations.print_forecast(policy, expectations.expected_calendar(home, at=at), at=at)
 
 
 def _show_slots(planned: "PlannedSlots", *, json: bool) -> None:
@@ -191,7 +191,7 @@ def _show_slots(planned: "PlannedSlots", *, json: bool) -> None:
 
 def _decide(context: typer.Context, slot: str, verdict: "Verdict", *, json: bool) -> None:
     from fedperf_client.release.decisions import Decisions, Verdict
-    from fedperf_client.release.modes_in_force import policy_in_force
+    from fedperf_client.release.effective_modes import policy_in_force
     from fedperf_client.release.policy import ReleaseMode, load_policy
     from fedperf_shared.errors import ConfigurationError
 

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedperf_client.commands.home_option import Json, home_of
-from fedperf_client.text.facts import Fact, show_table, texts_of, values_of
+from fedperf_client.formatting.facts import Fact, show_table, texts_of, values_of
 from fedperf_shared.errors import InvalidInputError, StorageError
-from fedperf_shared.programs.command_line import (
-    MomentParameter,
+from fedperf_shared.runtime.command_line import (
     ProgramCommands,
+    TimestampParameter,
     output_width,
     shortened,
     show,
@@ -75,7 +75,7 @@ OnPlatform = Annotated[
 Since = Annotated[
     datetime | None,
     typer.Option(
-        click_type=MomentParameter(),
+        click_type=TimestampParameter(),
         metavar="TIME",
         help="Only those that finished at that time or later (UTC): 2026-03-01, 2026-03-01T06:00.",
     ),
@@ -83,7 +83,7 @@ Since = Annotated[
 Until = Annotated[
     datetime | None,
     typer.Option(
-        click_type=MomentParameter(),
+        click_type=TimestampParameter(),
         metavar="TIME",
         help="Only those that finished before that time (UTC).",
     ),
@@ -186,8 +186,8 @@ def show_one(
     """Show one execution: what is known of it, and its operators from the result down."""
     from rich.console import Console
 
+    from fedperf_client.formatting.operator_tree import operator_tree
     from fedperf_client.home.store import ExecutionStore
-    from fedperf_client.text.operator_tree import operator_tree
 
     with ExecutionStore.open_to_read(home_of(context).store) as store:
         found = store.find(execution)
@@ -351,7 +351,7 @@ def facts_of(execution: "Execution") -> list[Fact]:
 
 def line_of(execution: "Execution", short_id: str) -> dict[str, object]:
     """A row of a table for people."""
-    from fedperf_client.text.durations import duration_text
+    from fedperf_client.formatting.durations import duration_text
 
     measured, origin = execution.measurement, execution.origin
     return {

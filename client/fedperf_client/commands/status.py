@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import typer
 
 from fedperf_client.commands.home_option import Json, home_of, now
-from fedperf_shared.programs.command_line import show
-from fedperf_shared.programs.moments import day, minute
+from fedperf_shared.runtime.command_line import show
+from fedperf_shared.runtime.timestamps import day, minute
 
 if TYPE_CHECKING:
     from fedperf_client.commands.planned_slots import PlannedSlots
@@ -28,11 +28,11 @@ def status(context: typer.Context, json: Json = False) -> None:
     from fedperf_client.federation.enrollment import Membership, is_member, load_or_create_key
     from fedperf_client.home.contact import Contact
     from fedperf_client.home.store import ExecutionStore
-    from fedperf_client.prediction.base_models import FetchedModels
-    from fedperf_client.release.modes_in_force import planned_modes
+    from fedperf_client.prediction.fetched_models import FetchedModels
+    from fedperf_client.release.effective_modes import planned_modes
     from fedperf_client.release.policy import load_policy
     from fedperf_shared.identity import fingerprint
-    from fedperf_shared.programs.process_lock import is_locked
+    from fedperf_shared.runtime.process_lock import is_locked
 
     home, at = home_of(context), now()
     coordinator, key = None, ""
@@ -100,10 +100,10 @@ def _first_release(
         first = min(leaves, default=None)
         return None if first is None else first.isoformat()
     from fedperf_client.commands.expectations import expected_calendar
-    from fedperf_client.release.outlook import outlook
+    from fedperf_client.release.schedule_forecast import forecast
 
     calendar = expected_calendar(home, at=at)
-    found = outlook(policy, calendar.timetable, at=at).first_leaves_at
+    found = forecast(policy, calendar.timetable, at=at).first_leaves_at
     return None if found is None else found.isoformat()
 
 
@@ -154,7 +154,7 @@ def _in_words(
     at: datetime,
 ) -> Iterator[str]:
     from fedperf_client.commands.expectations import expected_calendar
-    from fedperf_client.release.modes_in_force import modes_in_words
+    from fedperf_client.release.effective_modes import modes_in_words
 
     runs = facts["daemon_runs"] is True
     yield (

@@ -22,27 +22,27 @@ from fedperf_client.daemon.period_start import begin_period, next_ledger
 from fedperf_client.daemon.source_watch import NEEDED_FOR_FOLLOWING, SourceWatch
 from fedperf_client.federation.enrollment import Membership, load_or_create_key
 from fedperf_client.federation.exchange import Exchange, ExchangeClient, NoMemberError
-from fedperf_client.federation.node import Node, Rhythm
+from fedperf_client.federation.node import Node, PollingPolicy
 from fedperf_client.home.config import Home
 from fedperf_client.home.contact import Contact
 from fedperf_client.learning.tasks import NEEDED_FOR_REPORTS, NEEDED_FOR_TANGENTS
 from fedperf_client.privacy.accountant import PrivacyBudget
 from fedperf_client.release.decisions import Decisions, Verdict
+from fedperf_client.release.effective_modes import keep_modes
 from fedperf_client.release.ledger.entries import ReleaseState
 from fedperf_client.release.ledger.ledger import PrivacyLedger
-from fedperf_client.release.modes_in_force import keep_modes
 from fedperf_client.release.noise import SystemNoise, system_noise
 from fedperf_client.release.policy import Policy, ReleaseMode, load_policy
 from fedperf_client.release.preview import Preview, preview
 from fedperf_client.release.slot_names import slot_name
 from fedperf_client.workers.background import in_thread
-from fedperf_client.workers.computing_process import ComputingProcess
+from fedperf_client.workers.worker_process import WorkerProcess
 from fedperf_shared.errors import FedperfError, InvalidInputError
 from fedperf_shared.exchange import TrainRequest
-from fedperf_shared.programs.process_lock import process_lock
-from fedperf_shared.programs.troubles import Troubles
 from fedperf_shared.releases.kinds import RESIDUAL_REPORT, TANGENT_UPDATE, kind_of
 from fedperf_shared.releases.release import ReleaseKind, Schedule, SignedRelease, SlotKey
+from fedperf_shared.runtime.failure_tracker import FailureTracker
+from fedperf_shared.runtime.process_lock import process_lock
 
 Clock = Callable[[], datetime]
 
@@ -78,7 +78,7 @@ def run_daemon(home: Home, *, clock: Clock, stop: threading.Event) -> None:
     policy = load_policy(home.policy)
     key = load_or_create_key(home.identity)
     membership = Membership.load(home.identity)
-    troubles = Troubles()
+    troubles = FailureTracker()
     poll = timedelta(seconds=config.poll_seconds)
     with ExitStack() as stack:
         stack.enter_context(process_lock(home.lock, f"the home {home.directory}"))
@@ -86,7 +86,7 @@ def run_daemon(home: Home, *, clock: Clock, stop: threading.Event) -> None:
         home.modes.unlink(missing_ok=True)  # what a daemon before this one had read
         _check_coordinator(home, exchange, now=clock())
         ledger: PrivacyLedger | None = begin_period(home, policy, exchange, now=clock())
-        following = stack.enter_context(ComputingProcess(NEEDED_FOR_FOLLOWING))
+        following = stack.enter_context(WorkerProcess(NEEDED_FOR_FOLLOWING))
         if config.history:
             following.warm()
         watching = SourceWatch(home.store, compute=following, start=in_thread, troubles=troubles)
@@ -123,7 +123,7 @@ def _kept(
     *,
     poll: timedelta,
     clock: Clock,
-    troubles: Troubles,
+    troubles: FailureTracker,
 ) -> Iterator[tuple[Participant, threading.Thread]]:
     """What the ledger's period asks of this organization, and the thread of its node."""
     left = threading.Event()
@@ -142,13 +142,13 @@ def _kept(
             start=in_thread,
             troubles=troubles,
         )
-        rhythm = Rhythm(poll=min(poll, _NODE_POLL))
+        polling = PollingPolicy(poll=min(poll, _NODE_POLL))
         membership = Membership.load(home.identity)
 
         def answer(request: TrainRequest) -> Future[SignedRelease]:
             return participant.answer(request, now=clock())
 
-        node = Node(membership, key, answer, rhythm=rhythm, troubles=troubles)
+        node = Node(membership, key, answer, polling=polling, troubles=troubles)
         talking = threading.Thread(target=node.run, args=(left,), name="node", daemon=True)
         talking.start()
         try:
@@ -197,9 +197,7 @@ def _facts(ledger: PrivacyLedger) -> dict[str, object]:
 
 
 @contextmanager
-def _computing(
-    schedule: Schedule, policy: Policy
-) -> Iterator[tuple[ComputingProcess, ComputingProcess]]:
+def _computing(schedule: Schedule, policy: Policy) -> Iterator[tuple[WorkerProcess, WorkerProcess]]:
     """What computes reports and what computes model updates, warming up if any of them leave.
 
     Raises:
@@ -213,8 +211,8 @@ def _computing(
     if trains and find_spec("torch") is None:
         raise TrainingNotInstalledError
     with (
-        ComputingProcess(NEEDED_FOR_REPORTS) as reporting,
-        ComputingProcess(NEEDED_FOR_TANGENTS) as training,
+        WorkerProcess(NEEDED_FOR_REPORTS) as reporting,
+        WorkerProcess(NEEDED_FOR_TANGENTS) as training,
     ):
         if RESIDUAL_REPORT.name in kinds:
             reporting.warm()

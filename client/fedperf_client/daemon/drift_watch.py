@@ -16,11 +16,11 @@ import structlog
 
 from fedperf_client.drift.streams import StreamDrift
 from fedperf_client.home.store import ExecutionStore
-from fedperf_client.prediction.answers.home_columns import streams_at_home
-from fedperf_client.workers.background import Start
-from fedperf_client.workers.computing_process import Compute
+from fedperf_client.prediction.serving.encoded_executions import load_drift_streams
+from fedperf_client.workers.background import BackgroundRunner
+from fedperf_client.workers.worker_process import TaskRunner
 from fedperf_shared.errors import FedperfError
-from fedperf_shared.programs.troubles import Troubles
+from fedperf_shared.runtime.failure_tracker import FailureTracker
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -37,7 +37,7 @@ log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
-class DriftLook:
+class DriftCheckResult:
     """What one look brought.
 
     Attributes:
@@ -61,18 +61,18 @@ class DriftTask:
     """
 
     store: Path
-    before: DriftLook | None
+    before: DriftCheckResult | None
 
-    def __call__(self) -> DriftLook:
-        """What is there now, `before` where nothing came since; errors as `streams_at_home`."""
+    def __call__(self) -> DriftCheckResult:
+        """What is there now, `before` where nothing came since; errors as `load_drift_streams`."""
         begun = time.monotonic()
         with ExecutionStore.open(self.store) as store:
             executions = store.counts().executions
             if self.before is not None and executions == self.before.executions:
                 return self.before
-            streams = streams_at_home(store)
+            streams = load_drift_streams(store)
         found = tuple(drift for stream in streams for drift in stream.drifts)
-        return DriftLook(executions, found, time.monotonic() - begun)
+        return DriftCheckResult(executions, found, time.monotonic() - begun)
 
 
 class DriftWatch:
@@ -82,11 +82,11 @@ class DriftWatch:
         self,
         store: Path,
         *,
-        compute: Compute,
-        start: Start,
+        compute: TaskRunner,
+        start: BackgroundRunner,
         clock: Callable[[], datetime],
         timer: Callable[[], float] = time.monotonic,
-        troubles: Troubles | None = None,
+        troubles: FailureTracker | None = None,
     ) -> None:
         """Look into `store` by `compute`, begun by `start`; drifts are recent by `clock`."""
         self._store = store
@@ -94,9 +94,9 @@ class DriftWatch:
         self._start = start
         self._clock = clock
         self._timer = timer
-        self._troubles = troubles or Troubles(timer=timer)
-        self._noticed: DriftLook | None = None
-        self._looking: Future[DriftLook] | None = None
+        self._troubles = troubles or FailureTracker(timer=timer)
+        self._noticed: DriftCheckResult | None = None
+        self._looking: Future[DriftCheckResult] | None = None
         self._next_at = -float("inf")
         self._said: set[tuple[object, ...]] = set()
 

@@ -16,18 +16,18 @@ import structlog
 from numpy.typing import NDArray
 
 from fedperf_client.federation.request import RequestRefusedError
-from fedperf_client.learning.tasks import TangentTask
-from fedperf_client.prediction.base_models import FetchedModels
+from fedperf_client.learning.tasks import LinearizedTask
+from fedperf_client.prediction.fetched_models import FetchedModels
 from fedperf_client.privacy.mechanisms import noise_alone, with_sum
 from fedperf_client.privacy.randomness import NoiseSource
-from fedperf_client.workers.computing_process import ComputationFailedError, Compute
+from fedperf_client.workers.worker_process import ComputationFailedError, TaskRunner
 from fedperf_shared.errors import PrivacyRefusedError
 from fedperf_shared.exchange import Refusal, TrainRequest
-from fedperf_shared.execution import SizedPlan
+from fedperf_shared.execution import PlanOnCluster
 from fedperf_shared.model.architecture import ARCHITECTURE_VERSION, ARRAY_SHAPES
 from fedperf_shared.model.public_plans import anchors_of, load_public_plans
 from fedperf_shared.releases.kinds import kind_of
-from fedperf_shared.releases.questions import DIRECTIONS
+from fedperf_shared.releases.linear_queries import DIRECTIONS
 from fedperf_shared.releases.release import NoisySum, Slot
 
 log = structlog.get_logger()
@@ -48,8 +48,8 @@ class UpdateMaker:
         store: Path,
         models: FetchedModels,
         *,
-        compute: Compute,
-        anchors: Sequence[SizedPlan] = (),
+        compute: TaskRunner,
+        anchors: Sequence[PlanOnCluster] = (),
     ) -> None:
         """Learn from the executions in `store`, all epochs alike, by `compute` elsewhere.
 
@@ -88,10 +88,10 @@ class UpdateMaker:
         if question is None:
             raise MethodRemovedError
         update = noise_alone(noise, slot, version=request.base_version)
-        task = TangentTask(self._store, request.arrays, question, self._public(), epochs)
+        task = LinearizedTask(self._store, request.arrays, question, self._public(), epochs)
         return with_sum(update, self._sum(task, seconds))
 
-    def _sum(self, task: TangentTask, seconds: float) -> NDArray[np.int64]:
+    def _sum(self, task: LinearizedTask, seconds: float) -> NDArray[np.int64]:
         """What the task gives; nothing where it fails or takes too long, as if nothing ran."""
         try:
             return self._compute(task, seconds=seconds)
@@ -99,7 +99,7 @@ class UpdateMaker:
             log.warning("a model update leaves as noise alone", reason=str(error))
             return np.zeros(DIRECTIONS, dtype=np.int64)
 
-    def _public(self) -> Sequence[SizedPlan]:
+    def _public(self) -> Sequence[PlanOnCluster]:
         if not self._anchors:
             self._anchors = anchors_of(load_public_plans())
         return self._anchors

@@ -7,7 +7,8 @@ is no error and no other message, and everything else happens at the same moment
 A failure on the way to the coordinator is tried again, after growing pauses. What the coordinator
 refuses for good, and what goes wrong inside the gate, is not.
 
-A tick reads no clock and waits for no release: what takes long is drawn beside it (`Start`).
+A tick reads no clock and waits for no release: what takes long is drawn beside it
+(`BackgroundRunner`).
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -19,8 +20,8 @@ from pathlib import Path
 import structlog
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from fedperf_client.daemon.asked_updates import AskedUpdates, TooLateError
 from fedperf_client.daemon.model_slot import MethodRemovedError, UpdateMaker
+from fedperf_client.daemon.pending_updates import PendingUpdates, TooLateError
 from fedperf_client.daemon.report_slot import ReportMaker
 from fedperf_client.federation.exchange import (
     Exchange,
@@ -29,10 +30,10 @@ from fedperf_client.federation.exchange import (
 )
 from fedperf_client.federation.request import RequestRefusedError
 from fedperf_client.home.config import Home, write_private
-from fedperf_client.prediction.base_models import FetchedModels
+from fedperf_client.prediction.fetched_models import FetchedModels
 from fedperf_client.prediction.learners.residual_learners import CellCorrection
 from fedperf_client.privacy.randomness import NoiseSource
-from fedperf_client.release.decisions import Because
+from fedperf_client.release.decisions import WithholdReason
 from fedperf_client.release.gate import Mechanism, NoiseOf, ReleaseGate, WithheldError
 from fedperf_client.release.history import receipt_path
 from fedperf_client.release.ledger.entries import ReleaseState
@@ -41,12 +42,11 @@ from fedperf_client.release.ledger.ledger import PrivacyLedger
 from fedperf_client.release.policy import Policy, ReleaseMode
 from fedperf_client.release.receipts import store_receipt
 from fedperf_client.release.slot_names import slot_name
-from fedperf_client.workers.background import Start
-from fedperf_client.workers.computing_process import Compute
+from fedperf_client.workers.background import BackgroundRunner
+from fedperf_client.workers.worker_process import TaskRunner
 from fedperf_shared.errors import FedperfError
 from fedperf_shared.exchange import Refusal, TrainRequest
-from fedperf_shared.execution import SizedPlan
-from fedperf_shared.programs.troubles import Troubles
+from fedperf_shared.execution import PlanOnCluster
 from fedperf_shared.releases.kinds import kind_of
 from fedperf_shared.releases.release import (
     NoisySum,
@@ -56,6 +56,7 @@ from fedperf_shared.releases.release import (
     Slot,
     SlotKey,
 )
+from fedperf_shared.runtime.failure_tracker import FailureTracker
 
 _PASSING_REFUSALS = frozenset({"internal", "not_open", "no_receipt_yet"})
 """Codes of the coordinator that may be gone at a later tick."""
@@ -86,11 +87,11 @@ class Participant:
         key: ec.EllipticCurvePrivateKey,
         *,
         policy: Policy,
-        reporting: Compute,
-        training: Compute,
-        start: Start,
-        anchors: Sequence[SizedPlan] = (),
-        troubles: Troubles | None = None,
+        reporting: TaskRunner,
+        training: TaskRunner,
+        start: BackgroundRunner,
+        anchors: Sequence[PlanOnCluster] = (),
+        troubles: FailureTracker | None = None,
     ) -> None:
         """Release what the ledger's schedule says, by the ledger's budget.
 
@@ -107,7 +108,7 @@ class Participant:
             anchors: public plans that model rounds are about; by default those that ship.
             troubles: of the process.
         """
-        self._troubles = troubles or Troubles()
+        self._troubles = troubles or FailureTracker()
         self._home = home
         self._exchange = exchange
         self._ledger = ledger
@@ -120,7 +121,7 @@ class Participant:
         self._given_up: set[SlotKey] = set()
         self._leaves_at: dict[SlotKey, datetime] = {}
         self._drawing: dict[SlotKey, Future[None]] = {}
-        self._asked = AskedUpdates(ledger.schedule, let_out=self._let_out, keep_back=self._stays)
+        self._asked = PendingUpdates(ledger.schedule, let_out=self._let_out, withhold=self._stays)
         self._receipt_from: dict[SlotKey, datetime] = {}
         self._corrected: tuple[datetime | None, int] = (None, 0)
         self._ticked_at: datetime | None = None
@@ -138,7 +139,7 @@ class Participant:
         leaves.
         """
         since, self._ticked_at = self._ticked_at, now
-        self.hand_out(now)
+        self.dispatch(now)
         if self._moment_since(since, now) or not self._troubles.rests(_FETCHING):
             self._attempt(_FETCHING, partial(self._fetch, now))
         opened = [each for each in self._coming_reports(now) if self._opens_at(each) <= now]
@@ -173,9 +174,9 @@ class Participant:
             request.slot, lambda: self._start(partial(self._draw_update, request, now)), now=now
         )
 
-    def hand_out(self, now: datetime) -> None:
+    def dispatch(self, now: datetime) -> None:
         """Answer what was asked for, where its time has come; what is not ready stays here."""
-        self._asked.hand_out(now)
+        self._asked.dispatch(now)
 
     def leave(self) -> None:
         """Say that nothing more is handed out."""
@@ -201,12 +202,12 @@ class Participant:
         try:
             self._seal(slot, make, at=now)
         except MethodRemovedError:  # charged, as the schedule says
-            self._gate.keep_back(slot.key, at=now, because=Because.METHOD_REMOVED)
-            raise WithheldError(slot.key, Because.METHOD_REMOVED) from None
+            self._gate.withhold(slot.key, at=now, because=WithholdReason.METHOD_REMOVED)
+            raise WithheldError(slot.key, WithholdReason.METHOD_REMOVED) from None
 
     def _let_out(self, key: SlotKey, now: datetime) -> SignedRelease:
         """A drawn release at its time."""
-        return self._gate.hand_out(key, at=now, mode=self._policy.mode(key.kind))
+        return self._gate.dispatch(key, at=now, mode=self._policy.mode(key.kind))
 
     @property
     def _schedule(self) -> Schedule:
@@ -260,7 +261,7 @@ class Participant:
         """
         key = slot.key
         is_drawn = self._ledger.stored(key) is not None
-        if not is_drawn and not self._reports.is_asked(slot):
+        if not is_drawn and not self._reports.has_query(slot):
             return
         opens_at, replies_at = self._opens_at(slot), self._schedule.replies_at(key)
         if key not in self._leaves_at:
@@ -291,7 +292,7 @@ class Participant:
 
     def _stays(self, key: SlotKey, now: datetime) -> None:
         """Too late now is too late for good: not even after a restart does it leave."""
-        self._gate.keep_back(key, at=now)
+        self._gate.withhold(key, at=now)
         raise TooLateError(key)
 
     def _hand_in(self, key: SlotKey, release: SignedRelease) -> None:

@@ -10,16 +10,16 @@ import structlog
 
 from fedperf_client.federation.exchange import Exchange
 from fedperf_client.home.config import Home, write_private
-from fedperf_client.release.begun_policy import frozen_part
+from fedperf_client.release.active_policy import frozen_part
+from fedperf_client.release.effective_modes import pending_changes
 from fedperf_client.release.ledger.errors import LedgerDisagreesError
 from fedperf_client.release.ledger.ledger import PrivacyLedger
-from fedperf_client.release.modes_in_force import pending_changes
 from fedperf_client.release.policy import Policy, load_policy
 from fedperf_client.release.receipts import store_receipt
 from fedperf_client.release.schedule import plan_schedule
 from fedperf_shared.errors import FedperfError
-from fedperf_shared.programs.troubles import Troubles
-from fedperf_shared.releases.period import Period, Timetable
+from fedperf_shared.releases.period import Period, ReleaseCalendar
+from fedperf_shared.runtime.failure_tracker import FailureTracker
 
 _NEXT_PERIOD = "the next period"
 """The name of this step in the log of troubles."""
@@ -38,7 +38,7 @@ class PeriodOverError(FedperfError):
 
 
 def open_ledger(
-    home: Home, policy: Policy, timetable: Timetable, *, now: datetime
+    home: Home, policy: Policy, timetable: ReleaseCalendar, *, now: datetime
 ) -> PrivacyLedger:
     """The ledger of the timetable's period, begun with the policy's schedule where there is none.
 
@@ -82,7 +82,7 @@ def next_ledger(
     exchange: Exchange,
     *,
     now: datetime,
-    troubles: Troubles,
+    troubles: FailureTracker,
 ) -> PrivacyLedger | None:
     """The ledger of the next period, begun once `ledger`'s is over and the calendar goes on.
 

@@ -14,16 +14,16 @@ from numpy.typing import NDArray
 from fedperf_client.federation.request import RequestRefusedError
 from fedperf_client.home.config import Home
 from fedperf_client.learning.tasks import ReportTask
-from fedperf_client.prediction.base_models import FetchedModels
+from fedperf_client.prediction.fetched_models import FetchedModels
 from fedperf_client.privacy.mechanisms import SumOf, noise_alone, sum_of, with_sum
 from fedperf_client.privacy.randomness import NoiseSource
-from fedperf_client.release.questions import FetchQuestion, Questions
+from fedperf_client.release.query_store import FetchQuestion, QueryStore
 from fedperf_client.release.report_slots import span_covered
-from fedperf_client.workers.computing_process import ComputationFailedError, Compute
+from fedperf_client.workers.worker_process import ComputationFailedError, TaskRunner
 from fedperf_shared.exchange import Refusal
 from fedperf_shared.model.checkpoint import Checkpoint
 from fedperf_shared.releases.kinds import kind_of
-from fedperf_shared.releases.questions import CellQuestion
+from fedperf_shared.releases.linear_queries import CellQuery
 from fedperf_shared.releases.release import NoisySum, Schedule, Slot
 
 log = structlog.get_logger()
@@ -38,21 +38,21 @@ class ReportMaker:
         schedule: Schedule,
         *,
         ask: FetchQuestion,
-        compute: Compute,
+        compute: TaskRunner,
     ) -> None:
         """Read executions and models from `home`, questions by `ask`; `compute` elsewhere."""
         self._store = home.store
         self._models = FetchedModels(home.models)
         self._schedule = schedule
-        self._questions = Questions(home.questions, schedule.timetable.period, ask)
+        self._questions = QueryStore(home.questions, schedule.timetable.period, ask)
         self._compute = compute
 
     def fetch_question(self, slot: Slot) -> None:
-        """Ask what a directed slot wants to know, once; errors as `Questions.fetch`."""
+        """Ask what a directed slot wants to know, once; errors as `QueryStore.fetch`."""
         if kind_of(slot.parameters).has_question:
             self._questions.fetch(slot.key)
 
-    def is_asked(self, slot: Slot) -> bool:
+    def has_query(self, slot: Slot) -> bool:
         """Whether the report has the question that it needs; one that is not directed needs none.
 
         Raises:
@@ -78,7 +78,7 @@ class ReportMaker:
         task = self._task(slot, reference, sum_of(slot, question))
         return with_sum(report, self._sum(task, len(report.values), seconds))
 
-    def _question(self, slot: Slot, reference: Checkpoint) -> CellQuestion | None:
+    def _question(self, slot: Slot, reference: Checkpoint) -> CellQuery | None:
         version = reference.model_version
         return self._questions.answerable(slot.key, reference_version=version)
 

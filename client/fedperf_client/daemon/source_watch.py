@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from fedperf_client.sources.follower import FollowTask, SourceLook, SourceState
-from fedperf_client.workers.background import Start
-from fedperf_client.workers.computing_process import Compute
+from fedperf_client.sources.follower import FollowTask, SourceCheckResult, SourceState
+from fedperf_client.workers.background import BackgroundRunner
+from fedperf_client.workers.worker_process import TaskRunner
 from fedperf_shared.errors import FedperfError
-from fedperf_shared.programs.troubles import Troubles
+from fedperf_shared.runtime.failure_tracker import FailureTracker
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -31,16 +31,21 @@ class SourceWatch:
     """Takes in what is new under the paths that are followed."""
 
     def __init__(
-        self, store: Path, *, compute: Compute, start: Start, troubles: Troubles | None = None
+        self,
+        store: Path,
+        *,
+        compute: TaskRunner,
+        start: BackgroundRunner,
+        troubles: FailureTracker | None = None,
     ) -> None:
         """Take executions into `store`, by `compute`, begun by `start`."""
         self._store = store
         self._compute = compute
         self._start = start
-        self._troubles = troubles or Troubles()
+        self._troubles = troubles or FailureTracker()
         self._seen: dict[Path, SourceState] = {}
         self._problems: tuple[str, ...] = ()
-        self._looking: Future[SourceLook] | None = None
+        self._looking: Future[SourceCheckResult] | None = None
 
     def look(self, paths: tuple[Path, ...]) -> None:
         """Begin a look, unless the one before is still going on; say what that one brought."""

@@ -28,6 +28,8 @@ import numpy as np
 
 from fedperf_client.diagnosis.finding import JobFinding, Symptom
 from fedperf_client.diagnosis.job_facts import JobFacts
+from fedperf_client.formatting.durations import duration_text
+from fedperf_client.formatting.operator_tree import size_text
 from fedperf_client.sources.spark.failures import LostAttempt
 from fedperf_client.sources.spark.fields import MIB
 from fedperf_client.sources.spark.query import SparkQuery
@@ -37,8 +39,6 @@ from fedperf_client.sources.spark.settings import (
     SparkSettings,
 )
 from fedperf_client.sources.spark.tasks import StageAttempt
-from fedperf_client.text.durations import duration_text
-from fedperf_client.text.operator_tree import size_text
 
 ROOMY = 0.1  # Of an executor's memory: whose tasks hold less has enough of it for them
 MUCH_GARBAGE = 0.1  # Of the time in tasks' code: from here on Spark's pages show a task in red

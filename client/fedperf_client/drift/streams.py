@@ -135,7 +135,7 @@ RECENT = timedelta(days=30)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ObservedExecutions:
+class DriftObservations:
     """Own executions as drift is looked for in them, in any order.
 
     Attributes:
@@ -158,9 +158,9 @@ class ObservedExecutions:
         if lengths != {count}:
             raise InvalidInputError(f"{count} executions have columns of {sorted(lengths)} rows")
 
-    def take(self, rows: Ints) -> "ObservedExecutions":
+    def take(self, rows: Ints) -> "DriftObservations":
         """Those rows, in that order."""
-        return ObservedExecutions(
+        return DriftObservations(
             self.cells[rows],
             self.jobs[rows],
             self.residuals[rows],
@@ -277,7 +277,7 @@ class Stream:
         return found
 
 
-def streams_of(observed: ObservedExecutions) -> tuple[Stream, ...]:
+def streams_of(observed: DriftObservations) -> tuple[Stream, ...]:
     """All streams that have executions, in the order of the basis."""
     kinds = np.array([_key(cell.platform, cell.operator_class) for cell in ALL_CELLS])
     of_execution = kinds[observed.cells]
@@ -291,7 +291,7 @@ def streams_of(observed: ObservedExecutions) -> tuple[Stream, ...]:
 
 
 def streams_until(
-    observed: ObservedExecutions, streams: Sequence[Stream], count: int
+    observed: DriftObservations, streams: Sequence[Stream], count: int
 ) -> tuple[Stream, ...]:
     """What `streams_of` the first executions would be, whose streams are `streams` by now.
 
@@ -329,13 +329,13 @@ def _key(platform: Platform, operator_class: OperatorClass) -> int:
     return int(platform) * len(OperatorClass) + int(operator_class)
 
 
-def _stream(observed: ObservedExecutions, rows: Ints) -> Stream:
+def _stream(observed: DriftObservations, rows: Ints) -> Stream:
     own = observed.take(rows)
     found = changes(own.residuals, own.jobs)
     return _told(own, rows, [each for each in found if _is_in_time(own, each)])
 
 
-def _told(own: ObservedExecutions, rows: Ints, found: Sequence[LevelChange]) -> Stream:
+def _told(own: DriftObservations, rows: Ints, found: Sequence[LevelChange]) -> Stream:
     places = tuple(each.at for each in found)
     ends = zip((0, *places), found, (*places[1:], len(rows)), strict=False)
     drifts = tuple(_drift(own, before, change, up_to) for before, change, up_to in ends)
@@ -344,12 +344,12 @@ def _told(own: ObservedExecutions, rows: Ints, found: Sequence[LevelChange]) -> 
     return Stream(cell.platform, cell.operator_class, rows, moments, levels, tuple(found), drifts)
 
 
-def _is_in_time(own: ObservedExecutions, change: LevelChange) -> bool:
+def _is_in_time(own: DriftObservations, change: LevelChange) -> bool:
     """Executions of one moment have no order, so nothing changed between them."""
     return own.finished_at[change.at - 1] < own.finished_at[change.at]
 
 
-def _drift(own: ObservedExecutions, before: int, change: LevelChange, up_to: int) -> StreamDrift:
+def _drift(own: DriftObservations, before: int, change: LevelChange, up_to: int) -> StreamDrift:
     at_alarm = _shift(own, before, change.at, change.noticed + 1)
     since = _shift(own, before, change.at, up_to)
     first, second = own.inputs[before : change.at], own.inputs[change.at : change.noticed + 1]
@@ -367,15 +367,13 @@ def _drift(own: ObservedExecutions, before: int, change: LevelChange, up_to: int
     )
 
 
-def _shift(own: ObservedExecutions, begin: int, at: int, end: int) -> ResidualShift:
+def _shift(own: DriftObservations, begin: int, at: int, end: int) -> ResidualShift:
     part = own.take(np.arange(begin, end))
     is_after = (np.arange(begin, end) >= at).astype(np.int64)
     return shift_between(part.residuals, part.jobs, part.inputs, is_after)
 
 
-def _levels(
-    own: ObservedExecutions, places: Sequence[int], drifts: Sequence[StreamDrift]
-) -> Floats:
+def _levels(own: DriftObservations, places: Sequence[int], drifts: Sequence[StreamDrift]) -> Floats:
     """What surprised, on the level that the drifts before it came to."""
     steps = np.zeros(len(own.jobs))
     for place, drift in zip(places, drifts, strict=True):

@@ -27,10 +27,10 @@ from fedperf_shared.exchange import (
     SyntheticRow,
 )
 from fedperf_shared.identity import verify
-from fedperf_shared.programs.resources import Closing
-from fedperf_shared.releases.period import Timetable
-from fedperf_shared.releases.questions import CellQuestion
+from fedperf_shared.releases.linear_queries import CellQuery
+from fedperf_shared.releases.period import ReleaseCalendar
 from fedperf_shared.releases.release import Schedule, SignedRelease, SlotKey
+from fedperf_shared.runtime.resources import Closing
 from fedperf_shared.wire.codec import (
     decode_receipt,
     decode_signed_receipt,
@@ -127,7 +127,7 @@ class Exchange:
             raise ClockSkewError(status.now - now)
         return status
 
-    def timetable(self) -> Timetable:
+    def timetable(self) -> ReleaseCalendar:
         """The public calendar."""
         return self._call(self._calls.timetable)
 
@@ -179,7 +179,7 @@ class Exchange:
         """
         return tuple(self._call(self._calls.synthetic_rows))
 
-    def question(self, slot: SlotKey) -> CellQuestion | None:
+    def question(self, slot: SlotKey) -> CellQuery | None:
         """What the directed slot asks; None while there is no question.
 
         Raises:

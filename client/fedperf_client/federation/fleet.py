@@ -69,7 +69,7 @@ enough for one request over a slow line, which holds up the heartbeat."""
 _log = structlog.get_logger()
 
 
-class OddAnswerError(FedperfError):
+class MalformedResponseError(FedperfError):
     """The coordinator's answer is none that this node reads; the connection is given up."""
 
 
@@ -235,12 +235,12 @@ class _BoundedClient(FleetHttpClient):
         answer = self._client.send(context.request, stream=True, follow_redirects=False)
         try:
             if answer.headers.get("content-encoding", "identity") != "identity":
-                raise OddAnswerError("it is compressed, which was not asked for")
+                raise MalformedResponseError("it is compressed, which was not asked for")
             content = bytearray()
             for chunk in answer.iter_raw():
                 content += chunk
                 if len(content) > most:
-                    raise OddAnswerError(f"it has more than {most} bytes")
+                    raise MalformedResponseError(f"it has more than {most} bytes")
         finally:
             answer.close()
         return httpx.Response(answer.status_code, content=bytes(content), request=context.request)

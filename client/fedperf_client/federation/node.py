@@ -36,15 +36,15 @@ from fedperf_client.federation.enrollment import Membership
 from fedperf_client.federation.fleet import (
     MAX_OPEN_SLOTS,
     FleetClient,
-    OddAnswerError,
+    MalformedResponseError,
     fleet_client,
     refusal_of,
 )
 from fedperf_client.federation.request import Handler, RequestRefusedError, open_request
 from fedperf_shared.errors import FedperfError
 from fedperf_shared.exchange import Refusal, TrainRequest
-from fedperf_shared.programs.troubles import Troubles
 from fedperf_shared.releases.release import SignedRelease
+from fedperf_shared.runtime.failure_tracker import FailureTracker
 
 if TYPE_CHECKING:
     from fedperf_shared.releases.release import SlotKey
@@ -65,7 +65,7 @@ class Connection(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Rhythm:
+class PollingPolicy:
     """How often the node asks, and how it pauses after a lost connection."""
 
     poll: timedelta = timedelta(seconds=1)
@@ -82,15 +82,15 @@ class Node:
         key: ec.EllipticCurvePrivateKey,
         handler: Handler,
         *,
-        rhythm: Rhythm | None = None,
-        troubles: Troubles | None = None,
+        polling: PollingPolicy | None = None,
+        troubles: FailureTracker | None = None,
     ) -> None:
-        self._troubles = troubles or Troubles()
+        self._troubles = troubles or FailureTracker()
         self._membership = membership
         self._key = key
         self._handler = handler
         self._app = client_app(self._release_for)
-        self._rhythm = rhythm or Rhythm()
+        self._polling = polling or PollingPolicy()
         self._work: dict[SlotKey, Future[SignedRelease]] = {}
         self._waiting: dict[SlotKey, tuple[Message, Future[SignedRelease]]] = {}
         self.connection = Connection.CONNECTING
@@ -98,14 +98,14 @@ class Node:
 
     def run(self, stop: threading.Event) -> None:
         """Answer requests until `stop` is set; a lost connection is taken up again."""
-        pause = self._rhythm.first_pause
+        pause = self._polling.first_pause
         while not stop.is_set():
             began = time.monotonic()
             self._connected(stop)
-            if time.monotonic() - began > self._rhythm.longest_pause.total_seconds():
-                pause = self._rhythm.first_pause
+            if time.monotonic() - began > self._polling.longest_pause.total_seconds():
+                pause = self._polling.first_pause
             stop.wait(pause.total_seconds())
-            pause = min(2 * pause, self._rhythm.longest_pause)
+            pause = min(2 * pause, self._polling.longest_pause)
 
     def _connected(self, stop: threading.Event) -> None:
         """One connection, until it is lost or `stop` is set."""
@@ -118,7 +118,7 @@ class Node:
                     while not stop.is_set():
                         self._beat(fleet)
                         self._troubles.worked(CONNECTION)
-                        stop.wait(self._rhythm.poll.total_seconds())
+                        stop.wait(self._polling.poll.total_seconds())
                 finally:
                     fleet.leave()
         except httpx.HTTPStatusError as error:
@@ -138,7 +138,7 @@ class Node:
 
     def _beat(self, fleet: FleetClient) -> None:
         fleet.keep_alive()
-        self._hand_out(fleet)
+        self._dispatch(fleet)
         for message, tree in fleet.messages():
             self._accept(fleet, message, tree)
 
@@ -167,7 +167,7 @@ class Node:
             self._work[request.slot] = self._handler(request)
         return self._work[request.slot]
 
-    def _hand_out(self, fleet: FleetClient) -> None:
+    def _dispatch(self, fleet: FleetClient) -> None:
         for slot, (message, future) in list(self._waiting.items()):
             if future.done():
                 answer = self._answer(message)
@@ -202,4 +202,4 @@ def _refused(status: int) -> str:
 
 def _said(error: Exception) -> str:
     """An error in words; of a library's own only the kind, for the text may be the server's."""
-    return str(error) if isinstance(error, OddAnswerError) else type(error).__name__
+    return str(error) if isinstance(error, MalformedResponseError) else type(error).__name__

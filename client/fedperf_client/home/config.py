@@ -15,7 +15,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field
 
 from fedperf_shared.errors import StorageError
-from fedperf_shared.programs.settings_file import load_model
+from fedperf_shared.runtime.settings_file import load_model
 
 CONFIG_TEMPLATE = """\
 # What this organization's daemon does. Privacy is declared in policy.toml beside it.

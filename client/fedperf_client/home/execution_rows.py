@@ -19,11 +19,11 @@ from fedperf_shared.errors import InvalidInputError, StorageError
 from fedperf_shared.execution import (
     ClusterConfig,
     Execution,
+    ExecutionMetadata,
     ExecutionStatus,
+    ExecutionWarning,
     InvalidExecutionError,
     Measurement,
-    Origin,
-    Remark,
 )
 from fedperf_shared.wire.codec import decode_plan, encode_plan
 
@@ -94,12 +94,12 @@ def execution_of(row: sqlite3.Row | tuple[Any, ...], path: Path) -> Execution:
             if runtime is None
             else Measurement(runtime, cpu, peak, read, written, startup),
             finished_at=_EPOCH + timedelta(microseconds=finished),
-            origin=Origin(
+            origin=ExecutionMetadata(
                 source,
                 node_type,
                 architecture,
                 rows_known,
-                tuple(map(Remark, remarks.split())),
+                tuple(map(ExecutionWarning, remarks.split())),
                 application,
                 application_id,
                 record,
@@ -135,12 +135,12 @@ def micros_of(moment: datetime) -> int:
     return (moment - _EPOCH) // timedelta(microseconds=1)
 
 
-def _origin_row(origin: Origin) -> tuple[object, ...]:
+def _origin_row(origin: ExecutionMetadata) -> tuple[object, ...]:
     texts = (origin.source, origin.node_type, origin.architecture)
     return (*map(_encodable, texts), float(origin.rows_known), " ".join(origin.remarks))
 
 
-def _names_row(origin: Origin) -> tuple[object, ...]:
+def _names_row(origin: ExecutionMetadata) -> tuple[object, ...]:
     texts = (origin.application, origin.application_id, origin.record)
     more = (origin.description, origin.file, origin.failure)
     return (*map(_encodable, texts + more), _packed(origin.operator_seconds))

@@ -15,11 +15,11 @@ from fedperf_client.release.preview import example_question
 from fedperf_shared.execution import ClusterConfig
 from fedperf_shared.model.checkpoint import Checkpoint, model_from_arrays
 from fedperf_shared.model.inference import GgfnArrays
+from fedperf_shared.model.pretrained_model import load_pretrained_model
 from fedperf_shared.model.public_plans import anchors_of, load_public_plans
-from fedperf_shared.model.public_start import load_public_start
 from fedperf_shared.releases.basis import PLATFORM_GROUPS, SIZE_BOUNDS, cell_of
 from fedperf_shared.releases.kinds import kind_of
-from fedperf_shared.releases.questions import DIRECTIONS, TangentQuestion
+from fedperf_shared.releases.linear_queries import DIRECTIONS, LinearizedQuery
 from fedperf_shared.releases.release import NoisySum, Slot
 from fedperf_shared.workflow.features import featurize
 from fedperf_shared.workflow.graph import Operator, Plan, SourceStatistics, Workflow
@@ -35,7 +35,7 @@ _KINDS = (OperatorKind.TABLE_SOURCE, OperatorKind.FILTER, OperatorKind.SINK)
 
 def example_release(slot: Slot, noise: NoiseSource) -> NoisySum:
     """What `slot` would let out of an organization with the example history alone."""
-    start = load_public_start()
+    start = load_pretrained_model()
     jobs = example_jobs(start)
     kind, version = kind_of(slot.parameters), start.model_version
     if kind.is_report:
@@ -43,7 +43,7 @@ def example_release(slot: Slot, noise: NoiseSource) -> NoisySum:
         total = sum_of(slot, question)(_COPIES * workload_residuals(GgfnArrays.of(start), jobs))
         version = version if question is None else question.version
     else:
-        from fedperf_client.learning.tangent_answer import tangent_sum  # needs torch
+        from fedperf_client.learning.linearized_contribution import tangent_sum  # needs torch
 
         model = model_from_arrays(start.arrays)
         anchors = anchors_of(load_public_plans())[:DIRECTIONS]
@@ -51,9 +51,9 @@ def example_release(slot: Slot, noise: NoiseSource) -> NoisySum:
     return noisy(total, noise, slot, version=version)
 
 
-def example_tangent_question(anchors: int) -> TangentQuestion:
+def example_tangent_question(anchors: int) -> LinearizedQuery:
     """One direction for each of the anchors: the gradient there."""
-    return TangentQuestion(1.0, np.eye(anchors, DIRECTIONS, dtype=np.float32))
+    return LinearizedQuery(1.0, np.eye(anchors, DIRECTIONS, dtype=np.float32))
 
 
 def example_jobs(start: Checkpoint) -> list[LabelledGraph]:

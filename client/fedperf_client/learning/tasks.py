@@ -16,12 +16,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedperf_client.privacy.report_mechanism import WorkloadResiduals
-from fedperf_shared.execution import SizedPlan
+from fedperf_shared.execution import PlanOnCluster
 from fedperf_shared.model.checkpoint import Checkpoint
-from fedperf_shared.releases.questions import TangentQuestion
+from fedperf_shared.releases.linear_queries import LinearizedQuery
 
 NEEDED_FOR_REPORTS = ("fedperf_client.learning.residuals", "fedperf_client.home.store")
-NEEDED_FOR_TANGENTS = ("fedperf_client.learning.tangent_answer", "fedperf_client.home.store")
+NEEDED_FOR_TANGENTS = (
+    "fedperf_client.learning.linearized_contribution",
+    "fedperf_client.home.store",
+)
 """What tasks import, which takes seconds."""
 
 
@@ -61,7 +64,7 @@ class ReportTask:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class TangentTask:
+class LinearizedTask:
     """The sum of one slot's step at a tangent without its noise, to be computed.
 
     Attributes:
@@ -74,8 +77,8 @@ class TangentTask:
 
     store: Path
     arrays: Sequence[NDArray[np.float32]]
-    question: TangentQuestion
-    anchors: Sequence[SizedPlan]
+    question: LinearizedQuery
+    anchors: Sequence[PlanOnCluster]
     epoch_starts: Sequence[datetime] = ()
 
     def __call__(self) -> NDArray[np.int64]:
@@ -86,8 +89,8 @@ class TangentTask:
             InvalidModelStateError: the task's arrays are not weights of this architecture.
         """
         from fedperf_client.home.store import ExecutionStore
+        from fedperf_client.learning.linearized_contribution import tangent_sum
         from fedperf_client.learning.residuals import labelled_graphs
-        from fedperf_client.learning.tangent_answer import tangent_sum
         from fedperf_shared.model.architecture import named_arrays
         from fedperf_shared.model.checkpoint import model_from_arrays
 

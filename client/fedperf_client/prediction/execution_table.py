@@ -23,17 +23,17 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from fedperf_client.drift.streams import ObservedExecutions
-from fedperf_client.prediction.evidence import (
+from fedperf_client.drift.streams import DriftObservations
+from fedperf_client.prediction.prediction import Floats, PredictLog
+from fedperf_client.prediction.query_encoding import (
+    EncodedQueries,
     History,
-    Samples,
     encode,
     identities,
     number_of,
     teaches,
 )
-from fedperf_client.prediction.prediction import Floats, PredictLog
-from fedperf_shared.execution import ClusterConfig, Execution, KnownJob, SizedPlan
+from fedperf_shared.execution import ClusterConfig, Execution, KnownJob, PlanOnCluster
 from fedperf_shared.workflow.vocabulary import OperatorKind, Platform
 
 Ints = NDArray[np.int64]
@@ -112,7 +112,9 @@ class ExecutionTable:
         return cls(**{each.name: columns[each.name] for each in fields(cls)})
 
     @classmethod
-    def of_history(cls, history: History, samples: Samples, start: Floats | None = None) -> Self:
+    def of_history(
+        cls, history: History, samples: EncodedQueries, start: Floats | None = None
+    ) -> Self:
         """The table of executions that no store holds, those that were cut short at the end.
 
         Args:
@@ -122,7 +124,7 @@ class ExecutionTable:
         """
         cut = [question for question, _ in history.cut_short]
         of_cut, ended, count = encode(cut, {}), len(history), len(history) + len(cut)
-        both = Samples(
+        both = EncodedQueries(
             np.concatenate([samples.features, of_cut.features]),
             np.concatenate([samples.cells, of_cut.cells]),
             {},
@@ -159,7 +161,7 @@ class ExecutionTable:
         """When each finished."""
         return [_EPOCH + timedelta(microseconds=each) for each in self.finished_at.tolist()]
 
-    def observed(self) -> ObservedExecutions:
+    def observed(self) -> DriftObservations:
         """The executions as drift is looked for in them, by what the public start was off by."""
         inputs = [
             np.log(self.cores),
@@ -168,7 +170,7 @@ class ExecutionTable:
             np.log(self.operators),
         ]
         residuals = self.log_seconds - self.start
-        return ObservedExecutions(
+        return DriftObservations(
             self.cell, self.workload_index(), residuals, np.column_stack(inputs), self.moments()
         )
 
@@ -216,7 +218,7 @@ def encoded(executions: Sequence[Execution], start: PredictLog) -> dict[str, NDA
         for place, each in enumerate(executions)
         if each.measurement is not None
     ]
-    questions = [SizedPlan(each.plan, each.cluster, KnownJob.of(each)) for _, each, _ in told]
+    questions = [PlanOnCluster(each.plan, each.cluster, KnownJob.of(each)) for _, each, _ in told]
     samples = encode(questions, {START: start})
     return {
         "number": np.array([place for place, _, _ in told], np.int64),
@@ -280,7 +282,9 @@ def _place_in(groups: Ints) -> Ints:
     return place
 
 
-def _columns(questions: Sequence[SizedPlan], samples: Samples) -> dict[str, NDArray[Any]]:
+def _columns(
+    questions: Sequence[PlanOnCluster], samples: EncodedQueries
+) -> dict[str, NDArray[Any]]:
     """The columns that follow from what ran where, of which `samples` holds the numbers."""
     known_as = identities(questions, samples)
     operators = [each.plan.workflow.operators for each in questions]
@@ -310,7 +314,7 @@ def _columns(questions: Sequence[SizedPlan], samples: Samples) -> dict[str, NDAr
     }
 
 
-def _pairs(questions: Sequence[SizedPlan]) -> NDArray[np.uint8]:
+def _pairs(questions: Sequence[PlanOnCluster]) -> NDArray[np.uint8]:
     bits = np.zeros((len(questions), _PAIRS), np.bool_)
     for row, each in enumerate(questions):
         operators = zip(each.plan.workflow.operators, each.plan.platforms, strict=True)

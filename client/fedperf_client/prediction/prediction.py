@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedperf_shared.errors import FedperfError, InvalidInputError
-from fedperf_shared.execution import SizedPlan
+from fedperf_shared.execution import PlanOnCluster
 from fedperf_shared.workflow.vocabulary import MAX_RUNTIME_SECONDS
 
 Floats = NDArray[np.float64]
@@ -37,7 +37,7 @@ class PredictorFailedError(FedperfError):
         self.name = name
 
 
-PredictLog = Callable[[Sequence[SizedPlan]], Floats]
+PredictLog = Callable[[Sequence[PlanOnCluster]], Floats]
 """Plans -> natural log of wall seconds [plans]; how a shared model is passed in."""
 
 

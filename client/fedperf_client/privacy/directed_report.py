@@ -1,11 +1,11 @@
 """The directed report: few directions that the server asks for, one noise on the whole.
 
 Sensitivity. A workload sends the mean over its executions of what their points send
-(`fedperf_shared.releases.questions`). Each of those has L2 norm at most 1 by the norm rule of the
-design. A `Design` checks the rule when it is made, and the rule does not depend on the residuals.
-A mean is no longer than the longest of its parts. The vector is put on the integer grid and its
-norm is checked once more in integers (`report_mechanism.on_grid`); what is longer counts zero. So
-the bound rests neither on floating point nor on the server's arithmetic. Hence:
+(`fedperf_shared.releases.linear_queries`). Each of those has L2 norm at most 1 by the norm rule of
+the design. A `Design` checks the rule when it is made, and the rule does not depend on the
+residuals. A mean is no longer than the longest of its parts. The vector is put on the integer grid
+and its norm is checked once more in integers (`report_mechanism.on_grid`); what is longer counts
+zero. So the bound rests neither on floating point nor on the server's arithmetic. Hence:
 
 * add or remove one workload: sensitivity 1, the figure that the ledger charges;
 * replace one workload, or the residuals of one, by others: sensitivity 2, so the same
@@ -20,7 +20,7 @@ each stage is a slot with a charge of its own.
 In the product the points are the cells of the public basis and residuals are taken
 against a public center (`cell_sum`). Only the sum shows where a workload lies, so the
 whole workload is protected, its place included. Other designs may be about points that
-are public, or computed at home from points that are not (`fedperf_shared.releases.questions`).
+are public, or computed at home from points that are not (`fedperf_shared.releases.linear_queries`).
 """
 
 from collections.abc import Iterable
@@ -37,7 +37,7 @@ from fedperf_client.privacy.report_mechanism import (
     on_grid,
 )
 from fedperf_shared.errors import FedperfError
-from fedperf_shared.releases.questions import CellQuestion, Design
+from fedperf_shared.releases.linear_queries import CellQuery, Design
 from fedperf_shared.releases.release import DirectedReport, SlotKey
 
 _ROUNDING = 1e-9
@@ -90,7 +90,7 @@ def directed_report(
     )
 
 
-def cell_sum(workloads: Iterable[WorkloadResiduals], question: CellQuestion) -> NDArray[np.int64]:
+def cell_sum(workloads: Iterable[WorkloadResiduals], question: CellQuery) -> NDArray[np.int64]:
     """Integer sum of the workloads' grid vectors, int64 [values]; private, never released."""
     around = (_around(question.center, each) for each in workloads)
     return noiseless_sum(around, question.design)

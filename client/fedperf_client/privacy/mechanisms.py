@@ -23,14 +23,14 @@ from fedperf_client.privacy.report_mechanism import (
 )
 from fedperf_shared.releases import kinds
 from fedperf_shared.releases.basis import BASIS_VERSION
-from fedperf_shared.releases.questions import CellQuestion
+from fedperf_shared.releases.linear_queries import CellQuery
 from fedperf_shared.releases.release import (
     DirectedReport,
+    LinearizedUpdate,
     NoisySum,
     ResidualReport,
     Slot,
     SlotKey,
-    TangentUpdate,
 )
 
 Sum = NDArray[np.int64]
@@ -44,7 +44,7 @@ MADE: Mapping[kinds.AnyKind, Callable[[SlotKey, int, Sum], NoisySum]] = {
     kinds.DIRECTED_REPORT: lambda slot, version, values: DirectedReport(
         slot, version, GRID_EXPONENT, values
     ),
-    kinds.TANGENT_UPDATE: lambda slot, version, values: TangentUpdate(
+    kinds.TANGENT_UPDATE: lambda slot, version, values: LinearizedUpdate(
         slot, version, GRID_EXPONENT, values
     ),
 }
@@ -78,7 +78,7 @@ def with_sum(release: NoisySum, total: Sum) -> NoisySum:
     return replace(release, values=release.values + total)
 
 
-def sum_of(slot: Slot, question: CellQuestion | None) -> SumOf:
+def sum_of(slot: Slot, question: CellQuery | None) -> SumOf:
     """What a report slot sums up: what was asked, or the residuals on the public basis."""
     if question is not None:
         return partial(cell_sum, question=question)

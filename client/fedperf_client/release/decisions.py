@@ -46,7 +46,7 @@ class Verdict(StrEnum):
 
 
 @unique
-class Because(StrEnum):
+class WithholdReason(StrEnum):
     """Why a slot's release is withheld."""
 
     OPERATOR = "operator"
@@ -75,7 +75,7 @@ class Decision:
     verdict: Verdict
     at: datetime
     settled: bool
-    because: Because | None = None
+    because: WithholdReason | None = None
 
 
 class Decisions:
@@ -99,7 +99,7 @@ class Decisions:
             reason = self._obstacle(key, verdict, last, at=at)
             if reason:
                 raise DecisionTooLateError(key, verdict=verdict, reason=reason)
-            because = Because.OPERATOR if verdict is Verdict.WITHHELD else None
+            because = WithholdReason.OPERATOR if verdict is Verdict.WITHHELD else None
             _insert(connection, key, Decision(verdict, at, settled=False, because=because))
 
     def standing(self, key: SlotKey, mode: ReleaseMode, *, at: datetime) -> Verdict | None:
@@ -107,7 +107,7 @@ class Decisions:
         verdict, _ = self._standing(key, self.last(key), mode, at=at)
         return verdict
 
-    def because(self, key: SlotKey, mode: ReleaseMode, *, at: datetime) -> Because | None:
+    def because(self, key: SlotKey, mode: ReleaseMode, *, at: datetime) -> WithholdReason | None:
         """Why the slot's release is withheld; None where it is not."""
         _, because = self._standing(key, self.last(key), mode, at=at)
         return because
@@ -121,7 +121,9 @@ class Decisions:
                 _insert(connection, key, Decision(verdict, at, settled=True, because=because))
         return verdict
 
-    def keep_back(self, key: SlotKey, *, at: datetime, because: Because = Because.TOO_LATE) -> None:
+    def withhold(
+        self, key: SlotKey, *, at: datetime, because: WithholdReason = WithholdReason.TOO_LATE
+    ) -> None:
         """From now on the slot's release is withheld, whatever was decided."""
         with self._transaction() as connection:
             last = _last(connection, key)
@@ -172,16 +174,16 @@ class Decisions:
 
     def _standing(
         self, key: SlotKey, last: Decision | None, mode: ReleaseMode, *, at: datetime
-    ) -> tuple[Verdict | None, Because | None]:
+    ) -> tuple[Verdict | None, WithholdReason | None]:
         if mode is ReleaseMode.NEVER:
-            return Verdict.WITHHELD, Because.POLICY
+            return Verdict.WITHHELD, WithholdReason.POLICY
         if last is not None:
             return last.verdict, last.because
         if mode is ReleaseMode.AUTO:
             return Verdict.APPROVED, None
         if at < self._ledger.schedule.replies_at(key):
             return None, None
-        return Verdict.WITHHELD, Because.UNDECIDED
+        return Verdict.WITHHELD, WithholdReason.UNDECIDED
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
@@ -205,7 +207,7 @@ def _last(connection: sqlite3.Connection, key: SlotKey) -> Decision | None:
 
 
 def _decision(row: tuple[int, int, int, int, str, int, int, str | None]) -> Decision:
-    because = Because(row[7]) if row[7] else None
+    because = WithholdReason(row[7]) if row[7] else None
     return Decision(Verdict(row[4]), from_unix_ms(row[5]), bool(row[6]), because)
 
 

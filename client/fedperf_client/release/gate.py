@@ -13,7 +13,7 @@ from datetime import datetime
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from fedperf_client.privacy.randomness import NoiseSource
-from fedperf_client.release.decisions import Because, Decisions, Verdict
+from fedperf_client.release.decisions import Decisions, Verdict, WithholdReason
 from fedperf_client.release.ledger.errors import SlotNotReservedError
 from fedperf_client.release.ledger.ledger import PrivacyLedger
 from fedperf_client.release.policy import ReleaseMode
@@ -39,7 +39,7 @@ class MalformedReleaseError(PrivacyRefusedError):
 class WithheldError(PrivacyRefusedError):
     """A release stays here, as policy or operator decided; not to be answered at all."""
 
-    def __init__(self, key: SlotKey, because: Because | None) -> None:
+    def __init__(self, key: SlotKey, because: WithholdReason | None) -> None:
         why = f"withheld ({because})" if because else "not decided yet"
         super().__init__(f"{slot_name(key)} stays here: {why}")
         self.key = key
@@ -86,7 +86,7 @@ class ReleaseGate:
             self._ledger.commit(key, stored)
         return stored
 
-    def hand_out(self, key: SlotKey, *, at: datetime, mode: ReleaseMode) -> SignedRelease:
+    def dispatch(self, key: SlotKey, *, at: datetime, mode: ReleaseMode) -> SignedRelease:
         """The sealed release, to be sent now: recorded as having left.
 
         Raises:
@@ -100,21 +100,23 @@ class ReleaseGate:
         stored = self._ledger.stored(key)
         if stored is None:
             raise SlotNotReservedError(key)
-        self._ledger.hand_out(key, at)
+        self._ledger.dispatch(key, at)
         return stored
 
-    def keep_back(self, key: SlotKey, *, at: datetime, because: Because = Because.TOO_LATE) -> None:
+    def withhold(
+        self, key: SlotKey, *, at: datetime, because: WithholdReason = WithholdReason.TOO_LATE
+    ) -> None:
         """From now on the slot's release never leaves, whatever policy and operator say."""
-        self._decisions.keep_back(key, at=at, because=because)
+        self._decisions.withhold(key, at=at, because=because)
 
     def lets_out(self, key: SlotKey, *, at: datetime, mode: ReleaseMode) -> bool:
-        """Whether `hand_out` would give the slot's release once it is sealed."""
+        """Whether `dispatch` would give the slot's release once it is sealed."""
         return self._decisions.standing(key, mode, at=at) is Verdict.APPROVED
 
     def release(self, key: SlotKey, make: Mechanism, *, at: datetime) -> SignedRelease:
-        """`seal` and `hand_out` at once, of a kind that leaves without asking."""
+        """`seal` and `dispatch` at once, of a kind that leaves without asking."""
         self.seal(key, make, at=at, mode=ReleaseMode.AUTO)
-        return self.hand_out(key, at=at, mode=ReleaseMode.AUTO)
+        return self.dispatch(key, at=at, mode=ReleaseMode.AUTO)
 
 
 def _require_fit(slot: Slot, release: NoisySum) -> None:

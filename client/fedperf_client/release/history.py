@@ -60,7 +60,7 @@ class PastRelease:
         period_start: of its period.
         entry: what the ledger says.
         state: charged (nothing was drawn), sealed, withheld, handed out or confirmed.
-        because: why it did not leave: one of `Because`, `NOT_DRAWN`, or None where it left or may.
+        because: why it did not leave: a `WithholdReason`, `NOT_DRAWN`, or None where it did.
         decision: the last word about it, if any.
         epsilon: what it costs alone.
         replace_one_epsilon: the same when one workload is replaced.

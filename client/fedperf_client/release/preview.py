@@ -23,7 +23,7 @@ from fedperf_client.release.gate import Mechanism
 from fedperf_client.release.ledger.errors import SlotNotPlannedError
 from fedperf_shared.releases.basis import BASIS_VERSION, CELLS
 from fedperf_shared.releases.kinds import kind_of
-from fedperf_shared.releases.questions import QUESTION_DIRECTIONS, CellQuestion, public_design
+from fedperf_shared.releases.linear_queries import QUESTION_DIRECTIONS, CellQuery, public_design
 from fedperf_shared.releases.release import NoisySum, ReleaseKind, Schedule, Slot, SlotKey
 from fedperf_shared.wire.codec import encode_release
 
@@ -129,11 +129,11 @@ def next_slots(
     return tuple(found.values())
 
 
-def example_question(key: SlotKey) -> CellQuestion:
+def example_question(key: SlotKey) -> CellQuery:
     """A question as the coordinator's may be: one direction for each group of cells."""
     groups = np.arange(CELLS) * QUESTION_DIRECTIONS // CELLS
     directions = (np.arange(QUESTION_DIRECTIONS)[:, None] == groups).astype(np.float64)
-    return CellQuestion(
+    return CellQuery(
         slot=key,
         version=1,
         basis_version=BASIS_VERSION,

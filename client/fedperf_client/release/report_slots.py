@@ -1,7 +1,7 @@
 """The report slots of a period, and the executions that each report is about.
 
 A history is there when an organization joins. So its first report leaves on the next reporting day
-of the public calendar (`Timetable.first_slots`), about what is stored by then. Later ones are
+of the public calendar (`ReleaseCalendar.first_slots`), about what is stored by then. Later ones are
 spread evenly over the windows that are left. Their number is chosen for what the budget teaches,
 and fixed with the period's schedule. It is chosen by declared figures, public dates and the moment
 of joining alone, never by data.
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from fedperf_client.release.policy import Policy
-from fedperf_shared.releases.period import Timetable
+from fedperf_shared.releases.period import ReleaseCalendar
 from fedperf_shared.releases.release import ReleaseKind, Schedule, SlotKey
 
 MIN_SIGNAL_TO_NOISE = 1.0
@@ -95,7 +95,12 @@ NO_REPORTS = ReportPlan((), 0, 0.0, math.sqrt(PRIOR_VARIANCE))
 
 
 def plan_reports(
-    policy: Policy, timetable: Timetable, single_noise: float, *, at: datetime, members: int = 1
+    policy: Policy,
+    timetable: ReleaseCalendar,
+    single_noise: float,
+    *,
+    at: datetime,
+    members: int = 1,
 ) -> ReportPlan:
     """The plan that teaches most over the rest of the period, of those worth their noise.
 
@@ -180,7 +185,7 @@ def _collected_until(schedule: Schedule, key: SlotKey) -> datetime:
     return schedule.timetable.period.window_start(key.window)
 
 
-def _first_window(timetable: Timetable, at: datetime) -> int | None:
+def _first_window(timetable: ReleaseCalendar, at: datetime) -> int | None:
     """The window of the first report of whoever joins at that moment; None if none is left."""
     if timetable.first_slots:
         first = _first_slot(timetable, at)
@@ -189,7 +194,7 @@ def _first_window(timetable: Timetable, at: datetime) -> int | None:
     return window if window < timetable.period.windows else None
 
 
-def _first_slot(timetable: Timetable, at: datetime) -> SlotKey | None:
+def _first_slot(timetable: ReleaseCalendar, at: datetime) -> SlotKey | None:
     """The next of the first slots that opens at that moment or later."""
     period, ordinary = timetable.period, len(timetable.report_slots)
     found = [
@@ -205,7 +210,7 @@ def _first_slot(timetable: Timetable, at: datetime) -> SlotKey | None:
 
 
 def _groups(
-    policy: Policy, timetable: Timetable, count: int, *, at: datetime
+    policy: Policy, timetable: ReleaseCalendar, count: int, *, at: datetime
 ) -> tuple[ReportGroup, ...]:
     """So many groups: the first as early as there is one, the others evenly after it."""
     begins, total = _first_window(timetable, at) or 0, timetable.period.windows
@@ -221,14 +226,14 @@ def _groups(
     )
 
 
-def _ordinary(timetable: Timetable, window: int, *, since: int = 0) -> tuple[SlotKey, ...]:
+def _ordinary(timetable: ReleaseCalendar, window: int, *, since: int = 0) -> tuple[SlotKey, ...]:
     """The report slots that every window has, from that index on."""
     indices = range(since, len(timetable.report_slots))
     return tuple(SlotKey(ReleaseKind.RESIDUAL_REPORT, window, index) for index in indices)
 
 
 def _first_keys(
-    timetable: Timetable, begins: int, *, at: datetime, taken: Sequence[int]
+    timetable: ReleaseCalendar, begins: int, *, at: datetime, taken: Sequence[int]
 ) -> tuple[SlotKey, ...]:
     """The slots of the first group: its directed ones are those that open next after its plain one.
 

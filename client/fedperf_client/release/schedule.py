@@ -32,16 +32,16 @@ from fedperf_shared.releases.declared_bounds import (
     NotDeclarableError,
     require_declarable,
 )
-from fedperf_shared.releases.period import ModelMethod, Timetable
+from fedperf_shared.releases.period import ModelMethod, ReleaseCalendar
 from fedperf_shared.releases.release import (
     DirectedParameters,
+    LinearizedParameters,
     ReleaseKind,
     ReportParameters,
     Schedule,
     SizeClass,
     Slot,
     SlotKey,
-    TangentParameters,
 )
 
 FIRST_STAGE_CLIP = 2.0
@@ -50,7 +50,7 @@ with clips around what it told."""
 
 
 @dataclass(frozen=True, slots=True)
-class NotPlanned:
+class OmittedSlots:
     """A kind of which the schedule leaves out slots, or all, and why."""
 
     what: ReleaseKind
@@ -71,13 +71,13 @@ class PlannedSchedule:
 
     schedule: Schedule
     budget: PrivacyBudget
-    not_planned: tuple[NotPlanned, ...]
+    not_planned: tuple[OmittedSlots, ...]
     epsilon: float
     replace_one_epsilon: float
 
 
 def plan_schedule(
-    policy: Policy, timetable: Timetable, *, at: datetime | None = None
+    policy: Policy, timetable: ReleaseCalendar, *, at: datetime | None = None
 ) -> PlannedSchedule:
     """The schedule of `policy` on the public `timetable`, from the moment of joining on.
 
@@ -100,7 +100,7 @@ def plan_schedule(
     """
     at = at or timetable.period.start
     left_out = _left_out(policy, timetable, at=at)
-    not_planned = [NotPlanned(kind, reason) for kind, reason in left_out.items() if reason]
+    not_planned = [OmittedSlots(kind, reason) for kind, reason in left_out.items() if reason]
     reports: list[Slot] = []
     if not left_out[ReleaseKind.RESIDUAL_REPORT]:
         reports, missing = _plan_reports(policy, timetable, at=at)
@@ -113,7 +113,7 @@ def plan_schedule(
 
 
 def planned_reports(
-    policy: Policy, timetable: Timetable, *, at: datetime, members: int = 1
+    policy: Policy, timetable: ReleaseCalendar, *, at: datetime, members: int = 1
 ) -> ReportPlan:
     """Where the reports of `plan_schedule` lie, and what they teach where so many report alike."""
     if _left_out(policy, timetable, at=at)[ReleaseKind.RESIDUAL_REPORT]:
@@ -122,26 +122,30 @@ def planned_reports(
     return plan_reports(policy, timetable, single, at=at, members=members)
 
 
-def coming_updates(policy: Policy, timetable: Timetable, *, at: datetime) -> list[SlotKey]:
+def coming_updates(policy: Policy, timetable: ReleaseCalendar, *, at: datetime) -> list[SlotKey]:
     """The model slots of `plan_schedule`, extra ones included."""
     if _left_out(policy, timetable, at=at)[ReleaseKind.MODEL_UPDATE]:
         return []
     return _coming_model_slots(timetable, at)
 
 
-def _left_out(policy: Policy, timetable: Timetable, *, at: datetime) -> dict[ReleaseKind, str]:
+def _left_out(
+    policy: Policy, timetable: ReleaseCalendar, *, at: datetime
+) -> dict[ReleaseKind, str]:
     """Of each kind why no slot of it is planned at all; empty where there are some."""
     return {kind: _reason_to_leave_out(policy, timetable, kind, at=at) for kind in ReleaseKind}
 
 
-def _budget_of_reports(policy: Policy, timetable: Timetable, *, at: datetime) -> PrivacyBudget:
+def _budget_of_reports(
+    policy: Policy, timetable: ReleaseCalendar, *, at: datetime
+) -> PrivacyBudget:
     """Their share where model updates leave as well."""
     share = policy.report_share if coming_updates(policy, timetable, at=at) else 1.0
     return PrivacyBudget(policy.epsilon * share, policy.delta)
 
 
 def _reason_to_leave_out(
-    policy: Policy, timetable: Timetable, kind: ReleaseKind, *, at: datetime
+    policy: Policy, timetable: ReleaseCalendar, kind: ReleaseKind, *, at: datetime
 ) -> str:
     """Why no slot of `kind` is planned at all; empty if there may be some."""
     is_report = kind is ReleaseKind.RESIDUAL_REPORT
@@ -168,8 +172,8 @@ def _reason_to_leave_out(
 
 
 def _plan_reports(
-    policy: Policy, timetable: Timetable, *, at: datetime
-) -> tuple[list[Slot], list[NotPlanned]]:
+    policy: Policy, timetable: ReleaseCalendar, *, at: datetime
+) -> tuple[list[Slot], list[OmittedSlots]]:
     """The slots of all reports, and why there are not more.
 
     The plain report of a group is a residual report, those after it are directed ones; together
@@ -190,7 +194,7 @@ def _plan_reports(
     ]
     if len(plan.groups) == plan.windows > 0:
         return slots, []
-    return slots, [NotPlanned(ReleaseKind.RESIDUAL_REPORT, _why_not_more(policy, budget, plan))]
+    return slots, [OmittedSlots(ReleaseKind.RESIDUAL_REPORT, _why_not_more(policy, budget, plan))]
 
 
 def _report_parameters(
@@ -247,7 +251,7 @@ def _why_not_more(policy: Policy, budget: PrivacyBudget, plan: ReportPlan) -> st
     )
 
 
-def _coming_model_slots(timetable: Timetable, at: datetime) -> list[SlotKey]:
+def _coming_model_slots(timetable: ReleaseCalendar, at: datetime) -> list[SlotKey]:
     """Model slots, extra ones included, whose time has not passed by then."""
     period = timetable.period
     return [
@@ -258,7 +262,7 @@ def _coming_model_slots(timetable: Timetable, at: datetime) -> list[SlotKey]:
     ]
 
 
-def _require_method(timetable: Timetable) -> None:
+def _require_method(timetable: ReleaseCalendar) -> None:
     if timetable.model_method is ModelMethod.UNSPECIFIED:
         raise ConfigurationError(
             "the calendar's model rounds train by DP-SGD, which fedperf does not do any more: the "
@@ -268,7 +272,7 @@ def _require_method(timetable: Timetable) -> None:
 
 
 def _plan_updates(
-    policy: Policy, timetable: Timetable, reports: Sequence[Slot], *, at: datetime
+    policy: Policy, timetable: ReleaseCalendar, reports: Sequence[Slot], *, at: datetime
 ) -> list[Slot]:
     keys = _coming_model_slots(timetable, at)
     extra = sum(key.index >= len(timetable.model_slots) for key in keys)
@@ -280,12 +284,12 @@ def _plan_updates(
 @lru_cache(maxsize=64)
 def _update_parameters(
     policy: Policy, charged: int, reports: tuple[Slot, ...]
-) -> TangentParameters:
+) -> LinearizedParameters:
     """What `charged` equal updates may have, which spend with `reports` all of the budget."""
     beside = events_of(reports)
 
-    def parameters(noise_multiplier: float) -> TangentParameters:
-        return TangentParameters(noise_multiplier, policy.nominal_workloads)
+    def parameters(noise_multiplier: float) -> LinearizedParameters:
+        return LinearizedParameters(noise_multiplier, policy.nominal_workloads)
 
     noise = calibrate(
         lambda noise: [*beside, *[event_of(parameters(noise))] * charged], policy.budget
@@ -293,7 +297,9 @@ def _update_parameters(
     return parameters(noise)
 
 
-def _planned(policy: Policy, schedule: Schedule, not_planned: list[NotPlanned]) -> PlannedSchedule:
+def _planned(
+    policy: Policy, schedule: Schedule, not_planned: list[OmittedSlots]
+) -> PlannedSchedule:
     slots = tuple(sorted(schedule.slots, key=lambda slot: (schedule.opens_at(slot.key), slot.key)))
     events = events_of(Schedule(schedule.timetable, slots).at_most())
     spent = epsilon(events, policy.delta)

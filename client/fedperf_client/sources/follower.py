@@ -38,7 +38,7 @@ class SourceState:
 
 
 @dataclass(frozen=True, slots=True)
-class SourceLook:
+class SourceCheckResult:
     """What one look brought.
 
     Attributes:
@@ -66,7 +66,7 @@ class FollowTask:
     paths: tuple[Path, ...]
     seen: dict[Path, SourceState]
 
-    def __call__(self) -> SourceLook:
+    def __call__(self) -> SourceCheckResult:
         """Take in what is new or changed; errors as `follow`."""
         with ExecutionStore.open(self.store) as store:
             return follow(self.paths, self.seen, store)
@@ -78,7 +78,7 @@ def follow(
     store: ExecutionStore,
     *,
     timer: Callable[[], float] = time.monotonic,
-) -> SourceLook:
+) -> SourceCheckResult:
     """Take in every source under `paths` that is new or has changed since `seen`.
 
     Raises:
@@ -102,7 +102,7 @@ def follow(
         end = timer()
         next_at = end + (end - start) / READING_SHARE
         now_seen[path] = SourceState(found.modified, found.size, next_at)
-    return SourceLook(taken, now_seen, tuple(problems))
+    return SourceCheckResult(taken, now_seen, tuple(problems))
 
 
 def _is_as_read(found: SourceState, before: SourceState, now: float) -> bool:

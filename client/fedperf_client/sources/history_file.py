@@ -17,10 +17,10 @@ from fedperf_shared.errors import InvalidInputError, StorageError
 from fedperf_shared.execution import (
     ClusterConfig,
     Execution,
+    ExecutionMetadata,
     ExecutionStatus,
+    ExecutionWarning,
     Measurement,
-    Origin,
-    Remark,
 )
 from fedperf_shared.wire.codec import decode_plan, encode_plan
 
@@ -243,7 +243,7 @@ def _from_row(row: Mapping[str, object]) -> Execution:
         for name in _ALL_COLUMNS
         if name in row and not (name in _MEASURED and row["runtime_seconds"] is None)
     }
-    values["remarks"] = tuple(map(Remark, values.get("remarks", "").split()))
+    values["remarks"] = tuple(map(ExecutionWarning, values.get("remarks", "").split()))
     is_measured = "runtime_seconds" in values
     return Execution(
         execution_id=values["execution_id"],
@@ -253,7 +253,9 @@ def _from_row(row: Mapping[str, object]) -> Execution:
         status=_status(values["status"]),
         measurement=_made(Measurement, _MEASURED, values) if is_measured else None,
         finished_at=values["finished_at"],
-        origin=_made(Origin, _ALL_COLUMNS.keys() - {*COLUMNS, *_CLUSTER, *_MEASURED}, values),
+        origin=_made(
+            ExecutionMetadata, _ALL_COLUMNS.keys() - {*COLUMNS, *_CLUSTER, *_MEASURED}, values
+        ),
     )
 
 

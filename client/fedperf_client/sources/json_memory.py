@@ -20,7 +20,7 @@ _WIDE_CHARACTER_BYTES = 4
 """Of each character of a text that holds a single one beyond the first 65,536."""
 
 
-def takes_too_much(text: bytes) -> bool:
+def exceeds_json_memory(text: bytes) -> bool:
     """Whether parsing `text` could take more than `MAX_PARSED_BYTES`."""
     most_of_a_character = 1 + _WIDE_CHARACTER_BYTES + _PAIR_BYTES
     if len(text) * most_of_a_character <= MAX_PARSED_BYTES:  # nearly all are, whatever they hold

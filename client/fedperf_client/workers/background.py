@@ -8,7 +8,7 @@ from typing import Protocol, TypeVar
 T = TypeVar("T")
 
 
-class Start(Protocol):
+class BackgroundRunner(Protocol):
     """Begins work and returns its future at once: `in_thread` in real life."""
 
     def __call__(self, work: Callable[[], T], /) -> Future[T]:
@@ -16,7 +16,7 @@ class Start(Protocol):
 
 
 def in_thread(work: Callable[[], T], /) -> Future[T]:
-    """As `Start`, in a new thread."""
+    """As `BackgroundRunner`, in a new thread."""
     future: Future[T] = Future()
 
     def run() -> None:

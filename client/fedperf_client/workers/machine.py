@@ -70,7 +70,7 @@ class _Reading:
     own_seconds: float
 
 
-class HostWatch:
+class InterferenceMonitor:
     """How many cores others kept busy during a trial.
 
     Readings pair the CPU time of the whole machine with the CPU time of the trials

@@ -20,12 +20,13 @@ from itertools import islice
 import numpy as np
 
 from fedperf_client.advice.executor_sizes import WORTH
-from fedperf_client.prediction.answers.reconfiguration import moved, node_of, uses_one_node
-from fedperf_client.prediction.answers.what_if import HOLDS
 from fedperf_client.prediction.ensemble.intervals import SURE, Estimate, chance_faster
 from fedperf_client.prediction.prediction import Prediction
-from fedperf_engines.advice.constraints import Wishes
+from fedperf_client.prediction.serving.reconfiguration import moved, node_of, uses_one_node
+from fedperf_client.prediction.serving.what_if import HOLDS
+from fedperf_engines.advice.constraints import PlanConstraints
 from fedperf_engines.advice.job import Job
+from fedperf_engines.optimizer.additive_surrogate import STARTUP_SECONDS, AdditiveSurrogate
 from fedperf_engines.optimizer.constraints import Constraints, NoPlatformError
 from fedperf_engines.optimizer.costs import AdditiveCosts, Mask
 from fedperf_engines.optimizer.enumeration import (
@@ -35,8 +36,7 @@ from fedperf_engines.optimizer.enumeration import (
     Choice,
     choose,
 )
-from fedperf_engines.optimizer.head import STARTUP_SECONDS, Head
-from fedperf_shared.execution import ClusterConfig, SizedPlan
+from fedperf_shared.execution import ClusterConfig, PlanOnCluster
 from fedperf_shared.workflow.graph import Plan
 from fedperf_shared.workflow.vocabulary import NAMED_PLATFORMS, Platform
 
@@ -110,7 +110,7 @@ def beats(right: ClusterChoice, had: ClusterChoice) -> bool:
 MOST_MOVES = 64
 """Of the largest groups, that are looked at."""
 
-Estimates = Callable[[Sequence[SizedPlan]], Sequence[Estimate]]
+Estimates = Callable[[Sequence[PlanOnCluster]], Sequence[Estimate]]
 """Questions -> estimates in the same order."""
 
 
@@ -130,7 +130,7 @@ class Move:
 
 
 @dataclass(frozen=True, slots=True)
-class Rivalry:
+class ChoiceComparison:
     """The choice beside what runs today, or else the best platform for everything.
 
     Attributes:
@@ -168,7 +168,7 @@ class Advice:
     """
 
     job: Job
-    wishes: Wishes
+    wishes: PlanConstraints
     best: ClusterChoice
     keeps_deadline: bool | None
     sizes: tuple[ClusterChoice, ...]
@@ -176,7 +176,7 @@ class Advice:
     rivals: tuple[Alternative, ...]
     moves: tuple[Move, ...]
     costs: AdditiveCosts
-    rivalry: Rivalry | None
+    rivalry: ChoiceComparison | None
     rival_size: ClusterChoice | None
 
     @property
@@ -197,9 +197,9 @@ class Advice:
 def advise(
     job: Job,
     sizes: Sequence[ClusterConfig],
-    wishes: Wishes,
+    wishes: PlanConstraints,
     estimates: Estimates,
-    head: Head,
+    head: AdditiveSurrogate,
     *,
     deadline_seconds: float | None = None,
 ) -> Advice:
@@ -226,7 +226,7 @@ def advise(
             refused[cluster] = error
     if not found:
         raise next(reversed(refused.values()))
-    asked = [SizedPlan(choice.plan, cluster) for cluster, (choice, _) in found.items()]
+    asked = [PlanOnCluster(choice.plan, cluster) for cluster, (choice, _) in found.items()]
     answers = tuple(
         ClusterChoice(cluster, choice, estimate, deadline_seconds)
         for (cluster, (choice, _)), estimate in zip(
@@ -261,11 +261,11 @@ class _Search:
     """The search on one size of cluster, the one that `job` is given."""
 
     job: Job
-    wishes: Wishes
+    wishes: PlanConstraints
     asked: Estimates
-    head: Head
+    head: AdditiveSurrogate
 
-    def predict(self, questions: Sequence[SizedPlan]) -> list[Prediction]:
+    def predict(self, questions: Sequence[PlanOnCluster]) -> list[Prediction]:
         return [each.prediction for each in _estimates(self.job, self.asked, questions)]
 
     def costs(self) -> AdditiveCosts:
@@ -307,7 +307,7 @@ class _Search:
 
     def rivalry(
         self, best: ClusterChoice, rivals: Sequence[Alternative], costs: AdditiveCosts
-    ) -> Rivalry | None:
+    ) -> ChoiceComparison | None:
         """The choice beside what one has, if that may be; else the best single platform."""
         today = self.job.today.platforms
         costs = costs.within(self.wishes.platforms, self._allowed())
@@ -316,10 +316,10 @@ class _Search:
         known = [*had, *(each for each in single if costs.allows(each.plan.platforms))]
         if best.choice.plan.platforms == today or not known:
             return None
-        asked = [SizedPlan(known[0].plan, best.cluster)]
+        asked = [PlanOnCluster(known[0].plan, best.cluster)]
         [of_rival] = _estimates(self.job, self.asked, asked)
         starts = best.choice.startup_seconds, known[0].startup_seconds
-        return Rivalry(known[0], chance_faster(best.estimate, of_rival, starts=starts))
+        return ChoiceComparison(known[0], chance_faster(best.estimate, of_rival, starts=starts))
 
     def _allowed(self) -> Mask:
         """Where every operator may run, [operators, platforms]."""
@@ -336,7 +336,7 @@ class _Search:
         if not assignments:
             return {}
         workflow, cluster = self.job.workflow, self.job.cluster
-        predictions = self.predict(SizedPlan.of(workflow, assignments, cluster))
+        predictions = self.predict(PlanOnCluster.of(workflow, assignments, cluster))
         return {
             each: Alternative(
                 Plan(workflow, each),
@@ -350,7 +350,9 @@ class _Search:
         return 0.0 if platform in self.wishes.warm else STARTUP_SECONDS.get(platform, 0.0)
 
 
-def _estimates(job: Job, asked: Estimates, questions: Sequence[SizedPlan]) -> Sequence[Estimate]:
+def _estimates(
+    job: Job, asked: Estimates, questions: Sequence[PlanOnCluster]
+) -> Sequence[Estimate]:
     """Estimates about plans of a job, on one node of what no platform spreads."""
     return asked([_where_it_runs(job.asked(each)) for each in questions])
 
@@ -407,7 +409,7 @@ def _single(job: Job, platforms: Sequence[Platform], allowed: Mask) -> Iterator[
         yield job.today.platforms
 
 
-def _where_it_runs(question: SizedPlan) -> SizedPlan:
+def _where_it_runs(question: PlanOnCluster) -> PlanOnCluster:
     cluster = question.cluster
     if cluster.nodes == 1 or not uses_one_node(question.plan):
         return question

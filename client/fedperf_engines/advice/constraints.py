@@ -8,7 +8,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from fedperf_client.text.numbers import size_text
+from fedperf_client.formatting.numbers import size_text
 from fedperf_engines.optimizer.constraints import (
     MEMORY_FACTORS,
     MEMORY_IN_OBJECTS,
@@ -39,7 +39,7 @@ _HOW_TO_INSTALL = {
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
+class PlanConstraints:
     """What a plan must keep to.
 
     Attributes:

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import orjson
 
-from fedperf_client.prediction.answers.reconfiguration import moved
-from fedperf_client.text.workflow_file import MAX_FILE_BYTES
+from fedperf_client.formatting.workflow_file import MAX_FILE_BYTES
+from fedperf_client.prediction.serving.reconfiguration import moved
 from fedperf_client.workers.machine import available_memory_bytes
 from fedperf_engines.platforms.executor import DatasetMissingError, dataset_path
 from fedperf_engines.platforms.operations import InvalidProgramError
@@ -22,7 +22,7 @@ from fedperf_engines.platforms.support import could_run, supports
 from fedperf_engines.trials.pool import TrialLimits, WorkerPool
 from fedperf_engines.trials.profiler import Profiler
 from fedperf_shared.errors import InvalidInputError
-from fedperf_shared.execution import ClusterConfig, KnownJob, SizedPlan
+from fedperf_shared.execution import ClusterConfig, KnownJob, PlanOnCluster
 from fedperf_shared.workflow.graph import Plan, Workflow
 from fedperf_shared.workflow.vocabulary import Platform
 
@@ -67,7 +67,7 @@ class Job:
         there = moved(self.today, self.cluster, cluster).question.plan
         return replace(self, today=there, cluster=cluster)
 
-    def asked(self, question: SizedPlan) -> SizedPlan:
+    def asked(self, question: PlanOnCluster) -> PlanOnCluster:
         """A question about a plan of it, as one about this job."""
         if self.known is None:
             return question

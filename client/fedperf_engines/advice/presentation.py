@@ -10,14 +10,14 @@ from types import MappingProxyType
 
 import numpy as np
 
-from fedperf_client.prediction.answers.what_if import WITH_ITS_PARTITIONS, chance_text
-from fedperf_client.prediction.ensemble.support import Reach
-from fedperf_client.text.durations import duration_text
-from fedperf_client.text.facts import Fact, for_people, for_programs, values_of
-from fedperf_client.text.numbers import counted, size_text
-from fedperf_client.text.operator_tree import words_of
+from fedperf_client.formatting.durations import duration_text
+from fedperf_client.formatting.facts import Fact, for_people, for_programs, values_of
+from fedperf_client.formatting.numbers import counted, size_text
+from fedperf_client.formatting.operator_tree import words_of
+from fedperf_client.prediction.ensemble.platform_size_limits import PlatformSizeLimits
+from fedperf_client.prediction.serving.what_if import WITH_ITS_PARTITIONS, format_probability
 from fedperf_engines.advice.advice import Advice, ClusterChoice, Move, groups_of
-from fedperf_engines.advice.turns import MeasuredChoice, fastest
+from fedperf_engines.advice.interleaved_runs import MeasuredChoice, fastest
 from fedperf_engines.optimizer.constraints import memory_needed
 from fedperf_engines.optimizer.enumeration import Alternative, Choice
 from fedperf_engines.platforms.engine import ENGINES
@@ -96,7 +96,7 @@ def verdict(advice: Advice) -> str | None:
     best = advice.best
     if best.deadline_seconds is None:
         return None
-    words, chance = duration_text(best.deadline_seconds), chance_text(best.chance or 0.0)
+    words, chance = duration_text(best.deadline_seconds), format_probability(best.chance or 0.0)
     if advice.keeps_deadline:
         cheapest = "" if advice.rival_size else " at the fewest core-seconds,"
         return f"keeps {words}{cheapest} with a chance of {chance}"
@@ -125,7 +125,7 @@ def no_difference(advice: Advice) -> str | None:
         f"no difference that can be told: {name} takes {duration_text(rivalry.plan.seconds)}, "
         f"{rivalry.plan.prediction.level:.0%} interval {_interval(rivalry.plan)}, against "
         f"{duration_text(choice.seconds)}, {_interval(choice)}; the latter is faster with a "
-        f"chance of {chance_text(rivalry.chance)}, so take {what}"
+        f"chance of {format_probability(rivalry.chance)}, so take {what}"
     )
 
 
@@ -273,7 +273,9 @@ def _rivalry_facts(advice: Advice) -> dict[str, object] | None:
 def _sized_facts(each: ClusterChoice, advice: Advice) -> list[Fact]:
     keeps, chance = advice.job.keeps_partitions_on(each.cluster), each.chance
     kept = (
-        "" if chance is None else f"{'holds' if each.holds else 'at risk'}, {chance_text(chance)}"
+        ""
+        if chance is None
+        else f"{'holds' if each.holds else 'at risk'}, {format_probability(chance)}"
     )
     is_one_node = all(size.cluster.nodes == 1 for size in advice.sizes)
     shown_of_plan = ("time", f"{each.choice.prediction.level:.0%} interval")
@@ -313,7 +315,7 @@ def _number(value: float) -> str:
 _MOST_NAMED = 3
 
 
-def reasons_of(advice: Advice, reach: Reach, *, all_platforms: bool) -> list[str]:
+def reasons_of(advice: Advice, reach: PlatformSizeLimits, *, all_platforms: bool) -> list[str]:
     """What speaks for the choice, and what against relying on it, one sentence each.
 
     Args:
@@ -373,7 +375,7 @@ def numbers_text(positions: Sequence[int]) -> str:
     return ", ".join(f"#{r[0]}" if len(r) == 1 else f"#{r[0]}-{r[-1]}" for r in ranges)
 
 
-def _unlike(plan: Plan, reach: Reach) -> Iterator[str]:
+def _unlike(plan: Plan, reach: PlatformSizeLimits) -> Iterator[str]:
     """What no own execution speaks for, although its platform ran."""
     for platform in reach.beyond(plan):
         asked = plan.workflow.source_rows

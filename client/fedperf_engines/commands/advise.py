@@ -17,19 +17,19 @@ from click import UsageError
 
 from fedperf_client.commands.home_option import Json, LocalPath, home_of, now
 from fedperf_client.commands.predict import opened_kept, say_if_nothing_is_known
-from fedperf_client.text.facts import show_table, values_of, without_empty
-from fedperf_client.text.progress import progress_bar
-from fedperf_shared.programs.command_line import NO_ANSWER, show
+from fedperf_client.formatting.facts import show_table, values_of, without_empty
+from fedperf_client.formatting.progress import progress_bar
+from fedperf_shared.runtime.command_line import NO_ANSWER, show
 
 if TYPE_CHECKING:
     from fedperf_client.home.config import Home
     from fedperf_client.home.store import ExecutionStore
-    from fedperf_client.prediction.answers.predictor_cache import CachedPredictor
+    from fedperf_client.prediction.serving.predictor_cache import CachedPredictor
     from fedperf_engines.advice.advice import Advice
-    from fedperf_engines.advice.constraints import Wishes
+    from fedperf_engines.advice.constraints import PlanConstraints
+    from fedperf_engines.advice.interleaved_runs import MeasuredChoice
     from fedperf_engines.advice.job import Job
-    from fedperf_engines.advice.turns import MeasuredChoice
-    from fedperf_engines.optimizer.head import Head
+    from fedperf_engines.optimizer.additive_surrogate import AdditiveSurrogate
     from fedperf_engines.platforms.program import Program
     from fedperf_engines.trials.pool import Trial
     from fedperf_engines.trials.profiler import Profiler
@@ -123,11 +123,11 @@ def advise(
     at the lowest cost by --prices or in core-seconds, and whether an engine on this machine
     would do. --memory is then that of an executor, refused where what was measured does not fit.
     """
+    from fedperf_client.charts.charts import require_chart_file
     from fedperf_client.commands.advise_logs import advise_on_logs, is_spark_log, refuse_for_logs
     from fedperf_client.home.config import write_private
     from fedperf_client.home.store import ExecutionStore
-    from fedperf_client.pictures.charts import require_chart_file
-    from fedperf_client.prediction.answers.what_if import parse_cores, parse_duration, seconds_until
+    from fedperf_client.prediction.serving.what_if import parse_cores, parse_duration, seconds_until
 
     if (source is None) == (execution is None):
         raise typer.BadParameter("name a file or --execution, one of them")
@@ -228,7 +228,7 @@ def _job(
     data: Path | None,
 ) -> "tuple[Job, Profiler | None]":
     """What is asked about, and for a program who runs it."""
-    from fedperf_client.text.workflow_file import read_workflow_file
+    from fedperf_client.formatting.workflow_file import read_workflow_file
     from fedperf_engines.advice.job import Job, NoDataError, program_in
     from fedperf_shared.execution import KnownJob
 
@@ -244,7 +244,7 @@ def _job(
         peak = 0 if own.measurement is None else own.measurement.peak_memory_bytes
         return Job(own.plan, own.cluster, peak_bytes=peak, known=KnownJob.of(own)), None
     written = read_workflow_file(source, otherwise="unassigned")
-    return Job(written.plan, written.cluster_or(kept.usual_for(written.plan))), None
+    return Job(written.plan, written.cluster_or(kept.typical_cluster(written.plan))), None
 
 
 def _program_job(stack: ExitStack, program: "Program", data: Path) -> "tuple[Job, Profiler]":
@@ -275,7 +275,7 @@ def _require_runnable(job: "Job", asked: _AdviceOptions) -> None:
         )
 
 
-def _wishes(job: "Job", kept: "CachedPredictor", asked: _AdviceOptions) -> "Wishes":
+def _wishes(job: "Job", kept: "CachedPredictor", asked: _AdviceOptions) -> "PlanConstraints":
     from fedperf_engines.advice import constraints
 
     pins = constraints.parse_pins(asked.pins, job.workflow)
@@ -285,7 +285,7 @@ def _wishes(job: "Job", kept: "CachedPredictor", asked: _AdviceOptions) -> "Wish
     named = named or constraints.known_alone(job.known, job.today, pins.values())
     caps, others = constraints.parse_memory(asked.memory)
     constraints.require_measured(caps, others, job.today, job.peak_bytes)
-    return constraints.Wishes(
+    return constraints.PlanConstraints(
         constraints.candidates(named, pins.values(), known if elsewhere else ()),
         pins,
         caps,
@@ -294,30 +294,30 @@ def _wishes(job: "Job", kept: "CachedPredictor", asked: _AdviceOptions) -> "Wish
     )
 
 
-def _head(home: "Home", store: "ExecutionStore", *, json: bool) -> "Head":
-    from fedperf_client.prediction.base_models import FetchedModels
-    from fedperf_engines.optimizer.heads import OWN_WORKFLOWS, head_at_home
+def _head(home: "Home", store: "ExecutionStore", *, json: bool) -> "AdditiveSurrogate":
+    from fedperf_client.prediction.fetched_models import FetchedModels
+    from fedperf_engines.optimizer.surrogate_store import OWN_WORKFLOWS, load_or_distill_surrogate
 
     with progress_bar("distilling additive costs from the new model", json=json) as advance:
         newest = (each for _ in (0,) for each in store.newest(10 * OWN_WORKFLOWS))
-        return head_at_home(FetchedModels(home.models), newest, on_progress=advance)
+        return load_or_distill_surrogate(FetchedModels(home.models), newest, on_progress=advance)
 
 
 def _searched(
-    job: "Job", asked: _AdviceOptions, kept: "CachedPredictor", head: "Head"
+    job: "Job", asked: _AdviceOptions, kept: "CachedPredictor", head: "AdditiveSurrogate"
 ) -> _TimedAdvice:
     """The advice; predictors are weighed before the clock of the search runs."""
-    from fedperf_client.prediction.answers.reconfiguration import sizes_of
-    from fedperf_client.prediction.ensemble.support import Reach
+    from fedperf_client.prediction.ensemble.platform_size_limits import PlatformSizeLimits
+    from fedperf_client.prediction.serving.reconfiguration import sizes_of
     from fedperf_engines.advice.advice import advise as advise_on
     from fedperf_engines.advice.presentation import reasons_of
-    from fedperf_shared.execution import SizedPlan
+    from fedperf_shared.execution import PlanOnCluster
 
     seen = () if job.program is not None else kept.clusters_of(job.today)
     sizes = sizes_of(job.cluster, asked.cores, asked.nodes, seen)
     constraints = _wishes(job, kept, asked)
-    kept.predictor.estimate([job.asked(SizedPlan(job.on(each).today, each)) for each in sizes])
-    reach = Reach.of(kept.predictor.candidates.hull)
+    kept.predictor.estimate([job.asked(PlanOnCluster(job.on(each).today, each)) for each in sizes])
+    reach = PlatformSizeLimits.of(kept.predictor.candidates.hull)
     estimates = partial(reach.estimate, kept.predictor.estimate)
     begun = time.perf_counter()
     found = advise_on(
@@ -336,7 +336,7 @@ def _runs(
     asked: _AdviceOptions,
 ) -> "list[MeasuredChoice]":
     """The choice and its rivals, run in turns and stored."""
-    from fedperf_engines.advice.turns import measured, runnable_rivals
+    from fedperf_engines.advice.interleaved_runs import measured, runnable_rivals
     from fedperf_engines.workloads.families import workload_name
 
     found, program = shown.advice, shown.advice.job.program
@@ -358,7 +358,7 @@ def _runs(
 def _show(shown: _TimedAdvice) -> None:
     from rich.console import Console
 
-    from fedperf_client.text.operator_tree import operator_tree
+    from fedperf_client.formatting.operator_tree import operator_tree
     from fedperf_engines.advice import presentation
     from fedperf_engines.advice.presentation import size_of
 
@@ -401,7 +401,7 @@ def _show_json(shown: _TimedAdvice, runs: "Sequence[MeasuredChoice] | None") -> 
 
 
 def _draw(path: Path, shown: _TimedAdvice, *, json: bool) -> None:
-    from fedperf_engines.advice.picture import draw_advice
+    from fedperf_engines.advice.plan_chart import draw_advice
 
     draw_advice(path, shown.advice)
     if not json:

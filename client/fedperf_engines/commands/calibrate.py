@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from fedperf_client.commands.home_option import Json, home_of, now
-from fedperf_shared.programs.command_line import show
+from fedperf_shared.runtime.command_line import show
 
 
 def calibrate(
@@ -20,8 +20,8 @@ def calibrate(
     json: Json = False,
 ) -> None:
     """Run workloads that ship with fedperf on this machine and store what was measured."""
+    from fedperf_client.formatting.progress import counting_bar
     from fedperf_client.home.store import ExecutionStore
-    from fedperf_client.text.progress import counting_bar
     from fedperf_engines.trials.shipped_workloads import profile_shipped
 
     home = home_of(context)

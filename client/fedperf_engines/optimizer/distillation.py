@@ -14,16 +14,16 @@ from torch import Tensor, nn
 from torch.nn.functional import huber_loss
 
 from fedperf_client.prediction.prediction import Floats, PredictLog
-from fedperf_engines.optimizer.head import (
+from fedperf_engines.optimizer.additive_surrogate import (
     EDGE_INPUTS,
     HIDDEN,
     OPERATOR_INPUTS,
     PLATFORMS,
-    Head,
+    AdditiveSurrogate,
     inputs_of,
 )
 from fedperf_shared.errors import InvalidInputError
-from fedperf_shared.execution import ClusterConfig, SizedPlan
+from fedperf_shared.execution import ClusterConfig, PlanOnCluster
 from fedperf_shared.workflow.features import featurize
 from fedperf_shared.workflow.graph import Plan, Workflow
 from fedperf_shared.workflow.topology import topological_order
@@ -47,7 +47,7 @@ Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Lesson:
+class _TrainingPlan:
     """One workflow and its plans.
 
     Attributes:
@@ -85,19 +85,21 @@ class _Parts(nn.Module):
                 if name in LAST_BIASES:
                     parameter.fill_(TYPICAL_LOG_SECONDS)
 
-    def forward(self, lessons: Sequence[_Lesson]) -> Tensor:
+    def forward(self, training_plans: Sequence[_TrainingPlan]) -> Tensor:
         """Log of the summed seconds of all plans of the lessons, one after the other."""
-        operators = _through(self.operator, torch.cat([each.operators for each in lessons]))
-        edges = _through(self.edge, torch.cat([each.edges for each in lessons]))
-        of_operators = torch.split(operators.exp(), [len(each.operators) for each in lessons])
-        of_edges = torch.split(edges.exp(), [len(each.edges) for each in lessons])
+        operators = _through(self.operator, torch.cat([each.operators for each in training_plans]))
+        edges = _through(self.edge, torch.cat([each.edges for each in training_plans]))
+        of_operators = torch.split(
+            operators.exp(), [len(each.operators) for each in training_plans]
+        )
+        of_edges = torch.split(edges.exp(), [len(each.edges) for each in training_plans])
         totals = [
             ran.expand(len(each.platforms), -1, -1).gather(2, each.platforms[..., None]).sum((1, 2))
             + (
                 moved.expand(len(each.pairs), -1, -1).gather(2, each.pairs[..., None])[..., 0]
                 * each.switches
             ).sum(1)
-            for each, ran, moved in zip(lessons, of_operators, of_edges, strict=True)
+            for each, ran, moved in zip(training_plans, of_operators, of_edges, strict=True)
         ]
         return torch.cat(totals).log()
 
@@ -111,7 +113,7 @@ def distil(
     seed: int = 0,
     epochs: int = EPOCHS,
     on_progress: Progress | None = None,
-) -> Head:
+) -> AdditiveSurrogate:
     """The additive head whose sums come closest to `teacher`.
 
     Args:
@@ -127,25 +129,25 @@ def distil(
         InvalidInputError: none of the platforms can run any of the workflows.
     """
     rng = np.random.default_rng(seed)
-    lessons = [
-        _lesson(teacher, workflow, cluster, able, rng)
+    training_plans = [
+        _training_plan(teacher, workflow, cluster, able, rng)
         for workflow, cluster in workflows
         if all(able := [_able(each.kind, platforms, supports) for each in workflow.operators])
     ]
-    if not lessons:
+    if not training_plans:
         raise InvalidInputError(
             "no workflow to distil an additive head from that the platforms can run"
         )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         parts = _Parts()
-    steps = epochs * -(-len(lessons) // WORKFLOWS_AT_ONCE)
+    steps = epochs * -(-len(training_plans) // WORKFLOWS_AT_ONCE)
     optimizer = torch.optim.Adam(parts.parameters(), lr=LEARNING_RATE)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, LEARNING_RATE, max(steps, 2))
     for epoch in range(epochs):
-        order = rng.permutation(len(lessons))
+        order = rng.permutation(len(training_plans))
         for start in range(0, len(order), WORKFLOWS_AT_ONCE):
-            chosen = [lessons[place] for place in order[start : start + WORKFLOWS_AT_ONCE]]
+            chosen = [training_plans[place] for place in order[start : start + WORKFLOWS_AT_ONCE]]
             loss = huber_loss(parts(chosen), torch.cat([each.log_seconds for each in chosen]))
             optimizer.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
@@ -154,7 +156,7 @@ def distil(
         if on_progress is not None:
             on_progress(epoch + 1, epochs)
     state = parts.state_dict().items()
-    return Head({name: value.detach().numpy().copy() for name, value in state})
+    return AdditiveSurrogate({name: value.detach().numpy().copy() for name, value in state})
 
 
 def _through(layers: nn.ModuleList, values: Tensor) -> Tensor:
@@ -168,21 +170,21 @@ def _able(kind: OperatorKind, platforms: Sequence[Platform], supports: Supports)
     return [platform for platform in platforms if supports(kind, platform)]
 
 
-def _lesson(
+def _training_plan(
     teacher: PredictLog,
     workflow: Workflow,
     cluster: ClusterConfig,
     able: Sequence[Sequence[Platform]],
     rng: np.random.Generator,
-) -> _Lesson:
+) -> _TrainingPlan:
     plans = _plans(able, workflow, rng)
-    questions = SizedPlan.of(workflow, [tuple(map(Platform, plan)) for plan in plans], cluster)
+    questions = PlanOnCluster.of(workflow, [tuple(map(Platform, plan)) for plan in plans], cluster)
     features = featurize(Plan.on_one_platform(workflow, Platform.UNASSIGNED), cluster)
     operators, edges = inputs_of(features)
     rows = np.array(plans)[:, features.order]
     ends = rows[:, features.edges]
     log_seconds: Floats = teacher(questions)
-    return _Lesson(
+    return _TrainingPlan(
         torch.from_numpy(operators),
         torch.from_numpy(edges),
         torch.from_numpy(rows),

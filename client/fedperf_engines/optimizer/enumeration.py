@@ -20,7 +20,7 @@ from fedperf_engines.optimizer.constraints import Constraints, Supports, support
 from fedperf_engines.optimizer.costs import AdditiveCosts
 from fedperf_engines.optimizer.frontier import SearchResult, cheapest_plans
 from fedperf_shared.errors import InvalidInputError
-from fedperf_shared.execution import ClusterConfig, SizedPlan
+from fedperf_shared.execution import ClusterConfig, PlanOnCluster
 from fedperf_shared.workflow.graph import Plan, Workflow
 from fedperf_shared.workflow.vocabulary import Platform
 
@@ -32,7 +32,7 @@ ALTERNATIVES = 4
 BATCH = 256
 """Questions per call of the predictor."""
 
-Predict = Callable[[Sequence[SizedPlan]], Sequence[Prediction]]
+Predict = Callable[[Sequence[PlanOnCluster]], Sequence[Prediction]]
 """Questions -> predictions in the same order."""
 
 Assignment = tuple[Platform, ...]
@@ -165,7 +165,7 @@ def ranked(
     """
     distinct, scored = iter(dict.fromkeys(assignments)), []
     for batch in iter(lambda: list(islice(distinct, BATCH)), []):
-        predictions = predict(SizedPlan.of(workflow, batch, cluster))
+        predictions = predict(PlanOnCluster.of(workflow, batch, cluster))
         scored += [
             (each, prediction, startup_seconds(each))
             for each, prediction in zip(batch, predictions, strict=True)

@@ -186,7 +186,7 @@ class Startups:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Prefixes:
+class PartialPlans:
     """Plans of the operators placed so far.
 
     Attributes:
@@ -202,9 +202,9 @@ class Prefixes:
     def __len__(self) -> int:
         return len(self.seconds)
 
-    def take(self, chosen: Ints) -> "Prefixes":
+    def take(self, chosen: Ints) -> "PartialPlans":
         """Those plans, in that order."""
-        return Prefixes(self.seconds[chosen], self.columns[chosen], self.started[chosen])
+        return PartialPlans(self.seconds[chosen], self.columns[chosen], self.started[chosen])
 
     def key(self, operators: Iterable[int], platforms: int, *, with_started: bool = False) -> Ints:
         """A number per plan, equal where all those operators have equal platforms, [plans].
@@ -225,17 +225,17 @@ class Prefixes:
         return key
 
 
-Keep = Callable[[PlacementStep, Prefixes], Ints]
+Keep = Callable[[PlacementStep, PartialPlans], Ints]
 """(step just taken, every extension) -> rows of those to go on with."""
 
 
 def search(
     costs: AdditiveCosts, steps: Sequence[PlacementStep], keep: Keep
-) -> tuple[Prefixes, int]:
+) -> tuple[PartialPlans, int]:
     """What is left of all plans when `keep` has chosen after every step, and among how many."""
     startups = Startups.of(costs.startup_seconds)
     nothing = np.full((1, len(steps)), -1, np.int8)
-    kept, candidates = Prefixes(np.zeros(1), nothing, np.zeros(1, np.int64)), 0
+    kept, candidates = PartialPlans(np.zeros(1), nothing, np.zeros(1, np.int64)), 0
     for step in steps:
         extended = _extended(costs, startups, step, kept)
         candidates += len(extended)
@@ -254,8 +254,8 @@ def best_per_key(key: Ints, seconds: Floats, count: int) -> Ints:
 
 
 def _extended(
-    costs: AdditiveCosts, startups: Startups, step: PlacementStep, kept: Prefixes
-) -> Prefixes:
+    costs: AdditiveCosts, startups: Startups, step: PlacementStep, kept: PartialPlans
+) -> PartialPlans:
     seconds = kept.seconds[:, None] + costs.operator_seconds[step.operator]
     seconds += startups.seconds.T[kept.started]
     for parent, transfer in step.transfers.items():
@@ -263,7 +263,9 @@ def _extended(
     rows, platforms = np.nonzero(np.isfinite(seconds))
     columns = kept.columns[rows]
     columns[:, step.operator] = platforms
-    return Prefixes(seconds[rows, platforms], columns, startups.then[platforms, kept.started[rows]])
+    return PartialPlans(
+        seconds[rows, platforms], columns, startups.then[platforms, kept.started[rows]]
+    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -297,7 +299,7 @@ def cheapest_plans(costs: AdditiveCosts, count: int) -> SearchResult:
         return beam(costs, count)
     completions = _completions(costs, steps)
 
-    def keep(step: PlacementStep, extended: Prefixes) -> Ints:
+    def keep(step: PlacementStep, extended: PartialPlans) -> Ints:
         opened = extended.columns[:, step.open_after].T.astype(np.int64)
         still = completions[step.operator][*opened, extended.started]
         return np.asarray(np.argsort(extended.seconds + still, kind="stable")[:count])
@@ -312,7 +314,7 @@ def beam(costs: AdditiveCosts, count: int, *, plans: int = BEAM_PLANS) -> Search
     _require_count(count)
     platforms, dropped = len(costs.platforms), False
 
-    def keep(step: PlacementStep, extended: Prefixes) -> Ints:
+    def keep(step: PlacementStep, extended: PartialPlans) -> Ints:
         nonlocal dropped
         key = extended.key(step.open_after, platforms, with_started=True)
         states = best_per_key(key, extended.seconds, 1)
@@ -331,7 +333,7 @@ def narrow_steps(costs: AdditiveCosts) -> tuple[PlacementStep, ...]:
 
 
 def found(
-    costs: AdditiveCosts, kept: Prefixes, count: int, *, is_exact: bool, candidates: int
+    costs: AdditiveCosts, kept: PartialPlans, count: int, *, is_exact: bool, candidates: int
 ) -> SearchResult:
     """The best `count` of complete plans; summed anew, so that the order of steps is no matter."""
     plans = kept.columns.astype(np.int64)

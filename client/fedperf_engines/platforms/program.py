@@ -15,7 +15,7 @@ from functools import cache
 from pydantic import TypeAdapter, ValidationError
 
 from fedperf_engines.platforms import operations as ops
-from fedperf_shared.programs.settings_file import problems_of
+from fedperf_shared.runtime.settings_file import problems_of
 from fedperf_shared.workflow.graph import Operator, SourceStatistics, Workflow
 from fedperf_shared.workflow.vocabulary import MAX_OPERATORS
 

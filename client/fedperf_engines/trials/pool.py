@@ -33,10 +33,10 @@ import orjson
 
 from fedperf_client.workers.child_process import ChildFailedError, ChildProcess
 from fedperf_client.workers.child_side import Json
-from fedperf_client.workers.machine import HostWatch
+from fedperf_client.workers.machine import InterferenceMonitor
 from fedperf_shared.errors import FedperfError, InvalidInputError
 from fedperf_shared.execution import ExecutionStatus, InvalidExecutionError, Measurement
-from fedperf_shared.programs.resources import Closing
+from fedperf_shared.runtime.resources import Closing
 from fedperf_shared.workflow.vocabulary import MAX_RUNTIME_SECONDS, Platform
 
 
@@ -192,7 +192,7 @@ class WorkerPool(Closing):
         self._max_workers = max_workers
         self._max_trials = max_trials
         self._workers: OrderedDict[WorkerKey, _Worker] = OrderedDict()
-        self._host = HostWatch(self._own_seconds)
+        self._host = InterferenceMonitor(self._own_seconds)
 
     def close(self) -> None:
         """End all children; the pool can be used again."""

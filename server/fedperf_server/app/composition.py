@@ -19,30 +19,30 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from numpy.typing import NDArray
 
 from fedperf_server.config import ServerConfig
-from fedperf_server.desks.absences import AbsenceDesk
-from fedperf_server.desks.drift import DriftDesk
-from fedperf_server.desks.evidence import SnapshotReader
-from fedperf_server.desks.promotion import PromotionDesk
-from fedperf_server.desks.questions import QuestionDesk
-from fedperf_server.desks.reports import ReportDesk
+from fedperf_server.controllers.drift import DriftController
+from fedperf_server.controllers.missing_reports import MissingReportController
+from fedperf_server.controllers.promotion import PromotionController
+from fedperf_server.controllers.queries import QueryController
+from fedperf_server.controllers.regime_releases import SnapshotReader
+from fedperf_server.controllers.reports import PublicationController
 from fedperf_server.membership.enrollment import Enrollment
 from fedperf_server.rehearsal.synthetic_batch import PredictLog
-from fedperf_server.rounds.coordinator import Coordinator, Desk
+from fedperf_server.rounds.coordinator import Controller, Coordinator
+from fedperf_server.rounds.linearized_avg import LinearizedAvg
 from fedperf_server.rounds.model_rounds import Evaluate, ModelRounds
 from fedperf_server.rounds.open_round import Fleet, RoundRules
 from fedperf_server.rounds.round_strategy import RoundStrategy
-from fedperf_server.rounds.tangent_avg import TangentAvg
 from fedperf_server.state import registry
 from fedperf_server.state.database import Database
 from fedperf_server.state.registry import GgfnFormat, ModelFormat
-from fedperf_shared.execution import MeasuredPlan, SizedPlan
+from fedperf_shared.execution import MeasuredPlan, PlanOnCluster
 from fedperf_shared.model.architecture import Weights, named_arrays, weights_of
 from fedperf_shared.model.checkpoint import decode_checkpoint, model_from_arrays
 from fedperf_shared.model.fit import predict
 from fedperf_shared.model.metrics import median_q_error
+from fedperf_shared.model.pretrained_model import load_pretrained_model
 from fedperf_shared.model.public_plans import anchors_of, load_public_plans
-from fedperf_shared.model.public_start import load_public_start
-from fedperf_shared.programs.troubles import Troubles
+from fedperf_shared.runtime.failure_tracker import FailureTracker
 from fedperf_shared.workflow.features import featurize
 
 
@@ -69,11 +69,11 @@ class Task:
 
 def ggfn_task() -> Task:
     """GGFN on run times of plans."""
-    plans, start = load_public_plans(), load_public_start()
+    plans, start = load_public_plans(), load_pretrained_model()
     return Task(
         weights_of(start.arrays),
         GgfnFormat(),
-        TangentAvg([featurize(each.plan, each.cluster) for each in anchors_of(plans)]),
+        LinearizedAvg([featurize(each.plan, each.cluster) for each in anchors_of(plans)]),
         public_error(plans),
         predict_with,
         plans,
@@ -96,7 +96,7 @@ def predict_with(checkpoint: bytes) -> PredictLog:
     """A checkpoint's predictions on entries of the catalogue."""
     model = model_from_arrays(decode_checkpoint(checkpoint).arrays)
 
-    def predict_log(entries: Sequence[SizedPlan]) -> NDArray[np.float64]:
+    def predict_log(entries: Sequence[PlanOnCluster]) -> NDArray[np.float64]:
         return predict(model, [each.features for each in entries])
 
     return predict_log
@@ -112,7 +112,7 @@ def coordinator_of(
     signing_key: ec.EllipticCurvePrivateKey,
     since: datetime,
     rules: RoundRules | None = None,
-    troubles: Troubles | None = None,
+    troubles: FailureTracker | None = None,
 ) -> Coordinator:
     """The coordinator of `config`'s calendar, with the task's start model in its registry.
 
@@ -141,12 +141,14 @@ def coordinator_of(
         evaluate=task.evaluate,
     )
     judged_by = task.plans, task.predict_with
-    desks: dict[str, Desk] = {
-        "asking questions": QuestionDesk(database, calendar),
-        "evaluating reports": ReportDesk(database, calendar, *judged_by, grace=grace),
-        "judging versions": PromotionDesk(database, calendar, *judged_by, grace=grace),
-        "reading drift": DriftDesk(database, calendar, grace=grace),
-        "looking for absent reports": AbsenceDesk(database, calendar, grace=grace, since=since),
+    desks: dict[str, Controller] = {
+        "asking questions": QueryController(database, calendar),
+        "evaluating reports": PublicationController(database, calendar, *judged_by, grace=grace),
+        "judging versions": PromotionController(database, calendar, *judged_by, grace=grace),
+        "reading drift": DriftController(database, calendar, grace=grace),
+        "looking for absent reports": MissingReportController(
+            database, calendar, grace=grace, since=since
+        ),
     }
     return Coordinator(SnapshotReader(database, calendar.period), desks, rounds, troubles=troubles)
 

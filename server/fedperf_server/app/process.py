@@ -20,8 +20,8 @@ from cryptography import x509
 
 from fedperf_server.app.composition import Task, coordinator_of, ggfn_task
 from fedperf_server.config import FILE_NAME, ServerConfig
-from fedperf_server.desks.absences import Absence
-from fedperf_server.desks.reports import PublicationCounts
+from fedperf_server.controllers.missing_reports import MissingReport
+from fedperf_server.controllers.reports import PublicationCounts
 from fedperf_server.endpoints.grpc_ports import enrollment_server, exchange_server
 from fedperf_server.inference.drift_evidence import PlatformDrift
 from fedperf_server.membership.authority import ENROLLMENT, SERVER, SIGNING, KeyRing
@@ -29,15 +29,15 @@ from fedperf_server.membership.enrollment import Enrollment
 from fedperf_server.rounds.coordinator import Coordinator
 from fedperf_server.rounds.open_round import RoundRules
 from fedperf_server.state.database import Database
-from fedperf_server.state.registry import PromotionVerdict, VersionStanding
+from fedperf_server.state.registry import PromotionRecord, VersionStatus
 from fedperf_server.state.releases import promised_calendar
 from fedperf_server.state.round_calendar import RoundResult
 from fedperf_shared.errors import ConfigurationError, StorageError
 from fedperf_shared.identity import hosts_of
-from fedperf_shared.programs.flower_settings import quiet_flower
-from fedperf_shared.programs.troubles import Troubles
-from fedperf_shared.releases.period import ModelMethod, Timetable
-from fedperf_shared.releases.questions import CellQuestion
+from fedperf_shared.releases.linear_queries import CellQuery
+from fedperf_shared.releases.period import ModelMethod, ReleaseCalendar
+from fedperf_shared.runtime.failure_tracker import FailureTracker
+from fedperf_shared.runtime.flower_settings import quiet_flower
 
 _log = structlog.get_logger()
 
@@ -47,7 +47,7 @@ def announce(news: object) -> None:
     _LINES[type(news)](news)
 
 
-def _question(asked: CellQuestion) -> None:
+def _question(asked: CellQuery) -> None:
     _log.info("question asked", window=asked.slot.window, slot=asked.slot.index)
 
 
@@ -55,11 +55,11 @@ def _correction(published: PublicationCounts) -> None:
     _log.info("correction published", reports=published.reports, rows=published.rows)
 
 
-def _verdict(verdict: PromotionVerdict) -> None:
+def _verdict(verdict: PromotionRecord) -> None:
     said = {
-        VersionStanding.PROMOTED: "model promoted",
-        VersionStanding.REJECTED: "model rejected",
-        VersionStanding.CANDIDATE: "model left open",
+        VersionStatus.PROMOTED: "model promoted",
+        VersionStatus.REJECTED: "model rejected",
+        VersionStatus.CANDIDATE: "model left open",
     }[verdict.standing]
     _log.info(said, version=verdict.version, reason=verdict.reason)
 
@@ -75,7 +75,7 @@ def _drift(found: PlatformDrift) -> None:
     )
 
 
-def _absence(absent: Absence) -> None:
+def _absence(absent: MissingReport) -> None:
     _log.warning("report missing", organization=absent.organization, slot=absent.slot_name)
 
 
@@ -91,11 +91,11 @@ def _round(result: RoundResult) -> None:
 
 
 _LINES: dict[type, Callable[..., None]] = {
-    CellQuestion: _question,
+    CellQuery: _question,
     PublicationCounts: _correction,
-    PromotionVerdict: _verdict,
+    PromotionRecord: _verdict,
     PlatformDrift: _drift,
-    Absence: _absence,
+    MissingReport: _absence,
     RoundResult: _round,
 }
 
@@ -144,7 +144,7 @@ def _require_host(config: ServerConfig, ring: KeyRing, name: str) -> None:
         )
 
 
-def _require_promised(config: ServerConfig, promised: Timetable) -> None:
+def _require_promised(config: ServerConfig, promised: ReleaseCalendar) -> None:
     ours, past = config.timetable, promised.period
     if ours == promised or not ours.period.start < past.end:
         return
@@ -156,7 +156,7 @@ def _require_promised(config: ServerConfig, promised: Timetable) -> None:
     )
 
 
-def _difference(ours: Timetable, promised: Timetable) -> str:
+def _difference(ours: ReleaseCalendar, promised: ReleaseCalendar) -> str:
     pairs = {
         "period_start": (ours.period.start.isoformat(), promised.period.start.isoformat()),
         "windows": (ours.period.windows, promised.period.windows),
@@ -237,7 +237,7 @@ def serving(
     *,
     clock: Callable[[], datetime] = system_clock,
     rules: RoundRules | None = None,
-    troubles: Troubles | None = None,
+    troubles: FailureTracker | None = None,
 ) -> Iterator[Coordinator]:
     """All ports open; yields the coordinator, to be moved on by its ticks.
 

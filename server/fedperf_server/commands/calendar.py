@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedperf_server.commands.directory_option import Json, config_of, now
-from fedperf_shared.programs.command_line import show_rows
+from fedperf_shared.runtime.command_line import show_rows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from fedperf_shared.releases.period import SlotTimes, Timetable
+    from fedperf_shared.releases.period import ReleaseCalendar, SlotTimes
 
 
 def calendar(
@@ -46,7 +46,7 @@ def calendar(
         typer.echo(_in_words(timetable, at=now()))
 
 
-def _row(timetable: "Timetable", window: int, *, json: bool) -> dict[str, object]:
+def _row(timetable: "ReleaseCalendar", window: int, *, json: bool) -> dict[str, object]:
     period = timetable.period
     begins = period.window_start(window)
     kinds: dict[str, Sequence[SlotTimes]] = {
@@ -75,7 +75,7 @@ def _row(timetable: "Timetable", window: int, *, json: bool) -> dict[str, object
     return {"window": window, "begins_at": begins.isoformat(), "ends_at": ends, **moments}
 
 
-def _in_words(timetable: "Timetable", *, at: datetime) -> str:
+def _in_words(timetable: "ReleaseCalendar", *, at: datetime) -> str:
     """Where in the calendar `at` is."""
     period = timetable.period
     window = period.window_at(at)

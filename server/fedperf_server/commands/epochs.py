@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedperf_server.commands.directory_option import Json, config_of, now
-from fedperf_shared.programs.command_line import show, show_rows
+from fedperf_shared.runtime.command_line import show, show_rows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
     from fedperf_server.inference.drift_evidence import PlatformDrift
-    from fedperf_server.state.epochs import Epoch
+    from fedperf_server.state.drift_regimes import DriftRegime
 
 
 def list_epochs(context: typer.Context, json: Json = False) -> None:
@@ -36,7 +36,7 @@ def list_drifts(context: typer.Context, json: Json = False) -> None:
     Since the reports of window `since`, executions take `factor` times as long. A shared drift
     began an epoch; what a single organization shows is its own affair, and yours.
     """
-    from fedperf_server.desks.drift import seen_drifts
+    from fedperf_server.controllers.drift import seen_drifts
     from fedperf_server.membership.enrollment import organization_names
     from fedperf_server.state.database import Database
 
@@ -58,7 +58,7 @@ def announce(
     json: Json = False,
 ) -> None:
     """Announce an upgrade: a new epoch begins with the next window, with its extra rounds."""
-    from fedperf_server.state import epochs
+    from fedperf_server.state import drift_regimes
     from fedperf_server.state.database import Database
     from fedperf_shared.errors import InvalidInputError
     from fedperf_shared.workflow.vocabulary import Platform, platform_of
@@ -70,15 +70,15 @@ def announce(
             "an operator that has no platform yet cannot change; name an engine"
         )
     with Database.existing(config.database_url).transaction() as session:
-        epoch = epochs.announce(
+        epoch = drift_regimes.announce(
             session, config.timetable.period, platforms=platforms, note=note, at=now()
         )
     show(_epoch_facts(epoch, json=json), json=json)
 
 
-def _known(session: "Session") -> "tuple[Epoch, ...]":
+def _known(session: "Session") -> "tuple[DriftRegime, ...]":
     """All epochs; none before a server has run for the first time."""
-    from fedperf_server.state.epochs import epochs
+    from fedperf_server.state.drift_regimes import epochs
     from fedperf_server.state.registry import UnknownVersionError
 
     try:
@@ -87,7 +87,7 @@ def _known(session: "Session") -> "tuple[Epoch, ...]":
         return ()
 
 
-def _epoch_facts(epoch: "Epoch", *, json: bool) -> dict[str, object]:
+def _epoch_facts(epoch: "DriftRegime", *, json: bool) -> dict[str, object]:
     platforms = [platform.name.lower() for platform in epoch.platforms]
     return {
         "epoch": epoch.number,

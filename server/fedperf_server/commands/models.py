@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedperf_server.commands.directory_option import Json, config_of, now
-from fedperf_shared.programs.command_line import show, show_rows
+from fedperf_shared.runtime.command_line import show, show_rows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from fedperf_server.state.registry import ModelVersion, PromotionVerdict
+    from fedperf_server.state.registry import ModelVersion, PromotionRecord
 
 
 def rounds(context: typer.Context, json: Json = False) -> None:
@@ -96,7 +96,7 @@ def rollback(
 
     Candidates that led to it or were trained from it are rejected with it.
     """
-    from fedperf_server.desks.promotion import take_back
+    from fedperf_server.controllers.promotion import take_back
     from fedperf_server.state.database import Database
 
     with Database.existing(config_of(context).database_url).transaction() as session:
@@ -125,7 +125,7 @@ def _rounded(value: object) -> str | None:
     return f"{value:.3f}" if isinstance(value, float) else None
 
 
-def _why_not_judged(version: "ModelVersion", verdicts: "Sequence[PromotionVerdict]") -> str:
+def _why_not_judged(version: "ModelVersion", verdicts: "Sequence[PromotionRecord]") -> str:
     if version.promoted:
         return "the start"
     if any(verdict.promoted and verdict.version > version.version for verdict in verdicts):

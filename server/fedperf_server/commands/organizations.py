@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 
 from fedperf_server.commands.directory_option import Json, enrollment_of, now
-from fedperf_shared.programs.command_line import show, show_rows
-from fedperf_shared.programs.moments import table_minute
+from fedperf_shared.runtime.command_line import show, show_rows
+from fedperf_shared.runtime.timestamps import table_minute
 
 
 def add_org(
@@ -35,7 +35,7 @@ def list_organizations(context: typer.Context, json: Json = False) -> None:
 
     A member's fingerprint must be the one that it sees itself; compare them by telephone.
     """
-    from fedperf_server.desks.reports import standings
+    from fedperf_server.controllers.reports import standings
     from fedperf_server.state.database import Database
 
     config, enrollment = enrollment_of(context)

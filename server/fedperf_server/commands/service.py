@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedperf_server.commands.directory_option import Json, config_of, now
-from fedperf_shared.programs.command_line import MomentParameter, show
+from fedperf_shared.runtime.command_line import TimestampParameter, show
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,7 +25,7 @@ def init(
     period_start: Annotated[
         datetime | None,
         typer.Option(
-            click_type=MomentParameter(),
+            click_type=TimestampParameter(),
             metavar="MOMENT",
             help="When the first period begins, like 2027-01-01 or 2027-01-01T09:00+01:00; in UTC "
             "unless a zone is named; the beginning of today by default.",
@@ -41,7 +41,7 @@ def init(
     from fedperf_server.membership import authority
     from fedperf_server.state.database import Database
     from fedperf_shared.errors import StorageError
-    from fedperf_shared.releases.period import default_timetable
+    from fedperf_shared.releases.period import default_calendar
 
     directory: Path = context.obj
     if (directory / FILE_NAME).exists():
@@ -50,7 +50,7 @@ def init(
         show({"directory": directory, "configuration": directory / FILE_NAME}, json=json)
         return
     start = period_start or now().replace(hour=0, minute=0, second=0, microsecond=0)
-    config = ServerConfig(directory, host, default_timetable(start))
+    config = ServerConfig(directory, host, default_calendar(start))
     try:
         authority.init(directory, host, now=now())
         path = write_config(config)
@@ -64,8 +64,8 @@ def init(
 
 def run(context: typer.Context) -> None:
     """Serve organizations and run rounds as the calendar says; until interrupted."""
-    from fedperf_shared.programs.process_lock import process_lock
-    from fedperf_shared.programs.shutdown import stop_on_signals
+    from fedperf_shared.runtime.process_lock import process_lock
+    from fedperf_shared.runtime.shutdown import stop_on_signals
 
     config = config_of(context)
     stop = stop_on_signals()

@@ -26,8 +26,8 @@ from fedperf_server.membership.authority import CA, ENROLLMENT, SERVER, SIGNING,
 from fedperf_server.membership.enrollment import Enrollment, EnrollmentRefusedError, Member
 from fedperf_server.state import audit, registry, releases
 from fedperf_server.state.database import Database
-from fedperf_server.state.epochs import Epoch, decided, epochs, reported_among
-from fedperf_server.state.releases import asked_question
+from fedperf_server.state.drift_regimes import DriftRegime, decided, epochs, reported_among
+from fedperf_server.state.releases import load_query
 from fedperf_server.state.validation import (
     Reason,
     RejectedReleaseError,
@@ -48,8 +48,8 @@ from fedperf_shared.exchange import (
 from fedperf_shared.releases.basis import BASIS_VERSION
 from fedperf_shared.releases.declared_bounds import NotDeclarableError, require_declarable
 from fedperf_shared.releases.kinds import is_report, kind_of
-from fedperf_shared.releases.period import Timetable
-from fedperf_shared.releases.questions import CellQuestion
+from fedperf_shared.releases.linear_queries import CellQuery
+from fedperf_shared.releases.period import ReleaseCalendar
 from fedperf_shared.releases.release import Release, Schedule, SignedRelease, SlotKey
 from fedperf_shared.wire.services import (
     EXCHANGE_OPTIONS,
@@ -179,7 +179,7 @@ class ExchangeService:
         self._config = config
         self._key = signing_key
         self._clock = clock
-        self._read: tuple[tuple[int, ...], tuple[int, tuple[Epoch, ...]]] | None = None
+        self._read: tuple[tuple[int, ...], tuple[int, tuple[DriftRegime, ...]]] | None = None
 
     def admit(self, certificate: bytes) -> Member:
         """The member whose key is in the caller's certificate (PEM)."""
@@ -208,7 +208,7 @@ class ExchangeService:
             correction_published=corrected,
         )
 
-    def _known(self, session: Session) -> tuple[int, tuple[Epoch, ...]]:
+    def _known(self, session: Session) -> tuple[int, tuple[DriftRegime, ...]]:
         """The version in force and all epochs; 0 and none before anything was promoted.
 
         Every daemon asks at every tick: read again only where a decision was added.
@@ -222,7 +222,7 @@ class ExchangeService:
             self._read = kept
         return kept[1]
 
-    def timetable(self, caller: Member) -> Timetable:
+    def timetable(self, caller: Member) -> ReleaseCalendar:
         """The public calendar."""
         del caller
         return self._config.timetable
@@ -285,11 +285,11 @@ class ExchangeService:
         with self._database.transaction() as session:
             return registry.published_rows(session)
 
-    def question(self, caller: Member, slot: SlotKey) -> CellQuestion | None:
+    def question(self, caller: Member, slot: SlotKey) -> CellQuery | None:
         """The question of a directed slot; None while there is none."""
         del caller
         with self._database.transaction() as session:
-            return asked_question(session, self._config.timetable.period, slot)
+            return load_query(session, self._config.timetable.period, slot)
 
     def _accept(self, member: Member, signed: SignedRelease) -> SignedReceipt:
         release = open_signed(signed, member.public_key)
@@ -307,7 +307,7 @@ class ExchangeService:
                 raise RejectedReleaseError(Reason.NO_SCHEDULE)
             slot = check_due(release, schedule, now=now)
             known = ReportContext(
-                registry.known_versions(session), asked_question(session, period, release.slot)
+                registry.known_versions(session), load_query(session, period, release.slot)
             )
             kind = kind_of(slot.parameters)
             reference = check_contents(release, slot, known, kind=kind)

@@ -10,7 +10,7 @@ counts as noise. What a clip takes from a residual that nobody expected is not m
 later stage mends it.
 
 The same workloads may have told about u before, in a plain report or an earlier stage. So
-`OwnSums` keeps u given mu *and* all that its organization said so far, and an answer
+`OrganizationPosterior` keeps u given mu *and* all that its organization said so far, and an answer
 changes the belief by what is new in it alone; nothing counts twice, in any number of
 stages. From one window to the next most of u stays, some is drawn anew (`RENEWED`); and a
 platform may have changed, which questions ask about as well (`CHANGE`), so that
@@ -27,8 +27,8 @@ points,
 
     tr[(A (S_XX + s I) A' + sigma^2 I)^-1  A S_XT S_TX A'],
 
-under the norm rule |A_i| * clip_i <= 1 of `fedperf_shared.releases.questions`. The optimiser is
-L-BFGS over the directions of the columns: some ten steps from the strongest eigenvectors. A is
+under the norm rule |A_i| * clip_i <= 1 of `fedperf_shared.releases.linear_queries`. The optimiser
+is L-BFGS over the directions of the columns: some ten steps from the strongest eigenvectors. A is
 block-diagonal: a sender adds up its own points only, with its own noise.
 
 A clip is kappa standard deviations of the belief. A start may be wrong by more than it thinks, and
@@ -60,16 +60,16 @@ from fedperf_server.inference.corrections import (
     correct_sums,
     pooled_by_organization,
 )
-from fedperf_server.inference.gaussian_process import Belief, Observation, Update, update
+from fedperf_server.inference.gaussian_process import GaussianPosterior, Observation, Update, update
 from fedperf_shared.errors import ConfigurationError
 from fedperf_shared.releases.basis import BASIS_VERSION, CELLS
-from fedperf_shared.releases.questions import (
+from fedperf_shared.releases.linear_queries import (
     INSIDE,
     MAX_CELL_CLIP,
     MAX_CENTER,
     MIN_CELL_CLIP,
     QUESTION_DIRECTIONS,
-    CellQuestion,
+    CellQuery,
     Design,
     public_design,
 )
@@ -124,7 +124,7 @@ STAGES = (Stage(0.2, 3.0), Stage(0.3, 1.5), Stage(0.5, 1.0))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class DesignedQuestion:
+class QueryDesign:
     """The question of a stage: points and a design for every sender.
 
     Attributes:
@@ -137,7 +137,7 @@ class DesignedQuestion:
 
 
 def ask(
-    belief: Belief,
+    belief: GaussianPosterior,
     senders: Sequence[Positions],
     targets: Positions,
     *,
@@ -145,7 +145,7 @@ def ask(
     noise_multiplier: float,
     record_variance: float,
     directions: int = DIRECTIONS,
-) -> DesignedQuestion:
+) -> QueryDesign:
     """The question of one stage.
 
     Args:
@@ -178,7 +178,7 @@ def ask(
         public_design((chosen / counts)[:, a:b][:, place], clips[a:b][place])
         for (a, b), (_, place, _) in zip(pairwise(edges), merged, strict=True)
     )
-    return DesignedQuestion(tuple(senders), designs)
+    return QueryDesign(tuple(senders), designs)
 
 
 def best_directions(
@@ -214,8 +214,8 @@ def on_grid(values: Floats) -> Floats:
 
 
 def learn(
-    belief: Belief,
-    question: DesignedQuestion,
+    belief: GaussianPosterior,
+    question: QueryDesign,
     reports: Sequence[DirectedReport | None],
     *,
     noise_multiplier: float,
@@ -247,7 +247,7 @@ def learn(
 
 
 def _observation(
-    belief: Belief,
+    belief: GaussianPosterior,
     points: Positions,
     design: Design,
     report: DirectedReport,
@@ -363,7 +363,7 @@ executions scatter and some workloads are new."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class DirectedAnswer:
+class QueryResponse:
     """A validated answer, whose it is, and the public parameters of its slot."""
 
     organization: str
@@ -372,15 +372,15 @@ class DirectedAnswer:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class AnsweredQuestion:
+class QueryResponses:
     """A question and the answers that arrived, at most one of an organization."""
 
-    question: CellQuestion
-    answers: tuple[DirectedAnswer, ...]
+    question: CellQuery
+    answers: tuple[QueryResponse, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class OwnSums:
+class OrganizationPosterior:
     """An organization's sums of log residuals per cell, u | mu ~ N(slopes mu + offset, covariance).
 
     Attributes:
@@ -400,7 +400,7 @@ class OwnSums:
     @classmethod
     def before_answers(
         cls, workloads: float, plain: NoisySums | None, *, kernel: Kernel = DEFAULT_KERNEL
-    ) -> "OwnSums":
+    ) -> "OrganizationPosterior":
         """The sums of an organization that has answered nothing yet.
 
         A declared number of workloads is spread evenly over cells of which `EMPTY_SHARE` are
@@ -428,19 +428,19 @@ class OwnSums:
             covariance=np.diag(spread * (1 - told)),
         )
 
-    def in_the_next_window(self, *, kernel: Kernel = DEFAULT_KERNEL) -> "OwnSums":
+    def in_the_next_window(self, *, kernel: Kernel = DEFAULT_KERNEL) -> "OrganizationPosterior":
         """The same with the part of the spread that is drawn anew."""
         anew = np.diag(self.counts * kernel.execution_sd**2 * RENEWED)
         return replace(self, covariance=self.covariance + anew)
 
     @classmethod
-    def _untold(cls, counts: Floats, doubt: Floats, kernel: Kernel) -> "OwnSums":
+    def _untold(cls, counts: Floats, doubt: Floats, kernel: Kernel) -> "OrganizationPosterior":
         spread = counts * kernel.execution_sd**2 + (counts * kernel.organization_sd) ** 2
         return cls(counts, doubt, np.diag(counts), np.zeros(CELLS), np.diag(spread))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class LearnedCells:
+class CellPosterior:
     """The knowledge that follows from all reports together.
 
     Attributes:
@@ -452,7 +452,7 @@ class LearnedCells:
 
     correction: CellCorrectionPosterior
     plain: Mapping[str, NoisySums]
-    own: Mapping[str, OwnSums]
+    own: Mapping[str, OrganizationPosterior]
     windows: tuple[int, ...] = ()
 
     def sums_of(
@@ -461,24 +461,24 @@ class LearnedCells:
         parameters: DirectedParameters,
         *,
         kernel: Kernel = DEFAULT_KERNEL,
-    ) -> OwnSums:
+    ) -> OrganizationPosterior:
         """An organization's sums of log residuals as believed, also before it answered."""
         if organization in self.own:
             return self.own[organization]
-        return OwnSums.before_answers(
+        return OrganizationPosterior.before_answers(
             parameters.nominal_workloads, self.plain.get(organization), kernel=kernel
         )
 
 
-def learn_cells(
+def infer_cells(
     plain: Sequence[ReceivedReport],
-    answered: Sequence[AnsweredQuestion],
+    answered: Sequence[QueryResponses],
     *,
     reference_version: int,
     kernel: Kernel = DEFAULT_KERNEL,
     scales: Sequence[float] = SCALES,
-    known: LearnedCells | None = None,
-) -> LearnedCells:
+    known: CellPosterior | None = None,
+) -> CellPosterior:
     """The posterior given plain reports and answers; that of `corrections` without answers.
 
     Args:
@@ -496,7 +496,7 @@ def learn_cells(
     if learned is None:
         sums = pooled_by_organization(plain, reference_version=reference_version)
         correction = correct_sums(sums, reference_version=reference_version, kernel=kernel)
-        learned = LearnedCells(correction, sums, {})
+        learned = CellPosterior(correction, sums, {})
     for each in answered:
         if each.question.reference_version != reference_version:
             raise InvalidReleaseError(
@@ -513,15 +513,15 @@ def learn_cells(
     return learned
 
 
-def ask_cells(
+def design_cell_query(
     correction: CellCorrectionPosterior,
-    senders: Sequence[tuple[OwnSums, DirectedParameters]],
+    senders: Sequence[tuple[OrganizationPosterior, DirectedParameters]],
     *,
     slot: SlotKey,
     version: int,
     change: float = 0.0,
     kernel: Kernel = DEFAULT_KERNEL,
-) -> CellQuestion:
+) -> CellQuery:
     """The question of `slot` to all senders, the best one for them on average.
 
     Clips are `design.STAGES`' standard deviations of a workload around the belief: wide
@@ -542,7 +542,7 @@ def ask_cells(
     if not senders:
         raise ConfigurationError("a question needs somebody who may answer it")
     center = on_grid(np.clip(correction.mean, -MAX_CENTER, MAX_CENTER))
-    belief = Belief(correction.mean, correction.covariance)
+    belief = GaussianPosterior(correction.mean, correction.covariance)
     clips = on_grid(_stage(slot).kappa * _record_sd(belief, kernel))
     clips = np.clip(clips, MIN_CELL_CLIP, MAX_CELL_CLIP)
     own = [each for each, _ in senders]
@@ -560,7 +560,7 @@ def ask_cells(
         noise_variance=variance / len(senders),
         directions=QUESTION_DIRECTIONS,
     )
-    return CellQuestion(
+    return CellQuery(
         slot=slot,
         version=version,
         basis_version=BASIS_VERSION,
@@ -571,7 +571,7 @@ def ask_cells(
 
 
 def observations_of(
-    learned: LearnedCells, answered: AnsweredQuestion, *, kernel: Kernel = DEFAULT_KERNEL
+    learned: CellPosterior, answered: QueryResponses, *, kernel: Kernel = DEFAULT_KERNEL
 ) -> list[Observation]:
     """The new information in each answer, as observations for `gaussian_process`.
 
@@ -581,7 +581,7 @@ def observations_of(
     return [seen for seen, _ in _seen(learned, answered, kernel)]
 
 
-def directions_through_clips(question: CellQuestion) -> Floats:
+def directions_through_clips(question: CellQuery) -> Floats:
     """The weight of each log second of a cell's sum in an answer, [values, CELLS].
 
     Clips are kappa standard deviations of what is believed of a residual, and of a normal
@@ -591,7 +591,7 @@ def directions_through_clips(question: CellQuestion) -> Floats:
     return question.design.directions * passed
 
 
-def _in_the_next_window(learned: LearnedCells, kernel: Kernel) -> LearnedCells:
+def _in_the_next_window(learned: CellPosterior, kernel: Kernel) -> CellPosterior:
     own = {name: sums.in_the_next_window(kernel=kernel) for name, sums in learned.own.items()}
     return replace(learned, own=own)
 
@@ -601,13 +601,15 @@ def _stage(slot: SlotKey) -> Stage:
 
 
 def _after(
-    learned: LearnedCells, answered: AnsweredQuestion, kernel: Kernel, scales: Sequence[float]
-) -> LearnedCells:
+    learned: CellPosterior, answered: QueryResponses, kernel: Kernel, scales: Sequence[float]
+) -> CellPosterior:
     """What is known after one more answered question."""
     correction = learned.correction
     seen = _seen(learned, answered, kernel)
     found = update(
-        Belief(correction.mean, correction.covariance), [each for each, _ in seen], scales=scales
+        GaussianPosterior(correction.mean, correction.covariance),
+        [each for each, _ in seen],
+        scales=scales,
     )
     names = [answer.organization for answer in answered.answers]
     own = {**learned.own, **dict(zip(names, (after for _, after in seen), strict=True))}
@@ -624,9 +626,9 @@ def _after(
 
 
 def _seen(
-    learned: LearnedCells, answered: AnsweredQuestion, kernel: Kernel
-) -> list[tuple[Observation, OwnSums]]:
-    belief = Belief(learned.correction.mean, learned.correction.covariance)
+    learned: CellPosterior, answered: QueryResponses, kernel: Kernel
+) -> list[tuple[Observation, OrganizationPosterior]]:
+    belief = GaussianPosterior(learned.correction.mean, learned.correction.covariance)
     question = answered.question
     asked = directions_through_clips(question)
     squares = _squares(belief, question.center)
@@ -642,8 +644,12 @@ def _seen(
 
 
 def _split(
-    belief: Belief, sums: OwnSums, asked: Floats, told: Floats, noise: Floats
-) -> tuple[Observation, OwnSums]:
+    belief: GaussianPosterior,
+    sums: OrganizationPosterior,
+    asked: Floats,
+    told: Floats,
+    noise: Floats,
+) -> tuple[Observation, OrganizationPosterior]:
     """What told = asked u + noise says about the truth, and what is known of u after it."""
     matrix = asked @ sums.slopes
     crossed = asked @ sums.covariance
@@ -661,19 +667,19 @@ def _split(
     return Observation(matrix, new - matrix @ belief.mean, spread), after
 
 
-def _require_answer(report: DirectedReport, question: CellQuestion) -> None:
+def _require_answer(report: DirectedReport, question: CellQuery) -> None:
     found = (report.slot, report.design_version, report.values.shape)
     if found != (question.slot, question.version, (question.design.values,)):
         raise InvalidReleaseError(f"an answer {found} is none to question {question.version}")
 
 
-def _record_sd(belief: Belief, kernel: Kernel) -> Floats:
+def _record_sd(belief: GaussianPosterior, kernel: Kernel) -> Floats:
     """Stddev of a workload's residual around the belief's mean, log seconds, [CELLS]."""
     own = kernel.execution_sd**2 + kernel.organization_sd**2
     return np.asarray(np.sqrt(belief.variances() + own))
 
 
-def _squares(belief: Belief, center: Floats) -> Floats:
+def _squares(belief: GaussianPosterior, center: Floats) -> Floats:
     """Mean square of the truth around the center, [CELLS]."""
     return np.asarray(belief.variances() + (belief.mean - center) ** 2)
 

@@ -23,7 +23,7 @@ drift of another platform, and the search goes on.
 The first report of a period is about all history: so much more than the later ones that they
 would look like a change. So the first window that an organization is heard in says nothing here.
 
-Assumed: Gaussian noise as declared, workloads as steady as `Steadiness` says, and clips that
+Assumed: Gaussian noise as declared, workloads as steady as `ProcessNoise` says, and clips that
 let through what `cell_directions` says; a shift far beyond the clips is seen smaller.
 
 Post-processing of releases only: costs no privacy. Influence: an organization is judged by
@@ -36,10 +36,10 @@ drift shared that no other shows, and cannot hide what enough others show.
 The steady state is one vector [2 * CELLS]: n, its workloads per cell, and u, the sums of their log
 residuals. A plain report shows both, plus noise. An answer shows A rho (u - n * center) plus noise
 (`cell_directions`). What is particular to a window is the same in all of its reports
-(`Steadiness`): workloads come and go, executions scatter, a platform wanders a little. In a quiet
+(`ProcessNoise`): workloads come and go, executions scatter, a platform wanders a little. In a quiet
 month a platform has fewer workloads and, where the reference is off, smaller sums by the same
 share. So only a change of the mean residual tells of drift. With all that taken into account a
-window becomes one `WindowTold`, information about the steady state, and windows add up.
+window becomes one `WindowInformation`, information about the steady state, and windows add up.
 
 The prior is public and wide: a start that is off is just another state.
 """
@@ -55,9 +55,9 @@ from scipy.linalg import block_diag
 
 from fedperf_server.inference.cell_directions import (
     RENEWED,
-    AnsweredQuestion,
-    DirectedAnswer,
-    OwnSums,
+    OrganizationPosterior,
+    QueryResponse,
+    QueryResponses,
     directions_through_clips,
 )
 from fedperf_server.inference.corrections import (
@@ -69,7 +69,7 @@ from fedperf_server.inference.corrections import (
 )
 from fedperf_shared.errors import ConfigurationError
 from fedperf_shared.releases.basis import ALL_CELLS, CELLS, PLATFORM_GROUPS
-from fedperf_shared.releases.questions import CellQuestion
+from fedperf_shared.releases.linear_queries import CellQuery
 from fedperf_shared.workflow.vocabulary import Platform
 
 Floats = NDArray[np.float64]
@@ -86,7 +86,7 @@ LEAST_VARIANCE = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
-class Steadiness:
+class ProcessNoise:
     """Public spreads of an organization from window to window without any drift.
 
     Attributes:
@@ -109,11 +109,11 @@ class Steadiness:
                 )
 
 
-DEFAULT_STEADINESS = Steadiness()
+DEFAULT_STEADINESS = ProcessNoise()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class WindowHeard:
+class WindowReleases:
     """All that one organization released in one window, about one reference model.
 
     Attributes:
@@ -124,11 +124,11 @@ class WindowHeard:
 
     window: int
     plain: tuple[ReceivedReport, ...]
-    answers: tuple[tuple[CellQuestion, DirectedAnswer], ...]
+    answers: tuple[tuple[CellQuery, QueryResponse], ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class WindowTold:
+class WindowInformation:
     """One window's evidence about the steady state, in information form.
 
     Attributes:
@@ -143,7 +143,7 @@ class WindowTold:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class SteadySums:
+class SteadyStateFilter:
     """An organization's steady state: a public prior, and the evidence of each window.
 
     Attributes:
@@ -156,16 +156,16 @@ class SteadySums:
     counts: Floats
     precision: Floats
     information: Floats
-    told: tuple[WindowTold, ...]
+    told: tuple[WindowInformation, ...]
 
     @classmethod
     def of(
-        cls, heard: Sequence[WindowHeard], *, kernel: Kernel, steadiness: Steadiness
-    ) -> "SteadySums":
+        cls, heard: Sequence[WindowReleases], *, kernel: Kernel, steadiness: ProcessNoise
+    ) -> "SteadyStateFilter":
         """The state from all windows of an organization, oldest first; each has a release."""
         plain = _all_plain(heard)
         workloads = _declared(heard, plain)
-        own = OwnSums.before_answers(workloads, plain, kernel=kernel)
+        own = OrganizationPosterior.before_answers(workloads, plain, kernel=kernel)
         mean, covariance = _prior(workloads, own, kernel)
         precision = np.asarray(np.linalg.inv(covariance), dtype=np.float64)
         seen = [_seen(each) for each in heard]
@@ -185,15 +185,15 @@ class SteadySums:
 
 
 def by_organization(
-    plain: Sequence[ReceivedReport], answered: Sequence[AnsweredQuestion]
-) -> dict[str, tuple[WindowHeard, ...]]:
+    plain: Sequence[ReceivedReport], answered: Sequence[QueryResponses]
+) -> dict[str, tuple[WindowReleases, ...]]:
     """The windows of every organization, oldest first, in the order of names.
 
     Answers in the window after a first report are about the history of that report, so they count
     in its window; unless the organization sent a plain report in their own window.
     """
     reports: dict[tuple[str, int], list[ReceivedReport]] = {}
-    answers: dict[tuple[str, int], list[tuple[CellQuestion, DirectedAnswer]]] = {}
+    answers: dict[tuple[str, int], list[tuple[CellQuery, QueryResponse]]] = {}
     for each in plain:
         reports.setdefault((each.organization, each.report.slot.window), []).append(each)
     for asked in answered:
@@ -203,31 +203,31 @@ def by_organization(
             is_late = (name, window) not in reports and any(each.is_first for each in before)
             place = (name, window - is_late)
             answers.setdefault(place, []).append((asked.question, answer))
-    found: dict[str, tuple[WindowHeard, ...]] = {}
+    found: dict[str, tuple[WindowReleases, ...]] = {}
     for name, window in sorted(reports.keys() | answers.keys()):
         place = (name, window)
-        heard = WindowHeard(window, tuple(reports.get(place, ())), tuple(answers.get(place, ())))
+        heard = WindowReleases(window, tuple(reports.get(place, ())), tuple(answers.get(place, ())))
         found[name] = (*found.get(name, ()), heard)
     return found
 
 
-def _all_plain(heard: Sequence[WindowHeard]) -> NoisySums | None:
+def _all_plain(heard: Sequence[WindowReleases]) -> NoisySums | None:
     reports = [report for each in heard for report in each.plain]
     if not reports:
         return None
     return pooled(reports, reference_version=reports[0].report.reference_version)
 
 
-def _declared(heard: Sequence[WindowHeard], plain: NoisySums | None) -> float:
+def _declared(heard: Sequence[WindowReleases], plain: NoisySums | None) -> float:
     """How many workloads a report is about: as declared for answers, else as counted."""
     declared = [answer.parameters.nominal_workloads for each in heard for _, answer in each.answers]
     counted = float(plain.counts.sum()) if plain is not None else 0.0
     return max(declared, default=max(counted, 1.0))
 
 
-def _prior(workloads: float, own: OwnSums, kernel: Kernel) -> tuple[Floats, Floats]:
+def _prior(workloads: float, own: OrganizationPosterior, kernel: Kernel) -> tuple[Floats, Floats]:
     """Mean [STATE] and covariance [STATE, STATE] before any report."""
-    declared = OwnSums.before_answers(workloads, None, kernel=kernel)
+    declared = OrganizationPosterior.before_answers(workloads, None, kernel=kernel)
     levels = kernel.matrix() + kernel.organization_sd**2 * np.eye(CELLS)
     sums = (np.outer(own.counts, own.counts) + np.diag(own.doubt)) * levels
     sums += np.diag(own.counts * kernel.execution_sd**2)
@@ -237,7 +237,7 @@ def _prior(workloads: float, own: OwnSums, kernel: Kernel) -> tuple[Floats, Floa
     return np.concatenate([declared.counts, np.zeros(CELLS)]), covariance
 
 
-def _particular(counts: Floats, kernel: Kernel, steadiness: Steadiness) -> Floats:
+def _particular(counts: Floats, kernel: Kernel, steadiness: ProcessNoise) -> Floats:
     """Covariance of what is particular to a window, [STATE, STATE]."""
     wandering = steadiness.wander * counts[:, None] * ON_PLATFORM
     covariance = np.zeros((STATE, STATE))
@@ -247,7 +247,7 @@ def _particular(counts: Floats, kernel: Kernel, steadiness: Steadiness) -> Float
     return covariance
 
 
-def _busier(counts: Floats, sums: Floats, steadiness: Steadiness) -> Floats:
+def _busier(counts: Floats, sums: Floats, steadiness: ProcessNoise) -> Floats:
     """Covariance of more or fewer workloads on a platform, with the same mean residuals."""
     more = steadiness.activity * np.concatenate(
         [counts[:, None] * ON_PLATFORM, sums[:, None] * ON_PLATFORM]
@@ -255,16 +255,16 @@ def _busier(counts: Floats, sums: Floats, steadiness: Steadiness) -> Floats:
     return more @ more.T
 
 
-def _told(window: int, seen: tuple[Floats, Floats], particular: Floats) -> WindowTold:
+def _told(window: int, seen: tuple[Floats, Floats], particular: Floats) -> WindowInformation:
     """What was seen, with (J^-1 + particular)^-1 in place of its own precision J."""
     precision, information = seen
     both = np.column_stack([precision, information])
     solved: Floats = np.asarray(np.linalg.solve(np.eye(STATE) + precision @ particular, both))
     told = solved[:, :-1]
-    return WindowTold(window, (told + told.T) / 2, solved[:, -1])
+    return WindowInformation(window, (told + told.T) / 2, solved[:, -1])
 
 
-def _seen(heard: WindowHeard) -> tuple[Floats, Floats]:
+def _seen(heard: WindowReleases) -> tuple[Floats, Floats]:
     """What the window's reports say about the state in that window."""
     precision, information = np.zeros((STATE, STATE)), np.zeros(STATE)
     plain = _all_plain([heard])
@@ -374,7 +374,7 @@ class DriftReader:
     """
 
     def __init__(
-        self, *, kernel: Kernel = DEFAULT_KERNEL, steadiness: Steadiness = DEFAULT_STEADINESS
+        self, *, kernel: Kernel = DEFAULT_KERNEL, steadiness: ProcessNoise = DEFAULT_STEADINESS
     ) -> None:
         """Of a public prior `kernel` of what a start is off by; `steadiness` is no drift."""
         self._kernel = kernel
@@ -382,7 +382,7 @@ class DriftReader:
         self._known: dict[int, tuple[object, tuple[PlatformDrift, ...]]] = {}
 
     def read(
-        self, plain: Sequence[ReceivedReport], answered: Sequence[AnsweredQuestion]
+        self, plain: Sequence[ReceivedReport], answered: Sequence[QueryResponses]
     ) -> tuple[PlatformDrift, ...]:
         """All drifts in the order in which they were found, window after window.
 
@@ -412,7 +412,7 @@ class DriftReader:
         return found
 
 
-def _releases(every: Mapping[str, Sequence[WindowHeard]], *, until: int) -> tuple[object, ...]:
+def _releases(every: Mapping[str, Sequence[WindowReleases]], *, until: int) -> tuple[object, ...]:
     """How many releases of each organization and window there are."""
     return tuple(
         (name, each.window, len(each.plain), len(each.answers))
@@ -423,7 +423,7 @@ def _releases(every: Mapping[str, Sequence[WindowHeard]], *, until: int) -> tupl
 
 
 def evidence_of(
-    steady: SteadySums, beginnings: Sequence[int], explained: Sequence[tuple[int, int]] = ()
+    steady: SteadyStateFilter, beginnings: Sequence[int], explained: Sequence[tuple[int, int]] = ()
 ) -> DriftEvidence:
     """An organization's evidence of drifts that are not explained yet.
 
@@ -457,11 +457,11 @@ def evidence_of(
 
 
 def _new_drifts(
-    heard: Mapping[str, Sequence[WindowHeard]],
+    heard: Mapping[str, Sequence[WindowReleases]],
     before: tuple[PlatformDrift, ...],
     window: int,
     kernel: Kernel,
-    steadiness: Steadiness,
+    steadiness: ProcessNoise,
 ) -> tuple[PlatformDrift, ...]:
     """What the reports until `window` show and those before did not; sums are not kept."""
     beginnings = sorted({each.window for own in heard.values() for each in own})[1:]
@@ -475,7 +475,7 @@ def _new_drifts(
                 explained = _explained(name, known)
                 # Once for whom a drift that was just found says nothing new.
                 if (name, explained) not in evidence:
-                    steady = SteadySums.of(own, kernel=kernel, steadiness=steadiness)
+                    steady = SteadyStateFilter.of(own, kernel=kernel, steadiness=steadiness)
                     evidence[name, explained] = _unexplained(steady, beginnings, explained)
                 said[name] = evidence[name, explained]
         if not said:
@@ -497,7 +497,7 @@ def _explained(name: str, known: Sequence[PlatformDrift]) -> tuple[tuple[int, in
 
 
 def _unexplained(
-    steady: SteadySums, beginnings: Sequence[int], explained: Sequence[tuple[int, int]]
+    steady: SteadyStateFilter, beginnings: Sequence[int], explained: Sequence[tuple[int, int]]
 ) -> DriftEvidence:
     """What an organization says beyond the drifts that are known of it."""
     evidence = evidence_of(steady, beginnings, explained)

@@ -1,8 +1,8 @@
 """The coordinator's belief about run times at points, and its update by noisy sums.
 
-A `Belief` is a Gaussian over the log seconds of a list of points. An `Observation` is a noisy
-linear function of how far the truth lies from the belief's mean: runs that were published, or the
-sums of one sender's directed report. Before an update, the marginal likelihood may scale the
+A `GaussianPosterior` is a Gaussian over the log seconds of a list of points. An `Observation` is a
+noisy linear function of how far the truth lies from the belief's mean: runs that were published, or
+the sums of one sender's directed report. Before an update, the marginal likelihood may scale the
 belief's variance, so that a start that knows less than it thinks counts less.
 
 Only releases are read, so nothing here costs privacy. Influence is bounded: an observation that
@@ -41,12 +41,12 @@ ROUNDING = 1e-9
 """A variance may be below 0 by so much after an update."""
 
 
-class InvalidBeliefError(InvalidInputError):
+class InvalidPosteriorError(InvalidInputError):
     """A belief or an observation is not a Gaussian over the points that it names."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Belief:
+class GaussianPosterior:
     """A Gaussian over the log seconds of points.
 
     Attributes:
@@ -60,17 +60,19 @@ class Belief:
     def __post_init__(self) -> None:
         points = len(self.mean)
         if self.mean.shape != (points,) or self.covariance.shape != (points, points):
-            raise InvalidBeliefError(
+            raise InvalidPosteriorError(
                 f"a mean {self.mean.shape} does not go with a covariance {self.covariance.shape}"
             )
         if not (np.all(np.isfinite(self.mean)) and np.all(np.isfinite(self.covariance))):
-            raise InvalidBeliefError("a belief holds a number that is not finite")
+            raise InvalidPosteriorError("a belief holds a number that is not finite")
         if not np.all(np.diag(self.covariance) >= -ROUNDING):
-            raise InvalidBeliefError("a belief has a negative variance")
+            raise InvalidPosteriorError("a belief has a negative variance")
 
-    def at(self, positions: Positions) -> "Belief":
+    def at(self, positions: Positions) -> "GaussianPosterior":
         """The belief about some of the points."""
-        return Belief(self.mean[positions], self.covariance[np.ix_(positions, positions)])
+        return GaussianPosterior(
+            self.mean[positions], self.covariance[np.ix_(positions, positions)]
+        )
 
     def variances(self) -> Floats:
         """Variance at each point, [points], never negative."""
@@ -95,9 +97,9 @@ class Observation:
         count = len(self.values)
         shapes = (self.matrix.shape, self.values.shape, self.noise.shape)
         if shapes != ((count, self.matrix.shape[-1]), (count,), (count, count)):
-            raise InvalidBeliefError(f"an observation of {count} values has the shapes {shapes}")
+            raise InvalidPosteriorError(f"an observation of {count} values has the shapes {shapes}")
         if not all(np.all(np.isfinite(each)) for each in (self.matrix, self.values, self.noise)):
-            raise InvalidBeliefError("an observation holds a number that is not finite")
+            raise InvalidPosteriorError("an observation holds a number that is not finite")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -109,12 +111,15 @@ class Update:
         scale: factor on the variance of the belief before, one of those allowed.
     """
 
-    belief: Belief
+    belief: GaussianPosterior
     scale: float
 
 
 def update(
-    belief: Belief, observations: Sequence[Observation], *, scales: Sequence[float] = SCALES
+    belief: GaussianPosterior,
+    observations: Sequence[Observation],
+    *,
+    scales: Sequence[float] = SCALES,
 ) -> Update:
     """The belief after independent `observations`; the same belief without any.
 
@@ -136,10 +141,14 @@ def update(
     values = np.concatenate([each.values for each in plausible])
     gain, removed = _gain(belief, plausible, scale)
     covariance = scale * belief.covariance - removed
-    return Update(Belief(belief.mean + gain @ values, (covariance + covariance.T) / 2), scale)
+    return Update(
+        GaussianPosterior(belief.mean + gain @ values, (covariance + covariance.T) / 2), scale
+    )
 
 
-def conditioned(belief: Belief, positions: Positions, values: Floats, noise: float) -> Belief:
+def conditioned(
+    belief: GaussianPosterior, positions: Positions, values: Floats, noise: float
+) -> GaussianPosterior:
     """The belief after measured log seconds at some points: nothing private, no scaling.
 
     Args:
@@ -153,11 +162,11 @@ def conditioned(belief: Belief, positions: Positions, values: Floats, noise: flo
     seen = Observation(matrix, values - belief.mean[positions], noise * np.eye(len(positions)))
     gain, removed = _gain(belief, [seen], 1.0)
     covariance = belief.covariance - removed
-    return Belief(belief.mean + gain @ seen.values, (covariance + covariance.T) / 2)
+    return GaussianPosterior(belief.mean + gain @ seen.values, (covariance + covariance.T) / 2)
 
 
 def likeliest_scale(
-    belief: Belief, observations: Sequence[Observation], scales: Sequence[float] = SCALES
+    belief: GaussianPosterior, observations: Sequence[Observation], scales: Sequence[float] = SCALES
 ) -> float:
     """The factor on the belief's variance that makes the observations most likely.
 
@@ -180,7 +189,7 @@ def likeliest_scale(
 
 
 def influence_bounds(
-    belief: Belief, observations: Sequence[Observation], sender: int, *, scale: float
+    belief: GaussianPosterior, observations: Sequence[Observation], sender: int, *, scale: float
 ) -> Floats:
     """The most by which one sender can move the mean in one update, log seconds, [points].
 
@@ -207,7 +216,7 @@ def longest(count: int) -> float:
 
 
 def _shortened(
-    belief: Belief, observations: Sequence[Observation], scale: float
+    belief: GaussianPosterior, observations: Sequence[Observation], scale: float
 ) -> list[Observation]:
     """Observations with vectors that are not longer than `longest` under the belief."""
     return [
@@ -239,19 +248,19 @@ def _condensed(observations: Sequence[Observation]) -> Sequence[Observation]:
     return [Observation(matrix, vectors[:, known].T @ information / roots, np.eye(len(roots)))]
 
 
-def _believable(belief: Belief, observation: Observation, scale: float) -> float:
+def _believable(belief: GaussianPosterior, observation: Observation, scale: float) -> float:
     root = np.linalg.cholesky(_covariance(belief, observation, scale))
     length = float(np.linalg.norm(solve_triangular(root, observation.values, lower=True)))
     return min(1.0, longest(len(observation.values)) / length) if length > 0 else 1.0
 
 
-def _covariance(belief: Belief, observation: Observation, scale: float) -> Floats:
+def _covariance(belief: GaussianPosterior, observation: Observation, scale: float) -> Floats:
     matrix = observation.matrix
     return np.asarray(scale * matrix @ belief.covariance @ matrix.T + observation.noise)
 
 
 def _gain(
-    belief: Belief, observations: Sequence[Observation], scale: float
+    belief: GaussianPosterior, observations: Sequence[Observation], scale: float
 ) -> tuple[Floats, Floats]:
     """W with mean += W values, [points, values]; and the covariance that goes, W A S."""
     matrix, noise = _stacked(observations)
@@ -266,10 +275,10 @@ def _stacked(observations: Sequence[Observation]) -> tuple[Floats, Floats]:
     return matrix, np.asarray(block_diag(*(each.noise for each in observations)))
 
 
-def _require_fitting(belief: Belief, observations: Sequence[Observation]) -> None:
+def _require_fitting(belief: GaussianPosterior, observations: Sequence[Observation]) -> None:
     for each in observations:
         if each.matrix.shape[1] != len(belief.mean):
-            raise InvalidBeliefError(
+            raise InvalidPosteriorError(
                 f"an observation of {each.matrix.shape[1]} points, the belief has "
                 f"{len(belief.mean)}"
             )

@@ -61,7 +61,7 @@ it would be every second year. What is truly better and not sure yet has the nex
 
 
 @dataclass(frozen=True, slots=True)
-class Merits:
+class PromotionMetrics:
     """The figures by which one version is judged.
 
     Attributes:
@@ -77,12 +77,12 @@ class Merits:
 
 
 @dataclass(frozen=True, slots=True)
-class Best:
+class BestErrors:
     """The least errors of the versions that were promoted in an epoch, each for itself.
 
     Attributes:
-        public_error: as in `Merits`.
-        by_segment: as in `Merits`.
+        public_error: as in `PromotionMetrics`.
+        by_segment: as in `PromotionMetrics`.
     """
 
     public_error: float | None
@@ -91,7 +91,7 @@ class Best:
     @classmethod
     def of(
         cls, public_errors: Iterable[float | None], by_segment: Iterable[Mapping[Platform, float]]
-    ) -> "Best":
+    ) -> "BestErrors":
         """The least errors that any version reaches on the same plans and rows."""
         least: dict[Platform, float] = {}
         for segments in by_segment:
@@ -117,7 +117,7 @@ class ReportedOffset:
 
 
 @unique
-class Ruling(Enum):
+class PromotionOutcome(Enum):
     """The three verdicts on a candidate."""
 
     PROMOTE = auto()
@@ -130,7 +130,7 @@ class Ruling(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
+class PromotionDecision:
     """The verdict on a candidate, and its reason.
 
     Attributes:
@@ -141,15 +141,19 @@ class Judgement:
         gain_error: its standard error.
     """
 
-    ruling: Ruling
+    ruling: PromotionOutcome
     reason: str
     gain: float | None = None
     gain_error: float | None = None
 
 
-def judge(
-    candidate: Merits, promoted: Merits, *, best: Best, reported: ReportedOffset | None
-) -> Judgement:
+def decide_promotion(
+    candidate: PromotionMetrics,
+    promoted: PromotionMetrics,
+    *,
+    best: BestErrors,
+    reported: ReportedOffset | None,
+) -> PromotionDecision:
     """Whether a candidate takes the promoted version's place.
 
     Three yardsticks are asked: public plans, what was forgotten, and reports. The first that
@@ -164,20 +168,28 @@ def judge(
     gain, error = (None, None) if reported is None else gain_of(candidate, promoted, reported)
     forgotten = _most_forgotten(candidate, best)
     if not _is_at_most(candidate.public_error, best.public_error, PUBLIC_SLACK):
-        return Judgement(Ruling.REJECT, "worse on public plans", gain, error)
+        return PromotionDecision(PromotionOutcome.REJECT, "worse on public plans", gain, error)
     if forgotten is not None:
-        return Judgement(Ruling.REJECT, f"forgets {forgotten.name.lower()}", gain, error)
+        return PromotionDecision(
+            PromotionOutcome.REJECT, f"forgets {forgotten.name.lower()}", gain, error
+        )
     if gain is None or error is None:
-        return Judgement(Ruling.LEAVE_OPEN, "no report speaks for it yet")
+        return PromotionDecision(PromotionOutcome.LEAVE_OPEN, "no report speaks for it yet")
     if not gain + SURE * error >= 0:
-        return Judgement(Ruling.REJECT, "worse by the reports of the next window", gain, error)
+        return PromotionDecision(
+            PromotionOutcome.REJECT, "worse by the reports of the next window", gain, error
+        )
     if not gain - SURE * error > 0:
-        return Judgement(Ruling.LEAVE_OPEN, "no sure gain by reports yet", gain, error)
+        return PromotionDecision(
+            PromotionOutcome.LEAVE_OPEN, "no sure gain by reports yet", gain, error
+        )
     reason = "better by reports, no worse on public plans and on the buffer"
-    return Judgement(Ruling.PROMOTE, reason, gain, error)
+    return PromotionDecision(PromotionOutcome.PROMOTE, reason, gain, error)
 
 
-def gain_of(candidate: Merits, promoted: Merits, reported: ReportedOffset) -> tuple[float, float]:
+def gain_of(
+    candidate: PromotionMetrics, promoted: PromotionMetrics, reported: ReportedOffset
+) -> tuple[float, float]:
     """The candidate's gain in mean squared log error, and the standard error of that.
 
     Args:
@@ -206,7 +218,7 @@ def errors_by_segment(segments: Sequence[Platform], errors: Floats) -> dict[Plat
     return {segment: float(np.mean(found[segment])) for segment in sorted(found)}
 
 
-def _most_forgotten(candidate: Merits, best: Best) -> Platform | None:
+def _most_forgotten(candidate: PromotionMetrics, best: BestErrors) -> Platform | None:
     """The segment on which the candidate lost most beside the best, if it lost too much."""
     lost = {
         segment: error - best.by_segment.get(segment, math.inf)

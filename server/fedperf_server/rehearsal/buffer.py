@@ -25,10 +25,10 @@ from sqlalchemy.orm import Session
 from fedperf_server.rehearsal.synthetic_batch import PredictLog, RehearsalBuffer
 from fedperf_server.state import registry
 from fedperf_server.state.database import BufferRow, BufferTeacherRow, PublishedEpochRow
-from fedperf_server.state.epochs import Epoch, epochs, reported_among
-from fedperf_server.state.registry import VersionStanding
+from fedperf_server.state.drift_regimes import DriftRegime, epochs, reported_among
+from fedperf_server.state.registry import VersionStatus
 from fedperf_shared.exchange import SyntheticRow
-from fedperf_shared.execution import SizedPlan
+from fedperf_shared.execution import PlanOnCluster
 from fedperf_shared.releases.period import Period, from_unix_ms, to_unix_ms
 from fedperf_shared.wire.codec import decode_synthetic_rows, encode_synthetic_rows
 
@@ -37,7 +37,7 @@ ROWS_PER_SEGMENT = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Earlier:
+class PreviousRegimeRows:
     """The rows and the teacher that an ended epoch left.
 
     Attributes:
@@ -54,11 +54,11 @@ class Earlier:
     teacher_version: int
     is_labelled: bool = False
 
-    def labelled(self, predict_with: Callable[[bytes], PredictLog]) -> "Earlier":
+    def labelled(self, predict_with: Callable[[bytes], PredictLog]) -> "PreviousRegimeRows":
         """The same rows with the labels of their teacher."""
         if self.is_labelled:
             return self
-        entries = [SizedPlan(row.plan, row.cluster) for row in self.rows]
+        entries = [PlanOnCluster(row.plan, row.cluster) for row in self.rows]
         labels = predict_with(self.teacher)(entries).tolist() if entries else []
         rows = (
             replace(row, log_seconds=label) for row, label in zip(self.rows, labels, strict=True)
@@ -75,7 +75,7 @@ def publish(
     session.merge(row)
 
 
-def waiting(session: Session, period: Period, *, window: int) -> Earlier | None:
+def waiting(session: Session, period: Period, *, window: int) -> PreviousRegimeRows | None:
     """The rows of an ended epoch that are not yet kept with their teacher's labels; else None.
 
     To be asked when the reports of `window` are in, or when no more of them count, and before
@@ -96,7 +96,7 @@ def waiting(session: Session, period: Period, *, window: int) -> Earlier | None:
     return None
 
 
-def keep(session: Session, earlier: Earlier, *, at: datetime) -> None:
+def keep(session: Session, earlier: PreviousRegimeRows, *, at: datetime) -> None:
     """Keep it, once by a teacher: kept before with its labels, it stays as it is."""
     key, version = to_unix_ms(earlier.begins_at), earlier.teacher_version
     labelled_by = session.get(BufferTeacherRow, key)
@@ -117,29 +117,31 @@ def rows(session: Session) -> tuple[SyntheticRow, ...]:
 
 def _left(
     session: Session,
-    known: Sequence[Epoch],
+    known: Sequence[DriftRegime],
     ended: datetime,
     found: tuple[SyntheticRow, ...],
     *,
     is_published: bool = False,
-) -> Earlier:
+) -> PreviousRegimeRows:
     teacher = registry.get_version(session, _teacher(session, known, ended))
     published_by = {each.reference_version for each in known if each.begins_at == ended}
     is_labelled = is_published and teacher.version in published_by
-    return Earlier(ended, found, teacher.checkpoint, teacher.version, is_labelled)
+    return PreviousRegimeRows(ended, found, teacher.checkpoint, teacher.version, is_labelled)
 
 
-def _teacher(session: Session, known: Sequence[Epoch], ended: datetime) -> int:
+def _teacher(session: Session, known: Sequence[DriftRegime], ended: datetime) -> int:
     """Of what the epoch left: the newest version by the next one's reference that still stands."""
     reference = next(each for each in known if each.begins_at > ended).reference_version
     stand = registry.standings(session)
     promoted = [
-        each for each in stand if stand[each] is VersionStanding.PROMOTED and each <= reference
+        each for each in stand if stand[each] is VersionStatus.PROMOTED and each <= reference
     ]
     return max(promoted, default=reference)
 
 
-def _published_about(session: Session, period: Period, known: Sequence[Epoch]) -> datetime | None:
+def _published_about(
+    session: Session, period: Period, known: Sequence[DriftRegime]
+) -> datetime | None:
     """Start of the epoch that the published rows are about; None where there are none.
 
     Of rows from before that was stored: the epoch that was evaluated when they were published.

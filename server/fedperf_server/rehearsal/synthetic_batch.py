@@ -52,7 +52,7 @@ from fedperf_shared.errors import (
     PrivacyRefusedError,
 )
 from fedperf_shared.exchange import SyntheticRow
-from fedperf_shared.execution import SizedPlan
+from fedperf_shared.execution import PlanOnCluster
 from fedperf_shared.releases.basis import (
     ALL_CELLS,
     CELLS,
@@ -74,14 +74,14 @@ from fedperf_shared.workflow.vocabulary import OperatorClass, Platform
 Floats = NDArray[np.float64]
 
 
-Catalogue = Mapping[int, tuple[SizedPlan, ...]]
+Catalogue = Mapping[int, tuple[PlanOnCluster, ...]]
 """Catalogue entries by the index of their cell."""
 
 HEARD = 3.5
 """Standard deviations of its noise that a platform's number of workloads lies above 0: by chance
 one of 4,300 empty ones does."""
 
-PredictLog = Callable[[Sequence[SizedPlan]], Floats]
+PredictLog = Callable[[Sequence[PlanOnCluster]], Floats]
 """Catalogue entries -> natural log of wall seconds that the shared model predicts."""
 
 
@@ -89,19 +89,19 @@ class InvalidLabelsError(FedperfError):
     """The shared model gave labels of a wrong number, or labels that are not finite."""
 
 
-def by_cell(entries: Iterable[SizedPlan]) -> dict[int, tuple[SizedPlan, ...]]:
+def by_cell(entries: Iterable[PlanOnCluster]) -> dict[int, tuple[PlanOnCluster, ...]]:
     """The catalogue, sorted into cells of the public basis."""
-    cells: dict[int, list[SizedPlan]] = defaultdict(list)
+    cells: dict[int, list[PlanOnCluster]] = defaultdict(list)
     for entry in entries:
         cells[cell_of(entry.plan).index].append(entry)
     return {cell: tuple(members) for cell, members in cells.items()}
 
 
-def on_grid(entries: Sequence[SizedPlan]) -> dict[int, tuple[SizedPlan, ...]]:
+def on_grid(entries: Sequence[PlanOnCluster]) -> dict[int, tuple[PlanOnCluster, ...]]:
     """Every plan of `entries` on every cluster of theirs, by cell: the public grid."""
     clusters = dict.fromkeys(entry.cluster for entry in entries)
     plans = dict.fromkeys(entry.plan for entry in entries)
-    return by_cell(SizedPlan(plan, cluster) for plan in plans for cluster in clusters)
+    return by_cell(PlanOnCluster(plan, cluster) for plan in plans for cluster in clusters)
 
 
 def cell_shares(reports: Sequence[ReceivedReport], *, reference_version: int) -> Floats:
@@ -202,7 +202,7 @@ class RehearsalBuffer:
         return RehearsalBuffer(self.capacity_per_segment, tuple(reversed(kept)))
 
 
-def _labels(entries: Sequence[SizedPlan], predict: PredictLog) -> Floats:
+def _labels(entries: Sequence[PlanOnCluster], predict: PredictLog) -> Floats:
     labels = np.asarray(predict(entries), dtype=np.float64)
     if labels.shape != (len(entries),) or not np.isfinite(labels).all():
         raise InvalidLabelsError(

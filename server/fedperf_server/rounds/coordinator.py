@@ -13,15 +13,15 @@ from datetime import datetime
 from functools import partial
 from typing import Protocol, TypeVar
 
-from fedperf_server.desks.evidence import Snapshot, SnapshotReader
+from fedperf_server.controllers.regime_releases import Snapshot, SnapshotReader
 from fedperf_server.rounds.model_rounds import ModelRounds
 from fedperf_server.state.database import DATABASE, DatabaseError
-from fedperf_shared.programs.troubles import Troubles
+from fedperf_shared.runtime.failure_tracker import FailureTracker
 
 T = TypeVar("T")
 
 
-class Desk(Protocol):
+class Controller(Protocol):
     """One thing that a coordinator does at every tick."""
 
     def look(self, snapshot: Snapshot, /) -> Sequence[object]:
@@ -34,16 +34,16 @@ class Coordinator:
     def __init__(
         self,
         snapshots: SnapshotReader,
-        desks: Mapping[str, Desk],
+        desks: Mapping[str, Controller],
         rounds: ModelRounds,
         *,
-        troubles: Troubles | None = None,
+        troubles: FailureTracker | None = None,
     ) -> None:
         """Desks look in their order, under the names by which their troubles are called."""
         self._snapshots = snapshots
         self._desks = desks
         self._rounds = rounds
-        self._troubles = troubles or Troubles()
+        self._troubles = troubles or FailureTracker()
 
     def tick(self, now: datetime) -> Sequence[object]:
         """Do what is due at `now`; what is new for the operator, in order."""

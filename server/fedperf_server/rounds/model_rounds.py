@@ -57,7 +57,7 @@ from fedperf_server.state.validation import Reason
 from fedperf_shared.errors import ConfigurationError, FedperfError, InvalidInputError
 from fedperf_shared.exchange import SyntheticRow
 from fedperf_shared.model.architecture import Weights
-from fedperf_shared.releases.period import ModelMethod, Timetable
+from fedperf_shared.releases.period import ModelMethod, ReleaseCalendar
 from fedperf_shared.releases.release import SlotKey
 from fedperf_shared.wire.codec import decode_tangent_question
 
@@ -144,7 +144,7 @@ class ModelRounds:
         enrollment: Enrollment,
         fleet: Fleet,
         *,
-        timetable: Timetable,
+        timetable: ReleaseCalendar,
         rules: RoundRules,
         model_format: ModelFormat,
         signing_key: ec.EllipticCurvePrivateKey,

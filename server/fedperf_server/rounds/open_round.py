@@ -16,7 +16,7 @@ from fedperf_server.state.validation import Reason
 from fedperf_shared.errors import ConfigurationError
 from fedperf_shared.exchange import Refusal
 from fedperf_shared.model.architecture import Weights
-from fedperf_shared.releases.questions import TangentQuestion
+from fedperf_shared.releases.linear_queries import LinearizedQuery
 from fedperf_shared.releases.release import Schedule, SignedRelease, SlotKey
 
 
@@ -95,7 +95,7 @@ class OpenRound:
     slot: SlotKey
     base_version: int
     current: Weights
-    question: TangentQuestion | None
+    question: LinearizedQuery | None
 
 
 @dataclass(slots=True)

@@ -14,7 +14,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.releases.kinds import TANGENT_UPDATE
-from fedperf_shared.releases.release import ReleaseKind, Slot, SlotKey, TangentUpdate
+from fedperf_shared.releases.release import LinearizedUpdate, ReleaseKind, Slot, SlotKey
 
 TRAIN = "train"
 """The type of every message of a round."""
@@ -50,7 +50,7 @@ ARRAYS, ABOUT, PARAMETERS = "update", "about", "parameters"
 class AcceptedUpdate:
     """An accepted update and the slot that it fills, with the parameters that were declared."""
 
-    update: TangentUpdate
+    update: LinearizedUpdate
     slot: Slot
 
     def content(self) -> RecordDict:
@@ -77,7 +77,7 @@ class AcceptedUpdate:
         about = {name: _whole(each) for name, each in content.config_records[ABOUT].items()}
         declared: dict[str, Any] = dict(content.config_records[PARAMETERS])
         key = SlotKey(ReleaseKind.MODEL_UPDATE, about["window"], about["index"])
-        update = TangentUpdate(key, about["base-version"], about["grid-exponent"], values)
+        update = LinearizedUpdate(key, about["base-version"], about["grid-exponent"], values)
         return cls(update, Slot(key, TANGENT_UPDATE.parameters(**declared)))
 
 

@@ -23,14 +23,14 @@ from fedperf_server.state.database import (
 )
 from fedperf_server.state.round_calendar import ACCEPTED, row_key
 from fedperf_server.state.validation import RejectedReleaseError
-from fedperf_shared.releases.period import Timetable, to_unix_ms
-from fedperf_shared.releases.questions import TangentQuestion
+from fedperf_shared.releases.linear_queries import LinearizedQuery
+from fedperf_shared.releases.period import ReleaseCalendar, to_unix_ms
 from fedperf_shared.releases.release import SlotKey
 from fedperf_shared.wire.codec import encode_tangent_question
 
 
 def round_row(
-    session: Session, timetable: Timetable, slot: SlotKey, base_version: int, *, at: datetime
+    session: Session, timetable: ReleaseCalendar, slot: SlotKey, base_version: int, *, at: datetime
 ) -> RoundRow:
     """A round that begins now, under the next number; not added yet."""
     return RoundRow(
@@ -44,7 +44,7 @@ def round_row(
 
 
 def question_row(
-    timetable: Timetable, slot: SlotKey, question: TangentQuestion
+    timetable: ReleaseCalendar, slot: SlotKey, question: LinearizedQuery
 ) -> RoundQuestionRow:
     """The question of a round as a row; a coordinator that was killed asks the same again."""
     return RoundQuestionRow(**row_key(timetable, slot), payload=encode_tangent_question(question))
@@ -58,7 +58,7 @@ def finish(session: Session, row: RoundRow, *, at: datetime) -> None:
 
 
 def drop_stale(
-    session: Session, timetable: Timetable, slot: SlotKey, replies: RoundReplies
+    session: Session, timetable: ReleaseCalendar, slot: SlotKey, replies: RoundReplies
 ) -> None:
     """Refuse what contradicts a receipt that was given before."""
     release_id = slot.release_id(timetable.period)
@@ -72,7 +72,7 @@ def drop_stale(
 
 def store_replies(
     session: Session,
-    timetable: Timetable,
+    timetable: ReleaseCalendar,
     slot: SlotKey,
     replies: RoundReplies,
     *,

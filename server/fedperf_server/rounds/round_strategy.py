@@ -2,7 +2,7 @@
 
 The coordinator handles slots, deadlines, quorum and storage. A strategy decides what a round asks
 beside the model, which answers are valid, and what the next model is. A period has one strategy
-(`period.ModelMethod`): `TangentAvg`.
+(`period.ModelMethod`): `LinearizedAvg`.
 
 `configure_train` and `aggregate_train` are Flower's hooks. Weeks may pass between the two calls:
 `model_rounds` makes them from a durable state machine. The coordinator does not use Flower's own
@@ -25,7 +25,7 @@ from fedperf_server.rounds.round_messages import TRAIN, AcceptedUpdate, body_con
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.exchange import SyntheticRow, TrainRequest
 from fedperf_shared.model.architecture import Weights
-from fedperf_shared.releases.questions import TangentQuestion
+from fedperf_shared.releases.linear_queries import LinearizedQuery
 from fedperf_shared.releases.release import ReleaseKind, Slot, SlotKey, Update
 from fedperf_shared.wire.codec import encode_train_request
 
@@ -53,7 +53,7 @@ class _ConfiguredRound:
     number: int
     arrays: ArrayRecord
     current: Weights
-    question: TangentQuestion | None
+    question: LinearizedQuery | None
     content: RecordDict
 
 
@@ -69,7 +69,7 @@ class RoundStrategy(Strategy):
     _configured: _ConfiguredRound | None = field(default=None, init=False, repr=False)
 
     @abstractmethod
-    def question(self, current: Weights, *, steps_made: int) -> TangentQuestion | None:
+    def question(self, current: Weights, *, steps_made: int) -> LinearizedQuery | None:
         """The question of a round beside the model; it is stored before anybody gets it.
 
         Args:
@@ -90,7 +90,7 @@ class RoundStrategy(Strategy):
         self,
         current: Weights,
         answers: Sequence[AcceptedUpdate],
-        question: TangentQuestion | None,
+        question: LinearizedQuery | None,
         *,
         rehearsed: Sequence[SyntheticRow] = (),
     ) -> Sequence[NDArray[np.float32]]:
@@ -172,7 +172,7 @@ class RoundStrategy(Strategy):
         )
 
 
-def round_arrays(current: Weights, question: TangentQuestion | None = None) -> ArrayRecord:
+def round_arrays(current: Weights, question: LinearizedQuery | None = None) -> ArrayRecord:
     """The weights of a model, in their order, and what is asked beside it."""
     arrays = {str(place): Array(np.asarray(each)) for place, each in enumerate(current)}
     if question is not None:
@@ -198,10 +198,10 @@ def weights_in(arrays: ArrayRecord) -> list[NDArray[np.float32]]:
     return [each.numpy() for name, each in arrays.items() if name not in {_CLIP, _COEFFICIENTS}]
 
 
-def _question_in(arrays: ArrayRecord) -> TangentQuestion | None:
+def _question_in(arrays: ArrayRecord) -> LinearizedQuery | None:
     if _CLIP not in arrays:
         return None
-    return TangentQuestion(float(arrays[_CLIP].numpy()[0]), arrays[_COEFFICIENTS].numpy())
+    return LinearizedQuery(float(arrays[_CLIP].numpy()[0]), arrays[_COEFFICIENTS].numpy())
 
 
 def _whole(config: ConfigRecord, name: str) -> int:

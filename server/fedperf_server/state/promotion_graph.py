@@ -27,10 +27,10 @@ from sqlalchemy.orm import Session
 
 from fedperf_server.state import registry
 from fedperf_server.state.database import RoundRow
-from fedperf_server.state.epochs import epoch_at
-from fedperf_server.state.registry import ModelVersion, VersionStanding
+from fedperf_server.state.drift_regimes import epoch_at
+from fedperf_server.state.registry import ModelVersion, VersionStatus
 from fedperf_server.state.round_calendar import opens_at, replies_at
-from fedperf_shared.releases.period import Timetable, to_unix_ms
+from fedperf_shared.releases.period import ReleaseCalendar, to_unix_ms
 from fedperf_shared.releases.release import SlotKey
 
 PATIENCE = 0.25
@@ -45,7 +45,7 @@ class RoundStart:
     steps_made: int
 
 
-def start_of(session: Session, timetable: Timetable, *, window: int) -> RoundStart:
+def start_of(session: Session, timetable: ReleaseCalendar, *, window: int) -> RoundStart:
     """The start of a round of that window, if it began now.
 
     Raises:
@@ -59,7 +59,7 @@ def start_of(session: Session, timetable: Timetable, *, window: int) -> RoundSta
 
 
 def has_to_wait(
-    session: Session, timetable: Timetable, slot: SlotKey, *, grace: timedelta, now: datetime
+    session: Session, timetable: ReleaseCalendar, slot: SlotKey, *, grace: timedelta, now: datetime
 ) -> bool:
     """Whether a round waits because a candidate is about to be judged.
 
@@ -80,7 +80,7 @@ def has_to_wait(
 
 
 def undecided(
-    session: Session, timetable: Timetable, *, window: int, grace: timedelta
+    session: Session, timetable: ReleaseCalendar, *, window: int, grace: timedelta
 ) -> tuple[int, ...]:
     """Candidates that wait for the reports of `window`, oldest first.
 
@@ -94,7 +94,7 @@ def undecided(
     waiting = tuple(
         version
         for version in sorted(_made_before(session, timetable, window))
-        if version > in_force and stand[version] is VersionStanding.CANDIDATE
+        if version > in_force and stand[version] is VersionStatus.CANDIDATE
     )
     looked_at = registry.left_open(session).get(waiting[-1]) if waiting else None
     if looked_at is not None and timetable.reported_window(looked_at - grace) >= window:
@@ -106,18 +106,18 @@ def candidates_after(session: Session, version: int) -> tuple[int, ...]:
     """All candidates that are newer than `version`, oldest first."""
     stand = registry.standings(session)
     return tuple(
-        each for each in stand if each > version and stand[each] is VersionStanding.CANDIDATE
+        each for each in stand if each > version and stand[each] is VersionStatus.CANDIDATE
     )
 
 
 def follow(session: Session, version: int, *, base: int, at: datetime) -> None:
     """Reject a version whose base was rejected or taken back while its round was under way."""
-    if registry.standings(session)[base] is VersionStanding.REJECTED:
+    if registry.standings(session)[base] is VersionStatus.REJECTED:
         said = f"trained from version {base}, which was rejected"
         registry.reject(session, version, said, at=at)
 
 
-def _made_before(session: Session, timetable: Timetable, window: int) -> set[int]:
+def _made_before(session: Session, timetable: ReleaseCalendar, window: int) -> set[int]:
     """Versions that rounds of windows before that one made, in this period or an earlier one."""
     start = to_unix_ms(timetable.period.start)
     query = select(RoundRow.new_version).where(
@@ -130,16 +130,16 @@ def _made_before(session: Session, timetable: Timetable, window: int) -> set[int
     return {version for version in session.scalars(query) if version is not None}
 
 
-def _newest_step(session: Session, timetable: Timetable, window: int) -> int:
+def _newest_step(session: Session, timetable: ReleaseCalendar, window: int) -> int:
     """The newest candidate that the window's rounds made of the ground, or the ground itself."""
     stand = registry.standings(session)
     ground, made = _ground(session, timetable), _bases(session, timetable, since_window=window)
-    bases = {each: made[each] for each in made if stand[each] is VersionStanding.CANDIDATE}
+    bases = {each: made[each] for each in made if stand[each] is VersionStatus.CANDIDATE}
     steps = (each for each in bases if ground in _bases_of(each, bases))
     return max(steps, default=ground)
 
 
-def _ground(session: Session, timetable: Timetable) -> int:
+def _ground(session: Session, timetable: ReleaseCalendar) -> int:
     """The newest candidate left open that was made of the version in force, else that version."""
     in_force, bases = registry.in_force(session), _bases(session, timetable, since_window=0)
     made_of_it = (
@@ -162,7 +162,7 @@ def _way_to(version: int, bases: Mapping[int, int]) -> list[int]:
     return way
 
 
-def _bases(session: Session, timetable: Timetable, *, since_window: int) -> dict[int, int]:
+def _bases(session: Session, timetable: ReleaseCalendar, *, since_window: int) -> dict[int, int]:
     """The base of each version that the period's rounds made from that window on."""
     query = select(RoundRow.new_version, RoundRow.base_version).where(
         RoundRow.new_version.is_not(None),

@@ -96,7 +96,7 @@ class GgfnFormat:
 
 
 @unique
-class VersionStanding(StrEnum):
+class VersionStatus(StrEnum):
     """The standing of a version."""
 
     CANDIDATE = "candidate"
@@ -111,17 +111,17 @@ class ModelVersion:
     version: int
     checkpoint: bytes
     created_at: datetime
-    standing: VersionStanding
+    standing: VersionStatus
     public_error: float | None
 
     @property
     def promoted(self) -> bool:
         """Whether organizations may have it."""
-        return self.standing is VersionStanding.PROMOTED
+        return self.standing is VersionStatus.PROMOTED
 
 
 @dataclass(frozen=True, slots=True)
-class PromotionVerdict:
+class PromotionRecord:
     """A decision about a version.
 
     Attributes:
@@ -136,7 +136,7 @@ class PromotionVerdict:
     """
 
     version: int
-    standing: VersionStanding
+    standing: VersionStatus
     reason: str
     gain: float | None
     gain_error: float | None
@@ -146,7 +146,7 @@ class PromotionVerdict:
     @property
     def promoted(self) -> bool:
         """Whether organizations may have the version."""
-        return self.standing is VersionStanding.PROMOTED
+        return self.standing is VersionStatus.PROMOTED
 
 
 def add_version(
@@ -173,7 +173,7 @@ def add_version(
     return version
 
 
-def decide(session: Session, verdict: PromotionVerdict) -> None:
+def decide(session: Session, verdict: PromotionRecord) -> None:
     """Record a decision about a version; from now on it counts.
 
     Raises:
@@ -202,15 +202,15 @@ def decide(session: Session, verdict: PromotionVerdict) -> None:
 
 def reject(session: Session, version: int, reason: str, *, at: datetime) -> None:
     """Record a rejection for which nothing was measured; errors as `decide`."""
-    decide(session, PromotionVerdict(version, VersionStanding.REJECTED, reason, None, None, {}, at))
+    decide(session, PromotionRecord(version, VersionStatus.REJECTED, reason, None, None, {}, at))
 
 
-def verdicts(session: Session) -> tuple[PromotionVerdict, ...]:
+def verdicts(session: Session) -> tuple[PromotionRecord, ...]:
     """Every decision, oldest first."""
     return tuple(map(_verdict, session.scalars(select(VerdictRow).order_by(VerdictRow.number))))
 
 
-def standings(session: Session) -> dict[int, VersionStanding]:
+def standings(session: Session) -> dict[int, VersionStatus]:
     """The standing of every version, oldest first, without its checkpoint.
 
     Those of before there were verdicts stand by their promotion.
@@ -219,12 +219,12 @@ def standings(session: Session) -> dict[int, VersionStanding]:
         ModelVersionRow.version
     )
     found = {
-        version: VersionStanding.CANDIDATE if promoted_at is None else VersionStanding.PROMOTED
+        version: VersionStatus.CANDIDATE if promoted_at is None else VersionStatus.PROMOTED
         for version, promoted_at in session.execute(query)
     }
     decided = select(VerdictRow.version, VerdictRow.standing).order_by(VerdictRow.number)
     for version, standing in session.execute(decided):
-        found[version] = VersionStanding(standing)
+        found[version] = VersionStatus(standing)
     return found
 
 
@@ -235,7 +235,7 @@ def left_open(session: Session) -> dict[int, datetime]:
     return {
         version: from_unix_ms(at)
         for version, at in session.execute(query)
-        if stand[version] is VersionStanding.CANDIDATE
+        if stand[version] is VersionStatus.CANDIDATE
     }
 
 
@@ -266,7 +266,7 @@ def in_force(session: Session) -> int:
     Raises:
         UnknownVersionError: nothing was promoted yet.
     """
-    promoted = [v for v, each in standings(session).items() if each is VersionStanding.PROMOTED]
+    promoted = [v for v, each in standings(session).items() if each is VersionStatus.PROMOTED]
     if not promoted:
         raise UnknownVersionError(0)
     return max(promoted)
@@ -280,7 +280,7 @@ def promoted_since(session: Session, version: int) -> tuple[ModelVersion, ...]:
     """
     since = min(version, in_force(session))
     promoted = (
-        each for each, stand in standings(session).items() if stand is VersionStanding.PROMOTED
+        each for each, stand in standings(session).items() if stand is VersionStatus.PROMOTED
     )
     return tuple(get_version(session, each) for each in promoted if each >= since)
 
@@ -348,16 +348,16 @@ def _publish(session: Session, kind: str, payload: bytes, at: datetime) -> None:
     session.merge(PublicationRow(kind=kind, payload=payload, published_at=to_unix_ms(at)))
 
 
-def _version(row: ModelVersionRow, standing: VersionStanding) -> ModelVersion:
+def _version(row: ModelVersionRow, standing: VersionStatus) -> ModelVersion:
     return ModelVersion(
         row.version, row.checkpoint, from_unix_ms(row.created_at), standing, row.public_error
     )
 
 
-def _verdict(row: VerdictRow) -> PromotionVerdict:
-    return PromotionVerdict(
+def _verdict(row: VerdictRow) -> PromotionRecord:
+    return PromotionRecord(
         row.version,
-        VersionStanding(row.standing),
+        VersionStatus(row.standing),
         row.reason,
         row.gain,
         row.gain_error,

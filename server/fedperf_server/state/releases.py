@@ -34,19 +34,19 @@ from fedperf_shared.exchange import Receipt, SignedReceipt
 from fedperf_shared.identity import sign
 from fedperf_shared.releases.declared_bounds import NotDeclarableError, require_declarable
 from fedperf_shared.releases.kinds import fits, is_report
-from fedperf_shared.releases.period import Period, Timetable, to_unix_ms
-from fedperf_shared.releases.questions import CellQuestion
+from fedperf_shared.releases.linear_queries import CellQuery
+from fedperf_shared.releases.period import Period, ReleaseCalendar, to_unix_ms
 from fedperf_shared.releases.release import Report, Schedule, SignedRelease, Slot, SlotKey
 from fedperf_shared.wire import codec
 from fedperf_shared.wire.codec import decode_question, encode_question
 
 
-def is_asked(session: Session, period: Period, slot: SlotKey) -> bool:
+def has_query(session: Session, period: Period, slot: SlotKey) -> bool:
     """Whether the slot has a question."""
     return session.get(QuestionRow, _question_key(period, slot)) is not None
 
 
-def asked_question(session: Session, period: Period, slot: SlotKey) -> CellQuestion | None:
+def load_query(session: Session, period: Period, slot: SlotKey) -> CellQuery | None:
     """The question of the slot; None where none was made."""
     row = session.get(QuestionRow, _question_key(period, slot))
     return decode_question(row.payload) if row else None
@@ -57,7 +57,7 @@ def newest_question(session: Session) -> int:
     return session.scalar(select(func.max(QuestionRow.version))) or 0
 
 
-def stored_questions(session: Session, period: Period) -> Iterator[CellQuestion]:
+def stored_questions(session: Session, period: Period) -> Iterator[CellQuery]:
     """The questions of a period, oldest slot first."""
     query = (
         select(QuestionRow)
@@ -67,9 +67,7 @@ def stored_questions(session: Session, period: Period) -> Iterator[CellQuestion]
     return (decode_question(row.payload) for row in session.scalars(query))
 
 
-def store_question(
-    session: Session, period: Period, question: CellQuestion, *, at: datetime
-) -> None:
+def store_question(session: Session, period: Period, question: CellQuery, *, at: datetime) -> None:
     """Keep a question that was made at that moment."""
     session.add(
         QuestionRow(
@@ -154,7 +152,7 @@ def declared_schedules(session: Session, period: Period) -> list[tuple[bytes, Sc
     return [(organization_id, each) for organization_id, each in found if each is not None]
 
 
-def promised_calendar(session: Session) -> Timetable | None:
+def promised_calendar(session: Session) -> ReleaseCalendar | None:
     """The newest calendar that a member of today declared a schedule for; None where none did."""
     newest = (
         select(ScheduleRow)

@@ -15,8 +15,8 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from fedperf_server.state.database import ReplyRow, RoundRow
-from fedperf_server.state.epochs import epoch_starts
-from fedperf_shared.releases.period import Timetable, to_unix_ms
+from fedperf_server.state.drift_regimes import epoch_starts
+from fedperf_shared.releases.period import ReleaseCalendar, to_unix_ms
 from fedperf_shared.releases.release import ReleaseKind, SlotKey
 
 ACCEPTED = "accepted"
@@ -59,7 +59,7 @@ class RoundResult:
     public_error: float | None
 
 
-def round_results(session: Session, timetable: Timetable) -> list[RoundResult]:
+def round_results(session: Session, timetable: ReleaseCalendar) -> list[RoundResult]:
     """All closed rounds of the period, in order."""
     start = to_unix_ms(timetable.period.start)
     query = (
@@ -97,7 +97,7 @@ def result_of(row: RoundRow, slot: SlotKey, failures: Mapping[str, int]) -> Roun
     )
 
 
-def row_key(timetable: Timetable, slot: SlotKey) -> dict[str, int]:
+def row_key(timetable: ReleaseCalendar, slot: SlotKey) -> dict[str, int]:
     """The primary key of the slot's round, by column."""
     return {
         "period_start": to_unix_ms(timetable.period.start),
@@ -106,30 +106,30 @@ def row_key(timetable: Timetable, slot: SlotKey) -> dict[str, int]:
     }
 
 
-def due_slot(session: Session, timetable: Timetable, *, now: datetime) -> SlotKey | None:
+def due_slot(session: Session, timetable: ReleaseCalendar, *, now: datetime) -> SlotKey | None:
     """The first slot that is not closed, if it has opened."""
     slot = next(_unclosed(session, timetable), None)
     return slot if slot is not None and opens_at(timetable, slot) <= now else None
 
 
-def opens_at(timetable: Timetable, slot: SlotKey) -> datetime:
+def opens_at(timetable: ReleaseCalendar, slot: SlotKey) -> datetime:
     """The time at which a model slot opens."""
     start = timetable.period.window_start(slot.window)
     return start + timetable.model_times[slot.index].opens_after
 
 
-def replies_at(timetable: Timetable, slot: SlotKey) -> datetime:
+def replies_at(timetable: ReleaseCalendar, slot: SlotKey) -> datetime:
     """The time at which the replies to a model slot are due."""
     start = timetable.period.window_start(slot.window)
     return start + timetable.model_times[slot.index].replies_after
 
 
-def _unclosed(session: Session, timetable: Timetable) -> Iterator[SlotKey]:
+def _unclosed(session: Session, timetable: ReleaseCalendar) -> Iterator[SlotKey]:
     closed = _closed(session, timetable)
     return (slot for slot in _slots(session, timetable) if (slot.window, slot.index) not in closed)
 
 
-def _slots(session: Session, timetable: Timetable) -> Iterator[SlotKey]:
+def _slots(session: Session, timetable: ReleaseCalendar) -> Iterator[SlotKey]:
     """In the order in which they open."""
     period, times = timetable.period, timetable.model_times
     begun = {period.first_window(each) for each in epoch_starts(session)}
@@ -142,7 +142,7 @@ def _slots(session: Session, timetable: Timetable) -> Iterator[SlotKey]:
             yield SlotKey(ReleaseKind.MODEL_UPDATE, window, index)
 
 
-def _closed(session: Session, timetable: Timetable) -> set[tuple[int, int]]:
+def _closed(session: Session, timetable: ReleaseCalendar) -> set[tuple[int, int]]:
     """Window and index of every closed round of the period."""
     query = select(RoundRow.window, RoundRow.index).where(
         RoundRow.period_start == to_unix_ms(timetable.period.start),

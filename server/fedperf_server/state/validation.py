@@ -19,7 +19,7 @@ from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.exchange import Refusal
 from fedperf_shared.identity import InvalidSignatureError, verify
 from fedperf_shared.releases import basis, kinds
-from fedperf_shared.releases.questions import CellQuestion
+from fedperf_shared.releases.linear_queries import CellQuery
 from fedperf_shared.releases.release import (
     NoisySum,
     Release,
@@ -88,7 +88,7 @@ class ReportContext:
     """
 
     reference_versions: Collection[int] = ()
-    question: CellQuestion | None = None
+    question: CellQuery | None = None
 
 
 def open_signed(signed: SignedRelease, key: ec.EllipticCurvePublicKey) -> Release:

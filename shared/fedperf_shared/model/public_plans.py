@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from fedperf_shared.errors import StorageError
-from fedperf_shared.execution import ClusterConfig, MeasuredPlan, SizedPlan
+from fedperf_shared.execution import ClusterConfig, MeasuredPlan, PlanOnCluster
 from fedperf_shared.wire.codec import decode_measured_plans, encode_measured_plans
 from fedperf_shared.workflow.graph import Plan
 from fedperf_shared.workflow.vocabulary import Platform
@@ -39,14 +39,16 @@ def load_public_plans(path: Path = PUBLIC_PLANS_PATH) -> tuple[MeasuredPlan, ...
         raise StorageError(f"{path} cannot be read ({error.strerror}); install again") from error
 
 
-def anchors_of(plans: Sequence[MeasuredPlan]) -> tuple[SizedPlan, ...]:
+def anchors_of(plans: Sequence[MeasuredPlan]) -> tuple[PlanOnCluster, ...]:
     """Each plan as it ran and on every one of `ANCHOR_PLATFORMS`, in the order of the plans.
 
     Every second one of a plan is in a small container, other platforms from plan to plan: the
     plans ran on one machine, and nothing would tell machines apart.
     """
     return tuple(
-        SizedPlan(variant, _in_container(each.cluster) if (number + place) % 2 else each.cluster)
+        PlanOnCluster(
+            variant, _in_container(each.cluster) if (number + place) % 2 else each.cluster
+        )
         for number, each in enumerate(plans)
         for place, variant in enumerate(_variants(each.plan))
     )

@@ -11,11 +11,13 @@ from dataclasses import dataclass
 from typing import Generic, TypeGuard, TypeVar
 
 from fedperf_shared.releases.basis import CELLS
-from fedperf_shared.releases.questions import DIRECTIONS, QUESTION_DIRECTIONS
+from fedperf_shared.releases.linear_queries import DIRECTIONS, QUESTION_DIRECTIONS
 from fedperf_shared.releases.release import (
     DirectedParameters,
     DirectedReport,
     InvalidReleaseError,
+    LinearizedParameters,
+    LinearizedUpdate,
     ModelUpdate,
     Parameters,
     Release,
@@ -24,8 +26,6 @@ from fedperf_shared.releases.release import (
     ReportParameters,
     ResidualReport,
     Slot,
-    TangentParameters,
-    TangentUpdate,
     TrainingParameters,
     Update,
 )
@@ -111,8 +111,8 @@ MODEL_UPDATE = Kind(
 
 TANGENT_UPDATE = Kind(
     "tangent_update",
-    TangentParameters,
-    TangentUpdate,
+    LinearizedParameters,
+    LinearizedUpdate,
     public="base version, grid exponent",
     numbers=DIRECTIONS,
     has_question=True,

@@ -104,7 +104,7 @@ class SlotTimes:
 
 
 @dataclass(frozen=True, slots=True)
-class Timetable:
+class ReleaseCalendar:
     """A period, the slots that each of its windows has, and how its model rounds train.
 
     Attributes:
@@ -172,7 +172,7 @@ class Timetable:
         return self.extra_windows * len(self.extra_slots)
 
 
-def default_timetable(start: datetime) -> Timetable:
+def default_calendar(start: datetime) -> ReleaseCalendar:
     """Thirteen windows of four weeks: three stages of reports, then three model rounds.
 
     A report leaves before the next stage opens, whose question follows from it. Where an epoch
@@ -183,7 +183,7 @@ def default_timetable(start: datetime) -> Timetable:
     def on(*days: int) -> tuple[SlotTimes, ...]:
         return tuple(SlotTimes(timedelta(days=day), timedelta(days=day + 1)) for day in days)
 
-    return Timetable(
+    return ReleaseCalendar(
         Period(start, DEFAULT_WINDOW, DEFAULT_WINDOWS),
         report_slots=on(4, 6, 8),
         model_slots=on(10, 16, 22),

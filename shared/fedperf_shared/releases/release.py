@@ -17,7 +17,13 @@ from numpy.typing import NDArray
 
 from fedperf_shared.errors import ConfigurationError, InvalidInputError
 from fedperf_shared.releases.basis import CELLS
-from fedperf_shared.releases.period import ModelMethod, Period, SlotTimes, Timetable, to_unix_ms
+from fedperf_shared.releases.period import (
+    ModelMethod,
+    Period,
+    ReleaseCalendar,
+    SlotTimes,
+    to_unix_ms,
+)
 
 MAX_STEPS = 100_000
 
@@ -152,14 +158,14 @@ class TrainingParameters(_SlotParameters):
 
 
 @dataclass(frozen=True, slots=True)
-class TangentParameters(_AskedParameters):
+class LinearizedParameters(_AskedParameters):
     """Privacy parameters of a step at the tangent; directions and clip come with its question."""
 
     slot_kind = ReleaseKind.MODEL_UPDATE
     method = ModelMethod.TANGENT
 
 
-Parameters = ReportParameters | DirectedParameters | TrainingParameters | TangentParameters
+Parameters = ReportParameters | DirectedParameters | TrainingParameters | LinearizedParameters
 """How the release of a slot is made private."""
 
 
@@ -181,11 +187,11 @@ class Slot:
 class Schedule:
     """All slots of a period, in the order in which they open.
 
-    Of the extra slots (`period.Timetable`) only as many are charged as the timetable says,
+    Of the extra slots (`period.ReleaseCalendar`) only as many are charged as the timetable says,
     whichever these are; so all have the same parameters. A schedule has at most one first slot.
     """
 
-    timetable: Timetable
+    timetable: ReleaseCalendar
     slots: tuple[Slot, ...]
 
     def __post_init__(self) -> None:
@@ -339,7 +345,7 @@ class ModelUpdate:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class TangentUpdate(_OnGrid):
+class LinearizedUpdate(_OnGrid):
     """Noisy sums at the tangent of a model, as integers on the grid of step 2**grid_exponent.
 
     Attributes:
@@ -359,10 +365,10 @@ class TangentUpdate(_OnGrid):
         return {"base_version": self.base_version}
 
 
-NoisySum = ResidualReport | DirectedReport | TangentUpdate
+NoisySum = ResidualReport | DirectedReport | LinearizedUpdate
 """What is a sum of integers with one noise on it."""
 
-Update = ModelUpdate | TangentUpdate
+Update = ModelUpdate | LinearizedUpdate
 """What the slot of a model round releases."""
 
 Report = ResidualReport | DirectedReport

@@ -28,15 +28,15 @@ from fedperf_shared.exchange import (
 from fedperf_shared.execution import ClusterConfig, MeasuredPlan
 from fedperf_shared.releases import kinds
 from fedperf_shared.releases.basis import CELLS
+from fedperf_shared.releases.linear_queries import CellQuery, LinearizedQuery, public_design
 from fedperf_shared.releases.period import (
     ModelMethod,
     Period,
+    ReleaseCalendar,
     SlotTimes,
-    Timetable,
     from_unix_ms,
     to_unix_ms,
 )
-from fedperf_shared.releases.questions import CellQuestion, TangentQuestion, public_design
 from fedperf_shared.releases.release import (
     Release,
     ReleaseKind,
@@ -400,7 +400,7 @@ PARAMETERS: Mapping[kinds.AnyKind, str] = {
 """The field of each kind's parameters in a `Slot`, which names them as their class does."""
 
 _SLOTS = ("report_slots", "model_slots", "extra_slots", "first_slots")
-"""The fields of a timetable that hold times of slots, in messages as in `Timetable`."""
+"""The fields of a timetable that hold times of slots, in messages as in `ReleaseCalendar`."""
 
 
 def encode_schedule(schedule: Schedule) -> bytes:
@@ -417,7 +417,7 @@ def decode_schedule(payload: bytes) -> Schedule:
     return schedule_from_message(guarded("schedule", lambda: parse(exchange_pb2.Schedule, payload)))
 
 
-def timetable_to_message(timetable: Timetable) -> exchange_pb2.Timetable:
+def calendar_to_message(timetable: ReleaseCalendar) -> exchange_pb2.Timetable:
     """Domain to message."""
     return exchange_pb2.Timetable(
         period_start_unix_ms=to_unix_ms(timetable.period.start),
@@ -429,20 +429,20 @@ def timetable_to_message(timetable: Timetable) -> exchange_pb2.Timetable:
     )
 
 
-def timetable_from_message(message: exchange_pb2.Timetable) -> Timetable:
+def calendar_from_message(message: exchange_pb2.Timetable) -> ReleaseCalendar:
     """Message to domain.
 
     Raises:
         InvalidInputError: not a timetable.
     """
 
-    def decode() -> Timetable:
+    def decode() -> ReleaseCalendar:
         period = Period(
             from_unix_ms(message.period_start_unix_ms),
             timedelta(milliseconds=message.window_ms),
             message.windows,
         )
-        return Timetable(
+        return ReleaseCalendar(
             period,
             model_method=ModelMethod(message.model_method),
             extra_windows=message.extra_windows,
@@ -455,7 +455,7 @@ def timetable_from_message(message: exchange_pb2.Timetable) -> Timetable:
 def schedule_to_message(schedule: Schedule) -> exchange_pb2.Schedule:
     """Domain to message."""
     return exchange_pb2.Schedule(
-        timetable=timetable_to_message(schedule.timetable),
+        timetable=calendar_to_message(schedule.timetable),
         slots=[_slot_to_message(slot) for slot in schedule.slots],
     )
 
@@ -469,7 +469,7 @@ def schedule_from_message(message: exchange_pb2.Schedule) -> Schedule:
     return guarded(
         "schedule",
         lambda: Schedule(
-            timetable_from_message(message.timetable),
+            calendar_from_message(message.timetable),
             tuple(_slot_from_message(slot) for slot in message.slots),
         ),
     )
@@ -507,13 +507,13 @@ def _to_ms(span: timedelta) -> int:
     return span // timedelta(milliseconds=1)
 
 
-def encode_question(question: CellQuestion) -> bytes:
+def encode_question(question: CellQuery) -> bytes:
     """A question as the bytes that are stored and sent."""
     return encoded(question_to_message(question))
 
 
 @lru_cache(maxsize=64)
-def decode_question(payload: bytes) -> CellQuestion:
+def decode_question(payload: bytes) -> CellQuery:
     """The question that `encode_question` wrote; decoded once, for everybody asks for it.
 
     Raises:
@@ -522,7 +522,7 @@ def decode_question(payload: bytes) -> CellQuestion:
     return decoded("question", exchange_pb2.Question, payload, _cell_question_from_message)
 
 
-def question_to_message(question: CellQuestion | None) -> exchange_pb2.Question:
+def question_to_message(question: CellQuery | None) -> exchange_pb2.Question:
     """Domain to message; the empty one where there is none yet."""
     if question is None:
         return exchange_pb2.Question()
@@ -537,7 +537,7 @@ def question_to_message(question: CellQuestion | None) -> exchange_pb2.Question:
     )
 
 
-def question_from_message(message: exchange_pb2.Question) -> CellQuestion | None:
+def question_from_message(message: exchange_pb2.Question) -> CellQuery | None:
     """Message to domain; None for the empty message, which says that there is none yet.
 
     Raises:
@@ -557,9 +557,9 @@ def asked_slot(message: exchange_pb2.GetQuestionRequest) -> SlotKey:
     return guarded("slot", lambda: key_from_message(message.slot))
 
 
-def _cell_question_from_message(message: exchange_pb2.Question) -> CellQuestion:
+def _cell_question_from_message(message: exchange_pb2.Question) -> CellQuery:
     directions = np.array(message.directions, dtype=np.float64).reshape(-1, CELLS)
-    return CellQuestion(
+    return CellQuery(
         slot=key_from_message(message.slot),
         version=message.version,
         basis_version=message.basis_version,
@@ -592,12 +592,12 @@ def decode_train_request(body: bytes) -> TrainRequest:
     return received("train request", exchange_pb2.TrainRequest, body, _request_from_message)
 
 
-def encode_tangent_question(question: TangentQuestion) -> bytes:
+def encode_tangent_question(question: LinearizedQuery) -> bytes:
     """A question as the bytes that a coordinator keeps."""
     return encoded(_tangent_question_to_message(question))
 
 
-def decode_tangent_question(payload: bytes) -> TangentQuestion:
+def decode_tangent_question(payload: bytes) -> LinearizedQuery:
     """The question that `encode_tangent_question` wrote.
 
     Raises:
@@ -749,14 +749,14 @@ def _request_from_message(message: exchange_pb2.TrainRequest) -> TrainRequest:
     )
 
 
-def _tangent_question_to_message(question: TangentQuestion) -> exchange_pb2.TangentQuestion:
+def _tangent_question_to_message(question: LinearizedQuery) -> exchange_pb2.TangentQuestion:
     return exchange_pb2.TangentQuestion(
         clip=question.clip, coefficients=array_to_message(question.coefficients)
     )
 
 
-def _tangent_question_from_message(message: exchange_pb2.TangentQuestion) -> TangentQuestion:
-    return TangentQuestion(message.clip, array_from_message(message.coefficients))
+def _tangent_question_from_message(message: exchange_pb2.TangentQuestion) -> LinearizedQuery:
+    return LinearizedQuery(message.clip, array_from_message(message.coefficients))
 
 
 def _row_to_message(row: SyntheticRow) -> exchange_pb2.SyntheticRow:

@@ -31,8 +31,8 @@ from fedperf_shared.exchange import (
     Status,
     SyntheticRow,
 )
-from fedperf_shared.releases.period import Timetable
-from fedperf_shared.releases.questions import CellQuestion
+from fedperf_shared.releases.linear_queries import CellQuery
+from fedperf_shared.releases.period import ReleaseCalendar
 from fedperf_shared.releases.release import Schedule, SignedRelease, SlotKey
 from fedperf_shared.wire import codec
 from fedperf_shared.wire import exchange_pb2 as messages
@@ -77,7 +77,7 @@ class ExchangeHandler(Protocol[Caller]):
     def status(self, caller: Caller) -> Status:
         """The server's time and the versions in force."""
 
-    def timetable(self, caller: Caller) -> Timetable:
+    def timetable(self, caller: Caller) -> ReleaseCalendar:
         """The public calendar."""
 
     def declare_schedule(self, caller: Caller, schedule: Schedule) -> None:
@@ -98,7 +98,7 @@ class ExchangeHandler(Protocol[Caller]):
     def synthetic_rows(self, caller: Caller) -> Sequence[SyntheticRow]:
         """The published synthetic rows."""
 
-    def question(self, caller: Caller, slot: SlotKey) -> CellQuestion | None:
+    def question(self, caller: Caller, slot: SlotKey) -> CellQuery | None:
         """The question of a directed slot; None while there is none."""
 
 
@@ -108,7 +108,7 @@ class ExchangeCalls(Protocol):
     def status(self) -> Status:
         """The coordinator's time and the versions in force."""
 
-    def timetable(self) -> Timetable:
+    def timetable(self) -> ReleaseCalendar:
         """The public calendar."""
 
     def declare_schedule(self, schedule: Schedule) -> None:
@@ -129,7 +129,7 @@ class ExchangeCalls(Protocol):
     def synthetic_rows(self) -> Sequence[SyntheticRow]:
         """The published synthetic rows."""
 
-    def question(self, slot: SlotKey) -> CellQuestion | None:
+    def question(self, slot: SlotKey) -> CellQuery | None:
         """The question of a directed slot; None while there is none."""
 
 
@@ -185,8 +185,8 @@ EXCHANGE: Mapping[str, Call] = {
         "GetTimetable",
         messages.GetTimetableRequest,
         _no_arguments,
-        codec.timetable_to_message,
-        codec.timetable_from_message,
+        codec.calendar_to_message,
+        codec.calendar_from_message,
         answer_bytes=256 << 10,
     ),
     "declare_schedule": Call(

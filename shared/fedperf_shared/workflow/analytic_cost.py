@@ -133,7 +133,7 @@ class Resources(Protocol):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Prices:
+class CostCoefficients:
     """Seconds for a unit of work.
 
     Attributes:
@@ -198,7 +198,7 @@ class Work:
             machine.machine_speed,
         )
 
-    def log_seconds(self, prices: Prices) -> Floats:
+    def log_seconds(self, prices: CostCoefficients) -> Floats:
         """Natural log of the seconds, [plans], within the public bounds of run times."""
         serial_units = self.units[:, : len(SERIAL)]
         parallel_units = self.units[:, len(SERIAL) :]
@@ -263,9 +263,9 @@ def analytic_log_seconds_of_many(
 
 
 @lru_cache(maxsize=1)
-def shipped_prices() -> Prices:
+def shipped_prices() -> CostCoefficients:
     """The prices that ship with fedperf."""
-    return Prices.of(MappingProxyType(json.loads(PRICES_PATH.read_bytes())))
+    return CostCoefficients.of(MappingProxyType(json.loads(PRICES_PATH.read_bytes())))
 
 
 def _priced(units: Floats, prices: Floats) -> Floats:

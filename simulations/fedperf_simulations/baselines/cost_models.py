@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fedperf_client.prediction.prediction import Floats, PredictLog
-from fedperf_shared.execution import MeasuredPlan, SizedPlan
+from fedperf_shared.execution import MeasuredPlan, PlanOnCluster
 from fedperf_shared.model.architecture import TARGET_SCALE
 from fedperf_shared.model.fit import Progress, fit, predict
 from fedperf_shared.model.ggfn import GGFN
@@ -54,7 +54,7 @@ _TOGETHER = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Lesson:
+class TrainingPlan:
     """The training data of a model: questions and their answers.
 
     Attributes:
@@ -63,17 +63,17 @@ class Lesson:
         asked: a number per question, the same for plans of one workflow on one cluster.
     """
 
-    questions: Sequence[SizedPlan]
+    questions: Sequence[PlanOnCluster]
     log_seconds: Floats
     asked: NDArray[np.int64]
 
     @classmethod
-    def of(cls, plans: Sequence[MeasuredPlan]) -> "Lesson":
+    def of(cls, plans: Sequence[MeasuredPlan]) -> "TrainingPlan":
         """The lesson of measured plans."""
         numbers: dict[object, int] = {}
         asked = [numbers.setdefault((p.plan.workflow, p.cluster), len(numbers)) for p in plans]
         return cls(
-            [SizedPlan(each.plan, each.cluster) for each in plans],
+            [PlanOnCluster(each.plan, each.cluster) for each in plans],
             np.array([each.log_seconds for each in plans]),
             np.array(asked, dtype=np.int64),
         )
@@ -85,16 +85,16 @@ class Lesson:
         return residuals
 
 
-def analytic_log_seconds(questions: Sequence[SizedPlan]) -> Floats:
+def analytic_log_seconds(questions: Sequence[PlanOnCluster]) -> Floats:
     """Log seconds by the analytic cost model, [questions]."""
     return np.array([each.features.analytic_log_seconds for each in questions])
 
 
-CostModel = Callable[[Lesson], PredictLog]
+CostModel = Callable[[TrainingPlan], PredictLog]
 
 
 def train_ggfn(
-    lesson: Lesson, *, epochs: int, seed: int, on_progress: Progress | None = None
+    training_plan: TrainingPlan, *, epochs: int, seed: int, on_progress: Progress | None = None
 ) -> GGFN:
     """A GGFN that has seen the lesson `epochs` times.
 
@@ -106,17 +106,17 @@ def train_ggfn(
     model = GGFN(dropout=0.0, seed=seed)
     fit(
         model,
-        without_unheard(model, _graphs(lesson.questions)),
-        lesson.log_seconds,
+        zero_constant_inputs(model, _graphs(training_plan.questions)),
+        training_plan.log_seconds,
         epochs=epochs,
         seed=seed,
         on_progress=on_progress,
-        questions=lesson.asked,
+        questions=training_plan.asked,
     )
     return model
 
 
-def without_unheard(model: GGFN, graphs: Sequence[Features]) -> list[Features]:
+def zero_constant_inputs(model: GGFN, graphs: Sequence[Features]) -> list[Features]:
     """The graphs, and the model, without inputs that tell nothing of what lies beyond them.
 
     An input that is the same in all graphs keeps its random weights, as no training touches them:
@@ -153,8 +153,8 @@ def _varied(inputs: NDArray[np.float32]) -> NDArray[np.float32]:
 def ggfn(*, epochs: int, seed: int, on_progress: Progress | None = None) -> CostModel:
     """GGFN as one cost model among others, see `train_ggfn`."""
 
-    def learn(lesson: Lesson) -> PredictLog:
-        model = train_ggfn(lesson, epochs=epochs, seed=seed, on_progress=on_progress)
+    def learn(training_plan: TrainingPlan) -> PredictLog:
+        model = train_ggfn(training_plan, epochs=epochs, seed=seed, on_progress=on_progress)
         return lambda asked: predict(model, _graphs(asked))
 
     return learn
@@ -164,11 +164,11 @@ def forest(*, trees: int, seed: int) -> CostModel:
     """Random forest on Robopt-like vectors."""
     from sklearn.ensemble import RandomForestRegressor
 
-    def learn(lesson: Lesson) -> PredictLog:
+    def learn(training_plan: TrainingPlan) -> PredictLog:
         grown = RandomForestRegressor(
             trees, max_features=COLUMNS_PER_SPLIT, random_state=seed, n_jobs=1
         )
-        grown.fit(_stacked(robopt_vector, lesson.questions), lesson.log_seconds)
+        grown.fit(_stacked(robopt_vector, training_plan.questions), training_plan.log_seconds)
         return lambda asked: np.asarray(grown.predict(_stacked(robopt_vector, asked)))
 
     return learn
@@ -182,9 +182,9 @@ def boosting(*, rounds: int, seed: int) -> CostModel:
     """
     import lightgbm
 
-    def learn(lesson: Lesson) -> PredictLog:
-        targets = lesson.residuals
-        members = np.unique(lesson.asked, return_inverse=True)[1]
+    def learn(training_plan: TrainingPlan) -> PredictLog:
+        targets = training_plan.residuals
+        members = np.unique(training_plan.asked, return_inverse=True)[1]
         sizes = np.bincount(members)
 
         def apart(values: Floats) -> Floats:
@@ -196,10 +196,10 @@ def boosting(*, rounds: int, seed: int) -> CostModel:
             slope = np.clip(errors, -HUBER_DELTA, HUBER_DELTA) + apart(within)
             return slope, 2 - 1 / sizes[members]
 
-        vectors = lightgbm.Dataset(_stacked(flatten, lesson.questions), targets)
+        vectors = lightgbm.Dataset(_stacked(flatten, training_plan.questions), targets)
         trees = lightgbm.train({**BOOSTING, "objective": slopes, "seed": seed}, vectors, rounds)
 
-        def answer(asked: Sequence[SizedPlan]) -> Floats:
+        def answer(asked: Sequence[PlanOnCluster]) -> Floats:
             said = np.asarray(trees.predict(_stacked(flatten, asked)), np.float64)
             return said * TARGET_SCALE + analytic_log_seconds(asked)
 
@@ -211,15 +211,17 @@ def boosting(*, rounds: int, seed: int) -> CostModel:
 def deep_network(*, epochs: int, seed: int) -> CostModel:
     """8 dense layers of 256 on padded plans, by the loss that GGFN has: level and differences."""
 
-    def learn(lesson: Lesson) -> PredictLog:
-        inputs = torch.from_numpy(_stacked(padded_vector, lesson.questions))
-        targets = torch.tensor(lesson.residuals, dtype=torch.float32)
+    def learn(training_plan: TrainingPlan) -> PredictLog:
+        inputs = torch.from_numpy(_stacked(padded_vector, training_plan.questions))
+        targets = torch.tensor(training_plan.residuals, dtype=torch.float32)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             network = _network(inputs.shape[1])
-            _descend(network, inputs, targets, asked=torch.from_numpy(lesson.asked), epochs=epochs)
+            _descend(
+                network, inputs, targets, asked=torch.from_numpy(training_plan.asked), epochs=epochs
+            )
 
-        def answer(asked: Sequence[SizedPlan]) -> Floats:
+        def answer(asked: Sequence[PlanOnCluster]) -> Floats:
             with torch.inference_mode():
                 output = network(torch.from_numpy(_stacked(padded_vector, asked)))[:, 0]
             values: Floats = (output * TARGET_SCALE).double().numpy()
@@ -239,8 +241,8 @@ def wayang(directory: Path) -> CostModel:
     """Wayang's hand-tuned linear costs; errors as `WayangCosts.read`."""
     costs = WayangCosts.read(directory)
 
-    def learn(lesson: Lesson) -> PredictLog:
-        del lesson
+    def learn(training_plan: TrainingPlan) -> PredictLog:
+        del training_plan
         return lambda asked: np.array([math.log(costs.seconds(q.plan, q.cluster)) for q in asked])
 
     return learn
@@ -281,9 +283,9 @@ def _handfuls(asked: Tensor) -> Tensor:
     return dealt[torch.argsort(order[handful], stable=True)]
 
 
-def _graphs(questions: Sequence[SizedPlan]) -> list[Features]:
+def _graphs(questions: Sequence[PlanOnCluster]) -> list[Features]:
     return [each.features for each in questions]
 
 
-def _stacked(vector: Callable[..., np.ndarray], questions: Sequence[SizedPlan]) -> np.ndarray:
+def _stacked(vector: Callable[..., np.ndarray], questions: Sequence[PlanOnCluster]) -> np.ndarray:
     return np.stack([vector(each.features) for each in questions])

@@ -1,6 +1,6 @@
 """The Bayesian download: what the coordinator believes about public points, with how surely.
 
-The mean is a start model like any other (`Samples.starts`); the covariance says how it
+The mean is a start model like any other (`EncodedQueries.starts`); the covariance says how it
 may be wrong, so that one own execution corrects every point that it tells about. An
 organization's own level may differ from everybody's, and so may how its run times depend on
 the features: by a line and a smooth function of them. How much the covariance is to be
@@ -9,7 +9,7 @@ do not tell: answers are averaged over a fixed grid of these numbers, each weigh
 marginal likelihood. Without own executions it is the mean; it refuses a covariance that is
 none.
 
-For plans, whose points are the cells of the public basis, `residual_learners.CellCorrected`
+For plans, whose points are the cells of the public basis, `residual_learners.CellCorrectedModel`
 does the same in a form that stays cheap for thousands of executions.
 """
 
@@ -22,7 +22,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_solve
 
-from fedperf_client.prediction.evidence import Samples
 from fedperf_client.prediction.learners.gaussian_process import Scaling
 from fedperf_client.prediction.learners.residual_learners import (
     OWN_LEVEL_SD,
@@ -30,6 +29,7 @@ from fedperf_client.prediction.learners.residual_learners import (
     InvalidCorrectionError,
 )
 from fedperf_client.prediction.prediction import Floats
+from fedperf_client.prediction.query_encoding import EncodedQueries
 
 SCALES = (0.25, 0.5, 1.0, 2.0, 4.0)
 """Factors on the covariance. Their prior is log-normal, of standard deviation 1."""
@@ -50,12 +50,12 @@ ROUNDING = 1e-6
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class DownloadedStart:
+class PretrainedWithPosterior:
     """A start model whose error is believed to be Gaussian over the public points.
 
     Attributes:
         covariance: of the start's error, (log seconds)^2, float64 [points, points]; the
-            point of a question is the number of its cell (`Samples.cells`).
+            point of a question is the number of its cell (`EncodedQueries.cells`).
     """
 
     covariance: Floats
@@ -78,7 +78,7 @@ class DownloadedStart:
         """Its name in explanations."""
         return f"{self.start}+covariance"
 
-    def fit(self, samples: Samples, log_seconds: Floats) -> "FittedDownload":
+    def fit(self, samples: EncodedQueries, log_seconds: Floats) -> "FittedDownload":
         """Condition on own executions.
 
         Raises:
@@ -96,7 +96,7 @@ class DownloadedStart:
         likely = [(float(shares[each] / shares[kept].sum()), found[each]) for each in kept]
         return FittedDownload(self, points, scaling, inputs, likely)
 
-    def points(self, samples: Samples) -> NDArray[np.int64]:
+    def points(self, samples: EncodedQueries) -> NDArray[np.int64]:
         """The public point of each sample.
 
         Raises:
@@ -112,13 +112,13 @@ class DownloadedStart:
 class FittedDownload:
     """Samples -> log seconds."""
 
-    download: DownloadedStart
+    download: PretrainedWithPosterior
     _points: NDArray[np.int64]
     _scaling: Scaling
     _inputs: Floats
     _likely: "list[tuple[float, _GridPoint]]"
 
-    def __call__(self, asked: Samples) -> Floats:
+    def __call__(self, asked: EncodedQueries) -> Floats:
         """Mean log seconds, [questions]."""
         crossed = self.download.covariance[np.ix_(self.download.points(asked), self._points)]
         inputs = self._scaling(asked.features)

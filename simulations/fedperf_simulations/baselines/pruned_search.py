@@ -14,8 +14,8 @@ import numpy as np
 
 from fedperf_engines.optimizer.costs import AdditiveCosts, Ints
 from fedperf_engines.optimizer.frontier import (
+    PartialPlans,
     PlacementStep,
-    Prefixes,
     SearchResult,
     best_per_key,
     found,
@@ -54,7 +54,7 @@ def pruned_search(costs: AdditiveCosts, rule: PruningRule, count: int = 1) -> Se
     steps = narrow_steps(costs)
     last_placed: list[int] = []
 
-    def keep(step: PlacementStep, extended: Prefixes) -> Ints:
+    def keep(step: PlacementStep, extended: PartialPlans) -> Ints:
         last_placed.append(step.operator)
         apart = {
             PruningRule.GREEDY: (),

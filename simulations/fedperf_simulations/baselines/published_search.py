@@ -10,13 +10,13 @@ import numpy as np
 from fedperf_client.prediction.prediction import PredictLog
 from fedperf_engines.optimizer.costs import AdditiveCosts, Floats, Ints
 from fedperf_engines.optimizer.frontier import (
+    PartialPlans,
     PlacementStep,
-    Prefixes,
     best_per_key,
     search,
     steps_of,
 )
-from fedperf_shared.execution import ClusterConfig, SizedPlan
+from fedperf_shared.execution import ClusterConfig, PlanOnCluster
 from fedperf_shared.workflow.graph import Plan
 from fedperf_shared.workflow.topology import topological_order
 from fedperf_shared.workflow.vocabulary import Platform
@@ -37,12 +37,12 @@ def published_search(
     steps = steps_of(costs, topological_order(costs.workflow))
     placed: list[int] = []
 
-    def scores(extended: Prefixes) -> Floats:
+    def scores(extended: PartialPlans) -> Floats:
         prefix, rows = costs.workflow.prefix(placed), extended.columns[:, sorted(placed)]
         plans = (Plan(prefix, costs.assignment(columns)) for columns in rows)
-        return np.array([predict_log([SizedPlan(plan, cluster)])[0] for plan in plans])
+        return np.array([predict_log([PlanOnCluster(plan, cluster)])[0] for plan in plans])
 
-    def keep(step: PlacementStep, extended: Prefixes) -> Ints:
+    def keep(step: PlacementStep, extended: PartialPlans) -> Ints:
         placed.append(step.operator)
         key = extended.key(placed[-APART:], len(costs.platforms))
         return best_per_key(key, scores(extended), 1)

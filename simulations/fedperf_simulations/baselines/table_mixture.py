@@ -7,9 +7,14 @@ that read a downloaded belief about public points are compared here alone.
 from collections.abc import Sequence
 
 from fedperf_campaigns.tables.catalogue import MORE_FROM
+from fedperf_client.prediction.ensemble.ensemble import FittedEnsemble, TrainingSet, weigh
 from fedperf_client.prediction.ensemble.learner_catalogue import LOCAL_FROM
-from fedperf_client.prediction.ensemble.mixture import KnownRuns, Mixture, weigh
-from fedperf_client.prediction.ensemble.weighting import Asks, Places, holdout_splits, most_alike
+from fedperf_client.prediction.ensemble.weighting import (
+    QueryRegime,
+    ScaleAndSize,
+    closest_scheme,
+    holdout_splits,
+)
 from fedperf_client.prediction.learners.learner import Learner
 from fedperf_client.prediction.learners.local_learners import (
     Boosting,
@@ -19,15 +24,24 @@ from fedperf_client.prediction.learners.local_learners import (
     LogRidge,
     ResidualProcess,
 )
-from fedperf_client.prediction.learners.residual_learners import REFERENCE, AsIs, ShrunkenBias
+from fedperf_client.prediction.learners.residual_learners import (
+    REFERENCE,
+    ShrunkenBias,
+    UncorrectedModel,
+)
 from fedperf_client.prediction.learners.ridge import WEAK_STRENGTHS
 from fedperf_client.prediction.prediction import Floats
-from fedperf_simulations.baselines.download import DownloadedStart
+from fedperf_simulations.baselines.download import PretrainedWithPosterior
 
 
 def mixed_for(
-    kind: Asks, asked: Places, known: KnownRuns, learners: Sequence[Learner], *, seed: int = 0
-) -> Mixture:
+    kind: QueryRegime,
+    asked: ScaleAndSize,
+    known: TrainingSet,
+    learners: Sequence[Learner],
+    *,
+    seed: int = 0,
+) -> FittedEnsemble:
     """Mix `learners` for questions of one kind.
 
     Args:
@@ -41,11 +55,11 @@ def mixed_for(
         NoLearnerError: none of them can be used.
         PredictorFailedError: a learner gave values that cannot be used.
     """
-    way = most_alike(
+    way = closest_scheme(
         holdout_splits(known.places, kind, known.samples.features), known.places, asked
     )
     by_name = {learner.name: learner for learner in learners}
-    return Mixture.of(
+    return FittedEnsemble.of(
         weigh(known, learners, way, seed=seed).outcome(),
         lambda name: by_name[name].fit(known.samples, known.log_seconds),
     )
@@ -71,10 +85,10 @@ def joined_table_learners(covariance: Floats) -> tuple[Learner, ...]:
     Args:
         covariance: of the error of the start model `REFERENCE`, [points, points].
     """
-    as_is = AsIs(REFERENCE)
+    as_is = UncorrectedModel(REFERENCE)
     return (
         as_is,
-        DownloadedStart(covariance),
+        PretrainedWithPosterior(covariance),
         ShrunkenBias(REFERENCE),
         ResidualProcess(as_is, fewest=LOCAL_FROM),
         LocalProcess(fewest=LOCAL_FROM),

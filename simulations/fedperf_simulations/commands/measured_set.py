@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedperf_shared.programs.command_line import show
+from fedperf_shared.runtime.command_line import show
 from fedperf_simulations.commands.options import Json, Quick, Seed, now
 
 if TYPE_CHECKING:
-    from fedperf_simulations.measured_set.measurement import MeasurementDesign
+    from fedperf_simulations.corpus.measurement import MeasurementDesign
 
 
 def measure(
@@ -24,7 +24,7 @@ def measure(
     comparisons: Annotated[
         bool, typer.Option("--comparisons", help="Many plans of each workload: the comparison set.")
     ] = False,
-    lessons: Annotated[
+    training_plans: Annotated[
         bool, typer.Option("--lessons", help="As many more to learn from, which nothing judges.")
     ] = False,
     cpu_limit: Annotated[
@@ -52,6 +52,10 @@ def measure(
     """
     from dataclasses import asdict
 
+    from fedperf_simulations.corpus import designs
+    from fedperf_simulations.corpus.measured_log import compact
+    from fedperf_simulations.corpus.measurement import measure as measure_tasks
+    from fedperf_simulations.corpus.resource_cap import Cap
     from fedperf_simulations.data.datasets import (
         CAPPED,
         COMPARISONS,
@@ -59,14 +63,10 @@ def measure(
         LESSONS,
         measured_directory,
     )
-    from fedperf_simulations.measured_set import designs
-    from fedperf_simulations.measured_set.measured_log import compact
-    from fedperf_simulations.measured_set.measurement import measure as measure_tasks
-    from fedperf_simulations.measured_set.resource_cap import Cap
 
     chosen = {
         COMPARISONS: comparisons,
-        LESSONS: lessons,
+        LESSONS: training_plans,
         LARGE: large,
         CAPPED: cpu_limit is not None,
         platform or "": platform is not None,
@@ -88,7 +88,7 @@ def measure(
     elif cpu_limit is not None:
         cap = Cap(cpu_limit, _bytes(memory_limit))
         design = designs.capped_settings(seed, workloads, cap, quick=quick)
-    elif lessons:
+    elif training_plans:
         design = designs.lesson_settings(seed, workloads, quick=quick)
     elif large:
         design = designs.large_settings(seed, workloads, quick=quick)
@@ -106,10 +106,10 @@ def _measure_sessions(
 ) -> None:
     from dataclasses import asdict
 
-    from fedperf_simulations.measured_set.sql.session_draws import COUNTS, SessionDesign
-    from fedperf_simulations.measured_set.sql.session_records import sessions_in
-    from fedperf_simulations.measured_set.sql.session_set import join_sessions, measure_sessions
-    from fedperf_simulations.measured_set.sql.sessions import SessionKind
+    from fedperf_simulations.corpus.sql.session_draws import COUNTS, SessionDesign
+    from fedperf_simulations.corpus.sql.session_records import sessions_in
+    from fedperf_simulations.corpus.sql.session_set import join_sessions, measure_sessions
+    from fedperf_simulations.corpus.sql.sessions import SessionKind
 
     if kind not in set(SessionKind):
         raise typer.BadParameter(
@@ -125,8 +125,8 @@ def _measure_sessions(
 
 
 def _provenance(seed: int, out: Path) -> dict[str, str]:
+    from fedperf_simulations.corpus.measured_log import provenance as measured_provenance
     from fedperf_simulations.harness.experiment import Settings, provenance
-    from fedperf_simulations.measured_set.measured_log import provenance as measured_provenance
 
     commit = str(provenance(Settings(seed, out), ())["commit"] or "unknown")
     return measured_provenance(commit=commit, measured_at=now())
@@ -137,7 +137,7 @@ def prices(json: Json = False) -> None:
 
     Models correct these prices: train both starts again afterwards.
     """
-    from fedperf_simulations.measured_set.prices.shipped_prices import fit_shipped_prices
+    from fedperf_simulations.corpus.prices.shipped_prices import fit_shipped_prices
 
     show(dict(fit_shipped_prices().executions), json=json)
 
@@ -156,15 +156,15 @@ def start(
     from dataclasses import asdict
 
     from fedperf_engines.optimizer import distillation
-    from fedperf_simulations.data.datasets import measured_executions
-    from fedperf_simulations.harness.terminal import bar
-    from fedperf_simulations.measured_set.starts.shipped_head import distil_shipped_head
-    from fedperf_simulations.measured_set.starts.start_training import (
+    from fedperf_simulations.corpus.starts.pretraining import (
         EPOCHS,
         train_limited_start,
         train_public_start,
     )
-    from fedperf_simulations.measured_set.training_set import Measurements
+    from fedperf_simulations.corpus.starts.shipped_surrogate import distil_shipped_head
+    from fedperf_simulations.corpus.training_set import Measurements
+    from fedperf_simulations.data.datasets import measured_executions
+    from fedperf_simulations.harness.terminal import bar
 
     with bar("training the start", EPOCHS) as advance:
 
@@ -191,12 +191,12 @@ def widths(seed: Seed = 0, json: Json = False) -> None:
     """
     from dataclasses import asdict
 
-    from fedperf_shared.model.start_widths import write_widths
+    from fedperf_shared.model.pretrained_intervals import write_widths
     from fedperf_simulations.baselines.cost_models import ggfn
+    from fedperf_simulations.corpus.starts.pretraining import EPOCHS
+    from fedperf_simulations.corpus.starts.widths import measure_widths
+    from fedperf_simulations.corpus.training_set import Measurements
     from fedperf_simulations.harness.terminal import bar
-    from fedperf_simulations.measured_set.starts.start_training import EPOCHS
-    from fedperf_simulations.measured_set.starts.widths import measure_widths
-    from fedperf_simulations.measured_set.training_set import Measurements
 
     with bar("training two starts", 2 * EPOCHS) as advance:
         learn = ggfn(epochs=EPOCHS, seed=seed, on_progress=lambda _, loss: advance(f"{loss:.3f}"))

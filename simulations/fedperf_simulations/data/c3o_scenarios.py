@@ -43,7 +43,7 @@ _FOLLOW = frozenset({"slots", "memory", RUNTIME})
 
 
 @unique
-class AskedRange(StrEnum):
+class RequestedRange(StrEnum):
     """The three ways."""
 
     NODES_BETWEEN = "nodes between"
@@ -56,7 +56,7 @@ class Scenario:
     """One job and one way."""
 
     job: str
-    asked: AskedRange
+    asked: RequestedRange
 
     @property
     def key(self) -> str:
@@ -64,7 +64,7 @@ class Scenario:
         return f"{self.job}-{self.asked.replace(' ', '-')}"
 
 
-SCENARIOS = tuple(Scenario(job, asked) for job in MOST_MEGABYTES_KNOWN for asked in AskedRange)
+SCENARIOS = tuple(Scenario(job, asked) for job in MOST_MEGABYTES_KNOWN for asked in RequestedRange)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -144,9 +144,9 @@ def medians(executions: Executions) -> Executions:
 
 def _held_out(scenario: Scenario, nodes: Floats, megabytes: Floats) -> NDArray[np.bool_]:
     match scenario.asked:
-        case AskedRange.NODES_BETWEEN:
+        case RequestedRange.NODES_BETWEEN:
             return np.isin(nodes, NODES_BETWEEN)
-        case AskedRange.NODES_BEYOND:
+        case RequestedRange.NODES_BEYOND:
             return nodes > MOST_NODES_KNOWN
-        case AskedRange.SIZE_BEYOND:
+        case RequestedRange.SIZE_BEYOND:
             return megabytes > MOST_MEGABYTES_KNOWN[scenario.job]

@@ -18,7 +18,7 @@ from fedperf_client.prediction.prediction import Floats
 from fedperf_simulations.data.c3o import JOBS, PUBLISHED_SIZE
 from fedperf_simulations.data.c3o_scenarios import NODES, SIZE, Executions, medians, of_job
 
-Places = NDArray[np.int64]
+ScaleAndSize = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -50,7 +50,7 @@ class JobSlice:
         """Machines of each configuration."""
         return np.array([float(each) for each in self.configurations.table[NODES]])
 
-    def inputs(self) -> list[Places]:
+    def inputs(self) -> list[ScaleAndSize]:
         """The configurations of each input: all columns are the same but the machines."""
         found: dict[tuple[float | str, ...], list[int]] = defaultdict(list)
         table = self.configurations.table
@@ -59,7 +59,7 @@ class JobSlice:
             found[row].append(place)
         return [np.array(each) for each in found.values()]
 
-    def rows(self, places: Places) -> Table:
+    def rows(self, places: ScaleAndSize) -> Table:
         """The columns of those configurations."""
         table = self.configurations.table
         return {name: [values[place] for place in places] for name, values in table.items()}

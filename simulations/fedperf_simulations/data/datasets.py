@@ -9,11 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from fedperf_client.sources.history_file import executions_of
-from fedperf_memory.own_year.stand_ins import MEASURED_RUNS
+from fedperf_memory.year_simulation.simulated_peers import MEASURED_RUNS
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import ClusterConfig, Execution
 
-MEASURED_DIRECTORY = Path(__file__).parents[1] / "measured_set" / "logs"
+MEASURED_DIRECTORY = Path(__file__).parents[1] / "corpus" / "logs"
 
 COMPARISONS = "comparisons"
 LESSONS = "lessons"

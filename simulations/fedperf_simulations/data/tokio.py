@@ -23,7 +23,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fedperf_server.inference.gaussian_process import Belief
+from fedperf_server.inference.gaussian_process import GaussianPosterior
 from fedperf_simulations.data.datasets import public_files
 
 Floats = NDArray[np.float64]
@@ -137,9 +137,9 @@ class Points:
             + POINT * np.eye(len(self))
         )
 
-    def start(self, target: str) -> Belief:
+    def start(self, target: str) -> GaussianPosterior:
         """The public start over all points: physics and kernel, no data of anybody."""
-        return Belief(self.physics(target), self.covariance())
+        return GaussianPosterior(self.physics(target), self.covariance())
 
 
 @dataclass(frozen=True, slots=True, eq=False)

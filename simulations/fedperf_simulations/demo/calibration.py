@@ -28,21 +28,21 @@ def main() -> None:
 
 
 def measured_pace(history: Path) -> dict[str, float]:
-    """Seconds of each part of a daemon's work, by the names of `scenario.Pace`."""
+    """Seconds of each part of a daemon's work, by the names of `scenario.MachineTimings`."""
     before = time.monotonic()
-    from fedperf_shared.programs.flower_settings import quiet_flower
+    from fedperf_shared.runtime.flower_settings import quiet_flower
 
     quiet_flower()
     import fedperf_client.daemon.daemon
+    from fedperf_client.learning.linearized_contribution import workload_features
     from fedperf_client.learning.residuals import labelled_graphs, workload_residuals
-    from fedperf_client.learning.tangent_answer import workload_features
     from fedperf_client.sources.history_file import executions_of
     from fedperf_shared.model.checkpoint import Checkpoint, state_to_arrays
     from fedperf_shared.model.ggfn import GGFN
     from fedperf_shared.model.inference import GgfnArrays
+    from fedperf_shared.model.linearization import directions_of
     from fedperf_shared.model.public_plans import anchors_of, load_public_plans
-    from fedperf_shared.model.tangent import directions_of
-    from fedperf_shared.releases.questions import DIRECTIONS
+    from fedperf_shared.releases.linear_queries import DIRECTIONS
 
     del fedperf_client.daemon.daemon  # its imports are what counts
     startup = time.monotonic() - before

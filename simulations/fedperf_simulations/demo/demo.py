@@ -20,16 +20,16 @@ from fedperf_client.sources.history_file import write_history
 from fedperf_shared.execution import Execution
 from fedperf_shared.model.public_plans import anchors_of, load_public_plans
 from fedperf_shared.releases.release import SizeClass
-from fedperf_simulations.demo.cast import QUICK_YEAR, YearSize
 from fedperf_simulations.demo.local_federation import LocalFederation, join_all, live_through
 from fedperf_simulations.demo.page import write_report
+from fedperf_simulations.demo.participants import QUICK_YEAR, YearSize
 from fedperf_simulations.demo.processes import ProgramCall, StepFailedError
 from fedperf_simulations.demo.results import collected
 from fedperf_simulations.demo.scenario import (
     POLL_SECONDS,
     Calendar,
     DemoMember,
-    Pace,
+    MachineTimings,
     fitted_calendar,
     participants,
 )
@@ -39,7 +39,7 @@ from fedperf_simulations.demo.summary import (
     RoundSummary,
     YearResult,
 )
-from fedperf_simulations.demo.world import DemoWorld
+from fedperf_simulations.demo.workspace import DemoWorkspace
 from fedperf_simulations.demo.year import FOUND, STEP, steps_of
 from fedperf_simulations.harness.experiment import Settings, provenance, write_json
 from fedperf_simulations.harness.terminal import ProgressStage, Stages
@@ -51,7 +51,7 @@ Work = Callable[[], None]
 Left = tuple[tuple[OrganizationResult, ...], tuple[RoundSummary, ...]]
 
 
-def run_demo(world: DemoWorld, executions: list[Execution], stages: Stages) -> DemoSummary:
+def run_demo(world: DemoWorkspace, executions: list[Execution], stages: Stages) -> DemoSummary:
     """The whole demo on a directory that `world.fresh_directory` made; writes summary and report.
 
     Raises:
@@ -80,7 +80,7 @@ def run_demo(world: DemoWorld, executions: list[Execution], stages: Stages) -> D
     return summary
 
 
-def _year(world: DemoWorld, stages: Stages) -> YearResult:
+def _year(world: DemoWorkspace, stages: Stages) -> YearResult:
     """Lines (a) and (b)."""
     quick, size = ("quick", QUICK_YEAR) if world.is_quick else ("whole", YearSize())
     command = (*YEAR_COMMAND, str(world.seed), quick, str(world.out / "year"))
@@ -99,7 +99,7 @@ def _year(world: DemoWorld, stages: Stages) -> YearResult:
     return found
 
 
-def _left(world: DemoWorld, executions: list[Execution], stages: Stages) -> Left:
+def _left(world: DemoWorkspace, executions: list[Execution], stages: Stages) -> Left:
     """Line (c)."""
     with stages.stage("homes", "(c) homes, policies, histories", total=3) as stage:
         organizations = participants(executions, seed=world.seed, size=world.size)
@@ -115,15 +115,15 @@ def _left(world: DemoWorld, executions: list[Execution], stages: Stages) -> Left
         return tuple(world.programs.together(works, at_once=2)), rounds
 
 
-def _write_histories(world: DemoWorld, organizations: tuple[DemoMember, ...]) -> None:
+def _write_histories(world: DemoWorkspace, organizations: tuple[DemoMember, ...]) -> None:
     for each in organizations:
         world.history(each.name).parent.mkdir(exist_ok=True)
         write_history(world.history(each.name), each.history)
 
 
 def _prepare_homes(
-    world: DemoWorld, organizations: tuple[DemoMember, ...], stage: ProgressStage
-) -> tuple[Calendar, Pace]:
+    world: DemoWorkspace, organizations: tuple[DemoMember, ...], stage: ProgressStage
+) -> tuple[Calendar, MachineTimings]:
     """Homes with histories in their stores, and a calendar that this machine can keep."""
     world.programs.together([partial(_init, world, each) for each in organizations], at_once=2)
     stage.advance()
@@ -142,7 +142,7 @@ def _prepare_homes(
     return calendar, pace
 
 
-def _init(world: DemoWorld, each: DemoMember) -> None:
+def _init(world: DemoWorkspace, each: DemoMember) -> None:
     size, workloads = str(each.size_class), str(each.nominal_workloads)
     call = world.client("init", each.name, "init", "--size", size, "--workloads", workloads)
     world.programs.call(call)
@@ -151,7 +151,7 @@ def _init(world: DemoWorld, each: DemoMember) -> None:
     world.home(each.name).config.write_text(faster, encoding="utf-8")
 
 
-def _pace(world: DemoWorld, large: list[DemoMember]) -> Pace:
+def _pace(world: DemoWorkspace, large: list[DemoMember]) -> MachineTimings:
     """Measured by as many programs at once as will answer at once."""
     calls = [
         ProgramCall(
@@ -162,11 +162,11 @@ def _pace(world: DemoWorld, large: list[DemoMember]) -> Pace:
     found = world.programs.together(
         [partial(world.programs.facts, call) for call in calls], at_once=len(calls)
     )
-    return Pace.slowest([Pace(**figures) for figures in found])
+    return MachineTimings.slowest([MachineTimings(**figures) for figures in found])
 
 
 def _result(
-    world: DemoWorld, each: DemoMember, joined: LocalFederation, *, stage: ProgressStage
+    world: DemoWorkspace, each: DemoMember, joined: LocalFederation, *, stage: ProgressStage
 ) -> OrganizationResult:
     """What an organization's own programs say."""
     ask = partial(_ask, world, each.name)
@@ -184,6 +184,6 @@ def _result(
     return result
 
 
-def _ask(world: DemoWorld, name: str, *arguments: str) -> Any:  # noqa: ANN401 - JSON
+def _ask(world: DemoWorkspace, name: str, *arguments: str) -> Any:  # noqa: ANN401 - JSON
     step = " ".join(arguments)
     return world.programs.facts(world.client(step, name, *arguments, "--json"))

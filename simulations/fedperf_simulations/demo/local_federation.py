@@ -11,12 +11,12 @@ from datetime import datetime, timedelta
 from functools import partial
 
 from fedperf_server.config import load_config, write_config
-from fedperf_shared.releases.period import Timetable
+from fedperf_shared.releases.period import ReleaseCalendar
 from fedperf_simulations.demo.processes import StepFailedError
 from fedperf_simulations.demo.results import rounds_of
-from fedperf_simulations.demo.scenario import Calendar, Pace
+from fedperf_simulations.demo.scenario import Calendar, MachineTimings
 from fedperf_simulations.demo.summary import RoundSummary
-from fedperf_simulations.demo.world import HOST, DemoWorld, free_ports
+from fedperf_simulations.demo.workspace import HOST, DemoWorkspace, free_ports
 from fedperf_simulations.harness.terminal import ProgressStage
 
 UP = "daemon is up"
@@ -41,7 +41,7 @@ class LocalFederation:
         fingerprints: of the members' keys by name, the same on both sides.
     """
 
-    timetable: Timetable
+    timetable: ReleaseCalendar
     fingerprints: Mapping[str, str]
 
     @property
@@ -51,7 +51,12 @@ class LocalFederation:
 
 
 def join_all(
-    world: DemoWorld, names: Sequence[str], calendar: Calendar, pace: Pace, *, stage: ProgressStage
+    world: DemoWorkspace,
+    names: Sequence[str],
+    calendar: Calendar,
+    pace: MachineTimings,
+    *,
+    stage: ProgressStage,
 ) -> LocalFederation:
     """Coordinator and daemons up and joined before the period begins.
 
@@ -70,7 +75,7 @@ def join_all(
 
 
 def live_through(
-    world: DemoWorld, joined: LocalFederation, calendar: Calendar, *, stage: ProgressStage
+    world: DemoWorkspace, joined: LocalFederation, calendar: Calendar, *, stage: ProgressStage
 ) -> tuple[RoundSummary, ...]:
     """The whole period, and its round; then coordinator and daemons have ended.
 
@@ -89,11 +94,13 @@ def live_through(
     return rounds
 
 
-def _closed(world: DemoWorld) -> tuple[RoundSummary, ...]:
+def _closed(world: DemoWorkspace) -> tuple[RoundSummary, ...]:
     return rounds_of(world.programs.facts(world.server("rounds", "rounds", "--json")))
 
 
-def _start_coordinator(world: DemoWorld, calendar: Calendar, pace: Pace) -> Timetable:
+def _start_coordinator(
+    world: DemoWorkspace, calendar: Calendar, pace: MachineTimings
+) -> ReleaseCalendar:
     world.programs.call(world.server("init", "init", "--host", HOST))
     exchange, enrollment, fleet = free_ports(3)
     lead = timedelta(seconds=8 + HEAVY_STARTS * pace.startup_seconds)
@@ -113,11 +120,11 @@ def _start_coordinator(world: DemoWorld, calendar: Calendar, pace: Pace) -> Time
     return timetable
 
 
-def _invite(world: DemoWorld, name: str) -> str:
+def _invite(world: DemoWorkspace, name: str) -> str:
     return str(world.programs.facts(world.server("add-org", "add-org", name, "--json"))["join_url"])
 
 
-def _join_and_start(world: DemoWorld, name: str) -> str:
+def _join_and_start(world: DemoWorkspace, name: str) -> str:
     """One organization becomes a member and starts its daemon; the fingerprint that it sees."""
     join = world.client("join", name, "join", _invite(world, name), "--json")
     fingerprint = str(world.programs.facts(join)["fingerprint"])
@@ -125,14 +132,14 @@ def _join_and_start(world: DemoWorld, name: str) -> str:
     return fingerprint
 
 
-def _require_same_on_both_sides(world: DemoWorld, own: Mapping[str, str]) -> None:
+def _require_same_on_both_sides(world: DemoWorkspace, own: Mapping[str, str]) -> None:
     members = world.programs.facts(world.server("list", "list", "--json"))
     seen = {member["name"]: member["fingerprint"] for member in members}
     if seen != own:
         raise StepFailedError("joining", f"fingerprints differ: {own} here, {seen} there")
 
 
-def _wait_for_ports(world: DemoWorld, ports: tuple[int, ...]) -> None:
+def _wait_for_ports(world: DemoWorkspace, ports: tuple[int, ...]) -> None:
     def is_open(port: int) -> bool:
         with closing(socket.socket()) as attempt:
             attempt.settimeout(1.0)
@@ -147,7 +154,9 @@ def _wait_for_ports(world: DemoWorld, ports: tuple[int, ...]) -> None:
         )
 
 
-def _wait_for_daemons(world: DemoWorld, names: Sequence[str], timetable: Timetable) -> None:
+def _wait_for_daemons(
+    world: DemoWorkspace, names: Sequence[str], timetable: ReleaseCalendar
+) -> None:
     def all_up() -> bool:
         return all(UP in world.programs.log_of(f"{name}.log") for name in names)
 
@@ -158,7 +167,7 @@ def _wait_for_daemons(world: DemoWorld, names: Sequence[str], timetable: Timetab
         )
 
 
-def _wait(world: DemoWorld, is_so: Callable[[], bool], *, until: datetime) -> bool:
+def _wait(world: DemoWorkspace, is_so: Callable[[], bool], *, until: datetime) -> bool:
     """Whether it came true in time; programs that end meanwhile are an error."""
     while not is_so():
         world.programs.check()
@@ -169,7 +178,7 @@ def _wait(world: DemoWorld, is_so: Callable[[], bool], *, until: datetime) -> bo
 
 
 def _pass_time(
-    world: DemoWorld, until: datetime, stage: ProgressStage, *, counts: bool = True
+    world: DemoWorkspace, until: datetime, stage: ProgressStage, *, counts: bool = True
 ) -> None:
     while (now := world.clock()) < until:
         world.programs.check()

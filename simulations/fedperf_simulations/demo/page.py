@@ -6,13 +6,13 @@ Everything that is not written here is escaped, whatever it is.
 import math
 from pathlib import Path
 
-from fedperf_client.pictures.chart_style import FAINT, INK, LINE, POINT, svg
-from fedperf_client.pictures.page import render
+from fedperf_client.charts.chart_style import FAINT, INK, LINE, POINT, svg
+from fedperf_client.charts.page import render
 from fedperf_simulations.demo.summary import (
     Change,
     DemoSummary,
     MachineResult,
-    NewcomerResult,
+    NewParticipantResult,
     OrganizationResult,
     YearResult,
 )
@@ -133,7 +133,7 @@ def _remembered(year: YearResult) -> str:
     return f"{rows if year.rehearsed else ''}Versions that were promoted: {year.promoted}."
 
 
-def _newcomer(found: NewcomerResult) -> _Card:
+def _newcomer(found: NewParticipantResult) -> _Card:
     bars = (
         ("alone", found.alone, ""),
         ("start", found.start, ""),

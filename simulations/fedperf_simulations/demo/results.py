@@ -10,9 +10,14 @@ from fedperf_client.release.ledger.ledger import PrivacyLedger
 from fedperf_client.release.policy import load_policy
 from fedperf_client.release.schedule import PlannedSchedule, plan_schedule
 from fedperf_client.release.slot_names import slot_name
-from fedperf_shared.releases.period import Timetable
+from fedperf_shared.releases.period import ReleaseCalendar
 from fedperf_simulations.demo.scenario import DemoMember
-from fedperf_simulations.demo.summary import KindLeft, LeftOut, OrganizationResult, RoundSummary
+from fedperf_simulations.demo.summary import (
+    OrganizationResult,
+    ReleaseSummary,
+    RoundSummary,
+    UnscheduledSlots,
+)
 
 NOISE_ALONE = "leaves as noise alone"
 """What a daemon's log says when a sum was not there in time."""
@@ -27,7 +32,7 @@ Facts = Mapping[str, Any]
 def collected(
     who: DemoMember,
     home: Home,
-    timetable: Timetable,
+    timetable: ReleaseCalendar,
     *,
     fingerprint: str,
     status: Facts,
@@ -54,13 +59,13 @@ def collected(
     )
 
 
-def by_kind(releases: Sequence[Facts]) -> tuple[KindLeft, ...]:
+def by_kind(releases: Sequence[Facts]) -> tuple[ReleaseSummary, ...]:
     """The releases that left, by kind, from the rows of `fedperf release list`."""
     sizes: defaultdict[str, list[int]] = defaultdict(list)
     for each in releases:
         if each["state"] in LEFT:
             sizes[each["kind"]].append(each["bytes"])
-    return tuple(KindLeft(kind, len(each), sum(each)) for kind, each in sizes.items())
+    return tuple(ReleaseSummary(kind, len(each), sum(each)) for kind, each in sizes.items())
 
 
 def lost(slots: Sequence[str], releases: Sequence[Facts], log: str) -> tuple[str, ...]:
@@ -93,11 +98,11 @@ def rounds_of(rows: Sequence[Facts]) -> tuple[RoundSummary, ...]:
     return tuple(RoundSummary(**{name: row[name] for name in names}) for row in rows)
 
 
-def left_out(planned: PlannedSchedule) -> tuple[LeftOut, ...]:
+def left_out(planned: PlannedSchedule) -> tuple[UnscheduledSlots, ...]:
     """The slots that a schedule leaves out: every slot of a kind, or some of them."""
     there = {slot.key.kind for slot in planned.schedule.slots}
     return tuple(
-        LeftOut(
+        UnscheduledSlots(
             f"{'some' if each.what in there else 'every'} {each.what.name.lower()}", each.reason
         )
         for each in planned.not_planned

@@ -12,9 +12,9 @@ import numpy as np
 
 from fedperf_shared.errors import ConfigurationError
 from fedperf_shared.execution import Execution
-from fedperf_shared.releases.period import Period, SlotTimes, Timetable
+from fedperf_shared.releases.period import Period, ReleaseCalendar, SlotTimes
 from fedperf_shared.releases.release import SizeClass
-from fedperf_simulations.measured_set.organizations import (
+from fedperf_simulations.corpus.organizations import (
     OrganizationPart,
     WorkloadPart,
     organization,
@@ -95,7 +95,7 @@ def participant(whole: OrganizationPart, *, seed: Sequence[int], size: DemoSize)
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class MachineTimings:
     """The pace of this machine for one large organization while another works beside it.
 
     Attributes:
@@ -115,7 +115,7 @@ class Pace:
     plan_seconds: float
 
     @classmethod
-    def slowest(cls, paces: Sequence["Pace"]) -> "Pace":
+    def slowest(cls, paces: Sequence["MachineTimings"]) -> "MachineTimings":
         """The worst of each figure."""
         return cls(*(max(getattr(pace, name) for pace in paces) for name in cls.__slots__))
 
@@ -150,20 +150,20 @@ class Calendar:
     model_seconds: float
     window_seconds: float
 
-    def timetable(self, start: datetime) -> Timetable:
+    def timetable(self, start: datetime) -> ReleaseCalendar:
         """The calendar as the coordinator publishes it."""
         report, opens, model = (
             timedelta(seconds=each)
             for each in (self.report_seconds, self.opens_seconds, self.model_seconds)
         )
-        return Timetable(
+        return ReleaseCalendar(
             Period(start, timedelta(seconds=self.window_seconds), 1),
             report_slots=(SlotTimes(timedelta(seconds=0.25), report),),
             model_slots=(SlotTimes(opens, model),),
         )
 
 
-def fitted_calendar(pace: Pace, *, anchors: int, size: DemoSize) -> Calendar:
+def fitted_calendar(pace: MachineTimings, *, anchors: int, size: DemoSize) -> Calendar:
     """The shortest window that leaves time for what was measured; a slow machine takes longer."""
     report = round(pace.report_seconds() + size.spare_seconds, 1)
     update = pace.update_seconds(anchors=anchors)

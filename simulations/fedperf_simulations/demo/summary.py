@@ -63,7 +63,7 @@ def factor_of(errors: Floats) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class NewcomerResult:
+class NewParticipantResult:
     """Errors of a newcomer's answers, as factors.
 
     Attributes:
@@ -101,7 +101,7 @@ class MachineResult:
 
 
 @dataclass(frozen=True, slots=True)
-class NoticedDrift:
+class DriftAlarm:
     """A drift that several organizations' reports showed.
 
     Attributes:
@@ -157,9 +157,9 @@ class YearResult:
     family: str
     windows: tuple[WindowErrors, ...]
     cap_window: int
-    newcomer: tuple[NewcomerResult, ...]
+    newcomer: tuple[NewParticipantResult, ...]
     machines: tuple[MachineResult, ...]
-    noticed: NoticedDrift | None
+    noticed: DriftAlarm | None
     false_alarms: int
     rehearsed: int
     promoted: int
@@ -168,7 +168,7 @@ class YearResult:
 
 
 @dataclass(frozen=True, slots=True)
-class LeftOut:
+class UnscheduledSlots:
     """Slots that the schedule does not have, and why."""
 
     what: str
@@ -176,7 +176,7 @@ class LeftOut:
 
 
 @dataclass(frozen=True, slots=True)
-class KindLeft:
+class ReleaseSummary:
     """The releases of one kind: how many, and their bytes together."""
 
     kind: str
@@ -211,8 +211,8 @@ class OrganizationResult:
     replace_one_epsilon: float
     epsilon_budget: float
     delta: float
-    left: tuple[KindLeft, ...]
-    slots_not_planned: tuple[LeftOut, ...]
+    left: tuple[ReleaseSummary, ...]
+    slots_not_planned: tuple[UnscheduledSlots, ...]
     lost: tuple[str, ...]
     fingerprint: str
 

@@ -13,7 +13,7 @@ from fedperf_simulations.demo.summary import (
     Change,
     DemoSummary,
     MachineResult,
-    NewcomerResult,
+    NewParticipantResult,
     OrganizationResult,
     YearResult,
 )
@@ -39,7 +39,7 @@ def factor(value: float | None) -> str:
     return "no answer" if value is None else f"x{value:.2f}"
 
 
-def runs(found: NewcomerResult) -> str:
+def runs(found: NewParticipantResult) -> str:
     """The number of a newcomer's own runs, in words."""
     return f"{found.own_runs} own runs" if found.own_runs else "no own runs"
 
@@ -55,7 +55,7 @@ def lines(summary: DemoSummary) -> list[str]:
     ]
 
 
-def newcomer(found: NewcomerResult) -> str:
+def newcomer(found: NewParticipantResult) -> str:
     """The gain of joining with so many own runs, in words."""
     return (
         f"{runs(found)}: off by {factor(found.joined)} joined, {factor(found.start)} with the "

@@ -20,27 +20,37 @@ import numpy as np
 import orjson
 import structlog
 
-from fedperf_client.prediction.base_models import FetchedModels, predictor
 from fedperf_client.prediction.ensemble.learner_catalogue import local_learners, public_learners
-from fedperf_client.prediction.ensemble.predictor import PersonalMix, personalize
-from fedperf_client.prediction.evidence import History
+from fedperf_client.prediction.ensemble.predictor import (
+    PersonalizedEnsemble,
+    fit_personalized_ensemble,
+)
+from fedperf_client.prediction.fetched_models import FetchedModels, predictor
 from fedperf_client.prediction.learners.residual_learners import PUBLIC
 from fedperf_client.prediction.prediction import PredictLog
+from fedperf_client.prediction.query_encoding import History
 from fedperf_memory.memory_federation import Federation
 from fedperf_server.app.process import announce
-from fedperf_server.desks.drift import SeenDrift, seen_drifts
+from fedperf_server.controllers.drift import DetectedDrift, seen_drifts
 from fedperf_server.rehearsal import buffer
 from fedperf_server.state import registry
-from fedperf_server.state.epochs import Cause, Epoch, epochs
+from fedperf_server.state.drift_regimes import DriftRegime, RegimeTrigger, epochs
 from fedperf_shared.execution import Execution
 from fedperf_shared.model.checkpoint import save_model
 from fedperf_shared.model.fit import fit, predict
 from fedperf_shared.model.ggfn import GGFN
+from fedperf_shared.model.pretrained_model import PUBLIC_START_VERSION, load_pretrained_model
 from fedperf_shared.model.public_plans import anchors_of, load_public_plans
-from fedperf_shared.model.public_start import PUBLIC_START_VERSION, load_public_start
 from fedperf_shared.releases.period import Period
-from fedperf_simulations.baselines.cost_models import without_unheard
-from fedperf_simulations.demo.cast import (
+from fedperf_simulations.baselines.cost_models import zero_constant_inputs
+from fedperf_simulations.corpus.drifting_platforms import (
+    labelled_in,
+    measured_of,
+    private_executions,
+)
+from fedperf_simulations.corpus.limited_start import start_in_use
+from fedperf_simulations.corpus.new_platform import MeasuredTimes
+from fedperf_simulations.demo.participants import (
     NEW_FAMILY,
     NEW_PLATFORM,
     QUICK_YEAR,
@@ -49,22 +59,19 @@ from fedperf_simulations.demo.cast import (
 )
 from fedperf_simulations.demo.summary import (
     Change,
+    DriftAlarm,
     Floats,
     MachineResult,
-    NewcomerResult,
-    NoticedDrift,
+    NewParticipantResult,
     WindowErrors,
     YearResult,
     factor_of,
 )
-from fedperf_simulations.federation.federated_year import FederatedWorld, FederatedYear, Way
-from fedperf_simulations.measured_set.drifting_platforms import (
-    labelled_in,
-    measured_of,
-    private_executions,
+from fedperf_simulations.federation.federated_year import (
+    FederatedYear,
+    FederationFixture,
+    TrainingMode,
 )
-from fedperf_simulations.measured_set.limited_start import start_in_use
-from fedperf_simulations.measured_set.new_platform import MeasuredTimes
 
 STEP, FOUND = "step", "found"
 START = "start.safetensors"
@@ -99,12 +106,16 @@ def lived(size: YearSize, directory: Path, *, seed: int, say: Say) -> YearResult
     directory.mkdir(parents=True, exist_ok=True)
     save_model(directory / START, start, model_version=PUBLIC_START_VERSION)
     say("the start is trained")
-    shipped = predictor(load_public_start())
+    shipped = predictor(load_pretrained_model())
     plans = load_public_plans()[:: size.public_step]
     planned = size.planned()
-    world = FederatedWorld(start, plans, anchors_of(plans), planned, cast.organizations)
+    world = FederationFixture(start, plans, anchors_of(plans), planned, cast.organizations)
     like = measured_of(labelled_in(cast.like_newcomer, 0))
-    way, windows, before = Way(own_history=True, rehearses=True), list[WindowErrors](), start
+    way, windows, before = (
+        TrainingMode(own_history=True, rehearses=True),
+        list[WindowErrors](),
+        start,
+    )
     year = FederatedYear(world, way, [seed, 1], is_announced=False)
     with start_in_use(directory / START), closing(year.lived()) as lived_to:
         for window in range(size.windows):
@@ -145,7 +156,7 @@ def newcomer_with(
     fetched: FetchedModels,
     *,
     shipped: PredictLog,
-) -> NewcomerResult:
+) -> NewParticipantResult:
     """The errors of a newcomer with these runs.
 
     Args:
@@ -156,16 +167,18 @@ def newcomer_with(
     """
     own, questions = History.from_executions(runs), History.from_executions(asked)
 
-    def errors(mix: PersonalMix) -> Floats:
+    def errors(mix: PersonalizedEnsemble) -> Floats:
         return np.abs(mix.predict_log(questions.questions) - questions.log_seconds)
 
     def started(start: PredictLog) -> Floats:
-        return errors(personalize(own, {PUBLIC: start}, public_learners()))
+        return errors(fit_personalized_ensemble(own, {PUBLIC: start}, public_learners()))
 
     start = started(fetched.starts()[PUBLIC])
-    joined = errors(personalize(own, fetched.starts(), fetched.learners()))
-    alone = factor_of(errors(personalize(own, {}, local_learners()))) if runs else None
-    return NewcomerResult(
+    joined = errors(fit_personalized_ensemble(own, fetched.starts(), fetched.learners()))
+    alone = (
+        factor_of(errors(fit_personalized_ensemble(own, {}, local_learners()))) if runs else None
+    )
+    return NewParticipantResult(
         own_runs=len(own),
         alone=alone,
         start=factor_of(start),
@@ -181,17 +194,17 @@ def errors_of(model: GGFN, asked: MeasuredTimes) -> Floats:
 
 
 def noticed_in(
-    seen: Sequence[SeenDrift], known: Sequence[Epoch], period: Period, *, cap_window: int
-) -> NoticedDrift | None:
+    seen: Sequence[DetectedDrift], known: Sequence[DriftRegime], period: Period, *, cap_window: int
+) -> DriftAlarm | None:
     """The first shared drift that reports since the cap showed, with what was seen with it."""
     shared = [each.drift for each in seen if each.drift.shared and each.drift.found >= cap_window]
     if not shared:
         return None
     window = min(each.found for each in shared)
     together = [each for each in shared if each.found == window]
-    begun = (period.window_at(e.begins_at) for e in known if e.cause is Cause.SHARED_DRIFT)
+    begun = (period.window_at(e.begins_at) for e in known if e.cause is RegimeTrigger.SHARED_DRIFT)
     organizations = {name for each in together for name in each.organizations}
-    return NoticedDrift(
+    return DriftAlarm(
         window=window,
         platforms=tuple(sorted(each.platform.name.lower() for each in together)),
         factor=math.exp(float(np.mean([each.log_factor for each in together]))),
@@ -203,7 +216,7 @@ def noticed_in(
 def _trained(known: MeasuredTimes, *, epochs: int, seed: int) -> GGFN:
     """Trained as the starts that ship: it hears nothing of what its measurements did not vary."""
     model = GGFN(seed=seed)
-    heard = without_unheard(model, known.graphs)
+    heard = zero_constant_inputs(model, known.graphs)
     fit(model, heard, known.log_seconds, epochs=epochs, seed=seed)
     return model
 

@@ -46,7 +46,7 @@ from fedperf_server.config import ServerConfig
 from fedperf_server.inference.corrections import DEFAULT_KERNEL
 from fedperf_server.state import registry
 from fedperf_shared.releases.basis import CELLS
-from fedperf_shared.releases.period import Timetable, default_timetable
+from fedperf_shared.releases.period import ReleaseCalendar, default_calendar
 from fedperf_shared.releases.release import ReleaseKind, Schedule, SizeClass, Slot, SlotKey
 from fedperf_simulations.harness.experiment import ExperimentOutcome, Row, Settings, Target, Value
 from fedperf_simulations.harness.side_by_side import computed
@@ -119,10 +119,10 @@ class LivingWorkloads:
 
 @dataclass(frozen=True, slots=True)
 class LivingCompute:
-    """Sums of reports over what lived (`workers.computing_process.Compute`)."""
+    """Sums of reports over what lived (`workers.computing_process.TaskRunner`)."""
 
     lived: LivingWorkloads
-    timetable: Timetable
+    timetable: ReleaseCalendar
 
     def __call__(self, task: Callable[[], T], /, *, seconds: float | None = None) -> T:
         """The sum of a report; what else may be asked is not asked here."""
@@ -165,7 +165,7 @@ class FirstRelease:
 def planned_schedule() -> PlannedSchedule:
     """The default policy's schedule for a member that joins on the first day."""
     start = datetime(2027, 1, 4, tzinfo=UTC)
-    table = replace(default_timetable(start), model_slots=(), extra_slots=(), extra_windows=0)
+    table = replace(default_calendar(start), model_slots=(), extra_slots=(), extra_windows=0)
     return plan_schedule(POLICY, table, at=start + JOINED)
 
 
@@ -259,7 +259,7 @@ def _errors(federation: Federation, lived: LivingWorkloads) -> Sequence[float]:
     return found
 
 
-def _place(table: Timetable, moment: datetime) -> float:
+def _place(table: ReleaseCalendar, moment: datetime) -> float:
     """In periods after the start."""
     return (moment - table.period.start) / (table.period.end - table.period.start)
 

@@ -21,17 +21,17 @@ import torch
 
 from fedperf_client.home.config import Home
 from fedperf_client.home.store import ExecutionStore
-from fedperf_client.prediction.answers.predictor_cache import load_or_fit
-from fedperf_client.prediction.base_models import FetchedModels
-from fedperf_shared.execution import Execution, SizedPlan
+from fedperf_client.prediction.fetched_models import FetchedModels
+from fedperf_client.prediction.serving.predictor_cache import load_or_fit
+from fedperf_shared.execution import Execution, PlanOnCluster
 from fedperf_shared.model.batches import collate
 from fedperf_shared.model.checkpoint import model_from_arrays
-from fedperf_shared.model.public_start import load_public_start
+from fedperf_shared.model.pretrained_model import load_pretrained_model
 from fedperf_shared.workflow.features import featurize
+from fedperf_simulations.corpus.organizations import WorkloadPart, organization, split
 from fedperf_simulations.data.datasets import measured_executions, measured_files
 from fedperf_simulations.harness.cells import number
 from fedperf_simulations.harness.experiment import ExperimentOutcome, Row, Settings, Target
-from fedperf_simulations.measured_set.organizations import WorkloadPart, organization, split
 
 MOST_WARM_MS = 5.0
 MOST_COLD_SECONDS = 4.0
@@ -129,14 +129,14 @@ def _seconds(*arguments: str) -> float:
 
 def _warm(home: Home, asked: Sequence[Execution]) -> TimingPair:
     """Milliseconds of one question each, none of them asked before."""
-    model = model_from_arrays(load_public_start().arrays)
+    model = model_from_arrays(load_pretrained_model().arrays)
     model.eval()
     ours, torchs = [], []
     with ExecutionStore.open(home.store) as store:
         predictor = load_or_fit(home.predictor, store, FetchedModels(home.models)).predictor
-    predictor.estimate([SizedPlan(asked[0].plan, asked[0].cluster)])
+    predictor.estimate([PlanOnCluster(asked[0].plan, asked[0].cluster)])
     for each in asked[1:]:
-        question, graph = SizedPlan(each.plan, each.cluster), featurize(each.plan, each.cluster)
+        question, graph = PlanOnCluster(each.plan, each.cluster), featurize(each.plan, each.cluster)
         before = time.perf_counter()
         predictor.estimate([question])
         between = time.perf_counter()

@@ -33,24 +33,24 @@ from fedperf_client.privacy.accountant import (
     replace_one_epsilon,
 )
 from fedperf_memory.paired import PairedComparison
-from fedperf_server.inference.tangent_steps import STEP_CLIPS
+from fedperf_server.inference.linearized_steps import STEP_CLIPS
 from fedperf_shared.model.checkpoint import load_model, save_model
 from fedperf_shared.model.fit import fit, predict
 from fedperf_shared.model.ggfn import GGFN
 from fedperf_shared.model.metrics import q_error, relative_errors
-from fedperf_shared.releases.release import TangentParameters
+from fedperf_shared.releases.release import LinearizedParameters
 from fedperf_shared.workflow.vocabulary import Platform
 from fedperf_simulations.baselines.opacus_training import OpacusTraining
-from fedperf_simulations.data.datasets import measured_files
-from fedperf_simulations.federation.tangent_training import private_steps
-from fedperf_simulations.harness.cells import number
-from fedperf_simulations.harness.experiment import ExperimentOutcome, Row, Settings, Target
-from fedperf_simulations.harness.side_by_side import computed
-from fedperf_simulations.measured_set.new_platform import (
+from fedperf_simulations.corpus.new_platform import (
     MeasuredTimes,
     NewPlatform,
     NewPlatformSplit,
 )
+from fedperf_simulations.data.datasets import measured_files
+from fedperf_simulations.federation.linearized_training import private_steps
+from fedperf_simulations.harness.cells import number
+from fedperf_simulations.harness.experiment import ExperimentOutcome, Row, Settings, Target
+from fedperf_simulations.harness.side_by_side import computed
 
 Floats = NDArray[np.float64]
 
@@ -215,14 +215,14 @@ class _Bench:
         size, stages = len(dealt.organizations[0]), len(STEP_CLIPS)
 
         def events(sigma: float) -> list[DpEvent]:
-            return [event_of(TangentParameters(sigma, size))] * stages
+            return [event_of(LinearizedParameters(sigma, size))] * stages
 
         sigma = calibrate(events, PrivacyBudget(promised, DELTA))
         model = private_steps(
             self._base(),
             dealt.organizations,
             world.anchors,
-            TangentParameters(sigma, size),
+            LinearizedParameters(sigma, size),
             steps=stages,
             seed=[self._draw(3), int(promised * 1000)],
             misfit=0.0,

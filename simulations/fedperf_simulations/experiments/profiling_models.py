@@ -30,19 +30,19 @@ from pathlib import Path
 import numpy as np
 
 from fedperf_campaigns.tables.catalogue import table_learners
-from fedperf_client.prediction.ensemble.mixture import KnownRuns
-from fedperf_client.prediction.ensemble.weighting import Asks, Places
-from fedperf_client.prediction.evidence import Samples
+from fedperf_client.prediction.ensemble.ensemble import TrainingSet
+from fedperf_client.prediction.ensemble.weighting import QueryRegime, ScaleAndSize
 from fedperf_client.prediction.learners.learner import Learner
 from fedperf_client.prediction.learners.tables import TableLayout, median_of_repeats
 from fedperf_client.prediction.prediction import Floats
+from fedperf_client.prediction.query_encoding import EncodedQueries
 from fedperf_memory.paired import PairedComparison
 from fedperf_simulations.baselines.table_mixture import mixed_for
 from fedperf_simulations.data.c3o_scenarios import (
     NODES,
     SCENARIOS,
     SIZE,
-    AskedRange,
+    RequestedRange,
     Scenario,
     files,
     parts,
@@ -64,22 +64,22 @@ SHOWN = 3
 
 OURS, RULE, ORIGINAL = "ours", "published rule", "original"
 
-ORIGINAL_ERRORS: Mapping[AskedRange, Mapping[str, float]] = {
-    AskedRange.NODES_BETWEEN: {
+ORIGINAL_ERRORS: Mapping[RequestedRange, Mapping[str, float]] = {
+    RequestedRange.NODES_BETWEEN: {
         "sort": 28.4,
         "grep": 8.3,
         "sgd": 30.7,
         "kmeans": 160.2,
         "pagerank": 6.0,
     },
-    AskedRange.NODES_BEYOND: {
+    RequestedRange.NODES_BEYOND: {
         "sort": 11.0,
         "grep": 5.7,
         "sgd": 8.1,
         "kmeans": 13.7,
         "pagerank": 4.1,
     },
-    AskedRange.SIZE_BEYOND: {
+    RequestedRange.SIZE_BEYOND: {
         "sort": 19.8,
         "grep": 12.1,
         "sgd": 19.2,
@@ -90,16 +90,16 @@ ORIGINAL_ERRORS: Mapping[AskedRange, Mapping[str, float]] = {
 """MAPE of aMLLibrary (bceb894), 38 settings of six techniques, its own selection."""
 
 KINDS = {
-    AskedRange.NODES_BETWEEN: Asks.BETWEEN_SCALES,
-    AskedRange.NODES_BEYOND: Asks.BEYOND_SCALES,
-    AskedRange.SIZE_BEYOND: Asks.BEYOND_SIZES,
+    RequestedRange.NODES_BETWEEN: QueryRegime.BETWEEN_SCALES,
+    RequestedRange.NODES_BEYOND: QueryRegime.BEYOND_SCALES,
+    RequestedRange.SIZE_BEYOND: QueryRegime.BEYOND_SIZES,
 }
 
 WORST, MEAN, WINS, CPU_SECONDS = 30.0, 9.5, 12, 5.0
 MEDIANS = {
-    AskedRange.NODES_BETWEEN: 7.5,
-    AskedRange.NODES_BEYOND: 6.5,
-    AskedRange.SIZE_BEYOND: 12.0,
+    RequestedRange.NODES_BETWEEN: 7.5,
+    RequestedRange.NODES_BEYOND: 6.5,
+    RequestedRange.SIZE_BEYOND: 12.0,
 }
 
 
@@ -136,9 +136,9 @@ class _Task:
     """A scenario in numbers: rows with repeats, known and asked."""
 
     layout: TableLayout
-    known: Samples
+    known: EncodedQueries
     log_seconds: Floats
-    asked: Samples
+    asked: EncodedQueries
     seconds: Floats
 
     @classmethod
@@ -153,9 +153,11 @@ class _Task:
             split.asked.seconds,
         )
 
-    def places(self, samples: Samples) -> Places:
+    def places(self, samples: EncodedQueries) -> ScaleAndSize:
         features = samples.features
-        return Places(features[:, self.layout.scale_feature], features[:, self.layout.size_feature])
+        return ScaleAndSize(
+            features[:, self.layout.scale_feature], features[:, self.layout.size_feature]
+        )
 
     def error(self, log_seconds: Floats) -> float:
         return _percent(np.exp(log_seconds), self.seconds)
@@ -205,10 +207,10 @@ def _judged(settings: Settings, scenario: Scenario, seed: int) -> Row:
     }
 
 
-def _ours(task: _Task, kind: Asks, learners: Sequence[Learner]) -> tuple[Floats, str]:
+def _ours(task: _Task, kind: QueryRegime, learners: Sequence[Learner]) -> tuple[Floats, str]:
     """Log seconds of what is asked, and the weights."""
     samples, log_seconds = median_of_repeats(task.known, task.log_seconds)
-    known = KnownRuns(samples, log_seconds, task.places(samples), np.arange(len(samples)))
+    known = TrainingSet(samples, log_seconds, task.places(samples), np.arange(len(samples)))
     mixture = mixed_for(kind, task.places(task.asked), known, learners)
     most = sorted(mixture.members, key=lambda member: -member.weight)[:SHOWN]
     mixed = ", ".join(f"{_short(each.name)} {each.weight:.2f}" for each in most if each.weight > 0)
@@ -237,7 +239,7 @@ def _short(name: str) -> str:
 
 
 def _targets(rows: Sequence[Row]) -> list[Target]:
-    def of(asked: AskedRange) -> list[float]:
+    def of(asked: RequestedRange) -> list[float]:
         return [number(row[OURS]) for row in rows if row["asked"] == asked.value]
 
     errors = [number(row[OURS]) for row in rows]

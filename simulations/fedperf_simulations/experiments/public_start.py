@@ -16,24 +16,24 @@ from functools import cache, partial
 
 import numpy as np
 
-from fedperf_client.prediction.base_models import predictor
-from fedperf_client.prediction.ensemble.predictor import personalize
-from fedperf_client.prediction.evidence import History
+from fedperf_client.prediction.ensemble.predictor import fit_personalized_ensemble
+from fedperf_client.prediction.fetched_models import predictor
 from fedperf_client.prediction.learners.local_learners import Forest
 from fedperf_client.prediction.prediction import Floats
+from fedperf_client.prediction.query_encoding import History
 from fedperf_shared.execution import Execution
 from fedperf_shared.model.checkpoint import Checkpoint, state_to_arrays
 from fedperf_shared.model.fit import fit
 from fedperf_shared.model.ggfn import GGFN
 from fedperf_shared.model.metrics import q_error, relative_errors
-from fedperf_shared.model.public_start import load_public_start
+from fedperf_shared.model.pretrained_model import load_pretrained_model
 from fedperf_shared.workflow.features import featurize
+from fedperf_simulations.corpus.limited_start import load_limited_start
+from fedperf_simulations.corpus.organizations import WorkloadPart, split
+from fedperf_simulations.corpus.starts.pretraining import one_per_workload
+from fedperf_simulations.corpus.training_set import measured_plans
 from fedperf_simulations.data.datasets import measured_executions, measured_files
 from fedperf_simulations.harness.experiment import ExperimentOutcome, Row, Settings
-from fedperf_simulations.measured_set.limited_start import load_limited_start
-from fedperf_simulations.measured_set.organizations import WorkloadPart, split
-from fedperf_simulations.measured_set.starts.start_training import one_per_workload
-from fedperf_simulations.measured_set.training_set import measured_plans
 
 EPOCHS, QUICK_EPOCHS = 30, 2
 QUICK_EXECUTIONS = 500
@@ -51,7 +51,7 @@ class PublicStart:
     def run(self, settings: Settings) -> ExperimentOutcome:
         """One row per model and family."""
         models: Mapping[str, Callable[[], Answer]] = {
-            "public start": lambda: _answer(load_public_start()),
+            "public start": lambda: _answer(load_pretrained_model()),
             "limited start": lambda: _answer(load_limited_start()),
             "forest on the public part": lambda: _forest(_parts()[WorkloadPart.PUBLIC]),
             "GGFN on everything": lambda: _pooled(_everything(settings), settings),
@@ -110,7 +110,7 @@ def _answer(checkpoint: Checkpoint) -> Answer:
 
 
 def _forest(executions: Sequence[Execution]) -> Answer:
-    fitted = personalize(History.from_executions(executions), {}, [Forest()])
+    fitted = fit_personalized_ensemble(History.from_executions(executions), {}, [Forest()])
     return lambda asked: fitted.predict_log(asked.questions)
 
 

@@ -30,7 +30,7 @@ from rich.progress import track
 from fedperf_memory.paired import PairedComparison
 from fedperf_memory.seeded_noise import SeededNoise
 from fedperf_server.inference.cell_directions import STAGES, Stage
-from fedperf_server.inference.gaussian_process import Belief, conditioned
+from fedperf_server.inference.gaussian_process import GaussianPosterior, conditioned
 from fedperf_shared.model.metrics import mape, median_q_error
 from fedperf_simulations.data.c3o import data_files, load
 from fedperf_simulations.federation.c3o_federation import (
@@ -45,8 +45,8 @@ from fedperf_simulations.federation.channel import (
     private_configurations,
     public_configurations,
 )
-from fedperf_simulations.federation.hidden_points import PublicBox
 from fedperf_simulations.federation.job_kernel import RECORD_VARIANCE
+from fedperf_simulations.federation.latent_points import PublicBox
 from fedperf_simulations.harness.cells import number
 from fedperf_simulations.harness.experiment import ExperimentOutcome, Row, Settings, Target
 
@@ -261,21 +261,23 @@ def _errors(
     return _judged(question, ANSWERS[condition.what](question, channel, noise, seed))
 
 
-def _judged(question: JobFederation, belief: Belief) -> tuple[float, float]:
+def _judged(question: JobFederation, belief: GaussianPosterior) -> tuple[float, float]:
     """MAPE in percent and median q-error of the newcomer's predictions."""
     answers = np.exp(question.asked(belief).mean)
     seconds = np.exp(question.newcomer.log_seconds)
     return 100 * mape(answers, seconds), median_q_error(answers, seconds)
 
 
-Answer = Callable[[JobFederation, Channel, SeededNoise, int], Belief]
+Answer = Callable[[JobFederation, Channel, SeededNoise, int], GaussianPosterior]
 
 
-def _start(question: JobFederation, *_: object) -> Belief:
+def _start(question: JobFederation, *_: object) -> GaussianPosterior:
     return question.start
 
 
-def _own(question: JobFederation, channel: Channel, noise: SeededNoise, seed: int) -> Belief:
+def _own(
+    question: JobFederation, channel: Channel, noise: SeededNoise, seed: int
+) -> GaussianPosterior:
     del seed
     senders = question.organizations()
     return public_configurations(
@@ -283,14 +285,18 @@ def _own(question: JobFederation, channel: Channel, noise: SeededNoise, seed: in
     )
 
 
-def _once(question: JobFederation, channel: Channel, noise: SeededNoise, seed: int) -> Belief:
+def _once(
+    question: JobFederation, channel: Channel, noise: SeededNoise, seed: int
+) -> GaussianPosterior:
     del seed
     return public_configurations(
         question.start, [question.together()], question.targets, channel=channel, noise=noise
     )
 
 
-def _alone(question: JobFederation, channel: Channel, noise: SeededNoise, seed: int) -> Belief:
+def _alone(
+    question: JobFederation, channel: Channel, noise: SeededNoise, seed: int
+) -> GaussianPosterior:
     senders = question.organizations()
     one = [senders[seed % len(senders)]]
     return public_configurations(
@@ -298,7 +304,9 @@ def _alone(question: JobFederation, channel: Channel, noise: SeededNoise, seed: 
     )
 
 
-def _liar(question: JobFederation, channel: Channel, noise: SeededNoise, seed: int) -> Belief:
+def _liar(
+    question: JobFederation, channel: Channel, noise: SeededNoise, seed: int
+) -> GaussianPosterior:
     senders = question.organizations()
     liar = seed % len(senders)
     senders[liar] = replace(senders[liar], lies=LIE)
@@ -309,7 +317,7 @@ def _liar(question: JobFederation, channel: Channel, noise: SeededNoise, seed: i
 
 def _hidden(
     question: JobFederation, senders: Sequence[Sender], channel: Channel, noise: SeededNoise
-) -> Belief:
+) -> GaussianPosterior:
     declared = [
         sum(
             max(DECLARED_STEP, DECLARED_STEP * round(int(size) / DECLARED_STEP))
@@ -331,34 +339,36 @@ def _hidden(
     )
 
 
-def _hidden_own(question: JobFederation, channel: Channel, noise: SeededNoise, seed: int) -> Belief:
+def _hidden_own(
+    question: JobFederation, channel: Channel, noise: SeededNoise, seed: int
+) -> GaussianPosterior:
     del seed
     return _hidden(question, question.organizations(), channel, noise)
 
 
 def _hidden_once(
     question: JobFederation, channel: Channel, noise: SeededNoise, seed: int
-) -> Belief:
+) -> GaussianPosterior:
     del seed
     return _hidden(question, [question.together()], channel, noise)
 
 
-def _no_noise(question: JobFederation, *_: object) -> Belief:
+def _no_noise(question: JobFederation, *_: object) -> GaussianPosterior:
     everything = np.arange(len(question.others))
     return conditioned(question.start, everything, question.others.log_seconds, RECORD_VARIANCE)
 
 
-def _spoiled(question: JobFederation, *_: object) -> Belief:
+def _spoiled(question: JobFederation, *_: object) -> GaussianPosterior:
     start, known = question.start, len(question.others) + len(question.newcomer)
     features = np.concatenate([question.others.features, question.newcomer.features])
     off = np.zeros(len(start.mean))
     off[:known] = SPOILED_LEVEL + SPOILED_SLOPE * features[:, :2].sum(axis=1)
-    return Belief(start.mean + off, start.covariance)
+    return GaussianPosterior(start.mean + off, start.covariance)
 
 
 def _spoiled_channel(
     question: JobFederation, channel: Channel, noise: SeededNoise, seed: int
-) -> Belief:
+) -> GaussianPosterior:
     return _own(replace(question, start=_spoiled(question)), channel, noise, seed)
 
 

@@ -47,24 +47,24 @@ from fedperf_memory.memory_federation import (
 from fedperf_memory.seeded_noise import noise_of
 from fedperf_server.app.composition import ggfn_task
 from fedperf_server.config import ServerConfig
-from fedperf_server.rounds.tangent_avg import TangentAvg
+from fedperf_server.rounds.linearized_avg import LinearizedAvg
 from fedperf_server.state import registry
 from fedperf_shared.model.architecture import weights_of
 from fedperf_shared.model.fit import predict
 from fedperf_shared.model.metrics import q_error
 from fedperf_shared.model.public_plans import anchors_of, load_public_plans
-from fedperf_shared.releases.period import default_timetable
+from fedperf_shared.releases.period import default_calendar
 from fedperf_shared.releases.release import ReleaseKind, SizeClass
 from fedperf_shared.workflow.features import featurize
+from fedperf_simulations.corpus.limited_start import load_limited_start
+from fedperf_simulations.corpus.organizations import WorkloadPart, split
+from fedperf_simulations.corpus.starts.pretraining import one_per_workload
 from fedperf_simulations.data.datasets import measured_executions, measured_files
 from fedperf_simulations.federation.flower_app import EngineTraining
 from fedperf_simulations.federation.flower_run import engine_candidates
-from fedperf_simulations.federation.tangent_training import MeasuredHistory
+from fedperf_simulations.federation.linearized_training import MeasuredHistory
 from fedperf_simulations.harness.cells import number
 from fedperf_simulations.harness.experiment import ExperimentOutcome, Row, Settings, Target
-from fedperf_simulations.measured_set.limited_start import load_limited_start
-from fedperf_simulations.measured_set.organizations import WorkloadPart, split
-from fedperf_simulations.measured_set.starts.start_training import one_per_workload
 
 TENTH, WHOLE = 100, 1000
 SIZES, QUICK_SIZES = (10, TENTH, WHOLE), (10,)
@@ -138,7 +138,7 @@ def _planned(size_class: SizeClass, workloads: int, *, quick: bool) -> PlannedSc
     policy = Policy(
         size_class=size_class, nominal_workloads=workloads, workloads_per_window=workloads
     )
-    table = default_timetable(START)
+    table = default_calendar(START)
     if quick:
         table = replace(
             table,
@@ -157,7 +157,7 @@ def _year(settings: Settings, size: int) -> Row:
     task = replace(
         ggfn_task(),
         start=weights_of(load_limited_start().arrays),
-        strategy=TangentAvg([featurize(each.plan, each.cluster) for each in anchors]),
+        strategy=LinearizedAvg([featurize(each.plan, each.cluster) for each in anchors]),
     )
     with directory_in_memory() as place:
         newcomers = [

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedperf_server.inference.gaussian_process import Belief, conditioned
+from fedperf_server.inference.gaussian_process import GaussianPosterior, conditioned
 from fedperf_simulations.data.c3o import C3O, JOBS, JobConfigurations
 from fedperf_simulations.federation.channel import Sender
 from fedperf_simulations.federation.job_kernel import (
@@ -42,7 +42,7 @@ class JobFederation:
     """
 
     number: int
-    start: Belief
+    start: GaussianPosterior
     others: JobConfigurations
     newcomer: JobConfigurations
     box: Floats
@@ -65,7 +65,7 @@ class JobFederation:
         """Everybody of the federation with one noise, as secure aggregation would give."""
         return Sender(np.arange(len(self.others)), self.others.log_seconds)
 
-    def asked(self, belief: Belief) -> Belief:
+    def asked(self, belief: GaussianPosterior) -> GaussianPosterior:
         """The part of `belief` about the newcomer's configurations."""
         return belief.at(np.arange(len(self.newcomer)) + len(self.others))
 
@@ -90,7 +90,7 @@ def job_federation(data: C3O, kernel: JobKernel, number: int, *, seed: int) -> J
     asked = JobPoints(newcomer.jobs[:1].repeat(TARGET_POINTS), machine, box)
     points = _points(data.published).joined(_points(others)).joined(_points(newcomer))
     physics = [data.published.physics, others.physics, newcomer.physics, np.zeros(TARGET_POINTS)]
-    prior = Belief(np.concatenate(physics), kernel.covariance(points.joined(asked)))
+    prior = GaussianPosterior(np.concatenate(physics), kernel.covariance(points.joined(asked)))
     known = np.arange(len(data.published))
     start = conditioned(prior, known, data.published.log_seconds, RECORD_VARIANCE)
     low, high = job.feature_box

@@ -27,16 +27,16 @@ from fedperf_client.privacy.accountant import (
 from fedperf_client.privacy.directed_report import PointResiduals, directed_report
 from fedperf_memory.seeded_noise import SeededNoise
 from fedperf_server.inference.cell_directions import DIRECTIONS, STAGES, Stage, ask, learn
-from fedperf_server.inference.gaussian_process import Belief
+from fedperf_server.inference.gaussian_process import GaussianPosterior
 from fedperf_shared.releases.release import DirectedReport, ReleaseKind, ReportParameters, SlotKey
-from fedperf_simulations.federation.hidden_points import (
+from fedperf_simulations.federation.job_kernel import RECORD_VARIANCE
+from fedperf_simulations.federation.latent_points import (
     HiddenStage,
     PublicBox,
     clip_over,
     feature_design,
     learn_hidden,
 )
-from fedperf_simulations.federation.job_kernel import RECORD_VARIANCE
 
 Floats = NDArray[np.float64]
 Positions = NDArray[np.int64]
@@ -97,13 +97,13 @@ def noise_for(promised: float, *, replace_one: bool = False, delta: float = DELT
 
 
 def public_configurations(
-    belief: Belief,
+    belief: GaussianPosterior,
     senders: Sequence[Sender],
     targets: Positions,
     *,
     channel: Channel,
     noise: SeededNoise,
-) -> Belief:
+) -> GaussianPosterior:
     """The belief after all stages; the list of points is public, what runs took is secret.
 
     Args:
@@ -146,7 +146,7 @@ def public_configurations(
 
 
 def private_configurations(
-    belief: Belief,
+    belief: GaussianPosterior,
     senders: Sequence[Sender],
     box: PublicBox,
     *,
@@ -155,7 +155,7 @@ def private_configurations(
     offset_share: float,
     channel: Channel,
     noise: SeededNoise,
-) -> Belief:
+) -> GaussianPosterior:
     """The belief after all stages; the points of the senders are secret as well.
 
     Args:
@@ -190,7 +190,7 @@ def private_configurations(
     return belief
 
 
-def _residuals(belief: Belief, sender: Sender) -> list[PointResiduals]:
+def _residuals(belief: GaussianPosterior, sender: Sender) -> list[PointResiduals]:
     """Computed at home: every workload of the sender, at its place in the sender's design."""
     residuals = sender.log_seconds - belief.mean[sender.positions]
     return [

@@ -32,22 +32,22 @@ from fedperf_memory.memory_federation import (
 from fedperf_memory.seeded_noise import noise_of
 from fedperf_server.app.composition import Task, predict_with, public_error
 from fedperf_server.config import ServerConfig
+from fedperf_server.rounds.linearized_avg import LinearizedAvg
 from fedperf_server.rounds.round_messages import AcceptedUpdate
-from fedperf_server.rounds.tangent_avg import TangentAvg
 from fedperf_server.state import registry
-from fedperf_server.state.epochs import Cause, declare
+from fedperf_server.state.drift_regimes import RegimeTrigger, declare
 from fedperf_server.state.promotion_graph import candidates_after
-from fedperf_server.state.registry import GgfnFormat, PromotionVerdict, VersionStanding
+from fedperf_server.state.registry import GgfnFormat, PromotionRecord, VersionStatus
 from fedperf_shared.exchange import SyntheticRow
-from fedperf_shared.execution import MeasuredPlan, SizedPlan
+from fedperf_shared.execution import MeasuredPlan, PlanOnCluster
 from fedperf_shared.model.architecture import Weights, weights_of
 from fedperf_shared.model.checkpoint import state_to_arrays
 from fedperf_shared.model.ggfn import GGFN
 from fedperf_shared.releases.kinds import TANGENT_UPDATE, kind_of
-from fedperf_shared.releases.period import Timetable
-from fedperf_shared.releases.questions import TangentQuestion
-from fedperf_shared.releases.release import Schedule, Slot, TangentParameters
-from fedperf_simulations.measured_set.drifting_platforms import DriftingYear
+from fedperf_shared.releases.linear_queries import LinearizedQuery
+from fedperf_shared.releases.period import ReleaseCalendar
+from fedperf_shared.releases.release import LinearizedParameters, Schedule, Slot
+from fedperf_simulations.corpus.drifting_platforms import DriftingYear
 
 UNNOTICED = 0.02
 """Noise that nobody would notice, where nothing is private; a ledger holds a year of it."""
@@ -57,7 +57,7 @@ BEFORE = timedelta(days=1)
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class TrainingMode:
     """The way in which the years of a row learn.
 
     Attributes:
@@ -75,7 +75,7 @@ class Way:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class FederatedWorld:
+class FederationFixture:
     """The public part of a year, and its organizations.
 
     Attributes:
@@ -88,18 +88,18 @@ class FederatedWorld:
 
     start: GGFN
     plans: Sequence[MeasuredPlan]
-    anchors: Sequence[SizedPlan]
+    anchors: Sequence[PlanOnCluster]
     planned: PlannedSchedule
     organizations: Sequence[DriftingYear]
 
     @property
-    def timetable(self) -> Timetable:
+    def timetable(self) -> ReleaseCalendar:
         """The calendar."""
         return self.planned.schedule.timetable
 
 
 @dataclass(frozen=True, slots=True)
-class OfThisEpoch:
+class CurrentRegimeHistory:
     """A history without what finished in earlier epochs (`histories.MemberHistory`)."""
 
     lived: DriftingYear
@@ -111,7 +111,7 @@ class OfThisEpoch:
         return [each for each in found if each.epoch == newest]
 
 
-class WithoutRehearsal(TangentAvg):
+class WithoutRehearsal(LinearizedAvg):
     """Rounds at a tangent that rehearse nothing."""
 
     __slots__ = ()
@@ -120,13 +120,13 @@ class WithoutRehearsal(TangentAvg):
         self,
         current: Weights,
         answers: Sequence[AcceptedUpdate],
-        question: TangentQuestion | None,
+        question: LinearizedQuery | None,
         *,
         rehearsed: Sequence[SyntheticRow] = (),
     ) -> Sequence[NDArray[np.float32]]:
-        """As `TangentAvg`, without the rows."""
+        """As `LinearizedAvg`, without the rows."""
         del rehearsed
-        return TangentAvg.next(self, current, answers, question)
+        return LinearizedAvg.next(self, current, answers, question)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,8 +140,8 @@ class FederatedYear:
         is_announced: whether the operator announces the segments.
     """
 
-    world: FederatedWorld
-    way: Way
+    world: FederationFixture
+    way: TrainingMode
     seed: Sequence[int]
     is_announced: bool = True
 
@@ -173,7 +173,7 @@ class FederatedYear:
 
     def _task(self, gradients: SharedGradients) -> Task:
         world = self.world
-        rounds = TangentAvg if self.way.rehearses else WithoutRehearsal
+        rounds = LinearizedAvg if self.way.rehearses else WithoutRehearsal
         return Task(
             weights_of(state_to_arrays(world.start)),
             GgfnFormat(),
@@ -196,7 +196,7 @@ class FederatedYear:
                 schedule,
                 noise_of(self.seed, number),
                 HistoryCompute(
-                    lived if self.way.own_history else OfThisEpoch(lived), shared, clock
+                    lived if self.way.own_history else CurrentRegimeHistory(lived), shared, clock
                 ),
                 anchors=self.world.anchors,
             )
@@ -214,7 +214,9 @@ class FederatedYear:
         planned = TANGENT_UPDATE.as_parameters(slot.parameters)
         share = 1.0 if self.way.own_history else 1 / (1 + len(self._begins()))
         noise = planned.noise_multiplier if self.way.private else UNNOTICED
-        return replace(slot, parameters=TangentParameters(noise, share * planned.nominal_workloads))
+        return replace(
+            slot, parameters=LinearizedParameters(noise, share * planned.nominal_workloads)
+        )
 
 
 def _announce(federation: Federation, at: datetime) -> None:
@@ -222,7 +224,7 @@ def _announce(federation: Federation, at: datetime) -> None:
     federation.clock.now = at
     period = federation.config.timetable.period
     with federation.database.transaction() as session:
-        declare(session, period, Cause.ANNOUNCED, at=at)
+        declare(session, period, RegimeTrigger.ANNOUNCED, at=at)
 
 
 def _put_in_force(federation: Federation) -> None:
@@ -231,7 +233,5 @@ def _put_in_force(federation: Federation) -> None:
     with federation.database.transaction() as session:
         made = candidates_after(session, registry.in_force(session))
         for version in made[-1:]:
-            verdict = PromotionVerdict(
-                version, VersionStanding.PROMOTED, reason, None, None, {}, at
-            )
+            verdict = PromotionRecord(version, VersionStatus.PROMOTED, reason, None, None, {}, at)
             registry.decide(session, verdict)

@@ -1,11 +1,11 @@
 r"""A federation on Flower's simulation engine (Ray), started by `flwr run`: server app, client app.
 
-The server app runs the product's coordinator, whose rounds use the strategy `TangentAvg`. A client
-app is one member: a home with a ledger on disk, and a participant behind the release gate. The
-node's `partition-id` says which member it is. Only the transport of messages
+The server app runs the product's coordinator, whose rounds use the strategy `LinearizedAvg`. A
+client app is one member: a home with a ledger on disk, and a participant behind the release gate.
+The node's `partition-id` says which member it is. Only the transport of messages
 (`flower_transport`) and the noise differ from production. Noise is seeded (`seeded_noise`), so the
-candidates equal those of the same federation in memory (`tangent_training`), bit for bit. There
-are no reports.
+candidates equal those of the same federation in memory (`tangent_training`), bit for bit. There are
+no reports.
 
     FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION=1 flwr run simulations/flower_app --stream \
         --federation-config "num-supernodes=100"
@@ -57,17 +57,21 @@ from fedperf_shared.exchange import TrainRequest
 from fedperf_shared.model.checkpoint import model_from_arrays
 from fedperf_shared.model.gradients.exact_arithmetic import one_thread
 from fedperf_shared.model.public_plans import anchors_of, load_public_plans
-from fedperf_shared.releases.release import SignedRelease, TangentParameters
+from fedperf_shared.releases.release import LinearizedParameters, SignedRelease
+from fedperf_simulations.corpus.limited_start import load_limited_start
+from fedperf_simulations.corpus.organizations import WorkloadPart, split
+from fedperf_simulations.corpus.starts.pretraining import one_per_workload
 from fedperf_simulations.data.datasets import measured_executions
 from fedperf_simulations.federation.flower_transport import (
     PARTITION,
     engine_fleet,
     partition_answer,
 )
-from fedperf_simulations.federation.tangent_training import START, MeasuredHistory, TangentTraining
-from fedperf_simulations.measured_set.limited_start import load_limited_start
-from fedperf_simulations.measured_set.organizations import WorkloadPart, split
-from fedperf_simulations.measured_set.starts.start_training import one_per_workload
+from fedperf_simulations.federation.linearized_training import (
+    START,
+    LinearizedTraining,
+    MeasuredHistory,
+)
 
 NOISE = 40.0
 """Noise multiplier of a step of few workloads: what is learned is not judged here."""
@@ -100,12 +104,12 @@ class EngineTraining:
         """The configuration for `flwr run --run-config`."""
         return " ".join(f"{name}={value}" for name, value in asdict(self).items())
 
-    def training(self) -> TangentTraining:
+    def training(self) -> LinearizedTraining:
         """The steps, which begin with the limited start."""
         model = model_from_arrays(load_limited_start().arrays)
-        parameters = TangentParameters(NOISE, float(self.workloads))
+        parameters = LinearizedParameters(NOISE, float(self.workloads))
         anchors = anchors_of(load_public_plans())[: self.plans or None]
-        return TangentTraining(model, anchors, parameters, self.steps, [self.seed, 1])
+        return LinearizedTraining(model, anchors, parameters, self.steps, [self.seed, 1])
 
     def history(self, number: int) -> MeasuredHistory:
         """The executions of the organization with that number."""
@@ -115,7 +119,7 @@ class EngineTraining:
 
 
 @cache
-def _training(what: EngineTraining) -> TangentTraining:
+def _training(what: EngineTraining) -> LinearizedTraining:
     """What `what` trains; models and plans are read once in a process."""
     return what.training()
 
@@ -162,7 +166,7 @@ def main(grid: Grid, context: Context) -> None:
     _log.info("the rounds are over", coordinator=str(config.directory))
 
 
-def _newcomer(training: TangentTraining, number: int, history: MeasuredHistory) -> NewMember:
+def _newcomer(training: LinearizedTraining, number: int, history: MeasuredHistory) -> NewMember:
     return training.newcomer(number, history, _shared(), Clock(START))
 
 
@@ -184,7 +188,7 @@ def _release_for(message: Message, context: Context) -> Future[SignedRelease]:
         request = _opened(body_in(message.content))
         schedule = ledger.schedule
         answer = participant.answer(request, now=schedule.opens_at(request.slot))
-        participant.hand_out(schedule.replies_at(request.slot))
+        participant.dispatch(schedule.replies_at(request.slot))
         return answer
 
 

@@ -20,7 +20,7 @@ from fedperf_server.state.database import Database
 from fedperf_shared.model.architecture import Weights
 from fedperf_simulations.federation.flower_app import EngineTraining
 from fedperf_simulations.federation.flower_transport import EngineError
-from fedperf_simulations.federation.tangent_training import versions_after
+from fedperf_simulations.federation.linearized_training import versions_after
 
 APP = Path(__file__).parents[2] / "flower_app"
 """The directory that travels: `flwr run` is given it."""

@@ -2,10 +2,10 @@
 
 The server asks about every point of the grid, whether or not a workload lies there, and
 each sender adds up its own workloads: one vector of norm at most 1 by the norm rule of
-`fedperf_shared.releases.questions`, which hides where the workload lies as well as what it took.
-The server knows the grid and how many workloads a sender declared, a public number. It
-takes them as distinct points drawn evenly from the grid: what another draw would have
-summed up to is one more noise, computed from the belief.
+`fedperf_shared.releases.linear_queries`, which hides where the workload lies as well as what it
+took. The server knows the grid and how many workloads a sender declared, a public number. It takes
+them as distinct points drawn evenly from the grid: what another draw would have summed up to is one
+more noise, computed from the belief.
 
 Post-processing of releases only: costs no privacy; the bounds of `gaussian_process` hold.
 """
@@ -16,16 +16,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedperf_server.inference.cell_directions import ask
-from fedperf_server.inference.gaussian_process import Belief, Observation, Update, update
+from fedperf_server.inference.gaussian_process import GaussianPosterior, Observation, Update, update
 from fedperf_shared.errors import ConfigurationError
-from fedperf_shared.releases.questions import Design
+from fedperf_shared.releases.linear_queries import Design
 from fedperf_shared.releases.release import DirectedReport, InvalidReleaseError
 
 Floats = NDArray[np.float64]
 
 
-def ask_on_grid(
-    belief: Belief,
+def design_grid_query(
+    belief: GaussianPosterior,
     declared: float,
     *,
     kappa: float,
@@ -61,7 +61,7 @@ def ask_on_grid(
 
 
 def learn_on_grid(
-    belief: Belief,
+    belief: GaussianPosterior,
     design: Design,
     reports: Sequence[DirectedReport],
     declared: Sequence[float],
@@ -99,7 +99,7 @@ def learn_on_grid(
     return update(belief, observations)
 
 
-def drawing_noise(belief: Belief, directions: Floats, count: float) -> Floats:
+def drawing_noise(belief: GaussianPosterior, directions: Floats, count: float) -> Floats:
     """Variance of sums because nobody knows at which points a sender's workloads lie.
 
     Noise and the spread of single records come on top.
@@ -120,7 +120,7 @@ def drawing_noise(belief: Belief, directions: Floats, count: float) -> Floats:
     return np.asarray((noise + noise.T) / 2)
 
 
-def _share(belief: Belief, count: float) -> float:
+def _share(belief: GaussianPosterior, count: float) -> float:
     points = len(belief.mean)
     if not 0 < count <= points:
         raise ConfigurationError(

@@ -24,7 +24,7 @@ from fedperf_memory.memory_federation import Federation, founded, moments
 from fedperf_memory.memory_transport import MemoryFleet
 from fedperf_server.app.composition import Task
 from fedperf_server.config import ServerConfig
-from fedperf_server.desks.drift import seen_drifts
+from fedperf_server.controllers.drift import seen_drifts
 from fedperf_server.endpoints.grpc_ports import ExchangeService
 from fedperf_server.membership.enrollment import member_of
 from fedperf_server.state import registry
@@ -38,7 +38,7 @@ from fedperf_server.state.database import (
     ScheduleRow,
     UpdateRow,
 )
-from fedperf_server.state.epochs import Cause, epochs
+from fedperf_server.state.drift_regimes import RegimeTrigger, epochs
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.exchange import TrainRequest
 from fedperf_shared.releases.period import Period, from_unix_ms, to_unix_ms
@@ -77,7 +77,7 @@ class _History:
             rows += [(each.declared_at, each) for each in session.scalars(schedules)]
             questions = select(QuestionRow).where(QuestionRow.period_start == start)
             rows += [(each.asked_at, each) for each in session.scalars(questions)]
-            announced = select(EpochRow).where(EpochRow.cause == Cause.ANNOUNCED)
+            announced = select(EpochRow).where(EpochRow.cause == RegimeTrigger.ANNOUNCED)
             rows += [(each.declared_at, each) for each in session.scalars(announced)]
             reports = select(ReportRow).where(ReportRow.period_start == start)
             arrived = [(each.received_at, each) for each in session.scalars(reports)]

@@ -13,8 +13,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter
 
-from fedperf_client.pictures import chart_style
-from fedperf_client.pictures.chart_style import (
+from fedperf_client.charts import chart_style
+from fedperf_client.charts.chart_style import (
     FAINT,
     GREEN,
     GREY,

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from fedperf_shared.errors import InvalidInputError
-from fedperf_shared.programs.command_line import DIFFERENT
+from fedperf_shared.runtime.command_line import DIFFERENT
 from fedperf_simulations.harness.experiment import Experiment, OnPublicData, Row, Settings
 from fedperf_simulations.harness.verification import read_summary
 
@@ -25,7 +25,7 @@ Process = Callable[[Sequence[str], Path], int]
 
 
 @unique
-class ClaimStanding(StrEnum):
+class ClaimStatus(StrEnum):
     """The standing of a claim after its experiment."""
 
     VERIFIED = "verified"
@@ -49,7 +49,7 @@ class Claim:
 
     name: str
     claim: str
-    standing: ClaimStanding
+    standing: ClaimStatus
     reason: str = ""
     seconds: float = 0.0
     summary: Mapping[str, Any] | None = None
@@ -57,7 +57,7 @@ class Claim:
     @property
     def is_wrong(self) -> bool:
         """Whether it failed, or is not what its cells say."""
-        return self.standing in {ClaimStanding.FAILED, ClaimStanding.DIFFERENT}
+        return self.standing in {ClaimStatus.FAILED, ClaimStatus.DIFFERENT}
 
     @property
     def targets(self) -> Sequence[Row]:
@@ -120,7 +120,7 @@ def _reproduced(
         if isinstance(experiment, OnPublicData):
             experiment.public_files(settings.data)
     except InvalidInputError as error:
-        return Claim(name, claim, ClaimStanding.SKIPPED, str(error))
+        return Claim(name, claim, ClaimStatus.SKIPPED, str(error))
     out = settings.out / name
     out.mkdir(parents=True, exist_ok=True)
     data = ["--data", str(settings.data)] if settings.data else []
@@ -128,11 +128,11 @@ def _reproduced(
     code = process([command, name, "--out", str(out), *data, *_options(settings)], out / "run.log")
     if code:
         reason = f"exit code {code}: {_last_line(out / 'run.log')}"
-        return Claim(name, claim, ClaimStanding.FAILED, reason, time.monotonic() - began)
+        return Claim(name, claim, ClaimStatus.FAILED, reason, time.monotonic() - began)
     code = process(["verify", str(out), *data], out / "verify.log")
-    standing, reason = ClaimStanding.VERIFIED, ""
+    standing, reason = ClaimStatus.VERIFIED, ""
     if code:
-        standing = ClaimStanding.DIFFERENT if code == DIFFERENT else ClaimStanding.FAILED
+        standing = ClaimStatus.DIFFERENT if code == DIFFERENT else ClaimStatus.FAILED
         reason = _last_line(out / "verify.log")
     return Claim(name, claim, standing, reason, time.monotonic() - began, read_summary(out))
 

@@ -23,7 +23,7 @@ def main(home: Path, seconds: float) -> None:
 
     print("running", flush=True)
     handler = answering(answer)
-    Node(organization.membership, organization.key, handler, rhythm=FAST).run(threading.Event())
+    Node(organization.membership, organization.key, handler, polling=FAST).run(threading.Event())
 
 
 if __name__ == "__main__":

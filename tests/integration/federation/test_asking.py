@@ -11,11 +11,11 @@ import pytest
 from fedperf_client.federation.exchange import ExchangeClient, RefusedByCoordinatorError
 from fedperf_client.privacy.report_mechanism import WorkloadResiduals
 from fedperf_server.app.process import system_clock
-from fedperf_server.desks.questions import QuestionDesk
+from fedperf_server.controllers.queries import QueryController
 from fedperf_server.state import releases
 from fedperf_shared.errors import InvalidInputError
-from fedperf_shared.releases.period import SlotTimes, Timetable
-from fedperf_shared.releases.questions import CellQuestion
+from fedperf_shared.releases.linear_queries import CellQuery
+from fedperf_shared.releases.period import ReleaseCalendar, SlotTimes
 from fedperf_shared.releases.release import (
     DirectedParameters,
     DirectedReport,
@@ -48,10 +48,10 @@ WORKLOADS = [WorkloadResiduals(np.array([cell]), np.array([0.3])) for cell in ra
 class Scene:
     server: World
     acme: Organization
-    table: Timetable
+    table: ReleaseCalendar
 
     def ask(self) -> None:
-        desk = QuestionDesk(self.server.database, self.table)
+        desk = QueryController(self.server.database, self.table)
         desk.look(snapshot(self.server.database, self.table.period, system_clock()))
 
     def counted(self) -> dict[str, int]:
@@ -76,14 +76,14 @@ def exchange(scene: Scene) -> Iterator[ExchangeClient]:
         yield client
 
 
-def asked(scene: Scene, exchange: ExchangeClient) -> CellQuestion:
+def asked(scene: Scene, exchange: ExchangeClient) -> CellQuery:
     scene.ask()
     question = exchange.question(DIRECTED)
     assert question is not None
     return question
 
 
-def answer(question: CellQuestion) -> DirectedReport:
+def answer(question: CellQuery) -> DirectedReport:
     return cell_report(WORKLOADS, question, SeededNoise(), slot=DIRECTED, parameters=PARAMETERS)
 
 
@@ -143,7 +143,7 @@ def test_a_malicious_coordinators_question_does_not_reach_the_mechanism(
     """Directions twice as long: a workload could send a vector of norm 2."""
     honest = codec.question_to_message
 
-    def longer(question: CellQuestion | None) -> exchange_pb2.Question:
+    def longer(question: CellQuery | None) -> exchange_pb2.Question:
         message = honest(question)
         message.directions[:] = [2 * each for each in message.directions]
         return message

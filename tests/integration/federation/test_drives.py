@@ -39,8 +39,8 @@ from fedperf_memory.memory_federation import (
 from fedperf_memory.seeded_noise import noise_of
 from fedperf_server.app.composition import Task, ggfn_task
 from fedperf_server.config import ServerConfig
-from fedperf_server.desks.drift import seen_drifts
-from fedperf_server.desks.promotion import PromotionDesk
+from fedperf_server.controllers.drift import seen_drifts
+from fedperf_server.controllers.promotion import PromotionController
 from fedperf_server.endpoints.gateway import Gateway
 from fedperf_server.endpoints.grpc_ports import exchange_server
 from fedperf_server.membership.authority import SERVER, KeyRing
@@ -48,12 +48,13 @@ from fedperf_server.membership.enrollment import Enrollment
 from fedperf_server.rounds.open_round import FleetRound
 from fedperf_server.state import registry
 from fedperf_server.state.database import Database, QuestionRow
-from fedperf_server.state.epochs import Cause, declare, epochs
+from fedperf_server.state.drift_regimes import RegimeTrigger, declare, epochs
 from fedperf_server.state.round_calendar import round_results
 from fedperf_shared.exchange import TrainRequest
-from fedperf_shared.releases.period import Period, SlotTimes, Timetable
+from fedperf_shared.releases.period import Period, ReleaseCalendar, SlotTimes
 from fedperf_shared.releases.release import (
     DirectedParameters,
+    LinearizedParameters,
     Parameters,
     ReleaseKind,
     ReportParameters,
@@ -61,7 +62,6 @@ from fedperf_shared.releases.release import (
     SizeClass,
     Slot,
     SlotKey,
-    TangentParameters,
 )
 from fedperf_shared.wire.codec import decode_release
 from fedperf_simulations.federation.replay import replayed
@@ -75,7 +75,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 START = datetime(2026, 6, 1, tzinfo=UTC)
 DAY = timedelta(days=1)
-TABLE = Timetable(
+TABLE = ReleaseCalendar(
     Period(START, 28 * DAY, 3),
     report_slots=(SlotTimes(4 * DAY, 5 * DAY), SlotTimes(6 * DAY, 7 * DAY)),
     model_slots=(SlotTimes(10 * DAY, 11 * DAY),),
@@ -87,8 +87,8 @@ REPORTS, UPDATES = ReleaseKind.RESIDUAL_REPORT, ReleaseKind.MODEL_UPDATE
 PARAMETERS: dict[tuple[ReleaseKind, int], Parameters] = {
     (REPORTS, 0): ReportParameters(0.8, 3.0),
     (REPORTS, 1): DirectedParameters(0.8, 30.0),
-    (UPDATES, 0): TangentParameters(2.0, 30.0),
-    (UPDATES, 1): TangentParameters(2.0, 30.0),
+    (UPDATES, 0): LinearizedParameters(2.0, 30.0),
+    (UPDATES, 1): LinearizedParameters(2.0, 30.0),
 }
 SLOTS = tuple(
     Slot(SlotKey(kind, window, index), parameters)
@@ -155,7 +155,7 @@ def live_through(federation: Federation) -> None:
     federation.live(EPOCH_DECLARED)
     federation.clock.now = EPOCH_DECLARED
     with federation.database.transaction() as session:
-        declare(session, TABLE.period, Cause.ANNOUNCED, at=EPOCH_DECLARED)
+        declare(session, TABLE.period, RegimeTrigger.ANNOUNCED, at=EPOCH_DECLARED)
     federation.live(TABLE.period.end)
 
 
@@ -219,7 +219,7 @@ def live_federation(config: ServerConfig, task: Task) -> Iterator[Federation]:
             def answer(request: TrainRequest, who: object = joined) -> object:
                 return who.participant.answer(request, now=federation.clock.now)  # type: ignore[attr-defined]
 
-            node = Node(membership, key, answer, rhythm=FAST)  # type: ignore[arg-type]
+            node = Node(membership, key, answer, polling=FAST)  # type: ignore[arg-type]
             talking = threading.Thread(target=node.run, args=(stop,))
             talking.start()
             stack.callback(talking.join)
@@ -365,7 +365,7 @@ def test_a_drive_that_leaves_something_out_is_noticed(
     left_out: str,
 ) -> None:
     if left_out == "judging":
-        monkeypatch.setattr(PromotionDesk, "look", lambda self, snapshot: ())
+        monkeypatch.setattr(PromotionController, "look", lambda self, snapshot: ())
         assert in_memory(tmp_path / "less", task).state != remembered.state
     else:
         uncharged = PrivacyLedger._due_slot

@@ -20,12 +20,12 @@ from fedperf_server.app.process import system_clock
 from fedperf_server.membership.authority import SIGNING, KeyRing
 from fedperf_server.state import registry, releases
 from fedperf_server.state.database import EpochRow
-from fedperf_server.state.epochs import Cause, declare
+from fedperf_server.state.drift_regimes import RegimeTrigger, declare
 from fedperf_shared.exchange import SyntheticRow
 from fedperf_shared.execution import ClusterConfig
 from fedperf_shared.identity import InvalidSignatureError, new_private_key
 from fedperf_shared.releases import basis
-from fedperf_shared.releases.period import Timetable, from_unix_ms, to_unix_ms
+from fedperf_shared.releases.period import ReleaseCalendar, from_unix_ms, to_unix_ms
 from fedperf_shared.releases.release import (
     ReleaseKind,
     ReportParameters,
@@ -59,7 +59,7 @@ YEAR = timedelta(days=365)
 class Scene:
     server: World
     acme: Organization
-    table: Timetable
+    table: ReleaseCalendar
 
 
 @pytest.fixture
@@ -282,8 +282,8 @@ def test_the_newest_promoted_model_is_given_and_any_other_on_request(
     assert exchange.model().version == 1
     assert exchange.model(2).version == 2
     with scene.server.database.transaction() as session:
-        good = registry.PromotionVerdict(
-            2, registry.VersionStanding.PROMOTED, "good", None, None, {}, system_clock()
+        good = registry.PromotionRecord(
+            2, registry.VersionStatus.PROMOTED, "good", None, None, {}, system_clock()
         )
         registry.decide(session, good)
     assert exchange.model().version == 2
@@ -300,7 +300,7 @@ def test_an_epoch_is_known_when_it_begins_and_its_reference_a_window_later(
     arrays = [np.zeros(shape, dtype=np.float32) for shape in SHAPES]
     with scene.server.database.transaction() as session:
         registry.add_version(session, SmallFormat(), arrays, at=before, promoted=True)
-        assert declare(session, period, Cause.ANNOUNCED, at=before).reference_version == 2
+        assert declare(session, period, RegimeTrigger.ANNOUNCED, at=before).reference_version == 2
     status = exchange.status()
     assert (status.epoch_starts, status.reference_version) == ((period.start,), 1)
     with scene.server.database.transaction() as session:

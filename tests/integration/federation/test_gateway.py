@@ -344,7 +344,7 @@ def test_a_node_that_left_before_its_reply_is_asked_again_when_it_returns(tmp_pa
 def test_an_unreachable_coordinator_is_tried_again_until_told_to_stop(tmp_path: Path) -> None:
     with fleet(tmp_path) as (_, acme):
         pass
-    lonely = Node(acme.membership, acme.key, lambda train: Future(), rhythm=FAST)
+    lonely = Node(acme.membership, acme.key, lambda train: Future(), polling=FAST)
     stop = threading.Event()
     thread = threading.Thread(target=lonely.run, args=(stop,))
     thread.start()

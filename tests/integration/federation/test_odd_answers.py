@@ -28,24 +28,22 @@ from structlog.testing import capture_logs
 from fedperf_client.federation import fleet
 from fedperf_client.federation.enrollment import Membership
 from fedperf_client.federation.fleet import MAX_ANSWER_BYTES
-from fedperf_client.federation.node import Connection, Node, Rhythm
+from fedperf_client.federation.node import Connection, Node, PollingPolicy
 
 MOST_MEGABYTES = 64
 
 NODE = """
 import datetime, pathlib, pickle, sys, threading, time
 from cryptography.hazmat.primitives.asymmetric import ec
-from fedperf_client.federation.node import Node, Rhythm
+from fedperf_client.federation.node import Node, PollingPolicy
 from fedperf_client.workers.child_side import peak_bytes, reset_peak
 
 membership = pickle.loads(pathlib.Path(sys.argv[1]).read_bytes())
-rhythm = Rhythm(poll=datetime.timedelta(seconds=0.05))
-node = Node(membership, ec.generate_private_key(ec.SECP384R1()), lambda _: Future(), rhythm=rhythm)
-reset_peak()
-before, stop = peak_bytes(), threading.Event()
-talking = threading.Thread(target=node.run, args=(stop,))
-talking.start()
-while node.odd_answers < 2 and talking.is_alive():
+polling = PollingPolicy(poll=datetime.timedelta(seconds=0.05))
+node = Node(membership, ec.generate_private_key(ec.SECP384R1()), lambda _: Future(),
+polling=polling) reset_peak() before, stop = peak_bytes(), threading.Event() talking =
+threading.Thread(target=node.run, args=(stop,)) talking.start() while node.odd_answers < 2 and
+talking.is_alive():
     time.sleep(0.02)
 stop.set()
 talking.join()
@@ -169,12 +167,12 @@ def coordinator(
 @contextmanager
 def talking(membership: Membership) -> Iterator[Node]:
     """A node in a thread, which is alive at the end; it takes up no connection that it gave up."""
-    rhythm = Rhythm(
+    polling = PollingPolicy(
         poll=datetime.timedelta(seconds=0.02), first_pause=datetime.timedelta(minutes=10)
     )
     stop = threading.Event()
     node = Node(
-        membership, ec.generate_private_key(ec.SECP384R1()), lambda _: Future(), rhythm=rhythm
+        membership, ec.generate_private_key(ec.SECP384R1()), lambda _: Future(), polling=polling
     )
     thread = threading.Thread(target=node.run, args=(stop,))
     thread.start()

@@ -18,7 +18,7 @@ from fedperf_server.membership.enrollment import Enrollment
 from fedperf_server.state.database import Database
 from fedperf_server.state.registry import GgfnFormat
 from fedperf_shared.exchange import TrainRequest
-from fedperf_shared.releases.period import Timetable
+from fedperf_shared.releases.period import ReleaseCalendar
 from fedperf_shared.releases.release import SignedRelease
 from tests.integration.federation.test_crashes import process
 from tests.integration.federation.worlds import (
@@ -37,13 +37,13 @@ LOCKED_SECONDS, FAILING_SECONDS = 28, 60
 DISK_BYTES = 8 << 20
 
 
-def later() -> Timetable:
+def later() -> ReleaseCalendar:
     """A calendar that begins in an hour: no round is in the way."""
     start = system_clock().replace(microsecond=0) + timedelta(hours=1)
     return timetable(start=start)
 
 
-def served(directory: Path, table: Timetable) -> ServerConfig:
+def served(directory: Path, table: ReleaseCalendar) -> ServerConfig:
     """A directory that `fedperf-server run` can serve."""
     return new_server(directory, table, model_format=GgfnFormat())
 

@@ -33,7 +33,7 @@ from tests.integration.federation.worlds import FAST, answering
 
 membership, key = pickle.loads(pathlib.Path(sys.argv[1]).read_bytes())
 ANSWER = answering(lambda _: SignedRelease(b"answered", b""))
-node = Node(membership, load_pem_private_key(key, None), ANSWER, rhythm=FAST)
+node = Node(membership, load_pem_private_key(key, None), ANSWER, polling=FAST)
 before, stop = peak_bytes(), threading.Event()
 talking = threading.Thread(target=node.run, args=(stop,))
 talking.start()

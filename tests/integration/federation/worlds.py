@@ -15,7 +15,7 @@ from safetensors.numpy import load, save
 
 from fedperf_client.federation.enrollment import Membership, join, load_or_create_key
 from fedperf_client.federation.exchange import ExchangeClient
-from fedperf_client.federation.node import Node, Rhythm
+from fedperf_client.federation.node import Node, PollingPolicy
 from fedperf_client.federation.request import Handler
 from fedperf_client.workers.background import in_thread
 from fedperf_server.app.composition import store_start_model
@@ -33,32 +33,32 @@ from fedperf_shared.identity import sign
 from fedperf_shared.model.architecture import Weights
 from fedperf_shared.releases.period import (
     Period,
+    ReleaseCalendar,
     SlotTimes,
-    Timetable,
     from_unix_ms,
     to_unix_ms,
 )
 from fedperf_shared.releases.release import (
+    LinearizedParameters,
     ReleaseKind,
     ReportParameters,
     Schedule,
     SignedRelease,
     Slot,
     SlotKey,
-    TangentParameters,
 )
 from fedperf_shared.wire import codec
 from tests.fakes.rounds import SumsOfWeights, mean_of, sum_of_weights, task_of
 
 HOST = "127.0.0.1"
 SHAPES: tuple[tuple[int, ...], ...] = ((2, 3), (3,))
-FAST = Rhythm(
+FAST = PollingPolicy(
     poll=timedelta(seconds=0.05),
     first_pause=timedelta(seconds=0.1),
     longest_pause=timedelta(seconds=0.5),
 )
 REPORT = ReportParameters(noise_multiplier=5.0, residual_clip=1.0)
-TANGENT = TangentParameters(noise_multiplier=40.0, nominal_workloads=2000.0)
+TANGENT = LinearizedParameters(noise_multiplier=40.0, nominal_workloads=2000.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,15 +88,15 @@ def timetable(
     windows: int = 2,
     opens: float = 0.0,
     replies: float = 1.0,
-) -> Timetable:
+) -> ReleaseCalendar:
     """One report slot and one model slot per window; by default the first is open now."""
     began = start or from_unix_ms(to_unix_ms(system_clock()))
     times = SlotTimes(timedelta(seconds=opens), timedelta(seconds=replies))
     period = Period(began, timedelta(seconds=window), windows)
-    return Timetable(period, (times,), (times,))
+    return ReleaseCalendar(period, (times,), (times,))
 
 
-def full_schedule(table: Timetable) -> Schedule:
+def full_schedule(table: ReleaseCalendar) -> Schedule:
     """A report and an update in every window, as the calendar's rounds train."""
     slots = [
         Slot(SlotKey(kind, window, 0), parameters)
@@ -122,7 +122,7 @@ def free_ports(count: int) -> list[int]:
 
 def new_server(
     directory: Path,
-    table: Timetable,
+    table: ReleaseCalendar,
     *,
     grace: float = 5.0,
     model_format: ModelFormat | None = None,
@@ -240,7 +240,7 @@ def node(organization: Organization, answer: Answer) -> Iterator[Node]:
         organization.membership,
         organization.key,
         answering(lambda request: answer(organization, request)),
-        rhythm=FAST,
+        polling=FAST,
     )
     thread = threading.Thread(target=running.run, args=(stop,))
     thread.start()

@@ -27,9 +27,9 @@ from fedperf_server.config import ServerConfig
 from fedperf_server.state.database import Database
 from fedperf_server.state.registry import GgfnFormat
 from fedperf_shared.identity import new_private_key, sign
-from fedperf_shared.model import public_start
+from fedperf_shared.model import pretrained_model
 from fedperf_shared.releases import basis
-from fedperf_shared.releases.period import Period, SlotTimes, Timetable
+from fedperf_shared.releases.period import Period, ReleaseCalendar, SlotTimes
 from fedperf_shared.releases.release import (
     ReleaseKind,
     ResidualReport,
@@ -65,8 +65,8 @@ def fedperf_server(config: ServerConfig, *arguments: object) -> Ended:
     return run(server_cli.main, "--directory", config.directory, *arguments)
 
 
-def table() -> Timetable:
-    return Timetable(
+def table() -> ReleaseCalendar:
+    return ReleaseCalendar(
         Period(whole_second(now()) - timedelta(seconds=5), timedelta(hours=1), 2),
         (SOME[0],),
         (SOME[1],),
@@ -76,7 +76,7 @@ def table() -> Timetable:
 @pytest.fixture
 def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ServerConfig:
     public = make_public_files(tmp_path / "public")
-    monkeypatch.setattr(public_start, "PUBLIC_START_PATH", public / START)
+    monkeypatch.setattr(pretrained_model, "PUBLIC_START_PATH", public / START)
     return new_coordinator(tmp_path / "server", table())
 
 
@@ -95,7 +95,7 @@ def coordinator(
 ) -> Iterator[Callable[[Home], None]]:
     """A running coordinator; yields what lets an organization in."""
     database = Database(config.database_url)
-    start = [*public_start.load_public_start().arrays.values()]
+    start = [*pretrained_model.load_pretrained_model().arrays.values()]
     store_start_model(database, GgfnFormat(), start, at=clock())
     database.close()
 

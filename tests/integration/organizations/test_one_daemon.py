@@ -28,10 +28,10 @@ from fedperf_client.release.ledger.ledger import PrivacyLedger
 from fedperf_client.release.noise import system_noise
 from fedperf_client.release.policy import load_policy, policy_template
 from fedperf_server.config import ServerConfig
-from fedperf_server.desks.reports import OrganizationStanding, standings
+from fedperf_server.controllers.reports import OrganizationCounts, standings
 from fedperf_server.state.database import Database, ReportRow
-from fedperf_shared.model import public_start
-from fedperf_shared.releases.period import Period, SlotTimes, Timetable, from_unix_ms
+from fedperf_shared.model import pretrained_model
+from fedperf_shared.releases.period import Period, ReleaseCalendar, SlotTimes, from_unix_ms
 from fedperf_shared.releases.release import SizeClass
 from tests.fakes.computing import at_once, in_this_process
 from tests.fakes.tasks import Killed
@@ -69,9 +69,9 @@ def fedperf(home: Home, *arguments: object) -> Ended:
 def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ServerConfig:
     """A coordinator in whose period one report is due soon, and may be drawn hours later."""
     public = make_public_files(tmp_path / "public")
-    monkeypatch.setattr(public_start, "PUBLIC_START_PATH", public / START)
+    monkeypatch.setattr(pretrained_model, "PUBLIC_START_PATH", public / START)
     period = Period(whole_second(now()), timedelta(hours=2), 1)
-    table = Timetable(period, (SlotTimes(OPENS, OPENS + SPAN),), ())
+    table = ReleaseCalendar(period, (SlotTimes(OPENS, OPENS + SPAN),), ())
     return new_coordinator(tmp_path / "server", table)
 
 
@@ -174,9 +174,9 @@ def entries(home: Home) -> Sequence[LedgerEntry]:
     return PrivacyLedger.open(home.ledgers[-1]).entries()
 
 
-def standing(database: Database) -> OrganizationStanding:
+def standing(database: Database) -> OrganizationCounts:
     with database.transaction() as session:
-        return next(iter(standings(session).values()), OrganizationStanding())
+        return next(iter(standings(session).values()), OrganizationCounts())
 
 
 def begin_period(home: Home, config: ServerConfig) -> None:
@@ -208,7 +208,7 @@ def test_a_restored_home_draws_nothing_that_left_before(
         restore(backup, home)
         with daemon(home):
             sleep_until(now() + 2 * SPAN)
-        assert standing(database) == OrganizationStanding(accepted=1)
+        assert standing(database) == OrganizationCounts(accepted=1)
         assert PrivacyLedger.open(home.ledgers[-1]).entries() == ()
         assert "receipt 1 confirms a release" in str(stopped(home))
         assert "fedperf reconcile" in fedperf(home, "budget").out
@@ -217,7 +217,7 @@ def test_a_restored_home_draws_nothing_that_left_before(
         assert row["charged"] == 1
         with daemon(home):
             sleep_until(now() + 2 * SPAN)
-        assert standing(database) == OrganizationStanding(accepted=1)
+        assert standing(database) == OrganizationCounts(accepted=1)
     assert stopped(home) is None
 
 
@@ -242,7 +242,7 @@ def test_of_two_copies_of_a_home_that_run_at_once_one_stops_at_the_others_receip
             what="the second draw",
         )
         assert looked(both)
-        assert standing(database) == OrganizationStanding(1, {"report/different_bytes": 1})
+        assert standing(database) == OrganizationCounts(1, {"report/different_bytes": 1})
         ledgers = [PrivacyLedger.open(each.ledgers[-1]) for each in (home, copy)]
         (other,) = [each for each in ledgers if each.disagreement()]
         key = other.schedule.slots[0].key
@@ -250,7 +250,7 @@ def test_of_two_copies_of_a_home_that_run_at_once_one_stops_at_the_others_receip
     assert None not in drawn
     assert drawn[0] != drawn[1]
     with pytest.raises(LedgerDisagreesError, match="other bytes"):
-        other.hand_out(key, now())
+        other.dispatch(key, now())
 
 
 def participant_of(home: Home, connections: ExitStack) -> Participant:

@@ -12,7 +12,7 @@ from fedperf_client.release.ledger.entries import ReleaseState
 from fedperf_client.release.ledger.ledger import PrivacyLedger
 from fedperf_client.release.policy import policy_template
 from fedperf_server.config import write_config
-from fedperf_shared.releases.period import Period, SlotTimes, Timetable
+from fedperf_shared.releases.period import Period, ReleaseCalendar, SlotTimes
 from fedperf_shared.releases.release import SizeClass
 from tests.integration.organizations.worlds import (
     Stage,
@@ -40,7 +40,7 @@ def has_receipts(home: Home, count: int) -> bool:
 def test_a_running_daemon_declares_and_keeps_every_period_that_its_calendar_brings(
     tmp_path: Path,
 ) -> None:
-    calendar = Timetable(
+    calendar = ReleaseCalendar(
         Period(whole_second(now() + timedelta(seconds=10)), PERIOD, 1), (SLOT,), ()
     )
     config = new_coordinator(tmp_path / "server", calendar)

@@ -27,8 +27,8 @@ from fedperf_server.app.process import serving
 from fedperf_server.config import write_calendar
 from fedperf_server.state.database import Database
 from fedperf_server.state.registry import GgfnFormat
-from fedperf_shared.model import public_start
-from fedperf_shared.releases.period import Period, SlotTimes, Timetable
+from fedperf_shared.model import pretrained_model
+from fedperf_shared.releases.period import Period, ReleaseCalendar, SlotTimes
 from fedperf_shared.releases.release import SizeClass
 from tests.fakes.rounds import tangent_avg, task_of
 from tests.integration.organizations.one_daemon import ScriptedClock, daemon, nought
@@ -59,8 +59,8 @@ def on(*minutes: int) -> tuple[SlotTimes, ...]:
     )
 
 
-def compressed(start: datetime) -> Timetable:
-    return Timetable(
+def compressed(start: datetime) -> ReleaseCalendar:
+    return ReleaseCalendar(
         Period(start, timedelta(hours=2), 3), on(20, 40, 60), on(90), first_slots=on(20, 80)
     )
 
@@ -125,7 +125,7 @@ def test_dates_and_charges_are_the_daemons_nothing_leaves_and_the_home_stays_as_
     assert contents(home.directory) == before
 
     public = make_public_files(tmp_path / "public")
-    monkeypatch.setattr(public_start, "PUBLIC_START_PATH", public / START)
+    monkeypatch.setattr(pretrained_model, "PUBLIC_START_PATH", public / START)
     lived_by_the_daemon(home, tmp_path / "server", table, joins)
 
     lived = fedperf(home, "release", "list", "--json").rows()
@@ -145,13 +145,15 @@ def test_dates_and_charges_are_the_daemons_nothing_leaves_and_the_home_stays_as_
         assert told[name] == getattr(spending, name)
 
 
-def lived_by_the_daemon(home: Home, directory: Path, table: Timetable, joins: datetime) -> None:
+def lived_by_the_daemon(
+    home: Home, directory: Path, table: ReleaseCalendar, joins: datetime
+) -> None:
     """The whole period, moment by moment: a real daemon, real sockets."""
     config, clock = new_coordinator(directory, table), ScriptedClock(joins)
     planned = plan_schedule(load_policy(home.policy), table, at=joins).schedule
     keys = [slot.key for slot in planned.slots]
     database = Database(config.database_url)
-    start = [*public_start.load_public_start().arrays.values()]
+    start = [*pretrained_model.load_pretrained_model().arrays.values()]
     store_start_model(database, GgfnFormat(), start, at=now())
 
     def is_settled() -> bool:

@@ -24,28 +24,28 @@ import pytest
 
 from fedperf_client import cli
 from fedperf_client.home.config import Home
-from fedperf_client.prediction.base_models import FetchedModels
+from fedperf_client.prediction.fetched_models import FetchedModels
 from fedperf_client.release.ledger.entries import LedgerEntry, ReleaseState
 from fedperf_client.release.ledger.ledger import PrivacyLedger
 from fedperf_client.release.policy import policy_template
 from fedperf_server.config import ServerConfig
-from fedperf_server.desks.reports import standings
+from fedperf_server.controllers.reports import standings
 from fedperf_server.state import registry
 from fedperf_server.state.database import Database, QuestionRow, ReceiptRow, ReportRow
-from fedperf_server.state.registry import VersionStanding
+from fedperf_server.state.registry import VersionStatus
 from fedperf_server.state.releases import declared_schedule
 from fedperf_server.state.round_calendar import RoundOutcome, RoundResult, round_results
 from fedperf_shared.errors import StorageError
-from fedperf_shared.execution import Execution, Measurement, Origin
-from fedperf_shared.releases.period import Period, SlotTimes, Timetable, from_unix_ms
+from fedperf_shared.execution import Execution, ExecutionMetadata, Measurement
+from fedperf_shared.releases.period import Period, ReleaseCalendar, SlotTimes, from_unix_ms
 from fedperf_shared.releases.release import (
     DirectedReport,
+    LinearizedUpdate,
     ReleaseKind,
     ResidualReport,
     Schedule,
     SizeClass,
     SlotKey,
-    TangentUpdate,
 )
 from fedperf_shared.wire.codec import decode_question, decode_release
 from tests.integration.organizations.worlds import (
@@ -80,7 +80,7 @@ WORKLOAD = "canary-workload-payroll"
 EXECUTION = "canary-execution-7f3"
 HISTORY = "canary-history-path"
 HOME = "canary-home-directory"
-ORIGIN = Origin(
+ORIGIN = ExecutionMetadata(
     "canary-source",
     "canary-node-type",
     "canary-architecture",
@@ -103,7 +103,7 @@ def canary_executions() -> list[Execution]:
     return [replace(each, measurement=marked) for each in drawn[:3]] + drawn[3:]
 
 
-def timed_origin(execution: Execution) -> Origin:
+def timed_origin(execution: Execution) -> ExecutionMetadata:
     seconds = (NUMBER,) * len(execution.plan.workflow.operators)
     return replace(ORIGIN, operator_seconds=seconds)
 
@@ -149,7 +149,7 @@ def season(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Season]:
     stage = Stage(directory / "logs", make_public_files(directory / "public"))
     pace = pace_of_machine()
     start = whole_second(now() + timedelta(seconds=LEAD * pace))
-    table = Timetable(
+    table = ReleaseCalendar(
         Period(start, timedelta(seconds=WINDOW * pace), WINDOWS),
         (
             SlotTimes(timedelta(seconds=OPENS * pace), timedelta(seconds=REPORTS * pace)),
@@ -277,7 +277,7 @@ def test_the_rounds_make_new_versions_and_everybody_fetches_the_promoted_one(
     start, judged, *late = versions(season)
     assert start.promoted
     assert judged.version in looked_at(season)  # reports may leave it open
-    assert late[-1].standing is VersionStanding.CANDIDATE  # no window comes after it
+    assert late[-1].standing is VersionStatus.CANDIDATE  # no window comes after it
     # The second was judged when the last reports were in: too late to be fetched by all.
     newest = max(each.version for each in (start, judged) if each.promoted)
     may_be = {newest, *(each.version for each in late if each.promoted)}
@@ -393,7 +393,7 @@ def test_nothing_private_is_in_any_byte_that_leaves(season: Season) -> None:
     for entry in season.entries(LARGE, ReleaseKind.MODEL_UPDATE):
         update = season.ledger(LARGE).stored(entry.key)
         assert update is not None
-        assert isinstance(decode_release(update.payload), TangentUpdate)
+        assert isinstance(decode_release(update.payload), LinearizedUpdate)
         assert update.payload in total
     assert b"SubmitRelease" in total
     assert b"GetQuestion" in total

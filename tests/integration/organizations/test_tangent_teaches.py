@@ -6,31 +6,31 @@ one process; `test_demo` has real programs.
 
 import pytest
 
+from fedperf_client.learning.linearized_contribution import tangent_sum
 from fedperf_client.learning.residuals import LabelledGraph, labelled_graphs
-from fedperf_client.learning.tangent_answer import tangent_sum
 from fedperf_client.privacy.accountant import epsilon, event_of
 from fedperf_client.privacy.mechanisms import noisy
 from fedperf_memory.seeded_noise import SeededNoise
+from fedperf_server.rounds.linearized_avg import LinearizedAvg
 from fedperf_server.rounds.round_messages import AcceptedUpdate
-from fedperf_server.rounds.tangent_avg import TangentAvg
 from fedperf_shared.model.architecture import ARRAY_SHAPES, Weights, named_arrays
 from fedperf_shared.model.checkpoint import model_from_arrays
 from fedperf_shared.model.public_plans import anchors_of, load_public_plans
 from fedperf_shared.releases.release import (
+    LinearizedParameters,
+    LinearizedUpdate,
     ReleaseKind,
     Slot,
     SlotKey,
-    TangentParameters,
-    TangentUpdate,
 )
 from fedperf_shared.workflow.features import featurize
+from fedperf_simulations.corpus.limited_start import load_limited_start
+from fedperf_simulations.corpus.organizations import WorkloadPart, organization, split
+from fedperf_simulations.corpus.starts.pretraining import error_on, one_per_workload
 from fedperf_simulations.data.datasets import measured_executions
-from fedperf_simulations.measured_set.limited_start import load_limited_start
-from fedperf_simulations.measured_set.organizations import WorkloadPart, organization, split
-from fedperf_simulations.measured_set.starts.start_training import error_on, one_per_workload
 
 ROUNDS = 3
-PARAMETERS = TangentParameters(noise_multiplier=10.0, nominal_workloads=2000.0)
+PARAMETERS = LinearizedParameters(noise_multiplier=10.0, nominal_workloads=2000.0)
 
 ANCHORS = anchors_of(load_public_plans())
 
@@ -50,7 +50,7 @@ def test_all_rounds_together_cost_less_than_epsilon_one() -> None:
 
 def learnt() -> Weights:
     """The shared model after all rounds."""
-    rounds = TangentAvg([featurize(each.plan, each.cluster) for each in ANCHORS])
+    rounds = LinearizedAvg([featurize(each.plan, each.cluster) for each in ANCHORS])
     noise = SeededNoise([71])
     start = load_limited_start().arrays
     current: Weights = [start[name] for name in ARRAY_SHAPES]
@@ -64,7 +64,7 @@ def learnt() -> Weights:
         for each in members:
             total = tangent_sum(model, each, question, ANCHORS)
             update = noisy(total, noise, slot, version=number + 1)
-            assert isinstance(update, TangentUpdate)
+            assert isinstance(update, LinearizedUpdate)
             answers.append(AcceptedUpdate(update, slot))
         for answer in answers:
             rounds.check(answer.update, slot)

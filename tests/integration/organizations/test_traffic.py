@@ -33,21 +33,21 @@ from fedperf_client.daemon.participant import Participant
 from fedperf_client.daemon.source_watch import NEEDED_FOR_FOLLOWING
 from fedperf_client.home.config import Home
 from fedperf_client.home.store import ExecutionStore
-from fedperf_client.learning.tasks import NEEDED_FOR_REPORTS, NEEDED_FOR_TANGENTS, TangentTask
+from fedperf_client.learning.tasks import NEEDED_FOR_REPORTS, NEEDED_FOR_TANGENTS, LinearizedTask
 from fedperf_client.release.policy import parse_policy, policy_template
 from fedperf_client.release.schedule import plan_schedule
-from fedperf_client.workers.computing_process import Compute, ComputingProcess
+from fedperf_client.workers.worker_process import TaskRunner, WorkerProcess
 from fedperf_server.app.composition import store_start_model
 from fedperf_server.app.process import run, serving
 from fedperf_server.rounds.open_round import RoundRules
 from fedperf_server.state import registry
 from fedperf_server.state.database import Database
-from fedperf_server.state.epochs import Cause, declare
+from fedperf_server.state.drift_regimes import RegimeTrigger, declare
 from fedperf_server.state.registry import GgfnFormat
-from fedperf_shared.model import public_start
+from fedperf_shared.model import pretrained_model
 from fedperf_shared.model.architecture import Weights
 from fedperf_shared.model.public_plans import anchors_of, load_public_plans
-from fedperf_shared.releases.period import Period, SlotTimes, Timetable
+from fedperf_shared.releases.period import Period, ReleaseCalendar, SlotTimes
 from fedperf_shared.releases.release import SignedRelease, SizeClass, SlotKey
 from tests.fakes.rounds import Keeping, tangent_avg, task_of
 from tests.fakes.tangents import make_tangent_question
@@ -229,12 +229,12 @@ def season(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Season]:
     directory = tmp_path_factory.mktemp("traffic")
     with (
         pytest.MonkeyPatch.context() as patch,
-        ComputingProcess(NEEDED_FOR_REPORTS) as reporting,
-        ComputingProcess(NEEDED_FOR_TANGENTS) as training,
-        ComputingProcess(NEEDED_FOR_FOLLOWING) as following,
+        WorkerProcess(NEEDED_FOR_REPORTS) as reporting,
+        WorkerProcess(NEEDED_FOR_TANGENTS) as training,
+        WorkerProcess(NEEDED_FOR_FOLLOWING) as following,
     ):
         public = make_public_files(directory / "public")
-        patch.setattr(public_start, "PUBLIC_START_PATH", public / START)
+        patch.setattr(pretrained_model, "PUBLIC_START_PATH", public / START)
         patch.setattr(load_public_plans, "__defaults__", (public / PLANS,))
         traffic = recorded(patch)
         children = {
@@ -251,20 +251,20 @@ def season(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Season]:
         yield Season(traffic, play(directory, pace), pace)
 
 
-def seconds_to_warm_up(training: Compute, directory: Path) -> float:
+def seconds_to_warm_up(training: TaskRunner, directory: Path) -> float:
     """How long until the child has answered once and the noise of the policy is calibrated."""
     began = time.monotonic()
-    arrays = tuple(public_start.load_public_start().arrays.values())
+    arrays = tuple(pretrained_model.load_pretrained_model().arrays.values())
     anchors = anchors_of(load_public_plans())
     question = make_tangent_question(len(anchors))
-    training(TangentTask(directory / "nothing", arrays, question, anchors))
+    training(LinearizedTask(directory / "nothing", arrays, question, anchors))
     plan_schedule(parse_policy(tomllib.loads(POLICY), "test"), timetable(whole_second(now()), 1.0))
     return time.monotonic() - began
 
 
-def timetable(start: datetime, pace: float) -> Timetable:
+def timetable(start: datetime, pace: float) -> ReleaseCalendar:
     seconds = timedelta(seconds=pace)
-    return Timetable(
+    return ReleaseCalendar(
         Period(start, END * seconds, WINDOWS),
         (
             SlotTimes(OPENS * seconds, REPORTS * seconds),
@@ -302,11 +302,11 @@ def recorded(patch: pytest.MonkeyPatch) -> Traffic:
 
 
 def one_child_of_a_kind(
-    patch: pytest.MonkeyPatch, children: Mapping[tuple[str, ...], Compute]
+    patch: pytest.MonkeyPatch, children: Mapping[tuple[str, ...], TaskRunner]
 ) -> None:
     """The daemons of this process share the children; each would start its own."""
 
-    class Shared(ComputingProcess):
+    class Shared(WorkerProcess):
         def warm(self) -> None:
             pass
 
@@ -323,18 +323,18 @@ def one_child_of_a_kind(
     class Threading:
         Thread, Event = NamedThread, threading.Event
 
-    patch.setattr(daemon, "ComputingProcess", Shared)
+    patch.setattr(daemon, "WorkerProcess", Shared)
     patch.setattr(daemon, "threading", Threading)
 
 
 def make_mutants(patch: pytest.MonkeyPatch) -> None:
     """Two organizations that break promise 5, each in its way."""
-    hand_out, let_out = Participant.hand_out, Participant._let_out
+    dispatch, let_out = Participant.dispatch, Participant._let_out
 
     def hand_out_early(self: Participant, at: datetime) -> None:
         is_eager = self._home.directory.name == EAGER
         is_drawn = all(each.drawing.done() for each in self._asked._asked.values())
-        hand_out(self, at + timedelta(days=1) if is_eager and is_drawn else at)
+        dispatch(self, at + timedelta(days=1) if is_eager and is_drawn else at)
 
     def let_out_telling(self: Participant, key: SlotKey, at: datetime) -> SignedRelease:
         release = let_out(self, key, at)
@@ -364,11 +364,11 @@ def play(directory: Path, pace: float) -> datetime:
         for name in (*HONEST, EAGER, TELLING)
     ]
     database = Database(config.database_url)
-    start_model = [*public_start.load_public_start().arrays.values()]
+    start_model = [*pretrained_model.load_pretrained_model().arrays.values()]
     store_start_model(database, GgfnFormat(), start_model, at=now())
     with database.transaction() as session:
         registry.add_version(session, GgfnFormat(), start_model, at=now(), promoted=True)
-        epoch = declare(session, table.period, Cause.ANNOUNCED, at=now())
+        epoch = declare(session, table.period, RegimeTrigger.ANNOUNCED, at=now())
         assert (epoch.begins_at, epoch.reference_version) == (start, 2)
     database.close()
     rules, method = RoundRules(1, config.grace), Keeping(tangent_avg())

@@ -30,7 +30,7 @@ from fedperf_client.release.schedule import plan_schedule
 from fedperf_server.app.composition import store_start_model
 from fedperf_server.app.process import run, serving
 from fedperf_server.config import ServerConfig
-from fedperf_server.desks.questions import QuestionDesk
+from fedperf_server.controllers.queries import QueryController
 from fedperf_server.rounds.open_round import RoundRules
 from fedperf_server.rounds.round_messages import AcceptedUpdate
 from fedperf_server.rounds.round_strategy import RoundStrategy
@@ -38,20 +38,20 @@ from fedperf_server.state.database import Database
 from fedperf_server.state.registry import GgfnFormat
 from fedperf_server.state.releases import StoredReport, stored_reports
 from fedperf_shared.exchange import TrainRequest
-from fedperf_shared.model import public_start
+from fedperf_shared.model import pretrained_model
 from fedperf_shared.model.architecture import Weights
 from fedperf_shared.model.public_plans import load_public_plans
-from fedperf_shared.releases.period import Period, SlotTimes, Timetable
-from fedperf_shared.releases.questions import DIRECTIONS
+from fedperf_shared.releases.linear_queries import DIRECTIONS
+from fedperf_shared.releases.period import Period, ReleaseCalendar, SlotTimes
 from fedperf_shared.releases.release import (
     DirectedReport,
+    LinearizedParameters,
     ReleaseKind,
     Schedule,
     SignedRelease,
     SizeClass,
     Slot,
     SlotKey,
-    TangentParameters,
 )
 from tests.fakes.computing import at_once, in_this_process
 from tests.fakes.rounds import Keeping, tangent_avg, task_of
@@ -81,7 +81,7 @@ STEPS, SPARE_STEPS, STEP_SECONDS = 12, 8, 3.0
 @pytest.fixture
 def public(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     directory = make_public_files(tmp_path / "public")
-    monkeypatch.setattr(public_start, "PUBLIC_START_PATH", directory / START)
+    monkeypatch.setattr(pretrained_model, "PUBLIC_START_PATH", directory / START)
     monkeypatch.setattr(load_public_plans, "__defaults__", (directory / PLANS,))
     return directory
 
@@ -94,7 +94,7 @@ def is_standard_normal(values: NDArray[np.float64]) -> bool:
 
 
 def start_arrays() -> Weights:
-    return [*public_start.load_public_start().arrays.values()]
+    return [*pretrained_model.load_pretrained_model().arrays.values()]
 
 
 def participant_of(home: Home, exchange: ExchangeClient, ledger: PrivacyLedger) -> Participant:
@@ -160,7 +160,7 @@ def received_reports(
         for place in range(REPORTS)
     ]
     period = Period(whole_second(now()) - timedelta(hours=1), timedelta(hours=3), 1)
-    table = Timetable(period, tuple(slots), ())
+    table = ReleaseCalendar(period, tuple(slots), ())
     config = new_coordinator(directory / "server", table)
     home = new_home(directory / "home", policy_template(SizeClass.SMALL, 50_000), [])
     database = Database(config.database_url)
@@ -176,7 +176,7 @@ def received_reports(
             schedule = schedule_of(planned.schedule)
             ledger = PrivacyLedger.create(home.ledger(period.start), planned.budget, schedule)
             exchange.declare_schedule(schedule)
-            QuestionDesk(database, table).look(snapshot(database, period, now()))
+            QueryController(database, table).look(snapshot(database, period, now()))
             participant = participant_of(home, exchange, ledger)
             wait_until(
                 lambda: looked(participant) and received(database, table) == REPORTS,
@@ -194,7 +194,7 @@ def looked(participant: Participant) -> bool:
     return True
 
 
-def received(database: Database, table: Timetable) -> int:
+def received(database: Database, table: ReleaseCalendar) -> int:
     with database.transaction() as session:
         return len(stored_reports(session, table.period))
 
@@ -218,9 +218,11 @@ def test_steps_of_nothing_arrive_as_noise_of_the_declared_scale(
         for n in range(STEPS + SPARE_STEPS)
     ]
     period = Period(whole_second(now() + timedelta(seconds=6)), timedelta(hours=1), 1)
-    config = new_coordinator(tmp_path / "server", Timetable(period, (), tuple(spans)), quorum=1)
+    config = new_coordinator(
+        tmp_path / "server", ReleaseCalendar(period, (), tuple(spans)), quorum=1
+    )
     home = new_home(tmp_path / "home", policy_template(SizeClass.LARGE, 2000), [])
-    parameters = TangentParameters(20.0, 2000.0)
+    parameters = LinearizedParameters(20.0, 2000.0)
     answers = received_answers(config, home, parameters, tangent_avg(), count=STEPS)
     values = np.concatenate(
         [normalized(each.update.values, each.update.grid_exponent, each.slot) for each in answers]
@@ -234,7 +236,7 @@ def test_steps_of_nothing_arrive_as_noise_of_the_declared_scale(
 def received_answers(
     config: ServerConfig,
     home: Home,
-    parameters: TangentParameters,
+    parameters: LinearizedParameters,
     method: RoundStrategy,
     *,
     count: int,
@@ -264,14 +266,14 @@ def received_answers(
             def answer(request: TrainRequest) -> Future[SignedRelease]:
                 return participant.answer(request, now=now())
 
-            def hand_out(stop: threading.Event) -> None:
+            def dispatch(stop: threading.Event) -> None:
                 while not stop.wait(0.05):
-                    participant.hand_out(now())
+                    participant.dispatch(now())
 
-            node = Node(membership, key, answer, rhythm=FAST)
+            node = Node(membership, key, answer, polling=FAST)
             ticks = partial(run, coordinator, clock=now)
             threads = [
-                threading.Thread(target=each, args=(stop,)) for each in (node.run, hand_out, ticks)
+                threading.Thread(target=each, args=(stop,)) for each in (node.run, dispatch, ticks)
             ]
             for thread in threads:
                 thread.start()

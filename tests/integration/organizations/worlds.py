@@ -26,7 +26,7 @@ from fedperf_shared.execution import Execution, ExecutionStatus, MeasuredPlan, M
 from fedperf_shared.model.checkpoint import save_model
 from fedperf_shared.model.ggfn import GGFN
 from fedperf_shared.model.public_plans import save_public_plans
-from fedperf_shared.releases.period import Timetable
+from fedperf_shared.releases.period import ReleaseCalendar
 from tests.integration.federation.worlds import HOST, free_ports
 from tests.integration.organizations.programs import PLANS, PUBLIC, RECORD, START
 from tests.unit.client.prediction.synthetic import draw_questions, true_log_seconds
@@ -77,7 +77,12 @@ def make_executions(
 
 
 def new_coordinator(
-    directory: Path, table: Timetable, *, host: str = HOST, quorum: int = 2, grace: float = 2.0
+    directory: Path,
+    table: ReleaseCalendar,
+    *,
+    host: str = HOST,
+    quorum: int = 2,
+    grace: float = 2.0,
 ) -> ServerConfig:
     """Keys and configuration of a coordinator on free ports."""
     exchange, door, fleet = free_ports(3)

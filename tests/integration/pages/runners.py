@@ -79,7 +79,7 @@ FLOWER = (
     "integration/federation/test_flower_engine.py::"
     "test_flwr_run_gives_the_candidates_of_the_rounds_in_memory"
 )
-MEASURED = "unit/simulations/measured_set"
+MEASURED = "unit/simulations/corpus"
 
 RUNNERS: Mapping[str, Runner] = {
     "fedperf": Walk(),

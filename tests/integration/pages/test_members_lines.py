@@ -19,7 +19,7 @@ from fedperf_client.release.history import receipt_path
 from fedperf_client.release.ledger.ledger import PrivacyLedger
 from fedperf_client.release.slot_names import slot_name
 from fedperf_client.sources.history_file import write_history
-from fedperf_shared.releases.period import Period, SlotTimes, Timetable
+from fedperf_shared.releases.period import Period, ReleaseCalendar, SlotTimes
 from fedperf_shared.releases.release import SlotKey
 from tests.fakes.measured_logs import FakeTask, MeasuredLog
 from tests.fakes.spark_logs import SQL, grouped, node
@@ -50,10 +50,10 @@ EARLIER = "earlier.parquet"
 NIGHTLY = ROOT / "tests" / "cases" / "nightly"
 
 
-def calendar() -> Timetable:
+def calendar() -> ReleaseCalendar:
     """Every ten seconds a first report may be drawn; the directed one after it is an hour away."""
     opens = [timedelta(seconds=10 * place) for place in range(1, 300)]
-    return Timetable(
+    return ReleaseCalendar(
         Period(whole_second(now()), HOUR, 2),
         report_slots=(SlotTimes(HOUR / 60, HOUR / 30), SlotTimes(0.95 * HOUR, HOUR)),
         model_slots=(),

@@ -13,9 +13,9 @@ from fedperf_client.privacy.report_mechanism import WorkloadResiduals, residual_
 from fedperf_server.config import ServerConfig, load_config, write_config
 from fedperf_server.state import registry
 from fedperf_server.state.database import Database
-from fedperf_server.state.registry import GgfnFormat, PromotionVerdict, VersionStanding
+from fedperf_server.state.registry import GgfnFormat, PromotionRecord, VersionStatus
 from fedperf_shared.releases.basis import CELLS
-from fedperf_shared.releases.period import Period, SlotTimes, Timetable
+from fedperf_shared.releases.period import Period, ReleaseCalendar, SlotTimes
 from fedperf_shared.releases.release import (
     ReleaseKind,
     ReportParameters,
@@ -60,7 +60,7 @@ class Coordinator:
         exchange, door, fleet = free_ports(3)
         hour = timedelta(hours=1)
         period = Period(whole_second(now()) - hour, 2 * hour, 2)
-        table = Timetable(period, (SlotTimes(hour / 60, 2 * hour),), ())
+        table = ReleaseCalendar(period, (SlotTimes(hour / 60, 2 * hour),), ())
         edited = replace(
             self.config,
             timetable=table,
@@ -101,7 +101,7 @@ class Coordinator:
         with database.transaction() as session:
             start = form.decode(registry.get_version(session, 1).checkpoint)
             registry.add_version(session, form, start, at=now(), public_error=1.2)
-            good = PromotionVerdict(2, VersionStanding.PROMOTED, "good", 0.1, 0.02, {}, now())
+            good = PromotionRecord(2, VersionStatus.PROMOTED, "good", 0.1, 0.02, {}, now())
             registry.decide(session, good)
         database.close()
 

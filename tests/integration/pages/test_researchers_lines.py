@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from fedperf_simulations.measured_set import resource_cap
+from fedperf_simulations.corpus import resource_cap
 from tests.integration.pages.runners import walk
 from tests.integration.pages.shell import Shell
 from tests.pages import RESEARCHER

@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
+from fedperf_simulations.corpus.comparison_set import ComparisonSettings
+from fedperf_simulations.corpus.comparisons import FOLDS, read_cases
+from fedperf_simulations.corpus.measured_log import Role, compact
+from fedperf_simulations.corpus.measurement import measure
+from fedperf_simulations.corpus.workload_draws import MeasuringSettings
 from fedperf_simulations.data import datasets
 from fedperf_simulations.experiments.platform_choice.experiment import EXPERIMENT
 from fedperf_simulations.experiments.platform_choice.mixed_choice import CHOICE, ROBUST
 from fedperf_simulations.harness.experiment import Settings, conduct
 from fedperf_simulations.harness.verification import differences
-from fedperf_simulations.measured_set.comparison_set import ComparisonSettings
-from fedperf_simulations.measured_set.comparisons import FOLDS, read_cases
-from fedperf_simulations.measured_set.measured_log import Role, compact
-from fedperf_simulations.measured_set.measurement import measure
-from fedperf_simulations.measured_set.workload_draws import MeasuringSettings
 
 SMALL = ComparisonSettings(  # of a seed whose exhaustive cases have few assignments
     seed=19, workloads=6, mixed=1, capped_share=0.0, spark_share=0.0, series=1, exhaustive=1,

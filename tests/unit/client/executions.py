@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from fedperf_shared.execution import (
     ClusterConfig,
     Execution,
+    ExecutionMetadata,
     ExecutionStatus,
+    ExecutionWarning,
     Measurement,
-    Origin,
-    Remark,
 )
 from fedperf_shared.workflow.graph import Operator, Plan, SourceStatistics, Workflow
 from fedperf_shared.workflow.vocabulary import (
@@ -70,8 +70,10 @@ def executions() -> st.SearchStrategy[Execution]:
     )
     moments = st.datetimes(datetime(1971, 1, 1), datetime(2200, 1, 1), timezones=st.just(UTC))  # noqa: DTZ001
     words = st.text(st.characters(codec="utf-8"), max_size=20)
-    remarks = st.sets(st.sampled_from(Remark)).map(lambda found: tuple(sorted(found)))
-    origin = st.builds(Origin, words, words, words, st.floats(0, 1), remarks, *[words] * 6)
+    remarks = st.sets(st.sampled_from(ExecutionWarning)).map(lambda found: tuple(sorted(found)))
+    origin = st.builds(
+        ExecutionMetadata, words, words, words, st.floats(0, 1), remarks, *[words] * 6
+    )
     origin = st.builds(replace, origin, rows_within=st.floats(1, 1e6), tasks=st.integers(0, 10**9))
     ok = st.builds(
         Execution,

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from fedperf_client.text import progress
+from fedperf_client.formatting import progress
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from fedperf_client.release.ledger.tamper import counter_path
 from fedperf_client.release.policy import load_policy
 from fedperf_client.release.schedule import plan_schedule
 from fedperf_client.sources.history_file import write_history
-from fedperf_shared.programs.command_line import RENAMED
+from fedperf_shared.runtime.command_line import RENAMED
 from tests.fakes.spark_logs import SparkLog, node
 from tests.pages import ENGINEER, README
 from tests.unit.client.executions import make_execution

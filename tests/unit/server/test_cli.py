@@ -18,7 +18,7 @@ from fedperf_server.membership.authority import KeyRing
 from fedperf_server.membership.enrollment import Enrollment, EnrollmentRefusedError
 from fedperf_server.state import registry
 from fedperf_server.state.database import Database, DriftRow, OrganizationRow
-from fedperf_server.state.registry import GgfnFormat, PromotionVerdict, VersionStanding
+from fedperf_server.state.registry import GgfnFormat, PromotionRecord, VersionStatus
 from fedperf_server.state.releases import count_rejection, declare_schedule
 from fedperf_server.state.validation import Reason
 from fedperf_shared.errors import ConfigurationError
@@ -321,8 +321,8 @@ def test_a_version_is_taken_back_and_the_table_says_what_it_forgot(directory: Pa
     assert "no other was before it" in ended.complaint()
     with database.transaction() as session:
         registry.add_version(session, GgfnFormat(), arrays, at=AT, public_error=1.5)
-        judged = PromotionVerdict(
-            2, VersionStanding.PROMOTED, "good", 0.1, 0.02, {Platform.SPARK: 0.25}, AT
+        judged = PromotionRecord(
+            2, VersionStatus.PROMOTED, "good", 0.1, 0.02, {Platform.SPARK: 0.25}, AT
         )
         registry.decide(session, judged)
     database.close()
@@ -345,7 +345,7 @@ def test_reasons_say_what_was_passed_over_and_what_went_with_a_rollback(director
         for number in range(4):
             registry.add_version(session, GgfnFormat(), arrays, at=AT, promoted=not number)
         registry.decide(
-            session, PromotionVerdict(3, VersionStanding.PROMOTED, "good", None, None, {}, AT)
+            session, PromotionRecord(3, VersionStatus.PROMOTED, "good", None, None, {}, AT)
         )
     database.close()
 

@@ -16,13 +16,13 @@ from fedperf_server.config import (
     write_config,
 )
 from fedperf_shared.errors import ConfigurationError
-from fedperf_shared.releases.period import ModelMethod, default_timetable
+from fedperf_shared.releases.period import ModelMethod, default_calendar
 
 START = datetime(2027, 1, 1, tzinfo=UTC)
 
 
 def config(directory: Path) -> ServerConfig:
-    return ServerConfig(directory, "coordinator.example.org", default_timetable(START))
+    return ServerConfig(directory, "coordinator.example.org", default_calendar(START))
 
 
 def test_what_was_written_is_read_again(tmp_path: Path) -> None:
@@ -50,7 +50,7 @@ def test_a_directory_may_move_and_be_named_from_anywhere(
 
 @pytest.mark.parametrize("method", ModelMethod)
 def test_the_calendar_says_how_model_rounds_train(tmp_path: Path, method: ModelMethod) -> None:
-    table = replace(default_timetable(START), model_method=method)
+    table = replace(default_calendar(START), model_method=method)
     path = write_config(replace(config(tmp_path), timetable=table))
     assert load_config(tmp_path).timetable.model_method is method
     path.write_text(re.sub("(?m)^model_method.*$", "", path.read_text()))
@@ -62,7 +62,7 @@ def test_the_calendar_says_how_model_rounds_train(tmp_path: Path, method: ModelM
 
 
 def test_in_the_default_calendar_every_stage_opens_after_the_one_before_has_left() -> None:
-    slots = default_timetable(START).report_slots
+    slots = default_calendar(START).report_slots
     assert len(slots) == 3
     for before, after in pairwise(slots):
         assert before.replies_after < after.opens_after
@@ -137,7 +137,7 @@ def test_a_directory_of_before_opens_and_says_that_it_holds_no_model_round(
         _say_what_is_served(opened, at=START)
         said.append(capsys.readouterr().out.splitlines())
     assert opened.timetable == replace(
-        default_timetable(START), model_method=ModelMethod.UNSPECIFIED
+        default_calendar(START), model_method=ModelMethod.UNSPECIFIED
     )
     assert (len(said[0]), len(said[1])) == (1, 2)
     assert "DP-SGD" in said[1][1]

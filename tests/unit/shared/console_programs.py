@@ -14,7 +14,7 @@ import pytest
 from click import Command, Context, Group
 from typer.main import get_command
 
-from fedperf_shared.programs.command_line import JSON_SCHEMA
+from fedperf_shared.runtime.command_line import JSON_SCHEMA
 
 
 @dataclass(frozen=True)

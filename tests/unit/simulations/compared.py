@@ -19,8 +19,8 @@ from fedperf_engines.workloads.families import Family
 from fedperf_shared.execution import ClusterConfig
 from fedperf_shared.workflow.graph import Operator, Workflow
 from fedperf_shared.workflow.vocabulary import OperatorClass, OperatorKind, Platform
-from fedperf_simulations.measured_set.comparisons import Case
-from fedperf_simulations.measured_set.measured_log import Role
+from fedperf_simulations.corpus.comparisons import Case
+from fedperf_simulations.corpus.measured_log import Role
 
 DUCKDB, POLARS, PANDAS, SKLEARN = (
     Platform.DUCKDB,

@@ -5,13 +5,13 @@ from dataclasses import replace
 from fedperf_simulations.demo.summary import (
     Change,
     DemoSummary,
-    KindLeft,
-    LeftOut,
+    DriftAlarm,
     MachineResult,
-    NewcomerResult,
-    NoticedDrift,
+    NewParticipantResult,
     OrganizationResult,
+    ReleaseSummary,
     RoundSummary,
+    UnscheduledSlots,
     WindowErrors,
     YearResult,
 )
@@ -25,21 +25,21 @@ ALDER = OrganizationResult(
     replace_one_epsilon=1.9,
     epsilon_budget=1.0,
     delta=1e-5,
-    left=(KindLeft("residual_report", 1, 4_000), KindLeft("tangent_update", 1, 640)),
-    slots_not_planned=(LeftOut("some residual_report", "signal-to-noise: too few"),),
+    left=(ReleaseSummary("residual_report", 1, 4_000), ReleaseSummary("tangent_update", 1, 640)),
+    slots_not_planned=(UnscheduledSlots("some residual_report", "signal-to-noise: too few"),),
     lost=(),
     fingerprint="AB12 CD34",
 )
 
 CEDAR = replace(
-    ALDER, name="cedar", size_class="small", left=(KindLeft("residual_report", 1, 4_000),)
+    ALDER, name="cedar", size_class="small", left=(ReleaseSummary("residual_report", 1, 4_000),)
 )
 
 BETTER = Change(-31.4, -36.2, -25.1, 200)
 SAME = Change(0.8, -2.9, 4.6, 200)
 WORSE = Change(12.0, 3.0, 21.0, 200)
 
-NOTICED = NoticedDrift(
+NOTICED = DriftAlarm(
     window=4, platforms=("duckdb", "pandas"), factor=1.47, organizations=10, epoch_window=5
 )
 
@@ -52,8 +52,8 @@ YEAR = YearResult(
     windows=tuple(WindowErrors(1.9 - 0.05 * each, 1.25, 1.5) for each in range(8)),
     cap_window=3,
     newcomer=(
-        NewcomerResult(0, None, 1.95, 1.61, 1.21, BETTER),
-        NewcomerResult(3, 3.12, 1.72, 1.58, 1.22, SAME),
+        NewParticipantResult(0, None, 1.95, 1.61, 1.21, BETTER),
+        NewParticipantResult(3, 3.12, 1.72, 1.58, 1.22, SAME),
     ),
     machines=(
         MachineResult("whole cores", 1.25, 1.26, SAME),

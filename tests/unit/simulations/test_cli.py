@@ -8,14 +8,14 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from fedperf_shared.programs.command_line import DIFFERENT, EXIT_CODES, INCOMPLETE
+from fedperf_shared.runtime.command_line import DIFFERENT, EXIT_CODES, INCOMPLETE
 from fedperf_simulations import cli, experiments
 from fedperf_simulations.data import datasets
 from fedperf_simulations.demo import demo
 from fedperf_simulations.experiments import Entry, ExperimentKind, UnknownExperimentError, find
 from fedperf_simulations.harness import reproduction
 from fedperf_simulations.harness.experiment import ExperimentOutcome, Settings
-from fedperf_simulations.harness.reproduction import Claim, ClaimStanding
+from fedperf_simulations.harness.reproduction import Claim, ClaimStatus
 from tests.pages import REFERENCE, RESEARCHER
 from tests.unit.shared.console_programs import commands
 from tests.unit.simulations.findings import SUMMARY, YEAR
@@ -117,7 +117,7 @@ def test_what_was_run_is_verified_and_an_edited_figure_ends_with_a_code_of_its_o
 def test_all_claims_are_a_table_a_page_and_an_exit_code(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, standing: str, code: int
 ) -> None:
-    claim = Claim("drift", "things change", ClaimStanding(standing), "as told")
+    claim = Claim("drift", "things change", ClaimStatus(standing), "as told")
     monkeypatch.setattr(experiments, "ENTRIES", ENTRIES[:1])
     monkeypatch.setattr(experiments, "load", lambda entry: EXPERIMENT)
     monkeypatch.setattr(reproduction, "reproduced", lambda *_, say: [claim])

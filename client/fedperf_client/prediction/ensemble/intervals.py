@@ -5,14 +5,14 @@ log seconds, so that they cannot contradict each other: `quantile` and `cdf` are
 other up to the steps between errors, neither ever falls, and half of the mass lies on either side
 of the median.
 
-A `Spread` is told by errors of folds that mimic the question, by weights that had not seen them.
-*Finite-sample promise*: let a new workload's error be exchangeable with those of n workloads. Then
-it is as likely to have any rank among them, and stays at or below the k-th smallest with chance at
-least k / (n + 1). From 79 workloads on a 90 % interval ends at ranks of signed errors, ceil(0.95
-(n + 1)) from either side, and covers at least 90 %. From 9 on it does at ranks of absolute errors,
-as likely on either side. Of fewer the interval holds at least all errors there were, and as much
-as a Student t says that begins at what is usual: a guess, no promise. Each *workload* weighs the
-same however often it ran.
+A `ErrorDistribution` is told by errors of folds that mimic the question, by weights that had not
+seen them. *Finite-sample promise*: let a new workload's error be exchangeable with those of n
+workloads. Then it is as likely to have any rank among them, and stays at or below the k-th smallest
+with chance at least k / (n + 1). From 79 workloads on a 90 % interval ends at ranks of signed
+errors, ceil(0.95 (n + 1)) from either side, and covers at least 90 %. From 9 on it does at ranks of
+absolute errors, as likely on either side. Of fewer the interval holds at least all errors there
+were, and as much as a Student t says that begins at what is usual: a guess, no promise. Each
+*workload* weighs the same however often it ran.
 
 Outside of the hull (`support`) what own executions tell is doubled in width and the prediction says
 `extrapolating`; what is claimed of the start is claimed of jobs that nobody has seen, and stays as
@@ -39,14 +39,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import stdtr, stdtrit
 
-from fedperf_client.prediction.ensemble.weighting import Asks, shares_of
+from fedperf_client.prediction.ensemble.weighting import QueryRegime, shares_of
 from fedperf_client.prediction.prediction import (
     LOG_SECONDS_LIMIT,
     Floats,
     InvalidPredictionError,
     Prediction,
 )
-from fedperf_shared.execution import SizedPlan
+from fedperf_shared.execution import PlanOnCluster
 
 SIGNED_FROM = 79
 """Workloads from which on both ends of a 90 % interval are ranks of signed errors: so many that one
@@ -83,7 +83,7 @@ class Distribution(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Student:
+class StudentT:
     """A Student t around 0.
 
     Attributes:
@@ -128,7 +128,7 @@ class _Side:
     errors: Floats
     chance: Floats
 
-    def quantile(self, share: float, beyond: Student) -> float:
+    def quantile(self, share: float, beyond: StudentT) -> float:
         """Of a share of at least a half; `beyond` all ranks the t has the say."""
         if share <= MIDDLE:
             return 0.0
@@ -137,7 +137,7 @@ class _Side:
             return max(0.0, float(self.errors[place]))
         return max(float(self.errors[-1]) if len(self.errors) else 0.0, beyond.quantile(share))
 
-    def cdf(self, away: float, beyond: Student) -> float:
+    def cdf(self, away: float, beyond: StudentT) -> float:
         """Of at least 0."""
         place = int(np.searchsorted(self.errors, away, side="right"))
         of_rank = max(MIDDLE, float(self.chance[place - 1])) if place else MIDDLE
@@ -145,7 +145,7 @@ class _Side:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Spread:
+class ErrorDistribution:
     """How far executions of new workloads lie from predicted medians, see the module.
 
     Attributes:
@@ -154,7 +154,7 @@ class Spread:
     """
 
     workloads: int
-    student: Student
+    student: StudentT
     _above: _Side
     _below: _Side
 
@@ -166,11 +166,11 @@ class Spread:
             errors: signed, measured less predicted, [executions].
             groups: workload of each.
         """
-        usual = Student.within()
+        usual = StudentT.within()
         count, share = len(np.unique(groups)), shares_of(groups)
         degrees = usual.degrees + count
         squares = usual.degrees * usual.scale**2 + float((share * errors**2).sum())
-        student = Student(math.sqrt(squares / degrees), degrees)
+        student = StudentT(math.sqrt(squares / degrees), degrees)
         if count >= SIGNED_FROM:
             return cls(count, student, _signed(errors, share), _signed(-errors, share))
         sizes = _signed(np.abs(errors), share)
@@ -195,7 +195,7 @@ class Spread:
 
 
 @dataclass(frozen=True, slots=True)
-class WidenedDistribution:
+class ScaledDistribution:
     """A distribution `factor` times as wide, with what is independent of it: squares add.
 
     They add on either side of the median, so that an error that was always on one side does not
@@ -209,7 +209,7 @@ class WidenedDistribution:
 
     base: Distribution
     factor: float = 1.0
-    more: Student | None = None
+    more: StudentT | None = None
 
     def quantile(self, share: float) -> float:
         """See `Distribution`."""
@@ -231,7 +231,7 @@ class WidenedDistribution:
 
 
 def with_more(base: Distribution, added: float, factor: float = 1.0) -> Distribution:
-    """As `WidenedDistribution`.
+    """As `ScaledDistribution`.
 
     Args:
         base: as it is.
@@ -239,8 +239,8 @@ def with_more(base: Distribution, added: float, factor: float = 1.0) -> Distribu
         factor: on the width of `base`.
     """
     if added > 0:
-        return WidenedDistribution(base, factor, Student.within(added))
-    return base if factor == 1 else WidenedDistribution(base, factor)
+        return ScaledDistribution(base, factor, StudentT.within(added))
+    return base if factor == 1 else ScaledDistribution(base, factor)
 
 
 def half_width(spread: Distribution, level: float) -> float:
@@ -284,7 +284,7 @@ class BoundedDistribution:
     base: Distribution
     bound: float
     most: float
-    beyond: Student
+    beyond: StudentT
 
     def quantile(self, share: float) -> float:
         """See `Distribution`."""
@@ -303,7 +303,7 @@ class BoundedDistribution:
         return min(of_base, self.most + (1 - self.most) * passed)
 
 
-def least_log_seconds(question: SizedPlan) -> float:
+def least_log_seconds(question: PlanOnCluster) -> float:
     """What the processor time of its job needs on all cores at once; -inf where it is unknown."""
     job, cores = question.job, question.cluster.cores
     return math.log(job.cpu_seconds / cores) if job and job.cpu_seconds > 0 else -math.inf
@@ -327,7 +327,7 @@ def with_lower_bound(
     most = (np.count_nonzero(ended <= bound) + 1) / (len(ended) + len(cut) + 2)
     if spread.cdf(bound - log_seconds) <= most:
         return spread
-    return BoundedDistribution(spread, bound - log_seconds, float(most), Student.within())
+    return BoundedDistribution(spread, bound - log_seconds, float(most), StudentT.within())
 
 
 WIDENING = 2.0
@@ -349,7 +349,7 @@ _SIGMA = 0.8413
 
 
 @unique
-class RestsOn(StrEnum):
+class EvidenceSource(StrEnum):
     """What an answer rests on for the most part."""
 
     OWN_RUNS = "own runs of it"
@@ -374,7 +374,7 @@ class Basis:
             very configuration.
     """
 
-    rests_on: RestsOn = RestsOn.OWN_JOBS
+    rests_on: EvidenceSource = EvidenceSource.OWN_JOBS
     runs: int = 0
     error_correlation: float = 0.0
 
@@ -395,12 +395,16 @@ class Basis:
     @property
     def is_own(self) -> bool:
         """Whether own executions tell a part of it."""
-        return self.rests_on not in {RestsOn.START, RestsOn.SHARED, RestsOn.UNKNOWN_ROWS}
+        return self.rests_on not in {
+            EvidenceSource.START,
+            EvidenceSource.SHARED,
+            EvidenceSource.UNKNOWN_ROWS,
+        }
 
     @property
     def is_promise(self) -> bool:
         """Whether a deadline may be said to hold: not where the size of the job is unknown."""
-        return self.rests_on not in {RestsOn.OTHER_SIZE, RestsOn.UNKNOWN_ROWS}
+        return self.rests_on not in {EvidenceSource.OTHER_SIZE, EvidenceSource.UNKNOWN_ROWS}
 
     @property
     def words(self) -> str:
@@ -422,7 +426,7 @@ class Estimate:
     """
 
     prediction: Prediction
-    kind: Asks
+    kind: QueryRegime
     basis: Basis
     _center: float
     _spread: Distribution
@@ -433,7 +437,7 @@ class Estimate:
         log_seconds: float,
         spread: Distribution,
         *,
-        kind: Asks,
+        kind: QueryRegime,
         level: float,
         inside: bool,
         basis: Basis | None = None,
@@ -472,7 +476,7 @@ class Estimate:
             return self
         return type(self).around(
             self._center,
-            WidenedDistribution(self._spread, WIDENING),
+            ScaledDistribution(self._spread, WIDENING),
             kind=self.kind,
             level=self.prediction.level,
             inside=False,
@@ -531,7 +535,7 @@ def carried(
     *,
     by: float = 0.0,
     added: float = 0.0,
-    kind: Asks | None = None,
+    kind: QueryRegime | None = None,
     extrapolating: bool = False,
 ) -> Estimate:
     """The estimate of what takes longer than another.
@@ -601,4 +605,4 @@ def chance_faster(
     ratio = math.log(whole[1] * rates[1] / (whole[0] * rates[0]))
     if apart == 0:
         return 0.5 + 0.5 * math.copysign(1.0, ratio) * (ratio != 0)
-    return Student(apart, USUAL_DEGREES).cdf(ratio)
+    return StudentT(apart, USUAL_DEGREES).cdf(ratio)

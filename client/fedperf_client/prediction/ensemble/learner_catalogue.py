@@ -22,12 +22,12 @@ from fedperf_client.prediction.learners.local_learners import (
 from fedperf_client.prediction.learners.residual_learners import (
     PUBLIC,
     SHARED,
-    AsIs,
-    CellCorrected,
+    CellCorrectedModel,
     CellCorrection,
     ResidualBoosting,
     ResidualRidge,
     ShrunkenBias,
+    UncorrectedModel,
 )
 from fedperf_shared.errors import FedperfError
 
@@ -61,22 +61,22 @@ def joined_learners(
             is trusted before the corrected reference.
     """
     nothing = CellCorrection.nothing_known()
-    shared, corrected = AsIs(SHARED), CellCorrected(correction or nothing)
+    shared, corrected = UncorrectedModel(SHARED), CellCorrectedModel(correction or nothing)
     first: tuple[Learner, ...] = (corrected, shared)
     if is_newer:
         of_others = () if correction is None else (corrected,)
-        first = (shared, CellCorrected(nothing, start=SHARED), *of_others)
+        first = (shared, CellCorrectedModel(nothing, start=SHARED), *of_others)
     return (
         *first,
         *_on(SHARED),
-        AsIs(PUBLIC, fewest=10),
+        UncorrectedModel(PUBLIC, fewest=10),
         *local_learners(fewest=LOCAL_FROM),
     )
 
 
 def public_learners() -> tuple[Learner, ...]:
     """Learners of an organization that did not join: the public start, and local ones."""
-    as_is, bias = AsIs(PUBLIC), ShrunkenBias(PUBLIC)
+    as_is, bias = UncorrectedModel(PUBLIC), ShrunkenBias(PUBLIC)
     return (as_is, bias, *_on(PUBLIC), *local_learners(fewest=LOCAL_FROM))
 
 

@@ -7,10 +7,11 @@ answers (`Candidates`). Whose word counts is decided from the nearest evidence o
 * what ran before exactly so is answered by its own times, what ran on other resources by these
   times and what the start says of the change (`repeats`); unknown rows by nothing else;
 * own executions speak for their own engines alone, or for those that ran with these in one plan
-  (`Likeness.kin`): what another engine or a campaign of commands ran never moves an answer;
+  (`ExecutionSimilarity.kin`): what another engine or a campaign of commands ran never moves an
+  answer;
 * of these, they speak for kinds of operators on platforms that they hold together, at about such
-  rows and cores (`Hull.share_seen`), as far as the mix was better than the best start on the
-  like of the question (`Reliability`);
+  rows and cores (`TrainingSupport.support_fraction`), as far as the mix was better than the best
+  start on the like of the question (`Reliability`);
 * for the rest the start speaks, as far off as is claimed of it: own jobs of another kind never
   override a better start.
 
@@ -32,32 +33,15 @@ from typing import Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fedperf_client.prediction.ensemble.home_evidence import HomeEvidence, HomeFacts
-from fedperf_client.prediction.ensemble.intervals import (
-    WIDENING,
-    Basis,
-    Distribution,
-    Estimate,
-    RestsOn,
-    Spread,
-    Student,
-    estimate_error_correlation,
-    half_width,
-    least_log_seconds,
-    narrowest,
-    with_lower_bound,
-    with_more,
-)
-from fedperf_client.prediction.ensemble.learner_catalogue import NoLearnerError, own_share, usable
-from fedperf_client.prediction.ensemble.mixture import (
-    KnownRuns,
-    MixAnswer,
-    MixMember,
-    MixOutcome,
-    Mixture,
+from fedperf_client.prediction.ensemble.ensemble import (
+    CrossValidationErrors,
+    EnsembleMember,
+    EnsemblePrediction,
+    EnsembleWeights,
+    FittedEnsemble,
     OnProgress,
     Reliability,
-    Weighing,
+    TrainingSet,
     fit_reliability,
     mix_only,
     spread_about,
@@ -66,36 +50,63 @@ from fedperf_client.prediction.ensemble.mixture import (
     weigh,
     zero_shot_errors,
 )
+from fedperf_client.prediction.ensemble.intervals import (
+    WIDENING,
+    Basis,
+    Distribution,
+    ErrorDistribution,
+    Estimate,
+    EvidenceSource,
+    StudentT,
+    estimate_error_correlation,
+    half_width,
+    least_log_seconds,
+    narrowest,
+    with_lower_bound,
+    with_more,
+)
+from fedperf_client.prediction.ensemble.learner_catalogue import NoLearnerError, own_share, usable
+from fedperf_client.prediction.ensemble.local_training_data import LocalSummary, LocalTrainingData
+from fedperf_client.prediction.ensemble.platform_size_limits import (
+    HULL_MARGIN,
+    ExecutionSimilarity,
+    TrainingSupport,
+)
 from fedperf_client.prediction.ensemble.repeats import (
-    RepeatAnswer,
+    RepeatPrediction,
     ResourceChange,
 )
-from fedperf_client.prediction.ensemble.support import HULL_MARGIN, Hull, Likeness
 from fedperf_client.prediction.ensemble.weighting import (
     LEVEL_STEP,
-    Asks,
     HoldoutSplit,
-    Places,
+    QueryRegime,
+    ScaleAndSize,
     asks,
+    closest_scheme,
     deepest,
     depth,
     grouped_folds,
     holdout_splits,
-    most_alike,
 )
-from fedperf_client.prediction.evidence import History, Samples, encode, engines_of, identities
 from fedperf_client.prediction.execution_table import ExecutionTable, numbered
 from fedperf_client.prediction.learners.learner import Fitted, Learner
 from fedperf_client.prediction.learners.residual_learners import PUBLIC
 from fedperf_client.prediction.prediction import Floats, Prediction, PredictLog
-from fedperf_shared.execution import SizedPlan
-from fedperf_shared.model.start_widths import (
+from fedperf_client.prediction.query_encoding import (
+    EncodedQueries,
+    History,
+    encode,
+    engines_of,
+    identities,
+)
+from fedperf_shared.execution import PlanOnCluster
+from fedperf_shared.model.pretrained_intervals import (
     UNKNOWN_SIZE,
     estimates_half_width,
     other_engine_half_width,
 )
 
-Key = tuple[Asks, int]
+Key = tuple[QueryRegime, int]
 """What is mimicked, and the cut of its folds (`HoldoutSplit`)."""
 
 MIMICKED_FROM = 20
@@ -104,7 +115,7 @@ is right by chance too often; then folds leave workloads out, as for questions i
 
 KEPT_SHARE = 2 / 3
 """Of the workloads, that a fold must keep: who knows much less is no witness."""
-INSIDE: Key = (Asks.SEEN, 0)
+INSIDE: Key = (QueryRegime.SEEN, 0)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -120,43 +131,43 @@ class Candidates:
         on_progress: told of every weighing.
         fits: candidates that were needed so far, fitted on all own executions.
         numbers: of the configuration of each that is learnt from.
-        plans: of its plan, see `Samples.plans`.
-        likeness: which of them are like a question.
+        plans: of its plan, see `EncodedQueries.plans`.
+        similarity: which of them are like a question.
     """
 
-    known: KnownRuns
-    facts: HomeFacts
+    known: TrainingSet
+    facts: LocalSummary
     learners: tuple[Learner, ...]
     starts: Mapping[str, PredictLog]
     seed: int = 0
     on_progress: OnProgress | None = None
-    _ways: dict[Asks, list[HoldoutSplit]] = field(default_factory=dict)
-    _weighed: dict[Key, Weighing] = field(default_factory=dict)
-    _depths: dict[tuple[Asks, Key], float] = field(default_factory=dict)
+    _ways: dict[QueryRegime, list[HoldoutSplit]] = field(default_factory=dict)
+    _weighed: dict[Key, CrossValidationErrors] = field(default_factory=dict)
+    _depths: dict[tuple[QueryRegime, Key], float] = field(default_factory=dict)
     _parts: dict[int, "Candidates"] = field(default_factory=dict)
     fits: dict[str, Fitted] = field(default_factory=dict)
     numbers: NDArray[np.int64] = field(init=False)
     plans: NDArray[np.int64] = field(init=False)
-    likeness: Likeness = field(init=False)
+    similarity: ExecutionSimilarity = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "known", self.known.by_workload())
         numbers = numbered(self.known.samples.configurations())
         object.__setattr__(self, "numbers", numbers)
         object.__setattr__(self, "plans", self.known.samples.plans())
-        object.__setattr__(self, "likeness", Likeness.of(self.known))
+        object.__setattr__(self, "similarity", ExecutionSimilarity.of(self.known))
 
     @property
-    def hull(self) -> Hull:
+    def hull(self) -> TrainingSupport:
         """What was seen."""
         return self.facts.hull
 
     def part(self, kin: int) -> "Candidates":
-        """The same of the executions of some engines alone, see `Likeness.kin`; computed once.
+        """The same of executions of some engines alone, see `ExecutionSimilarity.kin`; cached.
 
         What others ran says nothing of a question. All are asked where nothing else could answer.
         """
-        rows = np.flatnonzero(self.likeness.engines & kin)
+        rows = np.flatnonzero(self.similarity.engines & kin)
         if len(rows) == len(self.known) or not (len(rows) or self.starts):
             return self
         if kin not in self._parts:
@@ -185,25 +196,27 @@ class Candidates:
             raise NoLearnerError(len(self.known))
         return chosen
 
-    def ways_of(self, asked: Places) -> list[tuple[Asks, HoldoutSplit | None]]:
+    def ways_of(self, asked: ScaleAndSize) -> list[tuple[QueryRegime, HoldoutSplit | None]]:
         """For each of the places what it asks, and how to mimic it where that is possible."""
         kinds = asks(self.known.places, asked, size_step=HULL_MARGIN)
         return [(kind, self._way(kind, asked, row)) for row, kind in enumerate(kinds)]
 
-    def is_inside(self, question: SizedPlan, kind: Asks, way: HoldoutSplit | None) -> bool:
+    def is_inside(
+        self, question: PlanOnCluster, kind: QueryRegime, way: HoldoutSplit | None
+    ) -> bool:
         """Whether the question is one that folds can speak for."""
         if kind.is_beyond or not self.hull.contains(question):
             return False
-        if kind is Asks.SEEN:
+        if kind is QueryRegime.SEEN:
             return True
         if (kind, key_of(way)) not in self._depths:
             folds = grouped_folds(self.known.groups, self.seed) if way is None else way.folds
             self._depths[kind, key_of(way)] = deepest(self.known.places, kind, folds)
-        asked = depth(self.known.places, Places.of([question]), kind)
+        asked = depth(self.known.places, ScaleAndSize.of([question]), kind)
         return asked <= self._depths[kind, key_of(way)] + LEVEL_STEP
 
     def support(
-        self, questions: Sequence[SizedPlan], *, by_pairs: bool, start: Learner | None
+        self, questions: Sequence[PlanOnCluster], *, by_pairs: bool, start: Learner | None
     ) -> Floats:
         """Share of each plan's operators that own executions can speak for, in [0, 1].
 
@@ -217,15 +230,15 @@ class Candidates:
         if start is None or len(self.known) == 0:
             return np.ones(len(questions))
         if by_pairs:
-            return np.array([self.hull.share_seen(each) for each in questions])
+            return np.array([self.hull.support_fraction(each) for each in questions])
         return np.array([self.hull.share_seen_apart(each.plan) for each in questions])
 
-    def alike_in_sources(self, questions: Sequence[SizedPlan]) -> list[bytes]:
+    def alike_in_sources(self, questions: Sequence[PlanOnCluster]) -> list[bytes]:
         """The executions whose level the start is told for each, as bytes of a mask."""
-        return [self.likeness.alike(each, sources=True).tobytes() for each in questions]
+        return [self.similarity.alike(each, sources=True).tobytes() for each in questions]
 
     def changes(
-        self, asked: Samples, log_cores: Floats, start: Learner | None
+        self, asked: EncodedQueries, log_cores: Floats, start: Learner | None
     ) -> list[ResourceChange | None]:
         """From executions of each plan on the nearest other resources, None where there are none.
 
@@ -241,8 +254,8 @@ class Candidates:
         return [self._change(*each, start.start) for each in by_question]
 
     def own_runs(
-        self, question: SizedPlan, mixed: MixAnswer, mix_variance: float
-    ) -> tuple[RepeatAnswer | None, Floats, Floats]:
+        self, question: PlanOnCluster, mixed: EnsemblePrediction, mix_variance: float
+    ) -> tuple[RepeatPrediction | None, Floats, Floats]:
         """What own runs say beside a mix; log seconds of those cut, and ended, of exactly this."""
         asked = mixed.identity
         if asked.job:
@@ -260,7 +273,7 @@ class Candidates:
             self.facts.repeats.runs_of(number),
         )
 
-    def weigh(self, way: HoldoutSplit | None) -> Weighing:
+    def weigh(self, way: HoldoutSplit | None) -> CrossValidationErrors:
         """How wrong every candidate is in such folds; computed once."""
         key = key_of(way)
         if key not in self._weighed:
@@ -276,12 +289,12 @@ class Candidates:
             self.fits[name] = learner.fit(self.known.samples, self.known.log_seconds)
         return self.fits[name]
 
-    def _way(self, kind: Asks, asked: Places, row: int) -> HoldoutSplit | None:
+    def _way(self, kind: QueryRegime, asked: ScaleAndSize, row: int) -> HoldoutSplit | None:
         if kind not in self._ways:
             ways = holdout_splits(self.known.places, kind, self.known.samples.features)
             self._ways[kind] = [way for way in ways if self._tells_enough(way)]
-        one = Places(asked.scale[row : row + 1], asked.size[row : row + 1])
-        return most_alike(self._ways[kind], self.known.places, one)
+        one = ScaleAndSize(asked.scale[row : row + 1], asked.size[row : row + 1])
+        return closest_scheme(self._ways[kind], self.known.places, one)
 
     def _change(
         self, plan: int, log_cores: float, by_start: float, start: str
@@ -330,7 +343,7 @@ def candidates_of(
     of_start = None if start is None else samples.starts[PUBLIC]
     table = ExecutionTable.of_history(history, samples, of_start)
     is_timed = history.finished_at is not None and start is not None
-    home = HomeEvidence.of_history(table, is_timed=is_timed)
+    home = LocalTrainingData.of_history(table, is_timed=is_timed)
     known = home.known(samples.features, samples.starts)
     return Candidates(known, home.facts, used, needed, seed, on_progress)
 
@@ -356,12 +369,12 @@ HELD_TOGETHER = 16
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
 
-Way = tuple[Asks, HoldoutSplit | None]
+TrainingMode = tuple[QueryRegime, HoldoutSplit | None]
 """What a question asks, and how to mimic it where that is possible."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class PersonalMix:
+class PersonalizedEnsemble:
     """A weighted mix for every kind of question.
 
     Attributes:
@@ -375,10 +388,10 @@ class PersonalMix:
     candidates: Candidates
     learners: tuple[Learner, ...]
     level: float
-    outcomes: dict[Key, MixOutcome] = field(default_factory=dict)
-    parts: dict[int, "PersonalMix"] = field(default_factory=dict)
+    outcomes: dict[Key, EnsembleWeights] = field(default_factory=dict)
+    parts: dict[int, "PersonalizedEnsemble"] = field(default_factory=dict)
     _wanted: tuple[Learner, ...] = ()
-    _answers: dict[tuple[SizedPlan, ...], list[Estimate]] = field(default_factory=dict)
+    _answers: dict[tuple[PlanOnCluster, ...], list[Estimate]] = field(default_factory=dict)
     _reliabilities: dict[tuple[Key, bytes], Reliability] = field(default_factory=dict)
     _start_fits: dict[bytes, Fitted] = field(default_factory=dict)
     _start_errors: dict[str, Floats] = field(default_factory=dict)
@@ -400,7 +413,7 @@ class PersonalMix:
         return cls(candidates, candidates.usable(wanted), level, _wanted=wanted)
 
     @property
-    def members(self) -> tuple[MixMember, ...]:
+    def members(self) -> tuple[EnsembleMember, ...]:
         """Who is mixed for questions inside, with weights and errors."""
         return self.outcome().members
 
@@ -414,22 +427,22 @@ class PersonalMix:
         """Error in folds of each member by name, for questions inside, log seconds."""
         return {member.name: member.error for member in self.members}
 
-    def outcome(self, way: HoldoutSplit | None = None) -> MixOutcome:
+    def outcome(self, way: HoldoutSplit | None = None) -> EnsembleWeights:
         """What weighing came to in such folds; those that leave workloads out by default."""
         key = key_of(way)
         if key not in self.outcomes:
             self.outcomes[key] = self.candidates.weigh(way).outcome(self.learners)
         return self.outcomes[key]
 
-    def predict_log(self, questions: Sequence[SizedPlan]) -> Floats:
+    def predict_log(self, questions: Sequence[PlanOnCluster]) -> Floats:
         """Natural log of the median wall seconds, [questions]."""
         return np.log([each.median_seconds for each in self.predict(questions)])
 
-    def predict(self, questions: Sequence[SizedPlan]) -> list[Prediction]:
+    def predict(self, questions: Sequence[PlanOnCluster]) -> list[Prediction]:
         """Medians with conformal intervals, in the order of `questions`."""
         return [each.prediction for each in self.estimate(questions)]
 
-    def estimate(self, questions: Sequence[SizedPlan]) -> list[Estimate]:
+    def estimate(self, questions: Sequence[PlanOnCluster]) -> list[Estimate]:
         """As `predict`, with the upper end, the chance to keep a deadline, and the basis.
 
         A few questions that were asked before, together, have the answers of then.
@@ -438,39 +451,39 @@ class PersonalMix:
             return self._answered(questions)
         return [*_held(self._answers, tuple(questions), lambda: self._answered(questions))]
 
-    def part(self, kin: int) -> "PersonalMix":
+    def part(self, kin: int) -> "PersonalizedEnsemble":
         """The mix of the executions of some engines alone, see `Candidates.part`."""
         candidates = self.candidates.part(kin)
         if candidates is self.candidates:
             return self
-        mix = partial(PersonalMix.of, candidates, self._wanted, level=self.level)
+        mix = partial(PersonalizedEnsemble.of, candidates, self._wanted, level=self.level)
         return _held(self.parts, kin, mix)
 
-    def at_home(self) -> dict[int, "PersonalMix"]:
+    def at_home(self) -> dict[int, "PersonalizedEnsemble"]:
         """The mixes of engines that ran in one plan, by their bits; of all where none did."""
-        likeness = self.candidates.likeness
-        kins = {likeness.kin(each): None for each in likeness.engines.tolist()}
+        similarity = self.candidates.similarity
+        kins = {similarity.kin(each): None for each in similarity.engines.tolist()}
         return {kin: self.part(kin) for kin in kins or {-1: None}}
 
-    def mixes(self) -> dict[int, "PersonalMix"]:
+    def mixes(self) -> dict[int, "PersonalizedEnsemble"]:
         """This mix by all bits of engines, and its parts by their engines."""
         return {-1: self, **self.parts}
 
-    def _answered(self, questions: Sequence[SizedPlan]) -> list[Estimate]:
+    def _answered(self, questions: Sequence[PlanOnCluster]) -> list[Estimate]:
         _drop_oldest(self._answers)
         rows, found = defaultdict[int, list[int]](list), dict[int, Estimate]()
         for row, question in enumerate(questions):
-            rows[self.candidates.likeness.kin(engines_of(question.plan))].append(row)
+            rows[self.candidates.similarity.kin(engines_of(question.plan))].append(row)
         for kin, of_kin in rows.items():
             asked = [questions[row] for row in of_kin]
             found.update(zip(of_kin, self.part(kin)._answered_by_kin(asked), strict=True))
         return [found[row] for row in range(len(questions))]
 
-    def _answered_by_kin(self, questions: Sequence[SizedPlan]) -> list[Estimate]:
+    def _answered_by_kin(self, questions: Sequence[PlanOnCluster]) -> list[Estimate]:
         _drop_oldest(self._reliabilities)
         _drop_oldest(self._start_fits)
-        ways = self.candidates.ways_of(Places.of(questions))
-        alike = [self.candidates.likeness.alike(each).tobytes() for each in questions]
+        ways = self.candidates.ways_of(ScaleAndSize.of(questions))
+        alike = [self.candidates.similarity.alike(each).tobytes() for each in questions]
         shares = self.candidates.support(
             questions, by_pairs=len(self.candidates.known) >= PAIRS_FROM, start=self._start
         )
@@ -483,12 +496,12 @@ class PersonalMix:
 
     def _estimate(
         self,
-        question: SizedPlan,
-        asked: Way,
+        question: PlanOnCluster,
+        asked: TrainingMode,
         like: bytes,
         *,
         share: float,
-        mixed: MixAnswer,
+        mixed: EnsemblePrediction,
     ) -> Estimate:
         kind, way = asked
         candidates, reliability = self.candidates, self._reliability(like, way)
@@ -497,9 +510,13 @@ class PersonalMix:
         if repeated is not None:
             log_seconds, spread = repeated.log_seconds, repeated.spread
             inside = repeated.is_exact or candidates.is_inside(question, kind, way)
-            kind, basis = Asks.SEEN if repeated.is_exact else kind, repeated.basis
+            kind, basis = QueryRegime.SEEN if repeated.is_exact else kind, repeated.basis
         elif (job := question.job) is not None and not job.has_rows:
-            inside, basis, spread = False, Basis(RestsOn.UNKNOWN_ROWS), Student.within(UNKNOWN_SIZE)
+            inside, basis, spread = (
+                False,
+                Basis(EvidenceSource.UNKNOWN_ROWS),
+                StudentT.within(UNKNOWN_SIZE),
+            )
             log_seconds = math.log(job.seconds) if job.seconds > 0 else mixed.log_seconds
         else:
             # One workload that is alike cannot be left out to see how far off the others are.
@@ -517,7 +534,7 @@ class PersonalMix:
             factor = 1 + other_engine_half_width(question) / half_width(spread, self.level)
             spread = with_more(spread, 0.0, factor)
             basis = basis.sharing(estimates_half_width(question), spread)
-        if basis.rests_on is not RestsOn.OWN_RUNS:
+        if basis.rests_on is not EvidenceSource.OWN_RUNS:
             log_seconds = max(log_seconds, least_log_seconds(question))
         spread = with_lower_bound(log_seconds, spread, cut=cut, ended=ended)
         return Estimate.around(
@@ -526,14 +543,14 @@ class PersonalMix:
 
     def _mixed(
         self,
-        questions: Sequence[SizedPlan],
-        ways: Sequence[Way],
+        questions: Sequence[PlanOnCluster],
+        ways: Sequence[TrainingMode],
         alike: Sequence[bytes],
         *,
         shares: Floats,
-    ) -> list[MixAnswer]:
+    ) -> list[EnsemblePrediction]:
         """Answers of mixes beside the start, [questions]."""
-        found: dict[int, MixAnswer] = {}
+        found: dict[int, EnsemblePrediction] = {}
         keys = [key_of(way) for _, way in ways]
         for key in dict.fromkeys(keys):
             rows = [row for row, each in enumerate(keys) if each == key]
@@ -546,13 +563,13 @@ class PersonalMix:
 
     def _weighted(
         self,
-        questions: Sequence[SizedPlan],
+        questions: Sequence[PlanOnCluster],
         way: HoldoutSplit | None,
         reliabilities: Sequence[Reliability],
         shares: Floats,
-    ) -> list[MixAnswer]:
+    ) -> list[EnsemblePrediction]:
         """Answers of the mix beside the start, which gains where members lie apart."""
-        mixture, start = Mixture.of(self.outcome(way), self.candidates.fit), self._start
+        mixture, start = FittedEnsemble.of(self.outcome(way), self.candidates.fit), self._start
         names = {name for name, weight in mixture.weights.items() if weight > 0}
         asked = self._encoded(questions, names if start is None else {*names, start.name})
         logs, variances = mixture.answers(asked)
@@ -571,12 +588,12 @@ class PersonalMix:
             from_start, of_mix = np.concatenate(by_start), logs
             logs = from_start + weights * (of_mix - from_start)
             variances = weights * (variances + (1 - weights) * (of_mix - from_start) ** 2)
-        changes = self.candidates.changes(asked, Places.of(questions).scale, start)
+        changes = self.candidates.changes(asked, ScaleAndSize.of(questions).scale, start)
         known_as = identities(questions, asked)
         told = (each.tolist() for each in (logs, variances, weights))
-        return [*map(MixAnswer, known_as, *told, changes)]
+        return [*map(EnsemblePrediction, known_as, *told, changes)]
 
-    def _encoded(self, questions: Sequence[SizedPlan], names: Container[str]) -> Samples:
+    def _encoded(self, questions: Sequence[PlanOnCluster], names: Container[str]) -> EncodedQueries:
         """Questions with the answers of the start models that learners of these names need."""
         needed = {each.start for each in self.learners if each.name in names}
         starts = {k: start for k, start in self.candidates.starts.items() if k in needed}
@@ -611,7 +628,9 @@ class PersonalMix:
         known = self.candidates.known
         return _held(self._start_errors, start.name, lambda: zero_shot_errors(start, known))
 
-    def _own_spreads(self, like: bytes, way: HoldoutSplit | None, share: float) -> list[Spread]:
+    def _own_spreads(
+        self, like: bytes, way: HoldoutSplit | None, share: float
+    ) -> list[ErrorDistribution]:
         """What own executions tell that are alike, where they know a share of a question."""
         spreads = (self._reliability(like, each).spread for each in dict.fromkeys((None, way)))
         return [each for each in spreads if share > 0 and each.workloads > 0]
@@ -622,13 +641,14 @@ class PersonalMix:
         own = weight * sum(shares[each.name] * each.weight for each in self.outcome(way).members)
         error_correlation = self._error_correlation(way)
         if own >= MOSTLY:
-            return Basis(RestsOn.OWN_JOBS, error_correlation=error_correlation)
+            return Basis(EvidenceSource.OWN_JOBS, error_correlation=error_correlation)
         if own > 1 - MOSTLY:
-            return Basis(RestsOn.OWN_JOBS_AND_START, error_correlation=error_correlation)
+            return Basis(EvidenceSource.OWN_JOBS_AND_START, error_correlation=error_correlation)
         start = self._start
         ships = start is None or start.start == PUBLIC
         return Basis(
-            RestsOn.START if ships else RestsOn.SHARED, error_correlation=error_correlation
+            EvidenceSource.START if ships else EvidenceSource.SHARED,
+            error_correlation=error_correlation,
         )
 
     def _error_correlation(self, way: HoldoutSplit | None) -> float:
@@ -653,17 +673,17 @@ def _drop_oldest(held: dict[_Key, _Value]) -> None:
         del held[key]
 
 
-def personalize(
+def fit_personalized_ensemble(
     history: History,
     starts: Mapping[str, PredictLog],
     learners: Iterable[Learner],
     *,
     seed: int = 0,
     level: float = 0.9,
-) -> PersonalMix:
+) -> PersonalizedEnsemble:
     """Mix `learners` for the organization whose own executions are `history`.
 
-    Arguments and errors as `candidates_of` and `PersonalMix.of`.
+    Arguments and errors as `candidates_of` and `PersonalizedEnsemble.of`.
     """
     candidates = candidates_of(history, starts, learners, seed=seed)
-    return PersonalMix.of(candidates, candidates.learners, level=level)
+    return PersonalizedEnsemble.of(candidates, candidates.learners, level=level)

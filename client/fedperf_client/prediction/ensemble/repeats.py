@@ -52,14 +52,14 @@ from fedperf_client.drift.streams import Stream
 from fedperf_client.prediction.ensemble.intervals import (
     USUAL_HALF_WIDTH,
     Basis,
-    RestsOn,
-    Student,
+    EvidenceSource,
+    StudentT,
     half_width,
 )
-from fedperf_client.prediction.evidence import Identity
 from fedperf_client.prediction.execution_table import ExecutionTable, Ints, Mask, numbered
 from fedperf_client.prediction.learners.prior_slopes import USUAL_DEPARTURE
 from fedperf_client.prediction.prediction import Floats
+from fedperf_client.prediction.query_encoding import Identity
 
 CLOCK_SD = 0.005
 """Repeats that agree better than that do so by chance, or by the steps of a clock; log seconds."""
@@ -76,7 +76,7 @@ _SURE = 0.86
 
 
 @dataclass(frozen=True, slots=True)
-class RepeatBelief:
+class VariancePosterior:
     """Of the variance of a repeat, a scaled inverse chi-square.
 
     Attributes:
@@ -87,7 +87,7 @@ class RepeatBelief:
     sd: float
     count: float
 
-    def learnt(self, evidence: Floats, sure: float) -> "RepeatBelief":
+    def learnt(self, evidence: Floats, sure: float) -> "VariancePosterior":
         """The likeliest one where this was believed before.
 
         Args:
@@ -97,10 +97,10 @@ class RepeatBelief:
         off = (_LOG_GRID[0] - math.log(self.sd)) ** 2 + (_LOG_GRID[1] - math.log(self.count)) ** 2
         likely = evidence - off / (2 * sure**2)
         row, column = np.unravel_index(int(np.argmax(likely)), likely.shape)
-        return RepeatBelief(float(_SD[row]), float(_COUNTS[column]))
+        return VariancePosterior(float(_SD[row]), float(_COUNTS[column]))
 
 
-PUBLIC_BELIEF = RepeatBelief(0.25, 2.0)
+PUBLIC_BELIEF = VariancePosterior(0.25, 2.0)
 """Before any repeat is known. Quiet machines repeat within 1 to 4 %, processors in clouds within 5
 to 25 % (Schad et al., PVLDB 3, 2010), what waits for shared disks and networks within a factor
 of 2 to 3; a home with one job alone must be covered in all of these. So half of all homes are
@@ -108,7 +108,7 @@ put between 0.21 and 0.47, and it counts as two repeats: in made-up clouds (0.42
 least 85 % are covered at 1, 2, 4 and 10 runs, where 0.15 that counts as one covers 83 to 97 %."""
 
 
-OTHER_SIZE_BELIEF = RepeatBelief(USUAL_HALF_WIDTH / float(ndtri(0.95)), 2.0)
+OTHER_SIZE_BELIEF = VariancePosterior(USUAL_HALF_WIDTH / float(ndtri(0.95)), 2.0)
 """Of runs of a workload that are not of exactly the job asked about: a factor of 4 at 90 %, until
 their own spread tells."""
 
@@ -149,7 +149,7 @@ class ResourceChange(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class RepeatAnswer:
+class RepeatPrediction:
     """An answer that rests on own runs of the very configuration, or moved from another.
 
     Attributes:
@@ -163,7 +163,7 @@ class RepeatAnswer:
     """
 
     log_seconds: float
-    spread: Student
+    spread: StudentT
     runs: int
     is_exact: bool = True
     error_correlation: float = 0.0
@@ -172,13 +172,13 @@ class RepeatAnswer:
     @property
     def basis(self) -> Basis:
         """What it rests on."""
-        rests_on = RestsOn.OWN_RUNS if self.is_exact else RestsOn.OTHER_RESOURCES
+        rests_on = EvidenceSource.OWN_RUNS if self.is_exact else EvidenceSource.OTHER_RESOURCES
         if not self.is_same_job:
-            rests_on = RestsOn.OTHER_SIZE
+            rests_on = EvidenceSource.OTHER_SIZE
         return Basis(rests_on, self.runs, self.error_correlation)
 
     @classmethod
-    def moved(cls, runs: Floats, belief: RepeatBelief, by: float, of_change: float) -> Self:
+    def moved(cls, runs: Floats, belief: VariancePosterior, by: float, of_change: float) -> Self:
         """The answer of runs on other resources, or of another size.
 
         Args:
@@ -248,7 +248,7 @@ class Repeats:
         mix_variance: float,
         *,
         change: ResourceChange | None = None,
-    ) -> RepeatAnswer | None:
+    ) -> RepeatPrediction | None:
         """What own runs say together with a mix; None where it never ran.
 
         Args:
@@ -264,17 +264,17 @@ class Repeats:
             apart = of_mix - float(runs.mean())
             pulled = (1 - _share(apart, mix_variance, of_mean)) * apart
             log_seconds = float(runs.mean()) + min(max(pulled, -MOST_PULLED), MOST_PULLED)
-            return RepeatAnswer(log_seconds, spread, len(runs))
+            return RepeatPrediction(log_seconds, spread, len(runs))
         runs = np.zeros(0) if change is None else self.runs_of(change.configuration)
         if change is None or len(runs) == 0:
             return None
         belief = self.belief(change.configuration)
-        found = RepeatAnswer.moved(runs, belief, change.log_seconds, change.variance)
+        found = RepeatPrediction.moved(runs, belief, change.log_seconds, change.variance)
         of_mean = _posterior(runs, belief)[1] + change.variance
         share = _share(of_mix - found.log_seconds, mix_variance, of_mean)
         return replace(found, log_seconds=of_mix + share * (found.log_seconds - of_mix))
 
-    def belief(self, configuration: int) -> RepeatBelief:
+    def belief(self, configuration: int) -> VariancePosterior:
         """What all other configurations tell of the variance of its repeats."""
         place = int(np.searchsorted(self.configurations, configuration))
         own = _evidence([self._runs(place)])
@@ -321,7 +321,9 @@ class RunsApart:
     def __len__(self) -> int:
         return len(self.job)
 
-    def answer(self, asked: Identity, log_cores: float, *, tasks: int = 0) -> RepeatAnswer | None:
+    def answer(
+        self, asked: Identity, log_cores: float, *, tasks: int = 0
+    ) -> RepeatPrediction | None:
         """What runs of that job say; None where none of its workload ended well.
 
         Runs of exactly this job speak before those of another size of it, and among these the
@@ -343,7 +345,7 @@ class RunsApart:
         nearest = here if len(here) > 0 else rows[apart == apart.min()]
         runs, belief = self.log_seconds[nearest], PUBLIC_BELIEF
         if len(here) > 0 and is_same_job:
-            return RepeatAnswer(float(runs.mean()), _posterior(runs, belief)[0], len(runs))
+            return RepeatPrediction(float(runs.mean()), _posterior(runs, belief)[0], len(runs))
         most = math.log(tasks) if tasks else math.inf
         by = min(log_cores, most) - min(float(self.log_cores[nearest[-1]]), most)
         variance = 0.0 if len(here) > 0 else (SLOPE_SD * by) ** 2 + USUAL_DEPARTURE**2
@@ -351,7 +353,7 @@ class RunsApart:
             belief, known = OTHER_SIZE_BELIEF, self.read_bytes[nearest]
             if asked.read_bytes > 0 and (known > 0).all():
                 variance += float(np.log(known / asked.read_bytes).mean()) ** 2
-        found = RepeatAnswer.moved(runs, belief, USUAL_SLOPE * by, variance)
+        found = RepeatPrediction.moved(runs, belief, USUAL_SLOPE * by, variance)
         return replace(found, is_same_job=is_same_job)
 
     def runs_of(self, asked: Identity, *, is_ok: bool) -> Floats:
@@ -375,7 +377,7 @@ class RunsApart:
         return np.asarray((known > 0) & (off <= ALIKE_BYTES))
 
 
-def _posterior(runs: Floats, belief: RepeatBelief) -> tuple[Student, float]:
+def _posterior(runs: Floats, belief: VariancePosterior) -> tuple[StudentT, float]:
     """The spread of another run around their mean, and the variance of that mean.
 
     As of own runs alone: a mix has seen them too.
@@ -383,7 +385,7 @@ def _posterior(runs: Floats, belief: RepeatBelief) -> tuple[Student, float]:
     count = len(runs)
     degrees = belief.count + count - 1
     variance = (belief.count * belief.sd**2 + _squares(runs)) / degrees
-    return Student(math.sqrt(variance + variance / count), degrees), variance / count
+    return StudentT(math.sqrt(variance + variance / count), degrees), variance / count
 
 
 def _share(apart: float, mix_variance: float, of_mean: float) -> float:
@@ -392,14 +394,14 @@ def _share(apart: float, mix_variance: float, of_mean: float) -> float:
     return off / (off + of_mean)
 
 
-def _sum(spread: Student, variance: float) -> Student:
+def _sum(spread: StudentT, variance: float) -> StudentT:
     """With an independent normal error added.
 
     Squares of 90 % half widths add up. Tails become lighter, by Satterthwaite's rule.
     """
     degrees = spread.degrees * (1 + variance / spread.scale**2) ** 2
     widths = half_width(spread, 0.9), math.sqrt(variance) * float(ndtri(0.95))
-    return Student.within(math.hypot(*widths), degrees)
+    return StudentT.within(math.hypot(*widths), degrees)
 
 
 def _evidence(repeated: Sequence[Floats]) -> Floats:
@@ -496,7 +498,7 @@ class WorkloadChange:
 def median_change(
     before: Sequence[float] | Floats,
     after: Sequence[float] | Floats,
-    belief: RepeatBelief,
+    belief: VariancePosterior,
     level: float = SURE,
 ) -> MedianChange:
     """How the median of some runs differs from that of others, at the same work.
@@ -513,7 +515,7 @@ def median_change(
     variance = (belief.count * belief.sd**2 + squares) / degrees
     of_medians = sum((1.0 if len(each) <= _FEW else _MEDIAN_SD**2) / len(each) for each in sides)
     earlier, later = (float(np.median(each)) for each in sides)
-    half = Student(math.sqrt(variance * of_medians), degrees).quantile((1 + level) / 2)
+    half = StudentT(math.sqrt(variance * of_medians), degrees).quantile((1 + level) / 2)
     return MedianChange(later - earlier, half)
 
 

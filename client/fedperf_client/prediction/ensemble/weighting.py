@@ -26,11 +26,11 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from fedperf_client.prediction.evidence import number_of
 from fedperf_client.prediction.learners.learner import ROUNDING, varying_columns
 from fedperf_client.prediction.prediction import Floats
+from fedperf_client.prediction.query_encoding import number_of
 from fedperf_shared.errors import InvalidInputError
-from fedperf_shared.execution import SizedPlan
+from fedperf_shared.execution import PlanOnCluster
 
 Mask = NDArray[np.bool_]
 
@@ -50,7 +50,7 @@ FOLDS, FOLDS_OF_MANY = 10, 5
 
 
 @unique
-class Asks(StrEnum):
+class QueryRegime(StrEnum):
     """What a question asks of those who know some executions."""
 
     SEEN = "scale and size seen"
@@ -62,16 +62,16 @@ class Asks(StrEnum):
     @property
     def is_beyond(self) -> bool:
         """Whether it reaches outside of the scales or sizes that are known."""
-        return self in {Asks.BEYOND_SCALES, Asks.BEYOND_SIZES}
+        return self in {QueryRegime.BEYOND_SCALES, QueryRegime.BEYOND_SIZES}
 
     @property
     def is_of_scales(self) -> bool:
         """Whether it differs in scale from what is known; a size may differ as well."""
-        return self in {Asks.BETWEEN_SCALES, Asks.BEYOND_SCALES}
+        return self in {QueryRegime.BETWEEN_SCALES, QueryRegime.BEYOND_SCALES}
 
 
 @dataclass(frozen=True, eq=False)
-class Places:
+class ScaleAndSize:
     """Where executions or questions lie.
 
     Attributes:
@@ -90,7 +90,7 @@ class Places:
             raise InvalidInputError("the places of executions and questions are finite")
 
     @classmethod
-    def of(cls, questions: Sequence[SizedPlan]) -> Self:
+    def of(cls, questions: Sequence[PlanOnCluster]) -> Self:
         """By cores over all nodes, and rows of all sources."""
         cores = np.array([each.cluster.cores for each in questions], np.float64)
         rows = np.array([each.plan.workflow.source_rows for each in questions], np.float64)
@@ -107,7 +107,9 @@ class Places:
         return np.unique(self.size)
 
 
-def asks(known: Places, asked: Places, *, size_step: float = LEVEL_STEP) -> list[Asks]:
+def asks(
+    known: ScaleAndSize, asked: ScaleAndSize, *, size_step: float = LEVEL_STEP
+) -> list[QueryRegime]:
     """What each of the `asked` asks of those who know `known`; scale counts before size.
 
     Args:
@@ -122,10 +124,15 @@ def asks(known: Places, asked: Places, *, size_step: float = LEVEL_STEP) -> list
     new_size = _apart(known.sizes, asked.size) > size_step
     chosen = np.select(
         [beyond_scale, beyond_size, new_scale, new_size],
-        [Asks.BEYOND_SCALES, Asks.BEYOND_SIZES, Asks.BETWEEN_SCALES, Asks.BETWEEN_SIZES],
-        Asks.SEEN,
+        [
+            QueryRegime.BEYOND_SCALES,
+            QueryRegime.BEYOND_SIZES,
+            QueryRegime.BETWEEN_SCALES,
+            QueryRegime.BETWEEN_SIZES,
+        ],
+        QueryRegime.SEEN,
     )
-    return [Asks(each) for each in chosen.tolist()]
+    return [QueryRegime(each) for each in chosen.tolist()]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -153,13 +160,13 @@ class HoldoutSplit:
         folds: at least one.
     """
 
-    kind: Asks
+    kind: QueryRegime
     cut: int
     reach: float
     folds: tuple[Fold, ...]
 
 
-def holdout_splits(known: Places, kind: Asks, features: Floats) -> list[HoldoutSplit]:
+def holdout_splits(known: ScaleAndSize, kind: QueryRegime, features: Floats) -> list[HoldoutSplit]:
     """The ways to mimic questions of that `kind`; several where they reach beyond.
 
     Args:
@@ -172,7 +179,7 @@ def holdout_splits(known: Places, kind: Asks, features: Floats) -> list[HoldoutS
     Returns:
         None where there are too few levels to mimic the question, or nothing to mimic.
     """
-    if kind is Asks.SEEN:
+    if kind is QueryRegime.SEEN:
         return []
     values = _along(known, kind)
     levels = _levels(values)
@@ -190,7 +197,9 @@ def holdout_splits(known: Places, kind: Asks, features: Floats) -> list[HoldoutS
     ]
 
 
-def most_alike(ways: Sequence[HoldoutSplit], known: Places, asked: Places) -> HoldoutSplit | None:
+def closest_scheme(
+    ways: Sequence[HoldoutSplit], known: ScaleAndSize, asked: ScaleAndSize
+) -> HoldoutSplit | None:
     """Of the `ways` the one that reaches as far as the `asked` do; None where there is none."""
     if not ways:
         return None
@@ -199,7 +208,7 @@ def most_alike(ways: Sequence[HoldoutSplit], known: Places, asked: Places) -> Ho
     return min(ways, key=lambda way: abs(way.reach - reach))
 
 
-def deepest(known: Places, kind: Asks, folds: Sequence[Fold]) -> float:
+def deepest(known: ScaleAndSize, kind: QueryRegime, folds: Sequence[Fold]) -> float:
     """How far any execution held out lies from all kept ones, in what that kind differs in."""
     values = _along(known, kind)
     return max(
@@ -208,7 +217,7 @@ def deepest(known: Places, kind: Asks, folds: Sequence[Fold]) -> float:
     )
 
 
-def depth(known: Places, asked: Places, kind: Asks) -> float:
+def depth(known: ScaleAndSize, asked: ScaleAndSize, kind: QueryRegime) -> float:
     """How far the asked lie from all that is known, in what that kind differs in."""
     return float(_apart(_distinct(known, kind), _along(asked, kind)).max())
 
@@ -249,12 +258,12 @@ def _fold(held: Mask, features: Floats) -> Fold:
     return Fold(kept, rest[fair])
 
 
-def _along(places: Places, kind: Asks) -> Floats:
+def _along(places: ScaleAndSize, kind: QueryRegime) -> Floats:
     """What questions of that kind differ in."""
     return places.scale if kind.is_of_scales else places.size
 
 
-def _distinct(places: Places, kind: Asks) -> Floats:
+def _distinct(places: ScaleAndSize, kind: QueryRegime) -> Floats:
     """The same, each once and ascending."""
     return places.scales if kind.is_of_scales else places.sizes
 

@@ -12,17 +12,17 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedperf_client.prediction.base_models import FetchedModels
+from fedperf_client.prediction.ensemble.ensemble import OnProgress
 from fedperf_client.prediction.ensemble.learner_catalogue import local_learners, public_learners
-from fedperf_client.prediction.ensemble.mixture import OnProgress
-from fedperf_client.prediction.ensemble.predictor import PersonalMix, candidates_of
-from fedperf_client.prediction.evidence import History
+from fedperf_client.prediction.ensemble.predictor import PersonalizedEnsemble, candidates_of
 from fedperf_client.prediction.execution_table import MOST_LEARNT
+from fedperf_client.prediction.fetched_models import FetchedModels
 from fedperf_client.prediction.learners.learner import Learner
 from fedperf_client.prediction.learners.residual_learners import PUBLIC, REFERENCE, SHARED
 from fedperf_client.prediction.prediction import Floats, PredictLog
+from fedperf_client.prediction.query_encoding import History
 from fedperf_shared.errors import InvalidInputError
-from fedperf_shared.execution import Execution, SizedPlan
+from fedperf_shared.execution import Execution, PlanOnCluster
 from fedperf_shared.model.metrics import median_q_error
 
 LOCAL, PUBLIC_AS_IS, PUBLIC_START, AS_IS, PERSONALIZED = (
@@ -91,7 +91,7 @@ def gain_on(
     starts = models.starts()
     joined, local = models.learners(), local_learners()
     candidates = candidates_of(history, starts, every_one([*joined, *local]))
-    answers = PersonalMix.of(candidates, joined).predict(asked.questions)
+    answers = PersonalizedEnsemble.of(candidates, joined).predict(asked.questions)
     seconds = np.exp(asked.log_seconds)
     inside = [answer.covers(measured) for answer, measured in zip(answers, seconds, strict=True)]
 
@@ -99,7 +99,7 @@ def gain_on(
         return median_q_error(np.exp(log_seconds), seconds)
 
     errors = {
-        LOCAL: error_of(PersonalMix.of(candidates, local).predict_log(asked.questions)),
+        LOCAL: error_of(PersonalizedEnsemble.of(candidates, local).predict_log(asked.questions)),
         PUBLIC_AS_IS: error_of(starts[PUBLIC](asked.questions)),
         AS_IS: error_of(starts.get(SHARED, starts[REFERENCE])(asked.questions)),
         PERSONALIZED: median_q_error(np.array([each.median_seconds for each in answers]), seconds),
@@ -125,7 +125,7 @@ _FOLDS_UP_TO = ((30, 5), (300, 3))
 _FOLDS_OF_MANY = _FOLDS_UP_TO[:1]
 """The same at a home of more than `MOST_LEARNT` executions."""
 
-Mixes = Callable[[Sequence[SizedPlan]], Floats]
+Mixes = Callable[[Sequence[PlanOnCluster]], Floats]
 
 
 def gain_curve(
@@ -185,10 +185,10 @@ def errors_by_way(
     joined, public, local = models.learners(), public_learners(), local_learners()
     candidates = candidates_of(own, starts, every_one([*public, *joined, *local]))
     ways: dict[str, Mixes] = {
-        LOCAL: PersonalMix.of(candidates, local).predict_log,
-        PUBLIC_START: PersonalMix.of(candidates, public).predict_log,
+        LOCAL: PersonalizedEnsemble.of(candidates, local).predict_log,
+        PUBLIC_START: PersonalizedEnsemble.of(candidates, public).predict_log,
         AS_IS: starts.get(SHARED, starts[REFERENCE]),
-        PERSONALIZED: PersonalMix.of(candidates, joined).predict_log,
+        PERSONALIZED: PersonalizedEnsemble.of(candidates, joined).predict_log,
     }
     errors = {
         name: np.abs(predict(asked.questions) - asked.log_seconds) for name, predict in ways.items()

@@ -81,7 +81,7 @@ def quality_of(own: Iterable[Execution], synthetic: Sequence[SyntheticRow]) -> Q
             f"there must be two executions and two synthetic rows to compare, got {len(real)} and "
             f"{len(drawn)}; the coordinator has rows once reports have arrived"
         )
-    shapes, pairs = _likeness(_frame(real), _frame(drawn))
+    shapes, pairs = _similarity(_frame(real), _frame(drawn))
     both = [each for each in (shapes, pairs) if each is not None]
     return Quality(
         executions=len(real),
@@ -93,7 +93,7 @@ def quality_of(own: Iterable[Execution], synthetic: Sequence[SyntheticRow]) -> Q
     )
 
 
-def _likeness(real: "pd.DataFrame", drawn: "pd.DataFrame") -> tuple[float | None, float | None]:
+def _similarity(real: "pd.DataFrame", drawn: "pd.DataFrame") -> tuple[float | None, float | None]:
     from sdmetrics.reports import QualityReport
 
     report = QualityReport()

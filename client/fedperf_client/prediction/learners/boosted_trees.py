@@ -13,10 +13,10 @@ from typing import Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from fedperf_client.prediction.evidence import Samples
 from fedperf_client.prediction.learners.learner import varying_columns
 from fedperf_client.prediction.learners.ridge import MARGIN, Ridge
 from fedperf_client.prediction.prediction import Floats
+from fedperf_client.prediction.query_encoding import EncodedQueries
 from fedperf_shared.errors import InvalidInputError
 
 Ints = NDArray[np.int64]
@@ -287,7 +287,7 @@ class Additive:
     line: Ridge | None = None
     trees: BoostedTrees | None = None
 
-    def __call__(self, asked: Samples) -> Floats:
+    def __call__(self, asked: EncodedQueries) -> Floats:
         """[questions]."""
         total = np.zeros(len(asked)) if self.start is None else asked.starts[self.start]
         if self.line is not None:
@@ -295,7 +295,7 @@ class Additive:
         return total if self.trees is None else total + self.trees(inputs_of(asked, self.start))
 
 
-def inputs_of(samples: Samples, start: str | None) -> Floats:
+def inputs_of(samples: EncodedQueries, start: str | None) -> Floats:
     """What trees read."""
     if start is None:
         return samples.features

@@ -10,10 +10,10 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from fedperf_client.prediction.evidence import Samples
 from fedperf_client.prediction.prediction import Floats
+from fedperf_client.prediction.query_encoding import EncodedQueries
 
-Fitted = Callable[[Samples], Floats]
+Fitted = Callable[[EncodedQueries], Floats]
 
 ROUNDING = 1e-9
 """Relative difference below which two numbers of a column are the same."""
@@ -45,7 +45,7 @@ class Learner(Protocol):
         """Most own executions up to which it is worth a try; None without end."""
         ...
 
-    def fit(self, samples: Samples, log_seconds: Floats) -> Fitted:
+    def fit(self, samples: EncodedQueries, log_seconds: Floats) -> Fitted:
         """Learn from own executions, at least `fewest - 1` of them (a fold leaves some out)."""
         ...
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedperf_client.prediction.evidence import Samples
 from fedperf_client.prediction.learners.boosted_trees import (
     Additive,
     BoostedTrees,
@@ -19,6 +18,7 @@ from fedperf_client.prediction.learners.boosted_trees import (
 from fedperf_client.prediction.learners.learner import Fitted, Learner, varying_columns
 from fedperf_client.prediction.learners.ridge import STRENGTHS, fit_ridge
 from fedperf_client.prediction.prediction import Floats
+from fedperf_client.prediction.query_encoding import EncodedQueries
 
 if TYPE_CHECKING:
     from fedperf_client.prediction.learners.gaussian_process import GaussianProcess
@@ -36,7 +36,7 @@ class Constant:
     fewest: int = 0
     most: int | None = 9
 
-    def fit(self, samples: Samples, log_seconds: Floats) -> Fitted:
+    def fit(self, samples: EncodedQueries, log_seconds: Floats) -> Fitted:
         """Learn the median."""
         del samples
         level = float(np.median(log_seconds)) if len(log_seconds) else UNKNOWN_LOG_SECONDS
@@ -53,7 +53,7 @@ class Nearest:
     most: int | None = 19
     neighbours: int = 3
 
-    def fit(self, samples: Samples, log_seconds: Floats) -> Fitted:
+    def fit(self, samples: EncodedQueries, log_seconds: Floats) -> Fitted:
         """Keep the executions."""
         columns = varying_columns(samples.features)
         if len(columns) == 0:
@@ -63,7 +63,7 @@ class Nearest:
         scale = samples.features[:, columns].std(axis=0) * np.sqrt(len(columns))
         known = samples.features[:, columns] / scale
 
-        def answer(asked: Samples) -> Floats:
+        def answer(asked: EncodedQueries) -> Floats:
             points = asked.features[:, columns] / scale
             distance = cdist(points, known)
             nearest = np.argsort(distance, axis=1, kind="stable")[:, : self.neighbours]
@@ -90,7 +90,7 @@ class LogRidge:
     degree: int = 1
     strengths: tuple[float, ...] = STRENGTHS
 
-    def fit(self, samples: Samples, log_seconds: Floats) -> Fitted:
+    def fit(self, samples: EncodedQueries, log_seconds: Floats) -> Fitted:
         """Learn the coefficients."""
         return Additive(
             line=fit_ridge(
@@ -113,7 +113,7 @@ class Boosting:
     most: int | None = None
     linear_leaves: bool = False
 
-    def fit(self, samples: Samples, log_seconds: Floats) -> Fitted:
+    def fit(self, samples: EncodedQueries, log_seconds: Floats) -> Fitted:
         """Learn the trees."""
         trees = fit_boosting(
             samples.features,
@@ -133,7 +133,7 @@ class BoostedRidge:
     fewest: int = 50
     most: int | None = None
 
-    def fit(self, samples: Samples, log_seconds: Floats) -> Fitted:
+    def fit(self, samples: EncodedQueries, log_seconds: Floats) -> Fitted:
         """Learn the coefficients, then the trees."""
         line = fit_ridge(samples.features, log_seconds, weights=samples.shares)
         left = log_seconds - line(samples.features)
@@ -152,7 +152,7 @@ class Forest:
     trees: int = 40
     seed: int = 1
 
-    def fit(self, samples: Samples, log_seconds: Floats) -> Fitted:
+    def fit(self, samples: EncodedQueries, log_seconds: Floats) -> Fitted:
         """Learn the trees."""
         columns = varying_columns(samples.features)
         if len(columns) == 0:
@@ -179,12 +179,12 @@ class FittedProcess:
     process: "GaussianProcess"
     base: Fitted | None = None
 
-    def __call__(self, asked: Samples) -> Floats:
+    def __call__(self, asked: EncodedQueries) -> Floats:
         """Mean log seconds, [questions]."""
         mean = self.process.mean(asked.features)
         return mean if self.base is None else mean + self.base(asked)
 
-    def sd(self, asked: Samples) -> Floats:
+    def sd(self, asked: EncodedQueries) -> Floats:
         """Standard deviation of the log seconds of one execution, [questions]."""
         return self.process.sd(asked.features)
 
@@ -198,7 +198,7 @@ class LocalProcess:
     fewest: int = 3
     most: int | None = None
 
-    def fit(self, samples: Samples, log_seconds: Floats) -> FittedProcess:
+    def fit(self, samples: EncodedQueries, log_seconds: Floats) -> FittedProcess:
         """Learn the process."""
         from fedperf_client.prediction.learners.gaussian_process import fit_process  # imports scipy
 
@@ -207,7 +207,7 @@ class LocalProcess:
 
 @dataclass(frozen=True, slots=True)
 class ResidualProcess:
-    """Another learner, and a Gaussian process of what it leaves; `AsIs` makes it a start's."""
+    """Another learner, and a Gaussian process of its residuals."""
 
     base: Learner
     fewest: int = 3
@@ -223,7 +223,7 @@ class ResidualProcess:
         """The start model of the base."""
         return self.base.start
 
-    def fit(self, samples: Samples, log_seconds: Floats) -> FittedProcess:
+    def fit(self, samples: EncodedQueries, log_seconds: Floats) -> FittedProcess:
         """Learn the base, then what it leaves."""
         from fedperf_client.prediction.learners.gaussian_process import fit_process  # imports scipy
 

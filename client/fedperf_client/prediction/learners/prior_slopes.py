@@ -18,10 +18,10 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
-from fedperf_client.prediction.evidence import Samples
 from fedperf_client.prediction.learners.scaling_laws import ScalingColumns
 from fedperf_client.prediction.learners.tables import distinct_rows
 from fedperf_client.prediction.prediction import Floats
+from fedperf_client.prediction.query_encoding import EncodedQueries
 from fedperf_shared.errors import InvalidInputError
 
 LEVEL_VARIANCE = 1e4
@@ -112,7 +112,7 @@ NO_REPEATS = Scatter()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class SlopeBelief:
+class SlopePosterior:
     """Log seconds that are believed.
 
     Attributes:
@@ -144,7 +144,7 @@ class PriorSlopes:
     fewest: int = 1
     most: int | None = None
 
-    def fit(self, samples: Samples, log_seconds: Floats) -> "FittedSlopes":
+    def fit(self, samples: EncodedQueries, log_seconds: Floats) -> "FittedSlopes":
         """Learn from executions; repeats of a configuration tell the noise.
 
         Raises:
@@ -259,11 +259,11 @@ class FittedSlopes:
     _scaling: ScalingColumns | None
     _hypotheses: tuple[_Hypothesis, ...]
 
-    def __call__(self, asked: Samples) -> Floats:
+    def __call__(self, asked: EncodedQueries) -> Floats:
         """Mean log seconds, [questions]."""
         return self.belief(asked).mean
 
-    def belief(self, asked: Samples) -> SlopeBelief:
+    def belief(self, asked: EncodedQueries) -> SlopePosterior:
         """Mean, its variance, and noise.
 
         Raises:
@@ -277,7 +277,7 @@ class FittedSlopes:
         weights = np.array([each.weight for each in self._hypotheses])
         means, variances = (np.array(each) for each in zip(*found, strict=True))
         mean = weights @ means
-        return SlopeBelief(
+        return SlopePosterior(
             mean,
             weights @ (variances + (means - mean) ** 2),
             float(weights @ [each.noise for each in self._hypotheses]),

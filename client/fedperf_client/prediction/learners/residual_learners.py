@@ -11,11 +11,11 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from fedperf_client.prediction.evidence import Samples
 from fedperf_client.prediction.learners.boosted_trees import Additive, fit_boosting, inputs_of
 from fedperf_client.prediction.learners.learner import Fitted
 from fedperf_client.prediction.learners.ridge import fit_ridge
 from fedperf_client.prediction.prediction import Floats
+from fedperf_client.prediction.query_encoding import EncodedQueries
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.releases.basis import CELLS
 
@@ -71,7 +71,7 @@ class CellCorrection:
 
 
 @dataclass(frozen=True, slots=True)
-class AsIs:
+class UncorrectedModel:
     """The start model, uncorrected."""
 
     start: str = SHARED
@@ -83,7 +83,7 @@ class AsIs:
         """Its name in explanations."""
         return self.start
 
-    def fit(self, samples: Samples, log_seconds: Floats) -> Fitted:
+    def fit(self, samples: EncodedQueries, log_seconds: Floats) -> Fitted:
         """Nothing to learn."""
         del samples, log_seconds
         return lambda asked: asked.starts[self.start]
@@ -102,14 +102,14 @@ class ShrunkenBias:
         """Its name in explanations."""
         return f"{self.start}+bias"
 
-    def fit(self, samples: Samples, log_seconds: Floats) -> Fitted:
+    def fit(self, samples: EncodedQueries, log_seconds: Floats) -> Fitted:
         """Learn the constant."""
         bias = shrunken_mean(log_seconds - samples.starts[self.start], samples.weights)
         return lambda asked: asked.starts[self.start] + bias
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class CellCorrected:
+class CellCorrectedModel:
     """The start model plus the coordinator's correction, sharpened by own residuals.
 
     Own residuals r_i ~ N(mu_cell(i), s^2) with mu ~ N(mean, covariance + own level + own
@@ -127,7 +127,7 @@ class CellCorrected:
         """Its name in explanations."""
         return f"{self.start}+cells"
 
-    def fit(self, samples: Samples, log_seconds: Floats) -> Fitted:
+    def fit(self, samples: EncodedQueries, log_seconds: Floats) -> Fitted:
         """Learn the posterior mean per cell."""
         residuals = log_seconds - samples.starts[self.start]
         mean = self._posterior_mean(samples.cells, residuals, samples.weights)
@@ -162,7 +162,7 @@ class ResidualRidge:
         """Its name in explanations."""
         return f"{self.start}+ridge"
 
-    def fit(self, samples: Samples, log_seconds: Floats) -> Fitted:
+    def fit(self, samples: EncodedQueries, log_seconds: Floats) -> Fitted:
         """Learn the residual."""
         residual = log_seconds - samples.starts[self.start]
         line = fit_ridge(samples.features, residual, weights=samples.shares)
@@ -182,7 +182,7 @@ class ResidualBoosting:
         """Its name in explanations."""
         return f"{self.start}+boosting"
 
-    def fit(self, samples: Samples, log_seconds: Floats) -> Fitted:
+    def fit(self, samples: EncodedQueries, log_seconds: Floats) -> Fitted:
         """Learn the residual."""
         residual = log_seconds - samples.starts[self.start]
         inputs = inputs_of(samples, self.start)

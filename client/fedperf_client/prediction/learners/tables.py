@@ -1,4 +1,4 @@
-"""Executions without plans: the columns of a table as `Samples`.
+"""Executions without plans: the columns of a table as `EncodedQueries`.
 
 A job that is known by its arguments only (C3O, TOKIO, a campaign) is a row of columns.
 Positive numbers are read as logs, others in units of the largest, words as one column per word. The
@@ -18,8 +18,8 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from fedperf_client.prediction.evidence import Samples
 from fedperf_client.prediction.prediction import Floats
+from fedperf_client.prediction.query_encoding import EncodedQueries
 from fedperf_shared.errors import InvalidInputError
 
 Table = Mapping[str, Sequence[float | str]]
@@ -119,7 +119,7 @@ class TableLayout:
             size,
         )
 
-    def samples(self, table: Table) -> Samples:
+    def samples(self, table: Table) -> EncodedQueries:
         """The rows of `table` as samples, without start models and all in cell 0.
 
         Raises:
@@ -130,7 +130,7 @@ class TableLayout:
             raise InvalidTableError(f"the table lacks the columns {', '.join(missing)}")
         parts = [column.features(table[column.name]) for column in self.columns]
         features = np.concatenate(parts, axis=1)
-        return Samples(features, np.zeros(len(features), np.int64), {})
+        return EncodedQueries(features, np.zeros(len(features), np.int64), {})
 
     @property
     def scale_feature(self) -> int:
@@ -147,7 +147,9 @@ class TableLayout:
         return sum(column.width for column in self.columns[: names.index(name)])
 
 
-def median_of_repeats(samples: Samples, log_seconds: Floats) -> tuple[Samples, Floats]:
+def median_of_repeats(
+    samples: EncodedQueries, log_seconds: Floats
+) -> tuple[EncodedQueries, Floats]:
     """One row for each distinct row of features, with the median of its log seconds.
 
     Repeats are executions of one configuration: as rows of their own they would let a fold

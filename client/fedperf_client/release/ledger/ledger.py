@@ -62,7 +62,7 @@ from fedperf_client.release.ledger.ledger_file import (
     transaction,
 )
 from fedperf_client.release.ledger.lifetime import (
-    BegunPeriod,
+    ActivePeriod,
     LifetimeRecord,
     lifetime_of,
     lifetime_path,
@@ -128,7 +128,7 @@ class PrivacyLedger:
         record = LifetimeRecord.open_or_create(
             lifetime_path(path.parent), lifetime or lifetime_of(budget)
         )
-        wanted = BegunPeriod(path.name, budget, schedule)
+        wanted = ActivePeriod(path.name, budget, schedule)
         begun = record.admit(wanted, has_counter=counter is not None)
         ledger = cls(path, begun.budget, begun.schedule)
         # First the counter, then the record: a period that has begun without a counter is lost.
@@ -213,7 +213,7 @@ class PrivacyLedger:
             ).fetchone()
         return None if row is None else SignedRelease(row[0], row[1])
 
-    def hand_out(self, key: SlotKey, at: datetime) -> None:
+    def dispatch(self, key: SlotKey, at: datetime) -> None:
         """Record that the slot's bytes left; again is no error.
 
         Raises:

@@ -81,7 +81,7 @@ class LifetimeDisagreesError(PrivacyRefusedError):
 
 
 @dataclass(frozen=True, slots=True)
-class BegunPeriod:
+class ActivePeriod:
     """A period that counts: the name of its ledger's file, its budget and its schedule."""
 
     ledger: str
@@ -172,12 +172,12 @@ class LifetimeRecord:
                 return cls.open(path)
         return cls(path, promise)
 
-    def periods(self) -> tuple[BegunPeriod, ...]:
+    def periods(self) -> tuple[ActivePeriod, ...]:
         """Every period that began, oldest first."""
         with errors_named(self.path), closing(connect(self.path)) as connection:
             return self._periods(connection)
 
-    def admit(self, wanted: BegunPeriod, *, has_counter: bool) -> BegunPeriod:
+    def admit(self, wanted: ActivePeriod, *, has_counter: bool) -> ActivePeriod:
         """The period that a new ledger is for; records nothing.
 
         A start that was cut off after `begin` goes on with what it had recorded, even if
@@ -203,7 +203,7 @@ class LifetimeRecord:
             )
         return begun
 
-    def begin(self, new: BegunPeriod) -> None:
+    def begin(self, new: ActivePeriod) -> None:
         """Charge a period durably, or raise and record nothing; the same again is no error.
 
         Raises:
@@ -225,7 +225,7 @@ class LifetimeRecord:
         with transaction(self.path) as connection:
             return self._disagreement(connection)
 
-    def reconcile(self, found: Sequence[BegunPeriod]) -> tuple[BegunPeriod, ...]:
+    def reconcile(self, found: Sequence[ActivePeriod]) -> tuple[ActivePeriod, ...]:
         """An operator's decision: count these periods as well, past the promise or not; go on.
 
         Args:
@@ -242,19 +242,19 @@ class LifetimeRecord:
         self._advance_counter()
         return lost
 
-    def _periods(self, connection: sqlite3.Connection) -> tuple[BegunPeriod, ...]:
+    def _periods(self, connection: sqlite3.Connection) -> tuple[ActivePeriod, ...]:
         rows = connection.execute(
             "SELECT ledger, epsilon, delta, schedule FROM period ORDER BY start_unix_ms"
         ).fetchall()
         try:
             return tuple(
-                BegunPeriod(name, PrivacyBudget(spend, delta), decode_schedule(schedule))
+                ActivePeriod(name, PrivacyBudget(spend, delta), decode_schedule(schedule))
                 for name, spend, delta, schedule in rows
             )
         except FedperfError as error:
             raise StorageError(f"lifetime record {self.path}: damaged: {error}") from error
 
-    def _require_room(self, connection: sqlite3.Connection, new: BegunPeriod) -> None:
+    def _require_room(self, connection: sqlite3.Connection, new: ActivePeriod) -> None:
         problem = self._disagreement(connection)
         if problem is not None:
             raise LifetimeDisagreesError(self.path, problem)
@@ -283,7 +283,7 @@ class LifetimeRecord:
             write_counter(self.path, self._identity, _count(connection))
 
 
-def _insert(connection: sqlite3.Connection, each: BegunPeriod) -> None:
+def _insert(connection: sqlite3.Connection, each: ActivePeriod) -> None:
     connection.execute(
         "INSERT INTO period VALUES (?, ?, ?, ?, ?)",
         (

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
+from fedperf_client.formatting.facts import Fact
 from fedperf_client.privacy.accountant import PrivacyBudget, epsilon, events_of, replace_one_epsilon
 from fedperf_client.release.ledger.ledger import PrivacyLedger
-from fedperf_client.release.ledger.lifetime import BegunPeriod, LifetimeRecord, lifetime_path
-from fedperf_client.text.facts import Fact
+from fedperf_client.release.ledger.lifetime import ActivePeriod, LifetimeRecord, lifetime_path
 from fedperf_shared.releases.period import Period
 from fedperf_shared.releases.release import Schedule, Slot
 
@@ -113,7 +113,7 @@ def expected_spending(
 
 def reconcile_lifetime(
     ledgers: Sequence[PrivacyLedger], promise: PrivacyBudget
-) -> tuple[str | None, tuple[BegunPeriod, ...]]:
+) -> tuple[str | None, tuple[ActivePeriod, ...]]:
     """Count every period of `ledgers`, as an operator decided.
 
     Args:
@@ -127,7 +127,7 @@ def reconcile_lifetime(
         StorageError: the record cannot be read or written.
     """
     record, problem = LifetimeRecord.restore(lifetime_path(ledgers[0].path.parent), promise)
-    found = [BegunPeriod(each.path.name, each.budget, each.schedule) for each in ledgers]
+    found = [ActivePeriod(each.path.name, each.budget, each.schedule) for each in ledgers]
     lost = record.reconcile(found)
     return problem, lost
 

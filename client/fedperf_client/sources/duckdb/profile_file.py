@@ -52,15 +52,15 @@ from fedperf_client.sources.duckdb.nodes import (
     value_at,
 )
 from fedperf_client.sources.duckdb.tree import OperatorTree
-from fedperf_client.sources.json_memory import takes_too_much
+from fedperf_client.sources.json_memory import exceeds_json_memory
 from fedperf_shared.errors import InvalidInputError, StorageError
 from fedperf_shared.execution import (
     ClusterConfig,
     Execution,
+    ExecutionMetadata,
     ExecutionStatus,
+    ExecutionWarning,
     Measurement,
-    Origin,
-    Remark,
 )
 from fedperf_shared.workflow.graph import Plan
 from fedperf_shared.workflow.template import fingerprint
@@ -116,10 +116,10 @@ def execution_of(
         status=ExecutionStatus.OK,
         measurement=measured,
         finished_at=finished_at,
-        origin=Origin(
+        origin=ExecutionMetadata(
             source=schema.source,
             rows_known=sum(tree.known) / len(tree.known),
-            remarks=() if tree.is_complete else (Remark.INCOMPLETE,),
+            remarks=() if tree.is_complete else (ExecutionWarning.INCOMPLETE,),
             operator_seconds=tuple(tree.operator_seconds) if tree.seconds else (),
             rows_within=tree.rows_within,
         ),
@@ -256,7 +256,7 @@ def _content(name: str, record: bytes) -> object:
     """What JSON gives of a record; why it is skipped where it gives nothing."""
     if len(record) > MAX_PROFILE_BYTES:
         return SkippedRecord(name, f"longer than {MAX_PROFILE_BYTES // 2**20} MiB")
-    if takes_too_much(record):
+    if exceeds_json_memory(record):
         return SkippedRecord(name, "more values than are read")
     try:
         return orjson.loads(record)

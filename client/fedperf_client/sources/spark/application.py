@@ -22,10 +22,10 @@ from fedperf_shared.execution import (
     MAX_QUERIES_BEFORE,
     ClusterConfig,
     Execution,
+    ExecutionMetadata,
     ExecutionStatus,
+    ExecutionWarning,
     Measurement,
-    Origin,
-    Remark,
 )
 from fedperf_shared.workflow.graph import Plan
 from fedperf_shared.workflow.vocabulary import MAX_RUNTIME_SECONDS, Platform
@@ -166,9 +166,9 @@ class Application:
         counted = workflow_of(query.plan, query.counters)
         vendor = "databricks" if self.settings.is_databricks else "spark"
         remarks = {
-            Remark.ACCELERATED: query.is_accelerated,
-            Remark.FAILED_TASKS: query.has_failed_tasks,
-            Remark.INCOMPLETE: self.is_partial or query.is_torn,
+            ExecutionWarning.ACCELERATED: query.is_accelerated,
+            ExecutionWarning.FAILED_TASKS: query.has_failed_tasks,
+            ExecutionWarning.INCOMPLETE: self.is_partial or query.is_torn,
         }
         return Execution(
             execution_id=hashlib.sha256(identity.encode(errors="replace")).hexdigest()[:_ID_DIGITS],
@@ -178,7 +178,7 @@ class Application:
             status=_status(query),
             measurement=_measurement(query, self.submitted_at),
             finished_at=fields.moment(query.end),
-            origin=Origin(
+            origin=ExecutionMetadata(
                 source=f"{vendor} {self.settings.version}".strip(),
                 node_type=self._node_type,
                 architecture=self._architecture,

@@ -19,7 +19,7 @@ import orjson
 
 from fedperf_client.sources import SkippedRecord
 from fedperf_client.sources.codecs import READ_ON, CutLogError, blocks_of
-from fedperf_client.sources.json_memory import takes_too_much
+from fedperf_client.sources.json_memory import exceeds_json_memory
 from fedperf_client.sources.opener import FilePlace
 from fedperf_client.sources.spark.fields import Event
 
@@ -38,7 +38,7 @@ Line = tuple[int, bytes | None]
 
 
 @dataclass(frozen=True, slots=True)
-class PassedOver:
+class SkippedLines:
     """Lines that are not wanted and found before they are copied.
 
     Of tasks they are counted by the stage that they name first, and the first of each stage, which
@@ -80,8 +80,8 @@ class PassedOver:
         return True
 
 
-NOTHING = PassedOver()
-TASKS_THAT_DID_WELL = PassedOver(
+NOTHING = SkippedLines()
+TASKS_THAT_DID_WELL = SkippedLines(
     beginnings=(b'{"Event":"SparkListenerTaskGettingResult"',),
     beginning_near=b'{"Event":"SparkListenerTaskEnd"',
     near=b'"Task End Reason":{"Reason":"Success"}',
@@ -126,7 +126,7 @@ class Events:
     """
 
     wanted: frozenset[str]
-    passed_over: PassedOver = TASKS_THAT_DID_WELL
+    passed_over: SkippedLines = TASKS_THAT_DID_WELL
     line: int = 0
     seen: set[str] = field(default_factory=set)
     _file: str = ""
@@ -176,7 +176,7 @@ class Events:
     def _event(
         self, name: str, number: int, line: bytes
     ) -> Iterator[tuple[str, Event] | SkippedRecord]:
-        if takes_too_much(line):
+        if exceeds_json_memory(line):
             yield self.bad(TOO_LONG, number)
             return
         event = _parsed(line)
@@ -221,7 +221,7 @@ def _name_within(line: bytes) -> str:
         names.add(found[1].decode("ascii", "replace"))
         if len(names) > 1:
             break
-    if len(names) > 1 and not takes_too_much(line):  # others stand in what the event holds
+    if len(names) > 1 and not exceeds_json_memory(line):  # others stand in what the event holds
         name = (_parsed(line) or {}).get("Event")
         names = {name.rpartition(".")[2]} if isinstance(name, str) else set()
     return names.pop() if len(names) == 1 else ""
@@ -287,7 +287,7 @@ def _mended(line: bytes) -> Event | None:
 
 def lines(  # noqa: PLR0912 (one loop, by which nearly all time goes)
     path: FilePlace,
-    passed_over: PassedOver = NOTHING,
+    passed_over: SkippedLines = NOTHING,
     *,
     is_whole: Callable[[bytes], bool] = lambda _: True,
 ) -> Iterator[Line]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from fedperf_client.sources.spark import operators
 from fedperf_client.sources.spark.fields import Event, MalformedEventError, objects, text, words
 from fedperf_shared.errors import InvalidInputError
-from fedperf_shared.workflow.estimates import DEFAULT_ROW_BYTES
+from fedperf_shared.workflow.cardinality import DEFAULT_ROW_BYTES
 from fedperf_shared.workflow.graph import Operator, Workflow
 from fedperf_shared.workflow.vocabulary import (
     MAX_ITERATIONS,

@@ -88,7 +88,7 @@ class Reader:
             if query.ended_at is not None and not is_settled:
                 application.settle(query, with_slots=self.wants_tasks)
             ends.append(application.latest if query.ended_at is None else query.ended_at)
-            self._hand_out(query)
+            self._dispatch(query)
         self._open.clear()
         if application.stopped_at is None:
             application.stopped_at = application.latest
@@ -321,7 +321,7 @@ class Reader:
         for query in self._complete:
             if self._open.get((query.is_job, query.number)) is query:
                 self._forget(query)
-                self._hand_out(query)
+                self._dispatch(query)
         if self._complete:
             needed = [each.started_at for each in self._open.values()]
             self.executors.forget_before(min([*needed, self._free_since or 0]))
@@ -340,9 +340,9 @@ class Reader:
             if not oldest.is_complete:
                 oldest.problem, oldest.is_given_up = GIVEN_UP, True
             self._forget(oldest)
-            self._hand_out(oldest)
+            self._dispatch(oldest)
 
-    def _hand_out(self, query: SparkQuery) -> None:
+    def _dispatch(self, query: SparkQuery) -> None:
         query.count_tasks((lambda _: None) if self.application.is_partial else self.ends_passed)
         self._found.append(query)
 

@@ -15,11 +15,11 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from fedperf_campaigns.choosing import Strategy
-from fedperf_campaigns.choosing.sampler import GridSampler, SamplingGrid
+from fedperf_campaigns.sampling import Strategy
+from fedperf_campaigns.sampling.sampler import GridSampler, SamplingGrid
 from fedperf_campaigns.tables.catalogue import table_learners
-from fedperf_client.prediction.ensemble.mixture import KnownRuns
-from fedperf_client.prediction.ensemble.weighting import Asks, Places
+from fedperf_client.prediction.ensemble.ensemble import TrainingSet
+from fedperf_client.prediction.ensemble.weighting import QueryRegime, ScaleAndSize
 from fedperf_client.prediction.learners.tables import TableLayout
 from fedperf_client.prediction.prediction import Floats
 from fedperf_simulations.baselines.table_mixture import mixed_for
@@ -146,13 +146,13 @@ def _error(parts: ScenarioParts, layout: TableLayout, rows: NDArray[np.int64]) -
     samples, asked = (layout.samples(each.table) for each in (parts.known, parts.asked))
     along = (layout.scale_feature, layout.size_feature)
     places, questions = (
-        Places(*(each.features[:, place] for place in along))
+        ScaleAndSize(*(each.features[:, place] for place in along))
         for each in (samples.take(rows), asked)
     )
     log_seconds = np.log(parts.known.seconds[rows])
-    known = KnownRuns(samples.take(rows), log_seconds, places, np.arange(len(rows)))
+    known = TrainingSet(samples.take(rows), log_seconds, places, np.arange(len(rows)))
     # Folds that leave single configurations out: what is asked about was drawn like the grid.
-    mixture = mixed_for(Asks.SEEN, questions, known, table_learners(layout))
+    mixture = mixed_for(QueryRegime.SEEN, questions, known, table_learners(layout))
     return 100 * float(np.mean(np.abs(np.exp(mixture(asked)) / parts.asked.seconds - 1)))
 
 

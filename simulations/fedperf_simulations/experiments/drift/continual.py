@@ -64,7 +64,7 @@ class SegmentSplit:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Course:
+class ReplicatedSequence:
     """A sequence, dealt to several seeds.
 
     Attributes:
@@ -89,7 +89,7 @@ class Course:
         *,
         steps: int = STEPS,
         dp_steps: int = DP_STEPS,
-    ) -> "Course":
+    ) -> "ReplicatedSequence":
         """Dealt by the seeds."""
         dealt = [
             [
@@ -130,7 +130,7 @@ class Course:
 
 
 def learn(
-    course: Course, method: RehearsalMethod, *, ewc: float | None = None
+    course: ReplicatedSequence, method: RehearsalMethod, *, ewc: float | None = None
 ) -> dict[str, Floats]:
     """Errors by metric, [seeds, after segment, on segment].
 
@@ -144,7 +144,7 @@ def learn(
     anchors: list[Anchor] = []
     for place, segment in enumerate(course.dealt):
         if not (method.is_frozen and place):
-            inputs, targets = lessons(course, method, place, models, kept)
+            inputs, targets = training_plans(course, method, place, models, kept)
             penalty = partial(_pull, anchors, ewc) if ewc is not None else None
             models = fit(models, inputs, targets, penalty=penalty)
         errors.append(course.errors(models))
@@ -154,8 +154,8 @@ def learn(
     return over_time(errors)
 
 
-def lessons(
-    course: Course,
+def training_plans(
+    course: ReplicatedSequence,
     method: RehearsalMethod,
     place: int,
     models: SeedModels,
@@ -184,7 +184,7 @@ def lessons(
 
 
 def close(
-    course: Course,
+    course: ReplicatedSequence,
     method: RehearsalMethod,
     place: int,
     models: SeedModels,

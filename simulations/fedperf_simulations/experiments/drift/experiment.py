@@ -34,7 +34,12 @@ from fedperf_simulations.experiments.drift import (
     home_detection,
     report_detection,
 )
-from fedperf_simulations.experiments.drift.continual import DP_STEPS, STEPS, Course, learn
+from fedperf_simulations.experiments.drift.continual import (
+    DP_STEPS,
+    STEPS,
+    ReplicatedSequence,
+    learn,
+)
 from fedperf_simulations.experiments.drift.private_chain import (
     HOME,
     SHARED,
@@ -43,10 +48,10 @@ from fedperf_simulations.experiments.drift.private_chain import (
 )
 from fedperf_simulations.experiments.drift.rehearsal_methods import (
     Buffer,
-    Everything,
+    FullReplay,
     Naive,
     RehearsalMethod,
-    TaughtInputs,
+    TeacherLabelledInputs,
 )
 from fedperf_simulations.experiments.drift.sequences import (
     C3O_JOB,
@@ -190,34 +195,34 @@ def _cell(settings: Settings, task: tuple[str, str]) -> Row:
     return settings.cell(key, lambda: cell_of(GROUPS[group](_course(settings, sequence))))
 
 
-def _course(settings: Settings, sequence: str) -> Course:
+def _course(settings: Settings, sequence: str) -> ReplicatedSequence:
     seeds = [[settings.seed, seed] for seed in range(QUICK_SEEDS if settings.quick else SEEDS)]
     steps, dp_steps = (QUICK_STEPS, QUICK_STEPS) if settings.quick else (STEPS, DP_STEPS)
-    return Course.of(_drift(settings, sequence), seeds, steps=steps, dp_steps=dp_steps)
+    return ReplicatedSequence.of(_drift(settings, sequence), seeds, steps=steps, dp_steps=dp_steps)
 
 
 def _drift(settings: Settings, sequence: str) -> DriftSequence:
     return load(sequence, settings.data)
 
 
-def _baselines(course: Course) -> Errors:
+def _baselines(course: ReplicatedSequence) -> Errors:
     return _learnt(
-        course, {NAIVE: Naive(), CUMULATIVE: Everything(is_even=False), FROZEN: Naive(True)}
+        course, {NAIVE: Naive(), CUMULATIVE: FullReplay(is_even=False), FROZEN: Naive(True)}
     )
 
 
-def _raw(course: Course) -> Errors:
+def _raw(course: ReplicatedSequence) -> Errors:
     buffers = {raw(share): Buffer(int(share * course.training_rows)) for share in SHARES}
-    return _learnt(course, {**buffers, OWN: Everything(is_even=True)})
+    return _learnt(course, {**buffers, OWN: FullReplay(is_even=True)})
 
 
-def _private(course: Course) -> Errors:
+def _private(course: ReplicatedSequence) -> Errors:
     columns = course.drift.columns
-    inputs = {private(each): TaughtInputs(columns, each) for each in EPSILONS}
-    return _learnt(course, {**inputs, RANDOM: TaughtInputs(columns, None)})
+    inputs = {private(each): TeacherLabelledInputs(columns, each) for each in EPSILONS}
+    return _learnt(course, {**inputs, RANDOM: TeacherLabelledInputs(columns, None)})
 
 
-def _chains(course: Course) -> Errors:
+def _chains(course: ReplicatedSequence) -> Errors:
     return {
         chained(promise, whose): errors
         for promise in PROMISES
@@ -225,18 +230,18 @@ def _chains(course: Course) -> Errors:
     }
 
 
-def _regularized(course: Course) -> Errors:
+def _regularized(course: ReplicatedSequence) -> Errors:
     pulled = {f"EWC {each:g}": learn(course, Naive(), ewc=each) for each in CONSOLIDATIONS}
     dark = Buffer(int(0.05 * course.training_rows), is_dark=True)
     return {**_learnt(course, {DARK: dark}), **pulled}
 
 
-def _learnt(course: Course, methods: Mapping[str, RehearsalMethod]) -> Errors:
+def _learnt(course: ReplicatedSequence, methods: Mapping[str, RehearsalMethod]) -> Errors:
     return {name: learn(course, method) for name, method in methods.items()}
 
 
 REGULARIZED = "regularized"
-GROUPS: Mapping[str, Callable[[Course], Errors]] = {
+GROUPS: Mapping[str, Callable[[ReplicatedSequence], Errors]] = {
     "baselines": _baselines,
     "raw": _raw,
     "private": _private,

@@ -25,8 +25,18 @@ from fedperf_shared.model.fit import fit, predict
 from fedperf_shared.model.ggfn import GGFN
 from fedperf_shared.model.metrics import q_error, relative_errors
 from fedperf_shared.model.public_plans import anchors_of, load_public_plans
-from fedperf_shared.releases.period import Period, SlotTimes, Timetable, default_timetable
+from fedperf_shared.releases.period import Period, ReleaseCalendar, SlotTimes, default_calendar
 from fedperf_shared.releases.release import SizeClass
+from fedperf_simulations.corpus.drifting_platforms import (
+    SEGMENTS,
+    DriftSplit,
+    WorkloadSplit,
+    deal,
+    first_windows,
+    known_before,
+    private_segments,
+)
+from fedperf_simulations.corpus.new_platform import MeasuredTimes
 from fedperf_simulations.data.datasets import CAPPED, measured_files
 from fedperf_simulations.experiments.drift.continual import MAE, MAPE, Q50
 from fedperf_simulations.experiments.drift.table import (
@@ -36,28 +46,22 @@ from fedperf_simulations.experiments.drift.table import (
     DriftTable,
     cell_of,
 )
-from fedperf_simulations.federation.federated_year import FederatedWorld, FederatedYear, Way
+from fedperf_simulations.federation.federated_year import (
+    FederatedYear,
+    FederationFixture,
+    TrainingMode,
+)
 from fedperf_simulations.harness.charts import Line, lines_chart
 from fedperf_simulations.harness.experiment import Row, Settings, Target
 from fedperf_simulations.harness.side_by_side import computed
-from fedperf_simulations.measured_set.drifting_platforms import (
-    SEGMENTS,
-    DriftSplit,
-    Hands,
-    deal,
-    first_windows,
-    known_before,
-    private_segments,
-)
-from fedperf_simulations.measured_set.new_platform import MeasuredTimes
 
 Floats = NDArray[np.float64]
 
 PART, SPREAD = "ggfn", "ggfn, standard deviation over seeds"
 BY_SEGMENT = "ggfn by segment"
 
-SEEDS, HANDS = 3, Hands()
-QUICK_SEEDS, QUICK_HANDS, QUICK_ANCHORS, QUICK_KNOWN = 1, Hands(2, 12, 15, 10), 20, 60
+SEEDS, HANDS = 3, WorkloadSplit()
+QUICK_SEEDS, QUICK_HANDS, QUICK_ANCHORS, QUICK_KNOWN = 1, WorkloadSplit(2, 12, 15, 10), 20, 60
 
 START_EPOCHS, QUICK_START_EPOCHS = 30, 1
 """Passes of the model that the year begins with over what it knows."""
@@ -66,13 +70,13 @@ JUDGED = "naive, by verdicts"
 OWN, TAUGHT = "own history", "synthetic + teacher"
 PRODUCT = "own history, synthetic + teacher"
 
-WAYS: Mapping[str, Way] = {
-    NAIVE: Way(own_history=False, rehearses=False, judged=False),
-    JUDGED: Way(own_history=False, rehearses=False),
-    OWN: Way(own_history=True, rehearses=False),
-    TAUGHT: Way(own_history=False, rehearses=True),
-    PRODUCT: Way(own_history=True, rehearses=True),
-    CUMULATIVE: Way(own_history=True, rehearses=False, private=False),
+WAYS: Mapping[str, TrainingMode] = {
+    NAIVE: TrainingMode(own_history=False, rehearses=False, judged=False),
+    JUDGED: TrainingMode(own_history=False, rehearses=False),
+    OWN: TrainingMode(own_history=True, rehearses=False),
+    TAUGHT: TrainingMode(own_history=False, rehearses=True),
+    PRODUCT: TrainingMode(own_history=True, rehearses=True),
+    CUMULATIVE: TrainingMode(own_history=True, rehearses=False, private=False),
 }
 """`PRODUCT` is what a coordinator does by default; naive retraining, as published, knows no
 verdicts. All others come into force by the product's."""
@@ -195,7 +199,7 @@ def errors_on(model: GGFN, asked: MeasuredTimes) -> dict[str, float]:
     }
 
 
-def _world(settings: Settings, seed: int) -> tuple[FederatedWorld, DriftSplit]:
+def _world(settings: Settings, seed: int) -> tuple[FederationFixture, DriftSplit]:
     planned = _planned(quick=settings.quick)
     hands = QUICK_HANDS if settings.quick else HANDS
     period = planned.schedule.timetable.period
@@ -203,7 +207,7 @@ def _world(settings: Settings, seed: int) -> tuple[FederatedWorld, DriftSplit]:
     dealt = deal(_segments(), hands, period, seed=drawn)
     plans = load_public_plans()
     return (
-        FederatedWorld(
+        FederationFixture(
             _start(settings, dealt, drawn),
             plans[: QUICK_ANCHORS if settings.quick else None],
             anchors_of(plans)[: QUICK_ANCHORS if settings.quick else None],
@@ -243,14 +247,14 @@ def _planned(*, quick: bool) -> PlannedSchedule:
         workloads_per_window=HANDS.workloads,
     )
     start = datetime(2027, 1, 4, tzinfo=UTC)
-    return plan_schedule(policy, _short_timetable(start) if quick else default_timetable(start))
+    return plan_schedule(policy, _short_timetable(start) if quick else default_calendar(start))
 
 
-def _short_timetable(start: datetime) -> Timetable:
+def _short_timetable(start: datetime) -> ReleaseCalendar:
     """Four windows with a round each, and one more where an epoch begins."""
     day = timedelta(days=1)
     times = [SlotTimes(first * day, (first + 1) * day) for first in (1, 2, 3, 4)]
-    return Timetable(
+    return ReleaseCalendar(
         Period(start, timedelta(days=7), 4),
         report_slots=tuple(times[:2]),
         model_slots=(times[2],),

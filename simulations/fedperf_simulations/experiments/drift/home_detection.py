@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from fedperf_client.drift.streams import ObservedExecutions, StreamDrift, streams_of
+from fedperf_client.drift.streams import DriftObservations, StreamDrift, streams_of
 from fedperf_simulations.data import tokio
 from fedperf_simulations.harness.cells import number
 from fedperf_simulations.harness.experiment import Row, Settings, Target
@@ -75,7 +75,7 @@ class Residuals:
     def drifts(self) -> tuple[StreamDrift, ...]:
         """Drifts that an organization finds in it; execution n finishes in minute n."""
         [stream] = streams_of(
-            ObservedExecutions(
+            DriftObservations(
                 np.zeros(len(self), np.int64),
                 self.jobs,
                 self.log_seconds,

@@ -30,14 +30,14 @@ from fedperf_shared.releases.release import TrainingParameters
 from fedperf_simulations.baselines.batched_mlp import SeedModels, fit
 from fedperf_simulations.data.public_table import Floats
 from fedperf_simulations.experiments.drift.continual import (
-    Course,
+    ReplicatedSequence,
     by_step,
     close,
-    lessons,
     over_time,
     teacher,
+    training_plans,
 )
-from fedperf_simulations.experiments.drift.rehearsal_methods import Records, TaughtInputs
+from fedperf_simulations.experiments.drift.rehearsal_methods import Records, TeacherLabelledInputs
 from fedperf_simulations.federation.channel import DELTA
 
 SAMPLING, CLIP, RATE = 0.25, 1.0, 1e-2
@@ -100,14 +100,14 @@ class Replay:
     targets: Tensor
 
 
-def learn_privately(course: Course, promise: Promise) -> dict[str, dict[str, Floats]]:
+def learn_privately(course: ReplicatedSequence, promise: Promise) -> dict[str, dict[str, Floats]]:
     """Errors by metric of the shared models and of those at home, as from `continual.learn`."""
     shared, sigma = course.untrained(), promise.noise_multiplier(course.dp_steps)
-    method = TaughtInputs(course.drift.columns, promise.inputs)
+    method = TeacherLabelledInputs(course.drift.columns, promise.inputs)
     kept: list[list[Sequence[Records]]] = [[] for _ in course.seeds]
     errors: dict[str, list[dict[str, Floats]]] = {SHARED: [], HOME: []}
     for place, segment in enumerate(course.dealt):
-        home = fit(shared, *lessons(course, method, place, shared, kept))
+        home = fit(shared, *training_plans(course, method, place, shared, kept))
         replay = _replay(course, method, place, shared, kept)
         close(course, method, place, home, kept)
         shared = dp_fit(
@@ -207,8 +207,8 @@ def _add_gradient(models: SeedModels, inputs: Tensor, targets: Tensor) -> None:
 
 
 def _replay(
-    course: Course,
-    method: TaughtInputs,
+    course: ReplicatedSequence,
+    method: TeacherLabelledInputs,
     place: int,
     shared: SeedModels,
     kept: Sequence[Sequence[Sequence[Records]]],

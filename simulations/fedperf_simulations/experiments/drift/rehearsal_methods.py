@@ -130,7 +130,7 @@ class Naive:
 
 
 @dataclass(frozen=True, slots=True)
-class Everything:
+class FullReplay:
     """Keeps all rows and draws from all of them; by segment where `is_even`."""
 
     is_even: bool
@@ -177,7 +177,7 @@ class Buffer:
 
 
 @dataclass(frozen=True, slots=True)
-class TaughtInputs:
+class TeacherLabelledInputs:
     """Rehearses inputs that the teacher labels.
 
     Attributes:

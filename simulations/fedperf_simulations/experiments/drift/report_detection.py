@@ -36,13 +36,13 @@ from fedperf_memory.memory_federation import (
 from fedperf_memory.seeded_noise import noise_of
 from fedperf_server.app.composition import Task
 from fedperf_server.config import ServerConfig
-from fedperf_server.desks.drift import seen_drifts
+from fedperf_server.controllers.drift import seen_drifts
 from fedperf_server.inference.drift_evidence import SHIFT, PlatformDrift
 from fedperf_server.rehearsal.synthetic_batch import PredictLog
-from fedperf_server.rounds.tangent_avg import TangentAvg
+from fedperf_server.rounds.linearized_avg import LinearizedAvg
 from fedperf_shared.model.architecture import Weights
 from fedperf_shared.model.public_plans import load_public_plans
-from fedperf_shared.releases.period import Period, default_timetable
+from fedperf_shared.releases.period import Period, default_calendar
 from fedperf_shared.releases.release import Schedule, SizeClass
 from fedperf_simulations.experiments.drift.recurring_workloads import (
     USED,
@@ -224,7 +224,7 @@ def drifts_of_a_year(
 
 @dataclass(slots=True)
 class DrawnResiduals:
-    """An organization's residuals, drawn when a report asks for them (`Compute`).
+    """An organization's residuals, drawn when a report asks for them (`TaskRunner`).
 
     Attributes:
         organization: whose.
@@ -270,9 +270,9 @@ class UntrainedFormat:
         return [np.frombuffer(checkpoint, dtype=np.float32).copy()]
 
 
-def _no_rounds() -> TangentAvg:
+def _no_rounds() -> LinearizedAvg:
     """Of a calendar without model slots."""
-    return TangentAvg(())
+    return LinearizedAvg(())
 
 
 def _nought(arrays: object) -> float:
@@ -294,7 +294,7 @@ def schedule_of(workloads: int) -> Schedule:
         nominal_workloads=len(USED) * workloads,
         workloads_per_window=len(USED) * workloads,
     )
-    whole = default_timetable(datetime(2027, 1, 4, tzinfo=UTC))
+    whole = default_calendar(datetime(2027, 1, 4, tzinfo=UTC))
     reports_alone = replace(whole, model_slots=(), extra_slots=(), extra_windows=0)
     return plan_schedule(policy, reports_alone).schedule
 

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import numpy as np
 
-from fedperf_client.prediction.base_models import FetchedModels
 from fedperf_client.prediction.ensemble.learner_catalogue import local_learners, public_learners
-from fedperf_client.prediction.ensemble.predictor import personalize
-from fedperf_client.prediction.evidence import History
+from fedperf_client.prediction.ensemble.predictor import fit_personalized_ensemble
+from fedperf_client.prediction.fetched_models import FetchedModels
 from fedperf_client.prediction.learners.residual_learners import PUBLIC
 from fedperf_client.prediction.prediction import Prediction, PredictLog
-from fedperf_shared.execution import SizedPlan
+from fedperf_client.prediction.query_encoding import History
+from fedperf_shared.execution import PlanOnCluster
 from fedperf_simulations.experiments.intervals.figures import LEVEL
 
 NOTHING = History((), (), np.zeros(0))
@@ -24,13 +24,19 @@ def shipped_start() -> PredictLog:
 
 
 def with_start(
-    home: History, questions: Sequence[SizedPlan], start: PredictLog, *, seed: int = 0
+    home: History, questions: Sequence[PlanOnCluster], start: PredictLog, *, seed: int = 0
 ) -> list[Prediction]:
     """Answers of a home that did not join: by the start and, if it has any, own executions."""
-    mix = personalize(home, {PUBLIC: start}, public_learners(), seed=seed, level=LEVEL)
+    mix = fit_personalized_ensemble(
+        home, {PUBLIC: start}, public_learners(), seed=seed, level=LEVEL
+    )
     return mix.predict(questions)
 
 
-def local_only(home: History, questions: Sequence[SizedPlan], *, seed: int = 0) -> list[Prediction]:
+def local_only(
+    home: History, questions: Sequence[PlanOnCluster], *, seed: int = 0
+) -> list[Prediction]:
     """Answers by own executions alone, with the same code."""
-    return personalize(home, {}, local_learners(), seed=seed, level=LEVEL).predict(questions)
+    return fit_personalized_ensemble(home, {}, local_learners(), seed=seed, level=LEVEL).predict(
+        questions
+    )

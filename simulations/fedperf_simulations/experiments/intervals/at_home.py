@@ -16,12 +16,14 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from fedperf_client.prediction.base_models import FetchedModels
-from fedperf_client.prediction.ensemble.predictor import personalize
-from fedperf_client.prediction.evidence import History
+from fedperf_client.prediction.ensemble.predictor import fit_personalized_ensemble
+from fedperf_client.prediction.fetched_models import FetchedModels
+from fedperf_client.prediction.query_encoding import History
 from fedperf_memory.paired import interval_by_groups
 from fedperf_shared.execution import Execution
 from fedperf_shared.model.metrics import median_q_error
+from fedperf_simulations.corpus.cardinality_mode import BOTH, TRUE_ROWS, asked_with
+from fedperf_simulations.corpus.organizations import WorkloadPart, organization, split
 from fedperf_simulations.data.datasets import measured_executions, measured_files
 from fedperf_simulations.experiments.intervals.figures import INFORMATION as KNOWN
 from fedperf_simulations.experiments.intervals.figures import (
@@ -32,12 +34,10 @@ from fedperf_simulations.experiments.intervals.figures import (
     ends,
     where,
 )
-from fedperf_simulations.experiments.intervals.part import Cases, JudgedPart
+from fedperf_simulations.experiments.intervals.part import Cases, EvaluationPart
 from fedperf_simulations.harness.cells import number
 from fedperf_simulations.harness.experiment import Row, Settings, Target, Value
 from fedperf_simulations.harness.side_by_side import computed
-from fedperf_simulations.measured_set.information import BOTH, TRUE_ROWS, asked_with
-from fedperf_simulations.measured_set.organizations import WorkloadPart, organization, split
 
 SEEDS, QUICK_SEEDS = 3, 1
 QUICK_EXECUTIONS = 60
@@ -127,7 +127,7 @@ def _judged(
     history = History.from_executions(_some(known, rng, QUICK_EXECUTIONS if quick else len(known)))
     questions = History.from_executions(_some(asked, rng, most))
     nothing_fetched = FetchedModels(Path())
-    mix = personalize(
+    mix = fit_personalized_ensemble(
         history, nothing_fetched.starts(), nothing_fetched.learners(), seed=seed, level=LEVEL
     )
     seconds = np.exp(questions.log_seconds)
@@ -185,8 +185,8 @@ def _measured(executions: Sequence[Execution]) -> list[Execution]:
 
 
 def _divided(executions: Sequence[Execution], asked: NDArray[np.bool_]) -> Divided:
-    known = [each for each, is_asked in zip(executions, asked, strict=True) if not is_asked]
-    return known, [each for each, is_asked in zip(executions, asked, strict=True) if is_asked]
+    known = [each for each, has_query in zip(executions, asked, strict=True) if not has_query]
+    return known, [each for each, has_query in zip(executions, asked, strict=True) if has_query]
 
 
 def _rows(cases: Cases) -> list[Row]:
@@ -242,4 +242,6 @@ def _share_covered(row: Row) -> float:
     return covered / (asked - flagged) if asked > flagged else 1.0
 
 
-PART = JudgedPart("at home", lambda _: measured_files(), _all_cases, _rows, _targets, notes=NOTES)
+PART = EvaluationPart(
+    "at home", lambda _: measured_files(), _all_cases, _rows, _targets, notes=NOTES
+)

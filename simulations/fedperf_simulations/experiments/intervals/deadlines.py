@@ -17,7 +17,7 @@ import numpy as np
 from fedperf_client.prediction.prediction import Floats
 from fedperf_memory.paired import interval_by_groups
 from fedperf_simulations.data import c3o_scenarios
-from fedperf_simulations.data.c3o_slices import JobSlice, Places
+from fedperf_simulations.data.c3o_slices import JobSlice, ScaleAndSize
 from fedperf_simulations.experiments.intervals.figures import (
     OURS,
     PREDICTOR,
@@ -33,7 +33,7 @@ from fedperf_simulations.experiments.intervals.figures import (
     most_target,
     where,
 )
-from fedperf_simulations.experiments.intervals.part import Cases, JudgedPart
+from fedperf_simulations.experiments.intervals.part import Cases, EvaluationPart
 from fedperf_simulations.experiments.intervals.scale_outs import (
     ERNEST,
     OPPONENTS,
@@ -82,15 +82,17 @@ def of_slice(settings: Settings, one: JobSlice) -> list[Row]:
 
 
 def _deadline(
-    one: JobSlice, inputs: Sequence[Places], rng: np.random.Generator
-) -> tuple[Places, float]:
+    one: JobSlice, inputs: Sequence[ScaleAndSize], rng: np.random.Generator
+) -> tuple[ScaleAndSize, float]:
     """An input's configurations, and seconds between the fastest and the slowest of them."""
     places = inputs[int(rng.integers(len(inputs)))]
     seconds = one.configurations.seconds[places]
     return places, float(rng.uniform(seconds.min(), seconds.max()))
 
 
-def _choices(one: JobSlice, known: Places, asked: Sequence[tuple[Places, float]]) -> list[Row]:
+def _choices(
+    one: JobSlice, known: ScaleAndSize, asked: Sequence[tuple[ScaleAndSize, float]]
+) -> list[Row]:
     home, layout = home_of(one, known), one.layout
     features = layout.samples(one.configurations.table).features
     logs = np.log(one.configurations.seconds[known])
@@ -170,7 +172,7 @@ def targets_of(_: Cases, rows: Sequence[Row]) -> list[Target]:
     return found
 
 
-PART = JudgedPart(
+PART = EvaluationPart(
     "C3O deadlines",
     c3o_scenarios.files,
     partial(slice_cells, name="deadlines", compute=of_slice),

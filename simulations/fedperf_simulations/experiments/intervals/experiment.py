@@ -31,10 +31,10 @@ from fedperf_simulations.experiments.intervals import (
     unrelated,
 )
 from fedperf_simulations.experiments.intervals.coverage_chart import coverage_chart
-from fedperf_simulations.experiments.intervals.part import JudgedPart
+from fedperf_simulations.experiments.intervals.part import EvaluationPart
 from fedperf_simulations.harness.experiment import ExperimentOutcome, Row, Settings, Target
 
-PARTS: tuple[JudgedPart, ...] = (
+PARTS: tuple[EvaluationPart, ...] = (
     at_home.PART,
     spark_logs.PART,
     sql_queries.PART,
@@ -117,7 +117,7 @@ class Intervals:
         return list(dict.fromkeys(path for part in PARTS for path in _there(part, data)))
 
 
-def _there(part: JudgedPart, data: Path | None) -> Sequence[Path]:
+def _there(part: EvaluationPart, data: Path | None) -> Sequence[Path]:
     try:
         return part.files(data)
     except MissingDataError:

@@ -16,10 +16,10 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from fedperf_client.home.store import ExecutionStore
-from fedperf_client.prediction.answers.predictor_cache import load_or_fit
-from fedperf_client.prediction.answers.what_if import answers
-from fedperf_client.prediction.base_models import FetchedModels
+from fedperf_client.prediction.fetched_models import FetchedModels
 from fedperf_client.prediction.prediction import Prediction
+from fedperf_client.prediction.serving.predictor_cache import load_or_fit
+from fedperf_client.prediction.serving.what_if import answers
 from fedperf_client.sources.kinds import UnknownSourceError, read_source
 from fedperf_shared.execution import Execution, KnownJob
 from fedperf_shared.workflow.vocabulary import Platform
@@ -35,7 +35,7 @@ from fedperf_simulations.experiments.intervals.figures import (
     most_target,
     where,
 )
-from fedperf_simulations.experiments.intervals.part import Cases, JudgedPart
+from fedperf_simulations.experiments.intervals.part import Cases, EvaluationPart
 from fedperf_simulations.experiments.intervals.spark_logs import FOLDER
 from fedperf_simulations.harness.experiment import Row, Settings, Target
 from fedperf_simulations.harness.side_by_side import computed
@@ -193,4 +193,4 @@ def _first(rows: Sequence[Row], situation: str) -> Row | None:
     return next(iter(where(rows, situation=situation)), None)
 
 
-PART = JudgedPart("own runs of a job", files, all_cases, rows_of, targets_of, NOTES)
+PART = EvaluationPart("own runs of a job", files, all_cases, rows_of, targets_of, NOTES)

@@ -10,7 +10,7 @@ Cases = Sequence[Row]
 
 
 @dataclass(frozen=True, slots=True)
-class JudgedPart:
+class EvaluationPart:
     """A part of the experiment, as `experiment` runs it.
 
     Attributes:

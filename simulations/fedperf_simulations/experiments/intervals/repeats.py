@@ -41,7 +41,7 @@ from fedperf_simulations.experiments.intervals.figures import (
     most_target,
     where,
 )
-from fedperf_simulations.experiments.intervals.part import Cases, JudgedPart
+from fedperf_simulations.experiments.intervals.part import Cases, EvaluationPart
 from fedperf_simulations.harness.experiment import Row, Settings, Target
 from fedperf_simulations.harness.side_by_side import computed
 
@@ -351,9 +351,9 @@ def _part(
     files: Callable[[Path | None], Sequence[Path]],
     *sets: str,
     notes: tuple[str, ...] = (),
-) -> JudgedPart:
+) -> EvaluationPart:
     cases, targets = partial(all_cases, sets=sets), partial(targets_of, sets=sets)
-    return JudgedPart(name, files, cases, rows_of, targets, notes)
+    return EvaluationPart(name, files, cases, rows_of, targets, notes)
 
 
 PUBLIC = _part("repeats of C3O and TOKIO", _public_files, C3O, TOKIO)

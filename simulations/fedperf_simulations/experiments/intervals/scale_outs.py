@@ -15,16 +15,16 @@ from zlib import crc32
 import numpy as np
 
 from fedperf_campaigns.tables.predictor import MeasuredTable, TablePredictor
-from fedperf_client.prediction.evidence import Samples
 from fedperf_client.prediction.learners.local_learners import LocalProcess
 from fedperf_client.prediction.learners.tables import TableLayout
 from fedperf_client.prediction.prediction import Floats, Prediction
+from fedperf_client.prediction.query_encoding import EncodedQueries
 from fedperf_memory.paired import PairedComparison, interval_by_groups
 from fedperf_shared.model.metrics import mape
 from fedperf_simulations.baselines.home_models import process, ridge
 from fedperf_simulations.baselines.regressions import ernest_parts, slope_prior
 from fedperf_simulations.data import c3o_scenarios
-from fedperf_simulations.data.c3o_slices import JobSlice, Places, slices
+from fedperf_simulations.data.c3o_slices import JobSlice, ScaleAndSize, slices
 from fedperf_simulations.experiments.intervals.figures import (
     GROUP,
     OURS,
@@ -39,7 +39,7 @@ from fedperf_simulations.experiments.intervals.figures import (
     where,
     worst_case_target,
 )
-from fedperf_simulations.experiments.intervals.part import Cases, JudgedPart
+from fedperf_simulations.experiments.intervals.part import Cases, EvaluationPart
 from fedperf_simulations.harness.experiment import Row, Settings, Target, Value
 from fedperf_simulations.harness.side_by_side import computed
 
@@ -89,8 +89,8 @@ OPPONENTS: Mapping[str, Opponent] = {
 """Log seconds from a layout, known features and logs, and the features that are asked about."""
 
 
-def _rows(features: Floats) -> Samples:
-    return Samples(features, np.zeros(len(features), np.int64), {})
+def _rows(features: Floats) -> EncodedQueries:
+    return EncodedQueries(features, np.zeros(len(features), np.int64), {})
 
 
 def situation(known: int) -> str:
@@ -98,13 +98,13 @@ def situation(known: int) -> str:
     return f"C3O, {known} known"
 
 
-def home_of(one: JobSlice, known: Places) -> TablePredictor:
+def home_of(one: JobSlice, known: ScaleAndSize) -> TablePredictor:
     """The product's predictor that knows those configurations."""
     seconds = one.configurations.seconds[known]
     return TablePredictor.of(MeasuredTable(one.layout, one.rows(known), seconds))
 
 
-def predictions(home: TablePredictor, one: JobSlice, asked: Places) -> list[Prediction]:
+def predictions(home: TablePredictor, one: JobSlice, asked: ScaleAndSize) -> list[Prediction]:
     """Its answers about others."""
     return [each.prediction for each in home.estimate(one.rows(asked))]
 
@@ -151,7 +151,7 @@ def of_slice(settings: Settings, one: JobSlice) -> list[Row]:
     return rows
 
 
-def _judged(one: JobSlice, known: Places, asked: Places) -> list[Row]:
+def _judged(one: JobSlice, known: ScaleAndSize, asked: ScaleAndSize) -> list[Row]:
     layout, seconds = one.layout, one.configurations.seconds
     features = layout.samples(one.configurations.table).features
     answers = predictions(home_of(one, known), one, asked)
@@ -167,8 +167,8 @@ def _judged(one: JobSlice, known: Places, asked: Places) -> list[Row]:
             CHOSEN: float(held[int(np.argmin(medians))]),
         }
     ]
-    for name, opponent in OPPONENTS.items():
-        said = opponent(layout, features[known], np.log(seconds[known]), features[asked])
+    for name, baseline in OPPONENTS.items():
+        said = baseline(layout, features[known], np.log(seconds[known]), features[asked])
         rows.append(_errors(name, np.exp(said), truth))
     return rows
 
@@ -232,7 +232,7 @@ def _twice_the_best(cases: Cases, of: str) -> tuple[str, float]:
     return best, float((ours > TWICE * errors[best]).mean())
 
 
-PART = JudgedPart(
+PART = EvaluationPart(
     "C3O, few configurations",
     c3o_scenarios.files,
     partial(slice_cells, name="scale-outs", compute=of_slice),

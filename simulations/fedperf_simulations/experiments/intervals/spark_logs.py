@@ -15,15 +15,16 @@ from zlib import crc32
 
 import numpy as np
 
-from fedperf_client.prediction.evidence import History, teaches
 from fedperf_client.prediction.prediction import Floats
+from fedperf_client.prediction.query_encoding import History, teaches
 from fedperf_client.sources.kinds import read_source
 from fedperf_memory.paired import PairedComparison
-from fedperf_shared.execution import Execution, SizedPlan
-from fedperf_shared.workflow.estimates import plan_before
+from fedperf_shared.execution import Execution, PlanOnCluster
+from fedperf_shared.workflow.cardinality import plan_with_estimated_cardinalities
 from fedperf_shared.workflow.graph import Plan
 from fedperf_shared.workflow.vocabulary import OperatorKind
 from fedperf_simulations.baselines.regressions import regressions_without
+from fedperf_simulations.corpus.cardinality_mode import BOTH, KNOWN_BEFORE, TRUE_ROWS, asked_with
 from fedperf_simulations.data.datasets import public_files
 from fedperf_simulations.experiments.intervals.answers import (
     NOTHING,
@@ -50,11 +51,10 @@ from fedperf_simulations.experiments.intervals.figures import (
     worst_case_target,
 )
 from fedperf_simulations.experiments.intervals.figures import INFORMATION as KNOWN
-from fedperf_simulations.experiments.intervals.part import Cases, JudgedPart
+from fedperf_simulations.experiments.intervals.part import Cases, EvaluationPart
 from fedperf_simulations.harness.cells import number
 from fedperf_simulations.harness.experiment import Row, Settings, Target
 from fedperf_simulations.harness.side_by_side import computed
-from fedperf_simulations.measured_set.information import BOTH, KNOWN_BEFORE, TRUE_ROWS, asked_with
 
 FOLDER = Path("spark-eventlogs") / "qualification"
 
@@ -185,7 +185,7 @@ def _cell(settings: Settings, data: Path, task: tuple[str, int]) -> Cases:
 def _nothing_own(data: Path) -> list[Row]:
     asked = [(group, each) for group in GROUPS for each in queries(data, group)]
     groups = [group for group, _ in asked]
-    plans = [SizedPlan(each.plan, each.cluster) for _, each in asked]
+    plans = [PlanOnCluster(each.plan, each.cluster) for _, each in asked]
     seconds = np.array([each.runtime_seconds for _, each in asked])
     rows = list(_of_product(groups, plans, seconds))
     for name, answers in _fixed_and_regressed(plans, np.log(seconds), groups).items():
@@ -197,7 +197,9 @@ def _nothing_own(data: Path) -> list[Row]:
     return rows
 
 
-def _of_product(groups: Sequence[str], plans: Sequence[SizedPlan], took: Floats) -> Iterator[Row]:
+def _of_product(
+    groups: Sequence[str], plans: Sequence[PlanOnCluster], took: Floats
+) -> Iterator[Row]:
     """The start's answers and those of the analytic model, with both kinds of information."""
     start = shipped_start()
     for information in BOTH:
@@ -216,11 +218,11 @@ def _of_product(groups: Sequence[str], plans: Sequence[SizedPlan], took: Floats)
 
 
 def _fixed_and_regressed(
-    plans: Sequence[SizedPlan], log_seconds: Floats, groups: Sequence[str]
+    plans: Sequence[PlanOnCluster], log_seconds: Floats, groups: Sequence[str]
 ) -> dict[str, Floats]:
     """Log seconds by what anybody would try, [queries]."""
     rows = np.log1p([_all_rows(each.plan) for each in plans])
-    read = np.log1p([_source_bytes(plan_before(each.plan)) for each in plans])
+    read = np.log1p([_source_bytes(plan_with_estimated_cardinalities(each.plan)) for each in plans])
     return {
         CONSTANTS: np.log(0.19) + 0.22 * rows,
         ON_ROWS: regressions_without(groups, rows, log_seconds),
@@ -253,7 +255,7 @@ def _own_runs(settings: Settings, data: Path, group: str, own: int) -> list[Row]
         order = order[np.argsort(~usable[order], kind="stable")]
         known, asked = ([executions[place] for place in each] for each in np.split(order, [own]))
         home = History.from_executions(known)
-        plans = [SizedPlan(each.plan, each.cluster) for each in asked]
+        plans = [PlanOnCluster(each.plan, each.cluster) for each in asked]
         for information in BOTH:
             questions = asked_with(plans, information)
             said = {OURS: with_start(home, questions, start), LOCAL: local_only(home, questions)}
@@ -347,4 +349,4 @@ def _beside(row: Row) -> float:
     return max(low - LEVEL, LEVEL - high, 0.0)
 
 
-PART = JudgedPart("public Spark logs", files, all_cases, rows_of, targets_of, NOTES)
+PART = EvaluationPart("public Spark logs", files, all_cases, rows_of, targets_of, NOTES)

@@ -13,17 +13,22 @@ from pathlib import Path
 
 import numpy as np
 
-from fedperf_client.prediction.base_models import predictor
+from fedperf_client.prediction.fetched_models import predictor
 from fedperf_client.prediction.prediction import Floats
 from fedperf_client.sources.history_file import executions_of
 from fedperf_engines.workloads.families import Family
 from fedperf_memory.paired import PairedComparison
-from fedperf_shared.execution import Execution, SizedPlan
+from fedperf_shared.execution import Execution, PlanOnCluster
 from fedperf_shared.model.checkpoint import load_checkpoint, save_model
 from fedperf_shared.workflow.template import fingerprint
 from fedperf_shared.workflow.vocabulary import Platform
-from fedperf_simulations.baselines.cost_models import Lesson, train_ggfn
+from fedperf_simulations.baselines.cost_models import TrainingPlan, train_ggfn
 from fedperf_simulations.baselines.regressions import regressions_without
+from fedperf_simulations.corpus.cardinality_mode import BOTH, KNOWN_BEFORE, TRUE_ROWS, asked_with
+from fedperf_simulations.corpus.sql.heldout_queries import judged_queries
+from fedperf_simulations.corpus.sql.session_draws import JUDGED_ROWS
+from fedperf_simulations.corpus.starts.pretraining import EPOCHS
+from fedperf_simulations.corpus.training_set import Measurements
 from fedperf_simulations.data.datasets import JUDGED_SESSIONS, at_one_speed, measured_files
 from fedperf_simulations.experiments.intervals.answers import (
     NOTHING,
@@ -42,13 +47,8 @@ from fedperf_simulations.experiments.intervals.figures import (
     tables,
     where,
 )
-from fedperf_simulations.experiments.intervals.part import Cases, JudgedPart
+from fedperf_simulations.experiments.intervals.part import Cases, EvaluationPart
 from fedperf_simulations.harness.experiment import Row, Settings, Target
-from fedperf_simulations.measured_set.information import BOTH, KNOWN_BEFORE, TRUE_ROWS, asked_with
-from fedperf_simulations.measured_set.sql.judged_queries import judged_queries
-from fedperf_simulations.measured_set.sql.session_draws import JUDGED_ROWS
-from fedperf_simulations.measured_set.starts.start_training import EPOCHS
-from fedperf_simulations.measured_set.training_set import Measurements
 
 QUICK_EPOCHS, QUICK_PLANS = 1, 200
 
@@ -68,7 +68,7 @@ NOTES = (
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class JudgedRun:
+class EvaluationRun:
     """One query that ran.
 
     Attributes:
@@ -102,7 +102,7 @@ class JudgedRun:
         return self.execution.runtime_seconds
 
 
-def judged_runs() -> list[JudgedRun]:
+def judged_runs() -> list[EvaluationRun]:
     """All that ended well; errors as `measured_executions`."""
     from pyarrow import parquet
 
@@ -111,11 +111,11 @@ def judged_runs() -> list[JudgedRun]:
         told = parquet.read_table(path, columns=["storage", "table_rows"]).to_pylist()
         for execution, row in zip(at_one_speed(executions_of(path)), told, strict=True):
             if execution.is_ok:
-                found.append(JudgedRun(execution, row["storage"], row["table_rows"]))
+                found.append(EvaluationRun(execution, row["storage"], row["table_rows"]))
     return found
 
 
-def lesson_without(measurements: Measurements, shapes: Collection[str]) -> Lesson:
+def lesson_without(measurements: Measurements, shapes: Collection[str]) -> TrainingPlan:
     """The training data of a start that has seen neither the TPC-H family nor any of the shapes.
 
     A workload is left out as a whole if one of its plans, or of their prefixes, has such a shape.
@@ -125,7 +125,7 @@ def lesson_without(measurements: Measurements, shapes: Collection[str]) -> Lesso
     def is_known(workload: str) -> bool:
         return workload.partition("-")[0] != Family.TPCH and workload not in told
 
-    return measurements.lesson(is_known)
+    return measurements.training_plan(is_known)
 
 
 def all_cases(settings: Settings) -> Cases:
@@ -136,7 +136,7 @@ def all_cases(settings: Settings) -> Cases:
 
 def _cases(settings: Settings) -> list[Row]:
     runs = judged_runs()
-    plans = [SizedPlan(each.execution.plan, each.execution.cluster) for each in runs]
+    plans = [PlanOnCluster(each.execution.plan, each.execution.cluster) for each in runs]
     starts = {OURS: predictor(load_checkpoint(_trained(settings, runs))), SHIPPED: shipped_start()}
     rows: list[Row] = []
     for information in BOTH:
@@ -154,7 +154,7 @@ def _cases(settings: Settings) -> list[Row]:
     return [*rows, *_told(runs, ON_ROWS, KNOWN_BEFORE, _regressed(runs, scanned))]
 
 
-def _regressed(runs: Sequence[JudgedRun], scanned: Floats) -> Floats:
+def _regressed(runs: Sequence[EvaluationRun], scanned: Floats) -> Floats:
     log_seconds = np.log([each.seconds for each in runs])
     alike = [f"{each.situation} {each.storage}" for each in runs]
     answers = np.zeros(len(runs))
@@ -166,34 +166,38 @@ def _regressed(runs: Sequence[JudgedRun], scanned: Floats) -> Floats:
 
 
 def _told(
-    runs: Sequence[JudgedRun], predictor_name: str, information: str, answers: Floats
+    runs: Sequence[EvaluationRun], predictor_name: str, information: str, answers: Floats
 ) -> Iterator[Row]:
     for each, answer in zip(runs, np.exp(answers).tolist(), strict=True):
         asked = _asked(each, predictor_name, information)
         yield asked.told(each.seconds, answer, **_about(each))
 
 
-def _asked(run: JudgedRun, name: str, information: str) -> AnswerLabel:
+def _asked(run: EvaluationRun, name: str, information: str) -> AnswerLabel:
     return AnswerLabel(run.situation, name, run.query, information)
 
 
-def _about(run: JudgedRun) -> dict[str, str | int]:
+def _about(run: EvaluationRun) -> dict[str, str | int]:
     return {"family": run.family, "storage": run.storage, "table rows": run.table_rows}
 
 
-def _trained(settings: Settings, runs: Sequence[JudgedRun]) -> Path:
+def _trained(settings: Settings, runs: Sequence[EvaluationRun]) -> Path:
     """The file of the start, trained where it is missing."""
     path = settings.models / "without-judged.safetensors"
     if not path.is_file():
         path.parent.mkdir(parents=True, exist_ok=True)
         shapes = {fingerprint(each.execution.plan.workflow) for each in runs}
-        lesson = lesson_without(Measurements.read(settings.seed), shapes)
+        training_plan = lesson_without(Measurements.read(settings.seed), shapes)
         epochs = EPOCHS
         if settings.quick:
             few = slice(QUICK_PLANS)
-            lesson = Lesson(lesson.questions[few], lesson.log_seconds[few], lesson.asked[few])
+            training_plan = TrainingPlan(
+                training_plan.questions[few],
+                training_plan.log_seconds[few],
+                training_plan.asked[few],
+            )
             epochs = QUICK_EPOCHS
-        model = train_ggfn(lesson, epochs=epochs, seed=settings.seed)
+        model = train_ggfn(training_plan, epochs=epochs, seed=settings.seed)
         save_model(path, model, model_version=1)
     return path
 
@@ -227,7 +231,7 @@ def targets_of(cases: Cases, rows: Sequence[Row]) -> list[Target]:
     ]
 
 
-PART = JudgedPart(
+PART = EvaluationPart(
     "judged SQL",
     lambda _: measured_files(JUDGED_SESSIONS),
     all_cases,

@@ -15,11 +15,14 @@ from typing import TypeVar
 
 import numpy as np
 
-from fedperf_client.prediction.evidence import History
+from fedperf_client.prediction.query_encoding import History
 from fedperf_client.sources.history_file import executions_of
 from fedperf_memory.paired import PairedComparison
-from fedperf_shared.execution import Execution, SizedPlan
+from fedperf_shared.execution import Execution, PlanOnCluster
 from fedperf_shared.workflow.vocabulary import Platform
+from fedperf_simulations.corpus.cardinality_mode import BOTH, TRUE_ROWS, asked_with
+from fedperf_simulations.corpus.organizations import WorkloadPart, split
+from fedperf_simulations.corpus.sql.session_records import session_of
 from fedperf_simulations.data.datasets import (
     CAMPAIGNS,
     DUCKDB_SESSIONS,
@@ -49,12 +52,9 @@ from fedperf_simulations.experiments.intervals.figures import (
     most_target,
     where,
 )
-from fedperf_simulations.experiments.intervals.part import Cases, JudgedPart
+from fedperf_simulations.experiments.intervals.part import Cases, EvaluationPart
 from fedperf_simulations.harness.experiment import Row, Settings, Target
 from fedperf_simulations.harness.side_by_side import computed
-from fedperf_simulations.measured_set.information import BOTH, TRUE_ROWS, asked_with
-from fedperf_simulations.measured_set.organizations import WorkloadPart, split
-from fedperf_simulations.measured_set.sql.session_records import session_of
 
 ASKED, QUICK_ASKED = 50, 10
 DRAWS, QUICK_DRAWS = 3, 1
@@ -159,7 +159,7 @@ def _cases(settings: Settings, name: str) -> list[Row]:
         rng = np.random.default_rng([settings.seed, draw, list(HOMES).index(name)])
         held = list(_held(HOMES[name], rng))
         asked = some(_questions(HOMES[name].asked), most, rng)
-        plans = [SizedPlan(each.plan, each.cluster) for each in asked]
+        plans = [PlanOnCluster(each.plan, each.cluster) for each in asked]
         for information in BOTH:
             questions = asked_with(plans, information)
             homes = {OURS: History.from_executions(held), THE_START: NOTHING}
@@ -241,4 +241,4 @@ def targets_of(_: Cases, rows: Sequence[Row]) -> list[Target]:
     return found
 
 
-PART = JudgedPart("unknown kinds", _files, all_cases, rows_of, targets_of, NOTES)
+PART = EvaluationPart("unknown kinds", _files, all_cases, rows_of, targets_of, NOTES)

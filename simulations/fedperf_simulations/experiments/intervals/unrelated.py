@@ -15,10 +15,10 @@ from pathlib import Path
 
 import numpy as np
 
-from fedperf_client.prediction.evidence import History
 from fedperf_client.prediction.prediction import Floats
+from fedperf_client.prediction.query_encoding import History
 from fedperf_client.sources.history_file import executions_of
-from fedperf_shared.execution import Execution, SizedPlan
+from fedperf_shared.execution import Execution, PlanOnCluster
 from fedperf_shared.workflow.vocabulary import Platform
 from fedperf_simulations.data.datasets import (
     CAMPAIGNS,
@@ -29,7 +29,7 @@ from fedperf_simulations.data.datasets import (
 )
 from fedperf_simulations.experiments.intervals.answers import shipped_start, with_start
 from fedperf_simulations.experiments.intervals.figures import SITUATION, most_target, where
-from fedperf_simulations.experiments.intervals.part import Cases, JudgedPart
+from fedperf_simulations.experiments.intervals.part import Cases, EvaluationPart
 from fedperf_simulations.harness.cells import number
 from fedperf_simulations.harness.experiment import Row, Settings, Target
 from fedperf_simulations.harness.side_by_side import computed
@@ -93,7 +93,7 @@ def _cases(settings: Settings, home: str, kind: str) -> list[Row]:
     for draw in range(QUICK_DRAWS if settings.quick else DRAWS):
         rng = np.random.default_rng([settings.seed, draw, list(HOMES).index(home)])
         own, asked, rest = _divided(HOMES[home], asked_most, rng)
-        questions = [SizedPlan(each.plan, each.cluster) for each in asked]
+        questions = [PlanOnCluster(each.plan, each.cluster) for each in asked]
         before = _answers(own, questions)
         added = _added(kind, own, rest, rng)
         medians: dict[int, Floats] = {}
@@ -112,7 +112,7 @@ def _cases(settings: Settings, home: str, kind: str) -> list[Row]:
 
 
 def _answers(
-    executions: Sequence[Execution], questions: Sequence[SizedPlan]
+    executions: Sequence[Execution], questions: Sequence[PlanOnCluster]
 ) -> tuple[Floats, Floats]:
     """Log medians, and logs of the log widths."""
     known = sorted(executions, key=lambda each: each.finished_at)
@@ -206,4 +206,4 @@ def targets_of(_: Cases, rows: Sequence[Row]) -> list[Target]:
     return found
 
 
-PART = JudgedPart("unrelated work", _files, all_cases, rows_of, targets_of, NOTES)
+PART = EvaluationPart("unrelated work", _files, all_cases, rows_of, targets_of, NOTES)

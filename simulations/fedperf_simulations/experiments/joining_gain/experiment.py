@@ -29,19 +29,24 @@ import numpy as np
 from dp_accounting import DpEvent
 from numpy.typing import NDArray
 
-from fedperf_client.prediction.base_models import predictor
-from fedperf_client.prediction.evidence import History
+from fedperf_client.prediction.fetched_models import predictor
+from fedperf_client.prediction.query_encoding import History
 from fedperf_client.privacy.accountant import PrivacyBudget, calibrate, event_of
 from fedperf_memory.seeded_noise import SeededNoise
-from fedperf_server.inference.gaussian_process import Belief, conditioned
+from fedperf_server.inference.gaussian_process import GaussianPosterior, conditioned
 from fedperf_shared.execution import Execution
 from fedperf_shared.model.checkpoint import Checkpoint, model_from_arrays, state_to_arrays
 from fedperf_shared.model.public_plans import anchors_of, load_public_plans
-from fedperf_shared.releases.release import TangentParameters
+from fedperf_shared.releases.release import LinearizedParameters
 from fedperf_shared.workflow.features import featurize
+from fedperf_simulations.corpus.limited_start import load_limited_start
+from fedperf_simulations.corpus.new_platform import MeasuredTimes
+from fedperf_simulations.corpus.organizations import WorkloadPart, organization, split
+from fedperf_simulations.corpus.starts.pretraining import one_per_workload
+from fedperf_simulations.corpus.training_set import measured_plans
 from fedperf_simulations.data import c3o, tokio
 from fedperf_simulations.data.datasets import measured_executions, measured_files
-from fedperf_simulations.experiments.joining_gain.newcomers import (
+from fedperf_simulations.experiments.joining_gain.new_participants import (
     WITH_PUBLIC,
     Predictors,
     TableRows,
@@ -70,15 +75,10 @@ from fedperf_simulations.federation.channel import (
     public_configurations,
 )
 from fedperf_simulations.federation.job_kernel import RECORD_VARIANCE, JobKernel
-from fedperf_simulations.federation.tangent_training import private_steps
+from fedperf_simulations.federation.linearized_training import private_steps
 from fedperf_simulations.federation.tokio_federation import sender
 from fedperf_simulations.harness.experiment import ExperimentOutcome, Row, Settings, Target
 from fedperf_simulations.harness.side_by_side import computed
-from fedperf_simulations.measured_set.limited_start import load_limited_start
-from fedperf_simulations.measured_set.new_platform import MeasuredTimes
-from fedperf_simulations.measured_set.organizations import WorkloadPart, organization, split
-from fedperf_simulations.measured_set.starts.start_training import one_per_workload
-from fedperf_simulations.measured_set.training_set import measured_plans
 
 Floats = NDArray[np.float64]
 
@@ -178,7 +178,7 @@ def _newcomer(settings: Settings, data: str, newcomer: int) -> Iterator[Row]:
 
 
 @dataclass(frozen=True, slots=True)
-class NewcomerWorld:
+class NewParticipantFixture:
     """One data set with its newcomers.
 
     Attributes:
@@ -201,7 +201,7 @@ def _judge_c3o(
 ) -> Iterator[tuple[int, Predictors]]:
     job = job_federation(*_slices(settings.data), newcomer, seed=settings.seed)
 
-    def joined(name: str) -> Belief:
+    def joined(name: str) -> GaussianPosterior:
         if name == NO_NOISE:
             everything = np.arange(len(job.others))
             belief = conditioned(job.start, everything, job.others.log_seconds, RECORD_VARIANCE)
@@ -244,7 +244,7 @@ def _judge_tokio(
     senders = [sender(runs, each, target, by_run=by_run) for each in platforms if each != asks]
     targets = np.flatnonzero(runs.points.platforms == asks)
 
-    def joined(name: str) -> Belief:
+    def joined(name: str) -> GaussianPosterior:
         channel = _channel(name, tokio.RECORD_VARIANCE)
         noise = SeededNoise([settings.seed, newcomer, seed])
         return public_configurations(start, senders, targets, channel=channel, noise=noise)
@@ -265,7 +265,7 @@ def _tokio_runs(data: Path | None) -> tokio.ProbeRuns:
     return tokio.load(data)
 
 
-def _known(start: Belief, senders: Sequence[Sender]) -> Belief:
+def _known(start: GaussianPosterior, senders: Sequence[Sender]) -> GaussianPosterior:
     """Conditioned on the mean of every sender's records at each point: nothing private."""
     belief = start
     for each in senders:
@@ -321,7 +321,7 @@ def _joined_model(seed: int, newcomer: int, name: str, quick: bool) -> Checkpoin
     size = float(min(len(each) for each in members))
 
     def events(sigma: float) -> list[DpEvent]:
-        return [event_of(TangentParameters(sigma, size))] * STEPS
+        return [event_of(LinearizedParameters(sigma, size))] * STEPS
 
     # Without privacy the noise is one that nobody would notice.
     sigma = 0.01 if name == NO_NOISE else calibrate(events, PrivacyBudget(EPSILONS[name], DELTA))
@@ -330,7 +330,7 @@ def _joined_model(seed: int, newcomer: int, name: str, quick: bool) -> Checkpoin
         model_from_arrays(start.arrays),
         members,
         anchors[: QUICK_ANCHORS if quick else None],
-        TangentParameters(sigma, size),
+        LinearizedParameters(sigma, size),
         steps=STEPS,
         seed=[seed, newcomer, int(EPSILONS.get(name, 0))],
     )
@@ -351,17 +351,17 @@ def _channel(name: str, record_variance: float = RECORD_VARIANCE) -> Channel:
     return Channel(noise, record_variance=record_variance)
 
 
-WORLDS: Mapping[str, NewcomerWorld] = {
-    C3O: NewcomerWorld(18, _judge_c3o),
+WORLDS: Mapping[str, NewParticipantFixture] = {
+    C3O: NewParticipantFixture(18, _judge_c3o),
     **{
-        name: NewcomerWorld(len(tokio.PEAKS), partial(_judge_tokio, target, by_run))
+        name: NewParticipantFixture(len(tokio.PEAKS), partial(_judge_tokio, target, by_run))
         for name, target, by_run in (
             (WALL, tokio.WALL, True),
             (BANDWIDTH, tokio.BANDWIDTH, True),
             (WALL_BY_WORKLOAD, tokio.WALL, False),
         )
     },
-    MEASURED: NewcomerWorld(len(NEWCOMERS), _judge_measured),
+    MEASURED: NewParticipantFixture(len(NEWCOMERS), _judge_measured),
 }
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedperf_memory.paired import PairedComparison
-from fedperf_simulations.experiments.joining_gain.newcomers import (
+from fedperf_simulations.experiments.joining_gain.new_participants import (
     CLIENTS,
     LOCALS,
     WITH_PUBLIC,

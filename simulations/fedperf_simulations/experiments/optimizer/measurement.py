@@ -19,14 +19,14 @@ from functools import partial
 import numpy as np
 import orjson
 
-from fedperf_client.prediction.base_models import predictor
+from fedperf_client.prediction.fetched_models import predictor
 from fedperf_client.prediction.prediction import Prediction, PredictLog
+from fedperf_engines.optimizer.additive_surrogate import AdditiveSurrogate
 from fedperf_engines.optimizer.enumeration import Search, choose
 from fedperf_engines.optimizer.frontier import beam, cheapest_plans
-from fedperf_engines.optimizer.head import Head
-from fedperf_engines.optimizer.heads import shipped_head
-from fedperf_shared.execution import ClusterConfig, SizedPlan
-from fedperf_shared.model.public_start import load_public_start
+from fedperf_engines.optimizer.surrogate_store import shipped_head
+from fedperf_shared.execution import ClusterConfig, PlanOnCluster
+from fedperf_shared.model.pretrained_model import load_pretrained_model
 from fedperf_shared.workflow.graph import Workflow
 from fedperf_simulations.baselines.pruned_search import (
     EXHAUSTIVE_LIMIT,
@@ -57,7 +57,7 @@ CLUSTER = ClusterConfig(nodes=1, cores=2, memory_bytes=2**33)
 WayCost = tuple[float, int]
 """Processor seconds, plans scored."""
 
-Way = Callable[[Workflow], int]
+TrainingMode = Callable[[Workflow], int]
 """Chooses; says how many plans the model was asked about."""
 
 
@@ -105,12 +105,12 @@ def _drawn(task: TimingTask, rng: np.random.Generator) -> Workflow:
     return random_workflow_of_width(rng, task.operators, task.platforms, open_at_once=task.width)
 
 
-def _ways(task: TimingTask, head: Head) -> dict[str, Way]:
+def _ways(task: TimingTask, head: AdditiveSurrogate) -> dict[str, TrainingMode]:
     searches = dict(SEARCHES)
     if task.platforms**task.operators <= EXHAUSTIVE_LIMIT:
         searches["exhaustive"] = lambda costs, _: exhaustive_search(costs, EXHAUSTIVE_LIMIT)
-    model = predictor(load_public_start())
-    ways: dict[str, Way] = {
+    model = predictor(load_pretrained_model())
+    ways: dict[str, TrainingMode] = {
         name: partial(_chosen, task, head, model, search=search)
         for name, search in searches.items()
     }
@@ -120,11 +120,16 @@ def _ways(task: TimingTask, head: Head) -> dict[str, Way]:
 
 
 def _chosen(
-    task: TimingTask, head: Head, model: PredictLog, workflow: Workflow, *, search: Search
+    task: TimingTask,
+    head: AdditiveSurrogate,
+    model: PredictLog,
+    workflow: Workflow,
+    *,
+    search: Search,
 ) -> int:
     platforms = PLATFORMS[: task.platforms]
 
-    def predict(questions: Sequence[SizedPlan]) -> list[Prediction]:
+    def predict(questions: Sequence[PlanOnCluster]) -> list[Prediction]:
         return [Prediction(s, s / 2, 2 * s) for s in np.exp(model(questions)).tolist()]
 
     costs = head.costs(workflow, CLUSTER, platforms)
@@ -132,12 +137,14 @@ def _chosen(
     return choice.plans_scored
 
 
-def _chosen_one_by_one(task: TimingTask, head: Head, model: PredictLog, workflow: Workflow) -> int:
+def _chosen_one_by_one(
+    task: TimingTask, head: AdditiveSurrogate, model: PredictLog, workflow: Workflow
+) -> int:
     costs = head.costs(workflow, CLUSTER, PLATFORMS[: task.platforms])
     return published_search(costs, CLUSTER, model)[1]
 
 
-def _taken(way: Way, workflow: Workflow) -> WayCost:
+def _taken(way: TrainingMode, workflow: Workflow) -> WayCost:
     before = time.process_time()
     plans = way(workflow)
     return time.process_time() - before, plans

@@ -27,7 +27,7 @@ from pathlib import Path
 from fedperf_client.prediction.prediction import PredictLog
 from fedperf_engines.optimizer.enumeration import Assignment
 from fedperf_engines.trials.pool import WorkerPool
-from fedperf_shared.model.start_widths import WIDTHS_PATH
+from fedperf_shared.model.pretrained_intervals import WIDTHS_PATH
 from fedperf_shared.workflow.vocabulary import Platform
 from fedperf_simulations.baselines.cost_models import (
     analytic,
@@ -37,6 +37,11 @@ from fedperf_simulations.baselines.cost_models import (
     wayang,
 )
 from fedperf_simulations.baselines.platform_rules import PER_CLASS, constant_rules
+from fedperf_simulations.corpus.cardinality_mode import BOTH, TRUE_ROWS
+from fedperf_simulations.corpus.comparisons import FOLDS, Case
+from fedperf_simulations.corpus.measured_log import Role
+from fedperf_simulations.corpus.measurement import one_core_for_trials
+from fedperf_simulations.corpus.training_set import SESSION_FOLDERS, Measurements
 from fedperf_simulations.data.datasets import (
     COMPARISONS,
     LESSONS,
@@ -85,11 +90,6 @@ from fedperf_simulations.experiments.platform_choice.tables import (
 from fedperf_simulations.harness.cells import number
 from fedperf_simulations.harness.experiment import ExperimentOutcome, Row, Settings, Target
 from fedperf_simulations.harness.side_by_side import computed
-from fedperf_simulations.measured_set.comparisons import FOLDS, Case
-from fedperf_simulations.measured_set.information import BOTH, TRUE_ROWS
-from fedperf_simulations.measured_set.measured_log import Role
-from fedperf_simulations.measured_set.measurement import one_core_for_trials
-from fedperf_simulations.measured_set.training_set import SESSION_FOLDERS, Measurements
 
 EPOCHS, QUICK_EPOCHS = 30, 1
 NETWORK_EPOCHS = 60

@@ -10,17 +10,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from fedperf_client.prediction.base_models import predictor
+from fedperf_client.prediction.fetched_models import predictor
 from fedperf_client.prediction.prediction import PredictLog
+from fedperf_engines.optimizer.additive_surrogate import AdditiveSurrogate, load_head, save_head
 from fedperf_engines.optimizer.distillation import distil
-from fedperf_engines.optimizer.head import Head, load_head, save_head
 from fedperf_engines.platforms.support import EMBEDDED_PLATFORMS, supports
 from fedperf_shared.model.checkpoint import load_checkpoint, save_model
-from fedperf_simulations.baselines.cost_models import CostModel, Lesson, train_ggfn
+from fedperf_simulations.baselines.cost_models import CostModel, TrainingPlan, train_ggfn
+from fedperf_simulations.corpus.comparisons import Case, folds_of
+from fedperf_simulations.corpus.training_set import IsKnown, Measurements
 from fedperf_simulations.experiments.platform_choice.tables import SAID, questions
 from fedperf_simulations.harness.experiment import Row
-from fedperf_simulations.measured_set.comparisons import Case, folds_of
-from fedperf_simulations.measured_set.training_set import IsKnown, Measurements
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,9 +53,9 @@ class Folds:
         """Which workloads a model of the fold may know."""
         return lambda workload: self.fold_of.get(workload) != fold
 
-    def lesson(self, fold: int) -> Lesson:
+    def training_plan(self, fold: int) -> TrainingPlan:
         """The training data of a model of the fold."""
-        return self.measurements.lesson(self.known(fold))
+        return self.measurements.training_plan(self.known(fold))
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +72,12 @@ class FoldModels:
         path = self.directory / f"ggfn-{fold}.safetensors"
         if not path.is_file():
             self.directory.mkdir(parents=True, exist_ok=True)
-            lesson = self.folds.lesson(fold)
-            model = train_ggfn(lesson, epochs=self.epochs, seed=self.seed)
+            training_plan = self.folds.training_plan(fold)
+            model = train_ggfn(training_plan, epochs=self.epochs, seed=self.seed)
             save_model(path, model, model_version=1)
         return predictor(load_checkpoint(path))
 
-    def head(self, fold: int) -> Head:
+    def head(self, fold: int) -> AdditiveSurrogate:
         """The additive head of a fold."""
         path = self.directory / f"head-{fold}.safetensors"
         if not path.is_file():
@@ -108,4 +108,4 @@ def answers(folds: Folds, learn: Callable[[int], PredictLog], fold: int) -> Iter
 
 def baseline(folds: Folds, model: CostModel) -> Callable[[int], PredictLog]:
     """A model for `answers` that is trained when it is asked for."""
-    return lambda fold: model(folds.lesson(fold))
+    return lambda fold: model(folds.training_plan(fold))

@@ -16,14 +16,14 @@ import numpy as np
 
 from fedperf_client.prediction.ensemble.intervals import SURE, chance_faster
 from fedperf_client.prediction.ensemble.learner_catalogue import public_learners
-from fedperf_client.prediction.ensemble.predictor import personalize
-from fedperf_client.prediction.evidence import History
+from fedperf_client.prediction.ensemble.predictor import fit_personalized_ensemble
 from fedperf_client.prediction.learners.residual_learners import PUBLIC
 from fedperf_client.prediction.prediction import Floats, Prediction, PredictLog
+from fedperf_client.prediction.query_encoding import History
 from fedperf_client.workers.machine import available_memory_bytes
-from fedperf_engines.advice.turns import in_turns
+from fedperf_engines.advice.interleaved_runs import in_turns
+from fedperf_engines.optimizer.additive_surrogate import AdditiveSurrogate
 from fedperf_engines.optimizer.enumeration import Assignment, choose
-from fedperf_engines.optimizer.head import Head
 from fedperf_engines.platforms.operations import Sink
 from fedperf_engines.platforms.program import Program
 from fedperf_engines.platforms.support import EMBEDDED_PLATFORMS, supports
@@ -31,8 +31,8 @@ from fedperf_engines.trials.pool import TrialLimits, WorkerPool
 from fedperf_engines.trials.profiler import Profiler
 from fedperf_engines.workloads.data import prepare
 from fedperf_memory.paired import PairedComparison
-from fedperf_shared.execution import SizedPlan
-from fedperf_shared.model.start_widths import half_width_about
+from fedperf_shared.execution import PlanOnCluster
+from fedperf_shared.model.pretrained_intervals import half_width_about
 from fedperf_shared.workflow.graph import Plan
 from fedperf_shared.workflow.vocabulary import Platform
 from fedperf_simulations.baselines.platform_rules import (
@@ -41,10 +41,10 @@ from fedperf_simulations.baselines.platform_rules import (
     class_rules,
     constant_rules,
 )
+from fedperf_simulations.corpus.cardinality_mode import TRUE_ROWS, workflow_with
+from fedperf_simulations.corpus.comparisons import Case
 from fedperf_simulations.experiments.platform_choice.tables import FAILED, NEAR, ModelAnswers
 from fedperf_simulations.harness.experiment import Row
-from fedperf_simulations.measured_set.comparisons import Case
-from fedperf_simulations.measured_set.information import TRUE_ROWS, workflow_with
 
 CHOICE = "our choice"
 ROBUST = "our choice, where a difference can be told"
@@ -100,12 +100,14 @@ def named_with(chooser: str, information: str) -> str:
     return chooser if information == TRUE_ROWS else f"{chooser}, {information}"
 
 
-def chosen_plan(case: Case, answer: PredictLog, head: Head, *, information: str) -> Assignment:
+def chosen_plan(
+    case: Case, answer: PredictLog, head: AdditiveSurrogate, *, information: str
+) -> Assignment:
     """The optimizer's choice for engines that are awake, as those of the measurements are."""
     workflow = workflow_with(case.workflow, information)
     costs = head.costs(workflow, case.cluster, EMBEDDED_PLATFORMS, startup_seconds={})
 
-    def predict(questions: Sequence[SizedPlan]) -> list[Prediction]:
+    def predict(questions: Sequence[PlanOnCluster]) -> list[Prediction]:
         return [Prediction(each, each, each) for each in np.exp(answer(questions)).tolist()]
 
     def can_run(position: int, platform: Platform) -> bool:
@@ -123,8 +125,10 @@ def robust_plan(
     """The choice, or the best single platform by prediction where no difference can be told."""
     workflow = workflow_with(case.workflow, information)
     single = [plan for plan in case.seconds if len(set(plan)) == 1]
-    asked = [SizedPlan(Plan(workflow, each), case.cluster) for each in (chosen, *single)]
-    mix = personalize(History((), (), np.zeros(0)), {PUBLIC: answer}, public_learners())
+    asked = [PlanOnCluster(Plan(workflow, each), case.cluster) for each in (chosen, *single)]
+    mix = fit_personalized_ensemble(
+        History((), (), np.zeros(0)), {PUBLIC: answer}, public_learners()
+    )
     of_choice, *others = mix.estimate(asked)
     medians = [each.prediction.median_seconds for each in others]
     best = int(np.argmin(medians))
@@ -136,7 +140,7 @@ def said_of(
     case: Case, chosen: Assignment, answer: PredictLog, *, name: str, information: str
 ) -> Row:
     """The predicted log seconds of a choice, and the half width that is claimed of them."""
-    asked = SizedPlan(Plan(workflow_with(case.workflow, information), chosen), case.cluster)
+    asked = PlanOnCluster(Plan(workflow_with(case.workflow, information), chosen), case.cluster)
     [log_seconds] = answer([asked]).tolist()
     return {f"{name}, {LOG_SAID}": log_seconds, f"{name}, {HALF_WIDTH}": half_width_about(asked)}
 

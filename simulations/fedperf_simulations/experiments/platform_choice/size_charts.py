@@ -14,9 +14,9 @@ import numpy as np
 
 from fedperf_engines.optimizer.enumeration import Assignment
 from fedperf_engines.workloads.families import Family
+from fedperf_simulations.corpus.comparisons import Case
 from fedperf_simulations.experiments.platform_choice.tables import ModelAnswers
 from fedperf_simulations.harness.charts import Line, lines_chart
-from fedperf_simulations.measured_set.comparisons import Case
 
 TASKS = (Family.WORD_COUNT, Family.PAGERANK, Family.EMBEDDINGS, Family.CREDIT)
 RING = "our choice"

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedperf_simulations.baselines.cold_start import RULES, Floats, Rule
+from fedperf_simulations.corpus.comparisons import Case
 from fedperf_simulations.harness.experiment import Row
-from fedperf_simulations.measured_set.comparisons import Case
 
 if TYPE_CHECKING:
     from fedperf_engines.optimizer.enumeration import Assignment

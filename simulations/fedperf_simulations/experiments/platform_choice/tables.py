@@ -12,14 +12,14 @@ import numpy as np
 
 from fedperf_client.prediction.prediction import Floats
 from fedperf_memory.paired import PairedComparison, interval_by_groups
-from fedperf_shared.execution import SizedPlan
+from fedperf_shared.execution import PlanOnCluster
 from fedperf_shared.model.metrics import q_error, relative_errors
-from fedperf_shared.model.start_widths import half_width_about
+from fedperf_shared.model.pretrained_intervals import half_width_about
 from fedperf_shared.workflow.vocabulary import Platform
+from fedperf_simulations.corpus.cardinality_mode import KNOWN_BEFORE, TRUE_ROWS, workflow_with
+from fedperf_simulations.corpus.comparisons import Case
 from fedperf_simulations.harness.cells import number
 from fedperf_simulations.harness.experiment import Row
-from fedperf_simulations.measured_set.comparisons import Case
-from fedperf_simulations.measured_set.information import KNOWN_BEFORE, TRUE_ROWS, workflow_with
 
 ALL = "all"
 SAID: Mapping[str, str] = {
@@ -230,10 +230,10 @@ def _hits(said: ModelAnswers, cases: Sequence[Case]) -> tuple[list[tuple[float, 
     return chosen, every
 
 
-def questions(case: Case, information: str) -> list[SizedPlan]:
+def questions(case: Case, information: str) -> list[PlanOnCluster]:
     """One per measured plan, in their order."""
     workflow = workflow_with(case.workflow, information)
-    return SizedPlan.of(workflow, list(case.seconds), case.cluster)
+    return PlanOnCluster.of(workflow, list(case.seconds), case.cluster)
 
 
 def comparable(cases: Sequence[Case]) -> list[Case]:

@@ -28,7 +28,7 @@ class FakeNoise(SeededNoise):
         return self._factor * super().gaussian(size)
 
 
-class Twice:
+class PairedNoise:
     """Gives every discrete draw of a source twice in a row, to one input and its neighbour.
 
     Each of the two samples of releases is still just what the mechanism gives, and a bound

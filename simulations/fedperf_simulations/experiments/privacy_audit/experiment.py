@@ -23,39 +23,39 @@ from rich.progress import track
 
 from fedperf_client.privacy.accountant import PrivacyBudget, calibrate, epsilon, event_of
 from fedperf_client.privacy.directed_report import PointResiduals, directed_report
-from fedperf_client.privacy.mechanisms import noisy
-from fedperf_client.privacy.randomness import NoiseSource
-from fedperf_client.privacy.report_mechanism import WorkloadResiduals, residual_report
-from fedperf_client.privacy.tangent_update import (
+from fedperf_client.privacy.linearized_update import (
     WorkloadFeatures,
     noiseless_sum,
 )
+from fedperf_client.privacy.mechanisms import noisy
+from fedperf_client.privacy.randomness import NoiseSource
+from fedperf_client.privacy.report_mechanism import WorkloadResiduals, residual_report
 from fedperf_client.release.noise import SystemNoise
 from fedperf_server.inference.corrections import ReceivedReport, correct
 from fedperf_server.rehearsal.synthetic_batch import SyntheticBatch, by_cell
-from fedperf_shared.execution import SizedPlan
+from fedperf_shared.execution import PlanOnCluster
 from fedperf_shared.model.public_plans import load_public_plans
 from fedperf_shared.releases.basis import cell_of
-from fedperf_shared.releases.questions import DIRECTIONS
+from fedperf_shared.releases.linear_queries import DIRECTIONS
 from fedperf_shared.releases.release import (
+    LinearizedParameters,
     ReleaseKind,
     ReportParameters,
     ResidualReport,
     Slot,
     SlotKey,
-    TangentParameters,
 )
 from fedperf_simulations.experiments.privacy_audit.attacks import (
     NOMINAL_WORKLOADS,
     FakeNoise,
-    Twice,
+    PairedNoise,
 )
 from fedperf_simulations.experiments.privacy_audit.bounds import (
     Floats,
     best_direction,
     best_threshold,
 )
-from fedperf_simulations.federation.hidden_points import feature_design
+from fedperf_simulations.federation.latent_points import feature_design
 from fedperf_simulations.harness.experiment import ExperimentOutcome, Row, Settings, Target
 
 REAL = "as declared"
@@ -72,7 +72,7 @@ _SLOT = SlotKey(ReleaseKind.RESIDUAL_REPORT, 0, 0)
 _UPDATE_SLOT = SlotKey(ReleaseKind.MODEL_UPDATE, 0, 0)
 _REFERENCE = 1
 
-Parameters = ReportParameters | TangentParameters
+Parameters = ReportParameters | LinearizedParameters
 Release = Callable[[bool, NoiseSource], Floats]
 """One release with or without the workload in question, as the attacker's few features."""
 
@@ -191,8 +191,8 @@ def _report_slot(noise_multiplier: float) -> ReportParameters:
     return ReportParameters(noise_multiplier, CLIP)
 
 
-def _tangent_slot(noise_multiplier: float) -> TangentParameters:
-    return TangentParameters(noise_multiplier, NOMINAL_WORKLOADS)
+def _tangent_slot(noise_multiplier: float) -> LinearizedParameters:
+    return LinearizedParameters(noise_multiplier, NOMINAL_WORKLOADS)
 
 
 def _attack_neighbours(
@@ -205,7 +205,7 @@ def _attack_neighbours(
     mechanism: Callable[[float], Release],
 ) -> AuditFinding:
     """Many releases of an input and its neighbour; the score is learned on the first of them."""
-    release, noise = mechanism(parameters.noise_multiplier), Twice(_noise(factor, seed))
+    release, noise = mechanism(parameters.noise_multiplier), PairedNoise(_noise(factor, seed))
     released = np.array([(release(False, noise), release(True, noise)) for _ in range(pairs)])
     without, with_one = released[:, 0], released[:, 1]
     tuning = math.ceil(TUNING_SHARE * pairs)
@@ -266,7 +266,7 @@ def _tangent_step(noise_multiplier: float) -> Release:
 def _synthetic_batch(noise_multiplier: float) -> Release:
     """The batch that follows from one report: mean label and number of rows in one cell."""
     parameters = _report_slot(noise_multiplier)
-    entries = [SizedPlan(each.plan, each.cluster) for each in load_public_plans()]
+    entries = [PlanOnCluster(each.plan, each.cluster) for each in load_public_plans()]
     catalogue = by_cell(entries)
     plans = {id(each.plan) for each in catalogue[_attacked_cell()]}
 

@@ -21,7 +21,7 @@ import numpy as np
 
 from fedperf_memory.paired import PairedComparison
 from fedperf_memory.seeded_noise import SeededNoise
-from fedperf_server.inference.gaussian_process import Belief
+from fedperf_server.inference.gaussian_process import GaussianPosterior
 from fedperf_simulations.data.shared_runs import (
     JOBS,
     REPEATS,
@@ -244,7 +244,9 @@ def _computed(settings: Settings, sizes: Sequence[int | None], job: int) -> Iter
 class _Asker:
     """Judges predictors of one job; those of a public start are trained once."""
 
-    def __init__(self, runs: JobRuns, starts: Mapping[str, Belief], seed: Sequence[int]) -> None:
+    def __init__(
+        self, runs: JobRuns, starts: Mapping[str, GaussianPosterior], seed: Sequence[int]
+    ) -> None:
         self._runs = runs
         self._starts = starts
         self._seed = seed
@@ -269,7 +271,7 @@ class _Asker:
             for name, predict in predictors.items()
         }
 
-    def _shared(self, prior: str, epsilon: float, repeat: int, parts: Split) -> Belief:
+    def _shared(self, prior: str, epsilon: float, repeat: int, parts: Split) -> GaussianPosterior:
         place = PRIORS.index(prior) * len(EPSILONS) + EPSILONS.index(epsilon)
         return shared_belief(
             self._starts[prior],

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fedperf_server.inference.gaussian_process import Belief, conditioned
+from fedperf_server.inference.gaussian_process import GaussianPosterior, conditioned
 from fedperf_simulations.data.shared_runs import (
     Floats,
     Integers,
@@ -75,21 +75,23 @@ def features(grid: PublicConfigurations, inputs: Floats) -> Floats:
     return scaled
 
 
-def prior_from_other_jobs(target: PublicConfigurations, others: Sequence[JobRuns]) -> Belief:
+def prior_from_other_jobs(
+    target: PublicConfigurations, others: Sequence[JobRuns]
+) -> GaussianPosterior:
     """The belief over the grid of `target`, [rows of the grid], from the runs of other jobs."""
     return _prior(target, others, None)
 
 
 def prior_from_same_job(
     target: PublicConfigurations, others: Sequence[JobRuns], elsewhere: RunsElsewhere
-) -> Belief:
+) -> GaussianPosterior:
     """The belief from other jobs, after the runs of the same job on other machine types."""
     return _prior(target, others, elsewhere)
 
 
 def _prior(
     target: PublicConfigurations, others: Sequence[JobRuns], elsewhere: RunsElsewhere | None
-) -> Belief:
+) -> GaussianPosterior:
     line, kernel = _common_line(others), _kernel(others)
     seen = _joined([_points(each.grid) for each in others])
     values = np.concatenate([np.log(each.seconds) for each in others])
@@ -100,7 +102,7 @@ def _prior(
         values = np.concatenate([values, np.log(elsewhere.seconds)])
     points = _points(target).joined(seen)
     asked, known = np.arange(len(target)), np.arange(len(target), len(points))
-    start = Belief(_regressors(points.features) @ line, kernel.covariance(points))
+    start = GaussianPosterior(_regressors(points.features) @ line, kernel.covariance(points))
     return conditioned(start, known, values, RECORD_VARIANCE).at(asked)
 
 

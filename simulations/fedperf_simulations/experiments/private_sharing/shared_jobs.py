@@ -24,10 +24,10 @@ from fedperf_client.privacy import accountant
 from fedperf_client.privacy.directed_report import PointResiduals, directed_report
 from fedperf_client.privacy.randomness import NoiseSource
 from fedperf_server.inference.cell_directions import STAGES, Stage
-from fedperf_server.inference.gaussian_process import Belief
+from fedperf_server.inference.gaussian_process import GaussianPosterior
 from fedperf_shared.releases.release import ReleaseKind, ReportParameters, SlotKey
 from fedperf_simulations.data.shared_runs import Floats, Integers
-from fedperf_simulations.federation.grid_points import ask_on_grid, learn_on_grid
+from fedperf_simulations.federation.grid_points import design_grid_query, learn_on_grid
 from fedperf_simulations.federation.job_kernel import RECORD_VARIANCE
 
 if TYPE_CHECKING:
@@ -70,14 +70,14 @@ def replace_one_epsilon(epsilon: float) -> float:
 
 
 def shared_belief(
-    start: Belief,
+    start: GaussianPosterior,
     rows: Integers,
     log_seconds: Floats,
     *,
     declared: int,
     epsilon: float,
     noise: NoiseSource,
-) -> Belief:
+) -> GaussianPosterior:
     """Everybody's belief after an organization has shared its runs at `epsilon`.
 
     Args:
@@ -93,7 +93,7 @@ def shared_belief(
     belief = start
     for index, stage in enumerate(stages):
         multiplier = stage.noise_multiplier(whole)
-        design = ask_on_grid(
+        design = design_grid_query(
             belief,
             declared,
             kappa=stage.kappa,
@@ -120,7 +120,7 @@ def shared_belief(
     return belief
 
 
-def synthetic_seconds(belief: Belief) -> Floats:
+def synthetic_seconds(belief: GaussianPosterior) -> Floats:
     """Labels of the grid, seconds: those with the least expected relative error.
 
     Under a log-normal belief |label / truth - 1| is least in expectation at

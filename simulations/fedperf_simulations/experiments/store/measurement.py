@@ -24,11 +24,11 @@ import orjson
 
 from fedperf_client.home.config import Home, write_private
 from fedperf_client.home.store import ExecutionStore
-from fedperf_client.prediction.answers.home_columns import home_encoder
-from fedperf_client.prediction.answers.predictor_cache import load_or_fit
-from fedperf_client.prediction.base_models import FetchedModels
-from fedperf_client.prediction.ensemble.predictor import PersonalMix
-from fedperf_shared.execution import Execution, SizedPlan
+from fedperf_client.prediction.ensemble.predictor import PersonalizedEnsemble
+from fedperf_client.prediction.fetched_models import FetchedModels
+from fedperf_client.prediction.serving.encoded_executions import home_encoder
+from fedperf_client.prediction.serving.predictor_cache import load_or_fit
+from fedperf_shared.execution import Execution, PlanOnCluster
 from fedperf_simulations.experiments.store.made_up_jobs import PER_WORKLOAD, made_up
 
 WARM_QUESTIONS = 200
@@ -116,15 +116,15 @@ def _warm(home: Home, seed: int, stored: int) -> dict[str, float]:
     }
 
 
-def _question(execution: Execution, cores: int) -> SizedPlan:
-    return SizedPlan(execution.plan, replace(execution.cluster, cores=cores))
+def _question(execution: Execution, cores: int) -> PlanOnCluster:
+    return PlanOnCluster(execution.plan, replace(execution.cluster, cores=cores))
 
 
-def _asked(predictor: PersonalMix, questions: Sequence[SizedPlan]) -> float:
+def _asked(predictor: PersonalizedEnsemble, questions: Sequence[PlanOnCluster]) -> float:
     """CPU milliseconds of each, the median."""
     taken = []
     for each in questions:
-        same = SizedPlan(each.plan, each.cluster)  # whose features nobody has computed
+        same = PlanOnCluster(each.plan, each.cluster)  # whose features nobody has computed
         before = time.process_time()
         predictor.estimate([same])
         taken.append(time.process_time() - before)

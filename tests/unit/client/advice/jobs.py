@@ -6,13 +6,13 @@ from typing import Final
 
 import numpy as np
 
-from fedperf_client.prediction.ensemble.intervals import Estimate, Spread
-from fedperf_client.prediction.ensemble.weighting import Asks
+from fedperf_client.prediction.ensemble.intervals import ErrorDistribution, Estimate
+from fedperf_client.prediction.ensemble.weighting import QueryRegime
 from fedperf_engines.advice.advice import Advice, advise
-from fedperf_engines.advice.constraints import Wishes
+from fedperf_engines.advice.constraints import PlanConstraints
 from fedperf_engines.advice.job import Job
-from fedperf_engines.optimizer.head import SHAPES, Head
-from fedperf_shared.execution import ClusterConfig, SizedPlan
+from fedperf_engines.optimizer.additive_surrogate import SHAPES, AdditiveSurrogate
+from fedperf_shared.execution import ClusterConfig, PlanOnCluster
 from fedperf_shared.workflow.graph import Operator, Plan, Workflow
 from fedperf_shared.workflow.vocabulary import OperatorClass, OperatorKind, Platform
 
@@ -27,9 +27,9 @@ DUCKDB, POLARS, PANDAS, SKLEARN, SPARK = (
     Platform.SPARK,
 )
 ALL: Final = (DUCKDB, POLARS, PANDAS, SKLEARN, SPARK)
-SPREAD: Final = Spread.of(np.linspace(-0.2, 0.2, 41), np.arange(41))
+SPREAD: Final = ErrorDistribution.of(np.linspace(-0.2, 0.2, 41), np.arange(41))
 
-Seconds = Callable[[SizedPlan], float]
+Seconds = Callable[[PlanOnCluster], float]
 
 
 def operator(kind: OperatorKind, *inputs: int, rows: float = 1000.0) -> Operator:
@@ -57,13 +57,13 @@ def job(workflow: Workflow | None = None, today: Platform = Platform.UNASSIGNED)
 
 def estimates_of(
     seconds: Seconds, *, inside: bool = True
-) -> Callable[[Sequence[SizedPlan]], list[Estimate]]:
-    def estimate(questions: Sequence[SizedPlan]) -> list[Estimate]:
+) -> Callable[[Sequence[PlanOnCluster]], list[Estimate]]:
+    def estimate(questions: Sequence[PlanOnCluster]) -> list[Estimate]:
         return [
             Estimate.around(
                 float(np.log(seconds(each))),
                 SPREAD,
-                kind=Asks.SEEN,
+                kind=QueryRegime.SEEN,
                 level=0.9,
                 inside=inside,
             )
@@ -78,7 +78,7 @@ def made_up(seed: int) -> Seconds:
     speeds = np.random.default_rng(seed).lognormal(size=(64, 10))
     share = float(np.random.default_rng(seed).uniform(0.2, 1))
 
-    def seconds(question: SizedPlan) -> float:
+    def seconds(question: PlanOnCluster) -> float:
         plan = question.plan
         work = sum(speeds[at, platform] for at, platform in enumerate(plan.platforms))
         switches = sum(plan.platforms[a] != plan.platforms[b] for a, b in plan.workflow.edges)
@@ -88,14 +88,16 @@ def made_up(seed: int) -> Seconds:
     return seconds
 
 
-def head(seed: int = 0) -> Head:
+def head(seed: int = 0) -> AdditiveSurrogate:
     rng = np.random.default_rng(seed)
-    return Head({n: (rng.normal(size=s) / 8).astype(np.float32) for n, s in SHAPES.items()})
+    return AdditiveSurrogate(
+        {n: (rng.normal(size=s) / 8).astype(np.float32) for n, s in SHAPES.items()}
+    )
 
 
 def advised(
     seconds: Seconds,
-    wishes: Wishes | None = None,
+    wishes: PlanConstraints | None = None,
     *,
     sizes: Sequence[ClusterConfig] = (FOUR_CORES,),
     what: Job | None = None,
@@ -105,7 +107,7 @@ def advised(
     return advise(
         what or job(),
         sizes,
-        wishes or Wishes(ALL),
+        wishes or PlanConstraints(ALL),
         estimates_of(seconds, inside=inside),
         head(),
         deadline_seconds=deadline_seconds,

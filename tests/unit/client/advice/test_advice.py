@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedperf_engines.advice.advice import Advice, groups_of
-from fedperf_engines.advice.constraints import Wishes
+from fedperf_engines.advice.constraints import PlanConstraints
 from fedperf_engines.advice.job import Job
+from fedperf_engines.optimizer.additive_surrogate import STARTUP_SECONDS
 from fedperf_engines.optimizer.constraints import NoPlatformError, memory_needed
-from fedperf_engines.optimizer.head import STARTUP_SECONDS
 from fedperf_engines.platforms.support import could_run
-from fedperf_shared.execution import ClusterConfig, SizedPlan
+from fedperf_shared.execution import ClusterConfig, PlanOnCluster
 from fedperf_shared.workflow.graph import Plan, Workflow
 from fedperf_shared.workflow.vocabulary import OperatorKind, Platform
 from tests.fakes.plans import workflows
@@ -35,7 +35,7 @@ from tests.unit.client.advice.jobs import (
 )
 
 
-def breaks(plan: Plan, wishes: Wishes, caps: Mapping[Platform, float]) -> list[str]:
+def breaks(plan: Plan, wishes: PlanConstraints, caps: Mapping[Platform, float]) -> list[str]:
     """Everything about the plan that is forbidden, by the definitions."""
     needed = memory_needed(plan.workflow, plan.platforms)
     found = []
@@ -67,7 +67,7 @@ def test_no_plan_that_is_advised_breaks_a_constraint(
     seed: int,
 ) -> None:
     pins = {at: platform for at, platform in pinned.items() if at < len(workflow.operators)}
-    wishes = Wishes(tuple(platforms), pins, memory)
+    wishes = PlanConstraints(tuple(platforms), pins, memory)
     sizes = [replace(FOUR_CORES, cores=1), FOUR_CORES]
     try:
         found = advised(made_up(seed), wishes, sizes=sizes, what=job(workflow))
@@ -98,11 +98,11 @@ def test_every_single_platform_and_what_runs_today_stand_beside_the_choice() -> 
 def test_what_runs_today_is_chosen_where_it_is_the_fastest() -> None:
     today = (DUCKDB, PANDAS, DUCKDB, POLARS, SKLEARN, PANDAS)
 
-    def seconds(question: SizedPlan) -> float:
+    def seconds(question: PlanOnCluster) -> float:
         return 0.1 if question.plan.platforms == today else 10.0
 
     here = replace(job(), today=Plan(learning(), today))
-    wishes = Wishes(ALL[:4], warm=frozenset(ALL))
+    wishes = PlanConstraints(ALL[:4], warm=frozenset(ALL))
     assert advised(seconds, wishes, what=here).choice.plan.platforms == today
 
 
@@ -114,24 +114,24 @@ def test_moving_a_group_finds_what_the_search_missed() -> None:
     today: tuple[Platform, ...] = (DUCKDB,) * 6 + (POLARS,) * 6
     best: tuple[Platform, ...] = (DUCKDB,) * 6 + (PANDAS,) * 6
 
-    def seconds(question: SizedPlan) -> float:
+    def seconds(question: PlanOnCluster) -> float:
         return {today: 2.0, best: 1.0}.get(question.plan.platforms, 10.0)
 
     here = replace(job(long), today=Plan(long, today))
-    found = advised(seconds, Wishes(ALL[:3], warm=frozenset(ALL)), what=here)
+    found = advised(seconds, PlanConstraints(ALL[:3], warm=frozenset(ALL)), what=here)
     assert found.choice.plan.platforms == best
     assert found.choice.alternatives[0].plan.platforms == today
     assert found.choice.prediction.median_seconds == pytest.approx(1.0)
 
 
 def test_start_ups_count_unless_a_platform_is_warm() -> None:
-    def seconds(question: SizedPlan) -> float:
+    def seconds(question: PlanOnCluster) -> float:
         return 1.0 if set(question.plan.platforms) == {SPARK} else 3.0
 
     cold = advised(seconds)
     assert SPARK not in cold.choice.plan.platforms
     assert cold.choice.startup_seconds == STARTUP_SECONDS[cold.choice.plan.platforms[0]]
-    warm = advised(seconds, Wishes(ALL, warm=frozenset({SPARK})))
+    warm = advised(seconds, PlanConstraints(ALL, warm=frozenset({SPARK})))
     assert set(warm.choice.plan.platforms) == {SPARK}
     assert warm.choice.seconds == pytest.approx(1.0)
 
@@ -139,7 +139,7 @@ def test_start_ups_count_unless_a_platform_is_warm() -> None:
 def test_a_plan_that_no_platform_spreads_runs_on_one_node() -> None:
     asked: list[ClusterConfig] = []
 
-    def seconds(question: SizedPlan) -> float:
+    def seconds(question: PlanOnCluster) -> float:
         if SPARK not in question.plan.platforms:
             asked.append(question.cluster)
         return 1.0
@@ -153,12 +153,12 @@ def test_a_size_on_which_nothing_fits_is_named_and_the_others_are_compared() -> 
     large = job(learning(rows))
     sizes = [ClusterConfig(nodes, 8 * nodes, 16 * nodes * GIB) for nodes in (1, 2)]
     sizes.append(ClusterConfig(1, 8, 100 * GIB))
-    found = advised(made_up(1), Wishes((PANDAS,)), sizes=sizes, what=large)
+    found = advised(made_up(1), PlanConstraints((PANDAS,)), sizes=sizes, what=large)
     assert [each.cluster for each in found.sizes] == sizes[2:]
     assert [cluster for cluster, _ in found.too_small] == sizes[:2]
     assert "fits the memory cap of no platform" in found.too_small[0][1]
     with pytest.raises(NoPlatformError, match=r"operator 0 \(FILE_SOURCE\)"):
-        advised(made_up(1), Wishes((PANDAS,)), sizes=sizes[:2], what=large)
+        advised(made_up(1), PlanConstraints((PANDAS,)), sizes=sizes[:2], what=large)
 
 
 def test_an_operator_of_others_stays_where_it_runs() -> None:
@@ -201,9 +201,9 @@ CORES = [replace(FOUR_CORES, cores=each) for each in (1, 2, 4, 16)]
 def test_every_question_and_the_choice_have_partitions_for_the_cores_they_are_about(
     sizes: list[ClusterConfig],
 ) -> None:
-    asked: list[SizedPlan] = []
+    asked: list[PlanOnCluster] = []
 
-    def seconds(question: SizedPlan) -> float:
+    def seconds(question: PlanOnCluster) -> float:
         asked.append(question)
         return made_up(4)(question) / question.cluster.cores
 

@@ -4,7 +4,7 @@ import pytest
 
 from fedperf_engines.advice import constraints
 from fedperf_engines.advice.constraints import (
-    Wishes,
+    PlanConstraints,
     candidates,
     known_alone,
     parse_memory,
@@ -58,9 +58,12 @@ def test_memory_is_capped_by_platform_or_for_all() -> None:
 def test_without_a_word_what_cannot_spill_gets_the_memory_of_a_node() -> None:
     cluster = ClusterConfig(2, 8, 16 * GIB)
     three = (DUCKDB, PANDAS, SPARK)
-    assert Wishes(three).memory_caps(cluster) == {PANDAS: 8 * GIB}
-    assert Wishes(three, memory={SPARK: 5.0}).memory_caps(cluster) == {PANDAS: 8 * GIB, SPARK: 5.0}
-    all_capped = Wishes(three, memory={PANDAS: 7.0}, memory_of_others=9.0)
+    assert PlanConstraints(three).memory_caps(cluster) == {PANDAS: 8 * GIB}
+    assert PlanConstraints(three, memory={SPARK: 5.0}).memory_caps(cluster) == {
+        PANDAS: 8 * GIB,
+        SPARK: 5.0,
+    }
+    all_capped = PlanConstraints(three, memory={PANDAS: 7.0}, memory_of_others=9.0)
     assert all_capped.memory_caps(cluster) == {DUCKDB: 9.0, PANDAS: 7.0, SPARK: 9.0}
 
 

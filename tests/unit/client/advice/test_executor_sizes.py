@@ -11,8 +11,8 @@ import pytest
 
 from fedperf_client.advice.executor_sizes import (
     SHARES,
+    ApplicationRuntime,
     ExecutorAdvice,
-    WholeTime,
     better_engine,
     executor_advice,
 )
@@ -23,13 +23,19 @@ from fedperf_client.advice.spark_application import (
     newest_of_each,
 )
 from fedperf_client.diagnosis.job_facts import JobFacts
-from fedperf_client.prediction.ensemble.intervals import Basis, Estimate, RestsOn, Student
-from fedperf_client.prediction.ensemble.weighting import Asks
+from fedperf_client.formatting.facts import texts_of
+from fedperf_client.prediction.ensemble.intervals import Basis, Estimate, EvidenceSource, StudentT
+from fedperf_client.prediction.ensemble.weighting import QueryRegime
 from fedperf_client.sources.spark.settings import SparkSettings
-from fedperf_client.text.facts import texts_of
 from fedperf_engines.platforms.support import could_run
 from fedperf_shared.errors import InvalidInputError
-from fedperf_shared.execution import ClusterConfig, Execution, Measurement, Origin, SizedPlan
+from fedperf_shared.execution import (
+    ClusterConfig,
+    Execution,
+    ExecutionMetadata,
+    Measurement,
+    PlanOnCluster,
+)
 from fedperf_shared.workflow.vocabulary import RUNS_PYTHON, Complexity, Platform
 from tests.fakes.measured_logs import FakeTask, log_of
 from tests.unit.client.executions import START, chain_plan, make_execution
@@ -68,15 +74,17 @@ def ran(
     return SparkApplication(**{**values, **changes})  # type: ignore[arg-type]
 
 
-def by(seconds: Callable[[SizedPlan], float]) -> Callable[[Sequence[SizedPlan]], list[Estimate]]:
+def by(
+    seconds: Callable[[PlanOnCluster], float],
+) -> Callable[[Sequence[PlanOnCluster]], list[Estimate]]:
     """A predictor that knows how long a question takes, give or take ten percent."""
 
-    def estimates(questions: Sequence[SizedPlan]) -> list[Estimate]:
+    def estimates(questions: Sequence[PlanOnCluster]) -> list[Estimate]:
         return [
             Estimate.around(
                 math.log(seconds(each)),
-                Student(SPREAD, 1e6),
-                kind=Asks.SEEN,
+                StudentT(SPREAD, 1e6),
+                kind=QueryRegime.SEEN,
                 level=0.9,
                 inside=True,
             )
@@ -199,15 +207,15 @@ def test_without_a_deadline_prices_decide_or_else_the_fastest() -> None:
 
 def spread_by(
     spreads: dict[int, float], exponent: float
-) -> Callable[[Sequence[SizedPlan]], list[Estimate]]:
+) -> Callable[[Sequence[PlanOnCluster]], list[Estimate]]:
     """Estimates whose medians follow a power of the cores, and whose spreads do not."""
 
-    def estimates(questions: Sequence[SizedPlan]) -> list[Estimate]:
+    def estimates(questions: Sequence[PlanOnCluster]) -> list[Estimate]:
         return [
             Estimate.around(
                 math.log(50.0 * (32 / each.cluster.cores) ** exponent),
-                Student(spreads[each.cluster.cores], 1e6),
-                kind=Asks.SEEN,
+                StudentT(spreads[each.cluster.cores], 1e6),
+                kind=QueryRegime.SEEN,
                 level=0.9,
                 inside=True,
             )
@@ -226,7 +234,7 @@ def test_more_executors_that_are_no_slower_keep_a_deadline_no_less_surely(deadli
     assert [each.p90_seconds for each in found.times] == sorted(
         (each.p90_seconds for each in found.times), reverse=True
     )
-    told = [asked([SizedPlan(chain_plan(), TODAY)])[0].seconds_at(share) for share in SHARES]
+    told = [asked([PlanOnCluster(chain_plan(), TODAY)])[0].seconds_at(share) for share in SHARES]
     assert found.today.seconds == pytest.approx([10.0 + 2 * each for each in told])
 
 
@@ -239,10 +247,10 @@ def test_more_executors_that_are_slower_by_the_model_stay_so() -> None:
     assert (chances[0] > 0.9, chances[-1] < 0.1) == (True, True)
 
 
-def whole(error_correlation: float, *, times: float = 1.0) -> WholeTime:
+def whole(error_correlation: float, *, times: float = 1.0) -> ApplicationRuntime:
     """A time of which P25 and P75 are a fifth off its median, which is 100 s by `times`."""
     seconds = tuple(100.0 * times * 1.44 ** (2 * (share - 0.5)) for share in SHARES)
-    return WholeTime(TODAY, 4, seconds, error_correlation, extrapolating=False, cost=times)
+    return ApplicationRuntime(TODAY, 4, seconds, error_correlation, extrapolating=False, cost=times)
 
 
 def test_two_times_share_no_more_error_than_either_shares_with_others() -> None:
@@ -270,7 +278,7 @@ def test_where_no_difference_can_be_told_what_ran_is_kept_and_the_rival_is_named
     assert (told.best.executors, told.rival) == (8, None)
 
 
-def _is_small(asked: SizedPlan) -> bool:
+def _is_small(asked: PlanOnCluster) -> bool:
     return asked.cluster.cores < TODAY.cores
 
 
@@ -385,7 +393,7 @@ def test_a_log_tells_the_time_of_its_tasks_and_that_without_any(tmp_path: Path) 
 def test_an_engine_here_is_compared_with_the_queries_alone() -> None:
     home = ClusterConfig(nodes=1, cores=2, memory_bytes=8 * GIB)
 
-    def seconds(asked: SizedPlan) -> float:
+    def seconds(asked: PlanOnCluster) -> float:
         return {Platform.DUCKDB: 40.0, Platform.POLARS: 45.0}.get(asked.plan.platforms[0], 50.0)
 
     found = executor_advice(
@@ -464,17 +472,19 @@ def test_two_interactive_applications_are_two_jobs(name: str, group: str, tmp_pa
 
 
 def test_queries_of_unknown_rows_are_asked_about_on_no_other_engine() -> None:
-    unknown = replace(query(), origin=Origin(rows_known=0.0))
+    unknown = replace(query(), origin=ExecutionMetadata(rows_known=0.0))
     here = ClusterConfig(1, 4, 8 * GIB)
     assert set(advised(ran(query()), home=here, could_run=could_run).elsewhere) != set()
     assert advised(ran(query(), unknown), home=here, could_run=could_run).elsewhere == {}
 
 
 def test_a_size_of_which_nothing_is_known_keeps_no_deadline() -> None:
-    def estimates(questions: Sequence[SizedPlan]) -> list[Estimate]:
-        basis = Basis(RestsOn.UNKNOWN_ROWS)
-        around = partial(Estimate.around, kind=Asks.SEEN, level=0.9, inside=False, basis=basis)
-        return [around(0.0, Student(SPREAD, 1e6)) for _ in questions]
+    def estimates(questions: Sequence[PlanOnCluster]) -> list[Estimate]:
+        basis = Basis(EvidenceSource.UNKNOWN_ROWS)
+        around = partial(
+            Estimate.around, kind=QueryRegime.SEEN, level=0.9, inside=False, basis=basis
+        )
+        return [around(0.0, StudentT(SPREAD, 1e6)) for _ in questions]
 
     found = executor_advice(ran(), estimates, core_seconds, deadline_seconds=1e5)
     assert found.keeps_deadline is False

@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from fedperf_client.prediction.ensemble.support import Reach
-from fedperf_client.text.durations import duration_text
+from fedperf_client.formatting.durations import duration_text
+from fedperf_client.prediction.ensemble.platform_size_limits import PlatformSizeLimits
 from fedperf_engines.advice import presentation
-from fedperf_engines.advice.constraints import Wishes
+from fedperf_engines.advice.constraints import PlanConstraints
 from fedperf_engines.advice.presentation import numbers_text, platforms_text, reasons_of
 from fedperf_engines.platforms.engine import ENGINES
-from fedperf_shared.execution import SizedPlan
+from fedperf_shared.execution import PlanOnCluster
 from fedperf_shared.workflow.graph import Plan, Workflow
 from fedperf_shared.workflow.vocabulary import OperatorKind
 from tests.unit.client.advice.jobs import (
@@ -29,17 +29,17 @@ from tests.unit.client.advice.jobs import (
 
 MIXED = (DUCKDB, DUCKDB, DUCKDB, DUCKDB, SKLEARN, SKLEARN)
 WARM = frozenset(ALL)
-ANY_SIZE = Reach({})
+ANY_SIZE = PlatformSizeLimits({})
 
 
-def a_second_for_every_operator_elsewhere(question: SizedPlan) -> float:
+def a_second_for_every_operator_elsewhere(question: PlanOnCluster) -> float:
     return 0.5 + sum(a is not b for a, b in zip(question.plan.platforms, MIXED, strict=True))
 
 
 def test_every_group_is_compared_with_its_best_other_place() -> None:
     found = advised(
         a_second_for_every_operator_elsewhere,
-        Wishes(ALL[:4], warm=WARM),
+        PlanConstraints(ALL[:4], warm=WARM),
         what=replace(job(), today=Plan(learning(), MIXED)),
     )
     assert found.choice.plan.platforms == MIXED
@@ -57,13 +57,15 @@ def test_every_group_is_compared_with_its_best_other_place() -> None:
 
 
 def test_nothing_is_said_where_another_place_is_as_fast() -> None:
-    found = advised(lambda _: 1.0, Wishes(ALL[:3], warm=WARM))
+    found = advised(lambda _: 1.0, PlanConstraints(ALL[:3], warm=WARM))
     assert reasons_of(found, ANY_SIZE, all_platforms=False) == []
 
 
 def test_memory_that_keeps_a_platform_away_is_told_in_bytes() -> None:
     small = replace(FOUR_CORES, memory_bytes=200_000_000)
-    found = advised(lambda _: 1.0, Wishes((DUCKDB, POLARS, PANDAS), warm=WARM), sizes=[small])
+    found = advised(
+        lambda _: 1.0, PlanConstraints((DUCKDB, POLARS, PANDAS), warm=WARM), sizes=[small]
+    )
     [told] = reasons_of(found, ANY_SIZE, all_platforms=False)
     assert told == (  # of 40 MB that are read, ten bytes for one; polars takes 120 MB
         "memory: pandas would need about 400.0 MB of 200.0 MB for #0 file source "
@@ -72,7 +74,9 @@ def test_memory_that_keeps_a_platform_away_is_told_in_bytes() -> None:
 
 
 def test_starts_that_take_longer_than_the_choice_are_told() -> None:
-    found = advised(lambda _: 1.0, Wishes((DUCKDB, PANDAS, SPARK), warm=frozenset({DUCKDB})))
+    found = advised(
+        lambda _: 1.0, PlanConstraints((DUCKDB, PANDAS, SPARK), warm=frozenset({DUCKDB}))
+    )
     assert found.choice.plan.platforms == (DUCKDB,) * 6
     told = reasons_of(found, ANY_SIZE, all_platforms=False)
     assert told[-1] == (
@@ -86,7 +90,7 @@ def test_what_is_not_installed_is_told_where_all_were_wished_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(presentation, "installed_platforms", lambda: (DUCKDB, PANDAS))
-    found = advised(lambda _: 1.0, Wishes((DUCKDB, PANDAS, SPARK), warm=WARM))
+    found = advised(lambda _: 1.0, PlanConstraints((DUCKDB, PANDAS, SPARK), warm=WARM))
     left_out = (each.name.lower() for each in ENGINES if each not in (DUCKDB, PANDAS, SPARK))
     assert reasons_of(found, ANY_SIZE, all_platforms=True) == [
         f"{', '.join(left_out)} left out: not installed"
@@ -104,23 +108,25 @@ def test_plans_are_named_by_what_differs() -> None:
 
 
 def test_a_platform_that_only_ran_small_jobs_is_told() -> None:
-    found = advised(lambda _: 1.0, Wishes((DUCKDB,), warm=WARM))
-    [told] = reasons_of(found, Reach({DUCKDB: 1000.0, PANDAS: 1e9}), all_platforms=False)
+    found = advised(lambda _: 1.0, PlanConstraints((DUCKDB,), warm=WARM))
+    [told] = reasons_of(
+        found, PlatformSizeLimits({DUCKDB: 1000.0, PANDAS: 1e9}), all_platforms=False
+    )
     assert told == (
         "careful: duckdb ran jobs of up to 1,000 source rows here, this one has 1,100,000; "
         "try it before you rely on it"
     )
-    for near in (Reach({DUCKDB: 1e6}), Reach({PANDAS: 1.0})):
+    for near in (PlatformSizeLimits({DUCKDB: 1e6}), PlatformSizeLimits({PANDAS: 1.0})):
         assert reasons_of(found, near, all_platforms=False) == []
 
 
 def test_what_the_fastest_size_would_cost_is_told() -> None:
     sizes = [replace(FOUR_CORES, cores=each) for each in (1, 2, 4)]
 
-    def seconds(question: SizedPlan) -> float:
+    def seconds(question: PlanOnCluster) -> float:
         return {1: 2.0, 2: 1.05, 4: 1.0}[question.cluster.cores]
 
-    found = advised(seconds, Wishes((DUCKDB,), warm=WARM), sizes=sizes)
+    found = advised(seconds, PlanConstraints((DUCKDB,), warm=WARM), sizes=sizes)
     assert found.best.cluster.cores == 2
     told = reasons_of(found, ANY_SIZE, all_platforms=False)
     assert told == ["4 cores would take 1 s, 5% less, for 1.9 times the core-seconds"]
@@ -134,11 +140,11 @@ def test_no_saving_is_claimed_where_several_groups_read_what_moves() -> None:
     )
     best = (DUCKDB, POLARS, POLARS)
 
-    def seconds(question: SizedPlan) -> float:
+    def seconds(question: PlanOnCluster) -> float:
         return 0.5 + sum(a is not b for a, b in zip(question.plan.platforms, best, strict=True))
 
     here = replace(job(split), today=Plan(split, best))
-    found = advised(seconds, Wishes((DUCKDB, POLARS), warm=WARM), what=here)
+    found = advised(seconds, PlanConstraints((DUCKDB, POLARS), warm=WARM), what=here)
     assert found.choice.plan.platforms == best
     [moving] = [told for told in reasons_of(found, ANY_SIZE, all_platforms=False) if "mov" in told]
     assert moving.startswith("moving 40.0 kB from duckdb to polars costs about ")

@@ -5,9 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from fedperf_client.text.facts import texts_of, without_empty
+from fedperf_client.formatting.facts import texts_of, without_empty
 from fedperf_engines.advice.advice import Advice
-from fedperf_engines.advice.constraints import Wishes
+from fedperf_engines.advice.constraints import PlanConstraints
+from fedperf_engines.advice.interleaved_runs import MeasuredChoice, runnable_rivals
 from fedperf_engines.advice.job import Job
 from fedperf_engines.advice.presentation import (
     basis,
@@ -21,8 +22,7 @@ from fedperf_engines.advice.presentation import (
     size_rows,
     verdict,
 )
-from fedperf_engines.advice.turns import MeasuredChoice, runnable_rivals
-from fedperf_shared.execution import SizedPlan
+from fedperf_shared.execution import PlanOnCluster
 from fedperf_shared.workflow.graph import Plan, Workflow
 from tests.unit.client.advice.jobs import (
     DUCKDB,
@@ -35,7 +35,7 @@ from tests.unit.client.advice.jobs import (
     learning,
 )
 
-COLD = Wishes((DUCKDB, POLARS))
+COLD = PlanConstraints((DUCKDB, POLARS))
 SECONDS = {DUCKDB: 1.0, POLARS: 2.0, SPARK: 4.0}
 
 
@@ -43,7 +43,7 @@ def size_lines(found: Advice) -> list[dict[str, object]]:
     return [texts_of(each) for each in without_empty(size_rows(found))]
 
 
-def seconds(question: SizedPlan) -> float:
+def seconds(question: PlanOnCluster) -> float:
     used = set(question.plan.platforms)
     return SECONDS[next(iter(used))] if len(used) == 1 else 3.0
 
@@ -57,10 +57,10 @@ def test_one_sentence_says_where_how_long_and_what_of_it_is_a_start() -> None:
     assert "to start" not in warm
 
 
-def mixed_by(share: float) -> Callable[[SizedPlan], float]:
+def mixed_by(share: float) -> Callable[[PlanOnCluster], float]:
     """DuckDB for the first operator saves that share of a second; it runs on Polars today."""
 
-    def taking(question: SizedPlan) -> float:
+    def taking(question: PlanOnCluster) -> float:
         platforms = question.plan.platforms
         whole = 1.0 if set(platforms) == {POLARS} else 3.0
         return 1.0 - share if platforms == (DUCKDB,) * len(platforms) else whole
@@ -92,7 +92,7 @@ def test_below_what_can_be_told_one_takes_what_one_has(share: float, is_open: bo
 def test_one_of_two_plans_that_cannot_be_told_apart_is_advised_and_it_is_the_simpler(
     mixed: float, is_open: bool
 ) -> None:
-    def taking(question: SizedPlan) -> float:
+    def taking(question: PlanOnCluster) -> float:
         used = set(question.plan.platforms)
         return mixed if len(used) > 1 else 1.0 if used == {POLARS} else 5.0
 
@@ -117,7 +117,7 @@ def test_one_of_two_plans_that_cannot_be_told_apart_is_advised_and_it_is_the_sim
 def test_a_plan_that_may_not_be_is_not_what_one_keeps() -> None:
     nearly = {DUCKDB: 0.99, PANDAS: 5.0}
 
-    def taking(question: SizedPlan) -> float:
+    def taking(question: PlanOnCluster) -> float:
         platforms = set(question.plan.platforms)
         return nearly.get(platforms.pop(), 1.0) if len(platforms) == 1 else 9.0
 
@@ -157,7 +157,7 @@ def test_the_verdict_on_a_deadline(deadline: float, says: str) -> None:
 
 
 def test_rivals_are_told_by_how_much_slower_they_are() -> None:
-    found = advised(seconds, Wishes((DUCKDB, SPARK)), what=job(today=SPARK))
+    found = advised(seconds, PlanConstraints((DUCKDB, SPARK)), what=job(today=SPARK))
     lines = [texts_of(each) for each in plan_rows(found)]
     assert [lines[0]["plan"], lines[0]["slower"]] == ["chosen", "1.00x"]
     [today] = [line for line in lines if line["remarks"] == "runs today"]
@@ -200,7 +200,9 @@ def test_what_extrapolates_is_marked_and_explained() -> None:
 
 def runs(*measured: float | None) -> tuple[str, list[dict[str, object]]]:
     """What is told of the choice (DuckDB) and its rivals, by their run times."""
-    found = advised(seconds, Wishes((DUCKDB, POLARS, PANDAS), warm=frozenset({DUCKDB, POLARS})))
+    found = advised(
+        seconds, PlanConstraints((DUCKDB, POLARS, PANDAS), warm=frozenset({DUCKDB, POLARS}))
+    )
     plans = [found.choice, *(each for each in found.rivals if each is not found.choice)]
     ran = [
         MeasuredChoice(took, "" if took else "out of memory", plan=plan)

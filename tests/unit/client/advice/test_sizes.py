@@ -7,15 +7,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedperf_client.advice.executor_sizes import WORTH
-from fedperf_client.prediction.answers.reconfiguration import (
+from fedperf_client.prediction.serving.reconfiguration import (
     MOST_SIZES,
     InvalidSizesError,
     sizes_of,
 )
-from fedperf_client.prediction.answers.what_if import HOLDS
+from fedperf_client.prediction.serving.what_if import HOLDS
 from fedperf_engines.advice.advice import ClusterChoice, best_size
 from fedperf_engines.advice.presentation import facts_of, no_better_size, verdict
-from fedperf_shared.execution import ClusterConfig, SizedPlan
+from fedperf_shared.execution import ClusterConfig, PlanOnCluster
 from tests.unit.client.advice.jobs import FOUR_CORES, Seconds, advised, made_up
 
 ONE = ClusterConfig(1, 6, 12)
@@ -98,7 +98,7 @@ EIGHT_CORES = replace(FOUR_CORES, cores=8)
 def by_cores(of_eight: float) -> Seconds:
     """A second for everything on four cores, on eight cores that share of it."""
 
-    def taking(question: SizedPlan) -> float:
+    def taking(question: PlanOnCluster) -> float:
         switches = len(set(question.plan.platforms)) > 1
         return (of_eight if question.cluster.cores == 8 else 1.0) * (3.0 if switches else 1.0)
 

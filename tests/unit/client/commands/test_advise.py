@@ -12,12 +12,12 @@ from pyarrow import parquet
 
 from fedperf_client.home.config import Home
 from fedperf_client.home.store import ExecutionStore
-from fedperf_client.prediction.base_models import FetchedModels
+from fedperf_client.prediction.fetched_models import FetchedModels
 from fedperf_engines.advice import constraints
-from fedperf_engines.optimizer import heads
+from fedperf_engines.optimizer import surrogate_store
 from fedperf_engines.platforms.program import to_json
 from fedperf_shared.model.checkpoint import encode_checkpoint
-from fedperf_shared.programs.command_line import EXIT_CODES, NO_ANSWER
+from fedperf_shared.runtime.command_line import EXIT_CODES, NO_ANSWER
 from fedperf_shared.workflow.vocabulary import Platform
 from tests.pages import REFERENCE
 from tests.unit.client.homes import empty_home, fedperf, with_history
@@ -216,7 +216,7 @@ def test_people_see_what_was_predicted_beside_what_was_measured(home: Home, data
 def test_a_fetched_model_gets_additive_costs_of_its_own(
     home: Home, workflow: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(heads, "load_public_plans", lambda: ())
+    monkeypatch.setattr(surrogate_store, "load_public_plans", lambda: ())
     FetchedModels(home.models).keep_shared(encode_checkpoint(seeded_checkpoint(1, version=3)))
     for _ in range(2):
         advice(home, workflow, *EMBEDDED)

@@ -8,7 +8,7 @@ import pytest
 from fedperf_client.commands import advise_logs
 from fedperf_client.home.config import Home
 from fedperf_shared.execution import ClusterConfig
-from fedperf_shared.programs.command_line import NO_ANSWER
+from fedperf_shared.runtime.command_line import NO_ANSWER
 from tests.fakes.measured_logs import FakeTask, started
 from tests.fakes.spark_logs import APP_START, SQL, grouped, node
 from tests.unit.client.homes import empty_home, fedperf

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from fedperf_campaigns.campaign import noise
+from fedperf_campaigns.campaign import interference
 from fedperf_campaigns.campaign.report import holds_measurements
 from fedperf_client import cli
 from fedperf_client.home.config import Home, write_private
-from fedperf_shared.programs.command_line import EXIT_CODES, NOTHING_MEASURED
+from fedperf_shared.runtime.command_line import EXIT_CODES, NOTHING_MEASURED
 from tests.pages import REFERENCE
 from tests.unit.client.homes import fedperf
 from tests.unit.client.profiling.campaign.campaigns import (
@@ -70,7 +70,7 @@ def test_people_read_what_was_found_and_where_it_lies(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     readings = iter([BUSY, QUIET, *[QUIET] * 20])
-    monkeypatch.setattr(noise.Host, "end", lambda _: next(readings))
+    monkeypatch.setattr(interference.Host, "end", lambda _: next(readings))
     seconds = command("sh", "-c", "sleep 0.$(({rows} / {workers} / 25))")
     ended = profile(home, seconds, settings="repetitions = 1")
     assert ended.code == 0

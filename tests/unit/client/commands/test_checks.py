@@ -15,7 +15,7 @@ from cryptography.x509.oid import NameOID
 
 from fedperf_client import cli
 from fedperf_client.commands.checks import CHECKS, examine
-from fedperf_client.commands.findings import Finding, Severity, Surroundings, surroundings
+from fedperf_client.commands.findings import Environment, Finding, Severity, surroundings
 from fedperf_client.federation.enrollment import KEY_FILE, Membership, load_or_create_key
 from fedperf_client.federation.exchange import ExchangeError, NoMemberError
 from fedperf_client.home.config import Home
@@ -60,7 +60,7 @@ def version(name: str) -> str:
     return VERSIONS[name]
 
 
-AROUND = Surroundings(
+AROUND = Environment(
     now=lambda: NOW,
     disk=lambda path: (100 * 10**9, 50 * 10**9),
     requirements=lambda: ["flwr<1.43,>=1.41", "torch", "duckdb>=2", "ruff; extra == 'dev'"],
@@ -141,11 +141,11 @@ def home(template: Home, tmp_path: Path) -> Home:
     return Home(tmp_path / "home")
 
 
-def of(home: Home, check: str, around: Surroundings = AROUND) -> list[Finding]:
+def of(home: Home, check: str, around: Environment = AROUND) -> list[Finding]:
     return [each for each in examine(home, around) if each.check == check]
 
 
-def bad(home: Home, around: Surroundings = AROUND) -> set[str]:
+def bad(home: Home, around: Environment = AROUND) -> set[str]:
     return {each.check for each in examine(home, around) if each.verdict is not Severity.OK}
 
 

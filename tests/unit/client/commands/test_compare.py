@@ -7,7 +7,7 @@ import pytest
 
 from fedperf_client.home.config import Home
 from fedperf_client.home.store import ExecutionStore
-from fedperf_shared.execution import Measurement, Origin
+from fedperf_shared.execution import ExecutionMetadata, Measurement
 from tests.fakes.spark_logs import SparkLog, grouped, node
 from tests.unit.client.executions import START, make_execution
 from tests.unit.client.homes import fedperf, made_home
@@ -17,7 +17,7 @@ from tests.unit.client.homes import fedperf, made_home
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
     monkeypatch.setenv("COLUMNS", "240")
     home = made_home(tmp_path / "home")
-    old, new = Origin(source="spark 3.4"), Origin(source="spark 3.5")
+    old, new = ExecutionMetadata(source="spark 3.4"), ExecutionMetadata(source="spark 3.5")
     with ExecutionStore.open(home.store) as store:
         for number, (seconds, origin) in enumerate([(4.0, old), (4.1, old), (120.0, new)]):
             made = make_execution(number, workload="nightly", origin=origin)
@@ -64,7 +64,7 @@ def test_without_a_second_version_there_is_nothing_to_compare(home: Home, tmp_pa
     empty = made_home(tmp_path / "empty")
     assert "fedperf ingest FILE" in fedperf(empty, "compare").complaint()
     with ExecutionStore.open(empty.store) as store:
-        store.add([make_execution(1, origin=Origin(source="spark 3.4"))])
+        store.add([make_execution(1, origin=ExecutionMetadata(source="spark 3.4"))])
     ended = fedperf(empty, "compare")
     assert ended.code == 0
     assert "before: runs on other versions (none: compare by a day with --since DAY)" in ended.out

@@ -9,18 +9,18 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from fedperf_client.federation.enrollment import load_or_create_key
+from fedperf_client.formatting import progress
 from fedperf_client.home.config import Home
 from fedperf_client.home.store import ExecutionStore
-from fedperf_client.prediction.base_models import FetchedModels
+from fedperf_client.prediction.fetched_models import FetchedModels
 from fedperf_client.release.ledger.ledger import PrivacyLedger
 from fedperf_client.release.policy import load_policy
 from fedperf_client.release.schedule import plan_schedule
 from fedperf_client.sources.history_file import write_history
-from fedperf_client.text import progress
 from fedperf_engines.platforms.program import to_json
-from fedperf_shared.execution import ClusterConfig, Measurement, Origin
+from fedperf_shared.execution import ClusterConfig, ExecutionMetadata, Measurement
 from fedperf_shared.model.checkpoint import encode_checkpoint
-from fedperf_shared.programs.command_line import NO_ANSWER
+from fedperf_shared.runtime.command_line import NO_ANSWER
 from fedperf_shared.workflow.vocabulary import Platform
 from tests.fakes.coordinator import membership_with
 from tests.unit.client.executions import chain_plan, make_execution
@@ -145,7 +145,7 @@ def test_an_own_run_of_unknown_rows_keeps_no_deadline_that_it_missed(
         plan=chain_plan(1, Platform.SPARK),
         cluster=ClusterConfig(1, 8, 2**30),
         measurement=Measurement(60.0),
-        origin=Origin(rows_known=0.0, description="count at job.py:1"),
+        origin=ExecutionMetadata(rows_known=0.0, description="count at job.py:1"),
     )
     with ExecutionStore.open(empty.store) as store:
         store.add([ran])

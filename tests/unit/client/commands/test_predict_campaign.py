@@ -12,9 +12,9 @@ from fedperf_campaigns.campaign.definition import (
     other_campaigns,
 )
 from fedperf_campaigns.campaign.journal import TrialKey, TrialOutcome, TrialStatus
+from fedperf_client.formatting import progress
 from fedperf_client.home.config import Home
-from fedperf_client.text import progress
-from fedperf_shared.programs.command_line import NO_ANSWER
+from fedperf_shared.runtime.command_line import NO_ANSWER
 from tests.unit.client.homes import fedperf
 from tests.unit.client.profiling.campaign.campaigns import campaign_text, write_campaign
 from tests.unit.client.profiling.campaign.nightly import CAMPAIGN, with_nightly, with_trials

@@ -15,7 +15,7 @@ from fedperf_campaigns.campaign.journal import (
     TrialStatus,
 )
 from fedperf_client.home.config import Home
-from fedperf_shared.programs.command_line import NO_ANSWER
+from fedperf_shared.runtime.command_line import NO_ANSWER
 from tests.unit.client.homes import fedperf, made_home
 from tests.unit.client.profiling.campaign.campaigns import campaign_text, write_campaign
 from tests.unit.client.profiling.campaign.nightly import with_trials

@@ -12,16 +12,16 @@ import pytest
 
 from fedperf_client.home.config import Home
 from fedperf_client.home.store import ExecutionStore
-from fedperf_client.prediction.answers.reconfiguration import InputSize, grown_to
+from fedperf_client.prediction.serving.reconfiguration import InputSize, grown_to
 from fedperf_shared.execution import (
     ClusterConfig,
     Execution,
+    ExecutionMetadata,
     ExecutionStatus,
+    ExecutionWarning,
     Measurement,
-    Origin,
-    Remark,
 )
-from fedperf_shared.programs.command_line import NO_ANSWER
+from fedperf_shared.runtime.command_line import NO_ANSWER
 from fedperf_shared.workflow.graph import Operator, Plan, Workflow
 from fedperf_shared.workflow.vocabulary import OperatorClass, OperatorKind, Platform
 from tests.unit.client.executions import START, chain_plan, make_execution
@@ -29,7 +29,7 @@ from tests.unit.client.homes import empty_home, fedperf
 from tests.unit.client.prediction.worlds import executions_of_world
 from tests.unit.client.workflow_files import GOOD
 
-OLD, NEW = Origin(source="spark 3.5.3"), Origin(source="spark 4.0.0")
+OLD, NEW = ExecutionMetadata(source="spark 3.5.3"), ExecutionMetadata(source="spark 4.0.0")
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
 
 
 def nights(
-    home: Home, runs: Sequence[tuple[float, Origin]], cpu_seconds: float = 0.0
+    home: Home, runs: Sequence[tuple[float, ExecutionMetadata]], cpu_seconds: float = 0.0
 ) -> list[Execution]:
     """A night each, on eight cores."""
     found = [
@@ -137,8 +137,8 @@ def test_without_a_change_there_is_no_note(empty: Home) -> None:
 
 @pytest.mark.parametrize("noisy", [12, 8, 0])
 def test_runs_under_other_load_say_so_and_widen_the_interval(empty: Home, noisy: int) -> None:
-    disturbed = Origin(source="campaign", remarks=(Remark.NOISY,))
-    quiet = Origin(source="campaign")
+    disturbed = ExecutionMetadata(source="campaign", remarks=(ExecutionWarning.NOISY,))
+    quiet = ExecutionMetadata(source="campaign")
     nights(empty, [(4.0, disturbed if n < noisy else quiet) for n in range(12)], cpu_seconds=1.0)
     _, facts, answer = ask(empty, "--execution", "execution-11")
     load = facts["load"]

@@ -13,22 +13,21 @@ import pytest
 from fedperf_client import cli
 from fedperf_client.federation import exchange
 from fedperf_client.federation.enrollment import load_or_create_key
+from fedperf_client.formatting import progress
 from fedperf_client.home.config import Home, write_private
 from fedperf_client.learning import example_history
 from fedperf_client.learning.example_history import example_release
+from fedperf_client.release.effective_modes import keep_modes
 from fedperf_client.release.gate import ReleaseGate, WithheldError
 from fedperf_client.release.history import receipt_path
 from fedperf_client.release.ledger.ledger import PrivacyLedger
-from fedperf_client.release.modes_in_force import keep_modes
 from fedperf_client.release.policy import ReleaseMode, load_policy
 from fedperf_client.release.receipts import store_receipt
 from fedperf_client.release.schedule import plan_schedule
-from fedperf_client.text import progress
 from fedperf_shared.exchange import Receipt, SignedReceipt
 from fedperf_shared.identity import new_private_key, sign
-from fedperf_shared.programs.process_lock import process_lock
-from fedperf_shared.releases.period import ModelMethod, Timetable
-from fedperf_shared.releases.questions import DIRECTIONS
+from fedperf_shared.releases.linear_queries import DIRECTIONS
+from fedperf_shared.releases.period import ModelMethod, ReleaseCalendar
 from fedperf_shared.releases.release import (
     DirectedParameters,
     ReportParameters,
@@ -36,6 +35,7 @@ from fedperf_shared.releases.release import (
     Slot,
     SlotKey,
 )
+from fedperf_shared.runtime.process_lock import process_lock
 from fedperf_shared.wire.codec import encode_receipt, encode_signed_receipt
 from tests.fakes.coordinator import membership_with
 from tests.fakes.empty_reports import empty_report
@@ -182,7 +182,7 @@ class FakeExchange:
     def __exit__(self, *arguments: object) -> None:
         del arguments
 
-    def timetable(self) -> Timetable:
+    def timetable(self) -> ReleaseCalendar:
         return timetable()
 
 
@@ -242,7 +242,7 @@ def test_a_sealed_release_can_be_seen_and_approved(scene: Scene, tmp_path: Path)
     assert isinstance(decided, dict)
     assert (decided["decision"], decided["charged"]) == ("approved", True)
     assert decided["send_at"] == LEAVES.isoformat()
-    assert scene.gate(ledger).hand_out(report_key(0), at=LEAVES, mode=ReleaseMode.ASK) == sealed
+    assert scene.gate(ledger).dispatch(report_key(0), at=LEAVES, mode=ReleaseMode.ASK) == sealed
 
 
 def test_the_list_says_how_far_every_release_came(scene: Scene) -> None:
@@ -457,11 +457,11 @@ def test_what_did_not_leave_says_why_in_place_of_a_receipt(scene: Scene) -> None
     for window, mode in enumerate((ReleaseMode.AUTO, ReleaseMode.ASK, ReleaseMode.NEVER)):
         gate.seal(report_key(window), empty_report, at=open_at(window), mode=ReleaseMode.AUTO)
         if mode is ReleaseMode.AUTO:
-            gate.keep_back(report_key(window), at=open_at(window))
+            gate.withhold(report_key(window), at=open_at(window))
         else:
             over = ledger.schedule.replies_at(report_key(window))
             with pytest.raises(WithheldError):
-                gate.hand_out(report_key(window), at=over, mode=mode)
+                gate.dispatch(report_key(window), at=over, mode=mode)
     ledger.reserve(report_key(3), open_at(3))
     why = ["too_late", "undecided", "policy", "not_drawn"]
     rows = scene("list", "--json").rows()

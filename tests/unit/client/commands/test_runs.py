@@ -8,17 +8,17 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from fedperf_client.formatting.operator_tree import operator_tree
 from fedperf_client.home.config import Home
 from fedperf_client.home.store import ExecutionStore
 from fedperf_client.sources.history_file import HistoryFile
-from fedperf_client.text.operator_tree import operator_tree
 from fedperf_shared.execution import (
     ClusterConfig,
     Execution,
+    ExecutionMetadata,
     ExecutionStatus,
+    ExecutionWarning,
     Measurement,
-    Origin,
-    Remark,
 )
 from fedperf_shared.workflow.graph import Operator, Plan, Workflow
 from fedperf_shared.workflow.vocabulary import MAX_OPERATORS, OperatorClass, OperatorKind, Platform
@@ -133,7 +133,13 @@ def test_before_any_execution_there_is_one_line(home: Home) -> None:
 
 
 def test_where_it_is_known_from_and_what_to_mind_are_shown(home: Home) -> None:
-    origin = Origin("spark 3.5.3", "m5.xlarge", "arm64", 0.5, (Remark.FAILED_TASKS, Remark.NOISY))
+    origin = ExecutionMetadata(
+        "spark 3.5.3",
+        "m5.xlarge",
+        "arm64",
+        0.5,
+        (ExecutionWarning.FAILED_TASKS, ExecutionWarning.NOISY),
+    )
     keep(home, make_execution(0, origin=origin))
     table = fedperf(home, "runs").out
     for shown in ("spark 3.5.3", "50%", "failed tasks", "noisy"):
@@ -143,7 +149,7 @@ def test_where_it_is_known_from_and_what_to_mind_are_shown(home: Home) -> None:
         assert shown in one
 
 
-NAMED = Origin(
+NAMED = ExecutionMetadata(
     application="Payroll 2026-03-01",
     application_id="app-77",
     record="query 72",
@@ -389,7 +395,7 @@ def test_the_beginning_of_an_id_is_enough_and_anything_else_is_one_line(home: Ho
 def test_hostile_names_are_only_shown(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "400")
     hostile = "\x1b[2J[bold red]x[/] :smile:\n\u202e" + "y" * 1000
-    origin = Origin(
+    origin = ExecutionMetadata(
         hostile,
         hostile,
         hostile,

@@ -13,17 +13,17 @@ from fedperf_client.daemon.period_start import open_ledger
 from fedperf_client.home.config import Home
 from fedperf_client.home.contact import Contact
 from fedperf_client.release.decisions import Decisions, Verdict
+from fedperf_client.release.effective_modes import keep_modes
 from fedperf_client.release.ledger.ledger import PrivacyLedger
-from fedperf_client.release.modes_in_force import keep_modes
 from fedperf_client.release.policy import load_policy
-from fedperf_shared.programs.process_lock import process_lock
-from fedperf_shared.releases.period import default_timetable
+from fedperf_shared.releases.period import default_calendar
+from fedperf_shared.runtime.process_lock import process_lock
 from tests.unit.client.homes import with_history
 from tests.unit.client.public import install_start
 from tests.unit.shared.console_programs import Ended, run
 
 NOW = datetime(2026, 11, 25, 9, 30, tzinfo=UTC)
-CALENDAR = default_timetable(datetime(2026, 11, 2, tzinfo=UTC))
+CALENDAR = default_calendar(datetime(2026, 11, 2, tzinfo=UTC))
 
 
 class Organization:

@@ -18,8 +18,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from numpy.typing import NDArray
 from structlog.testing import capture_logs
 
-from fedperf_client.daemon.asked_updates import TooLateError
 from fedperf_client.daemon.participant import Participant
+from fedperf_client.daemon.pending_updates import TooLateError
 from fedperf_client.daemon.period_start import open_ledger
 from fedperf_client.federation.enrollment import load_or_create_key
 from fedperf_client.federation.exchange import (
@@ -40,8 +40,8 @@ from fedperf_client.release.history import past_releases
 from fedperf_client.release.ledger.entries import ReleaseState
 from fedperf_client.release.ledger.ledger import PrivacyLedger
 from fedperf_client.release.policy import Policy, ReleaseMode
-from fedperf_client.workers.background import Start, in_thread
-from fedperf_client.workers.computing_process import ComputationFailedError
+from fedperf_client.workers.background import BackgroundRunner, in_thread
+from fedperf_client.workers.worker_process import ComputationFailedError
 from fedperf_shared.exchange import (
     Correction,
     Receipt,
@@ -53,11 +53,10 @@ from fedperf_shared.exchange import (
 from fedperf_shared.identity import new_private_key, sign
 from fedperf_shared.model.architecture import ARCHITECTURE_VERSION
 from fedperf_shared.model.checkpoint import encode_checkpoint
-from fedperf_shared.programs.moments import day
-from fedperf_shared.programs.troubles import LONGEST_REST_SECONDS, Troubles
-from fedperf_shared.releases.period import Period, SlotTimes, Timetable
-from fedperf_shared.releases.questions import CellQuestion
+from fedperf_shared.releases.linear_queries import CellQuery
+from fedperf_shared.releases.period import Period, ReleaseCalendar, SlotTimes
 from fedperf_shared.releases.release import (
+    LinearizedParameters,
     ReleaseKind,
     ReportParameters,
     Schedule,
@@ -65,8 +64,9 @@ from fedperf_shared.releases.release import (
     SizeClass,
     Slot,
     SlotKey,
-    TangentParameters,
 )
+from fedperf_shared.runtime.failure_tracker import LONGEST_REST_SECONDS, FailureTracker
+from fedperf_shared.runtime.timestamps import day
 from fedperf_shared.wire.codec import (
     decode_release,
     encode_receipt,
@@ -83,7 +83,7 @@ T = TypeVar("T")
 
 HOUR = timedelta(hours=1)
 REPORT_TIMES, UPDATE_TIMES = SlotTimes(HOUR, 3 * HOUR), SlotTimes(4 * HOUR, 6 * HOUR)
-TABLE = Timetable(Period(START, 24 * HOUR, 2), (REPORT_TIMES,), (UPDATE_TIMES,))
+TABLE = ReleaseCalendar(Period(START, 24 * HOUR, 2), (REPORT_TIMES,), (UPDATE_TIMES,))
 REPORT = SlotKey(ReleaseKind.RESIDUAL_REPORT, 0, 0)
 UPDATE = SlotKey(ReleaseKind.MODEL_UPDATE, 0, 0)
 REPORT_PARAMETERS = ReportParameters(20.0, 1.5)
@@ -91,7 +91,7 @@ SCHEDULE = Schedule(
     TABLE,
     (
         Slot(REPORT, REPORT_PARAMETERS),
-        Slot(UPDATE, TangentParameters(20.0, 5000.0)),
+        Slot(UPDATE, LinearizedParameters(20.0, 5000.0)),
     ),
 )
 POLICY = Policy(size_class=SizeClass.LARGE, nominal_workloads=5000)
@@ -115,12 +115,12 @@ class FakeExchange(Exchange):
         self.epoch_starts: tuple[datetime, ...] = ()
         self.published: Correction | None = None
         self.published_at: datetime | None = None
-        self.questions: dict[SlotKey, CellQuestion] = {}
+        self.questions: dict[SlotKey, CellQuery] = {}
         self.bad_question: Exception | None = None
         self.calendar = TABLE
         self.declared: list[Schedule] = []
 
-    def timetable(self) -> Timetable:
+    def timetable(self) -> ReleaseCalendar:
         self._called("timetable")
         return self.calendar
 
@@ -170,7 +170,7 @@ class FakeExchange(Exchange):
         self._called("correction")
         return self.published
 
-    def question(self, slot: SlotKey) -> CellQuestion | None:
+    def question(self, slot: SlotKey) -> CellQuery | None:
         self._called("question")
         if self.bad_question is not None:
             raise self.bad_question
@@ -190,7 +190,7 @@ class Scene:
     policy: Policy = POLICY
     schedule: Schedule = SCHEDULE
     now: datetime = START
-    start: Start = at_once
+    start: BackgroundRunner = at_once
 
     def __post_init__(self) -> None:
         key = new_private_key()
@@ -201,7 +201,7 @@ class Scene:
         self.ledger = PrivacyLedger.create(path, PrivacyBudget(5.0, 1e-5), self.schedule)
         self.restart()
 
-    def restart(self, troubles: Troubles | None = None) -> None:
+    def restart(self, troubles: FailureTracker | None = None) -> None:
         noise = SeededNoise()
         self.participant = Participant(
             self.home,
@@ -214,7 +214,7 @@ class Scene:
             training=in_this_process,
             start=self.start,
             anchors=few_anchors(),
-            troubles=troubles or Troubles(timer=self.seconds),
+            troubles=troubles or FailureTracker(timer=self.seconds),
         )
 
     def seconds(self) -> float:
@@ -244,7 +244,7 @@ class Scene:
             assert isinstance(slot, SlotKey)
             assert not answer.done()
             self.now = max(self.now, self.schedule.replies_at(slot))
-            self.participant.hand_out(self.now)
+            self.participant.dispatch(self.now)
         return answer.result(timeout=0)
 
 
@@ -454,11 +454,11 @@ def test_the_daemon_looks_around_while_a_report_is_computed(
 
 def test_an_update_leaves_at_its_time_and_a_second_request_gets_the_same(scene: Scene) -> None:
     answer = scene.asked_at(4.5)
-    scene.participant.hand_out(START + 5.99 * HOUR)
+    scene.participant.dispatch(START + 5.99 * HOUR)
     assert not answer.done()
     assert scene.asked_at(5.0) is answer
     assert scene.participant.pause(2 * HOUR, now=scene.now) == HOUR
-    scene.participant.hand_out(START + 6 * HOUR)
+    scene.participant.dispatch(START + 6 * HOUR)
     assert scene.ask_at(6.5, base_version=9) == answer.result(timeout=0)
     assert [entry.state for entry in scene.ledger.entries()] == [ReleaseState.HANDED_OUT]
 

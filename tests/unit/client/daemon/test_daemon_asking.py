@@ -154,7 +154,7 @@ def test_an_update_that_stays_here_is_not_answered_at_all(
     answer = scene.asked_at(4.5)
     if withheld_at == 5.0:
         decide(scene, WITHHELD, 5.0, UPDATE)
-    scene.participant.hand_out(START + 6 * HOUR)
+    scene.participant.dispatch(START + 6 * HOUR)
     with pytest.raises(WithheldError):
         answer.result(timeout=0)
     assert states(scene) == ([] if withheld_at == 3.5 else [ReleaseState.DRAWN])

@@ -16,7 +16,7 @@ from fedperf_client.release.ledger.entries import ReleaseState
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.model.checkpoint import encode_checkpoint
 from fedperf_shared.model.inference import GgfnArrays
-from fedperf_shared.releases.period import Period, SlotTimes, Timetable
+from fedperf_shared.releases.period import Period, ReleaseCalendar, SlotTimes
 from fedperf_shared.releases.release import (
     DirectedParameters,
     DirectedReport,
@@ -37,7 +37,7 @@ from tests.unit.client.public import install_start, seeded_checkpoint
 TIMES = (SlotTimes(HOUR, 3 * HOUR), SlotTimes(5 * HOUR, 7 * HOUR))
 PARAMETERS = DirectedParameters(20.0, 5.0)
 STAGED = Schedule(
-    Timetable(Period(START, 24 * HOUR, 2), TIMES, ()),
+    ReleaseCalendar(Period(START, 24 * HOUR, 2), TIMES, ()),
     (Slot(REPORT, ReportParameters(20.0, 3.0)), Slot(DIRECTED, PARAMETERS)),
 )
 

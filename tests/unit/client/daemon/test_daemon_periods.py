@@ -12,8 +12,8 @@ from fedperf_client.federation.exchange import ExchangeError
 from fedperf_client.home.config import Home
 from fedperf_client.release.ledger.ledger import PrivacyLedger
 from fedperf_client.release.policy import policy_template
-from fedperf_shared.programs.troubles import LONGEST_REST_SECONDS, Troubles
 from fedperf_shared.releases.release import SizeClass
+from fedperf_shared.runtime.failure_tracker import LONGEST_REST_SECONDS, FailureTracker
 from tests.unit.client.daemon.test_daemon import HOUR, TABLE, Scene
 from tests.unit.client.public import install_start
 
@@ -26,7 +26,7 @@ class Follower:
     def __init__(self, scene: Scene) -> None:
         self.scene = scene
         scene.now = TABLE.period.end
-        self.troubles = Troubles(timer=scene.seconds)
+        self.troubles = FailureTracker(timer=scene.seconds)
 
     def look(self) -> tuple[PrivacyLedger | None, list[str]]:
         """The next ledger, and what the log said."""

@@ -11,24 +11,24 @@ import pytest
 from fedperf_client.federation.request import RequestRefusedError
 from fedperf_client.home.config import Home
 from fedperf_client.home.store import ExecutionStore
+from fedperf_client.learning.linearized_contribution import tangent_sum
 from fedperf_client.learning.residuals import labelled_graphs
-from fedperf_client.learning.tangent_answer import tangent_sum
 from fedperf_client.privacy.accountant import epsilon, events_of
 from fedperf_client.privacy.mechanisms import noisy
-from fedperf_client.release.decisions import Because, Decisions, Verdict
+from fedperf_client.release.decisions import Decisions, Verdict, WithholdReason
 from fedperf_client.release.gate import WithheldError
 from fedperf_client.release.ledger.entries import ReleaseState
 from fedperf_client.release.policy import ReleaseMode
 from fedperf_shared.model.architecture import ARCHITECTURE_VERSION
 from fedperf_shared.model.checkpoint import model_from_arrays
+from fedperf_shared.releases.linear_queries import DIRECTIONS
 from fedperf_shared.releases.period import ModelMethod
-from fedperf_shared.releases.questions import DIRECTIONS
 from fedperf_shared.releases.release import (
+    LinearizedParameters,
+    LinearizedUpdate,
     Schedule,
     SignedRelease,
     Slot,
-    TangentParameters,
-    TangentUpdate,
     TrainingParameters,
 )
 from fedperf_shared.wire.codec import decode_release, encode_release
@@ -40,7 +40,7 @@ from tests.unit.client.public import install_start, seeded_checkpoint
 
 T = TypeVar("T")
 
-PARAMETERS = TangentParameters(20.0, 5000.0)
+PARAMETERS = LinearizedParameters(20.0, 5000.0)
 AT_TANGENT = Schedule(TABLE, (Slot(UPDATE, PARAMETERS),))
 QUESTION = make_tangent_question()
 
@@ -63,9 +63,9 @@ def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
     return make_scene(tmp_path, monkeypatch)
 
 
-def sent(body: SignedRelease) -> TangentUpdate:
+def sent(body: SignedRelease) -> LinearizedUpdate:
     update = decode_release(body.payload)
-    assert isinstance(update, TangentUpdate)
+    assert isinstance(update, LinearizedUpdate)
     return update
 
 
@@ -181,7 +181,7 @@ def test_a_slot_of_dp_sgd_is_charged_and_withheld_for_good(old: Scene) -> None:
     decision = Decisions(old.ledger).last(UPDATE)
     assert decision is not None
     assert (decision.verdict, decision.settled) == (Verdict.WITHHELD, True)
-    assert decision.because is Because.METHOD_REMOVED
+    assert decision.because is WithholdReason.METHOD_REMOVED
 
 
 def test_a_question_does_not_open_a_slot_of_dp_sgd(old: Scene) -> None:

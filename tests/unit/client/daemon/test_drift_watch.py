@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from fedperf_client.daemon.drift_watch import LOOKING_SHARE, DriftLook, DriftTask, DriftWatch
+from fedperf_client.daemon.drift_watch import LOOKING_SHARE, DriftCheckResult, DriftTask, DriftWatch
 from fedperf_client.daemon.source_watch import NEEDED_FOR_FOLLOWING
 from fedperf_client.home.store import ExecutionStore
-from fedperf_client.workers.computing_process import ComputationFailedError, ComputingProcess
+from fedperf_client.workers.worker_process import ComputationFailedError, WorkerProcess
 from tests.fakes.computing import at_once, in_this_process
 from tests.unit.client.daemon.test_source_watch import Later
 from tests.unit.client.executions import START, make_execution
@@ -39,13 +39,13 @@ class Watched:
         with ExecutionStore.open(self.store) as store:
             store.add(executions()[begin:end])
 
-    def look(self) -> DriftLook:
+    def look(self) -> DriftCheckResult:
         """One look, after all waiting; what it gave is said when it is concluded."""
         self.moment += 1e6
         self.watching.look()
         self.later.do()
         found = self.later.begun[-1][1].result()
-        assert isinstance(found, DriftLook)
+        assert isinstance(found, DriftCheckResult)
         return found
 
     def conclude(self) -> None:
@@ -122,7 +122,7 @@ def test_a_look_that_does_not_end_holds_up_nothing(watched: Watched) -> None:
 def test_a_look_that_fails_is_tried_again_every_minute_and_said_ever_more_rarely(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def lost(task: object, /, *, seconds: float | None = None) -> DriftLook:
+    def lost(task: object, /, *, seconds: float | None = None) -> DriftCheckResult:
         del task, seconds
         tried.append(moment[0])
         raise ComputationFailedError("its process was lost")
@@ -147,5 +147,5 @@ def test_the_process_that_follows_looks_for_drift_as_well(watched: Watched) -> N
         store.add([make_execution()])
     task = DriftTask(watched.store, None)
     assert pickle.loads(pickle.dumps(task)) == task
-    with ComputingProcess(NEEDED_FOR_FOLLOWING) as compute:
+    with WorkerProcess(NEEDED_FOR_FOLLOWING) as compute:
         assert compute(task).executions == 1

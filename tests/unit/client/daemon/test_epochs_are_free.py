@@ -12,7 +12,13 @@ from fedperf_client.home.store import ExecutionStore
 from fedperf_client.release.ledger.entries import LedgerEntry
 from fedperf_client.release.ledger.errors import ExtraSlotsSpentError
 from fedperf_shared.releases.period import SlotTimes
-from fedperf_shared.releases.release import ReleaseKind, Schedule, Slot, SlotKey, TangentParameters
+from fedperf_shared.releases.release import (
+    LinearizedParameters,
+    ReleaseKind,
+    Schedule,
+    Slot,
+    SlotKey,
+)
 from tests.unit.client.daemon.test_daemon import (
     HOUR,
     REPORT,
@@ -24,7 +30,7 @@ from tests.unit.client.daemon.test_daemon import (
 from tests.unit.client.executions import START, make_execution
 from tests.unit.client.public import install_start
 
-PARAMETERS = TangentParameters(20.0, 5000.0)
+PARAMETERS = LinearizedParameters(20.0, 5000.0)
 EXTRA = [SlotKey(ReleaseKind.MODEL_UPDATE, window, 1) for window in range(2)]
 WITH_EXTRA = replace(TABLE, extra_slots=(SlotTimes(7 * HOUR, 9 * HOUR),), extra_windows=1)
 SCHEDULE = Schedule(

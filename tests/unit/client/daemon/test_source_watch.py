@@ -11,8 +11,8 @@ from fedperf_client.daemon.source_watch import NEEDED_FOR_FOLLOWING, SourceWatch
 from fedperf_client.home.store import ExecutionStore
 from fedperf_client.sources.follower import FollowTask
 from fedperf_client.sources.history_file import write_history
-from fedperf_client.workers.computing_process import ComputationFailedError, ComputingProcess
-from fedperf_shared.programs.troubles import Troubles
+from fedperf_client.workers.worker_process import ComputationFailedError, WorkerProcess
+from fedperf_shared.runtime.failure_tracker import FailureTracker
 from tests.fakes.computing import at_once, in_this_process
 from tests.unit.client.executions import make_execution
 
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class Later:
-    """As `background.Start`: what is begun is done when the test says so."""
+    """As `background.BackgroundRunner`: what is begun is done when the test says so."""
 
     def __init__(self) -> None:
         self.begun: list[tuple[Callable[[], object], Future[object]]] = []
@@ -46,7 +46,7 @@ def jobs(path: Path, *numbers: int) -> Path:
 
 
 def test_a_process_of_its_own_takes_in_what_is_new(tmp_path: Path) -> None:
-    with ComputingProcess(NEEDED_FOR_FOLLOWING) as compute:
+    with WorkerProcess(NEEDED_FOR_FOLLOWING) as compute:
         watching = SourceWatch(tmp_path / "store", compute=compute, start=at_once)
         watching.look((jobs(tmp_path / "a.parquet", 1, 2),))
         watching.look((jobs(tmp_path / "b.parquet", 3),))
@@ -92,7 +92,7 @@ def test_a_look_that_was_lost_is_said_and_begun_again(
         return in_this_process(task, seconds=seconds)
 
     seconds = [0.0]
-    troubles = Troubles(timer=lambda: seconds[0])
+    troubles = FailureTracker(timer=lambda: seconds[0])
     watching = SourceWatch(tmp_path / "store", compute=compute, start=at_once, troubles=troubles)
     paths = (jobs(tmp_path / "a.parquet", 1),)
     watching.look(paths)

@@ -33,7 +33,7 @@ from fedperf_client.release.ledger.ledger import PrivacyLedger
 from fedperf_client.release.noise import system_noise
 from fedperf_client.release.policy import Policy
 from fedperf_shared.identity import new_private_key
-from fedperf_shared.releases.period import Period, SlotTimes, Timetable
+from fedperf_shared.releases.period import Period, SlotTimes, ReleaseCalendar
 from fedperf_shared.releases.release import (
     ReleaseKind, ReportParameters, Schedule, SizeClass, Slot, SlotKey)
 from fedperf_shared.wire.codec import decode_release
@@ -43,7 +43,7 @@ from tests.unit.client.executions import START, make_execution
 hour = timedelta(hours=1)
 key = SlotKey(ReleaseKind.RESIDUAL_REPORT, 0, 0)
 times = (SlotTimes(hour, 3 * hour),)
-table = Timetable(Period(START, 24 * hour, 2), times, ())
+table = ReleaseCalendar(Period(START, 24 * hour, 2), times, ())
 schedule = Schedule(table, (Slot(key, ReportParameters(20.0, 1.5)),))
 home = Home(Path(sys.argv[1]))
 home.create("")

@@ -7,7 +7,7 @@ import pytest
 
 from fedperf_client.diagnosis.diagnosis import Ranking, diagnosed
 from fedperf_client.diagnosis.finding import JobFinding, Symptom
-from fedperf_client.home.prices import PriceList
+from fedperf_client.home.node_prices import PriceList
 from tests.fakes.measured_logs import FakeTask, MeasuredLog, log_of, started
 from tests.fakes.spark_logs import SQL, node
 

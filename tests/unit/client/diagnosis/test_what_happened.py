@@ -9,7 +9,7 @@ from fedperf_client.diagnosis.diagnosis import WHOLE, Diagnosis, Ranking
 from fedperf_client.diagnosis.finding import JobFinding, Symptom
 from fedperf_client.diagnosis.job_facts import JobFacts, jobs_of
 from fedperf_client.sources.spark.event_log import EventLog
-from fedperf_shared.execution import Execution, Remark
+from fedperf_shared.execution import Execution, ExecutionWarning
 from tests.fakes.measured_logs import FakeTask, MeasuredLog, log_of, named, started
 from tests.fakes.spark_logs import APP_START, SQL, node, read_log
 
@@ -165,7 +165,7 @@ def test_a_job_that_was_called_off_fails_its_query_only_where_that_says_so(
     job, execution = both(log, tmp_path)
     assert execution.is_ok is not fails
     assert job.query.has_failed is fails
-    assert Remark.FAILED_TASKS not in execution.origin.remarks
+    assert ExecutionWarning.FAILED_TASKS not in execution.origin.remarks
 
 
 # Slots.
@@ -250,7 +250,7 @@ def test_fewer_ends_than_announced_tasks_are_dropped_events_and_no_idleness(
         path.read_bytes().replace(b'"Task End Reason":{', b'"Task End Reason":%b{' % spaces)
     )
     (execution,), _ = read_log(path)
-    assert execution.origin.remarks == (Remark.INCOMPLETE,)
+    assert execution.origin.remarks == (ExecutionWarning.INCOMPLETE,)
     assert execution.origin.tasks == 40
 
 
@@ -268,7 +268,7 @@ def test_a_stage_that_failed_need_not_tell_all_its_tasks(tmp_path: Path) -> None
     job, execution = both(log, tmp_path)
     assert job.query.dropped is None
     assert execution.origin.tasks == 8
-    assert execution.origin.remarks == (Remark.FAILED_TASKS,)
+    assert execution.origin.remarks == (ExecutionWarning.FAILED_TASKS,)
 
 
 @pytest.mark.parametrize("lost", ["SparkListenerJobEnd", "SparkListenerSQLExecutionEnd"])
@@ -279,7 +279,7 @@ def test_one_lost_end_does_not_lose_a_query_that_ended_well(tmp_path: Path, lost
     job, execution = both(log, tmp_path)
     assert execution.is_ok
     assert execution.runtime_seconds == pytest.approx(10.1)
-    assert execution.origin.remarks == (Remark.INCOMPLETE,)
+    assert execution.origin.remarks == (ExecutionWarning.INCOMPLETE,)
     assert job.seconds == execution.runtime_seconds
 
 
@@ -290,7 +290,7 @@ def test_a_stage_whose_end_is_lost_is_not_whole(tmp_path: Path, told: int) -> No
     with_plan(log.stage(even(8, begin=5000), number=1).closed())
     job, execution = both(log, tmp_path)
     assert execution.is_ok
-    assert execution.origin.remarks == (Remark.INCOMPLETE,)
+    assert execution.origin.remarks == (ExecutionWarning.INCOMPLETE,)
     assert (job.query.dropped is not None) is (told < 8)
     assert findings(log, tmp_path).keys() == ({Symptom.DROPPED_EVENTS} if told < 8 else set())
 
@@ -316,7 +316,7 @@ def test_tasks_of_a_job_whose_start_is_lost_are_nobodys_idle_time(
     assert diagnoses(log, tmp_path) == []
     executions, skipped = read_log(tmp_path / "log")
     assert skipped == []
-    incomplete = [] if query is None else [(Remark.INCOMPLETE,)]
+    incomplete = [] if query is None else [(ExecutionWarning.INCOMPLETE,)]
     assert [each.origin.remarks for each in executions] == [*incomplete, ()]
     assert [each.cluster.queries_before for each in executions][-1] == 1
 
@@ -643,7 +643,7 @@ def test_an_engine_beside_spark_is_a_fact_of_the_run(
 ) -> None:
     log = planned(started().opened().stage(even(8)).closed(), node(name, SCAN))
     job, execution = both(log, tmp_path)
-    assert (Remark.ACCELERATED in execution.origin.remarks) is is_accelerated
+    assert (ExecutionWarning.ACCELERATED in execution.origin.remarks) is is_accelerated
     assert job.query.is_accelerated is is_accelerated
 
 

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import numpy as np
 
-from fedperf_client.drift.streams import ObservedExecutions
+from fedperf_client.drift.streams import DriftObservations
 
 BEGIN = datetime(2026, 3, 1, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
@@ -20,7 +20,7 @@ def observed(
     cell: int = 0,
     sd: float = 0.2,
     spread: float = 0.8,
-) -> ObservedExecutions:
+) -> DriftObservations:
     """Executions that take longer by `shift` from one on, of jobs that differ by `spread`."""
     rng = np.random.default_rng(seed)
     level, size = rng.normal(0.0, spread, jobs), rng.uniform(0.0, 9.0, jobs)
@@ -29,4 +29,4 @@ def observed(
     residuals = level[job] + sd * rng.standard_normal(count) + shift * later
     inputs = np.column_stack([size[job], np.zeros(count)])
     moments = [BEGIN + number * MINUTE for number in range(count)]
-    return ObservedExecutions(np.full(count, cell), job, residuals, inputs, moments)
+    return DriftObservations(np.full(count, cell), job, residuals, inputs, moments)

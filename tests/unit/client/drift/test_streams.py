@@ -8,7 +8,7 @@ import pytest
 
 from fedperf_client.drift.streams import (
     DriftKind,
-    ObservedExecutions,
+    DriftObservations,
     StreamDrift,
     recent_drift,
     streams_of,
@@ -20,8 +20,8 @@ from tests.fakes.plans import diamond
 from tests.unit.client.drift.observing import BEGIN, MINUTE, observed
 
 
-def together(*parts: ObservedExecutions) -> ObservedExecutions:
-    return ObservedExecutions(
+def together(*parts: DriftObservations) -> DriftObservations:
+    return DriftObservations(
         np.concatenate([each.cells for each in parts]),
         np.concatenate([each.jobs for each in parts]),
         np.concatenate([each.residuals for each in parts]),

@@ -16,7 +16,7 @@ from flwr.proto.message_pb2 import ObjectTree
 from fedperf_client.federation import node as node_module
 from fedperf_client.federation.enrollment import Membership
 from fedperf_client.federation.fleet import MAX_OPEN_SLOTS
-from fedperf_client.federation.node import Node, Rhythm
+from fedperf_client.federation.node import Node, PollingPolicy
 from fedperf_client.workers.background import in_thread
 from fedperf_shared.exchange import TrainRequest
 from fedperf_shared.identity import new_private_key
@@ -93,8 +93,8 @@ def test_many_questions_about_one_slot_keep_one_message_and_the_last_is_answered
         del request
         return in_thread(release)
 
-    rhythm = Rhythm(poll=timedelta(0))
-    with running(Node(MEMBERSHIP, new_private_key(), at_the_reply_time, rhythm=rhythm)):
+    polling = PollingPolicy(poll=timedelta(0))
+    with running(Node(MEMBERSHIP, new_private_key(), at_the_reply_time, polling=polling)):
         assert fleet.asked.wait(60)
         gc.collect()
         kept = len(fleet.kept)

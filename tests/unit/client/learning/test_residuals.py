@@ -18,10 +18,10 @@ from fedperf_shared.model.ggfn import GGFN
 from fedperf_shared.model.inference import GgfnArrays
 from fedperf_shared.model.public_plans import load_public_plans
 from fedperf_shared.releases.basis import BASIS_VERSION, CELLS, cell_of
-from fedperf_shared.releases.questions import (
+from fedperf_shared.releases.linear_queries import (
     INSIDE,
     QUESTION_DIRECTIONS,
-    CellQuestion,
+    CellQuery,
     public_design,
 )
 from fedperf_shared.releases.release import ReleaseKind, SlotKey
@@ -73,12 +73,12 @@ def store(seed: int, count: int) -> list[LabelledGraph]:
 
 
 @cache
-def question() -> CellQuestion:
+def question() -> CellQuery:
     directions = np.random.default_rng(0).standard_normal((QUESTION_DIRECTIONS, CELLS))
     directions *= INSIDE / 0.5 / np.linalg.norm(directions, axis=0)
     slot = SlotKey(ReleaseKind.RESIDUAL_REPORT, 3, 1)
     design = public_design(directions, np.full(CELLS, 0.5))
-    return CellQuestion(slot, 1, BASIS_VERSION, 7, np.zeros(CELLS), design)
+    return CellQuery(slot, 1, BASIS_VERSION, 7, np.zeros(CELLS), design)
 
 
 def arrays_of(model: GGFN) -> GgfnArrays:

@@ -12,7 +12,7 @@ from fedperf_engines.optimizer.costs import AdditiveCosts
 from fedperf_engines.optimizer.enumeration import PLANS, Search, choose
 from fedperf_engines.optimizer.frontier import beam, cheapest_plans
 from fedperf_shared.errors import InvalidInputError
-from fedperf_shared.execution import ClusterConfig, SizedPlan
+from fedperf_shared.execution import ClusterConfig, PlanOnCluster
 from fedperf_shared.workflow.graph import Plan
 from fedperf_shared.workflow.vocabulary import Platform
 from tests.unit.client.optimizer.additive_worlds import (
@@ -42,13 +42,13 @@ class AsCosted:
             np.exp(self._noise * (hash(tuple(map(int, plan.platforms))) % 1000 / 1000))
         )
 
-    def __call__(self, questions: Sequence[SizedPlan]) -> list[Prediction]:
+    def __call__(self, questions: Sequence[PlanOnCluster]) -> list[Prediction]:
         self.calls.append([question.plan for question in questions])
         seconds = [self.warm_seconds(question.plan) + 1e-9 for question in questions]
         return [Prediction(s, s, s) for s in seconds]
 
 
-def always_a_second(questions: Sequence[SizedPlan]) -> list[Prediction]:
+def always_a_second(questions: Sequence[PlanOnCluster]) -> list[Prediction]:
     return [Prediction(1.0, 0.5, 2.0) for _ in questions]
 
 
@@ -174,7 +174,7 @@ def test_a_plan_is_seen_beside_those_found_unless_it_is_forbidden() -> None:
     three = chain(3)
     costs = random_costs(rng, three, 3, forbidden=0.0)
 
-    def predict(questions: Sequence[SizedPlan]) -> list[Prediction]:
+    def predict(questions: Sequence[PlanOnCluster]) -> list[Prediction]:
         totals = [1000.0 / costs.total(question.plan.platforms) for question in questions]
         return [Prediction(each, each / 2, each * 2) for each in totals]
 

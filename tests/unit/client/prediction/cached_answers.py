@@ -16,11 +16,18 @@ from typing import Any
 import numpy as np
 
 from fedperf_client.home.store import ExecutionStore
-from fedperf_client.prediction.answers.predictor_cache import PREDICTOR_VERSION, load_or_fit
-from fedperf_client.prediction.base_models import FetchedModels, predictor
 from fedperf_client.prediction.execution_table import ENCODER_VERSION, encoded, numbered
-from fedperf_shared.execution import Execution, ExecutionStatus, KnownJob, Origin, Remark, SizedPlan
-from fedperf_shared.model import public_start
+from fedperf_client.prediction.fetched_models import FetchedModels, predictor
+from fedperf_client.prediction.serving.predictor_cache import PREDICTOR_VERSION, load_or_fit
+from fedperf_shared.execution import (
+    Execution,
+    ExecutionMetadata,
+    ExecutionStatus,
+    ExecutionWarning,
+    KnownJob,
+    PlanOnCluster,
+)
+from fedperf_shared.model import pretrained_model
 from fedperf_shared.model.checkpoint import encode_checkpoint
 from fedperf_shared.workflow.vocabulary import Platform
 from tests.unit.client.executions import chain_plan, make_execution
@@ -39,13 +46,15 @@ _NAMES = ("configuration", "job", "mark", "workload")
 def golden_executions() -> list[Execution]:
     """Thirty-four of a made-up world, and six that are known in part, or did not end well."""
     spark = chain_plan(platform=Platform.SPARK)
-    unknown = Origin(rows_known=0.0, description="count at job.py:1", tasks=8)
+    unknown = ExecutionMetadata(rows_known=0.0, description="count at job.py:1", tasks=8)
     own = [
         make_execution(100, workload="unknown", plan=spark, origin=unknown),
         make_execution(101, workload="unknown", plan=spark, origin=replace(unknown, tasks=9)),
         make_execution(102, plan=spark, origin=replace(unknown, rows_known=1 / 3)),
-        make_execution(103, plan=spark, origin=Origin(remarks=(Remark.ACCELERATED,))),
-        make_execution(104, origin=Origin(rows_within=4.0)),
+        make_execution(
+            103, plan=spark, origin=ExecutionMetadata(remarks=(ExecutionWarning.ACCELERATED,))
+        ),
+        make_execution(104, origin=ExecutionMetadata(rows_within=4.0)),
         make_execution(105, status=ExecutionStatus.TIMEOUT),
     ]
     return [*executions_of_world(5, 34, "golden"), *own]
@@ -69,7 +78,7 @@ def answers_now() -> dict[str, list[Any]]:
     executions = golden_executions()
     asked = [*executions[::8], *executions[-6:]]
     questions = [
-        SizedPlan(each.plan, replace(each.cluster, cores=each.cluster.cores * more), job)
+        PlanOnCluster(each.plan, replace(each.cluster, cores=each.cluster.cores * more), job)
         for each in asked
         for more in (1, 3)
         for job in (None, KnownJob.of(each))
@@ -89,7 +98,7 @@ def _main() -> None:
     with TemporaryDirectory() as place:
         start = Path(place, "start.safetensors")
         start.write_bytes(encode_checkpoint(seeded_checkpoint()))
-        public_start.PUBLIC_START_PATH = start
+        pretrained_model.PUBLIC_START_PATH = start
         now = {ENCODER: columns_now(), PREDICTOR: answers_now()}
     before = json.loads(FILE.read_bytes()) if FILE.exists() else {}
     for name, values in now.items():

@@ -6,11 +6,11 @@ from datetime import datetime, timedelta
 import numpy as np
 
 from fedperf_client.prediction.ensemble.learner_catalogue import public_learners
-from fedperf_client.prediction.ensemble.predictor import PersonalMix
-from fedperf_client.prediction.evidence import History
+from fedperf_client.prediction.ensemble.predictor import PersonalizedEnsemble
 from fedperf_client.prediction.learners.residual_learners import PUBLIC
 from fedperf_client.prediction.prediction import Floats
-from fedperf_shared.execution import Execution, ExecutionStatus, Measurement, SizedPlan
+from fedperf_client.prediction.query_encoding import History
+from fedperf_shared.execution import Execution, ExecutionStatus, Measurement, PlanOnCluster
 from fedperf_shared.workflow.vocabulary import Platform
 from tests.unit.client.executions import START
 from tests.unit.client.prediction.synthetic import draw_questions, excellent, true_log_seconds
@@ -24,7 +24,7 @@ QUICK = [
 ]
 
 
-def on_duckdb(questions: tuple[SizedPlan, ...]) -> Floats:
+def on_duckdb(questions: tuple[PlanOnCluster, ...]) -> Floats:
     return np.array([each.plan.platforms[0] is Platform.DUCKDB for each in questions], float)
 
 
@@ -49,12 +49,12 @@ def history(
     return History(questions, tuple(f"w{each}" for each in job), log_seconds, moments)
 
 
-def asked(seed: int = 100) -> tuple[SizedPlan, ...]:
+def asked(seed: int = 100) -> tuple[PlanOnCluster, ...]:
     drawn = draw_questions(np.random.default_rng(seed), 90)
     return tuple(each for each in drawn if each.plan.platforms[0] is Platform.DUCKDB)
 
 
-def error_of(own: PersonalMix, *, shift: float = SHIFT) -> float:
+def error_of(own: PersonalizedEnsemble, *, shift: float = SHIFT) -> float:
     """On other jobs of DuckDB, as they take today."""
     return float(np.abs(own.predict_log(asked()) - true_log_seconds(asked()) - shift).mean())
 

@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from fedperf_client.prediction.ensemble.weighting import Places
-from fedperf_client.prediction.evidence import Samples
+from fedperf_client.prediction.ensemble.weighting import ScaleAndSize
 from fedperf_client.prediction.learners.tables import Table, TableLayout
 from fedperf_client.prediction.prediction import Floats
+from fedperf_client.prediction.query_encoding import EncodedQueries
 
 NODES = (2.0, 4.0, 6.0, 8.0, 10.0, 12.0)
 MEGABYTES = (1000.0, 1500.0, 2000.0, 3000.0, 4000.0)
@@ -36,15 +36,15 @@ def layout() -> TableLayout:
     return TableLayout.of(grid(), scale="nodes", size="megabytes")
 
 
-def samples() -> Samples:
+def samples() -> EncodedQueries:
     """The grid as samples."""
     return layout().samples(grid())
 
 
-def places(of: Samples) -> Places:
+def places(of: EncodedQueries) -> ScaleAndSize:
     """Where samples of that layout lie."""
     found = layout()
-    return Places(of.features[:, found.scale_feature], of.features[:, found.size_feature])
+    return ScaleAndSize(of.features[:, found.scale_feature], of.features[:, found.size_feature])
 
 
 def noisy(seed: int = 0, sd: float = 0.03) -> Floats:

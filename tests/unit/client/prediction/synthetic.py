@@ -6,13 +6,13 @@ from typing import Final
 
 import numpy as np
 
-from fedperf_client.prediction.ensemble.home_evidence import HomeEvidence
-from fedperf_client.prediction.ensemble.support import Hull
-from fedperf_client.prediction.evidence import History, Samples, encode
+from fedperf_client.prediction.ensemble.local_training_data import LocalTrainingData
+from fedperf_client.prediction.ensemble.platform_size_limits import TrainingSupport
 from fedperf_client.prediction.execution_table import ExecutionTable
 from fedperf_client.prediction.learners.residual_learners import REFERENCE, SHARED
 from fedperf_client.prediction.prediction import Floats, PredictLog
-from fedperf_shared.execution import ClusterConfig, SizedPlan
+from fedperf_client.prediction.query_encoding import EncodedQueries, History, encode
+from fedperf_shared.execution import ClusterConfig, PlanOnCluster
 from fedperf_shared.workflow.graph import Operator, Plan, Workflow
 from fedperf_shared.workflow.vocabulary import OperatorClass, OperatorKind, Platform
 
@@ -28,12 +28,12 @@ _COST = {kind: 0.5 + number for number, kind in enumerate(KINDS)}
 _SPEED = {Platform.DUCKDB: 0.0, Platform.POLARS: 0.3, Platform.PANDAS: 1.1}
 
 
-def draw_questions(rng: np.random.Generator, count: int) -> tuple[SizedPlan, ...]:
+def draw_questions(rng: np.random.Generator, count: int) -> tuple[PlanOnCluster, ...]:
     """Chains of 3 to 9 operators on one platform, 10^3 to 10^7 rows, 1 to 8 cores."""
     return tuple(_question(rng) for _ in range(count))
 
 
-def true_log_seconds(questions: Sequence[SizedPlan]) -> Floats:
+def true_log_seconds(questions: Sequence[PlanOnCluster]) -> Floats:
     """The world's law: start-up, work by kind, platform and cores."""
     return np.array([_law(question) for question in questions])
 
@@ -49,29 +49,29 @@ def draw_history(
 
 
 def evidence_of(
-    questions: Sequence[SizedPlan], starts: Mapping[str, PredictLog] | None = None
-) -> tuple[HomeEvidence, Samples]:
+    questions: Sequence[PlanOnCluster], starts: Mapping[str, PredictLog] | None = None
+) -> tuple[LocalTrainingData, EncodedQueries]:
     """What a home knows that ran these, each as a workload, in a second; and their numbers."""
     names = tuple(map(str, range(len(questions))))
     history = History(tuple(questions), names, np.zeros(len(questions)))
     samples = encode(history.questions, starts or {})
     table = ExecutionTable.of_history(history, samples)
-    return HomeEvidence.of_history(table, is_timed=False), samples
+    return LocalTrainingData.of_history(table, is_timed=False), samples
 
 
-def hull_around(questions: Sequence[SizedPlan]) -> Hull:
+def hull_around(questions: Sequence[PlanOnCluster]) -> TrainingSupport:
     """The hull of a home that ran these."""
     return evidence_of(questions)[0].facts.hull
 
 
 @cache
-def draw_samples(count: int, seed: int = 0) -> tuple[Samples, Floats]:
+def draw_samples(count: int, seed: int = 0) -> tuple[EncodedQueries, Floats]:
     """So many own executions in numbers, with an excellent model's answers, and log seconds."""
     history = draw_history(np.random.default_rng(seed), count)
     return encode(history.questions, {SHARED: excellent, REFERENCE: excellent}), history.log_seconds
 
 
-def excellent(questions: Sequence[SizedPlan]) -> Floats:
+def excellent(questions: Sequence[PlanOnCluster]) -> Floats:
     """A shared model that knows the law up to 15 % and a level of 1.35."""
     rows = np.array([len(question.plan.platforms) for question in questions])
     return true_log_seconds(questions) + 0.15 * np.sin(3.0 * rows) + 0.3
@@ -80,7 +80,7 @@ def excellent(questions: Sequence[SizedPlan]) -> Floats:
 def garbage(seed: int) -> PredictLog:
     """A shared model that has learnt nothing: noise of sd 2 around a wrong level."""
 
-    def predict(questions: Sequence[SizedPlan]) -> Floats:
+    def predict(questions: Sequence[PlanOnCluster]) -> Floats:
         keys = [hash((seed, q.plan.platforms, *_rows(q))) % 2**32 for q in questions]
         return np.array([3.0 + 2.0 * np.random.default_rng(k).standard_normal() for k in keys])
 
@@ -92,7 +92,7 @@ def median_q_error(predicted: Floats, truth: Floats) -> float:
     return float(np.exp(np.median(np.abs(predicted - truth))))
 
 
-def _question(rng: np.random.Generator) -> SizedPlan:
+def _question(rng: np.random.Generator) -> PlanOnCluster:
     rows = 10 ** rng.uniform(3, 7)
     operators = [Operator(OperatorKind.TABLE_SOURCE, OperatorClass.RELATIONAL, (), rows, 40.0)]
     for position in range(1, int(rng.integers(3, 10))):
@@ -101,10 +101,10 @@ def _question(rng: np.random.Generator) -> SizedPlan:
         operators.append(Operator(kind, OperatorClass.RELATIONAL, (position - 1,), rows, 40.0))
     platform = PLATFORMS[rng.integers(len(PLATFORMS))]
     cluster = ClusterConfig(1, int(2 ** rng.integers(0, 4)), 2**34)
-    return SizedPlan(Plan.on_one_platform(Workflow(tuple(operators)), platform), cluster)
+    return PlanOnCluster(Plan.on_one_platform(Workflow(tuple(operators)), platform), cluster)
 
 
-def _law(question: SizedPlan) -> float:
+def _law(question: PlanOnCluster) -> float:
     operators = question.plan.workflow.operators
     work = sum(_COST[o.kind] * operators[o.inputs[0]].output_rows for o in operators if o.inputs)
     platform = question.plan.platforms[0]
@@ -112,5 +112,5 @@ def _law(question: SizedPlan) -> float:
     return float(np.log(0.02 + 2e-7 * work * np.exp(_SPEED[platform]) / parallel))
 
 
-def _rows(question: SizedPlan) -> tuple[float, ...]:
+def _rows(question: PlanOnCluster) -> tuple[float, ...]:
     return tuple(operator.output_rows for operator in question.plan.workflow.operators)

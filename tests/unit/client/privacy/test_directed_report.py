@@ -17,9 +17,9 @@ from fedperf_client.privacy.directed_report import (
 from fedperf_client.privacy.report_mechanism import GRID_EXPONENT, WorkloadResiduals
 from fedperf_shared.errors import ConfigurationError
 from fedperf_shared.releases.basis import CELLS
-from fedperf_shared.releases.questions import Design, public_design
+from fedperf_shared.releases.linear_queries import Design, public_design
 from fedperf_shared.releases.release import DirectedParameters, DirectedReport, ReleaseKind, SlotKey
-from fedperf_simulations.federation.hidden_points import feature_design
+from fedperf_simulations.federation.latent_points import feature_design
 from tests.fakes.cell_reports import cell_report
 from tests.fakes.questions import DIRECTED, make_question
 from tests.unit.client.privacy.seeded_noise import NoNoise, SeededNoise

@@ -5,14 +5,14 @@ from pathlib import Path
 
 from fedperf_client.privacy.accountant import PrivacyBudget
 from fedperf_client.release.ledger.ledger import PrivacyLedger
-from fedperf_shared.releases.period import ModelMethod, Period, SlotTimes, Timetable
+from fedperf_shared.releases.period import ModelMethod, Period, ReleaseCalendar, SlotTimes
 from fedperf_shared.releases.release import (
+    LinearizedParameters,
     ReleaseKind,
     ReportParameters,
     Schedule,
     Slot,
     SlotKey,
-    TangentParameters,
     TrainingParameters,
 )
 
@@ -20,7 +20,7 @@ START = datetime(2027, 1, 1, tzinfo=UTC)
 BUDGET = PrivacyBudget(1.0, 1e-5)
 REPORT = ReportParameters(20.0, 1.5)
 UPDATE = TrainingParameters(4.0, 0.05, 10, 0.5, 2000)
-TANGENT_UPDATE = TangentParameters(40.0, 2000)
+TANGENT_UPDATE = LinearizedParameters(40.0, 2000)
 
 
 def timetable(
@@ -31,8 +31,8 @@ def timetable(
     method: ModelMethod = ModelMethod.TANGENT,
     extra: int = 0,
     extra_windows: int = 0,
-) -> Timetable:
-    return Timetable(
+) -> ReleaseCalendar:
+    return ReleaseCalendar(
         Period(START, timedelta(days=28), windows),
         tuple(SlotTimes(timedelta(days=20 + i), timedelta(days=21 + i)) for i in range(reports)),
         tuple(SlotTimes(timedelta(days=10 + i), timedelta(days=11 + i)) for i in range(models)),

@@ -6,7 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from fedperf_client.release.decisions import Because, Decisions, DecisionTooLateError, Verdict
+from fedperf_client.release.decisions import (
+    Decisions,
+    DecisionTooLateError,
+    Verdict,
+    WithholdReason,
+)
 from fedperf_client.release.gate import ReleaseGate, WithheldError
 from fedperf_client.release.ledger.entries import ReleaseState
 from fedperf_client.release.ledger.errors import SlotNotPlannedError
@@ -116,23 +121,23 @@ def test_a_settled_slot_is_never_decided_otherwise(decisions: Decisions) -> None
 
 def test_what_is_withheld_says_why(decisions: Decisions) -> None:
     assert decisions.because(KEY, AUTO, at=OPEN) is None
-    assert decisions.because(KEY, NEVER, at=OPEN) is Because.POLICY
+    assert decisions.because(KEY, NEVER, at=OPEN) is WithholdReason.POLICY
     assert decisions.because(KEY, ASK, at=OPEN) is None
     decisions.settle(KEY, ASK, at=LEAVES)
     decisions.decide(report_key(1), WITHHELD, at=START)
-    decisions.keep_back(report_key(2), at=START)
+    decisions.withhold(report_key(2), at=START)
     found = [decision.because for decision in decisions.every().values()]
-    assert found == [Because.UNDECIDED, Because.OPERATOR, Because.TOO_LATE]
+    assert found == [WithholdReason.UNDECIDED, WithholdReason.OPERATOR, WithholdReason.TOO_LATE]
 
 
 def test_a_release_that_was_approved_and_is_too_late_stays_here_and_one_that_left_does_not(
     decisions: Decisions,
 ) -> None:
     decisions.decide(KEY, APPROVED, at=START)
-    decisions.keep_back(KEY, at=LEAVES)
+    decisions.withhold(KEY, at=LEAVES)
     assert decisions.standing(KEY, ASK, at=LEAVES) is WITHHELD
     decisions.settle(report_key(1), AUTO, at=START)
-    decisions.keep_back(report_key(1), at=LEAVES)
+    decisions.withhold(report_key(1), at=LEAVES)
     assert decisions.standing(report_key(1), AUTO, at=LEAVES) is APPROVED
 
 
@@ -149,8 +154,8 @@ def test_decisions_of_an_older_version_count_and_do_not_say_why(decisions: Decis
     connection.close()
     assert decisions.standing(KEY, AUTO, at=START) is WITHHELD
     assert decisions.because(KEY, AUTO, at=START) is None
-    decisions.keep_back(report_key(1), at=START)
-    assert decisions.because(report_key(1), AUTO, at=START) is Because.TOO_LATE
+    decisions.withhold(report_key(1), at=START)
+    assert decisions.because(report_key(1), AUTO, at=START) is WithholdReason.TOO_LATE
 
 
 def test_withholding_in_advance_charges_nothing(ledger: PrivacyLedger, gate: ReleaseGate) -> None:
@@ -166,10 +171,10 @@ def test_a_slot_that_asks_is_sealed_and_leaves_only_if_approved(
 ) -> None:
     sealed = gate.seal(KEY, empty_report, at=OPEN, mode=ASK)
     with pytest.raises(WithheldError, match="not decided yet"):
-        gate.hand_out(KEY, at=OPEN, mode=ASK)
+        gate.dispatch(KEY, at=OPEN, mode=ASK)
     assert [entry.state for entry in ledger.entries()] == [ReleaseState.DRAWN]
     Decisions(ledger).decide(KEY, APPROVED, at=OPEN)
-    assert gate.hand_out(KEY, at=LEAVES, mode=ASK) == sealed
+    assert gate.dispatch(KEY, at=LEAVES, mode=ASK) == sealed
     assert [entry.state for entry in ledger.entries()] == [ReleaseState.HANDED_OUT]
 
 
@@ -181,7 +186,7 @@ def test_withholding_what_is_sealed_gives_nothing_back_and_draws_nothing_again(
     Decisions(ledger).decide(KEY, WITHHELD, at=OPEN)
     for mode in ReleaseMode:
         with pytest.raises(WithheldError):
-            gate.hand_out(KEY, at=LEAVES, mode=mode)
+            gate.dispatch(KEY, at=LEAVES, mode=mode)
         with pytest.raises(WithheldError):
             gate.seal(KEY, empty_report, at=LEAVES, mode=mode)
     assert ledger.stored(KEY) == sealed

@@ -14,7 +14,7 @@ from fedperf_client.release.policy import Policy
 from fedperf_client.release.preview import next_slots
 from fedperf_client.release.schedule import plan_schedule
 from fedperf_shared.errors import ConfigurationError
-from fedperf_shared.releases.release import Schedule, SizeClass, Slot, TangentParameters
+from fedperf_shared.releases.release import LinearizedParameters, Schedule, SizeClass, Slot
 from fedperf_shared.wire.codec import decode_schedule, encode_schedule
 from tests.unit.client.release.periods import (
     BUDGET,
@@ -75,7 +75,7 @@ def test_the_calendar_knows_its_extra_slots_on_the_wire() -> None:
 
 def test_extra_slots_are_equal_to_each_other() -> None:
     schedule = with_extra_slots()
-    other = Slot(extra_key(3), TangentParameters(41.0, 2000))
+    other = Slot(extra_key(3), LinearizedParameters(41.0, 2000))
     slots = [other if slot.key == other.key else slot for slot in schedule.slots]
     with pytest.raises(ConfigurationError, match="same parameters"):
         Schedule(schedule.timetable, tuple(slots))

@@ -26,11 +26,12 @@ from fedperf_client.release.receipts import store_receipt
 from fedperf_shared.errors import InvalidInputError, PrivacyRefusedError
 from fedperf_shared.exchange import Receipt, SignedReceipt
 from fedperf_shared.identity import InvalidSignatureError, new_private_key, sign, verify
+from fedperf_shared.releases.linear_queries import DIRECTIONS
 from fedperf_shared.releases.period import ModelMethod, Period
-from fedperf_shared.releases.questions import DIRECTIONS
 from fedperf_shared.releases.release import (
     DirectedParameters,
     DirectedReport,
+    LinearizedUpdate,
     ModelUpdate,
     NoisySum,
     ReportParameters,
@@ -38,7 +39,6 @@ from fedperf_shared.releases.release import (
     Schedule,
     Slot,
     SlotKey,
-    TangentUpdate,
 )
 from fedperf_shared.wire.codec import decode_release, encode_receipt, encode_signed_receipt
 from tests.fakes.coordinator import membership_with
@@ -161,7 +161,7 @@ def _of_another_slot(slot: Slot, noise: NoiseSource) -> NoisySum:
 
 
 def _of_another_kind(slot: Slot, noise: NoiseSource) -> NoisySum:
-    return TangentUpdate(slot.key, 4, -20, noise.discrete_gaussian(DIRECTIONS, 5.0))
+    return LinearizedUpdate(slot.key, 4, -20, noise.discrete_gaussian(DIRECTIONS, 5.0))
 
 
 def _a_directed_one(slot: Slot, noise: NoiseSource) -> NoisySum:
@@ -244,7 +244,7 @@ def test_a_step_at_a_tangent_of_another_size_does_not_leave(
     tmp_path: Path, key: ec.EllipticCurvePrivateKey, width: int
 ) -> None:
     def wrong(slot: Slot, noise: NoiseSource) -> NoisySum:
-        return TangentUpdate(slot.key, 1, -20, noise.discrete_gaussian(width, 5.0))
+        return LinearizedUpdate(slot.key, 1, -20, noise.discrete_gaussian(width, 5.0))
 
     def other_kind(slot: Slot, noise: NoiseSource) -> NoisySum:
         return DirectedReport(slot.key, 1, -20, noise.discrete_gaussian(DIRECTIONS, 5.0))
@@ -379,7 +379,7 @@ def test_a_receipt_for_what_was_forgotten_keeps_back_what_was_sealed_and_stops_e
         stored_receipt(ledger, receipt_of(b"drawn before", key=update_key(0)))
     mechanism = CountingMechanism()
     with pytest.raises(LedgerDisagreesError, match="does not hold"):
-        gate.hand_out(report_key(0), at=open_at(0), mode=ReleaseMode.AUTO)
+        gate.dispatch(report_key(0), at=open_at(0), mode=ReleaseMode.AUTO)
     with pytest.raises(LedgerDisagreesError):
         gate.release(report_key(1), mechanism, at=open_at(1))
     assert mechanism.slots == []
@@ -395,6 +395,6 @@ def test_what_was_sealed_when_an_operator_reconciled_never_leaves(
         stored_receipt(ledger, receipt_of(b"drawn before"))
     ledger.reconcile(open_at(0))
     with pytest.raises(SlotSpentError):
-        gate.hand_out(update_key(0), at=open_at(0), mode=ReleaseMode.AUTO)
-    gate.hand_out(report_key(0), at=open_at(0), mode=ReleaseMode.AUTO)
+        gate.dispatch(update_key(0), at=open_at(0), mode=ReleaseMode.AUTO)
+    gate.dispatch(report_key(0), at=open_at(0), mode=ReleaseMode.AUTO)
     gate.release(report_key(1), CountingMechanism(), at=open_at(1))

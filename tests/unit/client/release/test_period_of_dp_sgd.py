@@ -13,7 +13,7 @@ import pytest
 from fedperf_client import cli
 from fedperf_client.home.config import Home
 from fedperf_client.privacy.accountant import epsilon, events_of, replace_one_epsilon
-from fedperf_client.release.begun_policy import changes_since
+from fedperf_client.release.active_policy import changes_since
 from fedperf_client.release.ledger.ledger import PrivacyLedger
 from fedperf_client.release.policy import Policy, load_policy, parse_policy
 from fedperf_client.release.schedule import plan_schedule

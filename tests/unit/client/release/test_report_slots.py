@@ -10,7 +10,7 @@ from fedperf_client.release.policy import Policy
 from fedperf_client.release.report_slots import Span, span_covered
 from fedperf_client.release.schedule import PlannedSchedule, plan_schedule
 from fedperf_shared.errors import ConfigurationError
-from fedperf_shared.releases.period import Timetable, default_timetable
+from fedperf_shared.releases.period import ReleaseCalendar, default_calendar
 from fedperf_shared.releases.release import (
     DirectedParameters,
     ReleaseKind,
@@ -24,7 +24,7 @@ from fedperf_shared.wire.codec import decode_schedule, encode_schedule
 
 START = datetime(2026, 11, 25, tzinfo=UTC)
 DAY = timedelta(days=1)
-CALENDAR = default_timetable(START)
+CALENDAR = default_calendar(START)
 README_POLICY = Policy(size_class=SizeClass.SMALL, nominal_workloads=200)
 RECURRING = replace(README_POLICY, nominal_workloads=600, workloads_per_window=600)
 
@@ -129,7 +129,7 @@ def test_a_calendar_without_first_slots_begins_with_the_window_of_joining() -> N
 @pytest.mark.parametrize("policy", [README_POLICY, RECURRING])
 @pytest.mark.parametrize("calendar", [CALENDAR, replace(CALENDAR, first_slots=())])
 def test_every_stored_moment_is_in_exactly_one_group(
-    joined: datetime, policy: Policy, calendar: Timetable
+    joined: datetime, policy: Policy, calendar: ReleaseCalendar
 ) -> None:
     planned = plan_schedule(policy, calendar, at=joined)
     spans = sorted(

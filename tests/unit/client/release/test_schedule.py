@@ -11,11 +11,11 @@ from fedperf_shared.errors import ConfigurationError
 from fedperf_shared.releases.declared_bounds import require_declarable
 from fedperf_shared.releases.release import (
     DirectedParameters,
+    LinearizedParameters,
     ReleaseKind,
     ReportParameters,
     SizeClass,
     Slot,
-    TangentParameters,
 )
 from fedperf_shared.wire.codec import decode_schedule, encode_schedule
 from tests.unit.client.release.periods import timetable
@@ -56,7 +56,7 @@ def test_a_large_organization_sends_both_and_updates_get_what_reports_leave() ->
     assert len(updates) == 6
     assert epsilon(events_of(reports), LARGE.delta) <= LARGE.report_share
     noise = updates[0].parameters.noise_multiplier
-    assert {slot.parameters for slot in updates} == {TangentParameters(noise, 4000.0)}
+    assert {slot.parameters for slot in updates} == {LinearizedParameters(noise, 4000.0)}
     assert 0.99 < planned.epsilon <= 1.0
     moments = [planned.schedule.opens_at(slot.key) for slot in planned.schedule.slots]
     assert moments == sorted(moments)

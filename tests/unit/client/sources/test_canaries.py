@@ -24,8 +24,8 @@ from fedperf_client.learning.tasks import ReportTask
 from fedperf_client.privacy.report_mechanism import noiseless_sum
 from fedperf_client.sources import SkippedRecord
 from fedperf_client.sources.kinds import open_source
-from fedperf_shared.execution import Execution, Origin
-from fedperf_shared.model.public_start import load_public_start
+from fedperf_shared.execution import Execution, ExecutionMetadata
+from fedperf_shared.model.pretrained_model import load_pretrained_model
 from fedperf_shared.wire.codec import encode_plan
 from tests.fakes.duckdb_profiles import grouped
 from tests.fakes.json_places import Place, at, places, replaced
@@ -101,7 +101,7 @@ def sums(executions: Sequence[Execution], directory: Path) -> np.ndarray[tuple[i
         store.add(executions)
     task = ReportTask(
         directory / "store",
-        load_public_start(),
+        load_pretrained_model(),
         None,
         max(each.finished_at for each in executions) + timedelta(seconds=1),
         partial(noiseless_sum, clip=1.0),
@@ -112,7 +112,7 @@ def sums(executions: Sequence[Execution], directory: Path) -> np.ndarray[tuple[i
 def test_the_texts_of_an_execution_are_those_that_are_known_to_be_local() -> None:
     found = {
         field.name
-        for kind in (Execution, Origin)
+        for kind in (Execution, ExecutionMetadata)
         for field in dataclasses.fields(kind)
         if field.type in {str, "str"}
     }

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fedperf_client.home.store import ExecutionStore
-from fedperf_client.sources.follower import SourceLook, SourceState, follow
+from fedperf_client.sources.follower import SourceCheckResult, SourceState, follow
 from fedperf_client.sources.history_file import write_history
 from fedperf_client.sources.ingestion import IngestionCounts
 from fedperf_shared.errors import StorageError
@@ -43,7 +43,7 @@ class Looks:
         self._store, self._paths = store, paths
         self._hours = count(step=3600)
 
-    def look(self, timer: Callable[[], float] | None = None) -> SourceLook:
+    def look(self, timer: Callable[[], float] | None = None) -> SourceCheckResult:
         def now() -> float:
             return float(next(self._hours))
 

@@ -20,7 +20,7 @@ from fedperf_client.sources.history_file import (
     write_table,
 )
 from fedperf_shared.errors import InvalidInputError, StorageError
-from fedperf_shared.execution import Execution, ExecutionStatus, Origin
+from fedperf_shared.execution import Execution, ExecutionMetadata, ExecutionStatus
 from tests.unit.client.executions import executions, make_execution
 
 
@@ -46,7 +46,9 @@ def test_a_history_without_origins_or_names_is_read(tmp_path: Path, lacking: lis
 
 
 def test_a_table_to_publish_has_no_names(tmp_path: Path) -> None:
-    named = replace(make_execution(), origin=Origin("spark 4", application="secret", file="secret"))
+    named = replace(
+        make_execution(), origin=ExecutionMetadata("spark 4", application="secret", file="secret")
+    )
     write_table(tmp_path / "h", to_table([named], named=False))
     (found,) = HistoryFile(tmp_path / "h").read()
     assert isinstance(found, Execution)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import orjson
 import pytest
 
-from fedperf_client.sources.json_memory import MAX_PARSED_BYTES, takes_too_much
+from fedperf_client.sources.json_memory import MAX_PARSED_BYTES, exceeds_json_memory
 from fedperf_client.sources.spark.plan import MAX_NODES
 from tests.fakes.spark_logs import Json, SparkLog
 
@@ -26,7 +26,7 @@ def test_the_largest_plan_that_is_read_is_parsed() -> None:
         }
     ] * MAX_NODES
     plan: Json = {"nodeName": "Union", "children": nodes}
-    assert not takes_too_much(SparkLog().start(0, plan).bytes())
+    assert not exceeds_json_memory(SparkLog().start(0, plan).bytes())
 
 
 @pytest.mark.parametrize(
@@ -43,11 +43,11 @@ def test_the_largest_plan_that_is_read_is_parsed() -> None:
 def test_many_values_are_too_much_long_before_the_longest_line(part: Callable[[int], str]) -> None:
     values = ",".join(part(each) for each in range(MAX_PARSED_BYTES // 88))
     assert orjson.loads(f"[{values[:1000].rpartition(',')[0]}]")
-    assert takes_too_much(f"[{values}]".encode())
+    assert exceeds_json_memory(f"[{values}]".encode())
 
 
 def test_a_long_text_counts_more_where_a_single_character_is_wide() -> None:
     text = b"a" * (MAX_PARSED_BYTES // 4)
-    assert not takes_too_much(b'["' + text + b'"]')
-    assert takes_too_much('["\U0001f600'.encode() + text + b'"]')
-    assert takes_too_much(b'["\\ud83d\\ude00' + text + b'"]')
+    assert not exceeds_json_memory(b'["' + text + b'"]')
+    assert exceeds_json_memory('["\U0001f600'.encode() + text + b'"]')
+    assert exceeds_json_memory(b'["\\ud83d\\ude00' + text + b'"]')

@@ -17,8 +17,8 @@ from fedperf_server.membership.authority import KeyRing
 from fedperf_server.membership.enrollment import Enrollment
 from fedperf_server.state.database import Database, DatabaseError
 from fedperf_shared.identity import new_private_key
-from fedperf_shared.programs.troubles import Troubles
-from fedperf_shared.releases.period import default_timetable
+from fedperf_shared.releases.period import default_calendar
+from fedperf_shared.runtime.failure_tracker import FailureTracker
 from tests.fakes.rounds import tangent_avg
 from tests.unit.server.rounds.test_model_rounds import FakeFleet, TinyFormat
 
@@ -66,7 +66,7 @@ def test_a_coordinator_tries_a_failing_database_again_after_rests_that_double(
 ) -> None:
     monkeypatch.setattr("fedperf_server.app.process.TICK_SECONDS", 0.0)
     minute = Minute()
-    config = ServerConfig(tmp_path, "localhost", default_timetable(AT))
+    config = ServerConfig(tmp_path, "localhost", default_calendar(AT))
     database = FailingDatabase(config.database_url, lambda: minute.seconds)
     monkeypatch.setattr("fedperf_server.app.composition.store_start_model", lambda *a, **k: None)
     coordinator = coordinator_of(
@@ -84,7 +84,7 @@ def test_a_coordinator_tries_a_failing_database_again_after_rests_that_double(
         ),
         signing_key=new_private_key(),
         since=AT,
-        troubles=Troubles(timer=lambda: minute.seconds),
+        troubles=FailureTracker(timer=lambda: minute.seconds),
     )
     run(coordinator, minute, clock=lambda: AT)
     database.close()

@@ -8,9 +8,9 @@ import pytest
 
 from fedperf_server.app.composition import ggfn_task, predict_with, public_error
 from fedperf_server.app.process import announce
-from fedperf_server.rounds.tangent_avg import TangentAvg
+from fedperf_server.rounds.linearized_avg import LinearizedAvg
 from fedperf_server.state.round_calendar import RoundOutcome, RoundResult
-from fedperf_shared.execution import MeasuredPlan, SizedPlan
+from fedperf_shared.execution import MeasuredPlan, PlanOnCluster
 from fedperf_shared.model.checkpoint import encode_checkpoint, model_from_arrays
 from fedperf_shared.model.fit import predict
 from fedperf_shared.releases.release import ReleaseKind, SlotKey
@@ -40,7 +40,7 @@ def test_the_yardstick_is_the_median_q_error_on_the_public_plans() -> None:
 
 
 def test_a_checkpoint_predicts_on_the_catalogue() -> None:
-    entries = [SizedPlan(each.plan, each.cluster) for each in QUESTIONS]
+    entries = [PlanOnCluster(each.plan, each.cluster) for each in QUESTIONS]
     found = predict_with(encode_checkpoint(seeded_checkpoint()))(entries)
     np.testing.assert_allclose(found, predictions(), rtol=1e-5)
 
@@ -49,7 +49,7 @@ def test_rounds_step_at_the_tangent(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     install_start(tmp_path, monkeypatch)
     install_plans(tmp_path, monkeypatch)
     found = ggfn_task().strategy
-    assert isinstance(found, TangentAvg)
+    assert isinstance(found, LinearizedAvg)
     assert len(found.anchors) == len(few_anchors())
 
 

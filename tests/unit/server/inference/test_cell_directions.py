@@ -9,16 +9,16 @@ import pytest
 
 from fedperf_server.inference.cell_directions import (
     CHANGE,
-    AnsweredQuestion,
-    LearnedCells,
-    OwnSums,
-    ask_cells,
+    CellPosterior,
+    OrganizationPosterior,
+    QueryResponses,
+    design_cell_query,
     directions_through_clips,
-    learn_cells,
+    infer_cells,
     observations_of,
 )
 from fedperf_server.inference.corrections import SAME_PLATFORM, correct
-from fedperf_server.inference.gaussian_process import Belief, influence_bounds
+from fedperf_server.inference.gaussian_process import GaussianPosterior, influence_bounds
 from fedperf_shared.errors import ConfigurationError
 from fedperf_shared.releases.basis import CELLS
 from fedperf_shared.releases.release import InvalidReleaseError
@@ -50,7 +50,7 @@ def world(
     return truth, members(truth, seed=seed, count=count, workloads=workloads, cells=cells)
 
 
-def error(learned: LearnedCells, truth: Floats, group: Sequence[Member]) -> float:
+def error(learned: CellPosterior, truth: Floats, group: Sequence[Member]) -> float:
     """Root mean square over the cells where somebody has workloads."""
     return float(np.sqrt(np.mean((learned.correction.mean - truth)[occupied(group)] ** 2)))
 
@@ -71,14 +71,14 @@ def test_at_the_same_epsilon_staged_reports_tell_more_than_a_plain_one() -> None
     assert staged < 0.7 * plain
 
 
-def heard_as(group: Sequence[Member], factor: float) -> LearnedCells:
+def heard_as(group: Sequence[Member], factor: float) -> CellPosterior:
     """One directed stage, whose noise the server takes to be `factor` of what it is."""
     reports, (answered,), _ = learned_in_stages(group, plain=THIRD, directed=(THIRD,))
     answers = tuple(
         replace(each, parameters=replace(each.parameters, noise_multiplier=factor * THIRD))
         for each in answered.answers
     )
-    return learn_cells(reports, [replace(answered, answers=answers)], reference_version=REFERENCE)
+    return infer_cells(reports, [replace(answered, answers=answers)], reference_version=REFERENCE)
 
 
 def gain_of_a_stage(factor: float) -> float:
@@ -116,7 +116,7 @@ def test_a_start_that_is_off_by_more_than_its_clips_is_recovered_by_the_wide_fir
     noise = 1.39 * np.sqrt(3)  # three stages at epsilon 3
     truth, group = world(1, off=off)
     _, answered, staged = learned_in_stages(group, plain=noise, directed=(noise, noise))
-    tight = asked(learn_cells([], [], reference_version=REFERENCE), group, noise)
+    tight = asked(infer_cells([], [], reference_version=REFERENCE), group, noise)
     assert tight.design.clips.max() < off
     _, _, unprepared = learned_in_stages(group, plain=None, directed=(noise,))
     assert error(staged, truth, group) < 0.5
@@ -127,7 +127,7 @@ def test_a_start_that_is_off_by_more_than_its_clips_is_recovered_by_the_wide_fir
 
 def test_clips_are_as_wide_as_what_is_believed_and_tighter_stage_by_stage() -> None:
     _, group = world(2)
-    learned = learn_cells([], [], reference_version=REFERENCE)
+    learned = infer_cells([], [], reference_version=REFERENCE)
     first, second = (asked(learned, group, THIRD, index=index) for index in (1, 2))
     assert np.all(second.design.clips < first.design.clips)
     doubtful = replace(learned.correction, covariance=4 * learned.correction.covariance)
@@ -146,18 +146,18 @@ def test_the_same_workloads_do_not_count_twice() -> None:
     _, group = world(4, count=1)
     reports, answered, once = learned_in_stages(group, plain=0.01, directed=(0.01,))
     question = replace(answered[0].question, slot=stage(2), version=2)
-    again = AnsweredQuestion(question, (group[0].answer(question, 0.01),))
-    twice = learn_cells(reports, [*answered, again], reference_version=REFERENCE, scales=(1.0,))
+    again = QueryResponses(question, (group[0].answer(question, 0.01),))
+    twice = infer_cells(reports, [*answered, again], reference_version=REFERENCE, scales=(1.0,))
     before, after = (np.diag(each.correction.covariance) for each in (once, twice))
     assert np.all(after > 0.99 * before / once.correction.scale)
 
 
 def test_a_declared_number_is_believed_as_far_as_the_noise_hides_the_counts() -> None:
     _, (member,) = world(5, count=1)
-    declared_only = OwnSums.before_answers(200.0, None)
+    declared_only = OrganizationPosterior.before_answers(200.0, None)
     assert declared_only.counts.sum() == pytest.approx(200.0)
     drowned, clear = (
-        learn_cells([member.plain(noise)], [], reference_version=REFERENCE).sums_of(
+        infer_cells([member.plain(noise)], [], reference_version=REFERENCE).sums_of(
             member.name, declared(member, noise)
         )
         for noise in (1e5, 0.01)
@@ -186,9 +186,9 @@ def test_without_answers_the_correction_is_that_of_the_plain_reports() -> None:
     _, group = world(6)
     reports = [each.plain(EPSILON_1) for each in group]
     alone = correct(reports, reference_version=REFERENCE)
-    unanswered = AnsweredQuestion(make_question(stage(1)), ())
+    unanswered = QueryResponses(make_question(stage(1)), ())
     for answered in ([], [unanswered]):
-        learned = learn_cells(reports, answered, reference_version=REFERENCE).correction
+        learned = infer_cells(reports, answered, reference_version=REFERENCE).correction
         np.testing.assert_array_equal(learned.mean, alone.mean)
         assert learned.organizations == alone.organizations == 4
 
@@ -196,16 +196,16 @@ def test_without_answers_the_correction_is_that_of_the_plain_reports() -> None:
 def test_a_sender_that_lies_in_every_way_moves_the_correction_by_the_stated_bound() -> None:
     _, group = world(7, count=6)
     reports = [each.plain(THIRD) for each in group]
-    before = learn_cells(reports, [], reference_version=REFERENCE)
+    before = infer_cells(reports, [], reference_version=REFERENCE)
     question = asked(before, group, THIRD)
-    honest = AnsweredQuestion(question, tuple(each.answer(question, THIRD) for each in group))
-    belief = Belief(before.correction.mean, before.correction.covariance)
+    honest = QueryResponses(question, tuple(each.answer(question, THIRD) for each in group))
+    belief = GaussianPosterior(before.correction.mean, before.correction.covariance)
     bound = influence_bounds(belief, observations_of(before, honest), 0, scale=1.0)
 
     def mean_with(values: np.ndarray) -> Floats:
         lie = replace(honest.answers[0], report=replace(honest.answers[0].report, values=values))
         answered = replace(honest, answers=(lie, *honest.answers[1:]))
-        found = learn_cells(reports, [answered], reference_version=REFERENCE, scales=(1.0,))
+        found = infer_cells(reports, [answered], reference_version=REFERENCE, scales=(1.0,))
         return found.correction.mean
 
     rng = np.random.default_rng(1)
@@ -237,15 +237,15 @@ def test_what_answers_another_question_is_refused() -> None:
     ):
         wrong = replace(answer, report=replace(answer.report, **changes))
         with pytest.raises(InvalidReleaseError, match="is none to question 1"):
-            learn_cells([], [replace(answered, answers=(wrong,))], reference_version=REFERENCE)
+            infer_cells([], [replace(answered, answers=(wrong,))], reference_version=REFERENCE)
     with pytest.raises(InvalidReleaseError, match="model version 1, expected 2"):
-        learn_cells([], [answered], reference_version=2)
+        infer_cells([], [answered], reference_version=2)
 
 
 def test_nobody_is_asked_nothing() -> None:
     nothing = correct([], reference_version=REFERENCE)
     with pytest.raises(ConfigurationError, match="somebody"):
-        ask_cells(nothing, [], slot=stage(1), version=1)
+        design_cell_query(nothing, [], slot=stage(1), version=1)
 
 
 def test_what_passes_a_clip_is_what_a_normal_residual_keeps_of_a_shift() -> None:
@@ -270,7 +270,7 @@ def test_in_a_later_window_questions_ask_for_whole_platforms() -> None:
         sums = learned.sums_of(group[0].name, parameters)
         shown = sums.slopes @ learned.correction.covariance @ sums.slopes.T + sums.covariance
         for change in told:
-            question = ask_cells(
+            question = design_cell_query(
                 learned.correction, [(sums, parameters)], slot=stage(1), version=9, change=change
             )
             asked = directions_through_clips(question)
@@ -281,13 +281,13 @@ def test_in_a_later_window_questions_ask_for_whole_platforms() -> None:
     assert told[CHANGE] > 1.15 * told[0.0]
 
 
-def in_window(answered: AnsweredQuestion, window: int) -> AnsweredQuestion:
+def in_window(answered: QueryResponses, window: int) -> QueryResponses:
     """The same question and answers, as if they were of another window."""
     slot = replace(answered.question.slot, window=window)
     answers = tuple(
         replace(each, report=replace(each.report, slot=slot)) for each in answered.answers
     )
-    return AnsweredQuestion(replace(answered.question, slot=slot), answers)
+    return QueryResponses(replace(answered.question, slot=slot), answers)
 
 
 def test_what_workloads_told_in_an_earlier_window_holds_a_little_less() -> None:
@@ -295,7 +295,7 @@ def test_what_workloads_told_in_an_earlier_window_holds_a_little_less() -> None:
     reports, answered, _ = learned_in_stages(group, plain=1.0, directed=(1.0, 1.0))
     spread = {}
     for window in (0, 1):
-        own = learn_cells(
+        own = infer_cells(
             reports, [answered[0], in_window(answered[1], window)], reference_version=REFERENCE
         ).own[group[0].name]
         spread[window] = float(np.trace(own.covariance))
@@ -307,7 +307,7 @@ def test_only_the_first_window_may_double_the_doubt() -> None:
     _, group = world(3, off=3.0)
     reports, answered, learned = learned_in_stages(group, plain=None, directed=(0.5,))
     assert learned.correction.scale == 2.0
-    nothing = AnsweredQuestion(
+    nothing = QueryResponses(
         make_question(stage(1)),
         tuple(
             replace(each, report=replace(each.report, values=np.zeros(16, dtype=np.int64)))
@@ -316,6 +316,6 @@ def test_only_the_first_window_may_double_the_doubt() -> None:
     )
     nothing = in_window(replace(nothing, question=replace(answered[0].question, slot=stage(1))), 0)
     later = [nothing, in_window(answered[0], 1)]
-    found = learn_cells(reports, later, reference_version=REFERENCE).correction
-    first = learn_cells(reports, later[:1], reference_version=REFERENCE).correction
+    found = infer_cells(reports, later, reference_version=REFERENCE).correction
+    first = infer_cells(reports, later[:1], reference_version=REFERENCE).correction
     assert found.scale == first.scale

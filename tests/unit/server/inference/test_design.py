@@ -5,12 +5,12 @@ from numpy.typing import NDArray
 from fedperf_server.inference.cell_directions import (
     GRID,
     STAGES,
-    DesignedQuestion,
+    QueryDesign,
     Stage,
     ask,
     learn,
 )
-from fedperf_server.inference.gaussian_process import Belief
+from fedperf_server.inference.gaussian_process import GaussianPosterior
 from fedperf_shared.errors import ConfigurationError
 from fedperf_shared.releases.release import (
     DirectedReport,
@@ -27,16 +27,16 @@ TARGETS = np.arange(24, 40)
 SENDERS = [WORKLOADS[:10], WORKLOADS[10:]]
 
 
-def smooth_belief(seed: int = 0) -> Belief:
+def smooth_belief(seed: int = 0) -> GaussianPosterior:
     """Points on a line with a smooth truth."""
     place = np.random.default_rng(seed).uniform(-1, 1, 40)
     near = np.exp(-((place[:, None] - place) ** 2) / 0.5)
-    return Belief(np.zeros(40), 0.2 + 0.5 * near + 1e-9 * np.eye(40))
+    return GaussianPosterior(np.zeros(40), 0.2 + 0.5 * near + 1e-9 * np.eye(40))
 
 
 def a_question(
-    belief: Belief, *, noise_multiplier: float = 2.0, directions: int = 6
-) -> DesignedQuestion:
+    belief: GaussianPosterior, *, noise_multiplier: float = 2.0, directions: int = 6
+) -> QueryDesign:
     return ask(
         belief,
         SENDERS,
@@ -48,7 +48,7 @@ def a_question(
     )
 
 
-def removed(belief: Belief, matrices: list[Floats], noise: float) -> float:
+def removed(belief: GaussianPosterior, matrices: list[Floats], noise: float) -> float:
     """Variance that answers to directions are expected to remove at the targets, mean."""
     here = np.concatenate(SENDERS)
     whole = np.zeros((sum(len(each) for each in matrices), len(here)))
@@ -128,7 +128,7 @@ def test_clear_answers_bring_the_truth_at_the_targets() -> None:
 
 def test_what_is_learned_is_the_posterior_for_the_noise_of_the_slot() -> None:
     """With one sender of one point everything can be written down."""
-    belief = Belief(np.array([0.2, 1.0]), np.array([[0.5, 0.3], [0.3, 0.8]]))
+    belief = GaussianPosterior(np.array([0.2, 1.0]), np.array([[0.5, 0.3], [0.3, 0.8]]))
     clip = 2 * np.sqrt(0.5 + RECORD)
     question = ask(
         belief,
@@ -214,7 +214,9 @@ def test_many_workloads_at_a_point_are_asked_as_one_and_told_as_many() -> None:
     assert many < 0.7 * once
 
 
-def expected_error(belief: Belief, question: DesignedQuestion, *, noise_multiplier: float) -> float:
+def expected_error(
+    belief: GaussianPosterior, question: QueryDesign, *, noise_multiplier: float
+) -> float:
     """Variance left at the targets once answers of the expected size are in."""
     reports = [a_report(np.zeros(each.values)) for each in question.designs]
     after = learn(

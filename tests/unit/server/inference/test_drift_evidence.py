@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fedperf_server.inference import drift_evidence
-from fedperf_server.inference.cell_directions import DirectedAnswer
+from fedperf_server.inference.cell_directions import QueryResponse
 from fedperf_server.inference.corrections import DEFAULT_KERNEL, ReceivedReport
 from fedperf_server.inference.drift_evidence import (
     DEFAULT_STEADINESS,
@@ -19,9 +19,9 @@ from fedperf_server.inference.drift_evidence import (
     THRESHOLD,
     DriftReader,
     PlatformDrift,
-    Steadiness,
-    SteadySums,
-    WindowTold,
+    ProcessNoise,
+    SteadyStateFilter,
+    WindowInformation,
     by_organization,
     evidence_of,
 )
@@ -32,7 +32,7 @@ from fedperf_simulations.experiments.drift.recurring_workloads import PlatformSh
 from tests.fakes.new_workloads import year_of_new_workloads
 from tests.fakes.report_years import Year, read_drifts, year_of_reports
 
-Said = TypeVar("Said", DirectedAnswer, ReceivedReport)
+Said = TypeVar("Said", QueryResponse, ReceivedReport)
 SLOWER = PlatformShift(Platform.POLARS, 5.2, SHIFT)
 
 
@@ -67,7 +67,7 @@ def since(reports: Year, window: int) -> Year:
 def edited(
     reports: Year,
     organization: str,
-    answer: Callable[[DirectedAnswer], DirectedAnswer],
+    answer: Callable[[QueryResponse], QueryResponse],
     plain: Callable[[ReceivedReport], ReceivedReport] = lambda each: each,
 ) -> Year:
     """The year with other answers and plain reports of one organization."""
@@ -207,10 +207,10 @@ def test_later_reports_change_nothing_that_was_found() -> None:
         assert early == tuple(each for each in whole if each.found <= window)
 
 
-def lies(window: int, size: float) -> Callable[[DirectedAnswer], DirectedAnswer]:
+def lies(window: int, size: float) -> Callable[[QueryResponse], QueryResponse]:
     """From a window on all values are `size` times the noise, with signs that fit no truth."""
 
-    def lie(answer: DirectedAnswer) -> DirectedAnswer:
+    def lie(answer: QueryResponse) -> QueryResponse:
         if answer.report.slot.window < window:
             return answer
         scale = size * answer.parameters.noise_multiplier * 2.0**-answer.report.grid_exponent
@@ -262,7 +262,7 @@ def test_one_that_claims_much_and_denies_takes_away_a_bounded_doubt() -> None:
     assert abs(drift.log_factor - SHIFT) < 3 * drift.standard_error
 
 
-def a_steady_state(seed: int, windows: Sequence[int]) -> SteadySums:
+def a_steady_state(seed: int, windows: Sequence[int]) -> SteadyStateFilter:
     rng = np.random.default_rng(seed)
 
     def some(scale: float, rank: int) -> np.ndarray:
@@ -270,10 +270,11 @@ def a_steady_state(seed: int, windows: Sequence[int]) -> SteadySums:
         return root @ root.T / rank
 
     told = tuple(
-        WindowTold(window, some(0.1, 30), 0.1 * rng.standard_normal(STATE)) for window in windows
+        WindowInformation(window, some(0.1, 30), 0.1 * rng.standard_normal(STATE))
+        for window in windows
     )
     prior = some(0.3, 2 * STATE) + 0.01 * np.eye(STATE)
-    return SteadySums(rng.uniform(0, 20, CELLS), prior, rng.standard_normal(STATE), told)
+    return SteadyStateFilter(rng.uniform(0, 20, CELLS), prior, rng.standard_normal(STATE), told)
 
 
 def test_the_evidence_is_the_likelihood_ratio_of_a_shift_against_none() -> None:
@@ -287,7 +288,7 @@ def test_the_evidence_is_the_likelihood_ratio_of_a_shift_against_none() -> None:
             after = [each for each in steady.told if each.window >= since]
 
             def likelihood(
-                size: float, shift: np.ndarray = shift, after: list[WindowTold] = after
+                size: float, shift: np.ndarray = shift, after: list[WindowInformation] = after
             ) -> float:
                 seen = steady.information + sum(each.information for each in steady.told)
                 seen = seen - size * sum(each.precision @ shift for each in after)
@@ -304,7 +305,7 @@ def test_the_evidence_is_the_likelihood_ratio_of_a_shift_against_none() -> None:
 
 def test_what_is_explained_by_a_known_drift_is_no_evidence_of_another() -> None:
     heard = by_organization(year(SLOWER).plain, year(SLOWER).answered)["0"]
-    steady = SteadySums.of(heard, kernel=DEFAULT_KERNEL, steadiness=DEFAULT_STEADINESS)
+    steady = SteadyStateFilter.of(heard, kernel=DEFAULT_KERNEL, steadiness=DEFAULT_STEADINESS)
     place = PLATFORM_GROUPS.index(Platform.POLARS)
     before = evidence_of(steady, (6,)).nats(1.0)[0, place]
     after = evidence_of(steady, (6,), [(6, place)]).nats(1.0)[0, place]
@@ -316,13 +317,16 @@ def test_a_platform_that_wanders_more_takes_more_to_be_believed() -> None:
     heard = by_organization(year(SLOWER).plain, year(SLOWER).answered)["0"]
     found_by = {
         wander: evidence_of(
-            SteadySums.of(heard, kernel=DEFAULT_KERNEL, steadiness=Steadiness(wander=wander)), (6,)
+            SteadyStateFilter.of(
+                heard, kernel=DEFAULT_KERNEL, steadiness=ProcessNoise(wander=wander)
+            ),
+            (6,),
         ).information.max()
         for wander in (0.0, 0.05, 0.3)
     }
     assert found_by[0.0] > found_by[0.05] > 2 * found_by[0.3]
     with pytest.raises(ConfigurationError, match="steadiness wander must not be negative"):
-        Steadiness(wander=-0.1)
+        ProcessNoise(wander=-0.1)
 
 
 def test_answers_that_refine_a_first_report_are_heard_with_it_and_show_no_drift() -> None:

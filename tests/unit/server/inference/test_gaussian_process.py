@@ -6,8 +6,8 @@ from numpy.typing import NDArray
 
 from fedperf_server.inference.gaussian_process import (
     SCALES,
-    Belief,
-    InvalidBeliefError,
+    GaussianPosterior,
+    InvalidPosteriorError,
     Observation,
     conditioned,
     influence_bounds,
@@ -20,19 +20,24 @@ Floats = NDArray[np.float64]
 POINTS = 12
 
 
-def a_belief(seed: int = 0) -> Belief:
+def a_belief(seed: int = 0) -> GaussianPosterior:
     rng = np.random.default_rng(seed)
     root = rng.standard_normal((POINTS, POINTS)) / 3
-    return Belief(rng.standard_normal(POINTS), root @ root.T + 0.01 * np.eye(POINTS))
+    return GaussianPosterior(rng.standard_normal(POINTS), root @ root.T + 0.01 * np.eye(POINTS))
 
 
-def a_truth(belief: Belief, rng: np.random.Generator, scale: float = 1.0) -> Floats:
+def a_truth(belief: GaussianPosterior, rng: np.random.Generator, scale: float = 1.0) -> Floats:
     root = np.linalg.cholesky(scale * belief.covariance)
     return belief.mean + root @ rng.standard_normal(POINTS)
 
 
 def an_observation(
-    belief: Belief, truth: Floats, rng: np.random.Generator, *, noise: float = 0.5, values: int = 4
+    belief: GaussianPosterior,
+    truth: Floats,
+    rng: np.random.Generator,
+    *,
+    noise: float = 0.5,
+    values: int = 4,
 ) -> Observation:
     matrix = rng.standard_normal((values, POINTS))
     seen = matrix @ (truth - belief.mean) + noise * rng.standard_normal(values)
@@ -202,15 +207,15 @@ def test_honest_answers_are_hardly_ever_shortened() -> None:
 
 
 def test_beliefs_and_observations_that_are_no_gaussians_are_refused() -> None:
-    with pytest.raises(InvalidBeliefError, match="covariance"):
-        Belief(np.zeros(2), np.eye(3))
-    with pytest.raises(InvalidBeliefError, match="not finite"):
-        Belief(np.array([np.nan]), np.eye(1))
-    with pytest.raises(InvalidBeliefError, match="negative"):
-        Belief(np.zeros(1), -np.eye(1))
-    with pytest.raises(InvalidBeliefError, match="shapes"):
+    with pytest.raises(InvalidPosteriorError, match="covariance"):
+        GaussianPosterior(np.zeros(2), np.eye(3))
+    with pytest.raises(InvalidPosteriorError, match="not finite"):
+        GaussianPosterior(np.array([np.nan]), np.eye(1))
+    with pytest.raises(InvalidPosteriorError, match="negative"):
+        GaussianPosterior(np.zeros(1), -np.eye(1))
+    with pytest.raises(InvalidPosteriorError, match="shapes"):
         Observation(np.zeros((2, 3)), np.zeros(2), np.eye(3))
-    with pytest.raises(InvalidBeliefError, match="not finite"):
+    with pytest.raises(InvalidPosteriorError, match="not finite"):
         Observation(np.zeros((1, 3)), np.array([np.inf]), np.eye(1))
-    with pytest.raises(InvalidBeliefError, match="3 points"):
+    with pytest.raises(InvalidPosteriorError, match="3 points"):
         update(a_belief(), [Observation(np.zeros((1, 3)), np.zeros(1), np.eye(1))])

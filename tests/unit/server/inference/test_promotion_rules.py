@@ -10,14 +10,14 @@ from fedperf_server.inference.promotion_rules import (
     MOST_FORGOTTEN,
     PUBLIC_SLACK,
     SURE,
-    Best,
-    Judgement,
-    Merits,
+    BestErrors,
+    PromotionDecision,
+    PromotionMetrics,
+    PromotionOutcome,
     ReportedOffset,
-    Ruling,
+    decide_promotion,
     errors_by_segment,
     gain_of,
-    judge,
 )
 from fedperf_shared.releases.basis import CELLS
 from fedperf_shared.workflow.vocabulary import Platform
@@ -26,7 +26,7 @@ DUCKDB, POLARS = Platform.DUCKDB, Platform.POLARS
 NOTHING = np.zeros(CELLS)
 PASSED = "better by reports, no worse on public plans and on the buffer"
 UNSURE = "no sure gain by reports yet"
-PROMOTED = Merits(2.0, NOTHING, {DUCKDB: 0.2, POLARS: 0.3})
+PROMOTED = PromotionMetrics(2.0, NOTHING, {DUCKDB: 0.2, POLARS: 0.3})
 
 
 def reported(mean: float, *, sd: float = 0.01) -> ReportedOffset:
@@ -36,15 +36,15 @@ def reported(mean: float, *, sd: float = 0.01) -> ReportedOffset:
     return ReportedOffset(np.full(CELLS, mean), sd**2 * np.eye(CELLS), shares)
 
 
-def stepped(by: float) -> Merits:
+def stepped(by: float) -> PromotionMetrics:
     """A version that differs from the promoted one in every cell."""
     return replace(PROMOTED, apart=np.full(CELLS, by))
 
 
-def judged(candidate: Merits, known: ReportedOffset | None) -> Judgement:
+def judged(candidate: PromotionMetrics, known: ReportedOffset | None) -> PromotionDecision:
     """Where the promoted version is the best one as well."""
-    best = Best(PROMOTED.public_error, PROMOTED.by_segment)
-    return judge(candidate, PROMOTED, best=best, reported=known)
+    best = BestErrors(PROMOTED.public_error, PROMOTED.by_segment)
+    return decide_promotion(candidate, PROMOTED, best=best, reported=known)
 
 
 @pytest.mark.parametrize(("step", "gain"), [(0.4, 0.16), (0.2, 0.12), (0.8, 0.0), (-0.2, -0.2)])
@@ -66,10 +66,10 @@ def test_the_gain_is_that_of_a_draw_from_the_belief() -> None:
 
 
 def test_what_reports_speak_for_is_promoted_and_what_they_speak_against_is_not() -> None:
-    assert judged(stepped(0.3), reported(0.4)).ruling is Ruling.PROMOTE
+    assert judged(stepped(0.3), reported(0.4)).ruling is PromotionOutcome.PROMOTE
     refused = judged(stepped(-0.3), reported(0.4))
     assert (refused.ruling, refused.reason) == (
-        Ruling.REJECT,
+        PromotionOutcome.REJECT,
         "worse by the reports of the next window",
     )
     assert refused.gain is not None
@@ -95,8 +95,8 @@ def test_a_candidate_is_promoted_only_if_the_lower_end_of_its_gain_is_above_zero
     found = judged(stepped(0.1), reported(mean, sd=sd))
     assert found.gain == pytest.approx(standard_errors * error)
     assert found.gain_error == pytest.approx(error)
-    rulings = {PASSED: Ruling.PROMOTE, UNSURE: Ruling.LEAVE_OPEN}
-    assert (found.ruling, found.reason) == (rulings.get(reason, Ruling.REJECT), reason)
+    rulings = {PASSED: PromotionOutcome.PROMOTE, UNSURE: PromotionOutcome.LEAVE_OPEN}
+    assert (found.ruling, found.reason) == (rulings.get(reason, PromotionOutcome.REJECT), reason)
 
 
 def test_the_confidence_is_99_percent_one_sided() -> None:
@@ -104,9 +104,9 @@ def test_the_confidence_is_99_percent_one_sided() -> None:
 
 
 def test_what_changes_nothing_is_not_promoted_however_sure_reports_are() -> None:
-    assert judged(PROMOTED, reported(0.4, sd=1e-6)).ruling is Ruling.LEAVE_OPEN
+    assert judged(PROMOTED, reported(0.4, sd=1e-6)).ruling is PromotionOutcome.LEAVE_OPEN
     undefined = judged(stepped(float("nan")), reported(0.4))
-    assert undefined.ruling is Ruling.REJECT
+    assert undefined.ruling is PromotionOutcome.REJECT
 
 
 @pytest.mark.parametrize(
@@ -117,18 +117,18 @@ def test_a_version_that_went_astray_on_public_plans_is_rejected(
     error: float | None, *, promoted: bool
 ) -> None:
     found = judged(replace(stepped(0.1), public_error=error), reported(0.1))
-    assert (found.ruling is Ruling.PROMOTE) is promoted
+    assert (found.ruling is PromotionOutcome.PROMOTE) is promoted
     if not promoted:
-        assert (found.reason, found.ruling) == ("worse on public plans", Ruling.REJECT)
+        assert (found.reason, found.ruling) == ("worse on public plans", PromotionOutcome.REJECT)
 
 
 @pytest.mark.parametrize(("lost", "promoted"), [(0.9, True), (1.1, False), (np.nan, False)])
 def test_a_version_that_forgets_a_segment_is_rejected(lost: float, *, promoted: bool) -> None:
     by_segment = {DUCKDB: 0.1, POLARS: 0.3 + lost * MOST_FORGOTTEN}
     found = judged(replace(stepped(0.3), by_segment=by_segment), reported(0.4))
-    assert (found.ruling is Ruling.PROMOTE) is promoted
+    assert (found.ruling is PromotionOutcome.PROMOTE) is promoted
     if not promoted:
-        assert (found.reason, found.ruling) == ("forgets polars", Ruling.REJECT)
+        assert (found.reason, found.ruling) == ("forgets polars", PromotionOutcome.REJECT)
 
 
 def test_errors_are_told_apart_by_segment() -> None:
@@ -145,12 +145,15 @@ def test_small_losses_do_not_add_up_over_the_windows_of_an_epoch() -> None:
         forgetful = replace(
             last, by_segment={**last.by_segment, POLARS: 0.09 + last.by_segment[POLARS]}
         )
-        best = Best.of(
+        best = BestErrors.of(
             [each.public_error for each in reached], [each.by_segment for each in reached]
         )
         for candidate in (worse, forgetful):
             further = replace(candidate, apart=last.apart + 0.01)
-            if judge(further, last, best=best, reported=reported(1.0)).ruling is Ruling.PROMOTE:
+            if (
+                decide_promotion(further, last, best=best, reported=reported(1.0)).ruling
+                is PromotionOutcome.PROMOTE
+            ):
                 reached.append(further)
     assert len(reached) > 2
     assert max(each.public_error or 0.0 for each in reached) <= 2.0 * PUBLIC_SLACK
@@ -159,12 +162,14 @@ def test_small_losses_do_not_add_up_over_the_windows_of_an_epoch() -> None:
 
 def test_without_reports_nothing_is_promoted() -> None:
     found = judged(replace(PROMOTED, public_error=1.0), None)
-    assert found == Judgement(Ruling.LEAVE_OPEN, "no report speaks for it yet")
+    assert found == PromotionDecision(PromotionOutcome.LEAVE_OPEN, "no report speaks for it yet")
     astray = judged(replace(PROMOTED, public_error=9.0), None)
-    assert astray.ruling is Ruling.REJECT
+    assert astray.ruling is PromotionOutcome.REJECT
 
 
 def test_the_best_is_the_least_error_on_each_segment_for_itself() -> None:
-    found = Best.of([None, 2.0, 1.5], [{DUCKDB: 0.1, POLARS: 0.4}, {DUCKDB: 0.2, POLARS: 0.3}])
-    assert found == Best(1.5, {DUCKDB: 0.1, POLARS: 0.3})
-    assert Best.of([None], []) == Best(None, {})
+    found = BestErrors.of(
+        [None, 2.0, 1.5], [{DUCKDB: 0.1, POLARS: 0.4}, {DUCKDB: 0.2, POLARS: 0.3}]
+    )
+    assert found == BestErrors(1.5, {DUCKDB: 0.1, POLARS: 0.3})
+    assert BestErrors.of([None], []) == BestErrors(None, {})

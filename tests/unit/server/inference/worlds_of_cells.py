@@ -8,15 +8,15 @@ from numpy.typing import NDArray
 
 from fedperf_client.privacy.report_mechanism import WorkloadResiduals, residual_report
 from fedperf_server.inference.cell_directions import (
-    AnsweredQuestion,
-    DirectedAnswer,
-    LearnedCells,
-    ask_cells,
-    learn_cells,
+    CellPosterior,
+    QueryResponse,
+    QueryResponses,
+    design_cell_query,
+    infer_cells,
 )
 from fedperf_server.inference.corrections import DEFAULT_KERNEL, ReceivedReport
 from fedperf_shared.releases.basis import CELLS
-from fedperf_shared.releases.questions import CellQuestion
+from fedperf_shared.releases.linear_queries import CellQuery
 from fedperf_shared.releases.release import (
     DirectedParameters,
     ReleaseKind,
@@ -60,12 +60,12 @@ class Member:
         )
         return ReceivedReport(self.name, report, parameters)
 
-    def answer(self, question: CellQuestion, noise_multiplier: float) -> DirectedAnswer:
+    def answer(self, question: CellQuery, noise_multiplier: float) -> QueryResponse:
         parameters = DirectedParameters(noise_multiplier, len(self.workloads))
         report = cell_report(
             self.workloads, question, self.noise, slot=question.slot, parameters=parameters
         )
-        return DirectedAnswer(self.name, report, parameters)
+        return QueryResponse(self.name, report, parameters)
 
 
 def members(
@@ -93,8 +93,8 @@ def members(
 
 
 def asked(
-    learned: LearnedCells, group: Sequence[Member], noise_multiplier: float, *, index: int = 1
-) -> CellQuestion:
+    learned: CellPosterior, group: Sequence[Member], noise_multiplier: float, *, index: int = 1
+) -> CellQuery:
     senders = [
         (
             learned.sums_of(each.name, parameters := declared(each, noise_multiplier)),
@@ -102,7 +102,7 @@ def asked(
         )
         for each in group
     ]
-    return ask_cells(learned.correction, senders, slot=stage(index), version=index)
+    return design_cell_query(learned.correction, senders, slot=stage(index), version=index)
 
 
 def declared(member: Member, noise_multiplier: float) -> DirectedParameters:
@@ -115,18 +115,18 @@ def learned_in_stages(
     plain: float | None,
     directed: Sequence[float],
     public_counts: bool = False,
-) -> tuple[list[ReceivedReport], list[AnsweredQuestion], LearnedCells]:
+) -> tuple[list[ReceivedReport], list[QueryResponses], CellPosterior]:
     """Plain reports at that noise (none for None), then one directed stage for each noise."""
     reports = (
         [] if plain is None else [each.plain(plain, public_counts=public_counts) for each in group]
     )
-    answered: list[AnsweredQuestion] = []
-    learned = learn_cells(reports, answered, reference_version=REFERENCE)
+    answered: list[QueryResponses] = []
+    learned = infer_cells(reports, answered, reference_version=REFERENCE)
     for index, noise in enumerate(directed, start=1):
         question = asked(learned, group, noise, index=index)
         answers = tuple(each.answer(question, noise) for each in group)
-        answered.append(AnsweredQuestion(question, answers))
-        learned = learn_cells(reports, answered, reference_version=REFERENCE)
+        answered.append(QueryResponses(question, answers))
+        learned = infer_cells(reports, answered, reference_version=REFERENCE)
     return reports, answered, learned
 
 

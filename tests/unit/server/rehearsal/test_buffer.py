@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from sqlalchemy import delete, select
 
-from fedperf_server.desks.promotion import take_back
-from fedperf_server.desks.reports import ReportDesk
+from fedperf_server.controllers.promotion import take_back
+from fedperf_server.controllers.reports import PublicationController
 from fedperf_server.rehearsal import buffer
 from fedperf_server.rehearsal.synthetic_batch import PredictLog
 from fedperf_server.state import registry
 from fedperf_server.state.database import BufferTeacherRow, Database, PublishedEpochRow
-from fedperf_server.state.epochs import Cause, declare, epochs
+from fedperf_server.state.drift_regimes import RegimeTrigger, declare, epochs
 from fedperf_server.state.registry import GgfnFormat
 from fedperf_shared.exchange import SyntheticRow
 from fedperf_shared.execution import ClusterConfig
@@ -24,7 +24,7 @@ from fedperf_shared.workflow.graph import Plan
 from fedperf_shared.workflow.vocabulary import Platform
 from tests.fakes.snapshots import evidence, snapshot
 from tests.unit.client.public import seeded_checkpoint
-from tests.unit.server.desks.test_reports import CATALOGUE, SLOTS_WINDOWS, TABLE, hand_in
+from tests.unit.server.controllers.test_reports import CATALOGUE, SLOTS_WINDOWS, TABLE, hand_in
 
 PERIOD = TABLE.period
 GRACE = timedelta(days=1)
@@ -54,7 +54,7 @@ def promote(database: Database) -> int:
 def begin_epoch(database: Database, window: int) -> None:
     """With the newest promoted version as its reference."""
     with database.transaction() as session:
-        declared = declare(session, PERIOD, Cause.ANNOUNCED, at=moment(window - 1))
+        declared = declare(session, PERIOD, RegimeTrigger.ANNOUNCED, at=moment(window - 1))
         assert declared.begins_at == moment(window)
 
 
@@ -66,7 +66,7 @@ def predict_with(checkpoint: bytes) -> PredictLog:
 
 def look(database: Database, at: datetime, *, grace: timedelta = GRACE) -> int:
     """A coordinator that was just started; how many rows it rehearses."""
-    desk = ReportDesk(database, TABLE, CATALOGUE, predict_with, grace=grace)
+    desk = PublicationController(database, TABLE, CATALOGUE, predict_with, grace=grace)
     desk.look(snapshot(database, PERIOD, at))
     with database.transaction() as session:
         return len(buffer.rows(session))
@@ -266,7 +266,7 @@ def test_rows_of_a_period_that_ended_are_kept_before_the_next_one_publishes(
     """An epoch began with its last window, whose reports were about the one before."""
     earlier = Period(PERIOD.start - 5 * PERIOD.window, PERIOD.window, 4)  # a window apart
     with database.transaction() as session:
-        declare(session, earlier, Cause.ANNOUNCED, at=earlier.window_start(2))
+        declare(session, earlier, RegimeTrigger.ANNOUNCED, at=earlier.window_start(2))
         (start, _) = epochs(session)
         rows = [SyntheticRow(each.plan, each.cluster, 0.0, Platform.POLARS) for each in CATALOGUE]
         buffer.publish(session, rows, about=start.begins_at, at=earlier.window_start(3))

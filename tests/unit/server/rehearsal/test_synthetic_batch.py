@@ -34,7 +34,7 @@ from fedperf_server.state import registry
 from fedperf_server.state.database import Database
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.exchange import SyntheticRow
-from fedperf_shared.execution import SizedPlan
+from fedperf_shared.execution import PlanOnCluster
 from fedperf_shared.model.inference import GgfnArrays
 from fedperf_shared.model.public_plans import load_public_plans
 from fedperf_shared.releases.basis import CELLS, cell_of
@@ -46,19 +46,19 @@ from fedperf_shared.workflow.vocabulary import OperatorClass, OperatorKind, Plat
 from tests.unit.client.prediction.worlds import executions_of_world
 from tests.unit.client.privacy.seeded_noise import SeededNoise
 from tests.unit.client.public import seeded_checkpoint
-from tests.unit.server.desks.report_worlds import simulated_report
+from tests.unit.server.controllers.report_worlds import simulated_report
 from tests.unit.shared.console_programs import run
 
 AT = datetime(2027, 1, 20, tzinfo=UTC)
 PARAMETERS = ReportParameters(1.4, 3.0)
 SLOT = SlotKey(ReleaseKind.RESIDUAL_REPORT, 0, 0)
-ENTRIES = [SizedPlan(each.plan, each.cluster) for each in load_public_plans()]
+ENTRIES = [PlanOnCluster(each.plan, each.cluster) for each in load_public_plans()]
 CATALOGUE = on_grid(ENTRIES)
 CLUSTER = ENTRIES[0].cluster
 POLARS_ML = CellCondition(Platform.POLARS, OperatorClass.ML)
 
 
-def predict(entries: Sequence[SizedPlan]) -> NDArray[np.float64]:
+def predict(entries: Sequence[PlanOnCluster]) -> NDArray[np.float64]:
     return np.array([math.log1p(len(entry.plan.platforms)) for entry in entries])
 
 

@@ -15,21 +15,21 @@ from fedperf_server.rehearsal.synthetic_batch import (
 )
 from fedperf_shared.errors import ConfigurationError
 from fedperf_shared.exchange import SyntheticRow
-from fedperf_shared.execution import ClusterConfig, SizedPlan
+from fedperf_shared.execution import ClusterConfig, PlanOnCluster
 from fedperf_shared.releases.basis import CELLS, cell_of
 from fedperf_shared.workflow.graph import Operator, Plan, Workflow
 from fedperf_shared.workflow.vocabulary import OperatorClass, OperatorKind, Platform
-from tests.unit.server.desks.report_worlds import simulated_report
+from tests.unit.server.controllers.report_worlds import simulated_report
 
 CLUSTER = ClusterConfig(1, 2, 2**33)
 
 
-def entry(platform: Platform, rows: float) -> SizedPlan:
+def entry(platform: Platform, rows: float) -> PlanOnCluster:
     operators = (
         Operator(OperatorKind.TABLE_SOURCE, OperatorClass.RELATIONAL, (), rows, 8.0),
         Operator(OperatorKind.SORT, OperatorClass.RELATIONAL, (0,), rows, 8.0),
     )
-    return SizedPlan(Plan.on_one_platform(Workflow(operators), platform), CLUSTER)
+    return PlanOnCluster(Plan.on_one_platform(Workflow(operators), platform), CLUSTER)
 
 
 def catalogue() -> Catalogue:
@@ -37,7 +37,7 @@ def catalogue() -> Catalogue:
     return by_cell(entry(p, rows) for p in platforms for rows in (10.0, 5e3, 5e4, 5e5, 5e6))
 
 
-def one_second(entries: Sequence[SizedPlan]) -> "np.ndarray[tuple[int], np.dtype[np.float64]]":
+def one_second(entries: Sequence[PlanOnCluster]) -> "np.ndarray[tuple[int], np.dtype[np.float64]]":
     return np.zeros(len(entries))
 
 
@@ -57,7 +57,7 @@ def test_rows_are_public_plans_labelled_by_model_plus_correction() -> None:
     rows = draw()
     assert len(rows) == 200
     for row in rows:
-        assert SizedPlan(row.plan, row.cluster) in known
+        assert PlanOnCluster(row.plan, row.cluster) in known
         assert row.log_seconds == cell_of(row.plan).index
         assert row.segment is cell_of(row.plan).platform
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 import pytest
 
-from fedperf_server.desks.evidence import Snapshot, SnapshotReader
+from fedperf_server.controllers.regime_releases import Snapshot, SnapshotReader
 from fedperf_server.rounds.coordinator import Coordinator
 from fedperf_server.state.database import DatabaseError
 from fedperf_shared.errors import StorageError
-from fedperf_shared.programs.troubles import Troubles
 from fedperf_shared.releases.period import Period
+from fedperf_shared.runtime.failure_tracker import FailureTracker
 
 if TYPE_CHECKING:
     from fedperf_server.rounds.model_rounds import ModelRounds
@@ -35,7 +35,7 @@ class Life:
             cast("SnapshotReader", self),
             {"first": Looking(self, "first"), "second": Looking(self, "second")},
             cast("ModelRounds", Looking(self, "rounds")),
-            troubles=Troubles(timer=lambda: self.seconds),
+            troubles=FailureTracker(timer=lambda: self.seconds),
         )
 
     def read(self, *, at: datetime) -> Snapshot:

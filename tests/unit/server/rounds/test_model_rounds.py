@@ -22,28 +22,28 @@ from fedperf_server.rounds.open_round import Reply, RoundRules
 from fedperf_server.rounds.round_record import round_row
 from fedperf_server.state import registry, releases, round_calendar
 from fedperf_server.state.database import Database
-from fedperf_server.state.epochs import Cause, declare
+from fedperf_server.state.drift_regimes import RegimeTrigger, declare
 from fedperf_server.state.round_calendar import RoundOutcome, RoundResult, round_results
 from fedperf_shared.errors import ConfigurationError
 from fedperf_shared.exchange import Refusal
 from fedperf_shared.identity import new_private_key, sign
 from fedperf_shared.model.architecture import Weights
-from fedperf_shared.releases.period import ModelMethod, Period, SlotTimes, Timetable
+from fedperf_shared.releases.period import ModelMethod, Period, ReleaseCalendar, SlotTimes
 from fedperf_shared.releases.release import (
     InvalidReleaseError,
+    LinearizedParameters,
     ReleaseKind,
     Schedule,
     SignedRelease,
     Slot,
     SlotKey,
-    TangentParameters,
 )
 from fedperf_shared.wire import codec
 from tests.fakes.rounds import SumsOfWeights, newest_version, sum_of_weights
 
 START = datetime(2027, 1, 1, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
-TABLE = Timetable(
+TABLE = ReleaseCalendar(
     Period(START, 60 * MINUTE, 2),
     (),
     (SlotTimes(10 * MINUTE, 20 * MINUTE), SlotTimes(30 * MINUTE, 40 * MINUTE)),
@@ -54,7 +54,7 @@ TABLE = Timetable(
 SLOTS = tuple(
     Slot(
         SlotKey(ReleaseKind.MODEL_UPDATE, window, index),
-        TangentParameters(1.0, 100.0),
+        LinearizedParameters(1.0, 100.0),
     )
     for window in range(2)
     for index in range(3)
@@ -158,8 +158,8 @@ class Scene:
         """As the next window's reports may do."""
         with self.database.transaction() as session:
             newest = newest_version(session).version
-            verdict = registry.PromotionVerdict(
-                newest, registry.VersionStanding.PROMOTED, "good", None, None, {}, self.at[0]
+            verdict = registry.PromotionRecord(
+                newest, registry.VersionStatus.PROMOTED, "good", None, None, {}, self.at[0]
             )
             registry.decide(session, verdict)
 
@@ -258,7 +258,7 @@ def test_an_epoch_brings_its_extra_rounds_in_their_place_and_not_more_often_than
         scene.join(name, 1.0)
     for before in (START - MINUTE, START + MINUTE):
         with scene.database.transaction() as session:
-            declare(session, TABLE.period, Cause.ANNOUNCED, at=before)
+            declare(session, TABLE.period, RegimeTrigger.ANNOUNCED, at=before)
     for moment in (10, 20, 30, 70, 90):
         scene.at[0] = START + moment * MINUTE
         if moment == 70:
@@ -279,7 +279,7 @@ def test_an_epoch_declared_before_a_gap_between_calendars_brings_its_extra_round
         scene.join(name, 1.0)
     last_year = replace(TABLE.period, start=START - 130 * MINUTE)
     with scene.database.transaction() as session:
-        declare(session, last_year, Cause.ANNOUNCED, at=last_year.end - MINUTE)
+        declare(session, last_year, RegimeTrigger.ANNOUNCED, at=last_year.end - MINUTE)
     for moment in (10, 20, 30, 70, 90):
         scene.at[0] = START + moment * MINUTE
         if moment == 70:
@@ -292,7 +292,7 @@ def test_steps_count_anew_in_a_new_epoch(scene: Scene) -> None:
     for name in ("one", "two"):
         scene.join(name, 1.0)
     with scene.database.transaction() as session:
-        declare(session, TABLE.period, Cause.ANNOUNCED, at=START + MINUTE)
+        declare(session, TABLE.period, RegimeTrigger.ANNOUNCED, at=START + MINUTE)
     for moment in (10, 30, 70, 80, 90):
         scene.at[0] = START + moment * MINUTE
         if moment == 70:

@@ -13,34 +13,36 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
 from fedperf_server.membership.enrollment import Member
+from fedperf_server.rounds.linearized_avg import LinearizedAvg
 from fedperf_server.rounds.member_grid import MemberGrid, message_id
 from fedperf_server.rounds.open_round import OpenRound, Reply
 from fedperf_server.rounds.round_messages import AcceptedUpdate
 from fedperf_server.rounds.round_strategy import round_arrays, round_config, weights_in
-from fedperf_server.rounds.tangent_avg import TangentAvg
 from fedperf_server.state.validation import Reason
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.exchange import Refusal
 from fedperf_shared.identity import new_private_key, sign
 from fedperf_shared.model.architecture import Weights
-from fedperf_shared.releases.period import ModelMethod, Period, SlotTimes, Timetable
-from fedperf_shared.releases.questions import DIRECTIONS, TangentQuestion
+from fedperf_shared.releases.linear_queries import DIRECTIONS, LinearizedQuery
+from fedperf_shared.releases.period import ModelMethod, Period, ReleaseCalendar, SlotTimes
 from fedperf_shared.releases.release import (
+    LinearizedParameters,
+    LinearizedUpdate,
     ReleaseKind,
     Schedule,
     Slot,
     SlotKey,
-    TangentParameters,
-    TangentUpdate,
 )
 from fedperf_shared.wire import codec
 from tests.fakes.rounds import SumsOfWeights, mean_of, sum_of_weights
 
 START = datetime(2027, 1, 1, tzinfo=UTC)
 HOUR = timedelta(hours=1)
-TABLE = Timetable(Period(START, 4 * HOUR, 1), (), (SlotTimes(HOUR, 2 * HOUR),), ModelMethod.TANGENT)
+TABLE = ReleaseCalendar(
+    Period(START, 4 * HOUR, 1), (), (SlotTimes(HOUR, 2 * HOUR),), ModelMethod.TANGENT
+)
 KEY = SlotKey(ReleaseKind.MODEL_UPDATE, 0, 0)
-SLOT = Slot(KEY, TangentParameters(1.0, 100.0))
+SLOT = Slot(KEY, LinearizedParameters(1.0, 100.0))
 START_WEIGHTS: Weights = [np.array([1.0, 2.0], dtype=np.float32), np.zeros((1, 3), np.float32)]
 SHAPES = [each.shape for each in START_WEIGHTS]
 BASE = 4
@@ -116,7 +118,7 @@ def config() -> ConfigRecord:
 
 def test_they_are_flowers() -> None:
     assert isinstance(strategy(), Strategy)
-    assert isinstance(TangentAvg([]), Strategy)
+    assert isinstance(LinearizedAvg([]), Strategy)
     assert issubclass(MemberGrid, Grid)
 
 
@@ -125,8 +127,8 @@ def test_they_are_flowers() -> None:
     [
         AcceptedUpdate(sum_of_weights(KEY, BASE, START_WEIGHTS), SLOT),
         AcceptedUpdate(
-            TangentUpdate(KEY, BASE, -7, np.arange(DIRECTIONS, dtype=np.int64) - 100),
-            Slot(KEY, TangentParameters(3.25, 1234.5)),
+            LinearizedUpdate(KEY, BASE, -7, np.arange(DIRECTIONS, dtype=np.int64) - 100),
+            Slot(KEY, LinearizedParameters(3.25, 1234.5)),
         ),
     ],
 )
@@ -137,7 +139,7 @@ def test_nothing_of_an_update_is_lost_in_flowers_records(accepted: AcceptedUpdat
 
 
 def test_model_and_question_travel_as_one_record_of_arrays() -> None:
-    question = TangentQuestion(0.7, np.ones((5, DIRECTIONS), dtype=np.float32))
+    question = LinearizedQuery(0.7, np.ones((5, DIRECTIONS), dtype=np.float32))
     both = round_arrays(START_WEIGHTS, question)
     assert all(map(np.array_equal, weights_in(both), START_WEIGHTS))
     again = round_arrays(weights_in(both))

@@ -10,15 +10,15 @@ import pytest
 
 from fedperf_server.state import promotion_graph, registry
 from fedperf_server.state.database import Database, RoundRow
-from fedperf_server.state.epochs import Cause, declare
-from fedperf_server.state.registry import PromotionVerdict, VersionStanding
-from fedperf_shared.releases.period import Period, SlotTimes, Timetable, to_unix_ms
+from fedperf_server.state.drift_regimes import RegimeTrigger, declare
+from fedperf_server.state.registry import PromotionRecord, VersionStatus
+from fedperf_shared.releases.period import Period, ReleaseCalendar, SlotTimes, to_unix_ms
 from fedperf_shared.releases.release import ReleaseKind, SlotKey
 from tests.unit.server.rounds.test_model_rounds import TinyFormat
 
 START = datetime(2027, 1, 1, tzinfo=UTC)
 DAY = timedelta(days=1)
-TABLE = Timetable(
+TABLE = ReleaseCalendar(
     Period(START, 28 * DAY, 3), (SlotTimes(4 * DAY, 5 * DAY),), (SlotTimes(10 * DAY, 14 * DAY),)
 )
 GRACE = timedelta(hours=1)
@@ -54,19 +54,17 @@ def make(database: Database, *, window: int, base: int) -> int:
     return version
 
 
-def decide(
-    database: Database, version: int, standing: VersionStanding, at: datetime = START
-) -> None:
+def decide(database: Database, version: int, standing: VersionStatus, at: datetime = START) -> None:
     with database.transaction() as session:
-        registry.decide(session, PromotionVerdict(version, standing, "", None, None, {}, at))
+        registry.decide(session, PromotionRecord(version, standing, "", None, None, {}, at))
 
 
 def promote(database: Database, version: int) -> None:
-    decide(database, version, VersionStanding.PROMOTED)
+    decide(database, version, VersionStatus.PROMOTED)
 
 
 def leave_open(database: Database, version: int, at: datetime = START + 34 * DAY) -> None:
-    decide(database, version, VersionStanding.CANDIDATE, at)
+    decide(database, version, VersionStatus.CANDIDATE, at)
 
 
 def reject(database: Database, version: int) -> None:
@@ -90,7 +88,7 @@ def waits(
     now: datetime,
     *,
     window: int = 1,
-    table: Timetable = TABLE,
+    table: ReleaseCalendar = TABLE,
     grace: timedelta = GRACE,
 ) -> bool:
     slot = SlotKey(ReleaseKind.MODEL_UPDATE, window, 0)
@@ -166,7 +164,7 @@ def test_steps_count_anew_in_a_new_epoch(database: Database) -> None:
     make(database, window=0, base=1)
     promote(database, 2)
     with database.transaction() as session:
-        declare(session, TABLE.period, Cause.ANNOUNCED, at=START + DAY)
+        declare(session, TABLE.period, RegimeTrigger.ANNOUNCED, at=START + DAY)
     assert start_of(database, 1) == (2, 0)
     make(database, window=1, base=2)
     assert start_of(database, 1) == (3, 1)

@@ -66,9 +66,9 @@ def test_a_database_that_cannot_be_used_is_one_line(url: str) -> None:
     assert "\n" not in str(error.value)
 
 
-def promoted(version: int) -> registry.PromotionVerdict:
-    return registry.PromotionVerdict(
-        version, registry.VersionStanding.PROMOTED, "good", None, None, {}, NOW
+def promoted(version: int) -> registry.PromotionRecord:
+    return registry.PromotionRecord(
+        version, registry.VersionStatus.PROMOTED, "good", None, None, {}, NOW
     )
 
 

@@ -27,19 +27,19 @@ from fedperf_shared.releases.kinds import (
     RESIDUAL_REPORT,
     TANGENT_UPDATE,
 )
-from fedperf_shared.releases.period import ModelMethod, Period, SlotTimes, Timetable
-from fedperf_shared.releases.questions import DIRECTIONS
+from fedperf_shared.releases.linear_queries import DIRECTIONS
+from fedperf_shared.releases.period import ModelMethod, Period, ReleaseCalendar, SlotTimes
 from fedperf_shared.releases.release import (
     DirectedParameters,
     DirectedReport,
+    LinearizedParameters,
+    LinearizedUpdate,
     ReleaseKind,
     ReportParameters,
     ResidualReport,
     Schedule,
     Slot,
     SlotKey,
-    TangentParameters,
-    TangentUpdate,
     TrainingParameters,
 )
 from fedperf_shared.wire import codec
@@ -47,7 +47,7 @@ from tests.fakes.questions import DIRECTED, make_question
 
 START = datetime(2027, 1, 1, tzinfo=UTC)
 TIMES = (SlotTimes(timedelta(days=1), timedelta(days=2)),) * 2
-TABLE = Timetable(Period(START, windows=2), TIMES, TIMES, ModelMethod.TANGENT)
+TABLE = ReleaseCalendar(Period(START, windows=2), TIMES, TIMES, ModelMethod.TANGENT)
 REPORT = SlotKey(ReleaseKind.RESIDUAL_REPORT, 0, 0)
 MODEL = SlotKey(ReleaseKind.MODEL_UPDATE, 0, 0)
 SIGMA = 4.0
@@ -56,8 +56,8 @@ SCHEDULE = Schedule(
     (
         Slot(REPORT, ReportParameters(SIGMA, 1.0)),
         Slot(DIRECTED, DirectedParameters(SIGMA, 100.0)),
-        Slot(MODEL, TangentParameters(SIGMA, 100.0)),
-        Slot(replace(MODEL, window=1), TangentParameters(SIGMA, 100.0)),
+        Slot(MODEL, LinearizedParameters(SIGMA, 100.0)),
+        Slot(replace(MODEL, window=1), LinearizedParameters(SIGMA, 100.0)),
     ),
 )
 OLD = Schedule(
@@ -69,14 +69,16 @@ STEPS = 2**10
 NOW = START + timedelta(days=1)
 
 
-def tangent_update(value: float = 0.0, *, width: int = DIRECTIONS, **changes: int) -> TangentUpdate:
+def tangent_update(
+    value: float = 0.0, *, width: int = DIRECTIONS, **changes: int
+) -> LinearizedUpdate:
     """`value` in every direction, in units of the sensitivity."""
     values = np.full(width, round(value * STEPS), dtype=np.int64)
-    plain = TangentUpdate(MODEL, 3, EXPONENT, values)
+    plain = LinearizedUpdate(MODEL, 3, EXPONENT, values)
     return replace(plain, **changes)  # type: ignore[arg-type]  # tests name real fields
 
 
-def tangent_verdict(update: TangentUpdate, schedule: Schedule = SCHEDULE) -> Reason | None:
+def tangent_verdict(update: LinearizedUpdate, schedule: Schedule = SCHEDULE) -> Reason | None:
     try:
         slot = check_place(update, schedule, slot=MODEL, base_version=3)
         check_contents(update, slot, ReportContext(), kind=TANGENT_UPDATE)
@@ -105,7 +107,7 @@ MOST_EACH = MAX_WORKLOADS / DIRECTIONS**0.5
     ],
 )
 def test_a_step_at_a_tangent_holds_what_workloads_and_noise_can_give(
-    update: TangentUpdate, reason: Reason | None
+    update: LinearizedUpdate, reason: Reason | None
 ) -> None:
     assert tangent_verdict(update) is reason
 
@@ -189,10 +191,12 @@ def answer(first: float = 0.0, **changes: object) -> DirectedReport:
     return replace(plain, **changes)  # type: ignore[arg-type]  # tests name real fields
 
 
-def judged(content: DirectedReport, *, is_asked: bool = True, now: datetime = NOW) -> Reason | None:
+def judged(
+    content: DirectedReport, *, has_query: bool = True, now: datetime = NOW
+) -> Reason | None:
     try:
         slot = check_due(content, SCHEDULE, now=now)
-        known = ReportContext(question=QUESTION if is_asked else None)
+        known = ReportContext(question=QUESTION if has_query else None)
         check_contents(content, slot, known, kind=DIRECTED_REPORT)
     except RejectedReleaseError as error:
         return error.reason
@@ -226,7 +230,7 @@ def test_an_answer_must_be_one_that_the_mechanism_can_give(
 
 
 def test_an_answer_to_nothing_or_before_its_time_is_not_taken() -> None:
-    assert judged(answer(), is_asked=False) is Reason.QUESTION
+    assert judged(answer(), has_query=False) is Reason.QUESTION
     assert judged(answer(), now=NOW - timedelta(seconds=301)) is Reason.NOT_OPEN
 
 

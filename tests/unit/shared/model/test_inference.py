@@ -10,8 +10,8 @@ from fedperf_shared.model.checkpoint import Checkpoint, model_from_arrays, state
 from fedperf_shared.model.fit import predict
 from fedperf_shared.model.ggfn import GGFN
 from fedperf_shared.model.inference import GgfnArrays
+from fedperf_shared.model.pretrained_model import load_pretrained_model
 from fedperf_shared.model.public_plans import load_public_plans
-from fedperf_shared.model.public_start import load_public_start
 from fedperf_shared.workflow.features import Features, featurize, featurize_assignments
 from fedperf_shared.workflow.graph import Operator, Plan, Workflow
 from fedperf_shared.workflow.vocabulary import (
@@ -30,7 +30,7 @@ def some_plans(count: int) -> list[Features]:
 @pytest.mark.parametrize("count", [1, 300])
 def test_answers_are_those_of_torch(count: int) -> None:
     plans = some_plans(count)
-    for checkpoint in (load_public_start(), Checkpoint(state_to_arrays(GGFN(seed=3)), 1)):
+    for checkpoint in (load_pretrained_model(), Checkpoint(state_to_arrays(GGFN(seed=3)), 1)):
         expected = predict(model_from_arrays(checkpoint.arrays), list(plans))
         np.testing.assert_allclose(
             GgfnArrays.of(checkpoint).log_seconds(plans), expected, atol=1e-4
@@ -43,7 +43,7 @@ def by_torch(checkpoint: Checkpoint, plans: list[Features]) -> NDArray[np.float6
 
 
 def test_many_plans_of_one_workflow_are_answered_as_torch_does() -> None:
-    start = load_public_start()
+    start = load_pretrained_model()
     workflow = max(load_public_plans(), key=lambda each: len(each.plan.platforms)).plan.workflow
     *others, last = workflow.operators
     twice = Workflow((*others, replace(last, inputs=(*last.inputs, *last.inputs))))  # self join
@@ -60,7 +60,7 @@ def test_many_plans_of_one_workflow_are_answered_as_torch_does() -> None:
 
 
 def test_long_plans_are_answered_in_pieces_as_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    start, plans = load_public_start(), some_plans(30)
+    start, plans = load_pretrained_model(), some_plans(30)
     together = GgfnArrays.of(start).log_seconds(plans)
     monkeypatch.setattr("fedperf_shared.model.inference._PAIRS_AT_ONCE", 1)
     np.testing.assert_allclose(GgfnArrays.of(start).log_seconds(plans), together, atol=1e-5)
@@ -70,17 +70,17 @@ def test_the_largest_plan_is_answered_as_torch_does() -> None:
     source = Operator(OperatorKind.TABLE_SOURCE, OperatorClass.RELATIONAL, (), 1e12, 1e6)
     wide = Workflow((source,) * MAX_OPERATORS)
     plans = [featurize(Plan.on_one_platform(wide, Platform.SPARK), ONE_CORE)]
-    start = load_public_start()
+    start = load_pretrained_model()
     np.testing.assert_allclose(
         GgfnArrays.of(start).log_seconds(plans), by_torch(start, plans), atol=1e-4
     )
 
 
 def test_a_plan_is_answered_alike_alone_and_among_others() -> None:
-    plans, start = some_plans(40), load_public_start()
+    plans, start = some_plans(40), load_pretrained_model()
     alone = [GgfnArrays.of(start).log_seconds([each])[0] for each in plans]
     np.testing.assert_allclose(GgfnArrays.of(start).log_seconds(plans), alone, atol=1e-4)
 
 
 def test_no_plans_get_no_answers() -> None:
-    assert GgfnArrays.of(load_public_start()).log_seconds([]).shape == (0,)
+    assert GgfnArrays.of(load_pretrained_model()).log_seconds([]).shape == (0,)

@@ -10,16 +10,16 @@ from fedperf_shared.releases.declared_bounds import (
     NotDeclarableError,
     require_declarable,
 )
-from fedperf_shared.releases.period import ModelMethod, Period, SlotTimes, Timetable
+from fedperf_shared.releases.period import ModelMethod, Period, ReleaseCalendar, SlotTimes
 from fedperf_shared.releases.release import (
     DirectedParameters,
+    LinearizedParameters,
     Parameters,
     ReleaseKind,
     ReportParameters,
     Schedule,
     Slot,
     SlotKey,
-    TangentParameters,
     TrainingParameters,
 )
 
@@ -28,8 +28,8 @@ PERIOD = Period(datetime(2027, 1, 1, tzinfo=UTC))
 
 
 def declared(parameters: Parameters) -> Schedule:
-    at_tangent = isinstance(parameters, TangentParameters)
-    table = Timetable(
+    at_tangent = isinstance(parameters, LinearizedParameters)
+    table = ReleaseCalendar(
         PERIOD,
         (SlotTimes(0 * HOUR, HOUR),),
         (SlotTimes(HOUR, 3 * HOUR),),
@@ -49,8 +49,8 @@ def declared(parameters: Parameters) -> Schedule:
         (ReportParameters(1.0, 1e-9), "residual_clip"),
         (DirectedParameters(1e-160, 100.0), "noise_multiplier"),
         (DirectedParameters(1.0, 1e300), "nominal_workloads"),
-        (TangentParameters(1e200, 100.0), "noise_multiplier"),
-        (TangentParameters(1.0, 1e-300), "nominal_workloads"),
+        (LinearizedParameters(1e200, 100.0), "noise_multiplier"),
+        (LinearizedParameters(1.0, 1e-300), "nominal_workloads"),
         (TrainingParameters(1.0, 1e-30, 1, 1.0, 100.0), "sampling_probability"),
         (TrainingParameters(1.0, 0.1, 1, 1e200, 100.0), "clip_norm"),
     ],
@@ -65,7 +65,7 @@ def test_what_nobody_could_compute_with_may_not_be_declared(
 
 @pytest.mark.parametrize("end", ["least", "most"])
 @pytest.mark.parametrize(
-    "kind", [ReportParameters, DirectedParameters, TangentParameters, TrainingParameters]
+    "kind", [ReportParameters, DirectedParameters, LinearizedParameters, TrainingParameters]
 )
 def test_both_ends_of_the_bounds_may_be_declared_and_every_number_has_some(
     kind: type[Parameters], end: str

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from fedperf_shared.releases.questions import (
+from fedperf_shared.releases.linear_queries import (
     Design,
     InvalidDesignError,
     public_design,

@@ -5,7 +5,13 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from fedperf_shared.errors import ConfigurationError
-from fedperf_shared.releases.period import Period, SlotTimes, Timetable, from_unix_ms, to_unix_ms
+from fedperf_shared.releases.period import (
+    Period,
+    ReleaseCalendar,
+    SlotTimes,
+    from_unix_ms,
+    to_unix_ms,
+)
 
 START = datetime(2027, 1, 1, tzinfo=UTC)
 DAY = timedelta(days=1)
@@ -35,7 +41,7 @@ def test_a_slot_replies_after_it_opens_and_within_its_window() -> None:
     with pytest.raises(ConfigurationError, match="before it replies"):
         SlotTimes(DAY, DAY)
     with pytest.raises(ConfigurationError, match=r"only 86400 s \(1 days\)"):
-        Timetable(Period(START, DAY), (SlotTimes(DAY, 2 * DAY),), ())
+        ReleaseCalendar(Period(START, DAY), (SlotTimes(DAY, 2 * DAY),), ())
 
 
 def test_times_that_the_wire_cannot_carry_are_refused() -> None:
@@ -53,13 +59,13 @@ def test_unix_milliseconds_round_trip() -> None:
 
 
 def test_reports_of_a_window_are_in_when_the_last_of_them_was_due() -> None:
-    table = Timetable(
+    table = ReleaseCalendar(
         Period(START, 10 * DAY, 3), (SlotTimes(DAY, 2 * DAY), SlotTimes(DAY, 8 * DAY)), ()
     )
     moments = (-9, 0, 7.9, 8, 17.9, 18, 27, 28, 300)
     found = [table.reported_window(START + days * DAY) for days in moments]
     assert found == [-1, -1, -1, 0, 0, 1, 1, 2, 2]
-    without = Timetable(table.period, (), ())
+    without = ReleaseCalendar(table.period, (), ())
     assert [without.reported_window(START + days * DAY) for days in (-1, 0, 10)] == [-1, 0, 1]
 
 

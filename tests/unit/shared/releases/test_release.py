@@ -6,20 +6,20 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from fedperf_shared.errors import ConfigurationError
-from fedperf_shared.releases.period import ModelMethod, Period, SlotTimes, Timetable
+from fedperf_shared.releases.period import ModelMethod, Period, ReleaseCalendar, SlotTimes
 from fedperf_shared.releases.release import (
+    LinearizedParameters,
     ReleaseKind,
     ReportParameters,
     Schedule,
     Slot,
     SlotKey,
-    TangentParameters,
     TrainingParameters,
 )
 
 START = datetime(2027, 1, 1, tzinfo=UTC)
 HOUR = timedelta(hours=1)
-TIMETABLE = Timetable(
+TIMETABLE = ReleaseCalendar(
     Period(START),
     (SlotTimes(0 * HOUR, HOUR),),
     (SlotTimes(HOUR, 3 * HOUR),),
@@ -33,7 +33,7 @@ TRAINING = TrainingParameters(
     clip_norm=0.5,
     nominal_workloads=2000,
 )
-TANGENT = TangentParameters(noise_multiplier=2.0, nominal_workloads=2000)
+TANGENT = LinearizedParameters(noise_multiplier=2.0, nominal_workloads=2000)
 
 
 def report_key(window: int = 0, index: int = 0) -> SlotKey:
@@ -68,7 +68,7 @@ def test_slots_outside_of_the_timetable_are_refused(key: SlotKey) -> None:
 def test_a_slot_holds_the_parameters_of_its_kind() -> None:
     with pytest.raises(ConfigurationError, match="TrainingParameters"):
         Slot(report_key(), TRAINING)
-    with pytest.raises(ConfigurationError, match="TangentParameters"):
+    with pytest.raises(ConfigurationError, match="LinearizedParameters"):
         Slot(report_key(), TANGENT)
     with pytest.raises(ConfigurationError, match="ReportParameters"):
         Slot(SlotKey(ReleaseKind.MODEL_UPDATE, 0, 0), REPORT)

@@ -12,11 +12,13 @@ from hypothesis import strategies as st
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.exchange import Correction, Receipt, SignedReceipt, SyntheticRow, TrainRequest
 from fedperf_shared.execution import InvalidExecutionError, MeasuredPlan
-from fedperf_shared.releases.period import ModelMethod, Period, SlotTimes, Timetable
-from fedperf_shared.releases.questions import DIRECTIONS, TangentQuestion
+from fedperf_shared.releases.linear_queries import DIRECTIONS, LinearizedQuery
+from fedperf_shared.releases.period import ModelMethod, Period, ReleaseCalendar, SlotTimes
 from fedperf_shared.releases.release import (
     DirectedParameters,
     DirectedReport,
+    LinearizedParameters,
+    LinearizedUpdate,
     ModelUpdate,
     Parameters,
     ReleaseKind,
@@ -26,14 +28,14 @@ from fedperf_shared.releases.release import (
     SignedRelease,
     Slot,
     SlotKey,
-    TangentParameters,
-    TangentUpdate,
     TrainingParameters,
 )
 from fedperf_shared.wire import codec
 from fedperf_shared.wire.codec import (
     array_from_message,
     array_to_message,
+    calendar_from_message,
+    calendar_to_message,
     cluster_from_message,
     cluster_to_message,
     correction_from_message,
@@ -41,8 +43,6 @@ from fedperf_shared.wire.codec import (
     schedule_from_message,
     schedule_to_message,
     synthetic_rows_from_message,
-    timetable_from_message,
-    timetable_to_message,
 )
 from fedperf_shared.wire.exchange_pb2 import Correction as CorrectionMessage
 from fedperf_shared.wire.exchange_pb2 import Question, SyntheticBatch
@@ -171,13 +171,13 @@ def test_model_updates_round_trip() -> None:
 
 def test_tangent_updates_round_trip_and_have_one_size() -> None:
     values = np.array([-(2**40), 0, 7], dtype=np.int64)
-    payload = codec.encode_release(TangentUpdate(MODEL_KEY, 3, -20, values))
+    payload = codec.encode_release(LinearizedUpdate(MODEL_KEY, 3, -20, values))
     decoded = codec.decode_release(payload)
-    assert isinstance(decoded, TangentUpdate)
+    assert isinstance(decoded, LinearizedUpdate)
     assert (decoded.slot, decoded.base_version, decoded.grid_exponent) == (MODEL_KEY, 3, -20)
     np.testing.assert_array_equal(decoded.values, values)
     np.testing.assert_array_equal(decoded.natural(), values / 2**20)
-    empty = TangentUpdate(MODEL_KEY, 3, -20, np.zeros(3, np.int64))
+    empty = LinearizedUpdate(MODEL_KEY, 3, -20, np.zeros(3, np.int64))
     assert len(codec.encode_release(empty)) == len(payload)
 
 
@@ -190,14 +190,14 @@ def test_an_array_whose_shape_does_not_fit_is_refused() -> None:
 
 METHODS: dict[ModelMethod, Parameters] = {
     ModelMethod.UNSPECIFIED: TrainingParameters(2.0, 0.05, 10, 0.5, 2000.0),
-    ModelMethod.TANGENT: TangentParameters(2.0, 2000.0),
+    ModelMethod.TANGENT: LinearizedParameters(2.0, 2000.0),
 }
 
 
 @pytest.mark.parametrize("method", ModelMethod)
 def test_schedules_round_trip(method: ModelMethod) -> None:
     hour = timedelta(hours=1)
-    timetable = Timetable(
+    timetable = ReleaseCalendar(
         Period(datetime(2027, 1, 1, tzinfo=UTC)),
         (SlotTimes(0 * hour, hour), SlotTimes(hour, 2 * hour)),
         (SlotTimes(hour, 2 * hour),),
@@ -215,19 +215,19 @@ def test_schedules_round_trip(method: ModelMethod) -> None:
 
 
 def test_a_calendar_that_names_no_method_is_unspecified_and_an_unknown_one_is_refused() -> None:
-    table = Timetable(Period(datetime(2027, 1, 1, tzinfo=UTC)), (), (), ModelMethod.TANGENT)
-    message = timetable_to_message(table)
+    table = ReleaseCalendar(Period(datetime(2027, 1, 1, tzinfo=UTC)), (), (), ModelMethod.TANGENT)
+    message = calendar_to_message(table)
     message.ClearField("model_method")
-    assert timetable_from_message(message) == replace(table, model_method=ModelMethod.UNSPECIFIED)
+    assert calendar_from_message(message) == replace(table, model_method=ModelMethod.UNSPECIFIED)
     message.MergeFromString(b"\x30\x63")  # field 6 = 99
     with pytest.raises(InvalidInputError, match="not a valid timetable: 99"):
-        timetable_from_message(message)
+        calendar_from_message(message)
 
 
 def test_a_schedule_without_noise_cannot_be_decoded() -> None:
     message = schedule_to_message(
         Schedule(
-            Timetable(
+            ReleaseCalendar(
                 Period(datetime(2027, 1, 1, tzinfo=UTC)),
                 (SlotTimes(timedelta(0), timedelta(hours=1)),),
                 (),
@@ -296,9 +296,9 @@ def test_train_requests_round_trip() -> None:
     assert request.question is None
 
 
-def a_tangent_question(anchors: int = 5, **changes: float) -> TangentQuestion:
+def a_tangent_question(anchors: int = 5, **changes: float) -> LinearizedQuery:
     coefficients = np.random.default_rng(1).standard_normal((anchors, DIRECTIONS))
-    return TangentQuestion(changes.get("clip", 0.5), coefficients.astype(np.float32))
+    return LinearizedQuery(changes.get("clip", 0.5), coefficients.astype(np.float32))
 
 
 def test_questions_at_a_tangent_round_trip_alone_and_in_a_request() -> None:
@@ -335,7 +335,7 @@ def test_a_question_at_a_tangent_with_other_coefficients_is_refused_on_both_ways
     coefficients: np.ndarray,
 ) -> None:
     with pytest.raises(InvalidInputError, match="coefficient"):
-        TangentQuestion(0.5, coefficients)
+        LinearizedQuery(0.5, coefficients)
     message = TangentQuestionMessage(clip=0.5, coefficients=array_to_message(coefficients))
     with pytest.raises(InvalidInputError, match="not a valid question at a tangent"):
         codec.decode_tangent_question(message.SerializeToString())

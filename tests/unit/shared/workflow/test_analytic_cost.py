@@ -12,7 +12,7 @@ from fedperf_shared.workflow.analytic_cost import (
     PRICES_PATH,
     TASK_ROWS,
     UNITS,
-    Prices,
+    CostCoefficients,
     Work,
     shipped_prices,
 )
@@ -57,7 +57,9 @@ def seconds(
     platform: Platform = Platform.SPARK,
 ) -> float:
     """What the workflow takes on one platform where units cost `prices`, all others nothing."""
-    found = Prices.of({"other": {"speedup": 1.0}, platform.name.lower(): {"speedup": 1.0} | prices})
+    found = CostCoefficients.of(
+        {"other": {"speedup": 1.0}, platform.name.lower(): {"speedup": 1.0} | prices}
+    )
     columns = WorkflowColumns.of((workflow, topological_order(workflow)))
     platforms = np.full((1, len(workflow.operators)), int(platform))
     placed = Placements.of(columns, platforms)
@@ -166,7 +168,9 @@ def test_a_switch_costs_itself_and_its_bytes() -> None:
     workflow = chain((K.TABLE_SOURCE, 1e6), (K.MAP, 1e6))
     columns = WorkflowColumns.of((workflow, (0, 1)))
     free = {"speedup": 1.0}
-    prices = Prices.of({"other": free, "polars": free | {"switch": 1.0, "switch_byte": 1e-7}})
+    prices = CostCoefficients.of(
+        {"other": free, "polars": free | {"switch": 1.0, "switch_byte": 1e-7}}
+    )
     platforms = np.array([[Platform.DUCKDB, Platform.POLARS], [Platform.POLARS, Platform.POLARS]])
     work = Work.of(columns, Placements.of(columns, platforms), CLUSTER)
     mixed, alone = np.exp(work.log_seconds(prices))

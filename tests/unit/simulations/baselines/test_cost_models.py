@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from fedperf_shared.execution import MeasuredPlan, SizedPlan
+from fedperf_shared.execution import MeasuredPlan, PlanOnCluster
 from fedperf_shared.workflow.graph import Plan
 from fedperf_shared.workflow.vocabulary import Platform
 from fedperf_simulations.baselines.cost_models import (
     CostModel,
-    Lesson,
+    TrainingPlan,
     _handfuls,
     boosting,
     deep_network,
@@ -25,8 +25,8 @@ APART = 0.3
 """Log seconds by which Polars is faster, whatever the workload."""
 
 
-def lesson(levels: np.ndarray) -> Lesson:
-    return Lesson.of(
+def training_plan(levels: np.ndarray) -> TrainingPlan:
+    return TrainingPlan.of(
         [
             MeasuredPlan(Plan(workflow(1000.0 + number), everywhere(platform)), CLUSTER, level - by)
             for number, level in enumerate(levels)
@@ -35,19 +35,21 @@ def lesson(levels: np.ndarray) -> Lesson:
     )
 
 
-def apart(lesson: Lesson, model: CostModel | None = None) -> float:
+def apart(training_plan: TrainingPlan, model: CostModel | None = None) -> float:
     asked = [
-        SizedPlan(Plan(workflow(900.0), everywhere(each)), CLUSTER) for each in (DUCKDB, POLARS)
+        PlanOnCluster(Plan(workflow(900.0), everywhere(each)), CLUSTER) for each in (DUCKDB, POLARS)
     ]
     learn = model or boosting(rounds=200, seed=0)
-    on_duckdb, on_polars = learn(lesson)(asked)
+    on_duckdb, on_polars = learn(training_plan)(asked)
     return float(on_duckdb - on_polars)
 
 
 def test_how_plans_of_a_question_differ_is_learnt_though_levels_scatter() -> None:
     levels = np.random.default_rng(1).normal(0.0, 1.0, 60)
-    known = lesson(levels)
-    each_by_itself = Lesson(known.questions, known.log_seconds, np.arange(len(known.questions)))
+    known = training_plan(levels)
+    each_by_itself = TrainingPlan(
+        known.questions, known.log_seconds, np.arange(len(known.questions))
+    )
     found = apart(known)
     assert 0.7 * APART < found < 1.3 * APART
     assert abs(found - APART) < abs(apart(each_by_itself) - APART)
@@ -55,8 +57,10 @@ def test_how_plans_of_a_question_differ_is_learnt_though_levels_scatter() -> Non
 
 @pytest.mark.slow
 def test_the_network_learns_how_plans_of_a_question_differ_as_well() -> None:
-    known = lesson(np.random.default_rng(1).normal(0.0, 1.0, 60))
-    each_by_itself = Lesson(known.questions, known.log_seconds, np.arange(len(known.questions)))
+    known = training_plan(np.random.default_rng(1).normal(0.0, 1.0, 60))
+    each_by_itself = TrainingPlan(
+        known.questions, known.log_seconds, np.arange(len(known.questions))
+    )
     network = deep_network(epochs=20, seed=0)  # with 60, both know it to a percent
     found = apart(known, network)
     assert abs(found - APART) < 0.5 * APART
@@ -73,15 +77,17 @@ def test_a_step_holds_few_plans_of_a_question_and_every_plan_once() -> None:
 
 
 def test_what_no_lesson_varied_has_no_random_part_of_an_answer() -> None:
-    start = ggfn(epochs=1, seed=0)(lesson(np.zeros(8)))
-    [there] = start([SizedPlan(Plan(workflow(900.0), everywhere(DUCKDB)), CLUSTER)])
+    start = ggfn(epochs=1, seed=0)(training_plan(np.zeros(8)))
+    [there] = start([PlanOnCluster(Plan(workflow(900.0), everywhere(DUCKDB)), CLUSTER)])
     more = [replace(CLUSTER, nodes=8), replace(CLUSTER, machine_speed=2.0)]
-    asked = [SizedPlan(Plan(workflow(900.0), everywhere(DUCKDB)), each) for each in more]
+    asked = [PlanOnCluster(Plan(workflow(900.0), everywhere(DUCKDB)), each) for each in more]
     more_nodes, faster = start(asked)
     assert more_nodes == pytest.approx(there, abs=1e-6)
     assert faster == pytest.approx(there - np.log(2.0), abs=1e-5)
-    unseen = [SizedPlan(Plan(workflow(900.0), everywhere(each)), CLUSTER) for each in NEVER_SEEN]
-    cores = [SizedPlan(asked[0].plan, replace(CLUSTER, cores=each)) for each in (1, 64)]
+    unseen = [
+        PlanOnCluster(Plan(workflow(900.0), everywhere(each)), CLUSTER) for each in NEVER_SEEN
+    ]
+    cores = [PlanOnCluster(asked[0].plan, replace(CLUSTER, cores=each)) for each in (1, 64)]
     for questions in (unseen, cores):
         analytic = [each.features.analytic_log_seconds for each in questions]
         corrections = start(questions) - analytic

@@ -3,32 +3,32 @@
 import numpy as np
 import pytest
 
-from fedperf_client.prediction.evidence import Samples
 from fedperf_client.prediction.learners.residual_learners import (
     REFERENCE,
-    AsIs,
     InvalidCorrectionError,
+    UncorrectedModel,
 )
-from fedperf_simulations.baselines.download import DownloadedStart
+from fedperf_client.prediction.query_encoding import EncodedQueries
+from fedperf_simulations.baselines.download import PretrainedWithPosterior
 
 POINTS = 30
 ACROSS = np.linspace(-1, 1, POINTS)
 COVARIANCE = 0.2 * np.exp(-((ACROSS[:, None] - ACROSS) ** 2)) + 0.1 * np.outer(ACROSS, ACROSS)
 
 
-def at(*points: int) -> Samples:
+def at(*points: int) -> EncodedQueries:
     cells = np.array(points, np.int64)
-    return Samples(ACROSS[cells, None], cells, {REFERENCE: 4.0 + ACROSS[cells]})
+    return EncodedQueries(ACROSS[cells, None], cells, {REFERENCE: 4.0 + ACROSS[cells]})
 
 
 def test_without_own_executions_it_is_the_coordinators_mean() -> None:
-    fitted = DownloadedStart(COVARIANCE).fit(at(), np.zeros(0))
+    fitted = PretrainedWithPosterior(COVARIANCE).fit(at(), np.zeros(0))
     np.testing.assert_allclose(fitted(at(0, 7)), at(0, 7).starts[REFERENCE])
 
 
 def test_one_execution_corrects_every_point_that_it_tells_about() -> None:
     own = at(0)
-    fitted = DownloadedStart(COVARIANCE).fit(own, own.starts[REFERENCE] + 0.6)
+    fitted = PretrainedWithPosterior(COVARIANCE).fit(own, own.starts[REFERENCE] + 0.6)
     corrections = fitted(at(0, 8, 29)) - at(0, 8, 29).starts[REFERENCE]
     assert 0.6 >= corrections[0] > corrections[1] > corrections[2]
 
@@ -37,7 +37,7 @@ def test_a_sure_coordinator_is_believed_more_than_an_unsure_one() -> None:
     own = at(15)
 
     def moved(scale: float) -> float:
-        fitted = DownloadedStart(scale * COVARIANCE).fit(own, own.starts[REFERENCE] + 0.5)
+        fitted = PretrainedWithPosterior(scale * COVARIANCE).fit(own, own.starts[REFERENCE] + 0.5)
         return float(fitted(own)[0] - own.starts[REFERENCE][0])
 
     assert 0 < moved(1e-3) < moved(1.0) <= 0.5
@@ -45,7 +45,7 @@ def test_a_sure_coordinator_is_believed_more_than_an_unsure_one() -> None:
 
 def test_an_own_dependence_that_the_covariance_does_not_know_is_learnt() -> None:
     own, asked = at(*range(0, POINTS, 3)), at(*range(1, POINTS, 3))
-    fitted = DownloadedStart(1e-4 * np.eye(POINTS)).fit(
+    fitted = PretrainedWithPosterior(1e-4 * np.eye(POINTS)).fit(
         own, own.starts[REFERENCE] + ACROSS[own.cells]
     )
     left = fitted(asked) - asked.starts[REFERENCE] - ACROSS[asked.cells]
@@ -56,7 +56,9 @@ def test_noisy_executions_move_the_belief_less_than_clear_ones() -> None:
     own = at(*range(10, 20))
     level, noise = 0.2, 0.6 * np.random.default_rng(3).standard_normal(10)
     moved = [
-        float(DownloadedStart(COVARIANCE).fit(own, own.starts[REFERENCE] + errors)(at(15))[0])
+        float(
+            PretrainedWithPosterior(COVARIANCE).fit(own, own.starts[REFERENCE] + errors)(at(15))[0]
+        )
         for errors in (np.full(10, level), level + noise - noise.mean())
     ]
     start = at(15).starts[REFERENCE][0]
@@ -74,8 +76,8 @@ def test_it_beats_the_mean_alone_when_the_covariance_is_right() -> None:
         rows = rng.choice(POINTS, 5, replace=False)
         measured = truth[rows] + 0.1 * rng.standard_normal(5)
         own = everything.take(rows)
-        with_covariance = DownloadedStart(COVARIANCE).fit(own, measured)(everything)
-        as_is = AsIs(REFERENCE).fit(own, measured)(everything)
+        with_covariance = PretrainedWithPosterior(COVARIANCE).fit(own, measured)(everything)
+        as_is = UncorrectedModel(REFERENCE).fit(own, measured)(everything)
         gains.append(np.abs(with_covariance - truth).mean() / np.abs(as_is - truth).mean())
     assert np.mean(gains) < 0.4
 
@@ -88,9 +90,9 @@ def test_a_covariance_that_is_none_is_refused() -> None:
         (np.triu(np.ones((2, 2))), "symmetric"),
     ):
         with pytest.raises(InvalidCorrectionError, match=complaint):
-            DownloadedStart(wrong)
+            PretrainedWithPosterior(wrong)
 
 
 def test_a_point_that_nobody_knows_is_refused() -> None:
     with pytest.raises(InvalidCorrectionError, match="none of the 3 points"):
-        DownloadedStart(np.eye(3)).fit(at(5), np.zeros(1))
+        PretrainedWithPosterior(np.eye(3)).fit(at(5), np.zeros(1))

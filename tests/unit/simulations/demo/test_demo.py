@@ -11,7 +11,7 @@ import orjson
 import psutil
 import pytest
 
-from fedperf_shared.programs.command_line import INCOMPLETE
+from fedperf_shared.runtime.command_line import INCOMPLETE
 
 SIM = Path(sys.executable).with_name("fedperf-sim")
 

@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from fedperf_simulations.demo.page import page, write_report
-from fedperf_simulations.demo.summary import KindLeft, LeftOut
+from fedperf_simulations.demo.summary import ReleaseSummary, UnscheduledSlots
 from fedperf_simulations.demo.tables import show_summary
 from fedperf_simulations.demo.verdicts import of_five_seeds
 from tests.unit.simulations.findings import ALDER, NOTICED, SUMMARY, YEAR
@@ -43,8 +43,8 @@ def test_everything_that_comes_from_elsewhere_is_escaped() -> None:
         name=EVIL,
         unit=EVIL,
         fingerprint=EVIL,
-        left=(KindLeft(EVIL, 1, 2),),
-        slots_not_planned=(LeftOut(EVIL, EVIL),),
+        left=(ReleaseSummary(EVIL, 1, 2),),
+        slots_not_planned=(UnscheduledSlots(EVIL, EVIL),),
     )
     year = replace(
         YEAR,

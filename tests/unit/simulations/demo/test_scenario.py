@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from fedperf_shared.errors import ConfigurationError
 from fedperf_shared.releases.release import SizeClass
-from fedperf_simulations.demo.scenario import DemoSize, Pace, fitted_calendar, participant
-from fedperf_simulations.measured_set.organizations import OrganizationPart
+from fedperf_simulations.corpus.organizations import OrganizationPart
+from fedperf_simulations.demo.scenario import DemoSize, MachineTimings, fitted_calendar, participant
 from tests.unit.client.executions import make_execution
 
 START = datetime(2027, 1, 1, tzinfo=UTC)
@@ -21,7 +21,7 @@ WHOLE = OrganizationPart(
     held_out=(),
 )
 ANCHORS = 200
-PACE = Pace(
+PACE = MachineTimings(
     startup_seconds=3.0,
     reading_seconds=1.0,
     residuals_seconds=0.5,
@@ -53,14 +53,14 @@ def test_the_calendar_leaves_time_for_what_was_measured() -> None:
 
 @given(
     st.builds(
-        Pace,
+        MachineTimings,
         *(st.floats(0.001, 20) for _ in range(3)),
         st.integers(0, 5000),
         *(st.floats(0.0001, 0.5) for _ in range(2)),
     ),
     st.integers(1, 1000),
 )
-def test_any_pace_gives_a_timetable_whose_slots_fit(pace: Pace, anchors: int) -> None:
+def test_any_pace_gives_a_timetable_whose_slots_fit(pace: MachineTimings, anchors: int) -> None:
     calendar = fitted_calendar(pace, anchors=anchors, size=DemoSize())
     table = calendar.timetable(START)
     assert (table.period.start, table.period.windows) == (START, 1)
@@ -82,7 +82,7 @@ def test_a_slower_machine_has_a_longer_window() -> None:
 
 def test_the_slowest_pace_is_the_worst_of_each_figure() -> None:
     other = replace(PACE, reading_seconds=5.0, plan_seconds=0.001)
-    assert Pace.slowest([PACE, other]) == replace(PACE, reading_seconds=5.0)
+    assert MachineTimings.slowest([PACE, other]) == replace(PACE, reading_seconds=5.0)
 
 
 def test_a_demo_of_nothing_is_refused() -> None:

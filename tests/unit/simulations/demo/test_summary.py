@@ -12,7 +12,7 @@ from pydantic import TypeAdapter
 from fedperf_client.release.policy import Policy
 from fedperf_client.release.schedule import plan_schedule
 from fedperf_shared.errors import InvalidInputError
-from fedperf_shared.releases.period import default_timetable
+from fedperf_shared.releases.period import default_calendar
 from fedperf_shared.releases.release import SizeClass
 from fedperf_simulations.demo.results import left_out
 from fedperf_simulations.demo.summary import Change, RoundSummary, YearResult, factor_of
@@ -67,7 +67,7 @@ def test_the_summary_has_the_promised_keys(tmp_path: Path) -> None:
 def test_what_a_schedule_leaves_out_is_every_slot_of_a_kind_or_some() -> None:
     start = datetime(2027, 1, 4, tzinfo=UTC)
     policy = Policy(size_class=SizeClass.SMALL, nominal_workloads=200)
-    planned = plan_schedule(policy, default_timetable(start))
+    planned = plan_schedule(policy, default_calendar(start))
     found = {each.what: each.reason for each in left_out(planned)}
     assert set(found) == {"every model_update", "some residual_report"}
     assert all(found.values())

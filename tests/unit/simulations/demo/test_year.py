@@ -9,26 +9,26 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedperf_client.prediction.base_models import FetchedModels
+from fedperf_client.prediction.fetched_models import FetchedModels
 from fedperf_client.prediction.prediction import Floats
-from fedperf_server.desks.drift import SeenDrift
+from fedperf_server.controllers.drift import DetectedDrift
 from fedperf_server.inference.drift_evidence import PlatformDrift
-from fedperf_server.state.epochs import BEFORE_EVERYTHING, Cause, Epoch
-from fedperf_shared.execution import SizedPlan
+from fedperf_server.state.drift_regimes import BEFORE_EVERYTHING, DriftRegime, RegimeTrigger
+from fedperf_shared.execution import PlanOnCluster
 from fedperf_shared.releases.period import Period
 from fedperf_shared.workflow.vocabulary import Platform
-from fedperf_simulations.demo.cast import QUICK_YEAR
+from fedperf_simulations.demo.participants import QUICK_YEAR
 from fedperf_simulations.demo.year import lived, newcomer_with, noticed_in, steps_of
 from tests.unit.client.executions import make_execution
 
 PERIOD = Period(datetime(2027, 1, 4, tzinfo=UTC), timedelta(weeks=4), 8)
 DRIFT = PlatformDrift(Platform.DUCKDB, 4, 4, math.log(1.6), 0.04, ("a", "b", "c"), True)
-FIRST = Epoch(1, BEFORE_EVERYTHING, 1, Cause.START)
-SECOND = Epoch(2, PERIOD.window_start(5), 3, Cause.SHARED_DRIFT)
+FIRST = DriftRegime(1, BEFORE_EVERYTHING, 1, RegimeTrigger.START)
+SECOND = DriftRegime(2, PERIOD.window_start(5), 3, RegimeTrigger.SHARED_DRIFT)
 
 
-def seen(*drifts: PlatformDrift) -> list[SeenDrift]:
-    return [SeenDrift(each, BEFORE_EVERYTHING, PERIOD.start) for each in drifts]
+def seen(*drifts: PlatformDrift) -> list[DetectedDrift]:
+    return [DetectedDrift(each, BEFORE_EVERYTHING, PERIOD.start) for each in drifts]
 
 
 def test_what_several_platforms_show_together_is_one_finding() -> None:
@@ -48,7 +48,7 @@ def test_what_came_before_the_cap_or_one_member_alone_shows_is_not_noticed() -> 
 
 
 def test_an_epoch_that_was_announced_or_began_before_is_not_of_the_drift() -> None:
-    announced = replace(SECOND, cause=Cause.ANNOUNCED)
+    announced = replace(SECOND, cause=RegimeTrigger.ANNOUNCED)
     before = replace(SECOND, begins_at=PERIOD.window_start(4))
     found = noticed_in(seen(DRIFT), [FIRST, before, announced], PERIOD, cap_window=3)
     assert found is not None
@@ -58,7 +58,7 @@ def test_an_epoch_that_was_announced_or_began_before_is_not_of_the_drift() -> No
 def test_a_newcomer_that_fetched_nothing_has_what_its_start_gives(tmp_path: Path) -> None:
     asked = [make_execution(number, workload=f"asked-{number}") for number in range(4)]
 
-    def shipped(questions: Sequence[SizedPlan]) -> Floats:
+    def shipped(questions: Sequence[PlanOnCluster]) -> Floats:
         return np.zeros(len(questions))
 
     found = newcomer_with((), asked, FetchedModels(tmp_path), shipped=shipped)

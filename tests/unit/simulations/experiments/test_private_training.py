@@ -9,6 +9,7 @@ import pytest
 from fedperf_shared.errors import ConfigurationError
 from fedperf_shared.workflow.features import featurize
 from fedperf_shared.workflow.vocabulary import Platform
+from fedperf_simulations.corpus.new_platform import ANCHORS, MeasuredTimes, NewPlatform
 from fedperf_simulations.experiments.private_training import (
     BASE,
     DP_SGD,
@@ -24,7 +25,6 @@ from fedperf_simulations.experiments.private_training import (
     _targets,
 )
 from fedperf_simulations.harness.experiment import Row, Settings
-from fedperf_simulations.measured_set.new_platform import ANCHORS, MeasuredTimes, NewPlatform
 from tests.fakes.plans import ONE_CORE, diamond
 
 FIGURES = {BASE: 0.9, NO_PRIVACY: 0.1, TWICE: 0.099, DP_SGD: 0.4}

@@ -12,7 +12,7 @@ from fedperf_simulations.data.c3o_scenarios import (
     NODES,
     SCENARIOS,
     SIZE,
-    AskedRange,
+    RequestedRange,
     Scenario,
     files,
     parts,
@@ -54,10 +54,12 @@ def test_there_are_fifteen_scenarios_with_a_published_figure_each() -> None:
     assert all(ORIGINAL_ERRORS[each.asked][each.job] > 0 for each in SCENARIOS)
 
 
-@pytest.mark.parametrize("asked", list(AskedRange))
-def test_what_is_asked_about_is_never_among_what_is_known(made_up: Path, asked: AskedRange) -> None:
+@pytest.mark.parametrize("asked", list(RequestedRange))
+def test_what_is_asked_about_is_never_among_what_is_known(
+    made_up: Path, asked: RequestedRange
+) -> None:
     both = parts(made_up, Scenario("sort", asked))
-    column = SIZE if asked is AskedRange.SIZE_BEYOND else NODES
+    column = SIZE if asked is RequestedRange.SIZE_BEYOND else NODES
     known, held = (set(part.table[column]) for part in (both.known, both.asked))
     assert min(len(known), len(held)) > 0
     assert not known & held
@@ -83,7 +85,7 @@ def test_a_quick_run_answers_one_job_and_judges_it_by_its_rows(
 ) -> None:
     settings = Settings(seed=3, out=tmp_path / "out", data=made_up, quick=True)
     outcome = EXPERIMENT.run(settings)
-    assert [row["asked"] for row in outcome.rows] == [each.value for each in AskedRange]
+    assert [row["asked"] for row in outcome.rows] == [each.value for each in RequestedRange]
     assert all(0 < float(str(row[OURS])) < 15 for row in outcome.rows)
     values = {target.what: target.value for target in outcome.targets}
     assert values["mean of all, MAPE %"] == pytest.approx(

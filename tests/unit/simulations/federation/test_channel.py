@@ -4,7 +4,7 @@ from numpy.typing import NDArray
 
 from fedperf_memory.seeded_noise import SeededNoise
 from fedperf_server.inference.cell_directions import Stage
-from fedperf_server.inference.gaussian_process import Belief
+from fedperf_server.inference.gaussian_process import GaussianPosterior
 from fedperf_simulations.federation.channel import (
     Channel,
     Sender,
@@ -12,7 +12,7 @@ from fedperf_simulations.federation.channel import (
     private_configurations,
     public_configurations,
 )
-from fedperf_simulations.federation.hidden_points import PublicBox
+from fedperf_simulations.federation.latent_points import PublicBox
 
 Floats = NDArray[np.float64]
 
@@ -20,21 +20,21 @@ WORKLOADS, TARGETS = np.arange(60), np.arange(60, 100)
 PARTS = (WORKLOADS[:20], WORKLOADS[20:40], WORKLOADS[40:])
 
 
-def a_world(seed: int) -> tuple[Belief, Floats, Floats]:
+def a_world(seed: int) -> tuple[GaussianPosterior, Floats, Floats]:
     """A belief over 100 points, their features, and a truth that it believes possible."""
     rng = np.random.default_rng(seed)
     features = rng.uniform(-1, 1, (100, 2))
     near = np.exp(-0.5 * np.sum((features[:, None] - features) ** 2, axis=2))
     covariance = 0.3 + 0.3 * features @ features.T + 0.1 * near + 1e-9 * np.eye(100)
     truth = np.linalg.cholesky(covariance) @ rng.standard_normal(100)
-    return Belief(np.zeros(100), covariance), features, truth
+    return GaussianPosterior(np.zeros(100), covariance), features, truth
 
 
 def senders(truth: Floats) -> list[Sender]:
     return [Sender(part, truth[part]) for part in PARTS]
 
 
-def error(belief: Belief, truth: Floats) -> float:
+def error(belief: GaussianPosterior, truth: Floats) -> float:
     return float(np.abs(belief.mean - truth)[TARGETS].mean())
 
 

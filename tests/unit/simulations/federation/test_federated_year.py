@@ -11,45 +11,50 @@ from fedperf_client.release.policy import Policy
 from fedperf_client.release.schedule import PlannedSchedule, plan_schedule
 from fedperf_memory.memory_federation import least_budget
 from fedperf_server.state import registry
-from fedperf_server.state.epochs import Cause, epochs
+from fedperf_server.state.drift_regimes import RegimeTrigger, epochs
 from fedperf_shared.execution import ClusterConfig
 from fedperf_shared.model.checkpoint import model_from_arrays
 from fedperf_shared.model.fit import predict
 from fedperf_shared.model.ggfn import GGFN
 from fedperf_shared.model.public_plans import anchors_of
 from fedperf_shared.releases.basis import cell_of
-from fedperf_shared.releases.period import Period, SlotTimes, Timetable, default_timetable
-from fedperf_shared.releases.release import SizeClass, TangentParameters
+from fedperf_shared.releases.period import Period, ReleaseCalendar, SlotTimes, default_calendar
+from fedperf_shared.releases.release import LinearizedParameters, SizeClass
 from fedperf_shared.workflow.features import featurize
 from fedperf_shared.workflow.vocabulary import Platform
+from fedperf_simulations.corpus.drifting_platforms import DriftSplit, WorkloadSplit, deal
+from fedperf_simulations.corpus.limited_start import load_limited_start
 from fedperf_simulations.federation.federated_year import (
     UNNOTICED,
-    FederatedWorld,
+    CurrentRegimeHistory,
     FederatedYear,
-    OfThisEpoch,
-    Way,
+    FederationFixture,
+    TrainingMode,
 )
-from fedperf_simulations.measured_set.drifting_platforms import DriftSplit, Hands, deal
-from fedperf_simulations.measured_set.limited_start import load_limited_start
 from tests.fakes.plans import diamond
 from tests.fakes.tangents import few_plans
 
 ONE_CORE = ClusterConfig(nodes=1, cores=1, memory_bytes=1 << 34)
 DAY = timedelta(days=1)
 PERIOD = Period(datetime(2027, 1, 4, tzinfo=UTC), 28 * DAY, 4)
-HANDS = Hands(organizations=2, workloads=20, pool=30, asked=10)
+HANDS = WorkloadSplit(organizations=2, workloads=20, pool=30, asked=10)
 
-NAIVE, OWN = Way(own_history=False, rehearses=False), Way(own_history=True, rehearses=False)
-TAUGHT = Way(own_history=False, rehearses=True)
-NOISELESS = Way(own_history=True, rehearses=False, private=False)
+NAIVE, OWN = (
+    TrainingMode(own_history=False, rehearses=False),
+    TrainingMode(own_history=True, rehearses=False),
+)
+TAUGHT = TrainingMode(own_history=False, rehearses=True)
+NOISELESS = TrainingMode(own_history=True, rehearses=False, private=False)
 
 SLOWER = 0.8
 """Log seconds by which each segment is slower than the start says."""
 
 
-def timetable() -> Timetable:
+def timetable() -> ReleaseCalendar:
     times = [SlotTimes(first * DAY, (first + 1) * DAY) for first in (3, 6, 20, 23)]
-    return Timetable(PERIOD, (times[0],), (times[2],), extra_slots=(times[3],), extra_windows=1)
+    return ReleaseCalendar(
+        PERIOD, (times[0],), (times[2],), extra_slots=(times[3],), extra_windows=1
+    )
 
 
 @pytest.fixture(scope="module")
@@ -73,9 +78,9 @@ def dealt(start: GGFN) -> DriftSplit:
 
 
 @pytest.fixture(scope="module")
-def world(start: GGFN, planned: PlannedSchedule, dealt: DriftSplit) -> FederatedWorld:
+def world(start: GGFN, planned: PlannedSchedule, dealt: DriftSplit) -> FederationFixture:
     public = few_plans()
-    return FederatedWorld(start, public, anchors_of(public), planned, dealt.organizations)
+    return FederationFixture(start, public, anchors_of(public), planned, dealt.organizations)
 
 
 def segment(start: GGFN, platform: Platform, epoch: int) -> list[LabelledGraph]:
@@ -96,12 +101,14 @@ def errors(model: GGFN, dealt: DriftSplit) -> list[float]:
     ]
 
 
-def planned_updates(year: FederatedYear) -> list[TangentParameters]:
+def planned_updates(year: FederatedYear) -> list[LinearizedParameters]:
     found = [each.parameters for each in year._schedule().slots]
-    return [each for each in found if isinstance(each, TangentParameters)]
+    return [each for each in found if isinstance(each, LinearizedParameters)]
 
 
-def test_naive_sums_up_workloads_of_its_epoch_and_declares_no_more(world: FederatedWorld) -> None:
+def test_naive_sums_up_workloads_of_its_epoch_and_declares_no_more(
+    world: FederationFixture,
+) -> None:
     own, naive, noiseless = (
         planned_updates(FederatedYear(world, way, seed=[1])) for way in (OWN, NAIVE, NOISELESS)
     )
@@ -114,15 +121,15 @@ def test_naive_sums_up_workloads_of_its_epoch_and_declares_no_more(world: Federa
         until = PERIOD.window_start(window) + 20 * DAY
         everything = lived.between(None, until)
         assert {each.epoch for each in everything} == {*range(epoch + 1)}
-        mine = OfThisEpoch(lived).between(None, until)
+        mine = CurrentRegimeHistory(lived).between(None, until)
         assert mine == [each for each in everything if each.epoch == epoch]
 
 
 def test_a_ledger_holds_a_year_of_the_default_calendar_without_noise(
-    world: FederatedWorld,
+    world: FederationFixture,
 ) -> None:
     policy = Policy(size_class=SizeClass.LARGE, nominal_workloads=3000)
-    planned = plan_schedule(policy, default_timetable(PERIOD.start))
+    planned = plan_schedule(policy, default_calendar(PERIOD.start))
     year = FederatedYear(replace(world, planned=planned), NOISELESS, seed=[1])
     assert least_budget(year._schedule(), delta=planned.budget.delta).epsilon > 1000
 
@@ -130,18 +137,18 @@ def test_a_ledger_holds_a_year_of_the_default_calendar_without_noise(
 @pytest.mark.slow
 @pytest.mark.parametrize(("is_announced", "begun"), [(True, 2), (False, 0)])
 def test_epochs_begin_where_they_are_announced(
-    world: FederatedWorld, *, is_announced: bool, begun: int
+    world: FederationFixture, *, is_announced: bool, begun: int
 ) -> None:
     year = FederatedYear(world, OWN, [1], is_announced=is_announced)
     for federation in year.lived():
         with federation.database.transaction() as session:
             causes = [each.cause for each in epochs(session)]
-    assert causes.count(Cause.ANNOUNCED) == begun
+    assert causes.count(RegimeTrigger.ANNOUNCED) == begun
 
 
 @pytest.mark.slow
 def test_without_noise_the_year_learns_and_a_seed_repeats_it(
-    world: FederatedWorld, start: GGFN, dealt: DriftSplit
+    world: FederationFixture, start: GGFN, dealt: DriftSplit
 ) -> None:
     *_, last = FederatedYear(world, NOISELESS, seed=[1]).models()
     assert errors(last, dealt)[1] < 0.98 * errors(start, dealt)[1]
@@ -154,7 +161,7 @@ def test_without_noise_the_year_learns_and_a_seed_repeats_it(
 
 @pytest.mark.slow
 def test_rehearsal_changes_a_year_once_an_epoch_has_ended(
-    world: FederatedWorld, dealt: DriftSplit
+    world: FederationFixture, dealt: DriftSplit
 ) -> None:
     """Epochs begin with windows 1 and 2; what a window's rounds made is in force in the next."""
     taught, naive = (
@@ -168,7 +175,7 @@ def test_rehearsal_changes_a_year_once_an_epoch_has_ended(
 
 @pytest.mark.slow
 def test_where_nothing_is_judged_a_window_ends_with_its_newest_version_in_force(
-    world: FederatedWorld,
+    world: FederationFixture,
 ) -> None:
     for way, newest_is_in_force in ((NAIVE, False), (replace(NAIVE, judged=False), True)):
         lived = FederatedYear(world, way, seed=[1]).lived()

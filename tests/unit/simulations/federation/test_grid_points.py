@@ -8,29 +8,33 @@ import pytest
 
 from fedperf_client.privacy.directed_report import PointResiduals, grid_vector, noiseless_sum
 from fedperf_client.privacy.report_mechanism import GRID_EXPONENT
-from fedperf_server.inference.gaussian_process import Belief
+from fedperf_server.inference.gaussian_process import GaussianPosterior
 from fedperf_shared.errors import ConfigurationError
-from fedperf_shared.releases.questions import Design
+from fedperf_shared.releases.linear_queries import Design
 from fedperf_shared.releases.release import (
     DirectedReport,
     InvalidReleaseError,
     ReleaseKind,
     SlotKey,
 )
-from fedperf_simulations.federation.grid_points import ask_on_grid, drawing_noise, learn_on_grid
+from fedperf_simulations.federation.grid_points import (
+    design_grid_query,
+    drawing_noise,
+    learn_on_grid,
+)
 
 RECORD = 0.003
 SLOT = SlotKey(ReleaseKind.RESIDUAL_REPORT, 0, 0)
 
 
-def _belief(points: int = 12, level: float = 0.3) -> Belief:
+def _belief(points: int = 12, level: float = 0.3) -> GaussianPosterior:
     across = np.linspace(-1, 1, points)
     covariance = level + 0.2 * np.outer(across, across) + 0.01 * np.eye(points)
-    return Belief(np.zeros(points), covariance)
+    return GaussianPosterior(np.zeros(points), covariance)
 
 
-def _asked(belief: Belief, declared: float, noise: float) -> Design:
-    return ask_on_grid(
+def _asked(belief: GaussianPosterior, declared: float, noise: float) -> Design:
+    return design_grid_query(
         belief,
         declared,
         kappa=3.0,
@@ -46,7 +50,9 @@ def _report(design: Design, truth: np.ndarray, rows: np.ndarray) -> DirectedRepo
     return DirectedReport(SLOT, 1, GRID_EXPONENT, noiseless_sum(workloads, design))
 
 
-def _learned(belief: Belief, truth: np.ndarray, rows: np.ndarray, noise: float) -> Belief:
+def _learned(
+    belief: GaussianPosterior, truth: np.ndarray, rows: np.ndarray, noise: float
+) -> GaussianPosterior:
     design = _asked(belief, len(rows), noise)
     report = _report(design, truth, rows)
     return learn_on_grid(

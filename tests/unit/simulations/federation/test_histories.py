@@ -8,11 +8,11 @@ from torch import Tensor
 
 from fedperf_memory import histories
 from fedperf_memory.histories import SharedGradients
-from fedperf_server.rounds.tangent_avg import TangentAvg, stored_tangent
+from fedperf_server.rounds.linearized_avg import LinearizedAvg, stored_tangent
 from fedperf_shared.model.architecture import weights_of
 from fedperf_shared.model.checkpoint import state_to_arrays
 from fedperf_shared.model.ggfn import GGFN
-from fedperf_shared.model.tangent import directions_of, gradients_at
+from fedperf_shared.model.linearization import directions_of, gradients_at
 from fedperf_shared.workflow.features import Features, featurize
 from fedperf_shared.workflow.vocabulary import Platform
 from tests.fakes.plans import ONE_CORE, diamond
@@ -40,7 +40,7 @@ def test_a_round_in_one_process_takes_gradients_once_and_has_the_same_bits(
 ) -> None:
     model, shared = GGFN(seed=1), SharedGradients()
     weights = weights_of(state_to_arrays(model))
-    alone, together = (TangentAvg(graphs(), gradients=each) for each in (gradients_at, shared))
+    alone, together = (LinearizedAvg(graphs(), gradients=each) for each in (gradients_at, shared))
     question = together.question(weights, steps_made=0)
     assert (question.coefficients == alone.question(weights, steps_made=0).coefficients).all()
     at_home = graphs()  # the same plans, in a member's hands

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fedperf_client.learning.residuals import LabelledGraph
-from fedperf_client.prediction.base_models import FetchedModels
+from fedperf_client.prediction.fetched_models import FetchedModels
 from fedperf_client.privacy.accountant import PrivacyBudget
 from fedperf_client.release.ledger.entries import ReleaseState
 from fedperf_memory.histories import (
@@ -29,19 +29,19 @@ from fedperf_memory.memory_federation import (
 from fedperf_memory.seeded_noise import noise_of
 from fedperf_server.app.composition import Task, predict_with
 from fedperf_server.config import ServerConfig
-from fedperf_server.rounds.tangent_avg import TangentAvg
+from fedperf_server.rounds.linearized_avg import LinearizedAvg
 from fedperf_server.state.registry import GgfnFormat
-from fedperf_shared.releases.period import Period, SlotTimes, Timetable
+from fedperf_shared.releases.period import Period, ReleaseCalendar, SlotTimes
 from fedperf_shared.releases.release import ReleaseKind, ReportParameters, Schedule, Slot, SlotKey
 from fedperf_shared.workflow.features import featurize
-from fedperf_simulations.federation.tangent_training import MeasuredHistory
+from fedperf_simulations.federation.linearized_training import MeasuredHistory
 from tests.fakes.plans import ONE_CORE, diamond
 from tests.fakes.tangents import few_plans
 from tests.unit.client.public import seeded_checkpoint
 
 START = datetime(2027, 1, 4, tzinfo=UTC)
 HOUR = timedelta(hours=1)
-TABLE = Timetable(Period(START, 24 * HOUR, 2), (SlotTimes(HOUR, 3 * HOUR),), ())
+TABLE = ReleaseCalendar(Period(START, 24 * HOUR, 2), (SlotTimes(HOUR, 3 * HOUR),), ())
 SCHEDULE = Schedule(
     TABLE,
     tuple(
@@ -65,7 +65,9 @@ def newcomer(name: str, **changes: object) -> NewMember:
 
 def task() -> Task:
     start = [*seeded_checkpoint(5).arrays.values()]
-    return Task(start, GgfnFormat(), TangentAvg(()), lambda arrays: 1.0, predict_with, few_plans())
+    return Task(
+        start, GgfnFormat(), LinearizedAvg(()), lambda arrays: 1.0, predict_with, few_plans()
+    )
 
 
 def left(federation: Federation) -> dict[str, list[int]]:

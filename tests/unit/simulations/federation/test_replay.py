@@ -8,13 +8,13 @@ import pytest
 
 from fedperf_server.config import ServerConfig
 from fedperf_server.state.database import Database
-from fedperf_shared.releases.period import default_timetable
+from fedperf_shared.releases.period import default_calendar
 from fedperf_simulations.federation.replay import NothingToReplayError, replayed
 from tests.fakes.rounds import tangent_avg, task_of
 
 
 def test_a_coordinator_that_never_ran_has_nothing_to_replay(tmp_path: Path) -> None:
-    table = default_timetable(datetime(2027, 1, 4, tzinfo=UTC))
+    table = default_calendar(datetime(2027, 1, 4, tzinfo=UTC))
     stored = ServerConfig(tmp_path, "127.0.0.1", table)
     again = replace(stored, directory=tmp_path / "again", database_url="")
     source, task = Database(stored.database_url), task_of(tangent_avg())

@@ -38,10 +38,13 @@ def test_modules_are_reached_through_others_and_through_what_is_started_by_name(
 def test_a_file_that_ships_beside_a_module_counts_and_one_of_another_room_does_not() -> None:
     load(next(each for each in ENTRIES if each.name == "profiling_models"))
     tables = Dependencies.of("fedperf_simulations.experiments.profiling_models")
-    assert "own_year/measured.parquet" not in tables.files
+    assert "year_simulation/measured.parquet" not in tables.files
     load(next(each for each in ENTRIES if each.name == "intervals"))
     plans = Dependencies.of("fedperf_simulations.experiments.intervals.experiment")
-    assert {"own_year/measured.parquet", "model/public_start.safetensors"} <= plans.files.keys()
+    assert {
+        "year_simulation/measured.parquet",
+        "model/public_start.safetensors",
+    } <= plans.files.keys()
     assert plans.versions.keys() >= {"python", "torch", "numpy", "scikit-learn", "duckdb"}
 
 

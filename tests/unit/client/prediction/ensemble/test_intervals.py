@@ -9,19 +9,19 @@ from fedperf_client.prediction.ensemble.intervals import (
     Basis,
     BoundedDistribution,
     Distribution,
+    ErrorDistribution,
     Estimate,
-    RestsOn,
-    Spread,
-    Student,
+    EvidenceSource,
+    StudentT,
     estimate_error_correlation,
 )
 from fedperf_client.prediction.ensemble.learner_catalogue import joined_learners
-from fedperf_client.prediction.ensemble.predictor import personalize
-from fedperf_client.prediction.ensemble.weighting import Asks
+from fedperf_client.prediction.ensemble.predictor import fit_personalized_ensemble
+from fedperf_client.prediction.ensemble.weighting import QueryRegime
 from fedperf_client.prediction.learners.local_learners import LogRidge
 from fedperf_client.prediction.learners.residual_learners import PUBLIC, REFERENCE, SHARED
 from fedperf_client.prediction.prediction import InvalidPredictionError
-from fedperf_shared.execution import ClusterConfig, SizedPlan
+from fedperf_shared.execution import ClusterConfig, PlanOnCluster
 from fedperf_shared.workflow.graph import Operator, Plan, Workflow
 from fedperf_shared.workflow.vocabulary import OperatorClass, OperatorKind, Platform
 from tests.unit.client.prediction.synthetic import (
@@ -42,12 +42,12 @@ def question(
     kind: OperatorKind = OperatorKind.SORT,
     platform: Platform = Platform.DUCKDB,
     cluster: ClusterConfig = CLUSTER,
-) -> SizedPlan:
+) -> PlanOnCluster:
     operators = (
         Operator(OperatorKind.TABLE_SOURCE, OperatorClass.RELATIONAL, (), rows, 8.0),
         Operator(kind, OperatorClass.RELATIONAL, (0,), rows, 8.0),
     )
-    return SizedPlan(Plan.on_one_platform(Workflow(operators), platform), cluster)
+    return PlanOnCluster(Plan.on_one_platform(Workflow(operators), platform), cluster)
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def question(
         (question(cluster=ClusterConfig(8, 2, 2**33)), False),
     ],
 )
-def test_the_hull_knows_sizes_cores_platforms_and_kinds(asked: SizedPlan, inside: bool) -> None:
+def test_the_hull_knows_sizes_cores_platforms_and_kinds(asked: PlanOnCluster, inside: bool) -> None:
     hull = hull_around([question(1000.0), question(10_000.0)])
     assert hull.contains(asked) is inside
 
@@ -84,14 +84,14 @@ def test_a_kind_and_a_platform_seen_apart_are_not_known_together() -> None:
         (join, Platform.DUCKDB, False),
     ):
         asked = question(kind=kind, platform=platform)
-        assert hull.share_seen(asked) == known
+        assert hull.support_fraction(asked) == known
         assert hull.contains(asked) is known
 
 
 def test_a_pair_is_known_ever_less_from_ten_to_a_hundred_times_its_rows() -> None:
     large = question(1e9, kind=OperatorKind.JOIN, platform=Platform.SPARK)
     hull = hull_around([question(1e3), large])
-    shares = [hull.share_seen(question(rows)) for rows in (1e3, 9e3, 3e4, 9e4, 1.1e5, 1e9)]
+    shares = [hull.support_fraction(question(rows)) for rows in (1e3, 9e3, 3e4, 9e4, 1.1e5, 1e9)]
     assert shares[:2] == [1, 1]
     assert shares == sorted(shares, reverse=True)
     assert 0 < shares[3] < 0.1
@@ -100,15 +100,15 @@ def test_a_pair_is_known_ever_less_from_ten_to_a_hundred_times_its_rows() -> Non
 
 
 def test_rows_beyond_everything_seen_are_a_question_of_sizes_and_not_of_kinds() -> None:
-    assert hull_around([question(1e3)]).share_seen(question(1e9)) == 1
+    assert hull_around([question(1e3)]).support_fraction(question(1e9)) == 1
 
 
 def test_a_source_says_nothing_of_the_work_behind_it() -> None:
     hull = hull_around([question(kind=OperatorKind.SORT)])
-    assert hull.share_seen(question(kind=OperatorKind.JOIN)) == 0
+    assert hull.support_fraction(question(kind=OperatorKind.JOIN)) == 0
     [source, _] = question().plan.workflow.operators
     alone = Plan.on_one_platform(Workflow((source,)), Platform.DUCKDB)
-    assert hull.share_seen(SizedPlan(alone, CLUSTER)) == 1
+    assert hull.support_fraction(PlanOnCluster(alone, CLUSTER)) == 1
 
 
 def test_without_executions_everything_extrapolates() -> None:
@@ -119,31 +119,33 @@ def test_a_pair_is_known_ever_less_from_four_to_thirty_two_times_its_cores() -> 
     cluster = question(kind=OperatorKind.JOIN, cluster=ClusterConfig(16, 128, 2**33))
     hull = hull_around([question(), cluster])
     shares = [
-        hull.share_seen(question(cluster=ClusterConfig(1, cores, 2**33)))
+        hull.support_fraction(question(cluster=ClusterConfig(1, cores, 2**33)))
         for cores in (1, 2, 8, 16, 32, 64, 128)
     ]
     assert shares[:3] == [1, 1, 1]
     assert 0 < shares[4] < shares[3] < 1
     assert shares[5:] == pytest.approx([0, 0])
-    assert hull_around([question()]).share_seen(cluster) == 0  # a join: never seen
+    assert hull_around([question()]).support_fraction(cluster) == 0  # a join: never seen
     far = question(cluster=cluster.cluster)
-    assert hull_around([question()]).share_seen(far) == 1  # a question of scales, not of kinds
+    assert (
+        hull_around([question()]).support_fraction(far) == 1
+    )  # a question of scales, not of kinds
 
 
 def around(spread: Distribution, *, center: float = 0.0, level: float = 0.9) -> Estimate:
-    return Estimate.around(center, spread, kind=Asks.SEEN, level=level, inside=True)
+    return Estimate.around(center, spread, kind=QueryRegime.SEEN, level=level, inside=True)
 
 
 def test_every_figure_of_an_answer_is_read_off_one_distribution() -> None:
     rng = np.random.default_rng(5)
     for spread in (
-        Student(0.3, 3.0),
-        Spread.of(rng.standard_normal(12), np.arange(12)),
-        Spread.of(rng.standard_normal(60) + 0.2, np.arange(60)),
-        BoundedDistribution(Student(0.3, 3.0), 0.5, 0.3, Student.within()),
+        StudentT(0.3, 3.0),
+        ErrorDistribution.of(rng.standard_normal(12), np.arange(12)),
+        ErrorDistribution.of(rng.standard_normal(60) + 0.2, np.arange(60)),
+        BoundedDistribution(StudentT(0.3, 3.0), 0.5, 0.3, StudentT.within()),
     ):
         found = around(spread, center=2.0)
-        step = 1 / 13 if isinstance(spread, Spread) else 1e-9
+        step = 1 / 13 if isinstance(spread, ErrorDistribution) else 1e-9
         for seconds, chance in (
             (found.prediction.lower_seconds, 0.05),
             (found.prediction.median_seconds, 0.5),
@@ -154,7 +156,7 @@ def test_every_figure_of_an_answer_is_read_off_one_distribution() -> None:
 
 
 def test_outside_the_interval_is_wider_and_says_so() -> None:
-    inside = around(Student(0.3, 3.0), center=1.0)
+    inside = around(StudentT(0.3, 3.0), center=1.0)
     outside = inside.widened()
     assert outside.prediction.extrapolating
     assert not inside.prediction.extrapolating
@@ -166,30 +168,30 @@ def test_outside_the_interval_is_wider_and_says_so() -> None:
 
 
 def test_a_spread_without_end_still_gives_finite_seconds() -> None:
-    assert math.isfinite(around(Student(1e6, 3.0)).prediction.upper_seconds)
+    assert math.isfinite(around(StudentT(1e6, 3.0)).prediction.upper_seconds)
 
 
 def test_an_answer_of_no_run_time_is_refused() -> None:
     for nowhere in (math.nan, math.inf, -math.inf):
         with pytest.raises(InvalidPredictionError, match="run time"):
-            around(Student(0.3, 3.0), center=nowhere)
+            around(StudentT(0.3, 3.0), center=nowhere)
 
 
 def test_a_deadline_that_is_none_is_refused() -> None:
     for deadline in (0.0, -1.0, math.inf, math.nan):
         with pytest.raises(InvalidPredictionError, match="deadline"):
-            around(Student(0.3, 3.0)).chance_within(deadline)
+            around(StudentT(0.3, 3.0)).chance_within(deadline)
 
 
 @pytest.mark.parametrize(("rests_on", "runs", "words"), [
-    (RestsOn.OWN_RUNS, 1, "1 own run of it"),
-    (RestsOn.OWN_RUNS, 4, "4 own runs of it"),
-    (RestsOn.OTHER_RESOURCES, 1, "1 own run of it on other resources"),
-    (RestsOn.OTHER_RESOURCES, 2, "2 own runs of it on other resources"),
-    (RestsOn.OWN_JOBS, 0, "own jobs of its kind"),
-    (RestsOn.START, 0, "the start that ships"),
+    (EvidenceSource.OWN_RUNS, 1, "1 own run of it"),
+    (EvidenceSource.OWN_RUNS, 4, "4 own runs of it"),
+    (EvidenceSource.OTHER_RESOURCES, 1, "1 own run of it on other resources"),
+    (EvidenceSource.OTHER_RESOURCES, 2, "2 own runs of it on other resources"),
+    (EvidenceSource.OWN_JOBS, 0, "own jobs of its kind"),
+    (EvidenceSource.START, 0, "the start that ships"),
 ])  # fmt: skip
-def test_an_answer_says_what_it_rests_on(rests_on: RestsOn, runs: int, words: str) -> None:
+def test_an_answer_says_what_it_rests_on(rests_on: EvidenceSource, runs: int, words: str) -> None:
     assert Basis(rests_on, runs).words == words
 
 
@@ -216,7 +218,7 @@ def test_kinship_is_the_share_of_errors_that_all_plans_of_a_job_have_in_common()
 
 
 def test_what_is_common_to_all_answers_about_a_job_is_no_difference_between_them() -> None:
-    basis, whole = Basis(error_correlation=0.5), Student.within(5.0)
+    basis, whole = Basis(error_correlation=0.5), StudentT.within(5.0)
     assert basis.sharing(0.0, whole).error_correlation == pytest.approx(0.5)
     # Of 25 parts 16 are common, and of the other 9 a half.
     assert basis.sharing(4.0, whole).error_correlation == pytest.approx(1 - 9 / 2 / 25)
@@ -233,7 +235,9 @@ def test_intervals_of_the_mix_cover_what_they_promise(executions: int, worlds: i
         asked = draw_questions(rng, 150)
         seconds = np.exp(true_log_seconds(asked) + 0.1 * rng.standard_normal(150))
         starts = {SHARED: excellent, REFERENCE: excellent, PUBLIC: garbage(seed)}
-        predictions = personalize(history, starts, joined_learners(), seed=seed).predict(asked)
+        predictions = fit_personalized_ensemble(
+            history, starts, joined_learners(), seed=seed
+        ).predict(asked)
         covered += [
             p.lower_seconds <= s <= p.upper_seconds
             for p, s in zip(predictions, seconds, strict=True)
@@ -245,7 +249,7 @@ def test_intervals_of_the_mix_cover_what_they_promise(executions: int, worlds: i
 def test_the_level_asked_for_is_the_level_given() -> None:
     history = draw_history(np.random.default_rng(0), 30)
     asked = draw_questions(np.random.default_rng(1), 1)
-    [wide] = personalize(history, {}, [LogRidge()], level=0.95).predict(asked)
-    [narrow] = personalize(history, {}, [LogRidge()], level=0.5).predict(asked)
+    [wide] = fit_personalized_ensemble(history, {}, [LogRidge()], level=0.95).predict(asked)
+    [narrow] = fit_personalized_ensemble(history, {}, [LogRidge()], level=0.5).predict(asked)
     assert (wide.level, narrow.level) == (0.95, 0.5)
     assert wide.upper_seconds / wide.lower_seconds > narrow.upper_seconds / narrow.lower_seconds

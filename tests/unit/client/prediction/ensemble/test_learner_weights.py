@@ -9,19 +9,22 @@ from fedperf_client.prediction.ensemble.learner_catalogue import (
     local_learners,
     public_learners,
 )
-from fedperf_client.prediction.ensemble.predictor import PersonalMix, personalize
+from fedperf_client.prediction.ensemble.predictor import (
+    PersonalizedEnsemble,
+    fit_personalized_ensemble,
+)
 from fedperf_client.prediction.ensemble.weighting import fold_of, mixed_errors, mixing_weights
-from fedperf_client.prediction.evidence import History
 from fedperf_client.prediction.learners.learner import Learner
 from fedperf_client.prediction.learners.local_learners import Constant, LogRidge
 from fedperf_client.prediction.learners.residual_learners import (
     PUBLIC,
     REFERENCE,
     SHARED,
-    AsIs,
     CellCorrection,
+    UncorrectedModel,
 )
 from fedperf_client.prediction.prediction import PredictLog, PredictorFailedError
+from fedperf_client.prediction.query_encoding import History
 from fedperf_shared.releases.basis import CELLS
 from tests.unit.client.prediction.synthetic import (
     draw_history,
@@ -35,16 +38,16 @@ from tests.unit.client.prediction.synthetic import (
 NOTHING = History((), (), np.zeros(0))
 
 
-def joined(history: History, shared: PredictLog, seed: int = 0) -> PersonalMix:
+def joined(history: History, shared: PredictLog, seed: int = 0) -> PersonalizedEnsemble:
     starts = {SHARED: shared, REFERENCE: shared, PUBLIC: garbage(seed + 1000)}
-    return personalize(history, starts, joined_learners(), seed=seed)
+    return fit_personalized_ensemble(history, starts, joined_learners(), seed=seed)
 
 
-def local(history: History, seed: int = 0) -> PersonalMix:
-    return personalize(history, {}, local_learners(), seed=seed)
+def local(history: History, seed: int = 0) -> PersonalizedEnsemble:
+    return fit_personalized_ensemble(history, {}, local_learners(), seed=seed)
 
 
-def mean_log_q(predictors: Sequence[PersonalMix], seeds: Sequence[int]) -> float:
+def mean_log_q(predictors: Sequence[PersonalizedEnsemble], seeds: Sequence[int]) -> float:
     logs = []
     for predictor, seed in zip(predictors, seeds, strict=True):
         questions = draw_questions(np.random.default_rng(10_000 + seed), 80)
@@ -95,7 +98,7 @@ def test_an_excellent_shared_model_is_used_when_executions_are_few(
 def test_without_executions_the_most_trusted_start_answers_and_says_that_it_extrapolates() -> None:
     mean = np.full(CELLS, 0.25)
     learners = joined_learners(CellCorrection(mean, 0.1 * np.eye(CELLS)))
-    predictor = personalize(NOTHING, {REFERENCE: excellent}, learners)
+    predictor = fit_personalized_ensemble(NOTHING, {REFERENCE: excellent}, learners)
     questions = draw_questions(np.random.default_rng(0), 5)
     np.testing.assert_allclose(predictor.predict_log(questions), excellent(questions) + 0.25)
     assert all(prediction.extrapolating for prediction in predictor.predict(questions))
@@ -207,8 +210,8 @@ def test_no_questions_get_no_answers() -> None:
 
 def test_without_anything_to_learn_from_the_user_is_told_what_to_do() -> None:
     with pytest.raises(NoLearnerError, match="0 own executions"):
-        personalize(NOTHING, {}, [AsIs(), LogRidge()])
-    assert personalize(NOTHING, {}, [Constant()]).weights == {"local constant": 1.0}
+        fit_personalized_ensemble(NOTHING, {}, [UncorrectedModel(), LogRidge()])
+    assert fit_personalized_ensemble(NOTHING, {}, [Constant()]).weights == {"local constant": 1.0}
 
 
 def test_a_start_model_that_says_nan_is_refused_by_name() -> None:
@@ -219,7 +222,7 @@ def test_a_start_model_that_says_nan_is_refused_by_name() -> None:
 
 def test_without_joining_the_public_start_is_corrected_the_same_way() -> None:
     history = draw_history(np.random.default_rng(8), 20)
-    predictor = personalize(history, {PUBLIC: excellent}, public_learners())
+    predictor = fit_personalized_ensemble(history, {PUBLIC: excellent}, public_learners())
     assert {"public", "public+bias", "public+ridge", "local ridge"} <= set(predictor.weights)
     assert mean_log_q([predictor], [8]) < np.log(1.25)
 

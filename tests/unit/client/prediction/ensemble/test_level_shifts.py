@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedperf_client.prediction.ensemble.learner_catalogue import local_learners, public_learners
-from fedperf_client.prediction.ensemble.predictor import candidates_of, personalize
+from fedperf_client.prediction.ensemble.predictor import candidates_of, fit_personalized_ensemble
 from fedperf_client.prediction.learners.residual_learners import PUBLIC
 from tests.unit.client.prediction.drifting_jobs import (
     BEFORE,
@@ -26,17 +26,17 @@ from tests.unit.client.prediction.synthetic import true_log_seconds
 def test_predictions_recover_from_a_drift_sooner_than_without(seed: int) -> None:
     """With fewer than 100 executions since; without looking for it, twice as many do not do."""
     soon, late = history(250, seed=seed), history(500, seed=seed)
-    always = error_of(personalize(history(250, seed=seed, since=0), STARTS, QUICK))
-    recovered = error_of(personalize(soon, STARTS, QUICK))
+    always = error_of(fit_personalized_ensemble(history(250, seed=seed, since=0), STARTS, QUICK))
+    recovered = error_of(fit_personalized_ensemble(soon, STARTS, QUICK))
     assert np.count_nonzero(on_duckdb(soon.questions[BEFORE:])) < 100
     assert recovered <= always + 0.05
     for lagging in (without(soon), without(late)):
-        assert recovered <= error_of(personalize(lagging, STARTS, QUICK))
+        assert recovered <= error_of(fit_personalized_ensemble(lagging, STARTS, QUICK))
 
 
 def test_without_drift_nothing_changes() -> None:
     calm = history(250, shift=0.0)
-    own, same = (personalize(each, STARTS, QUICK) for each in (calm, without(calm)))
+    own, same = (fit_personalized_ensemble(each, STARTS, QUICK) for each in (calm, without(calm)))
     assert own.candidates.facts.drifts == ()
     np.testing.assert_array_equal(own.predict_log(asked()), same.predict_log(asked()))
     assert own.weights == same.weights
@@ -53,7 +53,7 @@ def test_other_platforms_are_left_as_they_are() -> None:
 
 def test_intervals_cover_what_is_measured_today() -> None:
     known = history(250)
-    own = personalize(known, STARTS, QUICK)
+    own = fit_personalized_ensemble(known, STARTS, QUICK)
     recent = [row for row in range(BEFORE + 100, len(known)) if on_duckdb(known.questions)[row]]
     answers = own.predict([known.questions[row] for row in recent])
     seconds = np.exp(known.log_seconds[recent])
@@ -94,6 +94,7 @@ def test_without_moments_or_without_the_public_start_there_is_no_drift() -> None
 def test_all_learners_together_recover_as_well() -> None:
     soon = history(250)
     recovered, lagging = (
-        error_of(personalize(each, STARTS, public_learners())) for each in (soon, without(soon))
+        error_of(fit_personalized_ensemble(each, STARTS, public_learners()))
+        for each in (soon, without(soon))
     )
     assert recovered < 0.7 * lagging

@@ -5,12 +5,12 @@ import pytest
 
 from fedperf_client.prediction.ensemble.intervals import (
     Distribution,
-    Student,
+    StudentT,
     with_lower_bound,
 )
 from fedperf_client.prediction.ensemble.repeats import Repeats
 
-BASE = Student(0.3, 5.0)
+BASE = StudentT(0.3, 5.0)
 NOTHING = np.zeros(0)
 
 

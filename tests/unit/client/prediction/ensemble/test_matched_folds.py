@@ -5,12 +5,12 @@ import pytest
 
 from fedperf_client.prediction.ensemble.weighting import (
     MOST_LEVELS,
-    Asks,
     Fold,
-    Places,
+    QueryRegime,
+    ScaleAndSize,
     asks,
+    closest_scheme,
     holdout_splits,
-    most_alike,
 )
 from fedperf_client.prediction.prediction import Floats
 from fedperf_shared.errors import InvalidInputError
@@ -21,16 +21,18 @@ PLACES = places(KNOWN)
 SCALE, SIZE = PLACES.scale, PLACES.size
 
 
-def at(nodes: float, megabytes: float) -> Places:
-    return Places(np.log([nodes]), np.log([megabytes]))
+def at(nodes: float, megabytes: float) -> ScaleAndSize:
+    return ScaleAndSize(np.log([nodes]), np.log([megabytes]))
 
 
-def matching_folds(known: Places, asked: Places, kind: Asks, features: Floats) -> list[Fold]:
-    way = most_alike(holdout_splits(known, kind, features), known, asked)
+def matching_folds(
+    known: ScaleAndSize, asked: ScaleAndSize, kind: QueryRegime, features: Floats
+) -> list[Fold]:
+    way = closest_scheme(holdout_splits(known, kind, features), known, asked)
     return [] if way is None else list(way.folds)
 
 
-def held(kind: Asks, asked: Places, rows: Floats | None = None) -> list[list[float]]:
+def held(kind: QueryRegime, asked: ScaleAndSize, rows: Floats | None = None) -> list[list[float]]:
     """Levels that are held out in each fold, as nodes or megabytes."""
     features = KNOWN.features if rows is None else rows
     values = SCALE if "scale" in kind.value else SIZE
@@ -41,53 +43,53 @@ def held(kind: Asks, asked: Places, rows: Floats | None = None) -> list[list[flo
 @pytest.mark.parametrize(
     ("nodes", "megabytes", "expected"),
     [
-        (4, 2000, Asks.SEEN),
-        (5, 2000, Asks.BETWEEN_SCALES),
-        (4, 1700, Asks.BETWEEN_SIZES),
-        (14, 2000, Asks.BEYOND_SCALES),
-        (1, 2000, Asks.BEYOND_SCALES),
-        (4, 9000, Asks.BEYOND_SIZES),
-        (4, 100, Asks.BEYOND_SIZES),
-        (5, 9000, Asks.BEYOND_SIZES),
-        (14, 9000, Asks.BEYOND_SCALES),
+        (4, 2000, QueryRegime.SEEN),
+        (5, 2000, QueryRegime.BETWEEN_SCALES),
+        (4, 1700, QueryRegime.BETWEEN_SIZES),
+        (14, 2000, QueryRegime.BEYOND_SCALES),
+        (1, 2000, QueryRegime.BEYOND_SCALES),
+        (4, 9000, QueryRegime.BEYOND_SIZES),
+        (4, 100, QueryRegime.BEYOND_SIZES),
+        (5, 9000, QueryRegime.BEYOND_SIZES),
+        (14, 9000, QueryRegime.BEYOND_SCALES),
     ],
 )
 def test_a_question_is_told_by_where_it_lies(
-    nodes: float, megabytes: float, expected: Asks
+    nodes: float, megabytes: float, expected: QueryRegime
 ) -> None:
     assert asks(PLACES, at(nodes, megabytes)) == [expected]
 
 
 def test_everything_lies_beyond_what_nobody_knows() -> None:
-    nothing = Places(np.zeros(0), np.zeros(0))
-    assert asks(nothing, at(4, 2000)) == [Asks.BEYOND_SCALES]
-    assert matching_folds(nothing, at(4, 1), Asks.BEYOND_SCALES, np.zeros((0, 5))) == []
+    nothing = ScaleAndSize(np.zeros(0), np.zeros(0))
+    assert asks(nothing, at(4, 2000)) == [QueryRegime.BEYOND_SCALES]
+    assert matching_folds(nothing, at(4, 1), QueryRegime.BEYOND_SCALES, np.zeros((0, 5))) == []
 
 
 def test_questions_between_levels_hold_out_each_inner_level() -> None:
-    assert held(Asks.BETWEEN_SCALES, at(5, 2000)) == [[4], [6], [8], [10]]
-    assert held(Asks.BETWEEN_SIZES, at(4, 1700)) == [[1500], [2000], [3000]]
+    assert held(QueryRegime.BETWEEN_SCALES, at(5, 2000)) == [[4], [6], [8], [10]]
+    assert held(QueryRegime.BETWEEN_SIZES, at(4, 1700)) == [[1500], [2000], [3000]]
 
 
 def test_the_farther_a_question_reaches_the_more_levels_are_held_out() -> None:
-    assert held(Asks.BEYOND_SCALES, at(13, 2000)) == [[12]]
-    assert held(Asks.BEYOND_SCALES, at(20, 2000)) == [[10, 12]]
-    assert held(Asks.BEYOND_SIZES, at(4, 5000)) == [[4000]]
-    assert held(Asks.BEYOND_SIZES, at(4, 1e6)) == [[2000, 3000, 4000]]
+    assert held(QueryRegime.BEYOND_SCALES, at(13, 2000)) == [[12]]
+    assert held(QueryRegime.BEYOND_SCALES, at(20, 2000)) == [[10, 12]]
+    assert held(QueryRegime.BEYOND_SIZES, at(4, 5000)) == [[4000]]
+    assert held(QueryRegime.BEYOND_SIZES, at(4, 1e6)) == [[2000, 3000, 4000]]
 
 
 def test_nobody_is_asked_about_a_column_that_he_has_not_seen_vary() -> None:
     only_largest = np.column_stack([KNOWN.features, np.isclose(SIZE, SIZE.max())])
-    assert held(Asks.BEYOND_SIZES, at(4, 5000), only_largest) == [[3000]]
+    assert held(QueryRegime.BEYOND_SIZES, at(4, 5000), only_largest) == [[3000]]
     half = only_largest.copy()
     half[::2, -1] = 0.0
-    [fold] = matching_folds(PLACES, at(4, 5000), Asks.BEYOND_SIZES, half)
+    [fold] = matching_folds(PLACES, at(4, 5000), QueryRegime.BEYOND_SIZES, half)
     assert len(fold.held) == 6
     assert not half[fold.held, -1].any()
 
 
-@pytest.mark.parametrize("kind", list(Asks))
-def test_no_fold_splits_a_level_or_keeps_what_it_asks(kind: Asks) -> None:
+@pytest.mark.parametrize("kind", list(QueryRegime))
+def test_no_fold_splits_a_level_or_keeps_what_it_asks(kind: QueryRegime) -> None:
     for fold in matching_folds(PLACES, at(14, 9000), kind, KNOWN.features):
         values = SCALE if "scale" in kind.value else SIZE
         assert not set(values[fold.held].tolist()) & set(values[fold.kept].tolist())
@@ -95,19 +97,19 @@ def test_no_fold_splits_a_level_or_keeps_what_it_asks(kind: Asks) -> None:
 
 
 def test_with_two_levels_nothing_can_be_mimicked() -> None:
-    two = Places(np.log([2.0, 2.0, 4.0]), np.zeros(3))
-    for kind in Asks:
+    two = ScaleAndSize(np.log([2.0, 2.0, 4.0]), np.zeros(3))
+    for kind in QueryRegime:
         assert matching_folds(two, at(8, 1), kind, np.zeros((3, 1))) == []
 
 
 def test_sizes_that_are_all_different_are_put_together() -> None:
-    many = Places(np.zeros(100), np.linspace(0, 5, 100))
-    folds = matching_folds(many, at(1, 10), Asks.BETWEEN_SIZES, np.ones((100, 1)))
+    many = ScaleAndSize(np.zeros(100), np.linspace(0, 5, 100))
+    folds = matching_folds(many, at(1, 10), QueryRegime.BETWEEN_SIZES, np.ones((100, 1)))
     assert len(folds) == MOST_LEVELS - 2
 
 
 def test_places_that_are_none_are_refused() -> None:
     with pytest.raises(InvalidInputError, match="shapes"):
-        Places(np.zeros(2), np.zeros(3))
+        ScaleAndSize(np.zeros(2), np.zeros(3))
     with pytest.raises(InvalidInputError, match="finite"):
-        Places(np.zeros(1), np.array([np.nan]))
+        ScaleAndSize(np.zeros(1), np.array([np.nan]))

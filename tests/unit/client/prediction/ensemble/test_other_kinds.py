@@ -14,8 +14,8 @@ from pyarrow import parquet
 
 from fedperf_client.home.config import Home, write_private
 from fedperf_client.home.store import ExecutionStore
-from fedperf_client.prediction.answers.predictor_cache import USUAL_CLUSTER, load_or_fit
-from fedperf_client.prediction.base_models import FetchedModels
+from fedperf_client.prediction.fetched_models import FetchedModels
+from fedperf_client.prediction.serving.predictor_cache import USUAL_CLUSTER, load_or_fit
 from fedperf_client.sources.history_file import executions_of
 from fedperf_engines.platforms.program import to_json
 from fedperf_shared.execution import ClusterConfig, Execution, Measurement
@@ -273,6 +273,6 @@ def test_a_plan_that_names_no_resources_has_those_of_its_own_platform(tmp_path: 
     with ExecutionStore.open(tmp_path / "executions.sqlite") as store:
         again = load_or_fit(tmp_path / "kept", store, FetchedModels(tmp_path / "models"))
     for each in (kept, again):
-        assert each.usual_for(spark_query(0).plan) == SPARK
-        assert each.usual_for(polars) == USUAL_CLUSTER
-        assert each.usual_for(replace(polars, platforms=(Platform.UNASSIGNED,) * 3)) == SPARK
+        assert each.typical_cluster(spark_query(0).plan) == SPARK
+        assert each.typical_cluster(polars) == USUAL_CLUSTER
+        assert each.typical_cluster(replace(polars, platforms=(Platform.UNASSIGNED,) * 3)) == SPARK

@@ -9,33 +9,33 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from fedperf_client.prediction.answers.predictor_cache import CachedPredictor, Digests
 from fedperf_client.prediction.ensemble import predictor as personal_module
-from fedperf_client.prediction.ensemble.intervals import Basis, RestsOn
+from fedperf_client.prediction.ensemble.ensemble import Reliability, mix_only
+from fedperf_client.prediction.ensemble.intervals import Basis, EvidenceSource
 from fedperf_client.prediction.ensemble.learner_catalogue import (
     joined_learners,
     local_learners,
     public_learners,
 )
-from fedperf_client.prediction.ensemble.mixture import Reliability, mix_only
 from fedperf_client.prediction.ensemble.predictor import (
     HELD_TOGETHER,
     INSIDE,
-    PersonalMix,
+    PersonalizedEnsemble,
     candidates_of,
+    fit_personalized_ensemble,
     key_of,
-    personalize,
 )
-from fedperf_client.prediction.ensemble.weighting import Asks, Places
-from fedperf_client.prediction.evidence import History
+from fedperf_client.prediction.ensemble.weighting import QueryRegime, ScaleAndSize
 from fedperf_client.prediction.learners.local_learners import LogRidge
 from fedperf_client.prediction.learners.residual_learners import PUBLIC, REFERENCE, SHARED
 from fedperf_client.prediction.prediction import Floats, PredictLog
+from fedperf_client.prediction.query_encoding import History
+from fedperf_client.prediction.serving.predictor_cache import CachedPredictor, Digests
 from fedperf_shared.errors import StorageError
-from fedperf_shared.execution import SizedPlan
-from fedperf_shared.model import start_widths
-from fedperf_shared.model.start_widths import StartWidth, half_width_about
-from fedperf_shared.workflow.estimates import plan_before
+from fedperf_shared.execution import PlanOnCluster
+from fedperf_shared.model import pretrained_intervals
+from fedperf_shared.model.pretrained_intervals import StartWidth, half_width_about
+from fedperf_shared.workflow.cardinality import plan_with_estimated_cardinalities
 from fedperf_shared.workflow.graph import Operator, Plan, Workflow
 from fedperf_shared.workflow.vocabulary import Complexity, OperatorClass, OperatorKind, Platform
 from tests.unit.client.prediction.synthetic import (
@@ -49,22 +49,22 @@ from tests.unit.client.prediction.synthetic import (
 HISTORY = draw_history(np.random.default_rng(0), 360)
 
 
-def on_cores(question: SizedPlan, cores: int) -> SizedPlan:
-    return SizedPlan(question.plan, replace(question.cluster, cores=cores))
+def on_cores(question: PlanOnCluster, cores: int) -> PlanOnCluster:
+    return PlanOnCluster(question.plan, replace(question.cluster, cores=cores))
 
 
-def of_rows(question: SizedPlan, rows: float) -> SizedPlan:
+def of_rows(question: PlanOnCluster, rows: float) -> PlanOnCluster:
     first, *others = question.plan.workflow.operators
     operators = (replace(first, output_rows=rows), *others)
-    return SizedPlan(Plan(Workflow(operators), question.plan.platforms), question.cluster)
+    return PlanOnCluster(Plan(Workflow(operators), question.plan.platforms), question.cluster)
 
 
-def predictor(history: History = HISTORY) -> PersonalMix:
-    return personalize(history, {}, [*local_learners()[1:3], LogRidge("other ridge")])
+def predictor(history: History = HISTORY) -> PersonalizedEnsemble:
+    return fit_personalized_ensemble(history, {}, [*local_learners()[1:3], LogRidge("other ridge")])
 
 
 @cache
-def asked_before() -> PersonalMix:
+def asked_before() -> PersonalizedEnsemble:
     """One that several tests ask: it keeps what it has weighed."""
     return predictor()
 
@@ -72,15 +72,15 @@ def asked_before() -> PersonalMix:
 @pytest.mark.parametrize(
     ("cores", "rows", "kind"),
     [
-        (4, None, Asks.SEEN),
-        (3, None, Asks.BETWEEN_SCALES),
-        (64, None, Asks.BEYOND_SCALES),
-        (4, 1e9, Asks.BEYOND_SIZES),
-        (4, 10.0, Asks.BEYOND_SIZES),
+        (4, None, QueryRegime.SEEN),
+        (3, None, QueryRegime.BETWEEN_SCALES),
+        (64, None, QueryRegime.BEYOND_SCALES),
+        (4, 1e9, QueryRegime.BEYOND_SIZES),
+        (4, 10.0, QueryRegime.BEYOND_SIZES),
     ],
 )
 def test_a_question_is_weighed_by_folds_of_its_kind_when_it_is_asked(
-    cores: int, rows: float | None, kind: Asks
+    cores: int, rows: float | None, kind: QueryRegime
 ) -> None:
     own = predictor()
     assert own.outcomes == {}
@@ -88,14 +88,14 @@ def test_a_question_is_weighed_by_folds_of_its_kind_when_it_is_asked(
     [estimate] = own.estimate([asked if rows is None else of_rows(asked, rows)])
     assert estimate.kind is kind
     weighed = {found for mix in own.mixes().values() for found, _ in mix.outcomes}
-    assert weighed == {Asks.SEEN, kind}
+    assert weighed == {QueryRegime.SEEN, kind}
     assert estimate.prediction.extrapolating is kind.is_beyond
 
 
 def test_a_question_a_little_beyond_what_was_seen_is_flagged_though_the_hull_has_a_margin() -> None:
     own = asked_before()
     largest = max(HISTORY.questions, key=lambda each: each.plan.workflow.source_rows)
-    for factor, kind in ((1.0, Asks.SEEN), (1.5, Asks.BEYOND_SIZES)):
+    for factor, kind in ((1.0, QueryRegime.SEEN), (1.5, QueryRegime.BEYOND_SIZES)):
         asked = of_rows(largest, factor * largest.plan.workflow.operators[0].output_rows)
         [estimate] = own.estimate([asked])
         assert own.candidates.hull.contains(asked)
@@ -114,16 +114,18 @@ def test_an_answer_does_not_depend_on_what_else_is_asked() -> None:
 def test_who_asks_again_gets_the_same_bits_and_no_model_is_asked_again() -> None:
     heard: list[int] = []
 
-    def start(questions: Sequence[SizedPlan]) -> Floats:
+    def start(questions: Sequence[PlanOnCluster]) -> Floats:
         heard.append(len(questions))
         return true_log_seconds(questions)
 
     asked = draw_questions(np.random.default_rng(1), 3)
     some = HISTORY.take(np.arange(25))
-    own, other = (personalize(some, {PUBLIC: start}, public_learners()) for _ in range(2))
+    own, other = (
+        fit_personalized_ensemble(some, {PUBLIC: start}, public_learners()) for _ in range(2)
+    )
     of_one, of_all = own.estimate(asked[:1]), own.estimate(asked)
     heard.clear()
-    same = [SizedPlan(each.plan, each.cluster) for each in asked]  # nothing computed yet
+    same = [PlanOnCluster(each.plan, each.cluster) for each in asked]  # nothing computed yet
     assert [own.estimate(same[:1]), own.estimate(same)] == [of_one, of_all]
     assert heard == []
     for first, anew in zip(of_all, other.estimate(asked), strict=True):
@@ -173,7 +175,7 @@ def test_folds_for_questions_inside_split_no_workload_and_no_fold_splits_repeats
         )
         assert not set(held.tolist()) & set(rest.tolist())
     configurations = np.array([hash(each) for each in history.questions])
-    asked = Places.of([on_cores(history.questions[0], 64), on_cores(history.questions[0], 3)])
+    asked = ScaleAndSize.of([on_cores(history.questions[0], 64), on_cores(history.questions[0], 3)])
     ways = [way for _, way in candidates.ways_of(asked) if way is not None]
     assert ways
     for way in ways:
@@ -219,7 +221,9 @@ def test_with_few_executions_chances_are_a_guess_that_agrees_with_the_interval(
 ) -> None:
     starts = {REFERENCE: excellent, SHARED: excellent, PUBLIC: excellent}
     history = draw_history(np.random.default_rng(3), executions)
-    [estimate] = personalize(history, starts, joined_learners()).estimate(HISTORY.questions[:1])
+    [estimate] = fit_personalized_ensemble(history, starts, joined_learners()).estimate(
+        HISTORY.questions[:1]
+    )
     assert estimate.chance_within(estimate.prediction.median_seconds) == pytest.approx(0.5, abs=0.3)
     assert estimate.chance_within(estimate.p90_seconds * 1.001) >= 0.9
 
@@ -229,7 +233,7 @@ def test_nine_of_ten_new_workloads_stay_below_p90() -> None:
     below = []
     for seed in range(12):
         rng = np.random.default_rng(seed)
-        own = personalize(draw_history(rng, 60), {}, [LogRidge()])
+        own = fit_personalized_ensemble(draw_history(rng, 60), {}, [LogRidge()])
         asked = draw_questions(rng, 100)
         seconds = np.exp(true_log_seconds(asked) + 0.1 * rng.standard_normal(100))
         below += [
@@ -253,8 +257,8 @@ def test_a_garbage_shared_model_costs_little_outside_of_what_was_seen() -> None:
         errors = [
             np.abs(own.predict_log(asked) - truth).mean()
             for own in (
-                personalize(history, {}, local_learners()),
-                personalize(history, starts, joined_learners()),
+                fit_personalized_ensemble(history, {}, local_learners()),
+                fit_personalized_ensemble(history, starts, joined_learners()),
             )
         ]
         ratios.append(errors[1] / errors[0])
@@ -265,9 +269,9 @@ def test_a_garbage_shared_model_costs_little_outside_of_what_was_seen() -> None:
 def test_too_few_workloads_are_not_believed_to_mimic_a_question() -> None:
     few = draw_history(np.random.default_rng(4), 25)
     candidates = candidates_of(few, {}, [LogRidge()])
-    asked = Places.of([on_cores(few.questions[0], 64)])
+    asked = ScaleAndSize.of([on_cores(few.questions[0], 64)])
     [(kind, way)] = candidates.ways_of(asked)
-    assert kind is Asks.BEYOND_SCALES
+    assert kind is QueryRegime.BEYOND_SCALES
     assert key_of(way) == INSIDE
 
 
@@ -279,10 +283,10 @@ def test_a_question_deeper_in_a_gap_than_any_that_folds_held_out_is_not_spoken_f
     ]
     names = tuple(str(number) for number in range(80))
     history = History(tuple(questions), names, true_log_seconds(questions))
-    own = personalize(history, {}, [LogRidge()])
+    own = fit_personalized_ensemble(history, {}, [LogRidge()])
     near, deep = own.estimate([of_rows(questions[0], rows) for rows in (2e3, 4e5)])
-    assert (near.kind, near.prediction.extrapolating) == (Asks.SEEN, False)
-    assert (deep.kind, deep.prediction.extrapolating) == (Asks.BETWEEN_SIZES, True)
+    assert (near.kind, near.prediction.extrapolating) == (QueryRegime.SEEN, False)
+    assert (deep.kind, deep.prediction.extrapolating) == (QueryRegime.BETWEEN_SIZES, True)
 
 
 def test_a_home_that_cannot_be_written_is_a_clear_error() -> None:
@@ -306,7 +310,7 @@ def repeated(times: int, *, level: float = 5.0, spread: float = 0.03, seed: int 
 )
 def test_what_ran_before_exactly_so_is_answered_by_its_own_times(times: int) -> None:
     starts = {PUBLIC: excellent}
-    alone = personalize(repeated(times), starts, public_learners())
+    alone = fit_personalized_ensemble(repeated(times), starts, public_learners())
     others = HISTORY.questions[20:], HISTORY.workloads[20:], HISTORY.log_seconds[20:]
     own = repeated(times)
     beside = History(
@@ -314,9 +318,9 @@ def test_what_ran_before_exactly_so_is_answered_by_its_own_times(times: int) -> 
         own.workloads + others[1],
         np.concatenate([own.log_seconds, others[2]]),
     )
-    for found in (alone, personalize(beside, starts, public_learners())):
+    for found in (alone, fit_personalized_ensemble(beside, starts, public_learners())):
         [estimate] = found.estimate(HISTORY.questions[:1])
-        assert estimate.basis == Basis(RestsOn.OWN_RUNS, times)
+        assert estimate.basis == Basis(EvidenceSource.OWN_RUNS, times)
         assert np.log(estimate.prediction.median_seconds) == pytest.approx(5.0, abs=0.1)
         assert not estimate.prediction.extrapolating
         assert estimate.prediction.covers(np.exp(5.0))
@@ -329,14 +333,14 @@ def test_one_run_speaks_for_other_resources_as_the_start_says_that_they_differ()
     asked = [on_cores(HISTORY.questions[0], cores) for cores in (8, 16, 64)]
     [ran, *others] = asked
     by_start = excellent(asked)
-    found = personalize(
+    found = fit_personalized_ensemble(
         History((ran,), ("job",), np.array([by_start[0] + 3.0])),
         {PUBLIC: excellent},
         public_learners(),
     ).estimate(others)
     medians = np.log([each.prediction.median_seconds for each in found])
     np.testing.assert_allclose(medians, by_start[1:] + 3.0, atol=0.4)
-    assert {each.basis.rests_on for each in found} == {RestsOn.OTHER_RESOURCES}
+    assert {each.basis.rests_on for each in found} == {EvidenceSource.OTHER_RESOURCES}
     assert [each.basis.runs for each in found] == [1, 1]
     assert found[0].deviation < found[1].deviation
     assert found[1].prediction.extrapolating
@@ -363,8 +367,10 @@ def test_another_plan_with_as_many_rows_is_no_run_of_it(change: str) -> None:
     asked = HISTORY.questions[0]
     other = replace(asked, plan=other_plan(change))
     known = History((on_cores(other, 8),), ("job",), np.array([5.0]))
-    [found] = personalize(known, {PUBLIC: excellent}, public_learners()).estimate([asked])
-    assert found.basis.rests_on is not RestsOn.OTHER_RESOURCES
+    [found] = fit_personalized_ensemble(known, {PUBLIC: excellent}, public_learners()).estimate(
+        [asked]
+    )
+    assert found.basis.rests_on is not EvidenceSource.OTHER_RESOURCES
 
 
 def test_a_platform_without_a_name_says_nothing_of_another_plan() -> None:
@@ -374,12 +380,14 @@ def test_a_platform_without_a_name_says_nothing_of_another_plan() -> None:
     )
     cluster = HISTORY.questions[0].cluster
     asked, other = (
-        SizedPlan(Plan.on_one_platform(Workflow((each,)), Platform.OTHER), cluster)
+        PlanOnCluster(Plan.on_one_platform(Workflow((each,)), Platform.OTHER), cluster)
         for each in (few, many)
     )
     known = History((on_cores(other, 8),), ("job",), np.array([5.0]))
-    [found] = personalize(known, {PUBLIC: garbage(1)}, public_learners()).estimate([asked])
-    assert found.basis.rests_on is not RestsOn.OTHER_RESOURCES
+    [found] = fit_personalized_ensemble(known, {PUBLIC: garbage(1)}, public_learners()).estimate(
+        [asked]
+    )
+    assert found.basis.rests_on is not EvidenceSource.OTHER_RESOURCES
 
 
 @pytest.mark.statistical
@@ -390,16 +398,18 @@ def test_another_run_of_the_only_job_is_covered(times: int, spread: float) -> No
     for seed in range(300):
         runs = repeated(times + 1, spread=spread, seed=seed, level=1.0)
         known = History(runs.questions[:times], runs.workloads[:times], runs.log_seconds[:times])
-        own = personalize(known, {PUBLIC: excellent}, public_learners())
+        own = fit_personalized_ensemble(known, {PUBLIC: excellent}, public_learners())
         [found] = own.predict(runs.questions[:1])
         covered.append(found.covers(float(np.exp(runs.log_seconds[-1]))))
     assert np.mean(covered) > 0.83
 
 
 def test_an_empty_home_says_what_is_claimed_of_the_start_and_no_more() -> None:
-    own = personalize(History((), (), np.zeros(0)), {PUBLIC: excellent}, public_learners())
+    own = fit_personalized_ensemble(
+        History((), (), np.zeros(0)), {PUBLIC: excellent}, public_learners()
+    )
     [found] = own.estimate(HISTORY.questions[:1])
-    assert found.basis.rests_on is RestsOn.START
+    assert found.basis.rests_on is EvidenceSource.START
     assert found.prediction.extrapolating
     ratio = found.prediction.upper_seconds / found.prediction.median_seconds
     assert np.log(ratio) == pytest.approx(half_width_about(HISTORY.questions[0]))
@@ -410,12 +420,14 @@ def test_where_the_start_speaks_its_claim_is_the_interval(
     claim: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     widths = dict.fromkeys(Platform, StartWidth(float(claim)))
-    monkeypatch.setattr(start_widths, "shipped_widths", lambda: widths)
+    monkeypatch.setattr(pretrained_intervals, "shipped_widths", lambda: widths)
     few = History(HISTORY.questions[:12], HISTORY.workloads[:12], HISTORY.log_seconds[:12])
     machine = replace(HISTORY.questions[0].cluster, machine_speed=0.9)
-    asked = SizedPlan(on_spark(HISTORY.questions[0].plan), machine)
+    asked = PlanOnCluster(on_spark(HISTORY.questions[0].plan), machine)
     for history in (History((), (), np.zeros(0)), few):
-        [found] = personalize(history, {PUBLIC: garbage(1)}, public_learners()).predict([asked])
+        [found] = fit_personalized_ensemble(
+            history, {PUBLIC: garbage(1)}, public_learners()
+        ).predict([asked])
         ratio = found.upper_seconds / found.median_seconds
         assert np.log(ratio) == pytest.approx(claim)
 
@@ -424,9 +436,9 @@ def test_estimates_of_rows_make_own_answers_wider_by_what_is_common_to_all_plans
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     asked = next(
-        SizedPlan(plan_before(each.plan), each.cluster)
+        PlanOnCluster(plan_with_estimated_cardinalities(each.plan), each.cluster)
         for each in HISTORY.questions
-        if plan_before(each.plan).workflow.rows_are_estimates
+        if plan_with_estimated_cardinalities(each.plan).workflow.rows_are_estimates
     )
     workflow = replace(asked.plan.workflow, rows_are_estimates=False)
     counted = replace(asked, plan=replace(asked.plan, workflow=workflow))
@@ -436,7 +448,7 @@ def test_estimates_of_rows_make_own_answers_wider_by_what_is_common_to_all_plans
         claimed = dict.fromkeys(
             Platform, StartWidth(0.01, of_estimates=added, of_other_estimates=added)
         )
-        monkeypatch.setattr(start_widths, "shipped_widths", partial(dict, claimed))
+        monkeypatch.setattr(pretrained_intervals, "shipped_widths", partial(dict, claimed))
         [found] = predictor().estimate([asked])
         each = found.prediction
         of_ends = np.array([each.lower_seconds, each.upper_seconds]) / each.median_seconds
@@ -451,16 +463,18 @@ def test_estimates_of_rows_make_own_answers_wider_by_what_is_common_to_all_plans
 @pytest.mark.slow
 def test_answers_rest_on_own_jobs_where_these_know_better_than_the_start() -> None:
     few = History(HISTORY.questions[:40], HISTORY.workloads[:40], HISTORY.log_seconds[:40])
-    own = personalize(few, {PUBLIC: garbage(1)}, public_learners())
+    own = fit_personalized_ensemble(few, {PUBLIC: garbage(1)}, public_learners())
     asked = draw_questions(np.random.default_rng(5), 20)
     assert {each.basis.rests_on for each in own.estimate(asked)} <= {
-        RestsOn.OWN_JOBS,
-        RestsOn.OWN_JOBS_AND_START,
+        EvidenceSource.OWN_JOBS,
+        EvidenceSource.OWN_JOBS_AND_START,
     }
-    elsewhere = [SizedPlan(on_spark(each.plan), each.cluster) for each in asked]
-    assert {each.basis.rests_on for each in own.estimate(elsewhere)} == {RestsOn.START}
-    joined = personalize(few, {SHARED: garbage(1), REFERENCE: garbage(2)}, joined_learners())
-    assert {each.basis.rests_on for each in joined.estimate(elsewhere)} == {RestsOn.SHARED}
+    elsewhere = [PlanOnCluster(on_spark(each.plan), each.cluster) for each in asked]
+    assert {each.basis.rests_on for each in own.estimate(elsewhere)} == {EvidenceSource.START}
+    joined = fit_personalized_ensemble(
+        few, {SHARED: garbage(1), REFERENCE: garbage(2)}, joined_learners()
+    )
+    assert {each.basis.rests_on for each in joined.estimate(elsewhere)} == {EvidenceSource.SHARED}
 
 
 def on_spark(plan: Plan) -> Plan:
@@ -470,7 +484,7 @@ def on_spark(plan: Plan) -> Plan:
 def about_right(seed: int, spread: float = 1.4) -> PredictLog:
     """A start about as wrong as is claimed of it: by shape, by size, and by a level of its own."""
 
-    def answers(questions: Sequence[SizedPlan]) -> Floats:
+    def answers(questions: Sequence[PlanOnCluster]) -> Floats:
         shapes = [(len(each.plan.platforms), each.plan.platforms[0], seed) for each in questions]
         noise = [float(np.random.default_rng(shape).standard_normal()) for shape in shapes]
         sizes = [float(np.log1p(each.plan.workflow.source_rows) % 1) - 0.5 for each in questions]
@@ -486,7 +500,7 @@ def test_a_platform_that_never_ran_is_answered_as_the_start_does_and_covered(
     workloads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     claimed = dict.fromkeys(Platform, StartWidth())
-    monkeypatch.setattr(start_widths, "shipped_widths", lambda: claimed)
+    monkeypatch.setattr(pretrained_intervals, "shipped_widths", lambda: claimed)
     ratios, covered = [], []
     for seed in range(4):
         rng = np.random.default_rng([seed, workloads])
@@ -506,7 +520,7 @@ def test_a_platform_that_never_ran_is_answered_as_the_start_does_and_covered(
             each for each in draw_questions(rng, 150) if each.plan.platforms[0] is Platform.PANDAS
         ][:50]
         truth = true_log_seconds(asked) + 0.1 * rng.standard_normal(len(asked))
-        found = personalize(known, {PUBLIC: start}, public_learners()).predict(asked)
+        found = fit_personalized_ensemble(known, {PUBLIC: start}, public_learners()).predict(asked)
         off = np.abs(np.log([each.median_seconds for each in found]) - truth)
         ratios.append(np.exp(np.median(off) - np.median(np.abs(start(asked) - truth))))
         covered += [each.covers(float(np.exp(t))) for each, t in zip(found, truth, strict=True)]
@@ -527,7 +541,7 @@ def test_runs_that_were_cut_are_heeded_as_lower_bounds() -> None:
         cut_short=nothing.cut_short,
     )
     for history in (nothing, several):
-        own = personalize(history, {PUBLIC: excellent}, public_learners())
+        own = fit_personalized_ensemble(history, {PUBLIC: excellent}, public_learners())
         [found, other] = own.estimate([asked, HISTORY.questions[1]])
         assert found.prediction.median_seconds > 100 * before
         assert found.chance_within(100 * before) == pytest.approx(1 / 3, abs=0.01)

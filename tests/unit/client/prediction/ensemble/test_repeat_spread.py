@@ -9,11 +9,11 @@ import pytest
 
 from fedperf_client.prediction.ensemble.repeats import (
     PUBLIC_BELIEF,
-    RepeatAnswer,
+    RepeatPrediction,
     Repeats,
     ResourceChange,
 )
-from fedperf_client.prediction.evidence import History, encode
+from fedperf_client.prediction.query_encoding import History, encode
 from fedperf_client.sources.history_file import executions_of
 from fedperf_shared.workflow.vocabulary import Platform
 from tests.unit.client.prediction.ensemble.repeated_worlds import (
@@ -30,13 +30,13 @@ NIGHTLY = Path(__file__).parents[5] / "tests" / "cases" / "nightly" / "execution
 
 def answer(
     found: Repeats, name: int = 0, *, of_mix: float = 0.0, variance: float = NO_MIX
-) -> RepeatAnswer:
+) -> RepeatPrediction:
     told = found.answer(name, of_mix, variance)
     assert told is not None
     return told
 
 
-def ratio(told: RepeatAnswer) -> float:
+def ratio(told: RepeatPrediction) -> float:
     """Upper to lower end of the 90 % interval."""
     return math.exp(told.spread.quantile(0.95) - told.spread.quantile(0.05))
 

@@ -13,9 +13,9 @@ from fedperf_client.prediction.ensemble.intervals import (
     USUAL_HALF_WIDTH,
     BoundedDistribution,
     Distribution,
-    Spread,
-    Student,
-    WidenedDistribution,
+    ErrorDistribution,
+    ScaledDistribution,
+    StudentT,
     half_width,
     widest,
     with_more,
@@ -41,12 +41,12 @@ def skewed(rng: np.random.Generator, count: int) -> Floats:
     return rng.exponential(size=count) - math.log(2)
 
 
-def spread_of(errors: Floats) -> Spread:
-    return Spread.of(np.asarray(errors, np.float64), np.arange(len(errors)))
+def spread_of(errors: Floats) -> ErrorDistribution:
+    return ErrorDistribution.of(np.asarray(errors, np.float64), np.arange(len(errors)))
 
 
 SPREADS = st.lists(st.floats(-5, 5), max_size=60).map(lambda each: spread_of(np.array(each)))
-STUDENTS = st.builds(Student, st.floats(0.01, 3), st.floats(0.5, 50))
+STUDENTS = st.builds(StudentT, st.floats(0.01, 3), st.floats(0.5, 50))
 
 
 @settings(deadline=None)
@@ -57,11 +57,11 @@ STUDENTS = st.builds(Student, st.floats(0.01, 3), st.floats(0.5, 50))
     bound=st.one_of(st.none(), st.tuples(st.floats(0.01, 3), st.floats(0.1, 0.9))),
 )
 def test_quantile_and_chance_are_inverse_up_to_a_step_and_never_fall(
-    base: Distribution, factor: float, more: Student | None, bound: tuple[float, float] | None
+    base: Distribution, factor: float, more: StudentT | None, bound: tuple[float, float] | None
 ) -> None:
-    found: Distribution = WidenedDistribution(base, factor, more)
+    found: Distribution = ScaledDistribution(base, factor, more)
     if bound is not None and found.cdf(bound[0]) > bound[1]:
-        found = BoundedDistribution(found, *bound, Student.within())
+        found = BoundedDistribution(found, *bound, StudentT.within())
     shares = np.linspace(0.02, 0.98, 49).tolist()
     values = [found.quantile(each) for each in shares]
     chances = [found.cdf(each) for each in values]
@@ -111,7 +111,7 @@ def test_a_spread_of_another_width_would_be_noticed(off: float) -> None:
     covered = []
     for _ in range(3000):
         errors = rng.standard_normal(60)
-        spread = WidenedDistribution(spread_of(errors[:-1]), off)
+        spread = ScaledDistribution(spread_of(errors[:-1]), off)
         covered.append(spread.quantile(0.05) <= errors[-1] <= spread.quantile(0.95))
     assert not 0.9 - 0.017 < np.mean(covered) < 0.9 + 2 / 60 + 0.017
 
@@ -144,17 +144,17 @@ def test_few_errors_begin_at_what_is_claimed_and_soon_say_better() -> None:
 def test_a_workload_that_ran_often_weighs_as_much_as_one_that_ran_once() -> None:
     errors = np.concatenate([np.full(1000, 0.01), np.linspace(1, 2, 19)])
     groups = np.concatenate([np.zeros(1000, np.int64), np.arange(1, 20)])
-    assert Spread.of(errors, groups).quantile(0.95) > 1.8
+    assert ErrorDistribution.of(errors, groups).quantile(0.95) > 1.8
 
 
 def test_of_several_the_widest_has_the_say_whatever_their_order() -> None:
-    narrow, wide = Student(0.1, 5.0), Student(0.5, 5.0)
+    narrow, wide = StudentT(0.1, 5.0), StudentT(0.5, 5.0)
     assert widest((narrow, wide), 0.9) is widest((wide, narrow), 0.9) is wide
 
 
 @pytest.mark.parametrize("level", [0.0, 1.0, math.nan])
 def test_a_level_that_is_none_is_refused(level: float) -> None:
-    for spread in (Student(1.0, 3.0), spread_of(np.ones(3))):
+    for spread in (StudentT(1.0, 3.0), spread_of(np.ones(3))):
         with pytest.raises(InvalidPredictionError, match="level"):
             half_width(spread, level)
 
@@ -162,12 +162,12 @@ def test_a_level_that_is_none_is_refused(level: float) -> None:
 @pytest.mark.parametrize(("scale", "degrees"), [(0.0, 3.0), (math.inf, 3.0), (1.0, math.nan)])
 def test_a_student_without_a_width_is_refused(scale: float, degrees: float) -> None:
     with pytest.raises(InvalidPredictionError, match="positive finite"):
-        Student(scale, degrees)
+        StudentT(scale, degrees)
 
 
 @pytest.mark.parametrize("factor", [1.0, 2.0])
 def test_what_is_independent_adds_as_squares_to_the_width(factor: float) -> None:
-    base = Student.within(3.0)
+    base = StudentT.within(3.0)
     wider = with_more(base, 4.0, factor)
     assert half_width(wider, 0.9) == pytest.approx(math.hypot(3.0 * factor, 4.0))
     assert half_width(with_more(base, 0.0, factor), 0.9) == pytest.approx(3.0 * factor)

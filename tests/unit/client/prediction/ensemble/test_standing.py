@@ -3,15 +3,15 @@
 import numpy as np
 import pytest
 
-from fedperf_client.prediction.ensemble.intervals import USUAL_HALF_WIDTH, Student
-from fedperf_client.prediction.ensemble.mixture import (
-    KnownRuns,
+from fedperf_client.prediction.ensemble.ensemble import (
+    TrainingSet,
     fit_reliability,
     mix_only,
     start_only,
 )
-from fedperf_client.prediction.ensemble.support import Likeness
-from fedperf_shared.execution import SizedPlan
+from fedperf_client.prediction.ensemble.intervals import USUAL_HALF_WIDTH, StudentT
+from fedperf_client.prediction.ensemble.platform_size_limits import ExecutionSimilarity
+from fedperf_shared.execution import PlanOnCluster
 from fedperf_shared.workflow.vocabulary import OperatorKind, Platform
 from tests.unit.client.prediction.ensemble.test_intervals import question
 from tests.unit.client.prediction.synthetic import evidence_of
@@ -31,7 +31,7 @@ def test_who_errs_less_on_the_like_has_the_say(
     assert (found.weight > 0.9) is to_mix
     assert (found.weight < 0.1) is not to_mix
     assert found.spread.half_width(0.9) < 0.2
-    assert found.disbelief < 0.1
+    assert found.shrinkage < 0.1
 
 
 def test_a_start_that_is_off_by_more_than_is_claimed_has_no_say_in_what_is_not_known() -> None:
@@ -45,7 +45,7 @@ def test_a_start_that_is_off_by_more_than_is_claimed_has_no_say_in_what_is_not_k
 
 def test_one_workload_alone_has_errors_of_weights_that_have_not_seen_it() -> None:
     found = fit_reliability(errors(0.4), errors(0.01), np.zeros(12, np.int64))
-    of_it = Student.within()
+    of_it = StudentT.within()
     squares = of_it.degrees * of_it.scale**2 + 0.16  # the start's, before anything is seen
     assert found.variance == pytest.approx(squares / (of_it.degrees + 1))
 
@@ -56,7 +56,7 @@ def test_nothing_alike_leaves_the_start_alone_and_everything_alike_the_mix() -> 
     assert mix_only(errors(0.1), np.arange(12)).weight_at(1.0) == 1
 
 
-def known_of(*questions: SizedPlan) -> KnownRuns:
+def known_of(*questions: PlanOnCluster) -> TrainingSet:
     home, samples = evidence_of(questions)
     return home.known(samples.features, {})
 
@@ -71,7 +71,14 @@ def test_alike_is_a_kind_on_its_platform_at_about_its_rows() -> None:
         question(1e5, kind=SORT, platform=Platform.SPARK),
         question(1e5, kind=SORT, platform=Platform.OTHER),
     )
-    assert Likeness.of(known).alike(asked).tolist() == [True, True, False, False, False, False]
+    assert ExecutionSimilarity.of(known).alike(asked).tolist() == [
+        True,
+        True,
+        False,
+        False,
+        False,
+        False,
+    ]
     unnamed = question(1e5, kind=JOIN, platform=Platform.OTHER)
-    assert Likeness.of(known).alike(unnamed).tolist() == [False] * 5 + [True]
+    assert ExecutionSimilarity.of(known).alike(unnamed).tolist() == [False] * 5 + [True]
     assert known.samples.platforms().sum(axis=1).tolist() == [1, 1, 1, 1, 1, 0]

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from fedperf_client.prediction.ensemble.learner_catalogue import public_learners
-from fedperf_client.prediction.ensemble.predictor import personalize
-from fedperf_client.prediction.evidence import History
+from fedperf_client.prediction.ensemble.predictor import fit_personalized_ensemble
 from fedperf_client.prediction.learners.residual_learners import PUBLIC
 from fedperf_client.prediction.prediction import Floats
-from fedperf_shared.execution import Execution, SizedPlan
+from fedperf_client.prediction.query_encoding import History
+from fedperf_shared.execution import Execution, PlanOnCluster
 from fedperf_shared.workflow.graph import Operator, Plan, Workflow
 from fedperf_shared.workflow.vocabulary import OperatorClass, OperatorKind, Platform
 from tests.unit.client.executions import START, make_execution
@@ -27,7 +27,7 @@ HOME, ASKED = DRAWN[:24], DRAWN[24:40]
 RUNS = (1, 24, 240)
 
 
-def execution(number: int, workload: str, question: SizedPlan, log_seconds: float) -> Execution:
+def execution(number: int, workload: str, question: PlanOnCluster, log_seconds: float) -> Execution:
     made = make_execution(number, workload=workload)
     if made.measurement is None:
         raise AssertionError
@@ -50,9 +50,9 @@ def home() -> list[Execution]:
 def black_box(runs: int, platform: Platform = Platform.OTHER) -> list[Execution]:
     """A campaign of one command, at sizes and times that the home never had."""
 
-    def question(rows: float) -> SizedPlan:
+    def question(rows: float) -> PlanOnCluster:
         command = Operator(OperatorKind.COMMAND, OperatorClass.RELATIONAL, (), rows, 4.0)
-        return SizedPlan(Plan.on_one_platform(Workflow((command,)), platform), HOME[0].cluster)
+        return PlanOnCluster(Plan.on_one_platform(Workflow((command,)), platform), HOME[0].cluster)
 
     sizes = [10.0 ** (2 + n % 8) for n in range(runs)]
     return [
@@ -71,7 +71,7 @@ def same_engine(runs: int) -> list[Execution]:
     ]
 
 
-def start(questions: Sequence[SizedPlan]) -> Floats:
+def start(questions: Sequence[PlanOnCluster]) -> Floats:
     """An excellent start of DuckDB, that says one second of commands."""
     return np.array(
         [
@@ -84,7 +84,7 @@ def start(questions: Sequence[SizedPlan]) -> Floats:
 def answers(executions: list[Execution]) -> tuple[Floats, Floats]:
     """Log medians, and log widths of the intervals."""
     history = History.from_executions(executions)
-    mix = personalize(history, {PUBLIC: start}, public_learners())
+    mix = fit_personalized_ensemble(history, {PUBLIC: start}, public_learners())
     found = mix.predict(ASKED)
     widths = np.log([each.upper_seconds / each.lower_seconds for each in found])
     return np.log([each.median_seconds for each in found]), widths

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedperf_client.prediction.ensemble.home_evidence import HomeEvidence
+from fedperf_client.prediction.ensemble.local_training_data import LocalTrainingData
 from fedperf_client.prediction.execution_table import ExecutionTable, encoded
-from fedperf_shared.execution import ClusterConfig, Execution, Measurement, Origin
+from fedperf_shared.execution import ClusterConfig, Execution, ExecutionMetadata, Measurement
 from tests.unit.client.executions import START, chain_plan, make_execution
 from tests.unit.client.prediction.synthetic import excellent
 
@@ -25,19 +25,19 @@ def night(
         number,
         workload=workload,
         measurement=Measurement(seconds),
-        origin=Origin(source=source),
+        origin=ExecutionMetadata(source=source),
         finished_at=START + timedelta(days=number),
         **changes,
     )
     return replace(made, execution_id=f"{workload}-{number}")
 
 
-def evidence(executions: Sequence[Execution]) -> HomeEvidence:
+def evidence(executions: Sequence[Execution]) -> LocalTrainingData:
     ordered = sorted(executions, key=lambda each: each.finished_at)
-    return HomeEvidence.of(ExecutionTable.of(encoded(ordered, excellent)))
+    return LocalTrainingData.of(ExecutionTable.of(encoded(ordered, excellent)))
 
 
-def levels(home: HomeEvidence) -> list[float]:
+def levels(home: LocalTrainingData) -> list[float]:
     """Seconds that all runs count with."""
     return [float(np.exp(each)) for each in home.log_seconds]
 

@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedperf_client.prediction.base_models import FetchedModels
 from fedperf_client.prediction.evaluation.gain import (
     AS_IS,
     LOCAL,
@@ -15,7 +14,8 @@ from fedperf_client.prediction.evaluation.gain import (
     GainPoint,
     gain_on,
 )
-from fedperf_client.prediction.evidence import History
+from fedperf_client.prediction.fetched_models import FetchedModels
+from fedperf_client.prediction.query_encoding import History
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import Execution, ExecutionStatus
 from fedperf_shared.model.checkpoint import encode_checkpoint

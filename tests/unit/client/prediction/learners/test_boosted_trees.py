@@ -7,8 +7,6 @@ import numpy as np
 import pytest
 from sklearn.ensemble import RandomForestRegressor
 
-from fedperf_client.prediction.answers.predictor_cache import _packed, _unpacked
-from fedperf_client.prediction.evidence import Samples
 from fedperf_client.prediction.learners.boosted_trees import (
     _LINEAR_LEAVES,
     ROUNDS,
@@ -23,12 +21,14 @@ from fedperf_client.prediction.learners.residual_learners import (
     ResidualBoosting,
     ResidualRidge,
 )
+from fedperf_client.prediction.query_encoding import EncodedQueries
+from fedperf_client.prediction.serving.predictor_cache import _packed, _unpacked
 from fedperf_shared.errors import InvalidInputError
 
 RNG = np.random.default_rng(0)
 INPUTS = np.column_stack([RNG.normal(size=(400, 5)), RNG.integers(0, 3, (400, 2))])
 TARGET = np.asarray(INPUTS[:, 0] ** 2 + INPUTS[:, 5] + 0.1 * RNG.normal(size=400))
-SAMPLES = Samples(INPUTS, np.zeros(400, np.int64), {SHARED: np.sin(INPUTS[:, 1])})
+SAMPLES = EncodedQueries(INPUTS, np.zeros(400, np.int64), {SHARED: np.sin(INPUTS[:, 1])})
 
 
 def trained(linear: bool, rows: int = 400) -> lightgbm.Booster:

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from fedperf_campaigns.tables.catalogue import Ernest, table_learners
-from fedperf_client.prediction.evidence import Samples, encode
 from fedperf_client.prediction.learners.learner import Learner
 from fedperf_client.prediction.learners.local_learners import (
     Boosting,
@@ -18,14 +17,15 @@ from fedperf_client.prediction.learners.local_learners import (
 from fedperf_client.prediction.learners.residual_learners import (
     REFERENCE,
     SHARED,
-    AsIs,
-    CellCorrected,
+    CellCorrectedModel,
     CellCorrection,
     InvalidCorrectionError,
+    UncorrectedModel,
     shrunken_mean,
 )
 from fedperf_client.prediction.learners.scaling_laws import fit_ernest
 from fedperf_client.prediction.prediction import Floats
+from fedperf_client.prediction.query_encoding import EncodedQueries, encode
 from fedperf_shared.releases.basis import CELLS
 from tests.unit.client.prediction.jobs import grid, law, layout, noisy, samples
 from tests.unit.client.prediction.synthetic import draw_history, draw_samples, true_log_seconds
@@ -56,14 +56,14 @@ def test_a_bias_that_may_be_chance_is_shrunken_and_a_clear_one_is_kept() -> None
 
 def test_without_own_executions_the_coordinators_correction_is_taken() -> None:
     mean = np.linspace(-1, 1, CELLS)
-    learner = CellCorrected(CellCorrection(mean, 0.1 * np.eye(CELLS)))
+    learner = CellCorrectedModel(CellCorrection(mean, 0.1 * np.eye(CELLS)))
     nothing, asked = draw_samples(0)[0], draw_samples(9)[0]
     answers = learner.fit(nothing, np.zeros(0))(asked)
     np.testing.assert_allclose(answers - asked.starts[REFERENCE], mean[asked.cells])
 
 
 def test_own_executions_overrule_the_coordinator_as_they_grow() -> None:
-    learner = CellCorrected(CellCorrection(np.full(CELLS, 1.0), 0.05 * np.eye(CELLS)))
+    learner = CellCorrectedModel(CellCorrection(np.full(CELLS, 1.0), 0.05 * np.eye(CELLS)))
     distances = []
     for count in (1, 10, 300):
         samples, _ = draw_samples(count)
@@ -79,7 +79,7 @@ def test_one_wild_execution_of_a_few_moves_the_others_little() -> None:
     samples, _ = draw_samples(5)
     calm = samples.starts[REFERENCE] + 0.1
     wild = calm + np.array([0, 0, 6.0, 0, 0])
-    learner = CellCorrected(CellCorrection.nothing_known())
+    learner = CellCorrectedModel(CellCorrection.nothing_known())
     moved = [learner.fit(samples, own)(samples) - samples.starts[REFERENCE] for own in (calm, wild)]
     assert np.abs(moved[1] - moved[0]).mean() < 0.3
 
@@ -90,7 +90,7 @@ def test_a_certain_correction_moves_less_than_an_uncertain_one() -> None:
 
     def correction(variance: float) -> float:
         prior = CellCorrection(np.zeros(CELLS), variance * np.eye(CELLS))
-        learnt = CellCorrected(prior).fit(samples.take(np.arange(3)), own[:3])
+        learnt = CellCorrectedModel(prior).fit(samples.take(np.arange(3)), own[:3])
         return float(np.mean(learnt(samples.take(np.arange(3))) - samples.starts[REFERENCE][:3]))
 
     assert 0 < correction(1e-6) < correction(1.0) < 1.0
@@ -126,10 +126,10 @@ def test_learners_of_tables_stay_near_what_they_saw_wherever_they_are_asked(
 
 def test_squares_help_inside_the_hull_and_are_not_followed_beyond() -> None:
     across = np.linspace(-1, 1, 40)
-    bent = Samples(across[:, None], np.zeros(40, np.int64), {})
+    bent = EncodedQueries(across[:, None], np.zeros(40, np.int64), {})
     fitted = LogRidge(degree=2, strengths=(1e-4,)).fit(bent, 2 * across**2)
     assert np.abs(fitted(bent) - 2 * across**2).max() < 0.05
-    beyond = Samples(np.array([[1.0], [2.5]]), np.zeros(2, np.int64), {})
+    beyond = EncodedQueries(np.array([[1.0], [2.5]]), np.zeros(2, np.int64), {})
     at_the_edge, outside = fitted(beyond)
     assert abs(outside - at_the_edge) < 0.1
 
@@ -158,8 +158,8 @@ def test_a_process_on_another_learner_learns_what_that_leaves() -> None:
         for each in (ernest, ResidualProcess(ernest))
     ]
     assert left[1] < left[0]
-    assert ResidualProcess(AsIs(SHARED)).name == "shared+process"
-    assert ResidualProcess(AsIs(SHARED)).start == SHARED
+    assert ResidualProcess(UncorrectedModel(SHARED)).name == "shared+process"
+    assert ResidualProcess(UncorrectedModel(SHARED)).start == SHARED
 
 
 def test_learners_of_tables_read_no_start_model() -> None:

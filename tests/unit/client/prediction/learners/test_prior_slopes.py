@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from fedperf_campaigns.tables.roles import LOG_SLOPES, ColumnRole, prior_slopes
-from fedperf_client.prediction.evidence import Samples
 from fedperf_client.prediction.learners.prior_slopes import (
     NO_REPEATS,
     InvalidSlopesError,
@@ -17,17 +16,18 @@ from fedperf_client.prediction.learners.prior_slopes import (
 from fedperf_client.prediction.learners.scaling_laws import LAWS, ScalingColumns
 from fedperf_client.prediction.learners.tables import Table, TableLayout
 from fedperf_client.prediction.prediction import Floats
+from fedperf_client.prediction.query_encoding import EncodedQueries
 
 LINE = PriorSlopes((SlopePrior(-0.7, 0.35, 1.0), SlopePrior(0.9, 0.3, 1.5)))
 WITH_LAWS = replace(LINE, scaling=ScalingColumns(0, 1))
 
 
-def at(machines: list[float], rows: list[float]) -> Samples:
+def at(machines: list[float], rows: list[float]) -> EncodedQueries:
     features = np.log(np.column_stack([machines, rows]))
-    return Samples(features, np.zeros(len(features), np.int64), {})
+    return EncodedQueries(features, np.zeros(len(features), np.int64), {})
 
 
-def world(seed: int, slopes: tuple[float, float], count: int = 40) -> tuple[Samples, Floats]:
+def world(seed: int, slopes: tuple[float, float], count: int = 40) -> tuple[EncodedQueries, Floats]:
     rng = np.random.default_rng(seed)
     samples = at(list(rng.integers(1, 33, count) * 1.0), list(rng.uniform(1e5, 1e7, count)))
     return samples, samples.features @ slopes + 2.0 + 0.02 * rng.standard_normal(count)

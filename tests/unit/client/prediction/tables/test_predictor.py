@@ -12,8 +12,8 @@ from fedperf_campaigns.tables.predictor import (
     MeasuredTable,
     TablePredictor,
 )
-from fedperf_client.prediction.ensemble.intervals import Student
-from fedperf_client.prediction.ensemble.weighting import Asks
+from fedperf_client.prediction.ensemble.intervals import StudentT
+from fedperf_client.prediction.ensemble.weighting import QueryRegime
 from fedperf_client.prediction.learners.tables import InvalidTableError, TableLayout
 from tests.unit.client.prediction.tables.published_laws import DrawnJob, drawn_job
 
@@ -90,9 +90,9 @@ def test_one_configuration_answers_for_all_others_by_the_prior_alone() -> None:
     assert 4.5 < faster.prediction.median_seconds < 8
     assert 14 < larger.prediction.median_seconds < 20
     assert faster.prediction.extrapolating
-    assert larger.kind is Asks.BEYOND_SIZES
+    assert larger.kind is QueryRegime.BEYOND_SIZES
     assert same.deviation < faster.deviation
-    believed = Student(1.0, FREEDOM)
+    believed = StudentT(1.0, FREEDOM)
     tail = np.log(same.seconds_at(0.999) / same.p90_seconds)
     assert tail / same.deviation == pytest.approx(
         (believed.quantile(0.999) - believed.quantile(0.9)) / believed.quantile(0.8413)
@@ -111,7 +111,7 @@ def test_what_ran_is_answered_by_its_own_times_the_more_the_more_often() -> None
     ):
         [found] = TablePredictor.of(known).estimate(columns([2e5], [4.0]))
         assert least < found.prediction.median_seconds < most
-        assert found.kind is Asks.SEEN
+        assert found.kind is QueryRegime.SEEN
 
 
 def test_columns_outside_of_what_was_measured_are_marked() -> None:

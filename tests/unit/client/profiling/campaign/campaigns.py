@@ -3,12 +3,12 @@
 from pathlib import Path
 
 from fedperf_campaigns.campaign.definition import Campaign, load_campaign
+from fedperf_campaigns.campaign.interference import InterferenceSample
 from fedperf_campaigns.campaign.journal import Machine
-from fedperf_campaigns.campaign.noise import HostReading
 
 MACHINE = Machine("tiny.small", "x86_64", "a processor", 4, 8 * 1024**3, 1.25)
-QUIET = HostReading(0.0, 0.0, 0.5, 0.5, cores=4)
-BUSY = HostReading(1.5, 0.0, 0.5, 2.5, cores=4)
+QUIET = InterferenceSample(0.0, 0.0, 0.5, 0.5, cores=4)
+BUSY = InterferenceSample(1.5, 0.0, 0.5, 2.5, cores=4)
 
 COMPONENT = '[[component]]\nname = "job"\ncommand = ["true"]\n'
 GRID = """

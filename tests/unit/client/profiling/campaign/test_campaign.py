@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from fedperf_campaigns.campaign.campaign import (
-    CampaignSurroundings,
+    CampaignDependencies,
     run_campaign,
 )
 from fedperf_campaigns.campaign.components import Component
 from fedperf_campaigns.campaign.definition import Campaign
 from fedperf_campaigns.campaign.expressions import Value
+from fedperf_campaigns.campaign.interference import Host, InterferenceSample
 from fedperf_campaigns.campaign.journal import Journal, TrialKey, TrialOutcome, TrialStatus
-from fedperf_campaigns.campaign.noise import Host, HostReading
 from fedperf_campaigns.campaign.order import AllAtOnce, Sampler, sampler_of
 from fedperf_campaigns.campaign.summary import CampaignEnd, summarize
 from fedperf_campaigns.campaign.trial_runner import (
@@ -37,7 +37,7 @@ class World(TrialRunner, Host):
     """Trials by a function of (components, configuration, how many ran before)."""
 
     outcome: Callable[[dict[str, Value], int], TrialOutcome] = lambda row, number: OK
-    readings: Iterator[HostReading] = field(default_factory=lambda: itertools.repeat(QUIET))
+    readings: Iterator[InterferenceSample] = field(default_factory=lambda: itertools.repeat(QUIET))
     boot: str = "boot 1"
     stop: threading.Event = field(default_factory=threading.Event)
     ran: list[Ran] = field(default_factory=list)
@@ -62,15 +62,15 @@ class World(TrialRunner, Host):
     def begin(self) -> None:
         pass
 
-    def end(self) -> HostReading:
+    def end(self) -> InterferenceSample:
         return next(self.readings)
 
     def clock(self) -> datetime:
         self.now += timedelta(seconds=1)
         return self.now
 
-    def surroundings(self) -> CampaignSurroundings:
-        return CampaignSurroundings(
+    def surroundings(self) -> CampaignDependencies:
+        return CampaignDependencies(
             trials=self,
             host=self,
             machine=MACHINE,
@@ -114,10 +114,10 @@ def place(tmp_path: Path) -> Callable[[str], Place]:
     return made
 
 
-Places = Callable[..., Place]
+ScaleAndSize = Callable[..., Place]
 
 
-def test_every_configuration_runs_once_per_block(place: Places) -> None:
+def test_every_configuration_runs_once_per_block(place: ScaleAndSize) -> None:
     world, here = World(), place("repetitions = 2")
     stopped = here.run(world)
     assert not stopped.interrupted
@@ -169,7 +169,7 @@ def test_an_active_campaign_ends_early_and_goes_on_as_it_would_have(tmp_path: Pa
     assert parts.measured() == whole.measured()
 
 
-def test_warm_ups_come_before_the_first_repetition_and_do_not_count(place: Places) -> None:
+def test_warm_ups_come_before_the_first_repetition_and_do_not_count(place: ScaleAndSize) -> None:
     world, here = World(), place("repetitions = 2\nwarmup = 2")
     here.run(world)
     assert here.statuses().count("warmup") == 8
@@ -178,7 +178,7 @@ def test_warm_ups_come_before_the_first_repetition_and_do_not_count(place: Place
     assert world.ran[0] == world.ran[1] == world.ran[2]
 
 
-def test_a_failure_is_retried_and_then_final(place: Places) -> None:
+def test_a_failure_is_retried_and_then_final(place: ScaleAndSize) -> None:
     bad = {"rows": 100, "workers": 2}
     world = World(lambda row, number: FAILED if row == bad else OK)
     here = place("repetitions = 2\nretries = 2")
@@ -192,7 +192,7 @@ def test_a_failure_is_retried_and_then_final(place: Places) -> None:
     assert summary.statuses["skipped"] == 1
 
 
-def test_a_failure_that_a_retry_mends_leaves_nothing_out(place: Places) -> None:
+def test_a_failure_that_a_retry_mends_leaves_nothing_out(place: ScaleAndSize) -> None:
     world = World(lambda row, number: FAILED if number == 2 else OK)
     here = place("repetitions = 2\nretries = 1")
     here.run(world)
@@ -200,7 +200,7 @@ def test_a_failure_that_a_retry_mends_leaves_nothing_out(place: Places) -> None:
     assert world.told == [True, True, False] + [True] * 6
 
 
-def test_a_noisy_trial_is_redone_once_and_stays_data(place: Places) -> None:
+def test_a_noisy_trial_is_redone_once_and_stays_data(place: ScaleAndSize) -> None:
     readings = itertools.chain([BUSY, BUSY, QUIET, BUSY], itertools.repeat(QUIET))
     world, here = World(readings=readings), place("repetitions = 1\nretries = 5")
     stopped = here.run(world)
@@ -212,7 +212,9 @@ def test_a_noisy_trial_is_redone_once_and_stays_data(place: Places) -> None:
     assert len(summary.flagged) == 3
 
 
-def test_after_three_noisy_trials_in_a_row_none_is_redone_also_not_later(place: Places) -> None:
+def test_after_three_noisy_trials_in_a_row_none_is_redone_also_not_later(
+    place: ScaleAndSize,
+) -> None:
     world, here = World(readings=itertools.repeat(BUSY)), place("repetitions = 1\nretries = 5")
     here.run(world)
     assert here.statuses() == ["noisy"] * 5
@@ -221,14 +223,14 @@ def test_after_three_noisy_trials_in_a_row_none_is_redone_also_not_later(place: 
     assert again.ran == []
 
 
-def test_a_noisy_trial_stays_where_there_are_no_retries(place: Places) -> None:
+def test_a_noisy_trial_stays_where_there_are_no_retries(place: ScaleAndSize) -> None:
     world = World(readings=itertools.repeat(BUSY))
     here = place("repetitions = 1\nretries = 0")
     here.run(world)
     assert here.statuses() == ["noisy"] * 4
 
 
-def test_a_finished_campaign_repeats_nothing(place: Places) -> None:
+def test_a_finished_campaign_repeats_nothing(place: ScaleAndSize) -> None:
     here = place("repetitions = 2\nwarmup = 1")
     here.run(World())
     again = World()
@@ -236,7 +238,7 @@ def test_a_finished_campaign_repeats_nothing(place: Places) -> None:
     assert again.ran == []
 
 
-def test_a_resumed_campaign_does_what_is_left_in_the_same_order(place: Places) -> None:
+def test_a_resumed_campaign_does_what_is_left_in_the_same_order(place: ScaleAndSize) -> None:
     full, here = World(), place("repetitions = 2\nmax_trials = 3")
     stopped = here.run(full)
     assert "budget of 3 trials" in stopped.reason
@@ -248,7 +250,7 @@ def test_a_resumed_campaign_does_what_is_left_in_the_same_order(place: Places) -
     assert len(set(more.measured())) == 8
 
 
-def test_a_budget_of_seconds_counts_over_all_runs(place: Places) -> None:
+def test_a_budget_of_seconds_counts_over_all_runs(place: ScaleAndSize) -> None:
     here = place("repetitions = 2\nmax_wall_seconds = 3")
     first, second = World(), World()
     assert "budget of 3 seconds" in here.run(first).reason
@@ -256,7 +258,7 @@ def test_a_budget_of_seconds_counts_over_all_runs(place: Places) -> None:
     assert (len(first.ran), len(second.ran)) == (3, 0)
 
 
-def test_a_campaign_whose_budget_is_spent_is_not_complete(place: Places) -> None:
+def test_a_campaign_whose_budget_is_spent_is_not_complete(place: ScaleAndSize) -> None:
     for run, is_complete in (("max_trials = 3", False), ("", True)):
         here = place(f"repetitions = 1\n{run}")
         stopped = here.run(World())
@@ -267,7 +269,7 @@ def test_a_campaign_whose_budget_is_spent_is_not_complete(place: Places) -> None
         assert summary.statuses["skipped"] == (0 if is_complete else 1)
 
 
-def test_a_clock_that_is_set_back_gives_no_budget_back(place: Places) -> None:
+def test_a_clock_that_is_set_back_gives_no_budget_back(place: ScaleAndSize) -> None:
     world, here = World(), place("repetitions = 2\nmax_wall_seconds = 3")
 
     def outcome(row: dict[str, Value], number: int) -> TrialOutcome:
@@ -279,7 +281,7 @@ def test_a_clock_that_is_set_back_gives_no_budget_back(place: Places) -> None:
     assert len(world.ran) == 4
 
 
-def test_a_stop_ends_also_the_walk_through_what_was_finished(place: Places) -> None:
+def test_a_stop_ends_also_the_walk_through_what_was_finished(place: ScaleAndSize) -> None:
     here, chosen = place("repetitions = 1"), Greedy()
     here.run(World())
     world = World()
@@ -288,7 +290,7 @@ def test_a_stop_ends_also_the_walk_through_what_was_finished(place: Places) -> N
     assert len(chosen.told) == 1
 
 
-def test_a_stopped_campaign_loses_the_trial_in_flight_alone(place: Places) -> None:
+def test_a_stopped_campaign_loses_the_trial_in_flight_alone(place: ScaleAndSize) -> None:
     here, world = place("repetitions = 1"), World()
 
     def outcome(row: dict[str, Value], number: int) -> TrialOutcome:
@@ -305,14 +307,14 @@ def test_a_stopped_campaign_loses_the_trial_in_flight_alone(place: Places) -> No
     assert here.statuses() == ["ok", "ok", "lost", "ok", "ok"]
 
 
-def test_a_stop_before_the_next_trial_begins_none(place: Places) -> None:
+def test_a_stop_before_the_next_trial_begins_none(place: ScaleAndSize) -> None:
     here, world = place("repetitions = 1"), World()
     world.stop.set()
     assert here.run(world).interrupted
     assert here.statuses() == []
 
 
-def test_cold_is_what_did_not_run_since_the_machine_started(place: Places) -> None:
+def test_cold_is_what_did_not_run_since_the_machine_started(place: ScaleAndSize) -> None:
     here = place("repetitions = 2\nmax_trials = 4")
     here.run(World())
     more = place("repetitions = 2")
@@ -322,7 +324,7 @@ def test_cold_is_what_did_not_run_since_the_machine_started(place: Places) -> No
     assert cold == [True] * 8  # once per configuration and boot
 
 
-def test_components_alone_and_together(place: Places) -> None:
+def test_components_alone_and_together(place: ScaleAndSize) -> None:
     two = (
         '[[component]]\nname = "a"\ncommand = ["x"]\n'
         '[[component]]\nname = "b"\ncommand = ["x"]\nafter = ["a"]\n'
@@ -350,7 +352,7 @@ class Greedy:
         return None if len(measured) == 3 else (max(measured) + round(sum(measured.values()))) % 4
 
 
-def test_a_resumed_sampler_is_told_the_same_as_an_uninterrupted_one(place: Places) -> None:
+def test_a_resumed_sampler_is_told_the_same_as_an_uninterrupted_one(place: ScaleAndSize) -> None:
     def seconds(row: dict[str, Value], number: int) -> TrialOutcome:
         return TrialOutcome(TrialStatus.OK, wall_seconds=float(row["workers"]) * 1.5)
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from fedperf_campaigns.campaign.noise import Host, is_far, noise_of
+from fedperf_campaigns.campaign.interference import Host, is_far, noise_of
 from fedperf_campaigns.campaign.order import AllAtOnce, Blocks, Sampler, sampler_of
-from fedperf_campaigns.choosing import Strategy
-from fedperf_campaigns.choosing.sampler import GridSampler, SamplingGrid
+from fedperf_campaigns.sampling import Strategy
+from fedperf_campaigns.sampling.sampler import GridSampler, SamplingGrid
 from tests.unit.client.profiling.campaign.campaigns import BUSY, QUIET, make_campaign
 
 

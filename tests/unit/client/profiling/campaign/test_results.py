@@ -27,7 +27,7 @@ from fedperf_campaigns.campaign.report import write_results
 from fedperf_campaigns.campaign.summary import CampaignEnd, Summary, summarize
 from fedperf_client.home.store import ExecutionStore
 from fedperf_shared.errors import StorageError
-from fedperf_shared.execution import Origin, Remark
+from fedperf_shared.execution import ExecutionMetadata, ExecutionWarning
 from fedperf_shared.workflow.vocabulary import OperatorKind, Platform
 from tests.unit.client.profiling.campaign.campaigns import GRID, MACHINE, make_campaign
 
@@ -89,7 +89,7 @@ def test_a_trial_of_the_whole_becomes_an_execution_once(tmp_path: Path) -> None:
         Platform.OTHER,
         Platform.SKLEARN,
     )
-    origin = Origin("campaign", MACHINE.node_type, MACHINE.architecture)
+    origin = ExecutionMetadata("campaign", MACHINE.node_type, MACHINE.architecture)
     assert first.origin == origin
     noisy = trial(0, row=2)
     flagged = replace(
@@ -97,7 +97,7 @@ def test_a_trial_of_the_whole_becomes_an_execution_once(tmp_path: Path) -> None:
         outcome=replace(noisy.outcome or TrialOutcome(TrialStatus.OK), status=TrialStatus.NOISY),
     )
     remarks = execution_of(campaign, flagged, MACHINE).origin.remarks
-    assert remarks == (Remark.NOISY,)
+    assert remarks == (ExecutionWarning.NOISY,)
     with ExecutionStore.open(tmp_path / "store.sqlite") as store:
         assert store.add([first]) == 1
         assert store.add([execution_of(campaign, trial(0, row=2), MACHINE)]) == 0

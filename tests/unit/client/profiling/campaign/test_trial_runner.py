@@ -17,8 +17,8 @@ import pytest
 
 from fedperf_campaigns.campaign import trial_runner
 from fedperf_campaigns.campaign.components import Component
+from fedperf_campaigns.campaign.interference import own_seconds
 from fedperf_campaigns.campaign.journal import ResourceUse, TrialOutcome, TrialStatus
-from fedperf_campaigns.campaign.noise import own_seconds
 from fedperf_campaigns.campaign.trial_process import (
     ComponentEnd,
     run_components,

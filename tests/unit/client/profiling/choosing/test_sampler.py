@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedperf_campaigns.choosing import CHOOSING, Strategy, sampler
-from fedperf_campaigns.choosing.grid_points import Rows
-from fedperf_campaigns.choosing.sampler import (
+from fedperf_campaigns.sampling import CHOOSING, Strategy, sampler
+from fedperf_campaigns.sampling.grid_points import Rows
+from fedperf_campaigns.sampling.sampler import (
     LEAST_JUDGED,
     START,
     SamplingGrid,

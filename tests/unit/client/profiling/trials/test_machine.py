@@ -4,7 +4,7 @@ import pytest
 
 from fedperf_client.workers.machine import (
     REFERENCE_SECONDS,
-    HostWatch,
+    InterferenceMonitor,
     cluster_config,
     host_busy_seconds,
     machine_speed,
@@ -24,8 +24,10 @@ class Clock:
         self.own += own
         self.busy += own + foreign
 
-    def watch(self) -> HostWatch:
-        return HostWatch(lambda: self.own, busy_seconds=lambda: self.busy, timer=lambda: self.now)
+    def watch(self) -> InterferenceMonitor:
+        return InterferenceMonitor(
+            lambda: self.own, busy_seconds=lambda: self.busy, timer=lambda: self.now
+        )
 
 
 def test_load_of_others_counts_and_the_own_does_not() -> None:

@@ -59,8 +59,8 @@ def test_a_slot_goes_from_reserved_to_drawn_to_handed_out(ledger: PrivacyLedger)
     states.append(ledger.entries()[0].state)
     ledger.commit(key, BYTES)
     states.append(ledger.entries()[0].state)
-    ledger.hand_out(key, at)
-    ledger.hand_out(key, at + timedelta(hours=1))
+    ledger.dispatch(key, at)
+    ledger.dispatch(key, at + timedelta(hours=1))
     states.append(ledger.entries()[0].state)
     assert slot.parameters == ReportParameters(20.0, 1.5)
     assert states == [ReleaseState.RESERVED, ReleaseState.DRAWN, ReleaseState.HANDED_OUT]
@@ -136,7 +136,7 @@ def test_bytes_are_stored_once_and_only_for_a_reserved_slot(ledger: PrivacyLedge
     with pytest.raises(SlotNotReservedError):
         ledger.commit(report_key(0), BYTES)
     with pytest.raises(SlotNotReservedError):
-        ledger.hand_out(report_key(0), open_at(0))
+        ledger.dispatch(report_key(0), open_at(0))
     ledger.reserve(report_key(0), open_at(0))
     ledger.commit(report_key(0), BYTES)
     with pytest.raises(SlotNotReservedError):
@@ -163,7 +163,7 @@ def test_no_statement_changes_or_deletes_what_is_written(
 ) -> None:
     ledger.reserve(report_key(0), open_at(0))
     ledger.commit(report_key(0), BYTES)
-    ledger.hand_out(report_key(0), open_at(0))
+    ledger.dispatch(report_key(0), open_at(0))
     column = "handed_out_unix_ms" if table == "handed_out" else column
     connection = sqlite3.connect(ledger.path)  # without any pragma of ours
     try:

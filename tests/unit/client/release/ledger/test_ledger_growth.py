@@ -14,7 +14,7 @@ from fedperf_client.privacy.accountant import PrivacyBudget
 from fedperf_client.release.ledger import ledger_file
 from fedperf_client.release.ledger.ledger import PrivacyLedger
 from fedperf_client.release.ledger.tamper import write_counter
-from fedperf_shared.releases.period import Period, SlotTimes, Timetable, to_unix_ms
+from fedperf_shared.releases.period import Period, ReleaseCalendar, SlotTimes, to_unix_ms
 from fedperf_shared.releases.release import ReleaseKind, ReportParameters, Schedule, Slot, SlotKey
 from tests.unit.client.release.periods import START
 
@@ -34,7 +34,7 @@ def long_schedule() -> Schedule:
         for window in range(WINDOWS)
         for index in range(A_WINDOW)
     ]
-    timetable = Timetable(Period(START, timedelta(days=1), WINDOWS), times, ())
+    timetable = ReleaseCalendar(Period(START, timedelta(days=1), WINDOWS), times, ())
     return Schedule(timetable, tuple(Slot(key, parameters) for key in keys))
 
 

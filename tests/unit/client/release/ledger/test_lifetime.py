@@ -12,7 +12,7 @@ from fedperf_client.privacy.accountant import PrivacyBudget, epsilon, events_of
 from fedperf_client.release.ledger import ledger as ledger_module
 from fedperf_client.release.ledger.ledger import PrivacyLedger
 from fedperf_client.release.ledger.lifetime import (
-    BegunPeriod,
+    ActivePeriod,
     LifetimeDisagreesError,
     LifetimeExceededError,
     LifetimeRecord,
@@ -192,10 +192,10 @@ def test_nothing_in_the_record_changes(tmp_path: Path, table: str) -> None:
 def test_beginning_the_same_period_twice_charges_it_once(tmp_path: Path) -> None:
     begin(tmp_path, 0)
     each = record(tmp_path)
-    each.begin(BegunPeriod("ledger-0.sqlite", BUDGET, of_year(0)))
+    each.begin(ActivePeriod("ledger-0.sqlite", BUDGET, of_year(0)))
     assert len(each.periods()) == 1
     with pytest.raises(PrivacyRefusedError):
-        each.begin(BegunPeriod("ledger-0.sqlite", BUDGET, of_year(0, noise=11.0)))
+        each.begin(ActivePeriod("ledger-0.sqlite", BUDGET, of_year(0, noise=11.0)))
 
 
 def test_spending_is_what_the_accountant_says_by_period_and_for_the_lifetime(

@@ -24,7 +24,7 @@ from fedperf_client.sources.duckdb.profile_file import (
 )
 from fedperf_client.sources.history_file import write_history
 from fedperf_shared.errors import InvalidInputError
-from fedperf_shared.execution import Execution, Remark
+from fedperf_shared.execution import Execution, ExecutionWarning
 from fedperf_shared.workflow.vocabulary import MAX_OPERATORS, OperatorKind, Platform
 from tests.fakes.duckdb_profiles import (
     VERSIONS,
@@ -112,7 +112,7 @@ def test_what_was_measured_is_taken_over(version: int) -> None:
     assert set(found.plan.platforms) == {Platform.DUCKDB}
     assert found.workload.startswith("duckdb/")
     assert found.origin.source == ["duckdb 1.0 or older", "duckdb 1.x", "duckdb 2.x"][version]
-    assert found.origin.remarks == ((Remark.INCOMPLETE,) if version == 0 else ())
+    assert found.origin.remarks == ((ExecutionWarning.INCOMPLETE,) if version == 0 else ())
     if version:
         assert (measured.read_bytes, measured.written_bytes) == (4096, 5)
         assert measured.peak_memory_bytes == 30_000
@@ -160,7 +160,7 @@ def test_rows_that_are_not_there_follow_or_are_not_known() -> None:
     found = of(profile_1(join))
     assert [rows for _, _, rows in shape(found)] == [7, 7, 0, 0]
     assert found.origin.rows_known == 2 / 4
-    assert found.origin.remarks == (Remark.INCOMPLETE,)
+    assert found.origin.remarks == (ExecutionWarning.INCOMPLETE,)
 
 
 def deep(levels: int) -> Json:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fedperf_client.sources.duckdb.profile_file import MAX_PROFILE_BYTES, open_profile
-from fedperf_client.sources.json_memory import takes_too_much
+from fedperf_client.sources.json_memory import exceeds_json_memory
 from fedperf_shared.workflow.vocabulary import MAX_OPERATORS
 from tests.fakes.added_memory import MOST_MEGABYTES, megabytes_added
 from tests.fakes.duckdb_profiles import Json, grouped, node_1, profile_1
@@ -54,4 +54,4 @@ def test_a_profile_that_holds_too_much_is_skipped_by_name(tmp_path: Path) -> Non
 def test_the_largest_profile_that_is_read_stays_far_below_the_bound() -> None:
     notes: Json = {f"a note {number}": "[columns, of, an, operator]" for number in range(10)}
     nodes = [node_1("PROJECTION", 1, notes=notes) for _ in range(2 * MAX_OPERATORS)]
-    assert not takes_too_much(2 * json.dumps(profile_1(*nodes)).encode())
+    assert not exceeds_json_memory(2 * json.dumps(profile_1(*nodes)).encode())

@@ -10,7 +10,7 @@ import pytest
 import zstandard
 
 from fedperf_client.sources.codecs import MAX_WINDOW_BYTES
-from fedperf_client.sources.json_memory import MAX_PARSED_BYTES, takes_too_much
+from fedperf_client.sources.json_memory import MAX_PARSED_BYTES, exceeds_json_memory
 from fedperf_client.sources.opener import MAX_DEPTH, MAX_MEMBERS, RATIO_FROM_BYTES
 from fedperf_client.sources.spark.events import MAX_HELD_BYTES, MAX_LINE_BYTES
 from tests.fakes.added_memory import MOST_MEGABYTES, megabytes_added
@@ -53,7 +53,7 @@ def beside_what_is_held(path: Path, pair: bytes) -> None:
     """As much of updates as is held back, and an event with as many pairs as are parsed."""
     update = UPDATE + b" " * (MAX_HELD_BYTES - 2 * len(UPDATE)) + b"0]}\n"
     count = MAX_PARSED_BYTES // 64
-    while takes_too_much(b",".join(numbered(pair, count))):
+    while exceeds_json_memory(b",".join(numbered(pair, count))):
         count = 15 * count // 16
     with gzip.open(path, "wb", 9) as log:
         log.write(START + update + JOB + b",".join(numbered(pair, count)) + b"]}\n")

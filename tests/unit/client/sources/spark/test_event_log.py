@@ -15,7 +15,7 @@ from fedperf_client.sources.spark import events
 from fedperf_client.sources.spark.event_log import open_event_log
 from fedperf_client.sources.spark.events import TORN, Events
 from fedperf_client.sources.spark.reader import WANTED
-from fedperf_shared.execution import Execution, ExecutionStatus, Remark
+from fedperf_shared.execution import Execution, ExecutionStatus, ExecutionWarning
 from fedperf_shared.workflow.vocabulary import OperatorKind, Platform
 from tests.fakes.spark_logs import APP_START, SQL, SparkLog, grouped, node, read_log
 
@@ -239,7 +239,7 @@ def test_a_stage_that_is_done_again_counts_its_rows_once(tmp_path: Path) -> None
 
 def test_failed_tasks_are_flagged(tmp_path: Path) -> None:
     log = SparkLog().begin().start(7, grouped(SCAN)).job(7, COUNTERS, failed_tasks=1).finish(7)
-    assert only(log, tmp_path).origin.remarks == (Remark.FAILED_TASKS,)
+    assert only(log, tmp_path).origin.remarks == (ExecutionWarning.FAILED_TASKS,)
 
 
 def test_a_query_that_failed_is_kept_as_failed(tmp_path: Path) -> None:
@@ -509,7 +509,7 @@ def test_a_rolled_log_is_one_and_what_is_gone_is_said(tmp_path: Path) -> None:
         SparkLog(events=part).write(directory / f"events_{number}_app")
     (directory / "appstatus_app").touch()
     (found,), skipped = read_log(directory)
-    assert (found.origin.remarks, skipped) == ((Remark.INCOMPLETE,), [])
+    assert (found.origin.remarks, skipped) == ((ExecutionWarning.INCOMPLETE,), [])
 
 
 def test_damage_between_files_costs_no_plan_that_came_before_it(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from fedperf_client.sources.spark.events import (
     MAX_LINE_BYTES,
     NEAR_BYTES,
     Events,
-    PassedOver,
+    SkippedLines,
     lines,
 )
 from fedperf_client.sources.spark.fields import Event
@@ -228,7 +228,7 @@ def test_a_small_file_cannot_ask_for_much_memory(tmp_path: Path) -> None:
             list(texts(tmp_path / "log"))
 
 
-PASSED_OVER = PassedOver((b"skip", b"away"), b"end", b"well")
+PASSED_OVER = SkippedLines((b"skip", b"away"), b"end", b"well")
 LONG = b" " * NEAR_BYTES
 KEPT = st.sampled_from([b"kept", b"end" + LONG, b"end badly" + LONG, b"end" + LONG + b"well", b""])
 PASSED = st.sampled_from([b"skip", b"skip this", b"away", b"end well" + LONG, b"skip well"])

@@ -14,7 +14,7 @@ from fedperf_client.sources.spark.application import NO_PLAN, ONLY_A_COMMAND
 from fedperf_client.sources.spark.event_log import EventLogs
 from fedperf_client.sources.spark.events import lines
 from fedperf_client.sources.spark.query import TOTALS
-from fedperf_shared.execution import Execution, Remark
+from fedperf_shared.execution import Execution, ExecutionWarning
 from fedperf_shared.wire.codec import encode_plan
 from fedperf_shared.workflow.vocabulary import OperatorKind
 from tests.public_data import public_data
@@ -110,7 +110,9 @@ def test_both_views_agree_on_jobs_status_cores_and_times(
             )
             assert job.seconds == execution.runtime_seconds
             assert job.query.end / 1000 == execution.finished_at.timestamp()
-            assert job.query.is_accelerated is (Remark.ACCELERATED in execution.origin.remarks)
+            assert job.query.is_accelerated is (
+                ExecutionWarning.ACCELERATED in execution.origin.remarks
+            )
         reasons = {each.record: each.reason for each in records if isinstance(each, SkippedRecord)}
         skipped.update(reasons[label] for label in jobs.keys() - kept.keys())
     assert skipped.keys() <= {ONLY_A_COMMAND, "no executor is known for its time", NO_PLAN}
@@ -183,7 +185,7 @@ def test_failed_tasks_are_seen_in_a_real_log(
         name
         for name, records in found.items()
         for each in executions(records)
-        if Remark.FAILED_TASKS in each.origin.remarks
+        if ExecutionWarning.FAILED_TASKS in each.origin.remarks
     ]
     assert "own-spark-4.3.0/leaky-plain-local.json" in flagged
     assert not any(

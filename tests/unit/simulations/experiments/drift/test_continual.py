@@ -7,23 +7,30 @@ import pytest
 import torch
 
 from fedperf_simulations.baselines.batched_mlp import SeedModels, fit
-from fedperf_simulations.experiments.drift.continual import MAE, MAPE, Q50, Anchor, Course, learn
+from fedperf_simulations.experiments.drift.continual import (
+    MAE,
+    MAPE,
+    Q50,
+    Anchor,
+    ReplicatedSequence,
+    learn,
+)
 from fedperf_simulations.experiments.drift.rehearsal_methods import (
-    Everything,
+    FullReplay,
     Naive,
     RehearsalMethod,
-    TaughtInputs,
+    TeacherLabelledInputs,
 )
 from tests.unit.simulations.drifting import COLUMNS, two_levels
 
 STEPS = 300
 
 
-def course(*seeds: int) -> Course:
-    return Course.of(two_levels(), [[each] for each in seeds or (1,)], steps=STEPS)
+def course(*seeds: int) -> ReplicatedSequence:
+    return ReplicatedSequence.of(two_levels(), [[each] for each in seeds or (1,)], steps=STEPS)
 
 
-def few_steps(*seeds: int) -> Course:
+def few_steps(*seeds: int) -> ReplicatedSequence:
     """So few that rounding does not grow."""
     return replace(course(*seeds), steps=20)
 
@@ -49,7 +56,11 @@ def test_a_segment_is_dealt_into_rows_to_train_on_and_rows_to_judge_by() -> None
 @pytest.mark.slow
 def test_naive_forgets_and_whoever_rehearses_does_not() -> None:
     assert final_of_first(Naive()) > 0.5
-    for method in (Everything(is_even=False), Everything(is_even=True), TaughtInputs(COLUMNS, 4.0)):
+    for method in (
+        FullReplay(is_even=False),
+        FullReplay(is_even=True),
+        TeacherLabelledInputs(COLUMNS, 4.0),
+    ):
         assert final_of_first(method) < 0.15
 
 
@@ -64,15 +75,15 @@ def test_consolidation_holds_the_model_back() -> None:
 
 
 def test_seeds_do_not_touch_each_other() -> None:
-    together = learn(few_steps(1, 2), TaughtInputs(COLUMNS, 1.0))
+    together = learn(few_steps(1, 2), TeacherLabelledInputs(COLUMNS, 1.0))
     for place, seed in enumerate((1, 2)):
-        alone = learn(few_steps(seed), TaughtInputs(COLUMNS, 1.0))
+        alone = learn(few_steps(seed), TeacherLabelledInputs(COLUMNS, 1.0))
         for metric in (MAE, MAPE, Q50):
             np.testing.assert_allclose(together[metric][place], alone[metric][0], rtol=1e-3)
 
 
 def test_errors_are_in_natural_log_whatever_the_targets_are_scaled_by() -> None:
-    some = Course.of(replace(two_levels(), unit=2.0), [[1]])
+    some = ReplicatedSequence.of(replace(two_levels(), unit=2.0), [[1]])
     truth = 2.0 * some.dealt[0][0].test.targets
     zero = SeedModels.of([torch.zeros_like(each) for each in some.untrained().parameters])
     errors = some.errors(zero)

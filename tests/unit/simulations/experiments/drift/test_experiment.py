@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fedperf_simulations.corpus.drifting_platforms import SEGMENTS
 from fedperf_simulations.data import tokio
 from fedperf_simulations.data.datasets import MissingDataError
 from fedperf_simulations.experiments.drift.continual import MAE, MAPE, Q50
@@ -51,7 +52,6 @@ from fedperf_simulations.experiments.drift.table import (
     plotted,
 )
 from fedperf_simulations.harness.experiment import Row, Settings
-from fedperf_simulations.measured_set.drifting_platforms import SEGMENTS
 from tests.public_data import public_data
 
 FIRST, AFTER = 0.1, 0.2

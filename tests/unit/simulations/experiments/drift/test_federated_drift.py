@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fedperf_simulations.corpus.drifting_platforms import FIRST_WINDOWS, SEGMENTS
 from fedperf_simulations.experiments.drift import federated_drift
 from fedperf_simulations.experiments.drift.continual import MAE, MAPE, Q50
 from fedperf_simulations.experiments.drift.federated_drift import (
@@ -28,7 +29,6 @@ from fedperf_simulations.experiments.drift.table import (
     cell_of,
 )
 from fedperf_simulations.harness.experiment import Row
-from fedperf_simulations.measured_set.drifting_platforms import FIRST_WINDOWS, SEGMENTS
 
 LEARNT = 0.2
 """Error on a segment at the end of its epoch, whatever comes then."""

@@ -10,7 +10,7 @@ from fedperf_client.privacy.accountant import epsilon, event_of
 from fedperf_shared.releases.release import TrainingParameters
 from fedperf_simulations.baselines.batched_mlp import SeedModels
 from fedperf_simulations.experiments.drift import private_chain
-from fedperf_simulations.experiments.drift.continual import MAE, Course
+from fedperf_simulations.experiments.drift.continual import MAE, ReplicatedSequence
 from fedperf_simulations.experiments.drift.private_chain import (
     CLIP,
     HOME,
@@ -102,7 +102,7 @@ def test_noise_and_sampling_cost_what_was_promised(promised: float) -> None:
 def test_shared_models_never_see_raw_rows_without_noise_and_homes_learn_more(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    course = Course.of(two_levels(), [[1], [2]], steps=300, dp_steps=60)
+    course = ReplicatedSequence.of(two_levels(), [[1], [2]], steps=300, dp_steps=60)
     found = learn_privately(course, Promise(1.0, 1.0))
     assert found[SHARED][MAE].shape == found[HOME][MAE].shape == (2, 2, 2)
     current = [found[whose][MAE][:, 1, 1].mean() for whose in (SHARED, HOME)]
@@ -129,7 +129,7 @@ def test_every_segment_is_trained_with_the_noise_that_its_steps_need(
         return models
 
     monkeypatch.setattr(private_chain, "dp_fit", watched)
-    course = Course.of(two_levels(), [[1], [2]], steps=2, dp_steps=7)
+    course = ReplicatedSequence.of(two_levels(), [[1], [2]], steps=2, dp_steps=7)
     promise = Promise(0.2, 1.0)
     learn_privately(course, promise)
     needed = DpTraining(promise.noise_multiplier(7), 7)

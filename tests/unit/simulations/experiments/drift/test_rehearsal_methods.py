@@ -11,12 +11,12 @@ from fedperf_simulations.experiments.drift.rehearsal_methods import (
     ROWS,
     Buffer,
     ClosedSegment,
-    Everything,
+    FullReplay,
     Naive,
     Records,
     RehearsalMethod,
     RowSource,
-    TaughtInputs,
+    TeacherLabelledInputs,
 )
 
 COLUMNS = Columns((4,), 1)
@@ -24,12 +24,12 @@ SIZES = (300, 100, 50)
 TAUGHT = 77.0
 METHODS: list[RehearsalMethod] = [
     Naive(),
-    Everything(is_even=False),
-    Everything(is_even=True),
+    FullReplay(is_even=False),
+    FullReplay(is_even=True),
     Buffer(60),
     Buffer(60, is_dark=True),
-    TaughtInputs(COLUMNS, 1.0),
-    TaughtInputs(COLUMNS, None),
+    TeacherLabelledInputs(COLUMNS, 1.0),
+    TeacherLabelledInputs(COLUMNS, None),
 ]
 
 
@@ -81,7 +81,7 @@ def test_naive_sees_the_current_segment_only() -> None:
 
 
 def test_cumulative_sees_every_row_as_often_and_own_history_every_segment() -> None:
-    by_row, by_segment = drawn(Everything(is_even=False)), drawn(Everything(is_even=True))
+    by_row, by_segment = drawn(FullReplay(is_even=False)), drawn(FullReplay(is_even=True))
     assert shares(by_row) == pytest.approx(np.array(SIZES) / sum(SIZES), abs=0.02)
     assert shares(by_segment) == pytest.approx([1 / 3] * 3, abs=0.02)
     assert len(np.unique(by_row.targets)) == sum(SIZES)
@@ -104,14 +104,14 @@ def test_dark_experience_is_half_targets_and_half_answers_of_then() -> None:
 def test_inputs_are_labelled_by_the_teacher_and_hold_no_target_of_anybody(
     epsilon: float | None,
 ) -> None:
-    _, replay = sources(TaughtInputs(COLUMNS, epsilon))
+    _, replay = sources(TeacherLabelledInputs(COLUMNS, epsilon))
     for part in replay.strata:
         assert set(part.targets.tolist()) == {TAUGHT}
 
 
 def test_private_inputs_are_like_the_segment_but_no_row_of_it() -> None:
     raw = segment(0)
-    (kept,) = TaughtInputs(COLUMNS, 2.0).keep(raw)
+    (kept,) = TeacherLabelledInputs(COLUMNS, 2.0).keep(raw)
     assert len(kept) == pytest.approx(SIZES[0], abs=40)
     assert kept.inputs[:, 0].mean() > 0.9
     assert not set(kept.inputs[:, -1].tolist()) & set(raw.records.inputs[:, -1].tolist())
@@ -119,13 +119,13 @@ def test_private_inputs_are_like_the_segment_but_no_row_of_it() -> None:
 
 def test_private_inputs_are_what_was_released_at_that_epsilon() -> None:
     raw, again = segment(0), rng(0)
-    (kept,) = TaughtInputs(COLUMNS, 0.3).keep(raw)
+    (kept,) = TeacherLabelledInputs(COLUMNS, 0.3).keep(raw)
     rows = release(raw.table, COLUMNS, epsilon=0.3, rng=again).rows(again)
     np.testing.assert_array_equal(kept.inputs, COLUMNS.encoded(rows).astype(np.float32))
 
 
 def test_random_inputs_do_not_look_at_the_segment() -> None:
-    method = TaughtInputs(COLUMNS, None)
+    method = TeacherLabelledInputs(COLUMNS, None)
     one, other = (
         ClosedSegment(segment(each).table, segment(each).records, teacher, rng(1))
         for each in (0, 1)
@@ -135,7 +135,7 @@ def test_random_inputs_do_not_look_at_the_segment() -> None:
 
 
 def test_where_nothing_was_released_the_current_segment_fills_the_step() -> None:
-    (only,) = TaughtInputs(COLUMNS, 1.0).sources(
+    (only,) = TeacherLabelledInputs(COLUMNS, 1.0).sources(
         [[Records(np.zeros((0, 5), np.float32), np.zeros(0, np.float32))]],
         segment(2).records,
         teacher,

@@ -2,8 +2,8 @@
 
 import pytest
 
-from fedperf_client.prediction.evidence import History
-from fedperf_shared.execution import SizedPlan
+from fedperf_client.prediction.query_encoding import History
+from fedperf_shared.execution import PlanOnCluster
 from fedperf_simulations.experiments.intervals.answers import (
     NOTHING,
     local_only,
@@ -14,7 +14,7 @@ from fedperf_simulations.experiments.intervals.figures import LEVEL
 from tests.unit.simulations.experiments.intervals.made_up_queries import queries
 
 EXECUTIONS = queries(12, seed=3)
-PLANS = [SizedPlan(each.plan, each.cluster) for each in EXECUTIONS]
+PLANS = [PlanOnCluster(each.plan, each.cluster) for each in EXECUTIONS]
 
 
 def test_without_own_executions_the_start_answers_alone() -> None:

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
+from fedperf_simulations.corpus.cardinality_mode import KNOWN_BEFORE, TRUE_ROWS
+from fedperf_simulations.corpus.organizations import WorkloadPart
 from fedperf_simulations.experiments.intervals import at_home
 from fedperf_simulations.experiments.intervals.at_home import IN_RANGE, LARGER, MORE_CORES, PART
 from fedperf_simulations.experiments.intervals.figures import where
 from fedperf_simulations.harness.experiment import Settings
-from fedperf_simulations.measured_set.information import KNOWN_BEFORE, TRUE_ROWS
-from fedperf_simulations.measured_set.organizations import WorkloadPart
 
 
 @pytest.fixture

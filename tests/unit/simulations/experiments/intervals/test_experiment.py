@@ -12,7 +12,7 @@ from fedperf_simulations.data.datasets import MissingDataError
 from fedperf_simulations.experiments.intervals import experiment
 from fedperf_simulations.experiments.intervals.experiment import EXPERIMENT, LOOKS, PARTS
 from fedperf_simulations.experiments.intervals.figures import AnswerLabel, least_target, tables
-from fedperf_simulations.experiments.intervals.part import Cases, JudgedPart
+from fedperf_simulations.experiments.intervals.part import Cases, EvaluationPart
 from fedperf_simulations.harness.experiment import Row, Settings, Target, conduct
 from tests.unit.simulations.public_files import with_c3o
 
@@ -39,7 +39,7 @@ def never(_: Settings) -> Cases:
     raise AssertionError("a set was read at which no look is counted")
 
 
-MADE_UP = JudgedPart("made up", lambda _: [], cases, tables, targets, ("made up: a note",))
+MADE_UP = EvaluationPart("made up", lambda _: [], cases, tables, targets, ("made up: a note",))
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fedperf_shared.execution import Origin
+from fedperf_shared.execution import ExecutionMetadata
 from fedperf_simulations.experiments.intervals import own_runs
 from fedperf_simulations.experiments.intervals.own_runs import (
     ALONE_KNOWN,
@@ -17,7 +17,7 @@ from tests.unit.client.executions import chain_plan, make_execution
 
 def test_an_execution_alone_in_a_home_keeps_all_targets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(own_runs, "measured_here", list)
-    unknown = Origin(rows_known=0.0, description="count at job.py:1")
+    unknown = ExecutionMetadata(rows_known=0.0, description="count at job.py:1")
     executions = [
         make_execution(0),
         make_execution(60, origin=unknown),

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fedperf_simulations.corpus.cardinality_mode import KNOWN_BEFORE, TRUE_ROWS
 from fedperf_simulations.data.datasets import MissingDataError
 from fedperf_simulations.experiments.ingest import spark_log
 from fedperf_simulations.experiments.intervals import spark_logs
@@ -39,7 +40,6 @@ from fedperf_simulations.experiments.intervals.spark_logs import (
     queries,
 )
 from fedperf_simulations.harness.experiment import Row, Settings
-from fedperf_simulations.measured_set.information import KNOWN_BEFORE, TRUE_ROWS
 from tests.unit.simulations.experiments.intervals import made_up_queries
 
 GROUPS = {"a": ("a_log",), "b": ("b_log",), "c": ("c_log",)}

@@ -10,6 +10,11 @@ import pytest
 from fedperf_shared.execution import Execution
 from fedperf_shared.workflow.template import fingerprint
 from fedperf_shared.workflow.vocabulary import OperatorKind, Platform
+from fedperf_simulations.corpus.cardinality_mode import KNOWN_BEFORE, TRUE_ROWS
+from fedperf_simulations.corpus.sql.session_records import SqlRun, write_runs
+from fedperf_simulations.corpus.sql.sessions import SqlStep
+from fedperf_simulations.corpus.sql.tables import Storage, TableSet
+from fedperf_simulations.corpus.training_set import Measurements
 from fedperf_simulations.data.datasets import MissingDataError
 from fedperf_simulations.experiments.intervals import sql_queries
 from fedperf_simulations.experiments.intervals.figures import (
@@ -28,11 +33,6 @@ from fedperf_simulations.experiments.intervals.sql_queries import (
     lesson_without,
 )
 from fedperf_simulations.harness.experiment import Settings
-from fedperf_simulations.measured_set.information import KNOWN_BEFORE, TRUE_ROWS
-from fedperf_simulations.measured_set.sql.session_records import SqlRun, write_runs
-from fedperf_simulations.measured_set.sql.sessions import SqlStep
-from fedperf_simulations.measured_set.sql.tables import Storage, TableSet
-from fedperf_simulations.measured_set.training_set import Measurements
 from tests.unit.simulations.experiments.intervals.made_up_queries import queries, query
 
 SORT, JOIN = OperatorKind.SORT, OperatorKind.WINDOW
@@ -88,10 +88,13 @@ def test_the_start_has_seen_neither_the_family_nor_a_judged_shape() -> None:
     measurements = replace(
         measured([alike, other_plan, family, kept]), sessions=(session, alike_session)
     )
-    lesson = lesson_without(measurements, {fingerprint(asked.plan.workflow)})
-    assert {each.plan.workflow.operators[0].output_rows for each in lesson.questions} == {1e4, 77}
+    training_plan = lesson_without(measurements, {fingerprint(asked.plan.workflow)})
+    assert {each.plan.workflow.operators[0].output_rows for each in training_plan.questions} == {
+        1e4,
+        77,
+    }
     # A session's plan is learnt twice: as counted, and with what was known before.
-    assert len(lesson.questions) == 3
+    assert len(training_plan.questions) == 3
 
 
 def test_runs_have_their_engine_family_and_storage(set_of_judged: Path) -> None:

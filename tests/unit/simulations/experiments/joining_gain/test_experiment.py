@@ -14,7 +14,7 @@ from fedperf_simulations.experiments.joining_gain.experiment import (
     WORLDS,
     _targets,
 )
-from fedperf_simulations.experiments.joining_gain.newcomers import (
+from fedperf_simulations.experiments.joining_gain.new_participants import (
     LOCAL,
     LOCAL_PROCESS,
     LOCALS,

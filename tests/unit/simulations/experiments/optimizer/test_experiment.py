@@ -10,7 +10,7 @@ import pytest
 from fedperf_client.prediction.prediction import Floats
 from fedperf_engines.optimizer.costs import AdditiveCosts
 from fedperf_engines.optimizer.frontier import SearchResult, cheapest_plans, narrow_order, width
-from fedperf_shared.execution import ClusterConfig, SizedPlan
+from fedperf_shared.execution import ClusterConfig, PlanOnCluster
 from fedperf_shared.workflow.graph import Workflow
 from fedperf_simulations.baselines.pruned_search import PruningRule, pruned_search
 from fedperf_simulations.baselines.published_search import published_search
@@ -183,9 +183,9 @@ def test_the_published_search_asks_about_every_kept_sub_plan_on_every_platform()
     """The model is a fake by which everything is fastest where its place in the order says."""
     rng = np.random.default_rng(4)
     costs = random_costs(rng, random_workflow(rng, 6), 3)
-    asked: list[SizedPlan] = []
+    asked: list[PlanOnCluster] = []
 
-    def model(questions: Sequence[SizedPlan]) -> Floats:
+    def model(questions: Sequence[PlanOnCluster]) -> Floats:
         asked.extend(questions)
         wished = [costs.platforms[place % 3] for place in range(6)]
         plans = [question.plan.platforms for question in questions]

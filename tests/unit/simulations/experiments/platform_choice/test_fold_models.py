@@ -7,14 +7,14 @@ from dataclasses import replace
 import numpy as np
 
 from fedperf_client.prediction.prediction import Floats, PredictLog
-from fedperf_shared.execution import MeasuredPlan, SizedPlan
+from fedperf_shared.execution import MeasuredPlan, PlanOnCluster
 from fedperf_shared.workflow.graph import Plan
-from fedperf_simulations.baselines.cost_models import Lesson
+from fedperf_simulations.baselines.cost_models import TrainingPlan
+from fedperf_simulations.corpus.cardinality_mode import KNOWN_BEFORE, TRUE_ROWS
+from fedperf_simulations.corpus.comparisons import FOLDS
+from fedperf_simulations.corpus.training_set import Measurements
 from fedperf_simulations.experiments.platform_choice.fold_models import Folds, answers
 from fedperf_simulations.experiments.platform_choice.tables import ModelAnswers, questions
-from fedperf_simulations.measured_set.comparisons import FOLDS
-from fedperf_simulations.measured_set.information import KNOWN_BEFORE, TRUE_ROWS
-from fedperf_simulations.measured_set.training_set import Measurements
 from tests.unit.simulations.compared import (
     CLUSTER,
     DUCKDB,
@@ -47,7 +47,7 @@ def test_no_workload_of_a_fold_is_in_its_lesson() -> None:
     folds = Folds.of(measurements())
     for fold in range(FOLDS):
         asked = {each.seconds[everywhere(DUCKDB)] for each in folds.asked(fold)}
-        learnt = np.exp(folds.lesson(fold).log_seconds).round(6).tolist()
+        learnt = np.exp(folds.training_plan(fold).log_seconds).round(6).tolist()
         assert asked
         assert asked | set(learnt) == {1.0 + number for number in range(20)}
         assert not asked & set(learnt)
@@ -63,7 +63,7 @@ def test_lessons_are_learnt_from_but_not_those_of_a_workload_of_the_fold() -> No
     folds = Folds.of(replace(known, further=further))
     assert len(folds.cases) == len(known.cases)
     for fold in range(FOLDS):
-        learnt = set(np.exp(folds.lesson(fold).log_seconds).round(6).tolist())
+        learnt = set(np.exp(folds.training_plan(fold).log_seconds).round(6).tolist())
         assert 200.0 in learnt
         assert (100.0 in learnt) is (folds.fold_of["w0"] != fold)
 
@@ -75,7 +75,7 @@ def test_plans_of_one_workflow_on_one_cluster_answer_the_same_question() -> None
         for cluster in (CLUSTER, replace(CLUSTER, cores=4))
         for platform in (DUCKDB, POLARS)
     ]
-    assert Lesson.of(plans).asked.tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
+    assert TrainingPlan.of(plans).asked.tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
 
 
 def test_answers_are_one_per_plan_of_the_fold_with_what_was_counted_and_known_before() -> None:
@@ -84,7 +84,7 @@ def test_answers_are_one_per_plan_of_the_fold_with_what_was_counted_and_known_be
     def learn(fold: int) -> PredictLog:
         assert fold == 0
 
-        def answer(questions: Sequence[SizedPlan]) -> Floats:
+        def answer(questions: Sequence[PlanOnCluster]) -> Floats:
             counted = questions[0].plan.workflow == workflow()
             return np.array([0.5, 1.5]) if counted else np.array([2.5, 3.5])
 

@@ -8,8 +8,10 @@ import pytest
 
 from fedperf_client.prediction.prediction import Floats
 from fedperf_engines.optimizer.enumeration import Assignment
-from fedperf_engines.optimizer.heads import shipped_head
-from fedperf_shared.execution import SizedPlan
+from fedperf_engines.optimizer.surrogate_store import shipped_head
+from fedperf_shared.execution import PlanOnCluster
+from fedperf_simulations.corpus.cardinality_mode import BOTH, KNOWN_BEFORE, TRUE_ROWS
+from fedperf_simulations.corpus.comparisons import Case
 from fedperf_simulations.experiments.platform_choice.mixed_choice import (
     BEST_ALONE_AGAIN,
     CHOICE,
@@ -28,8 +30,6 @@ from fedperf_simulations.experiments.platform_choice.mixed_choice import (
     sinks_at_home,
 )
 from fedperf_simulations.experiments.platform_choice.tables import ModelAnswers
-from fedperf_simulations.measured_set.comparisons import Case
-from fedperf_simulations.measured_set.information import BOTH, KNOWN_BEFORE, TRUE_ROWS
 from tests.unit.simulations.compared import DUCKDB, PANDAS, POLARS, PROGRAM, case, everywhere
 
 MIXED = (DUCKDB, DUCKDB, POLARS, POLARS)
@@ -111,7 +111,7 @@ def test_a_difference_that_cannot_be_told_changes_nothing(
 ) -> None:
     """A start is off by a factor of some; what it misjudges on all platforms cancels."""
 
-    def answer(questions: Sequence[SizedPlan]) -> Floats:
+    def answer(questions: Sequence[PlanOnCluster]) -> Floats:
         on_polars = [set(each.plan.platforms) == {POLARS} for each in questions]
         mixed = [len(set(each.plan.platforms)) > 1 for each in questions]
         return np.where(mixed, -saved, np.where(on_polars, 0.0, 5.0))
@@ -129,7 +129,7 @@ def test_mixed_plans_are_covered_by_what_is_claimed_of_the_start() -> None:
 
 
 def test_the_optimizer_chooses_what_is_predicted_to_be_fastest() -> None:
-    def answer(questions: Sequence[SizedPlan]) -> Floats:
+    def answer(questions: Sequence[PlanOnCluster]) -> Floats:
         return np.array([float(each.plan.platforms[0] is not PANDAS) for each in questions])
 
     for information in BOTH:
@@ -141,7 +141,7 @@ def test_the_optimizer_chooses_what_is_predicted_to_be_fastest() -> None:
 def test_known_before_the_optimizer_sees_no_row_that_a_run_counted() -> None:
     rows: set[float] = set()
 
-    def answer(questions: Sequence[SizedPlan]) -> Floats:
+    def answer(questions: Sequence[PlanOnCluster]) -> Floats:
         rows.update(each.plan.workflow.operators[1].output_rows for each in questions)
         return np.zeros(len(questions))
 

@@ -6,9 +6,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedperf_shared.model import start_widths
-from fedperf_shared.model.start_widths import StartWidth
+from fedperf_shared.model import pretrained_intervals
+from fedperf_shared.model.pretrained_intervals import StartWidth
 from fedperf_shared.workflow.vocabulary import Platform
+from fedperf_simulations.corpus.cardinality_mode import KNOWN_BEFORE, TRUE_ROWS
 from fedperf_simulations.experiments.platform_choice.tables import (
     ModelAnswers,
     accuracy_rows,
@@ -19,7 +20,6 @@ from fedperf_simulations.experiments.platform_choice.tables import (
     one_platform_row,
     paired_rows,
 )
-from fedperf_simulations.measured_set.information import KNOWN_BEFORE, TRUE_ROWS
 from tests.unit.simulations.compared import DUCKDB, POLARS, alone, case, everywhere
 
 FIRST = alone("a", duckdb=1.0, polars=2.0, pandas=4.0)
@@ -120,7 +120,7 @@ def test_coverage_of_what_was_known_before_counts_the_width_of_estimates(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     widths = dict.fromkeys(Platform, StartWidth(0.1, of_estimates=3.0, of_other_estimates=3.0))
-    monkeypatch.setattr(start_widths, "shipped_widths", lambda: widths)
+    monkeypatch.setattr(pretrained_intervals, "shipped_widths", lambda: widths)
     off = said(5.0).log_seconds
     covered = [
         chosen_row(ModelAnswers("model", off, each), [FIRST, SECOND])["covered"]

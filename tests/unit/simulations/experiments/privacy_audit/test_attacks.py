@@ -5,7 +5,7 @@ import pytest
 
 from fedperf_simulations.experiments.privacy_audit.attacks import (
     FakeNoise,
-    Twice,
+    PairedNoise,
 )
 from tests.unit.client.privacy.seeded_noise import SeededNoise
 
@@ -18,7 +18,7 @@ def test_fake_noise_has_the_scale_that_it_fakes(factor: float) -> None:
 
 
 def test_a_draw_is_given_to_an_input_and_its_neighbour_and_never_again() -> None:
-    twice = Twice(SeededNoise(4))
+    twice = PairedNoise(SeededNoise(4))
     one, same, other = (twice.discrete_gaussian(5, 1000.0) for _ in range(3))
     assert np.array_equal(one, same)
     assert not np.array_equal(same, other)

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 from fedperf_client.privacy import accountant
 from fedperf_client.privacy.report_mechanism import GRID_EXPONENT
 from fedperf_memory.seeded_noise import SeededNoise
-from fedperf_server.inference.gaussian_process import Belief
+from fedperf_server.inference.gaussian_process import GaussianPosterior
 from fedperf_shared.releases.release import ReportParameters
 from fedperf_simulations.experiments.private_sharing.priors import (
     features,
@@ -26,11 +26,11 @@ from tests.unit.simulations.made_up_jobs import elsewhere, made_up, others
 
 
 @pytest.fixture(scope="module")
-def start() -> Belief:
+def start() -> GaussianPosterior:
     return prior_from_other_jobs(made_up("target").grid, others())
 
 
-def _error(belief: Belief, level: float = 5.3) -> float:
+def _error(belief: GaussianPosterior, level: float = 5.3) -> float:
     truth = np.log(made_up("target", level=level).seconds)
     return float(np.abs(belief.mean - truth).mean())
 
@@ -43,12 +43,12 @@ def test_features_run_from_least_to_most_work_and_machines_are_centred() -> None
     assert not found[:, 2:].any()
 
 
-def test_the_prior_knows_what_the_other_jobs_have_in_common(start: Belief) -> None:
+def test_the_prior_knows_what_the_other_jobs_have_in_common(start: GaussianPosterior) -> None:
     assert _error(start) < 0.1
     assert 0.1 < np.sqrt(start.variances().mean()) < 1.0
 
 
-def test_runs_of_the_same_job_elsewhere_say_how_slow_it_is(start: Belief) -> None:
+def test_runs_of_the_same_job_elsewhere_say_how_slow_it_is(start: GaussianPosterior) -> None:
     target = made_up("target", level=6.2)
     known = prior_from_same_job(target.grid, others(), elsewhere(6.2))
     assert _error(known, 6.2) < 0.2 < _error(start, 6.2)
@@ -91,7 +91,7 @@ class RecordingNoise(SeededNoise):
 @pytest.mark.parametrize(("declared", "draws"), [(9, 1), (30, 2), (100, 3)])
 def test_the_noise_that_is_drawn_costs_what_was_promised(declared: int, draws: int) -> None:
     noise = RecordingNoise()
-    start = Belief(np.zeros(120), 0.2 + 0.05 * np.eye(120))
+    start = GaussianPosterior(np.zeros(120), 0.2 + 0.05 * np.eye(120))
     rows, values = np.arange(declared), np.linspace(0.0, 5.0, declared)
     shared_belief(start, rows, values, declared=declared, epsilon=1.0, noise=noise)
     assert len(noise.multipliers) == draws
@@ -99,7 +99,9 @@ def test_the_noise_that_is_drawn_costs_what_was_promised(declared: int, draws: i
     assert accountant.epsilon(events, DELTA) == pytest.approx(1.0, rel=1e-3)
 
 
-def _shared(start: Belief, level: float, *, epsilon: float, outlier: float = 0.0) -> Belief:
+def _shared(
+    start: GaussianPosterior, level: float, *, epsilon: float, outlier: float = 0.0
+) -> GaussianPosterior:
     target = made_up("target", level=level)
     rows = np.arange(1, 30, 3)
     values = np.log(target.seconds[rows])
@@ -109,18 +111,18 @@ def _shared(start: Belief, level: float, *, epsilon: float, outlier: float = 0.0
     )
 
 
-def test_hardly_any_epsilon_leaves_the_prior(start: Belief) -> None:
+def test_hardly_any_epsilon_leaves_the_prior(start: GaussianPosterior) -> None:
     shared = _shared(start, 6.0, epsilon=0.01)
     assert np.allclose(shared.mean, start.mean, atol=0.1)
 
 
 @pytest.mark.slow
-def test_much_epsilon_tells_nearly_what_the_runs_tell(start: Belief) -> None:
+def test_much_epsilon_tells_nearly_what_the_runs_tell(start: GaussianPosterior) -> None:
     assert _error(start, 6.0) > 0.6
     assert _error(_shared(start, 6.0, epsilon=50.0), 6.0) < 0.15
 
 
-def test_a_run_has_the_same_bounded_say_however_long_it_took(start: Belief) -> None:
+def test_a_run_has_the_same_bounded_say_however_long_it_took(start: GaussianPosterior) -> None:
     long, longer = (_shared(start, 5.3, epsilon=1.0, outlier=by) for by in (20.0, 500.0))
     assert np.array_equal(long.mean, longer.mean)
     moved = np.abs(long.mean - _shared(start, 5.3, epsilon=1.0).mean)
@@ -128,7 +130,7 @@ def test_a_run_has_the_same_bounded_say_however_long_it_took(start: Belief) -> N
 
 
 def test_what_is_asked_and_how_it_is_read_do_not_depend_on_which_configurations_ran(
-    start: Belief,
+    start: GaussianPosterior,
 ) -> None:
     values = np.log(made_up("target").seconds)
     few, many = (
@@ -140,7 +142,7 @@ def test_what_is_asked_and_how_it_is_read_do_not_depend_on_which_configurations_
 
 
 def test_synthetic_labels_have_the_least_expected_relative_error() -> None:
-    belief = Belief(np.array([5.0]), np.array([[0.36]]))
+    belief = GaussianPosterior(np.array([5.0]), np.array([[0.36]]))
     truth = np.exp(5.0 + 0.6 * np.random.default_rng(1).standard_normal(100_000))
 
     def expected(label: float) -> float:

@@ -1,0 +1,82 @@
+"""An organization's prices of its machines, from a file of its own.
+
+No price ships with fedperf: lists of prices grow old and hide what was agreed. An hour of a cluster
+costs the price of its machines and that of its cores and memory. A machine costs the price of its
+type where the file names it, else that of any machine.
+"""
+
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from fedperf_shared.execution import ClusterConfig
+from fedperf_shared.runtime.settings_file import WrongSettingsError, load_model
+
+_HOUR = 3600.0
+_GIB = 2**30
+_LEAST = 0.0001
+_Price = Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)]
+
+
+class PriceList(BaseModel):
+    """Prices of an hour.
+
+    Attributes:
+        currency: sign before an amount.
+        node: of a machine whose type has no price of its own.
+        core: of a core.
+        gib: of a GiB of memory.
+        node_types: of a machine of a type.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    currency: Annotated[str, Field(max_length=3)] = "$"
+    node: _Price = 0.0
+    core: _Price = 0.0
+    gib: _Price = 0.0
+    node_types: dict[str, _Price] = {}
+
+    def cost(self, cluster: ClusterConfig, seconds: float, *, node_type: str = "") -> float:
+        """The price of a cluster for so many seconds."""
+        machine = self.node_types.get(node_type, self.node)
+        hour = cluster.nodes * machine + cluster.cores * self.core
+        hour += cluster.memory_bytes / _GIB * self.gib
+        return hour * seconds / _HOUR
+
+    def text(self, amount: float) -> str:
+        """An amount for people."""
+        sign = f"{self.currency} " if self.currency.isalpha() else self.currency
+        if 0 < amount < _LEAST:
+            return f"under {sign}{_LEAST}"
+        return f"{sign}{amount:,.2f}" if amount >= 1 else f"{sign}{amount:.3g}"
+
+
+def cost_text(cost: float, prices: PriceList | None, *, largest: float = 0.0) -> str:
+    """A cost for people: money by the prices; without them core-seconds or core-hours.
+
+    Args:
+        cost: in money, or in core-seconds.
+        prices: that made it money; None where it is none.
+        largest: of the costs that stand beside it, which are to have the same unit.
+    """
+    if prices is not None:
+        return prices.text(cost)
+    if max(cost, largest) >= _HOUR:
+        return f"{cost / _HOUR:.3g} core-hours"
+    return f"{cost:.0f} core-seconds" if cost >= 100 else f"{cost:.3g} core-seconds"  # noqa: PLR2004
+
+
+def load_prices(path: Path) -> PriceList:
+    """The prices in a TOML file.
+
+    Raises:
+        ConfigurationError: not there, not TOML, or wrong; every problem is named.
+    """
+    found = load_model(path, PriceList, absent="write one such as: core = 0.05")
+    if not any((found.node, found.core, found.gib, *found.node_types.values())):
+        raise WrongSettingsError(
+            str(path), ["no price: give at least one of node, core, gib, per hour"]
+        )
+    return found

@@ -1,0 +1,388 @@
+"""The same work on other resources: which clusters there can be, and what changes with them.
+
+Cores are counted over all nodes, as everywhere. A node more brings its memory, and its cores
+where none are named. What a plan was given because of its cluster, as many partitions as
+cores or nodes, it is given on the other one as well: `predict` and `advise` both ask through
+`moved`. Partitions that had other reasons stay, which an answer says; but one alone is all that
+a sum of everything or a broadcast can have, on any cluster, unless there was but one core.
+
+The same work on more or less data: what `--at rows=2x` or `bytes=10GB` asks about.
+
+All sources of a plan grow by one factor. Selectivities stay, so that filters, maps, sorts,
+exchanges and unions hand on as many times more rows as they read. Keys grow with the rows: a row
+of a join finds as many partners as before, and a join grows as its fastest growing input. Groups
+grow as far as they are many: by the factor to the power of groups per row read, so that a thousand
+groups of a million rows stay, and keys that are all different grow with the rows. Sums of
+everything, models and the best few rows stay. Widths of rows and partitions stay.
+
+A job that ran is answered by its own runs at the nearest size. What the start says that takes the
+same time at any size stays, and the rest of what they took grows with the rows. How a job grows may
+be off (the power of rows by 0.3), so the interval grows with every factor of two.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+
+import numpy as np
+
+from fedperf_client.formatting.query_values import InvalidValueError, number_of, values_by_name
+from fedperf_client.prediction.ensemble.intervals import Estimate, carried
+from fedperf_client.prediction.ensemble.predictor import PersonalizedEnsemble
+from fedperf_client.prediction.ensemble.weighting import LEVEL_STEP, QueryRegime
+from fedperf_client.prediction.learners.prior_slopes import SIZE_SLOPE, USUAL_DEPARTURE
+from fedperf_shared.errors import InvalidInputError
+from fedperf_shared.execution import ClusterConfig, KnownJob, PlanOnCluster
+from fedperf_shared.workflow.graph import Operator, Plan
+from fedperf_shared.workflow.topology import topological_order
+from fedperf_shared.workflow.vocabulary import MAX_ITERATIONS, MAX_ROWS, OperatorKind, Platform
+
+MOST_SIZES = 32
+
+DISTRIBUTED = frozenset({Platform.SPARK, Platform.FLINK, Platform.OTHER})
+"""Platforms that use several nodes."""
+
+
+class InvalidSizesError(InvalidInputError):
+    """Numbers of cores and nodes that no cluster, or too many, can have."""
+
+
+class OneNodeError(InvalidSizesError):
+    """Several nodes were named for platforms that use one."""
+
+    def __init__(self, plan: Plan) -> None:
+        names = ", ".join(sorted({each.name.lower() for each in plan.platforms}))
+        super().__init__(f"one node is all that {names} can use: name --cores in place of --nodes")
+
+
+@dataclass(frozen=True, slots=True)
+class ReconfiguredPlan:
+    """A question about work that ran, or would run, elsewhere.
+
+    Attributes:
+        question: the plan as it would be given there.
+        keeps_partitions: it has partitions that did not follow from its resources, and its
+            resources are others now: whether they would be the same is not known.
+    """
+
+    question: PlanOnCluster
+    keeps_partitions: bool
+
+
+def moved(
+    plan: Plan, cluster: ClusterConfig, to: ClusterConfig, job: KnownJob | None = None
+) -> ReconfiguredPlan:
+    """The question how long `plan` of that job, known on `cluster`, takes on `to`."""
+    if (cluster.nodes, cluster.cores) == (to.nodes, to.cores):
+        return ReconfiguredPlan(PlanOnCluster(plan, to, job), keeps_partitions=False)
+    operators = plan.workflow.operators
+    reasons = {0, 1, cluster.cores, cluster.nodes}
+    keeps = any(each.partitions not in reasons for each in operators)
+    given_there = tuple(_given(each, cluster, to) for each in operators)
+    workflow = replace(plan.workflow, operators=given_there)
+    return ReconfiguredPlan(
+        PlanOnCluster(Plan(workflow, plan.platforms), to, job), keeps_partitions=keeps
+    )
+
+
+def uses_one_node(plan: Plan) -> bool:
+    """Whether no platform of the plan spreads over several nodes."""
+    return DISTRIBUTED.isdisjoint(plan.platforms)
+
+
+def node_of(cluster: ClusterConfig) -> ClusterConfig:
+    """One node of a cluster."""
+    return replace(
+        cluster,
+        nodes=1,
+        cores=max(1, cluster.cores // cluster.nodes),
+        memory_bytes=max(1, cluster.memory_bytes // cluster.nodes),
+    )
+
+
+def sizes_of(
+    cluster: ClusterConfig,
+    cores: Sequence[int] | None,
+    nodes: Sequence[int] | None,
+    known: Iterable[ClusterConfig] = (),
+) -> list[ClusterConfig]:
+    """The sizes that come into question, small ones first.
+
+    Args:
+        cluster: what there is; without numbers its powers of two, in nodes where it has
+            several, else in cores.
+        cores: over all nodes. Without `nodes`, what several nodes of `cluster` have together
+            are so many nodes; so is, of a single node, what the nodes of `known` clusters had
+            together. Other numbers are spread over the nodes that there are.
+        nodes: each with the memory of a node of `cluster`, and with its cores without `cores`.
+        known: that own executions on the same platforms had.
+
+    Raises:
+        InvalidSizesError: more than `MOST_SIZES`, or less than a core for every node.
+    """
+    if cores is None and nodes is None:
+        if cluster.nodes == 1:
+            cores = _powers_of_two(cluster.cores)
+        else:
+            nodes = _powers_of_two(cluster.nodes)
+    per_node = max(1, cluster.cores // cluster.nodes)
+    pairs: list[tuple[int, int]]
+    if nodes is None:
+        on_node = _most_on_node(cluster, known)
+        pairs = [(_nodes_for(each, cluster, on_node), each) for each in cores or ()]
+    elif cores is None:
+        pairs = [(each, per_node * each) for each in nodes]
+    else:
+        pairs = list(product(nodes, cores))
+    found = [_resized(cluster, many, count) for many, count in pairs if count >= many]
+    if not found:
+        raise InvalidSizesError(f"every node needs a core: {min(pairs)[0]} nodes and fewer cores")
+    if len(found) > MOST_SIZES:
+        raise InvalidSizesError(f"{len(found)} sizes are too many to compare, at most {MOST_SIZES}")
+    return sorted(found, key=lambda each: (each.cores, each.nodes))
+
+
+def _given(operator: Operator, cluster: ClusterConfig, to: ClusterConfig) -> Operator:
+    """An operator with the partitions that it would be given on other resources."""
+    if operator.partitions == 0 or (operator.partitions == 1 and cluster.cores > 1):
+        return operator
+    for before, now in ((cluster.cores, to.cores), (cluster.nodes, to.nodes)):
+        if operator.partitions == before:
+            return replace(operator, partitions=min(now, MAX_ITERATIONS))
+    return operator
+
+
+def _most_on_node(cluster: ClusterConfig, known: Iterable[ClusterConfig]) -> int | None:
+    """Cores of a node, beyond which there are more nodes; None where there is only one.
+
+    Of a single node it is known that it has others beside it where several had as many cores
+    each as the largest that ran, and at least as many as this one.
+    """
+    if cluster.nodes > 1:
+        return max(1, cluster.cores // cluster.nodes)
+    seen = [cluster, *known]
+    most = max(each.cores / each.nodes for each in seen)
+    several = any(each.nodes > 1 and each.cores == most * each.nodes for each in seen)
+    return int(most) if several else None
+
+
+def _nodes_for(cores: int, cluster: ClusterConfig, on_node: int | None) -> int:
+    if on_node is None or cores % on_node:
+        return cluster.nodes
+    return cores // on_node
+
+
+def _resized(cluster: ClusterConfig, nodes: int, cores: int) -> ClusterConfig:
+    memory = cluster.memory_bytes * nodes // cluster.nodes
+    return replace(cluster, nodes=nodes, cores=cores, memory_bytes=max(1, memory))
+
+
+def _powers_of_two(most: int) -> list[int]:
+    """1, 2, 4, ... and `most`."""
+    return sorted({most, *(1 << power for power in range(most.bit_length()))})
+
+
+ROWS, BYTES = "rows", "bytes"
+
+MOST_SIZES_ASKED = 16
+
+ASSUMPTION = (
+    "all sources grow alike: filters, maps and joins with them, groups as far as they are many; "
+    "sums stay"
+)
+"""How a plan is scaled, for people."""
+
+_STAY = frozenset({OperatorKind.GLOBAL_AGGREGATE, OperatorKind.ML_TRAIN, OperatorKind.TOPK})
+_GROUPS = frozenset({OperatorKind.AGGREGATE, OperatorKind.DISTINCT})
+_TO_ENDS = 1.645
+"""Standard deviations to either end of a normal 90 % interval."""
+
+
+@dataclass(frozen=True, slots=True)
+class InputSize:
+    """A size that is asked about, as it is written.
+
+    Attributes:
+        column: `ROWS` or `BYTES`.
+        value: the number, or how many times what there is.
+        is_factor: whether it counts times.
+    """
+
+    column: str
+    value: float
+    is_factor: bool
+
+
+@dataclass(frozen=True, slots=True)
+class GrownPlan:
+    """A plan on another size of its input.
+
+    Attributes:
+        plan: with rows and bytes of that size.
+        factor: by which its sources grew; 1 is the size that it has.
+    """
+
+    plan: Plan
+    factor: float
+
+    @property
+    def rows(self) -> float:
+        """Of all sources."""
+        return self.plan.workflow.source_rows
+
+    @property
+    def source_bytes(self) -> float:
+        """Of all sources."""
+        return _source_bytes(self.plan)
+
+    @property
+    def words(self) -> str:
+        """The size for people."""
+        times = f"{self.factor:.3g}x"
+        return f"{self.rows:,.0f} rows ({times})" if self.rows > 0 else times
+
+
+def sizes_asked(settings: Sequence[str]) -> list[InputSize]:
+    """The sizes that `--at` asks about, in their order.
+
+    Args:
+        settings: each like `rows=2x` or `bytes=10GB,20GB`.
+
+    Raises:
+        InvalidValueError: another name, both names, or no number above 0.
+    """
+    found = values_by_name(settings)
+    if unknown := [name for name in found if name not in (ROWS, BYTES)]:
+        raise InvalidValueError(
+            f"--at of a workflow takes rows or bytes, like rows=2x or bytes=10GB, "
+            f"got {unknown[0]!r}"
+        )
+    if len(found) > 1:
+        raise InvalidValueError("--at takes rows or bytes, not both: one follows from the other")
+    sizes = [_size(name, word) for name, words in found.items() for word in dict.fromkeys(words)]
+    if len(sizes) > MOST_SIZES_ASKED:
+        raise InvalidValueError(f"--at takes at most {MOST_SIZES_ASKED} sizes, got {len(sizes)}")
+    return sizes
+
+
+def grown_to(plan: Plan, size: InputSize) -> GrownPlan:
+    """The plan at that size of its input.
+
+    Raises:
+        InvalidValueError: what its sources hold is not known, or they would hold too many rows.
+    """
+    factor = size.value
+    if not size.is_factor:
+        held = plan.workflow.source_rows if size.column == ROWS else _source_bytes(plan)
+        if not held > 0:
+            raise InvalidValueError(
+                f"it is not known how many {size.column} the sources of this workflow hold; ask "
+                f"for times as many, like --at {size.column}=2x"
+            )
+        factor = size.value / held
+    rows = plan.workflow.source_rows * factor
+    if not rows <= MAX_ROWS:
+        raise InvalidValueError(
+            f"--at asks about {rows:.3g} rows, at most {MAX_ROWS:g} are answered"
+        )
+    return GrownPlan(_grown(plan, factor), factor)
+
+
+def grown_estimate(
+    predictor: PersonalizedEnsemble,
+    question: PlanOnCluster,
+    factor: float,
+    ran: Sequence[tuple[float, PlanOnCluster]],
+) -> Estimate:
+    """How long a plan takes at another size of its input.
+
+    Args:
+        predictor: of the home.
+        question: that is asked.
+        factor: by which its sources are larger than the plan's whose size it is not.
+        ran: factors of the sizes that the job ran at, and the job at these sizes on the resources
+            of the question; at least one.
+    """
+    nearest, known = min(ran, key=lambda each: abs(math.log(each[0] / factor)))
+    [reference] = predictor.estimate([known])
+    if reference.basis.runs == 0:
+        [direct] = predictor.estimate([question])
+        return direct
+    log_factor, slope = math.log(factor / nearest), SIZE_SLOPE
+    if abs(log_factor) <= LEVEL_STEP:
+        return reference
+    took = reference.prediction.median_seconds
+    fixed = _fixed_seconds(predictor, question, known, factor / nearest)
+    by = slope.mean * log_factor
+    if fixed is not None:
+        stays = min(fixed, took) / took
+        by = math.log(stays + (1 - stays) * factor / nearest)
+    sizes = [each for each, _ in ran]
+    is_between = min(sizes) < factor < max(sizes)
+    kind = QueryRegime.BETWEEN_SIZES if is_between else QueryRegime.BEYOND_SIZES
+    return carried(
+        reference,
+        by=by,
+        added=_TO_ENDS * math.hypot(slope.sd * log_factor, USUAL_DEPARTURE),
+        kind=reference.kind if reference.kind.is_of_scales else kind,
+        extrapolating=not is_between,
+    )
+
+
+def _fixed_seconds(
+    predictor: PersonalizedEnsemble, question: PlanOnCluster, known: PlanOnCluster, factor: float
+) -> float | None:
+    """Seconds that the start says a job takes at any size; None where it cannot tell."""
+    names = (each.start for each in predictor.learners if each.fewest == 0)
+    start = next((each for each in names if each is not None), None)
+    if start is None or not known.plan.workflow.source_rows > 0:
+        return None
+    longer, shorter = np.exp(predictor.candidates.starts[start]([question, known])).tolist()
+    return max(0.0, float(shorter - (longer - shorter) / (factor - 1)))
+
+
+def _size(name: str, word: str) -> InputSize:
+    is_factor = word[-1:] in ("x", "X")
+    value = number_of(word[:-1] if is_factor else word, is_bytes=name == BYTES and not is_factor)
+    if value is None or not value > 0:
+        example = "2x, 5e6, 10k or 3M" if name == ROWS else "2x, 10GB, 1GiB or 5e9"
+        raise InvalidValueError(
+            f"--at {name} takes a number above 0 like {example}; got {word[:80]!r}"
+        )
+    return InputSize(name, value, is_factor)
+
+
+def _source_bytes(plan: Plan) -> float:
+    return sum(each.output_bytes for each in plan.workflow.operators if not each.inputs)
+
+
+def _grown(plan: Plan, factor: float) -> Plan:
+    """The plan with all sources `factor` times as large, see the module."""
+    operators = plan.workflow.operators
+    times: dict[int, float] = {}
+    for place in topological_order(plan.workflow):
+        operator = operators[place]
+        given = [times[each] for each in operator.inputs]
+        read = [operators[each].output_rows for each in operator.inputs]
+        times[place] = _growth(operator, given, read) if given else factor
+    grown = tuple(
+        replace(each, output_rows=min(each.output_rows * times[place], MAX_ROWS))
+        for place, each in enumerate(operators)
+    )
+    return Plan(replace(plan.workflow, operators=grown), plan.platforms)
+
+
+def _growth(operator: Operator, given: Sequence[float], read: Sequence[float]) -> float:
+    """How many times as many rows an operator hands on, whose inputs grew by `given`."""
+    largest = max(given) if max(given) >= 1 else min(given)
+    if operator.kind in _STAY:
+        return 1.0
+    if operator.kind in _GROUPS:
+        share = min(1.0, operator.output_rows / max(sum(read), 1.0))
+        return float(largest**share)
+    if operator.kind is OperatorKind.CROSS:
+        return math.prod(given)
+    if operator.kind is OperatorKind.UNION and sum(read) > 0:
+        return sum(g * rows for g, rows in zip(given, read, strict=True)) / sum(read)
+    return largest

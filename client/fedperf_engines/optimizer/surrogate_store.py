@@ -1,0 +1,114 @@
+"""Additive heads: one ships with the public start, others are distilled at home.
+
+A head belongs to one model of others that was fetched. It is distilled from that model with plans
+of public workflows and of own ones. It is kept beside the models under the model's digest, and is
+as private as the executions. A head only decides which plans the predictor sees, so one that knows
+nothing of later executions is good enough.
+"""
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+
+from fedperf_client.prediction.execution_table import ENCODER_VERSION
+from fedperf_client.prediction.fetched_models import FetchedModels, predictor
+from fedperf_client.prediction.prediction import PredictLog
+from fedperf_engines.optimizer.additive_surrogate import (
+    AdditiveSurrogate,
+    InvalidSurrogateError,
+    load_head,
+    save_head,
+)
+from fedperf_engines.platforms.engine import ENGINES
+from fedperf_engines.platforms.support import could_run
+from fedperf_shared.errors import StorageError
+from fedperf_shared.execution import ClusterConfig, Execution
+from fedperf_shared.model.checkpoint import load_checkpoint
+from fedperf_shared.model.public_plans import load_public_plans
+from fedperf_shared.workflow.graph import Workflow
+
+SHIPPED_HEAD = Path(__file__).with_name("shipped_head.safetensors")
+"""Distilled from the public start that ships, by `fedperf-sim start`."""
+
+OWN_WORKFLOWS = 200
+"""Most workflows of the organization that a head is distilled with: the newest."""
+
+Progress = Callable[[int, int], None]
+"""Called with epochs that are done, and epochs in all."""
+
+_KEPT = "head-*.safetensors"
+
+
+def shipped_head() -> AdditiveSurrogate:
+    """The head of the public start; errors as `load_head`."""
+    return load_head(SHIPPED_HEAD)
+
+
+def load_or_distill_surrogate(
+    models: FetchedModels, own: Iterable[Execution], *, on_progress: Progress | None = None
+) -> AdditiveSurrogate:
+    """The head of the newest model of others that is here, distilled now if it never was.
+
+    Args:
+        models: what was fetched; the head is kept beside.
+        own: executions, the newest first, read only where there is no head yet.
+        on_progress: told of every epoch; distilling takes less than a minute.
+
+    Raises:
+        StorageError: the model cannot be read, or the head not be written.
+        InvalidHeadError: the head that ships is damaged.
+    """
+    newest = models.newest
+    if newest is None:
+        return shipped_head()
+    encoder = f"encoder {ENCODER_VERSION}".encode()
+    digest = hashlib.sha256(newest.read_bytes() + encoder).hexdigest()
+    path = models.directory / _KEPT.replace("*", digest[:16])
+    try:
+        return load_head(path)
+    except InvalidSurrogateError:  # none yet, or of an older version
+        public = [(each.plan.workflow, each.cluster) for each in load_public_plans()]
+        known = _one_per_workload(own, OWN_WORKFLOWS)
+        workflows = [*public, *((each.plan.workflow, each.cluster) for each in known)]
+        teacher = predictor(load_checkpoint(newest))
+        head = distilled(teacher, workflows, on_progress=on_progress)
+        _keep_alone(head, path)
+        return head
+
+
+def distilled(
+    teacher: PredictLog,
+    workflows: Sequence[tuple[Workflow, ClusterConfig]],
+    *,
+    seed: int = 0,
+    on_progress: Progress | None = None,
+) -> AdditiveSurrogate:
+    """The head of `teacher`, of these workflows on all platforms that engines are for.
+
+    Raises:
+        InvalidInputError: none of the platforms can run any of them.
+    """
+    from fedperf_engines.optimizer.distillation import distil
+
+    return distil(teacher, workflows, tuple(ENGINES), could_run, seed=seed, on_progress=on_progress)
+
+
+def _one_per_workload(executions: Iterable[Execution], most: int) -> Iterator[Execution]:
+    seen: set[str] = set()
+    for each in executions:
+        if len(seen) < most and each.workload not in seen:
+            seen.add(each.workload)
+            yield each
+
+
+def _keep_alone(head: AdditiveSurrogate, path: Path) -> None:
+    """Write the head, and drop those of models before."""
+    try:
+        save_head(head, path)
+        for other in path.parent.glob(_KEPT):
+            if other != path:
+                other.unlink(missing_ok=True)
+    except OSError as error:
+        raise StorageError(
+            f"cannot write {path}: {error.strerror}; make room or let it be written"
+        ) from error

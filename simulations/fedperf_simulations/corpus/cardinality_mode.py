@@ -1,0 +1,30 @@
+"""The information given about a plan: all that a run counted, or what was known before it.
+
+Papers give models the rows between operators as a run counted them; whoever asks before a run has
+estimates. Which queries ran before in the session is known before as well.
+"""
+
+from collections.abc import Sequence
+
+from fedperf_shared.execution import PlanOnCluster
+from fedperf_shared.workflow.cardinality import plan_with_estimated_cardinalities, workflow_before
+from fedperf_shared.workflow.graph import Workflow
+from fedperf_simulations.harness.cells import Value
+
+TRUE_ROWS, KNOWN_BEFORE = "true rows", "known before"
+BOTH = (TRUE_ROWS, KNOWN_BEFORE)
+
+
+def workflow_with(workflow: Workflow, information: Value) -> Workflow:
+    """The workflow as it is, or with estimates for what only a run tells."""
+    return workflow if information == TRUE_ROWS else workflow_before(workflow)
+
+
+def asked_with(questions: Sequence[PlanOnCluster], information: Value) -> list[PlanOnCluster]:
+    """The questions as they are, or with estimates for what only a run tells."""
+    if information == TRUE_ROWS:
+        return list(questions)
+    return [
+        PlanOnCluster(plan_with_estimated_cardinalities(each.plan), each.cluster)
+        for each in questions
+    ]

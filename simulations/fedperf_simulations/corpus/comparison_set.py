@@ -1,0 +1,271 @@
+"""The comparison set: jobs of all classes, each measured on several assignments of platforms.
+
+The measured set (`measuring`) has one plan of most of its workloads; by this set it can be
+judged which plan of a workload is the fastest. Its tasks, all a function of the seed:
+
+- compared: drawn workloads of every family, each on every embedded platform alone, with
+  scikit-learn for what iterates, and on a few mixed plans. Sizes are drawn even in their
+  logarithm, so that a decade of small jobs costs no more than its share and large ones are
+  not rare. Some run under a memory cap that engines are told, some on Spark as well where
+  it is installed.
+- series: programs of every family at every size, for charts and for labels between sizes.
+- exhaustive: programs short enough that every assignment can be run; a sink runs where its
+  input does, for it hands on what is there.
+
+The lessons are more compared workloads and exhaustive programs (`LESSON_PROGRAMS`), to learn
+from and never to judge by.
+
+Plans of the first two run several times in a row (`RUNS`): the first run of a plan in a
+child often takes a third longer than the next.
+"""
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import ClassVar
+
+import numpy as np
+
+from fedperf_engines.optimizer.enumeration import Assignment
+from fedperf_engines.platforms.operations import (
+    Aggregate,
+    AnyOperation,
+    KMeans,
+    KMeansAssign,
+    ReadParquet,
+    Sink,
+)
+from fedperf_engines.platforms.program import Program, Step
+from fedperf_engines.platforms.support import installed_platforms, supporting
+from fedperf_engines.workloads.data import SCALES, read
+from fedperf_engines.workloads.families import (
+    Family,
+    draw_platforms,
+    draw_program,
+    workload_name,
+)
+from fedperf_engines.workloads.program_draft import Draft, between, count, mean
+from fedperf_shared.errors import ConfigurationError
+from fedperf_shared.workflow.vocabulary import Platform
+from fedperf_simulations.corpus.measured_log import MeasurementTask, Role
+from fedperf_simulations.corpus.workload_draws import (
+    MOST_DRAWN_ROWS,
+    comparison_plans,
+    require_scale,
+)
+
+MOST_ROWS = {
+    Family.WORD_COUNT: 10_000_000,
+    Family.EMBEDDINGS: 3_000_000,
+    Family.PAGERANK: 3_000_000,
+    Family.CREDIT: 10_000_000,
+    Family.TPCH: 10_000_000,
+    Family.RELATIONAL: 10_000_000,
+}
+"""Beyond these the slowest platform takes minutes."""
+
+MEMORY_CAPS = (1 << 30, 2 << 30)
+CAPPED_FROM = 1_000_000
+"""Rows from which a cap can matter."""
+
+SPARK_FROM = 100_000
+RUNS = {Role.COMPARISON: 3, Role.SERIES: 3, Role.EXHAUSTIVE: 1}
+"""Of every plan; fewer of long ones (`measurement.ENOUGH_SECONDS`)."""
+
+LESSON_PROGRAMS = 6
+"""Exhaustive programs of each family among the lessons."""
+
+MOST_ASSIGNMENTS = 243
+FEWEST_ASSIGNMENTS = 27
+EXHAUSTIVE_ROWS = (300_000, 1_000_000)
+_REDRAWS = 1_000
+_FAMILIES = tuple(Family)
+
+
+@dataclass(frozen=True, slots=True)
+class ComparisonSettings:
+    """The settings of the draw and of its measurement.
+
+    Attributes:
+        seed: of everything that is drawn.
+        workloads: compared workloads.
+        mixed: mixed plans of each.
+        capped_share: of those large enough, how many run under a memory cap.
+        spark_share: of those large enough, how many run on Spark as well.
+        series: programs per family that run at every size.
+        exhaustive: programs per family that run on every assignment.
+        most_rows: size of the largest input.
+        timeout_seconds: of one trial.
+        disturbed_cores: foreign load from which a trial is run again; trials have a core of
+            their own, so that one busy core elsewhere is none.
+        repeats: how often it is run again at most.
+    """
+
+    seed: int
+    workloads: int = 324
+    mixed: int = 3
+    capped_share: float = 0.2
+    spark_share: float = 0.1
+    series: int = 2
+    exhaustive: int = 4
+    most_rows: int = MOST_DRAWN_ROWS
+    timeout_seconds: float = 60.0
+    disturbed_cores: float = 1.2
+    repeats: int = 1
+    cap: ClassVar[None] = None
+
+    def __post_init__(self) -> None:
+        if not (self.workloads > 0 and min(self.mixed, self.series, self.exhaustive) >= 0):
+            raise ConfigurationError("a comparison set needs workloads, and no negative numbers")
+        for name in ("capped_share", "spark_share"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ConfigurationError(f"{name} must be in [0, 1], got {getattr(self, name)!r}")
+        require_scale(self.most_rows)
+
+    def tasks(self) -> tuple[MeasurementTask, ...]:
+        """All runs; no two workloads have the same name."""
+        names: set[str] = set()
+        return (
+            *self._compared(names),
+            *self._series(names),
+            *self._exhaustive(names),
+        )
+
+    def _compared(self, names: set[str]) -> Iterator[MeasurementTask]:
+        for number in range(self.workloads):
+            rng = np.random.default_rng([self.seed, 0, number])
+            family = _FAMILIES[number % len(_FAMILIES)]
+            scales = [scale for scale in SCALES if scale <= min(MOST_ROWS[family], self.most_rows)]
+            job = _new_job(family, rng, scales, names)
+            cap = None
+            if job.rows >= CAPPED_FROM and rng.random() < self.capped_share:
+                cap = MEMORY_CAPS[int(rng.integers(len(MEMORY_CAPS)))]
+            plans = [*comparison_plans(job.program), *_mixed(job.program, rng, self.mixed)]
+            on_spark = job.rows >= SPARK_FROM and rng.random() < self.spark_share
+            if on_spark and Platform.SPARK in installed_platforms():
+                plans.append((Platform.SPARK,) * len(job.program.steps))
+            yield from job.tasks(f"c{number:04d}", Role.COMPARISON, plans, memory_bytes=cap)
+
+    def _series(self, names: set[str]) -> Iterator[MeasurementTask]:
+        scales = [scale for scale in SCALES if scale <= self.most_rows]
+        for place, number in product(range(len(_FAMILIES)), range(self.series)):
+            rng = np.random.default_rng([self.seed, 1, place, number])
+            first = _new_job(_FAMILIES[place], rng, scales[:1], names)
+            for size, rows in enumerate(scales):
+                job = first.at(rows)
+                plans = comparison_plans(job.program)
+                yield from job.tasks(f"s{place}{number}{size}", Role.SERIES, plans)
+
+    def _exhaustive(self, names: set[str]) -> Iterator[MeasurementTask]:
+        scales = [each for each in EXHAUSTIVE_ROWS if each <= self.most_rows] or SCALES[:1]
+        for place, number in product(range(len(_FAMILIES)), range(self.exhaustive)):
+            rng = np.random.default_rng([self.seed, 2, place, number])
+            job = _new_job(_FAMILIES[place], rng, scales, names, is_short=True)
+            plans = list(assignments(job.program))
+            yield from job.tasks(f"x{place}{number}", Role.EXHAUSTIVE, plans)
+
+
+def assignments(program: Program) -> Iterator[Assignment]:
+    """Every assignment of the embedded platforms in which a sink runs where its input does."""
+    free = [position for position, step in enumerate(program.steps) if not _is_sink(step)]
+    able = [supporting(program.steps[position].operation) for position in free]
+    for chosen in product(*able):
+        placed = dict(zip(free, chosen, strict=True))
+        yield tuple(
+            placed[step.inputs[0] if _is_sink(step) else position]
+            for position, step in enumerate(program.steps)
+        )
+
+
+def rescaled(program: Program, rows: int) -> Program:
+    """The same program on data sets of another scale."""
+    return Program(tuple(replace(s, operation=_at(s.operation, rows)) for s in program.steps))
+
+
+def _at(operation: AnyOperation, rows: int) -> AnyOperation:
+    if not isinstance(operation, ReadParquet):
+        return operation
+    return replace(operation, dataset=f"{operation.dataset.rpartition('_')[0]}_{rows}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """A drawn program, where it comes from, and on how many rows it runs."""
+
+    family: Family
+    program: Program
+    rows: int
+
+    def at(self, rows: int) -> "_Job":
+        return _Job(self.family, rescaled(self.program, rows), rows)
+
+    def tasks(
+        self,
+        name: str,
+        role: Role,
+        plans: Iterable[Assignment],
+        *,
+        memory_bytes: int | None = None,
+    ) -> Iterator[MeasurementTask]:
+        workload = workload_name(self.program)
+        for number, plan in enumerate(dict.fromkeys(plans)):
+            yield MeasurementTask(
+                f"{name}-{number}", role, self.family, workload, self.rows, self.program, plan,
+                threads=1, memory_bytes=memory_bytes, runs=RUNS[role],
+            )  # fmt: skip
+
+
+def _new_job(
+    family: Family,
+    rng: np.random.Generator,
+    scales: Sequence[int],
+    names: set[str],
+    *,
+    is_short: bool = False,
+) -> _Job:
+    """A job that is not in `names`, and is then."""
+    for _ in range(_REDRAWS):
+        rows = scales[int(rng.integers(len(scales)))]
+        draw = _short_clustering if is_short and family is Family.CREDIT else draw_program
+        program = draw(family, rng=rng, rows=rows)
+        few = FEWEST_ASSIGNMENTS <= _assignments_of(program) <= MOST_ASSIGNMENTS
+        if workload_name(program) not in names and (few or not is_short):
+            names.add(workload_name(program))
+            return _Job(family, program, rows)
+    raise ConfigurationError(
+        f"no new {family} workload in {_REDRAWS} draws; ask for fewer workloads"
+    )
+
+
+def _short_clustering(family: Family, *, rng: np.random.Generator, rows: int) -> Program:
+    """What a credit analysis does at its end, on records alone; whole ones are too long."""
+    del family
+    draft = Draft()
+    columns = ("balance", "days_late")
+    records = draft.add(read("records", rows, *columns))
+    centers = draft.add(KMeans(columns, between(rng, 2, 12), between(rng, 3, 15)), records)
+    labelled = draft.add(KMeansAssign(columns), records, centers)
+    figures = (count("records"), mean("balance", "mean_balance"))
+    return draft.finish(draft.add(Aggregate(("cluster",), figures), labelled))
+
+
+def _assignments_of(program: Program) -> int:
+    able = [len(supporting(step.operation)) for step in program.steps if not _is_sink(step)]
+    return math.prod(able)
+
+
+def _mixed(program: Program, rng: np.random.Generator, count: int) -> list[Assignment]:
+    """Random plans with more than one platform."""
+    found: list[Assignment] = []
+    for _ in range(_REDRAWS):
+        if len(found) == count:
+            break
+        plan = draw_platforms(program, rng=rng)
+        if len(set(plan)) > 1 and plan not in found:
+            found.append(plan)
+    return found
+
+
+def _is_sink(step: Step) -> bool:
+    return isinstance(step.operation, Sink)

@@ -1,0 +1,377 @@
+"""Random but sensible SQL over the shop's tables: a query is a function of its number.
+
+Nothing here asks a judged query's tables. Some simple queries still have a plan of the same
+shape as a judged one: whoever is judged leaves their executions out, by the plan's fingerprint.
+Joins go along keys; what could grow faster than its input is left to small tables. The cost
+that a query carries is a guess: sizes are chosen by it, nothing is learned from it.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedperf_simulations.corpus.sql.shop import (
+    FACTS,
+    TABLES,
+    JoinedTables,
+    condition,
+    conditions,
+    expression,
+    figure,
+    figures,
+    joined,
+    pick,
+    some,
+)
+
+SCHEMA = "shop"
+
+
+@dataclass(frozen=True, slots=True)
+class GeneratedQuery:
+    """One query.
+
+    Attributes:
+        family: the name that its executions carry as their workload: kind and number.
+        text: SQL that DuckDB and Spark run alike.
+        share: rows that it reads for each row of `entries`.
+        cost: guess of DuckDB's core seconds for each million rows of `entries`.
+        has_many_rows: whether its result grows with its input.
+    """
+
+    family: str
+    text: str
+    share: float
+    cost: float
+    has_many_rows: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Draft:
+    text: str
+    share: float
+    has_many_rows: bool = False
+
+
+def drawn_query(number: int, seed: int) -> GeneratedQuery:
+    """The query of that number."""
+    rng = np.random.default_rng([seed, 11, number])
+    kind = pick(rng, list(_KINDS))
+    draw, seconds = _KINDS[kind]
+    draft = draw(rng)
+    family, cost = f"{SCHEMA}/{kind}/{number:04d}", seconds * draft.share
+    return GeneratedQuery(family, draft.text, draft.share, cost, draft.has_many_rows)
+
+
+def _fact(rng: np.random.Generator) -> str:
+    return pick(rng, (*FACTS, "entries", "purchases"))
+
+
+def _star(rng: np.random.Generator, most: int = 4) -> JoinedTables:
+    return joined(rng, _fact(rng), int(rng.integers(0, most + 1)))
+
+
+def _columns(rng: np.random.Generator, source: JoinedTables) -> str:
+    there = [*source.few(), *source.numbers(), *source.words(), *source.days(), *source.many()]
+    chosen = sorted(set(some(rng, list(dict.fromkeys(there)), 2, 6)))
+    named = [f"{each} AS c{place}" for place, each in enumerate(chosen)]
+    return ", ".join([*named, f"{expression(rng, source)} AS e"])
+
+
+def _groups(rng: np.random.Generator, source: JoinedTables, most: int = 3) -> list[str]:
+    keys = [*source.few(), *(f"EXTRACT(YEAR FROM {day})" for day in source.days())]
+    return some(rng, keys, 1, most)
+
+
+def _grouped(keys: list[str], values: str, rest: str) -> str:
+    named = ", ".join(f"{key} AS g{place}" for place, key in enumerate(keys))
+    return f"SELECT {named}, {values} FROM {rest} GROUP BY {', '.join(keys)}"
+
+
+def _rows(rng: np.random.Generator) -> _Draft:
+    source = _star(rng, 2)
+    text = f"SELECT {_columns(rng, source)} FROM {source.text}{conditions(rng, source, 0, 2)}"
+    return _Draft(text, source.share, has_many_rows=True)
+
+
+def _sample(rng: np.random.Generator) -> _Draft:
+    source = _star(rng, 1)
+    where = conditions(rng, source, 2, 4)
+    text = f"SELECT {_columns(rng, source)} FROM {source.text}{where} LIMIT {rng.integers(5, 500)}"
+    return _Draft(text, source.share)
+
+
+def _totals(rng: np.random.Generator) -> _Draft:
+    source = _star(rng, 2)
+    text = f"SELECT {figures(rng, source)} FROM {source.text}{conditions(rng, source, 0, 3)}"
+    return _Draft(text, source.share)
+
+
+def _few_groups(rng: np.random.Generator) -> _Draft:
+    source = _star(rng)
+    where = source.text + conditions(rng, source, 0, 3)
+    text = _grouped(_groups(rng, source), figures(rng, source), where)
+    return _Draft(text + pick(rng, ("", " ORDER BY f0 DESC", " ORDER BY g0")), source.share)
+
+
+def _many_groups(rng: np.random.Generator) -> _Draft:
+    source = _star(rng, 2)
+    keys = [pick(rng, source.many()), *some(rng, source.few(), 0, 1)]
+    text = _grouped(
+        keys,
+        figures(rng, source, distinct=False),
+        source.text + conditions(rng, source, 0, 2),
+    )
+    ending = pick(
+        rng,
+        ("", f" HAVING COUNT(*) > {rng.integers(1, 6)}", " ORDER BY f0 DESC, g0 LIMIT 100"),
+    )
+    return _Draft(text + ending, source.share, has_many_rows="LIMIT" not in ending)
+
+
+def _groups_of_groups(rng: np.random.Generator) -> _Draft:
+    source = _star(rng, 1)
+    inner = _grouped(
+        [pick(rng, source.many()), pick(rng, source.few())],
+        f"{figure(rng, source, distinct=False)} AS f0, COUNT(*) AS n",
+        source.text + conditions(rng, source, 0, 2),
+    )
+    text = f"SELECT g1, COUNT(*) AS groups_of, AVG(f0) AS mean, MAX(n) AS most FROM ({inner}) AS s"
+    return _Draft(f"{text} GROUP BY g1 ORDER BY mean", source.share)
+
+
+def _top(rng: np.random.Generator) -> _Draft:
+    source = _star(rng, 2)
+    order = f"{pick(rng, source.numbers())} DESC, {pick(rng, source.many())}"
+    text = f"SELECT {_columns(rng, source)} FROM {source.text}{conditions(rng, source, 0, 2)}"
+    return _Draft(f"{text} ORDER BY {order} LIMIT {10 ** rng.integers(1, 5)}", source.share)
+
+
+def _sorted(rng: np.random.Generator) -> _Draft:
+    source = _star(rng, 1)
+    order = ", ".join(some(rng, [*source.numbers(), *source.days(), *source.words()], 1, 3))
+    text = f"SELECT {_columns(rng, source)} FROM {source.text}{conditions(rng, source, 0, 1)}"
+    return _Draft(f"{text} ORDER BY {order}", source.share, has_many_rows=True)
+
+
+def _places(rng: np.random.Generator) -> _Draft:
+    """Rows by their place in a group."""
+    source = _star(rng, 1)
+    rank = pick(rng, ("ROW_NUMBER", "RANK", "DENSE_RANK"))
+    group = pick(rng, [*source.few(), *source.many()])
+    ranked = (
+        f"SELECT {group} AS g, {pick(rng, source.numbers())} AS v, {rank}() OVER ("
+        f"PARTITION BY {group} ORDER BY {pick(rng, source.numbers())} DESC) AS place "
+        f"FROM {source.text}{conditions(rng, source, 0, 2)}"
+    )
+    top = int(rng.integers(1, 20))
+    if rng.random() < 0.5:  # noqa: PLR2004 (a coin)
+        return _Draft(
+            f"SELECT place, COUNT(*) AS n, AVG(v) AS mean FROM ({ranked}) AS r "
+            f"WHERE place <= {top} GROUP BY place ORDER BY place",
+            source.share,
+        )
+    text = f"SELECT g, v, place FROM ({ranked}) AS r WHERE place <= {top}"
+    return _Draft(text, source.share, has_many_rows=True)
+
+
+def _running(rng: np.random.Generator) -> _Draft:
+    """Figures over what came before in a group."""
+    source = joined(rng, _fact(rng), 0)
+    over = (
+        f"OVER (PARTITION BY {pick(rng, [*source.many(), *source.few()])} "
+        f"ORDER BY {pick(rng, source.days())}"
+    )
+    number = pick(rng, source.numbers())
+    value = pick(
+        rng,
+        (
+            f"SUM({number}) {over} ROWS BETWEEN {rng.integers(1, 30)} PRECEDING AND CURRENT ROW)",
+            f"{number} - LAG({number}) {over})",
+            f"LEAD({number}, 2) {over})",
+            f"AVG({number}) {over})",
+        ),
+    )
+    inner = f"SELECT {pick(rng, source.few())} AS g, {value} AS v FROM {source.text}"
+    inner += conditions(rng, source, 0, 2)
+    return _Draft(
+        f"SELECT g, AVG(v) AS mean, COUNT(v) AS n FROM ({inner}) AS w GROUP BY g", source.share
+    )
+
+
+def _distinct(rng: np.random.Generator) -> _Draft:
+    source = _star(rng, 2)
+    columns = some(rng, [*source.few(), *source.many()], 1, 3)
+    named = ", ".join(f"{each} AS d{place}" for place, each in enumerate(columns))
+    text = f"SELECT DISTINCT {named} FROM {source.text}{conditions(rng, source, 0, 2)}"
+    return _Draft(text, source.share, has_many_rows=True)
+
+
+def _present(rng: np.random.Generator) -> _Draft:
+    """Rows that have a row elsewhere, or have none."""
+    child, parent, key = _link(rng)
+    inner = f"{condition(rng, child)} AND {child}.{key} IS NOT NULL"
+    test = pick(
+        rng,
+        (
+            f"EXISTS (SELECT 1 FROM {child} WHERE {child}.{key} = {parent}.{key} AND {inner})",
+            f"NOT EXISTS (SELECT 1 FROM {child} WHERE {child}.{key} = {parent}.{key} AND {inner})",
+            f"{parent}.{key} IN (SELECT {child}.{key} FROM {child} WHERE {inner})",
+        ),
+    )
+    source = joined(rng, parent, int(rng.integers(0, 2)))
+    text = _grouped(_groups(rng, source, 2), figures(rng, source), f"{source.text} WHERE {test}")
+    return _Draft(text, source.share + TABLES[child].share)
+
+
+def _link(rng: np.random.Generator) -> tuple[str, str, str]:
+    """A table, one that it points to, and the key."""
+    child = pick(rng, FACTS)
+    parent = pick(rng, [each for each in TABLES[child].parents if each != "stores"])
+    return child, parent, TABLES[child].parents[parent]
+
+
+def _together(rng: np.random.Generator) -> _Draft:
+    """Parts of several tables one after the other."""
+    parts, share = [], 0.0
+    for place in range(int(rng.integers(2, 5))):
+        source = _star(rng, 1)
+        number = pick(rng, source.numbers())
+        parts.append(
+            f"SELECT 'piece {place}' AS piece, CAST({number} AS DOUBLE) AS v FROM {source.text}"
+            + conditions(rng, source, 0, 2)
+        )
+        share += source.share
+    text = "SELECT piece, COUNT(*) AS n, SUM(v) AS total FROM "
+    return _Draft(f"{text}({' UNION ALL '.join(parts)}) AS u GROUP BY piece", share)
+
+
+def _shared(rng: np.random.Generator) -> _Draft:
+    """A part that is used twice."""
+    source = _star(rng, 2)
+    key, group = pick(rng, source.many()), pick(rng, source.few())
+    sums = f"{key} AS k, {group} AS g, SUM({pick(rng, source.numbers())}) AS v FROM {source.text}"
+    text = f"WITH s AS (SELECT {sums}{conditions(rng, source, 0, 2)} GROUP BY {key}, {group}), "
+    text += "m AS (SELECT g, AVG(v) AS mean FROM s GROUP BY g) "
+    text += "SELECT s.g, COUNT(*) AS above, SUM(s.v) AS total FROM s JOIN m ON m.g = s.g "
+    return _Draft(f"{text}WHERE s.v > m.mean GROUP BY s.g", source.share)
+
+
+def _subtotals(rng: np.random.Generator) -> _Draft:
+    source = _star(rng, 3)
+    keys = some(rng, source.few(), 2, 3)
+    named = ", ".join(f"{key} AS g{place}" for place, key in enumerate(keys))
+    how = f"{pick(rng, ('ROLLUP', 'CUBE'))} ({', '.join(keys)})"
+    text = f"SELECT {named}, {figures(rng, source, distinct=False)} FROM {source.text}"
+    return _Draft(f"{text}{conditions(rng, source, 0, 2)} GROUP BY {how}", source.share)
+
+
+def _words(rng: np.random.Generator) -> _Draft:
+    """Groups by a piece of a text."""
+    source = _star(rng, 1)
+    word = pick(rng, source.words())
+    key = pick(
+        rng,
+        (
+            f"UPPER(SUBSTRING({word}, 1, {rng.integers(2, 7)}))",
+            f"REPLACE({word}, 'a', '')",
+            f"LENGTH(TRIM({word}))",
+            f"LOWER(CONCAT(SUBSTRING({word}, 2, 3), '-', {pick(rng, source.few())}))",
+        ),
+    )
+    where = source.text + conditions(rng, source, 0, 1)
+    text = _grouped([key], f"COUNT(*) AS f0, MAX({word}) AS last_one", where)
+    return _Draft(f"{text} ORDER BY f0 DESC, g0 LIMIT 200", source.share)
+
+
+def _pairs(rng: np.random.Generator) -> _Draft:
+    """Entries of one purchase with each other: three at most."""
+    where = " AND ".join(
+        condition(rng, "entries").replace("entries.", "a.") for _ in range(rng.integers(1, 3))
+    )
+    column = pick(rng, ("product_id", "pieces", "note"))
+    text = (
+        f"SELECT a.{column} AS one, COUNT(*) AS n, SUM(b.price - a.price) AS more FROM entries a "
+        f"JOIN entries b ON b.purchase_id = a.purchase_id AND b.{column} > a.{column} "
+        f"WHERE {where} GROUP BY a.{column} HAVING COUNT(*) > {rng.integers(1, 40)}"
+    )
+    return _Draft(text, 2.0, has_many_rows=True)
+
+
+def _compared(rng: np.random.Generator) -> _Draft:
+    """Rows above a figure of all, or of their own group."""
+    source = joined(rng, _fact(rng), 0)
+    fact, number = source.tables[0], pick(rng, source.numbers())
+    key = pick(rng, TABLES[fact].many)
+    same = pick(rng, ("", f" WHERE i.{key} = {fact}.{key}"))
+    inner = f"(SELECT AVG(i.{number.partition('.')[2]}) * {rng.uniform(0.5, 1.8):.2f} FROM {fact} i"
+    rest = f"{source.text} WHERE {number} > {inner}{same}) AND {condition(rng, fact)}"
+    return _Draft(_grouped(_groups(rng, source, 2), figures(rng, source), rest), 2 * source.share)
+
+
+def _outer(rng: np.random.Generator) -> _Draft:
+    """All of a table beside sums of another, where there are any."""
+    child, parent, key = _link(rng)
+    number = f"{child}.{pick(rng, list(TABLES[child].numbers))}"
+    sums = f"SELECT {child}.{key} AS k, SUM({number}) AS v, COUNT(*) AS n FROM {child}"
+    sums += f" WHERE {condition(rng, child)} GROUP BY {child}.{key}"
+    how = pick(rng, ("LEFT JOIN", "LEFT JOIN", "FULL OUTER JOIN"))
+    group = f"{parent}.{pick(rng, TABLES[parent].few)}"
+    text = (
+        f"SELECT {group} AS g, COUNT(*) AS n, COUNT(s.n) AS found, AVG(COALESCE(s.v, 0)) AS mean "
+        f"FROM {parent} {how} ({sums}) AS s ON s.k = {parent}.{key} GROUP BY {group}"
+    )
+    return _Draft(text, TABLES[parent].share + TABLES[child].share)
+
+
+def _uneven(rng: np.random.Generator) -> _Draft:
+    """A join by a range, with two hundred stores."""
+    text = (
+        f"SELECT stores.area AS g, COUNT(*) AS n, AVG(purchases.total) AS mean FROM purchases "
+        f"JOIN stores ON purchases.total < stores.square_metres * {rng.uniform(0.5, 15):.1f} "
+        f"WHERE {condition(rng, 'purchases', keeps=float(rng.uniform(0.01, 0.2)))} "
+        "GROUP BY stores.area"
+    )
+    return _Draft(text, 1 / 3)
+
+
+def _turned(rng: np.random.Generator) -> _Draft:
+    """Groups as columns."""
+    source = _star(rng, 2)
+    number = pick(rng, source.numbers())
+    table, _, column = number.partition(".")
+    low, high = TABLES[table].numbers[column]
+    edges = np.linspace(low, high, int(rng.integers(3, 9))).round(2).tolist()
+    columns = ", ".join(
+        f"SUM(CASE WHEN {number} >= {edge} THEN 1 ELSE 0 END) AS over_{place}"
+        for place, edge in enumerate(edges)
+    )
+    where = source.text + conditions(rng, source, 0, 2)
+    return _Draft(_grouped(_groups(rng, source, 2), columns, where), source.share)
+
+
+_KINDS: Mapping[str, tuple[Callable[[np.random.Generator], _Draft], float]] = {
+    "rows": (_rows, 0.12),
+    "sample": (_sample, 0.01),
+    "totals": (_totals, 0.025),
+    "few_groups": (_few_groups, 0.05),
+    "many_groups": (_many_groups, 0.1),
+    "groups_of_groups": (_groups_of_groups, 0.08),
+    "top": (_top, 0.05),
+    "sorted": (_sorted, 0.4),
+    "places": (_places, 0.2),
+    "running": (_running, 0.3),
+    "distinct": (_distinct, 0.08),
+    "present": (_present, 0.05),
+    "together": (_together, 0.02),
+    "shared": (_shared, 0.08),
+    "subtotals": (_subtotals, 0.1),
+    "words": (_words, 0.08),
+    "pairs": (_pairs, 0.06),
+    "compared": (_compared, 0.04),
+    "outer": (_outer, 0.07),
+    "uneven": (_uneven, 0.3),
+    "turned": (_turned, 0.06),
+}
+"""How each kind is drawn, and a guess of DuckDB's core seconds for a million rows that it reads."""

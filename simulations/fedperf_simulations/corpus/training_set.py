@@ -1,0 +1,155 @@
+"""The training set of cost models: plans and prefixes of everything that was measured.
+
+It holds complete plans by their median run time, and a random prefix of executions with more than
+one segment. The caller says which workloads a model may know; of the others it sees nothing.
+"""
+
+import math
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+
+from fedperf_shared.execution import ClusterConfig, Execution, MeasuredPlan
+from fedperf_shared.workflow.cardinality import plan_with_estimated_cardinalities
+from fedperf_shared.workflow.graph import Plan, Workflow
+from fedperf_shared.workflow.template import fingerprint
+from fedperf_simulations.baselines.cost_models import TrainingPlan
+from fedperf_simulations.corpus.comparisons import Case, read_cases
+from fedperf_simulations.corpus.measured_prefixes import measured_prefixes
+from fedperf_simulations.data.datasets import (
+    COMPARISONS,
+    DUCKDB_SESSIONS,
+    LARGE,
+    LESSONS,
+    SPARK_SESSIONS,
+    at_one_speed,
+    is_measured,
+    measured_executions,
+    measured_files,
+    of_one_speed,
+)
+
+SESSION_FOLDERS = (DUCKDB_SESSIONS, SPARK_SESSIONS, LARGE)
+
+MOST_DISTILLED = 400
+"""Workflows that a head is distilled from."""
+
+IsKnown = Callable[[str], bool]
+"""Whether a workload may be learnt from."""
+
+Sized = tuple[Workflow, ClusterConfig]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Measurements:
+    """Everything that was measured, on one machine (`datasets.MACHINE_SPEED`).
+
+    Attributes:
+        cases: of the comparison set.
+        executions: of the measured set.
+        prefixes: of all three, by workload.
+        seed: of what is drawn.
+        further: cases of the lessons, which nothing is judged by.
+        sessions: executions of SQL and of large inputs, which nothing is judged by either.
+    """
+
+    cases: tuple[Case, ...]
+    executions: tuple[Execution, ...]
+    prefixes: Mapping[str, Sequence[MeasuredPlan]]
+    seed: int
+    further: tuple[Case, ...] = ()
+    sessions: tuple[Execution, ...] = ()
+
+    @classmethod
+    def read(cls, seed: int) -> Self:
+        """All sets; of sessions those that were measured; errors as `measured_files`."""
+        compared, training_plans = measured_files(COMPARISONS), measured_files(LESSONS)
+        rng = np.random.default_rng(seed)
+        prefixes: dict[str, list[MeasuredPlan]] = {}
+        for path in (*measured_files(), *compared, *training_plans):
+            for workload, prefix in _prefixes(path, rng):
+                prefixes.setdefault(workload, []).append(prefix)
+        cases, further = (
+            tuple(
+                replace(case, cluster=of_one_speed(case.cluster))
+                for path in paths
+                for case in read_cases(path)
+            )
+            for paths in (compared, training_plans)
+        )
+        folders = [each for each in SESSION_FOLDERS if is_measured(each)]
+        sessions = tuple(
+            each for folder in folders for each in at_one_speed(measured_executions(folder))
+        )
+        executions = tuple(at_one_speed(measured_executions()))
+        return cls(cases, executions, prefixes, seed, further, sessions)
+
+    def training_plan(self, is_known: IsKnown) -> TrainingPlan:
+        """The plans and prefixes of workloads that are known.
+
+        Those of sessions twice: as a run counted their rows, and with what was known before it.
+        """
+        counted = measured_plans(each for each in self.sessions if is_known(each.workload))
+        complete = [
+            *counted,
+            *(replace(each, plan=plan_with_estimated_cardinalities(each.plan)) for each in counted),
+            *measured_plans(each for each in self.executions if is_known(each.workload)),
+            *(
+                plan
+                for case in (*self.cases, *self.further)
+                if is_known(case.workload)
+                for plan in _ended(case)
+            ),
+        ]
+        begun = [p for name, each in self.prefixes.items() if is_known(name) for p in each]
+        return TrainingPlan.of([*complete, *begun])
+
+    def workloads_of(self, shapes: Collection[str]) -> frozenset[str]:
+        """The workloads with a plan, or a prefix of one, of such a shape (`fingerprint`)."""
+        return frozenset(
+            workload for workload, each in self._all_workflows() if fingerprint(each) in shapes
+        )
+
+    def _all_workflows(self) -> Iterator[tuple[str, Workflow]]:
+        for each in (*self.executions, *self.sessions):
+            yield each.workload, each.plan.workflow
+        for case in (*self.cases, *self.further):
+            yield case.workload, case.workflow
+        for workload, prefixes in self.prefixes.items():
+            for prefix in prefixes:
+                yield workload, prefix.plan.workflow
+
+    def workflows(self, is_known: IsKnown) -> list[Sized]:
+        """Workflows of known cases, which a head is distilled from."""
+        rng = np.random.default_rng([self.seed, 1])
+        cases = (*self.cases, *self.further)
+        known = [(case.workflow, case.cluster) for case in cases if is_known(case.workload)]
+        return [known[place] for place in rng.permutation(len(known))[:MOST_DISTILLED].tolist()]
+
+
+def measured_plans(executions: Iterable[Execution]) -> tuple[MeasuredPlan, ...]:
+    """Plans with run times of the executions that ended well."""
+    return tuple(
+        MeasuredPlan(each.plan, each.cluster, float(np.log(each.measurement.runtime_seconds)))
+        for each in executions
+        if each.is_ok and each.measurement is not None
+    )
+
+
+def _ended(case: Case) -> Iterator[MeasuredPlan]:
+    for platforms, seconds in case.seconds.items():
+        if seconds < math.inf:
+            yield MeasuredPlan(Plan(case.workflow, platforms), case.cluster, math.log(seconds))
+
+
+def _prefixes(path: Path, rng: np.random.Generator) -> Iterator[tuple[str, MeasuredPlan]]:
+    """Workload and a random prefix of executions that have any."""
+    found: dict[str, list[tuple[str, MeasuredPlan]]] = {}
+    for execution, prefix in measured_prefixes(path):
+        found.setdefault(execution.execution_id, []).append((execution.workload, prefix))
+    for prefixes in found.values():
+        workload, prefix = prefixes[int(rng.integers(len(prefixes)))]
+        yield workload, replace(prefix, cluster=of_one_speed(prefix.cluster))

@@ -1,0 +1,193 @@
+"""The participants of the demo's year and the executions of each, all of which really ran.
+
+The start learns DuckDB and pandas on whole cores, and no credit scoring. Members run DuckDB and
+pandas with all families, and Polars; at some moment containers of half a core and 1 GB take the
+place of all that. The newcomer scores credit on Polars. The workloads that answers are judged by
+belong to none of them.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+import numpy as np
+
+from fedperf_client.release.policy import Policy
+from fedperf_client.release.schedule import PlannedSchedule, plan_schedule
+from fedperf_engines.workloads.families import Family
+from fedperf_shared.errors import ConfigurationError
+from fedperf_shared.execution import Execution
+from fedperf_shared.releases.period import DEFAULT_WINDOW, Period, ReleaseCalendar, default_calendar
+from fedperf_shared.releases.release import SizeClass
+from fedperf_simulations.corpus.drifting_platforms import (
+    DriftingYear,
+    labelled_in,
+    measured_of,
+)
+from fedperf_simulations.corpus.new_platform import MeasuredTimes
+from fedperf_simulations.data.datasets import at_one_speed
+
+NEW_FAMILY = Family.CREDIT
+NEW_PLATFORM = "Polars"
+"""What the start never saw: one of the families, on a platform of its own."""
+
+OWN_RUNS = 3
+"""Of the newcomer, once it has some."""
+
+BEGINS = datetime(2027, 1, 4, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class YearSize:
+    """The size of the year; by default two cores compute it in four minutes.
+
+    Attributes:
+        windows: of four weeks.
+        cap_window: with which half a core is all that there is.
+        rounds: of each window, and as many more where an epoch begins.
+        organizations: that learn together.
+        own: workloads of each of them, of each segment: two run until the cap, the third since.
+        pool: of all of them together, likewise.
+        asked: workloads by which each line is judged.
+        known: workloads of the start.
+        epochs: passes of the start over them.
+        public_step: a step of n takes every n-th public plan.
+    """
+
+    windows: int = 8
+    cap_window: int = 3
+    rounds: int = 1
+    organizations: int = 10
+    own: int = 1000
+    pool: int = 1050
+    asked: int = 200
+    known: int = 1000
+    epochs: int = 20
+    public_step: int = 2
+
+    def __post_init__(self) -> None:
+        if not self.own <= self.pool:
+            raise ConfigurationError(f"{self.own} of {self.pool} workloads cannot be drawn")
+        if not 0 < self.cap_window < self.windows:
+            raise ConfigurationError(
+                f"the cap comes between windows 0 and {self.windows}, got {self.cap_window}"
+            )
+
+    @property
+    def workloads(self) -> int:
+        """Workloads of each organization in the year."""
+        return 3 * self.own
+
+    def timetable(self) -> ReleaseCalendar:
+        """The default calendar, shorter."""
+        whole = default_calendar(BEGINS)
+        return replace(
+            whole,
+            period=Period(BEGINS, DEFAULT_WINDOW, self.windows),
+            model_slots=whole.model_slots[: self.rounds],
+            extra_slots=whole.extra_slots[: self.rounds],
+        )
+
+    def planned(self) -> PlannedSchedule:
+        """The schedule of each organization; it declares the mean number run in a window."""
+        windows = 2 * self.cap_window + (self.windows - self.cap_window)
+        policy = Policy(
+            size_class=SizeClass.LARGE,
+            nominal_workloads=self.workloads,
+            workloads_per_window=self.own * windows / self.windows,
+        )
+        return plan_schedule(policy, self.timetable())
+
+
+QUICK_YEAR = YearSize(
+    windows=3,
+    cap_window=1,
+    organizations=3,
+    own=20,
+    pool=25,
+    asked=12,
+    known=60,
+    epochs=2,
+    public_step=20,
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DemoParticipants:
+    """The workloads of each participant, and those to judge answers by.
+
+    Attributes:
+        known: workloads that the start learns, as of one machine.
+        organizations: what each executes.
+        newcomer: the first executions of the one that joins last.
+        like_newcomer: workloads of its kind that nobody has, to judge answers by.
+        old_machine: the same, on whole cores.
+        new_machine: the same, under the cap.
+    """
+
+    known: MeasuredTimes
+    organizations: tuple[DriftingYear, ...]
+    newcomer: tuple[Execution, ...]
+    like_newcomer: tuple[Execution, ...]
+    old_machine: MeasuredTimes
+    new_machine: MeasuredTimes
+
+
+def cast_of(
+    segments: Sequence[Sequence[Execution]], size: YearSize, *, seed: int
+) -> DemoParticipants:
+    """Give everybody their workloads by `seed`.
+
+    Args:
+        segments: as `private_executions` has them.
+        size: how many there are.
+        seed: of all draws.
+
+    Raises:
+        ConfigurationError: there are not enough of them.
+    """
+    rng = np.random.default_rng([seed, 0])
+    whole, capped, new = (
+        [segment[each] for each in rng.permutation(len(segment)).tolist()] for segment in segments
+    )
+    period = size.timetable().period
+    old_machine, whole_pool, rest = _cut(whole, size.asked, size.pool)
+    new_machine, capped_pool, _ = _cut(capped, size.asked, size.pool)
+    like_newcomer, newcomer, _ = _cut([e for e in new if is_new_family(e)], size.asked, OWN_RUNS)
+    taken = {each.workload for each in (*like_newcomer, *newcomer)}
+    new_pool, _, _ = _cut([e for e in new if e.workload not in taken], size.pool, 0)
+    of_start, _, _ = _cut([e for e in rest if not is_new_family(e)], size.known, 0)
+    pools = [
+        labelled_in(pool, epoch)
+        for epoch, pool in ((0, whole_pool), (0, new_pool), (1, capped_pool))
+    ]
+    begins = (period.start, period.window_start(size.cap_window))
+
+    def year() -> DriftingYear:
+        drawn = (pool[e] for pool in pools for e in rng.permutation(size.pool)[: size.own])
+        return DriftingYear(tuple(drawn), begins)
+
+    return DemoParticipants(
+        measured_of(labelled_in([*at_one_speed(of_start)], 0)),
+        tuple(year() for _ in range(size.organizations)),
+        tuple(newcomer),
+        tuple(like_newcomer),
+        measured_of(labelled_in(old_machine, 0)),
+        measured_of(labelled_in(new_machine, 1)),
+    )
+
+
+def is_new_family(execution: Execution) -> bool:
+    """Whether the start must not know it."""
+    return execution.workload.partition("-")[0] == NEW_FAMILY
+
+
+def _cut(
+    executions: Sequence[Execution], first: int, second: int
+) -> tuple[Sequence[Execution], Sequence[Execution], Sequence[Execution]]:
+    """So many, so many more, and the rest."""
+    if len(executions) < first + second:
+        raise ConfigurationError(
+            f"there are {len(executions)} workloads of a kind, {first + second} are to be given"
+        )
+    return executions[:first], executions[first : first + second], executions[first + second :]

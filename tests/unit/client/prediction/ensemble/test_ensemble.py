@@ -1,0 +1,100 @@
+"""Promises about learners mixed for the questions at hand."""
+
+import numpy as np
+import pytest
+
+from fedperf_campaigns.tables.catalogue import table_learners
+from fedperf_client.prediction.ensemble.ensemble import FittedEnsemble, TrainingSet
+from fedperf_client.prediction.ensemble.learner_catalogue import NoLearnerError
+from fedperf_client.prediction.ensemble.weighting import QueryRegime, asks
+from fedperf_client.prediction.learners.learner import Fitted
+from fedperf_client.prediction.learners.local_learners import (
+    Constant,
+    Forest,
+    LocalProcess,
+    LogRidge,
+)
+from fedperf_client.prediction.prediction import Floats, PredictorFailedError
+from fedperf_client.prediction.query_encoding import EncodedQueries
+from fedperf_simulations.baselines.table_mixture import mixed_for
+from tests.unit.client.prediction.jobs import grid, law, layout, noisy, places, samples
+
+ALL = samples()
+NODES = np.exp(ALL.features[:, 0])
+MEGABYTES = np.exp(ALL.features[:, 2])
+
+
+def known(rows: np.ndarray, seed: int = 0) -> TrainingSet:
+    kept = ALL.take(np.flatnonzero(rows))
+    return TrainingSet(kept, noisy(seed)[rows], places(kept), np.arange(len(kept)))
+
+
+def mixed(rows: np.ndarray) -> tuple[FittedEnsemble, Floats]:
+    """The mixture for the rows that are not known, and its errors there."""
+    asked = ALL.take(np.flatnonzero(~rows))
+    own = known(rows)
+    [kind] = set(asks(own.places, places(asked)))
+    mixture = mixed_for(kind, places(asked), own, table_learners(layout()))
+    return mixture, np.abs(mixture(asked) - law(grid())[~rows])
+
+
+@pytest.mark.parametrize(
+    ("rows", "kind"),
+    [
+        (~np.isin(NODES.round(), (4, 8)), QueryRegime.BETWEEN_SCALES),
+        (NODES < 9, QueryRegime.BEYOND_SCALES),
+        (MEGABYTES < 2500, QueryRegime.BEYOND_SIZES),
+    ],
+)
+def test_every_kind_of_question_is_answered_well(rows: np.ndarray, kind: QueryRegime) -> None:
+    mixture, errors = mixed(rows)
+    assert mixture.kind is kind
+    assert errors.mean() < 0.08
+    assert sum(member.weight for member in mixture.members) == pytest.approx(1.0)
+
+
+def test_who_only_remembers_has_no_say_beyond_what_was_seen() -> None:
+    mixture, _ = mixed(MEGABYTES < 2500)
+    weights = {member.name: member.weight for member in mixture.members}
+    assert weights["local forest"] < 0.05
+    errors = {member.name: member.error for member in mixture.members}
+    assert errors["local process"] < 0.3 * errors["local forest"]
+
+
+def test_errors_of_folds_are_kept_with_their_groups() -> None:
+    mixture, _ = mixed(~np.isin(NODES.round(), (4, 8)))
+    assert mixture.outcome.folds == 2
+    assert len(mixture.outcome.errors) == len(mixture.outcome.groups) == 20
+    assert np.abs(mixture.outcome.errors).mean() < 0.2
+
+
+@pytest.mark.slow
+def test_questions_that_nothing_mimics_are_weighted_by_leaving_groups_out() -> None:
+    rows = np.arange(60) % 5 != 0
+    own = known(rows)
+    mixture = mixed_for(QueryRegime.SEEN, own.places, own, table_learners(layout()))
+    assert mixture.outcome.folds == 10
+    assert sorted(mixture.outcome.groups.tolist()) == list(range(len(own.groups)))
+
+
+def test_without_executions_the_most_trusted_start_answers() -> None:
+    nothing = known(np.zeros(60, bool))
+    with pytest.raises(NoLearnerError, match="0 own executions"):
+        mixed_for(QueryRegime.SEEN, nothing.places, nothing, [LogRidge(), LocalProcess()])
+    mixture = mixed_for(QueryRegime.SEEN, nothing.places, nothing, [Constant(), LogRidge()])
+    assert [(each.name, each.weight) for each in mixture.members] == [("local constant", 1.0)]
+
+
+def test_the_same_evidence_gives_the_same_answers() -> None:
+    rows = NODES < 9
+    np.testing.assert_array_equal(mixed(rows)[1], mixed(rows)[1])
+
+
+def test_a_learner_that_says_nan_is_refused_by_name() -> None:
+    class Broken(Forest):
+        def fit(self, samples: EncodedQueries, log_seconds: Floats) -> Fitted:
+            return lambda asked: np.full(len(asked), np.nan)
+
+    own = known(NODES < 9)
+    with pytest.raises(PredictorFailedError, match="'local forest'"):
+        mixed_for(QueryRegime.BEYOND_SCALES, own.places, own, [Broken()])

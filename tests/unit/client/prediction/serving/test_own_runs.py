@@ -1,0 +1,239 @@
+"""Own runs of exactly a job answer for it, whatever of their facts is known."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from fedperf_client.formatting.facts import values_of
+from fedperf_client.home.config import write_private
+from fedperf_client.home.store import ExecutionStore
+from fedperf_client.prediction.ensemble.intervals import EvidenceSource
+from fedperf_client.prediction.fetched_models import FetchedModels
+from fedperf_client.prediction.serving.predictor_cache import CachedPredictor, load_or_fit
+from fedperf_client.prediction.serving.what_if import HOLDS, ClusterPrediction, answers
+from fedperf_shared.execution import (
+    ClusterConfig,
+    Execution,
+    ExecutionMetadata,
+    ExecutionStatus,
+    ExecutionWarning,
+    KnownJob,
+    Measurement,
+)
+from fedperf_shared.workflow.graph import Operator, Plan, SourceStatistics, Workflow
+from fedperf_shared.workflow.vocabulary import OperatorClass, OperatorKind, Platform
+from tests.unit.client.executions import chain_plan, make_execution
+from tests.unit.client.prediction.worlds import executions_of_world
+
+EIGHT = ClusterConfig(1, 8, 2**30)
+UNKNOWN = ExecutionMetadata(rows_known=0.0, description="reduce at job.py:7", tasks=16)
+Home = Callable[[Sequence[Execution]], CachedPredictor]
+
+
+def spark_plan(*rows: float) -> Plan:
+    """Sources of so many rows, 0 where they are unknown, and their union."""
+    sources = tuple(
+        Operator(OperatorKind.TABLE_SOURCE, OperatorClass.RELATIONAL, (), each, 8.0)
+        for each in rows
+    )
+    union = Operator(OperatorKind.UNION, OperatorClass.RELATIONAL, tuple(range(len(rows))))
+    return Plan.on_one_platform(Workflow((*sources, union), SourceStatistics()), Platform.SPARK)
+
+
+def run(number: int, seconds: float, *, read: int = 0, **changes: object) -> Execution:
+    """A run of a Spark job of which no rows are known, such as of JDBC or Kafka."""
+    values: dict[str, object] = {
+        "workload": "nightly/reduce",
+        "plan": spark_plan(0.0),
+        "cluster": EIGHT,
+        "origin": UNKNOWN,
+        "measurement": Measurement(seconds, read_bytes=read),
+    }
+    return make_execution(number, **{**values, **changes})  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    """What is predicted from in a home of these executions."""
+
+    def opened(executions: Sequence[Execution]) -> CachedPredictor:
+        with ExecutionStore.open(tmp_path / "store") as store:
+            store.add(executions)
+            kept = load_or_fit(tmp_path / "kept", store, FetchedModels(tmp_path / "models"))
+            kept.keep(write_private)
+            return load_or_fit(tmp_path / "kept", store, FetchedModels(tmp_path / "models"))
+
+    return opened
+
+
+def about(kept: CachedPredictor, execution: Execution, *cores: int) -> ClusterPrediction:
+    """The answer about an execution on what it had, or on the first of these."""
+    sizes = [replace(execution.cluster, cores=each) for each in cores] or [execution.cluster]
+    known = execution.plan, execution.cluster
+    return answers(kept.predictor, *known, sizes, job=KnownJob.of(execution), deadline_seconds=1e6)[
+        0
+    ]
+
+
+ALONE = {
+    "JDBC, no rows": run(0, 60.0),
+    "bytes alone": run(1, 60.0, read=10**9, origin=replace(UNKNOWN, tasks=0)),
+    "nothing but its place in the code": run(2, 60.0, origin=ExecutionMetadata(rows_known=0.0)),
+    "one source known, one not": run(
+        3, 60.0, plan=spark_plan(1e6, 0.0), origin=replace(UNKNOWN, rows_known=2 / 3)
+    ),
+    "accelerated": run(
+        4,
+        60.0,
+        plan=spark_plan(1e6),
+        origin=ExecutionMetadata(remarks=(ExecutionWarning.ACCELERATED,)),
+    ),
+    "rows within a factor": run(
+        5, 60.0, plan=spark_plan(1e6), origin=ExecutionMetadata(rows_within=8.0)
+    ),
+    "all rows known": run(6, 60.0, plan=spark_plan(1e6), origin=ExecutionMetadata()),
+}
+
+
+@pytest.mark.parametrize("execution", ALONE.values(), ids=ALONE)
+def test_an_execution_alone_in_a_home_answers_for_itself(execution: Execution, home: Home) -> None:
+    found = about(home([execution]), execution)
+    prediction = found.estimate.prediction
+    assert prediction.median_seconds == pytest.approx(60.0, rel=0.1)
+    assert prediction.covers(60.0)
+    assert prediction.upper_seconds / prediction.lower_seconds < 10
+    assert found.estimate.chance_within(5.0) < 0.02
+    assert values_of(found.facts)["evidence"] == EvidenceSource.OWN_RUNS.value
+    assert not prediction.extrapolating
+
+
+def test_other_resources_are_answered_by_the_same_runs(home: Home) -> None:
+    execution = run(0, 60.0)
+    kept = home([execution])
+    fewer, more = about(kept, execution, 2), about(kept, execution, 32)
+    for each, ratio in ((fewer, 4.0), (more, 0.25)):
+        assert each.estimate.basis.rests_on is EvidenceSource.OTHER_RESOURCES
+        assert each.estimate.prediction.covers(60.0)
+        assert each.estimate.prediction.covers(60.0 * ratio)
+
+
+def test_fewer_cores_take_at_least_the_processor_time(home: Home) -> None:
+    execution = run(0, 60.0, measurement=Measurement(60.0, cpu_seconds=440.0))
+    found = about(home([execution]), execution, 1)
+    assert found.estimate.prediction.median_seconds >= 440 - 1e-9
+
+
+@pytest.mark.parametrize(("tasks", "changes"), [(8, False), (12, True), (0, True)])
+def test_more_cores_than_tasks_bring_nothing(tasks: int, changes: bool, home: Home) -> None:
+    execution = run(0, 60.0, origin=replace(UNKNOWN, tasks=tasks))
+    kept = home([execution])
+    at_tasks, beyond = about(kept, execution, 12), about(kept, execution, 12 * 16)
+    medians = [each.estimate.prediction.median_seconds for each in (at_tasks, beyond)]
+    assert (medians[0] < 59.0) is changes
+    assert (medians[1] == pytest.approx(medians[0])) is (tasks > 0)
+    assert beyond.estimate.prediction.covers(60.0)
+
+
+def test_runs_that_share_a_place_in_the_code_are_their_spread(home: Home) -> None:
+    times = [0.1 * 1.2**step for step in range(17)]
+    executions = [
+        run(n, each, cluster=replace(EIGHT, queries_before=n)) for n, each in enumerate(times)
+    ]
+    prediction = about(home(executions), executions[8]).estimate.prediction
+    assert prediction.lower_seconds < times[1]
+    assert prediction.upper_seconds > times[-2]
+
+
+@pytest.mark.parametrize(("factor", "is_same"), [(1.08, True), (0.93, True), (1.2, False)])
+def test_bytes_within_a_tenth_are_of_one_size(factor: float, is_same: bool, home: Home) -> None:
+    kept = home([run(0, 60.0, read=10**9)])
+    asked = run(1, 1.0, read=int(factor * 10**9), origin=replace(UNKNOWN, description="other"))
+    found = about(kept, asked)
+    rests_on = EvidenceSource.OWN_RUNS if is_same else EvidenceSource.OTHER_SIZE
+    assert found.estimate.basis.rests_on is rests_on
+    assert found.holds is is_same
+
+
+@pytest.mark.parametrize("other", [{"tasks": 17}, {"description": "reduce at job.py:8"}])
+def test_without_bytes_tasks_and_description_tell_a_job(
+    other: dict[str, object], home: Home
+) -> None:
+    kept = home([run(0, 60.0)])
+    same = about(kept, run(1, 1.0))
+    unlike = about(kept, run(2, 1.0, origin=replace(UNKNOWN, **other)))  # type: ignore[arg-type]
+    assert same.estimate.basis.rests_on is EvidenceSource.OWN_RUNS
+    assert unlike.estimate.basis.rests_on is EvidenceSource.OTHER_SIZE
+    assert unlike.estimate.prediction.upper_seconds > same.estimate.prediction.upper_seconds
+    assert unlike.holds is False
+
+
+@pytest.mark.parametrize("others", [0, 20])
+def test_unknown_rows_without_an_own_run_promise_nothing(others: int, home: Home) -> None:
+    kept = home([*executions_of_world(1, others, "own"), run(90, 2.0, workload="another")])
+    partly = replace(UNKNOWN, rows_known=2 / 3)
+    for asked in (run(0, 60.0), run(1, 60.0, plan=spark_plan(1e6, 0.0), origin=partly)):
+        found = about(kept, asked)
+        assert found.estimate.basis.rests_on is EvidenceSource.UNKNOWN_ROWS
+        prediction = found.estimate.prediction
+        assert prediction.upper_seconds / prediction.lower_seconds > 1e5
+        assert found.holds is False
+        assert found.chance is not None
+        assert found.chance < HOLDS
+
+
+def test_what_teaches_nothing_changes_no_answer_about_other_jobs(
+    tmp_path: Path, home: Home
+) -> None:
+    own = executions_of_world(2, 24, "own")
+    accelerated = ExecutionMetadata(remarks=(ExecutionWarning.ACCELERATED,))
+    apart = [
+        *(run(n, 60.0 * n, cluster=replace(EIGHT, cores=n)) for n in range(1, 9)),
+        make_execution(50, plan=chain_plan(), origin=accelerated),
+    ]
+    told = []
+    for executions in (own, apart):
+        candidates = home(executions).predictor.candidates  # of both together the second time
+        told.append((len(candidates.known), candidates.hull, len(candidates.facts.repeats.first)))
+    assert told[0] == told[1]
+
+
+def test_accelerated_runs_and_plain_ones_do_not_answer_for_each_other(home: Home) -> None:
+    plain = run(0, 60.0, plan=spark_plan(1e6), origin=ExecutionMetadata())
+    fast = replace(
+        plain,
+        execution_id="fast",
+        origin=ExecutionMetadata(remarks=(ExecutionWarning.ACCELERATED,)),
+    )
+    of_plain = about(home([plain]), fast)
+    assert of_plain.estimate.basis.rests_on is not EvidenceSource.OWN_RUNS
+    usual = about(home([plain]), replace(plain, plan=spark_plan(2e6)))
+    ratios = [
+        each.estimate.prediction.upper_seconds / each.estimate.prediction.lower_seconds
+        for each in (of_plain, usual)
+    ]
+    assert ratios[0] > 90 * ratios[1]
+
+
+def test_rows_within_a_factor_widen_what_did_not_run(home: Home) -> None:
+    kept = home(executions_of_world(3, 12, "own"))
+    counted = make_execution(50)
+    within = replace(counted, origin=ExecutionMetadata(rows_within=100.0))
+    ends = [
+        (each.upper_seconds, each.lower_seconds)
+        for each in (about(kept, asked).estimate.prediction for asked in (counted, within))
+    ]
+    assert ends[1][0] > 2 * ends[0][0]
+    assert ends[1][1] < ends[0][1] / 2
+
+
+def test_failed_runs_of_unknown_rows_are_lower_bounds_of_their_job_alone(home: Home) -> None:
+    cut = [run(n, 500.0, status=ExecutionStatus.TIMEOUT, origin=UNKNOWN) for n in range(3)]
+    kept = home([run(9, 60.0), *cut])
+    asked = run(9, 60.0)
+    of_job = about(kept, asked).estimate.prediction
+    assert of_job.upper_seconds > 500
+    other = replace(asked, origin=replace(UNKNOWN, description="elsewhere"))
+    without = about(home([replace(other, execution_id="other")]), other).estimate.prediction
+    assert without.upper_seconds < 500

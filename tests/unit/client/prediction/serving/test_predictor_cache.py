@@ -1,0 +1,197 @@
+"""What predictions are made from is kept between commands, and never trusted when stale."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedperf_client.home.config import write_private
+from fedperf_client.home.store import ExecutionStore
+from fedperf_client.prediction import execution_table
+from fedperf_client.prediction.ensemble.local_training_data import LocalTrainingData
+from fedperf_client.prediction.execution_table import ExecutionTable
+from fedperf_client.prediction.fetched_models import FetchedModels
+from fedperf_client.prediction.learners.residual_learners import CellCorrection
+from fedperf_client.prediction.serving import predictor_cache as kept_module
+from fedperf_client.prediction.serving.predictor_cache import CachedPredictor, load_or_fit
+from fedperf_shared.execution import ExecutionStatus, Measurement
+from fedperf_shared.model.checkpoint import encode_checkpoint
+from fedperf_shared.releases.basis import CELLS
+from tests.unit.client.executions import make_execution
+from tests.unit.client.prediction.synthetic import draw_questions
+from tests.unit.client.prediction.worlds import executions_of_world
+from tests.unit.client.public import install_start, seeded_checkpoint
+
+ASKED = draw_questions(np.random.default_rng(9), 6)
+
+
+class Place:
+    """A store, models and the file."""
+
+    def __init__(self, directory: Path) -> None:
+        self.file = directory / "predictor.safetensors"
+        self.models = FetchedModels(directory / "models")
+        self.store = directory / "executions.sqlite"
+        self.read_anew = 0
+        self.add(0, 12)
+
+    def add(self, seed: int, count: int) -> None:
+        with ExecutionStore.open(self.store) as store:
+            store.add(executions_of_world(seed, count, f"own-{seed}"))
+
+    def opened(self) -> CachedPredictor:
+        with ExecutionStore.open(self.store) as store:
+            return load_or_fit(self.file, store, self.models)
+
+    def answered(self) -> tuple[list[float], CachedPredictor]:
+        kept = self.opened()
+        found = [each.median_seconds for each in kept.predictor.predict(ASKED)]
+        kept.keep(write_private)
+        return found, kept
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
+    install_start(tmp_path, monkeypatch)
+    return Place(tmp_path)
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Of how many executions was looked for anew what they tell, call by call."""
+    found: list[int] = []
+
+    class Counted(LocalTrainingData):
+        @classmethod
+        def of(cls, columns: ExecutionTable) -> LocalTrainingData:
+            found.append(len(columns))
+            return LocalTrainingData.of(columns)
+
+    monkeypatch.setattr(kept_module, "LocalTrainingData", Counted)
+    return found
+
+
+def test_the_next_command_answers_the_same_without_reading_or_weighing_again(
+    place: Place, reads: list[int]
+) -> None:
+    place.add(2, 28)  # enough for lines, on three platforms
+    first, made = place.answered()
+    again, found = place.answered()
+    np.testing.assert_allclose(again, first, rtol=1e-9)
+    assert reads == [40]
+    mixes = found.predictor.mixes()
+    assert any("ridge" in name for mix in mixes.values() for name in mix.candidates.fits)
+    assert {kin: list(mix.outcomes) for kin, mix in mixes.items()} == {
+        kin: list(mix.outcomes) for kin, mix in made.predictor.mixes().items()
+    }
+    assert all(mix.candidates._weighed == {} for mix in mixes.values())
+    assert found.predictor.candidates.facts.clusters == made.predictor.candidates.facts.clusters
+
+
+def test_new_executions_models_and_corrections_make_it_stale(
+    place: Place, reads: list[int]
+) -> None:
+    place.answered()
+    place.add(1, 5)
+    place.answered()
+    place.models.keep_shared(encode_checkpoint(seeded_checkpoint(3, version=2)))
+    place.answered()
+    place.models.keep_shared(encode_checkpoint(seeded_checkpoint(4, version=2)))
+    place.answered()
+    covariance = 0.1 * np.eye(CELLS)
+    place.models.keep_correction(CellCorrection(np.full(CELLS, 0.5), covariance), write_private)
+    place.answered()
+    place.answered()
+    assert reads == [12, 17, 17, 17, 17]
+
+
+def test_a_changed_public_start_is_never_answered_from_an_old_file(
+    place: Place, reads: list[int], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    start = install_start(tmp_path, monkeypatch)
+    place.answered()
+    start.write_bytes(encode_checkpoint(seeded_checkpoint(8, version=1)))
+    place.answered()
+    assert reads == [12, 12]
+
+
+@pytest.mark.parametrize("what", ["PREDICTOR_VERSION", "ENCODER_VERSION", "version"])
+def test_another_version_of_what_predicts_makes_it_stale(
+    what: str, place: Place, reads: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place.answered()
+    monkeypatch.setattr(kept_module, what, (lambda _: "0.2.0") if what == "version" else 99)
+    place.answered()
+    place.answered()
+    assert reads == [12, 12]
+
+
+@pytest.mark.parametrize("spoilt", [b"", b"{}", b"\x00" * 200, "cut", "flipped", "bent"])
+def test_a_spoilt_file_is_made_again(spoilt: bytes | str, place: Place, reads: list[int]) -> None:
+    first, _ = place.answered()
+    data = place.file.read_bytes()
+    contents = {
+        "cut": data[: len(data) // 2],
+        "flipped": data.replace(b"scale and size seen", b"scale and size sewn"),
+        "bent": data.replace(b"log_seconds", b"log_minutes"),
+    }
+    place.file.write_bytes(contents[spoilt] if isinstance(spoilt, str) else spoilt)
+    again, _ = place.answered()
+    np.testing.assert_allclose(again, first, rtol=1e-9)
+    assert reads == [12, 12]
+
+
+def test_the_file_is_for_its_owner_and_is_not_written_in_vain(place: Place) -> None:
+    place.answered()
+    assert place.file.stat().st_mode & 0o077 == 0
+    before = place.file.stat().st_mtime_ns
+    place.answered()
+    assert place.file.stat().st_mtime_ns == before
+
+
+def test_runs_that_were_cut_are_kept_as_well(place: Place, reads: list[int]) -> None:
+    [before, *_], _ = place.answered()
+    limit = 100 * before
+    cut = make_execution(
+        99,
+        plan=ASKED[0].plan,
+        cluster=ASKED[0].cluster,
+        status=ExecutionStatus.TIMEOUT,
+        measurement=Measurement(limit),
+    )
+    with ExecutionStore.open(place.store) as store:
+        store.add([cut])
+    first, _ = place.answered()
+    again, _ = place.answered()
+    assert reads == [12, 13]
+    assert first[0] > limit
+    np.testing.assert_allclose(again, first, rtol=1e-9)
+
+
+def test_without_executions_the_start_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install_start(tmp_path, monkeypatch)
+    with ExecutionStore.open(tmp_path / "empty.sqlite") as store:
+        kept = load_or_fit(tmp_path / "file", store, FetchedModels(tmp_path / "models"))
+    assert all(each.extrapolating for each in kept.predictor.predict(ASKED))
+
+
+@pytest.mark.slow
+def test_what_was_learnt_stays_until_a_tenth_more_came_and_new_runs_count_at_once(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(execution_table, "MOST_LEARNT", 20)
+    place.add(2, 11)  # 23 in all: some of the first 22 are learnt from
+    _, before = place.answered()
+    assert len(before.predictor.candidates.known) == 20
+    place.add(3, 1)
+    kept = place.opened()
+    assert list(kept.predictor.outcomes) == list(before.predictor.outcomes)
+    assert len(kept.predictor.candidates.facts.repeats.log_seconds) == 24
+    again, _ = place.answered()
+    fresh = Path(place.file)
+    fresh.unlink()
+    np.testing.assert_allclose(place.answered()[0], again, rtol=1e-9)
+    place.add(4, 12)
+    assert not place.opened().predictor.outcomes

@@ -1,0 +1,39 @@
+"""An answer says what its time holds, and what comes on top."""
+
+from dataclasses import replace
+
+import pytest
+
+from fedperf_client.prediction.serving.explanation import time_scope
+from fedperf_shared.execution import Measurement
+from fedperf_shared.workflow.graph import Plan
+from fedperf_shared.workflow.vocabulary import Platform
+from tests.unit.client.executions import chain_plan, make_execution
+
+
+@pytest.mark.parametrize(
+    ("platform", "says"),
+    [
+        (Platform.SPARK, "times are of a query in a running application"),
+        (Platform.DUCKDB, "times are of a query in an open connection"),
+        (Platform.PANDAS, "times are of calls in a running process"),
+        (Platform.OTHER, "times are of a job from its own start on"),
+    ],
+)
+def test_it_says_what_a_time_is_of(platform: Platform, says: str) -> None:
+    found = time_scope(chain_plan(platform=platform), None)
+    assert found.sentence == f"{says}; waiting and start-up come on top"
+    assert found.startup_seconds is None
+
+
+def test_several_engines_run_already() -> None:
+    workflow = chain_plan().workflow
+    mixed = Plan(workflow, (Platform.DUCKDB, Platform.DUCKDB, Platform.POLARS))
+    assert "engines that run already" in time_scope(mixed, None).sentence
+
+
+def test_what_an_own_execution_tells_of_its_start_is_said() -> None:
+    own = make_execution(1, measurement=Measurement(2.0, startup_seconds=12.0))
+    assert time_scope(own.plan, own).sentence.endswith("come on top, 12 s when it ran")
+    later = replace(own, measurement=Measurement(2.0))
+    assert time_scope(own.plan, later).startup_seconds is None

@@ -1,0 +1,225 @@
+"""Words for cores, durations and chances."""
+
+from datetime import UTC, datetime
+
+import numpy as np
+import pytest
+
+from fedperf_client.formatting.durations import duration_text
+from fedperf_client.formatting.facts import texts_of, values_of
+from fedperf_client.prediction.ensemble.intervals import (
+    Basis,
+    ErrorDistribution,
+    Estimate,
+    EvidenceSource,
+    StudentT,
+)
+from fedperf_client.prediction.ensemble.weighting import QueryRegime
+from fedperf_client.prediction.serving.what_if import (
+    ClusterPrediction,
+    enough,
+    format_probability,
+    no_difference,
+    p90_discontinuity_note,
+    parse_cores,
+    parse_duration,
+    seconds_until,
+    verdict,
+)
+from fedperf_shared.errors import InvalidInputError
+from fedperf_shared.execution import ClusterConfig
+
+
+@pytest.mark.parametrize(
+    ("text", "hours"), [("06:00", 8.0), ("22:30", 0.5), ("22:00", 24.0), ("23:00+01:00", 24.0)]
+)
+def test_a_time_of_day_is_the_next_one(text: str, hours: float) -> None:
+    now = datetime(2026, 11, 25, 22, 0, tzinfo=UTC)
+    assert seconds_until(text, now) == 3600 * hours
+
+
+@pytest.mark.parametrize("text", ["noon", "25:00", "", "2026-11-26"])
+def test_what_is_no_time_of_day_is_refused(text: str) -> None:
+    with pytest.raises(InvalidInputError, match="06:00"):
+        seconds_until(text, datetime(2026, 11, 25, tzinfo=UTC))
+
+
+def test_cores_are_numbers_in_order_each_once() -> None:
+    assert parse_cores("16, 8,32,8") == [8, 16, 32]
+
+
+@pytest.mark.parametrize(
+    "text", ["", "0", "8,,16", "-4", "8.5", "many", "1e3", "9999999", "\u0663"]
+)
+def test_what_no_cluster_has_is_refused(text: str) -> None:
+    with pytest.raises(InvalidInputError, match="--cores"):
+        parse_cores(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("90s", 90),
+        ("20m", 1200),
+        ("1.5h", 5400),
+        ("2 h", 7200),
+        ("1d", 86400),
+        ("30ms", 0.03),
+    ],
+)
+def test_durations_have_units(text: str, seconds: float) -> None:
+    assert parse_duration(text) == seconds
+
+
+@pytest.mark.parametrize(
+    "text", ["", "0s", "-5m", "5", "45.5", "soon", "1e3s", "inf", "nan", "99999h", "5 w"]
+)
+def test_what_is_no_deadline_is_refused(text: str) -> None:
+    with pytest.raises(InvalidInputError, match="a deadline is a number with its unit"):
+        parse_duration(text)
+
+
+def test_durations_and_chances_are_told_in_units_of_people() -> None:
+    told = [duration_text(each) for each in (0.0123, 1.5, 90, 600, 9000, 400_000)]
+    assert told == ["12.3 ms", "1.5 s", "90 s", "10.0 min", "2.5 h", "4.6 d"]
+    chances = [format_probability(each) for each in (0.0, 0.0099, 0.01, 0.504, 0.899, 1.0)]
+    assert chances == ["< 1%", "< 1%", "1%", "50%", "89%", "99%"]
+
+
+def answer(
+    nodes: int = 1,
+    *,
+    kind: QueryRegime = QueryRegime.SEEN,
+    inside: bool = True,
+    keeps: bool = False,
+    chance: float | None = None,
+) -> ClusterPrediction:
+    spread = ErrorDistribution.of(np.zeros(40), np.arange(40))
+    estimate = Estimate.around(0.0, spread, kind=kind, level=0.9, inside=inside)
+    return ClusterPrediction(ClusterConfig(nodes, 4 * nodes, 1 << 34), estimate, chance, keeps)
+
+
+@pytest.mark.parametrize(
+    ("found", "table", "asks"),
+    [
+        (answer(), "inside", "scale and size seen"),
+        (answer(keeps=True), "inside, with its partitions", "scale and size seen"),
+        (answer(inside=False), "unlike own jobs, extrapolating", "unlike own jobs"),
+        (
+            answer(inside=False, keeps=True),
+            "unlike own jobs, with its partitions, extrapolating",
+            "unlike own jobs",
+        ),
+        (
+            answer(kind=QueryRegime.BEYOND_SCALES, inside=False),
+            "beyond scales, extrapolating",
+            "beyond scales",
+        ),
+        (answer(kind=QueryRegime.BETWEEN_SIZES), "between sizes", "between sizes"),
+    ],
+)
+def test_the_table_and_json_say_the_same_of_a_question(
+    found: ClusterPrediction, table: str, asks: str
+) -> None:
+    assert texts_of(found.facts)["regime"] == table
+    row = values_of(found.facts)
+    assert row["regime"] == asks
+    assert row["fixed_partitions"] is found.keeps_partitions
+    assert row["extrapolating"] is ("extrapolating" in table)
+
+
+@pytest.mark.parametrize(
+    ("chances", "of_nodes", "says"),
+    [
+        ((0.1, 0.2), True, "no number of nodes asked about keeps 60 s with a chance of 90 %; "
+         "the best are 2 nodes, 20%"),
+        ((0.2, 0.1), True, "the best is 1 node, 20%"),
+        ((0.2, 0.1), False, "no number of cores asked about keeps 60 s with a chance of 90 %; "
+         "the best are 4 cores, 20%"),
+        ((0.95, 0.99), True, "fewest nodes that keep 60 s: 1, with a chance of 95%"),
+        ((0.5, 0.99), False, "fewest cores that keep 60 s: 8, with a chance of 99%"),
+    ],
+)  # fmt: skip
+def test_the_verdict_counts_what_was_asked_about(
+    chances: tuple[float, float], of_nodes: bool, says: str
+) -> None:
+    found = [answer(nodes, chance=chance) for nodes, chance in zip((1, 2), chances, strict=True)]
+    assert verdict(found, 60.0, of_nodes=of_nodes).endswith(says)
+
+
+def sized(
+    *seconds: float, cores: int = 0, deadline: float | None = None
+) -> list[ClusterPrediction]:
+    """On 1, 2, 4, ... cores, or so many on 1, 2, 3, ... nodes; off by 0.1 log seconds or so."""
+    found = []
+    for number, each in enumerate(seconds):
+        spread = StudentT(0.1, 10.0)
+        estimate = Estimate.around(
+            float(np.log(each)), spread, kind=QueryRegime.SEEN, level=0.9, inside=True
+        )
+        nodes, many = (number + 1, cores) if cores else (1, 2**number)
+        chance = None if deadline is None else estimate.chance_within(deadline)
+        found.append(ClusterPrediction(ClusterConfig(nodes, many, 1 << 34), estimate, chance))
+    return found
+
+
+def test_a_size_is_enough_from_where_on_more_make_no_difference_that_can_be_told() -> None:
+    least = enough(sized(100.0, 60.0, 59.0, 58.0))
+    assert least is not None
+    assert least[0].cores == 2
+    assert 0.5 < least[1] < 0.75
+    told = str(no_difference(sized(100.0, 60.0, 59.0, 58.0)))
+    assert told.startswith("beyond 2 cores no difference of the usual time can be told")
+    assert "deadline" not in told
+    assert enough(sized(100.0, 60.0, 30.0)) is None
+    assert no_difference(sized(100.0)) is None
+
+
+def test_a_size_that_is_enough_yet_too_few_for_the_deadline_says_why_it_is_not_taken() -> None:
+    found = sized(100.0, 60.0, 59.0, 58.0, deadline=68.2)
+    assert [each.holds for each in found] == [False, False, True, True]
+    told = str(no_difference(found))
+    assert told.startswith("beyond 2 cores no difference of the usual time can be told")
+    assert (
+        "; a deadline is about slow runs too, and with 2 cores the chance to keep it is 8" in told
+    )
+    assert verdict(found, 68.2, of_nodes=False).startswith("fewest cores that keep 68.2 s: 4, ")
+    for deadline in (300.0, 10.0):  # the same size keeps it, or none does
+        assert "slow runs" not in str(no_difference(sized(100.0, 60.0, 59.0, deadline=deadline)))
+
+
+def test_more_nodes_with_as_many_cores_in_all_are_not_more_cores() -> None:
+    assert no_difference(sized(60.0, 59.0, 58.0, cores=64)) is None
+
+
+def test_a_p90_that_may_jump_where_it_ran_is_explained() -> None:
+    def resting(*bases: EvidenceSource) -> list[ClusterPrediction]:
+        spread = StudentT(0.1, 3.0)
+        return [
+            ClusterPrediction(
+                ClusterConfig(1, 4 * number, 1 << 34),
+                Estimate.around(
+                    0.0, spread, kind=QueryRegime.SEEN, level=0.9, inside=True, basis=Basis(each, 1)
+                ),
+                None,
+            )
+            for number, each in enumerate(bases, start=1)
+        ]
+
+    own, moved = EvidenceSource.OWN_RUNS, EvidenceSource.OTHER_RESOURCES
+    assert str(p90_discontinuity_note(resting(moved, own, moved))).startswith(
+        "P90 of 8 cores is from own"
+    )
+    for same in ((own, own), (moved, moved), (own,), (own, EvidenceSource.START)):
+        assert p90_discontinuity_note(resting(*same)) is None
+
+
+def test_the_table_and_json_say_what_an_answer_rests_on() -> None:
+    basis = Basis(EvidenceSource.OWN_RUNS, 4)
+    estimate = Estimate.around(
+        0.0, StudentT(0.1, 3.0), kind=QueryRegime.SEEN, level=0.9, inside=True, basis=basis
+    )
+    found = ClusterPrediction(ClusterConfig(1, 4, 1 << 34), estimate, None)
+    assert texts_of(found.facts)["evidence"] == "4 own runs of it"
+    row = values_of(found.facts)
+    assert (row["evidence"], row["observed_runs"]) == ("own runs of it", 4)

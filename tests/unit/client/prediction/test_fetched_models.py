@@ -1,0 +1,120 @@
+"""What was fetched is checked, kept as files, and used offline."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedperf_client.home.config import write_private
+from fedperf_client.prediction.fetched_models import FetchedModels
+from fedperf_client.prediction.learners.residual_learners import (
+    PUBLIC,
+    REFERENCE,
+    SHARED,
+    CellCorrection,
+)
+from fedperf_shared.errors import FedperfError, StorageError
+from fedperf_shared.model.checkpoint import encode_checkpoint
+from fedperf_shared.releases.basis import CELLS
+from tests.unit.client.prediction.synthetic import draw_questions
+from tests.unit.client.public import install_start, seeded_checkpoint
+
+SOME = CellCorrection(np.full(CELLS, 0.25), 0.5 * np.eye(CELLS))
+
+
+@pytest.fixture
+def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FetchedModels:
+    install_start(tmp_path, monkeypatch)
+    return FetchedModels(tmp_path / "models")
+
+
+def test_before_joining_there_is_the_public_start_alone(models: FetchedModels) -> None:
+    assert (models.shared_version, models.reference_version) == (0, 0)
+    assert models.reference().model_version == 1
+    assert set(models.starts()) == {PUBLIC, REFERENCE}
+    assert not models.correction().covariance.any()
+    assert not models.directory.exists()
+
+
+def test_what_was_fetched_is_predicted_with(models: FetchedModels) -> None:
+    models.keep_shared(encode_checkpoint(seeded_checkpoint(8, version=4)))
+    models.keep_reference(encode_checkpoint(seeded_checkpoint(9, version=2)))
+    assert (models.shared_version, models.reference().model_version) == (4, 2)
+    questions = draw_questions(np.random.default_rng(0), 5)
+    answers = {name: start(questions) for name, start in models.starts().items()}
+    assert set(answers) == {PUBLIC, REFERENCE, SHARED}
+    assert not np.allclose(answers[SHARED], answers[PUBLIC])
+    assert not np.allclose(answers[REFERENCE], answers[PUBLIC])
+
+
+def test_who_is_trusted_without_own_executions_follows_from_what_was_fetched(
+    models: FetchedModels,
+) -> None:
+    assert models.learners()[0].name == "public"
+    models.keep_shared(encode_checkpoint(seeded_checkpoint(7, version=1)))
+    assert models.learners()[0].name == "reference+cells"
+    models.keep_shared(encode_checkpoint(seeded_checkpoint(8, version=4)))
+    assert models.learners()[0].name == "shared"
+    models.keep_reference(encode_checkpoint(seeded_checkpoint(8, version=4)))
+    assert models.learners()[0].name == "reference+cells"
+
+
+def test_a_correction_is_read_back_as_it_was_kept(models: FetchedModels) -> None:
+    models.keep_correction(SOME, write_private)
+    found = models.correction()
+    np.testing.assert_array_equal(found.mean, SOME.mean)
+    np.testing.assert_array_equal(found.covariance, SOME.covariance)
+
+
+def test_a_correction_goes_with_the_reference_that_it_belongs_to(models: FetchedModels) -> None:
+    models.keep_correction(SOME, write_private)
+    models.keep_reference(encode_checkpoint(seeded_checkpoint(9, version=2)))
+    assert not models.correction().mean.any()
+
+
+def test_when_epochs_began_is_kept_and_written_only_where_it_changed(
+    models: FetchedModels,
+) -> None:
+    starts = (datetime(2027, 1, 29, tzinfo=UTC), datetime(2027, 5, 21, tzinfo=UTC))
+    assert models.epoch_starts() == ()
+    models.keep_epoch_starts((), write_private)
+    assert not models.directory.exists()
+    models.keep_epoch_starts(starts, write_private)
+    assert models.epoch_starts() == starts
+    (file,) = models.directory.iterdir()
+    before = file.stat().st_mtime_ns
+    models.keep_epoch_starts(starts, write_private)
+    assert file.stat().st_mtime_ns == before
+    file.write_bytes(b'["yesterday"]')
+    with pytest.raises(StorageError, match="remove it"):
+        models.epoch_starts()
+
+
+def test_a_bad_model_changes_nothing_that_is_here(models: FetchedModels) -> None:
+    models.keep_correction(SOME, write_private)
+    models.keep_reference(encode_checkpoint(seeded_checkpoint(9, version=2)))
+    models.keep_correction(SOME, write_private)
+    good = encode_checkpoint(seeded_checkpoint(version=3))
+    for keep in (models.keep_shared, models.keep_reference):
+        for bad in (b"", b"junk" * 100, good[:-4]):
+            with pytest.raises(FedperfError):
+                keep(bad)
+    assert (models.shared_version, models.reference_version) == (0, 2)
+    assert models.correction().mean.any()
+
+
+@pytest.mark.parametrize("content", [b"", b"junk" * 50])
+def test_a_damaged_correction_is_named(models: FetchedModels, content: bytes) -> None:
+    models.directory.mkdir()
+    (models.directory / "correction.safetensors").write_bytes(content)
+    with pytest.raises(StorageError, match="remove it"):
+        models.correction()
+
+
+def test_the_newest_is_the_shared_model_then_the_reference(models: FetchedModels) -> None:
+    assert models.newest is None
+    models.keep_reference(encode_checkpoint(seeded_checkpoint(1, version=2)))
+    assert models.newest == models.directory / "reference.safetensors"
+    models.keep_shared(encode_checkpoint(seeded_checkpoint(2, version=3)))
+    assert models.newest == models.directory / "shared.safetensors"

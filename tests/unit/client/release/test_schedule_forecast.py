@@ -1,0 +1,57 @@
+"""What a policy comes to is what its schedule then says."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from fedperf_client.release.policy import Policy, ReleaseMode
+from fedperf_client.release.schedule import plan_schedule
+from fedperf_client.release.schedule_forecast import alternatives, forecast
+from fedperf_shared.releases.period import default_calendar
+from fedperf_shared.releases.release import ReleaseKind, SizeClass
+
+CALENDAR = default_calendar(datetime(2026, 11, 25, tzinfo=UTC))
+JOINED = CALENDAR.period.start + timedelta(days=9)
+SMALL = Policy(size_class=SizeClass.SMALL, nominal_workloads=200)
+LARGE = Policy(size_class=SizeClass.LARGE, nominal_workloads=3000)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "policy", [SMALL, LARGE, replace(LARGE, report_share=1.0), replace(SMALL, nominal_workloads=9)]
+)
+def test_the_outlook_has_the_dates_and_numbers_of_the_schedule(policy: Policy) -> None:
+    found = forecast(policy, CALENDAR, at=JOINED)
+    schedule = plan_schedule(policy, CALENDAR, at=JOINED).schedule
+    counts = {
+        kind: sum(s.key.kind is kind and not schedule.is_extra(s.key) for s in schedule.slots)
+        for kind in ReleaseKind
+    }
+    assert found.reports == counts[ReleaseKind.RESIDUAL_REPORT]
+    assert found.updates == counts[ReleaseKind.MODEL_UPDATE]
+    leaves = [schedule.replies_at(slot.key) for slot in schedule.slots]
+    assert found.first_leaves_at == min(leaves, default=None)
+
+
+def test_more_of_anything_is_expected_to_teach_more() -> None:
+    as_it_is = forecast(SMALL, CALENDAR, at=JOINED).expected_error
+    by_change = {each.change: each.forecast for each in alternatives(SMALL, CALENDAR, at=JOINED)}
+    for change in ("epsilon = 2", "nominal_workloads = 400", "2 more members like this one"):
+        assert by_change[change].expected_error < as_it_is
+    assert "workloads_per_window = 200" in by_change
+
+
+def test_a_declaration_that_may_not_be_made_is_not_suggested() -> None:
+    most = replace(SMALL, nominal_workloads=60_000, workloads_per_window=60_000)
+    changes = [each.change for each in alternatives(most, CALENDAR, at=JOINED)]
+    assert changes == ["epsilon = 2", "2 more members like this one"]
+    bounded = replace(SMALL, lifetime_epsilon=1.0)
+    assert alternatives(bounded, CALENDAR, at=JOINED)[0].change == "epsilon = 2"
+
+
+def test_who_never_reports_is_expected_to_learn_nothing() -> None:
+    silent = replace(SMALL, residual_report=ReleaseMode.NEVER)
+    found = forecast(silent, CALENDAR, at=JOINED)
+    assert (found.first, found.reports, found.updates) == (None, 0, 0)
+    assert found.expected_error == pytest.approx(2.71828, abs=1e-4)

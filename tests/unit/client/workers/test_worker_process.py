@@ -1,0 +1,259 @@
+"""What the daemon may rely on when releases are computed in another process."""
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+
+from fedperf_client.home.store import ExecutionStore
+from fedperf_client.learning.tasks import (
+    NEEDED_FOR_REPORTS,
+    NEEDED_FOR_TANGENTS,
+    LinearizedTask,
+    ReportTask,
+)
+from fedperf_client.privacy.report_mechanism import noiseless_sum
+from fedperf_client.release.noise import SystemNoise
+from fedperf_client.workers import worker_process
+from fedperf_client.workers.child_process import ChildProcess
+from fedperf_client.workers.worker_process import ComputationFailedError, WorkerProcess
+from fedperf_shared.model.checkpoint import state_to_arrays
+from fedperf_shared.model.ggfn import GGFN
+from tests.fakes.tangents import few_anchors, make_tangent_question
+from tests.fakes.tasks import (
+    BUSY_SECONDS,
+    Hung,
+    KilledOnce,
+    Noisy,
+    Stubborn,
+    busy,
+    failing,
+    its_process,
+)
+from tests.unit.client.executions import START, make_execution
+from tests.unit.client.public import seeded_checkpoint
+
+SUM = partial(noiseless_sum, clip=1.5)
+END = START + timedelta(hours=1)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def importable() -> Iterator[None]:
+    """A child looks for modules where this process does."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(Path(__file__).parents[4])
+        yield
+
+
+@pytest.fixture(scope="module")
+def child(importable: None) -> Iterator[WorkerProcess]:
+    """One warm child for the tests that only look at what it answers."""
+    del importable
+    with WorkerProcess(()) as process:
+        process.warm()
+        yield process
+
+
+@pytest.fixture(scope="module")
+def computing(importable: None) -> Iterator[WorkerProcess]:
+    """One child for every kind of slot, as the daemon has one: it imports torch once."""
+    del importable
+    needs = (*NEEDED_FOR_REPORTS, *NEEDED_FOR_TANGENTS)
+    with WorkerProcess(needs) as process:
+        process.warm()
+        yield process
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    path = tmp_path / "store"
+    with ExecutionStore.open(path) as store:
+        store.add([make_execution(number) for number in range(5)])
+    return path
+
+
+def test_tasks_run_in_one_warm_process_that_is_not_this_one(child: WorkerProcess) -> None:
+    pids = {child(its_process) for _ in range(2)}
+    assert len(pids) == 1
+    assert pids != {os.getpid()}
+
+
+@pytest.mark.slow
+def test_the_noise_of_the_child_is_never_drawn_again(child: WorkerProcess) -> None:
+    here = SystemNoise()
+    drawn = [child(Noisy(here)) for _ in range(3)] + [here.discrete_gaussian(8, 2.0**40)]
+    assert len(np.unique(np.concatenate(drawn))) == 4 * 8
+
+
+def test_a_killed_child_loses_its_task_and_the_next_slot_finds_a_new_one(tmp_path: Path) -> None:
+    with WorkerProcess(()) as process:
+        with pytest.raises(ComputationFailedError, match="lost"):
+            process(KilledOnce(tmp_path / "was-killed"))
+        assert process(KilledOnce(tmp_path / "was-killed")) == "done"
+
+
+def test_a_failure_is_told_and_leaves_the_child_alive(child: WorkerProcess) -> None:
+    before = child(its_process)
+    for _ in range(2):
+        with pytest.raises(ComputationFailedError, match="ZeroDivisionError"):
+            child(failing)
+    assert child(its_process) == before
+
+
+def test_a_task_that_takes_too_long_fails_in_time_and_the_next_finds_a_new_child(
+    tmp_path: Path,
+) -> None:
+    with WorkerProcess(()) as process:
+        before = process(its_process)
+        with pytest.raises(ComputationFailedError, match="not done in time"):
+            process(Hung(tmp_path / "began"), seconds=0.5)
+        assert process(its_process) != before
+
+
+def test_whoever_waits_for_a_task_does_not_wait_for_its_child_to_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    may_end, kill = threading.Event(), ChildProcess.kill
+    monkeypatch.setattr(ChildProcess, "kill", lambda self: may_end.wait(20) and kill(self))
+    with WorkerProcess(()) as process:
+        process(its_process)
+        with pytest.raises(ComputationFailedError, match="not done in time"):
+            process(Stubborn(tmp_path / "began"), seconds=1.0)
+        stubborn = int((tmp_path / "began").read_text())
+        os.kill(stubborn, 0)  # it is still there
+        assert process(its_process) != stubborn
+        may_end.set()
+    deadline = time.monotonic() + 10
+    while psutil.pid_exists(stubborn) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not psutil.pid_exists(stubborn)
+
+
+def test_a_task_that_waits_for_another_one_waits_no_longer_than_it_may(tmp_path: Path) -> None:
+    with WorkerProcess(()) as process:
+        waiting = threading.Thread(target=_ignoring_failure, args=(process, tmp_path / "began"))
+        waiting.start()
+        _wait_for(tmp_path / "began")
+        with pytest.raises(ComputationFailedError, match="the task before"):
+            process(its_process, seconds=0.1)
+        process.close()
+        waiting.join(10)
+
+
+def test_a_child_that_is_not_warm_in_time_fails_the_task_and_goes_on_warming() -> None:
+    with WorkerProcess(()) as process:
+        with pytest.raises(ComputationFailedError, match="warm"):
+            process(its_process, seconds=0.0)
+        assert process._child is not None
+        assert process(its_process) == process._child.pid
+
+
+def test_closing_ends_a_task_that_hangs(tmp_path: Path) -> None:
+    process = WorkerProcess(())
+    asking = threading.Thread(target=_ignoring_failure, args=(process, tmp_path / "began"))
+    asking.start()
+    _wait_for(tmp_path / "began")
+    process.close()
+    asking.join(10)
+    assert not asking.is_alive()
+    with pytest.raises(ComputationFailedError, match="closed"):
+        process(its_process)
+
+
+def test_a_child_that_begins_while_its_process_is_closed_does_not_live_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    process = WorkerProcess(())
+    begun: list[ChildProcess] = []
+
+    def start_and_close(command: Sequence[str]) -> ChildProcess:
+        process.close()
+        begun.append(ChildProcess(command))
+        return begun[0]
+
+    monkeypatch.setattr(worker_process, "ChildProcess", start_and_close)
+    with pytest.raises(ComputationFailedError, match="closed"):
+        process.warm()
+    assert [each.is_alive() for each in begun] == [False]
+
+
+def test_a_child_ends_with_its_parent_even_within_a_task(tmp_path: Path) -> None:
+    began = tmp_path / "began"
+    code = f"""
+import os, threading, time
+from pathlib import Path
+from fedperf_client.workers.worker_process import WorkerProcess
+from tests.fakes.tasks import Stubborn
+began = Path({str(began)!r})
+threading.Thread(target=WorkerProcess(()), args=(Stubborn(began),), daemon=True).start()
+while not began.exists() or not began.read_text():
+    time.sleep(0.01)
+os.kill(os.getpid(), 9)
+"""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    subprocess.run([sys.executable, "-c", code], env=environment, check=False)
+    child = int(began.read_text())
+    deadline = time.monotonic() + 10
+    while psutil.pid_exists(child) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not psutil.pid_exists(child)
+
+
+def test_this_process_has_nothing_to_do_while_the_child_computes() -> None:
+    """So that its rhythm cannot depend on what is computed."""
+    with WorkerProcess(()) as process:
+        process(its_process)
+        before = time.process_time()
+        process(busy)
+        assert time.process_time() - before < BUSY_SECONDS / 4
+
+
+@pytest.mark.slow
+def test_the_child_sums_a_report_as_this_process_would_and_draws_no_noise(
+    store: Path, computing: WorkerProcess
+) -> None:
+    task = ReportTask(store, seeded_checkpoint(), None, END, SUM)
+    there = computing(task)
+    again = computing(task)
+    np.testing.assert_array_equal(there, task())
+    np.testing.assert_array_equal(there, again)
+    assert there.any()
+
+
+def test_a_report_covers_what_finished_in_its_span(store: Path) -> None:
+    def counts(since: datetime | None, until: datetime) -> bool:
+        return bool(ReportTask(store, seeded_checkpoint(), since, until, SUM)().any())
+
+    assert counts(START, END)
+    assert counts(None, END)
+    assert not counts(END, END + timedelta(hours=1))
+    assert not counts(None, START)
+
+
+def test_the_child_answers_at_a_tangent_as_this_process_would_and_draws_no_noise(
+    store: Path, computing: WorkerProcess
+) -> None:
+    start = tuple(state_to_arrays(GGFN(seed=3)).values())
+    task = LinearizedTask(store, start, make_tangent_question(), few_anchors())
+    there = computing(task)
+    assert there.any()
+    assert np.abs(there - task()).max() <= 2  # the child may have other threads
+
+
+def _ignoring_failure(process: WorkerProcess, began: Path) -> None:
+    with pytest.raises(ComputationFailedError):
+        process(Hung(began))
+
+
+def _wait_for(path: Path) -> None:
+    while not path.exists():
+        time.sleep(0.01)

@@ -1,0 +1,210 @@
+"""Drift that several show begins an epoch, once; what one shows is shown to the operator."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedperf_server.controllers.drift import DriftController, seen_drifts
+from fedperf_server.inference.drift_evidence import SHIFT, PlatformDrift
+from fedperf_server.state import audit, registry, releases
+from fedperf_server.state.database import Database, OrganizationRow, QuestionRow
+from fedperf_server.state.drift_regimes import DriftRegime, RegimeTrigger, declare, epochs
+from fedperf_server.state.registry import UnknownVersionError
+from fedperf_shared.releases.period import to_unix_ms
+from fedperf_shared.releases.release import DirectedReport, ResidualReport, SignedRelease
+from fedperf_shared.wire.codec import encode_question, encode_release
+from fedperf_shared.workflow.vocabulary import Platform
+from fedperf_simulations.experiments.drift.recurring_workloads import PlatformShift
+from fedperf_simulations.experiments.drift.report_detection import schedule_of
+from tests.fakes.report_years import Year, read_drifts, year_of_reports
+from tests.fakes.snapshots import snapshot
+from tests.unit.server.rounds.test_model_rounds import TinyFormat
+
+SCHEDULE = schedule_of(200)
+TABLE = SCHEDULE.timetable
+PERIOD = TABLE.period
+GRACE = timedelta(hours=1)
+SLOWER = PlatformShift(Platform.POLARS, 5.2, SHIFT)
+LATE_ENOUGH = TABLE.report_slots[-1].replies_after + GRACE
+
+
+@lru_cache(maxsize=4)
+def year(*shifts: PlatformShift, organizations: int = 3) -> Year:
+    return year_of_reports(200, organizations, shifts, [1])
+
+
+@lru_cache(maxsize=1)
+def shared_drift() -> PlatformDrift:
+    """What all reports of the year with `SLOWER` show together."""
+    (found,) = (e for e in read_drifts(year(SLOWER).plain, year(SLOWER).answered) if e.shared)
+    return found
+
+
+def reports_are_in(window: int) -> datetime:
+    return PERIOD.window_start(window) + LATE_ENOUGH
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[Database]:
+    database = Database(f"sqlite:///{tmp_path / 'test.sqlite'}")
+    with database.transaction() as session:
+        arrays = [np.zeros(2, dtype=np.float32)]
+        registry.add_version(session, TinyFormat(), arrays, at=PERIOD.start, promoted=True)
+        for number in range(3):
+            identity = bytes([number])
+            session.add(
+                OrganizationRow(
+                    organization_id=identity,
+                    name=str(number),
+                    public_key=identity,
+                    joined_at=0,
+                    revoked_at=None,
+                )
+            )
+            session.flush()
+            releases.declare_schedule(session, identity, SCHEDULE, at=PERIOD.start)
+    yield database
+    database.close()
+
+
+def hand_in(database: Database, reports: Year, windows: Sequence[int]) -> None:
+    for plain in reports.plain:
+        if plain.report.slot.window in windows:
+            store(database, plain.organization, plain.report)
+    for version, answered in enumerate(reports.answered, 1):
+        slot = answered.question.slot
+        if slot.window not in windows:
+            continue
+        with database.transaction() as session:
+            session.add(
+                QuestionRow(
+                    period_start=to_unix_ms(PERIOD.start),
+                    window=slot.window,
+                    index=slot.index,
+                    version=version,
+                    payload=encode_question(answered.question),
+                    asked_at=0,
+                )
+            )
+        for answer in answered.answers:
+            store(database, answer.organization, answer.report)
+
+
+def store(database: Database, organization: str, report: ResidualReport | DirectedReport) -> None:
+    with database.transaction() as session:
+        releases.store_report(
+            session,
+            bytes([int(organization)]),
+            report,
+            SignedRelease(encode_release(report), b""),
+            reference_version=1,
+            period=PERIOD,
+            at=PERIOD.start,
+        )
+
+
+def desk(database: Database) -> DriftController:
+    return DriftController(database, TABLE, grace=GRACE)
+
+
+def look(
+    database: Database, at: datetime, watching: DriftController | None = None
+) -> tuple[PlatformDrift, ...]:
+    """What a coordinator finds at that moment; one that was just started, unless one is given."""
+    return (watching or desk(database)).look(snapshot(database, PERIOD, at))
+
+
+def live(
+    database: Database, reports: Year, windows: Sequence[int], *, quiet: int = 6
+) -> list[tuple[int, PlatformDrift]]:
+    """Window by window, by a coordinator that is started anew in each; what it found when.
+
+    In the first `quiet` windows it does not look.
+    """
+    news = []
+    for window in windows:
+        hand_in(database, reports, [window])
+        if window >= quiet:
+            news += [(window, each) for each in look(database, reports_are_in(window))]
+    return news
+
+
+def declared(database: Database) -> tuple[DriftRegime, ...]:
+    with database.transaction() as session:
+        assert audit.verify(session) >= 0
+        return epochs(session)[1:]
+
+
+@pytest.mark.slow
+def test_a_drift_that_several_show_begins_an_epoch_with_the_next_window(
+    database: Database,
+) -> None:
+    """What the epoch's first reports show is of the epoch before, and known already."""
+    news = live(database, year(SLOWER), range(shared_drift().found + 3))
+    ((window, drift),) = [each for each in news if each[1].shared]
+    assert window == shared_drift().found
+    assert drift == replace(shared_drift(), organizations=drift.organizations)
+    (epoch,) = declared(database)
+    assert epoch.begins_at == PERIOD.window_start(window + 1)
+    assert (epoch.cause, epoch.platforms) == (RegimeTrigger.SHARED_DRIFT, (Platform.POLARS,))
+    with database.transaction() as session:
+        seen = seen_drifts(session, PERIOD)
+    assert [each.seen_at for each in seen] == [reports_are_in(window) for window, _ in news]
+    assert [each.drift for each in seen] == [each for _, each in news]
+
+
+def test_before_its_reports_are_in_a_window_says_nothing(database: Database) -> None:
+    hand_in(database, year(SLOWER), range(shared_drift().found + 1))
+    early = reports_are_in(shared_drift().found) - timedelta(seconds=1)
+    watching = desk(database)
+    assert not any(each.shared for each in look(database, early, watching))
+    assert declared(database) == ()
+    assert any(e.shared for e in look(database, early + timedelta(seconds=1), watching))
+    assert look(database, early + timedelta(days=1), watching) == ()
+
+
+@pytest.mark.slow
+def test_what_one_organization_shows_is_shown_and_begins_nothing(database: Database) -> None:
+    alone = PlatformShift(Platform.POLARS, 5.2, 0.8, only="1")
+    news = live(database, year(alone), range(10), quiet=9)
+    assert [(each.platform, each.organizations, each.shared) for _, each in news] == [
+        (Platform.POLARS, ("01",), False)
+    ]
+    assert declared(database) == ()
+
+
+def test_found_by_the_first_reports_of_an_epoch_it_needs_no_other(database: Database) -> None:
+    """These are about the windows before, so that the drift is older than the epoch."""
+    window = shared_drift().found
+    with database.transaction() as session:
+        declare(session, PERIOD, RegimeTrigger.ANNOUNCED, at=PERIOD.window_start(window - 1))
+    news = live(database, year(SLOWER), range(window + 1), quiet=window)
+    assert any(each.shared for _, each in news)
+    assert [each.cause for each in declared(database)] == [RegimeTrigger.ANNOUNCED]
+
+
+@pytest.mark.slow
+def test_a_coordinator_that_was_away_declares_when_it_is_back(database: Database) -> None:
+    hand_in(database, year(SLOWER), range(10))
+    news = look(database, reports_are_in(9))
+    assert [each.shared for each in news].count(True) == 1
+    (epoch,) = declared(database)
+    assert epoch.begins_at == PERIOD.window_start(10)
+    assert look(database, reports_are_in(9)) == ()
+    assert len(declared(database)) == 1
+
+
+def test_after_the_calendar_and_without_a_model_nothing_is_read(
+    database: Database, tmp_path: Path
+) -> None:
+    hand_in(database, year(SLOWER), range(PERIOD.windows))
+    assert look(database, PERIOD.end) == ()
+    empty = Database(f"sqlite:///{tmp_path / 'empty.sqlite'}")
+    with pytest.raises(UnknownVersionError):
+        look(empty, reports_are_in(1))
+    empty.close()

@@ -1,0 +1,138 @@
+"""Whose report never came is said once, by name, when its slot and the grace are over."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from fedperf_server.app.process import announce
+from fedperf_server.controllers.missing_reports import MissingReportController
+from fedperf_server.controllers.regime_releases import Snapshot
+from fedperf_server.state import releases
+from fedperf_server.state.database import Database, OrganizationRow, QuestionRow
+from fedperf_shared.identity import new_private_key
+from fedperf_shared.releases.period import ReleaseCalendar, SlotTimes, to_unix_ms
+from fedperf_shared.releases.release import (
+    DirectedParameters,
+    Parameters,
+    ReleaseKind,
+    ReportParameters,
+    Schedule,
+    SignedRelease,
+    Slot,
+    SlotKey,
+)
+from tests.unit.client.release.periods import START, timetable
+
+DAY = timedelta(days=1)
+WINDOW = 28 * DAY
+GRACE = timedelta(hours=2)
+TABLE = timetable(4, reports=2)
+OVER = START + 21 * DAY + GRACE
+"""When the first report slot is over."""
+
+Said = list[tuple[str, str]]
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[Database]:
+    database = Database(f"sqlite:///{tmp_path / 'test.sqlite'}")
+    yield database
+    database.close()
+
+
+def join(
+    database: Database,
+    organization: bytes,
+    name: str,
+    *,
+    at: datetime = START,
+    schedule: Schedule | None = None,
+) -> None:
+    """A member who declares a plain report and a directed one in every window, or `schedule`."""
+    declared: tuple[Parameters, ...] = ReportParameters(1.4, 3.0), DirectedParameters(1.4, 2000.0)
+    slots = tuple(
+        Slot(SlotKey(ReleaseKind.RESIDUAL_REPORT, window, index), parameters)
+        for window in range(4)
+        for index, parameters in enumerate(declared)
+    )
+    with database.transaction() as session:
+        session.add(
+            OrganizationRow(
+                organization_id=organization,
+                name=name,
+                public_key=organization,
+                joined_at=0,
+                revoked_at=None,
+            )
+        )
+        session.flush()
+        releases.declare_schedule(session, organization, schedule or Schedule(TABLE, slots), at=at)
+
+
+def said(
+    database: Database, *moments: datetime, since: datetime = START, table: ReleaseCalendar = TABLE
+) -> Said:
+    """Organizations and slots of the lines in the log, after looks at these moments."""
+    desk = MissingReportController(database, table, grace=GRACE, since=since)
+    with capture_logs() as logs:
+        for at in moments:
+            for absence in desk.look(Snapshot(at, TABLE.period, (), (), ())):
+                announce(absence)
+    assert all((each["log_level"], each["event"]) == ("warning", "report missing") for each in logs)
+    return [(each["organization"], each["slot"]) for each in logs]
+
+
+def test_who_sent_nothing_is_named_once_when_slot_and_grace_are_over(database: Database) -> None:
+    join(database, b"1", "Acme")
+    join(database, b"2", "Birch")
+    release_id = SlotKey(ReleaseKind.RESIDUAL_REPORT, 0, 0).release_id(TABLE.period)
+    signed = SignedRelease(b"a report", b"")
+    with database.transaction() as session:
+        releases.give_receipt(session, b"2", release_id, signed, key=new_private_key(), at=START)
+    before, after = OVER - timedelta(seconds=1), OVER + timedelta(seconds=1)
+    assert said(database, before) == []
+    assert said(database, before, OVER, after, OVER + DAY / 2) == [("Acme", "report-0-0")]
+
+
+def test_every_window_is_looked_at_however_rarely_one_looks(database: Database) -> None:
+    join(database, b"1", "Acme")
+    every = [("Acme", f"report-{window}-0") for window in range(4)]
+    assert said(database, START + 5 * WINDOW, START + 6 * WINDOW) == every
+    assert said(database, *(START + days * DAY for days in range(150))) == every
+
+
+def test_what_was_over_before_the_coordinator_began_is_left_out(database: Database) -> None:
+    join(database, b"1", "Acme")
+    assert said(database, OVER + DAY, since=OVER) == []
+    assert said(database, OVER + WINDOW, since=OVER) == [("Acme", "report-1-0")]
+
+
+def test_who_declared_after_a_slot_or_was_revoked_is_not_missed_there(database: Database) -> None:
+    join(database, b"1", "Late", at=START + 21 * DAY)
+    join(database, b"2", "Gone")
+    with database.transaction() as session:
+        session.get_one(OrganizationRow, b"2").revoked_at = 1
+    assert said(database, OVER) == []
+    assert said(database, OVER + WINDOW) == [("Late", "report-1-0")]
+
+
+def test_an_answer_is_missed_where_there_was_a_question(database: Database) -> None:
+    join(database, b"1", "Acme")
+    assert said(database, OVER + DAY, since=OVER) == []
+    with database.transaction() as session:
+        key = {"period_start": to_unix_ms(START), "window": 0, "index": 1}
+        session.add(QuestionRow(**key, version=1, payload=b"a question", asked_at=0))
+    assert said(database, OVER + DAY, since=OVER) == [("Acme", "report-0-1")]
+
+
+def test_a_first_report_that_never_came_is_missed_like_any_other(database: Database) -> None:
+    table = replace(TABLE, first_slots=(SlotTimes(2 * DAY, 3 * DAY), SlotTimes(9 * DAY, 10 * DAY)))
+    first = Slot(SlotKey(ReleaseKind.RESIDUAL_REPORT, 0, 3), ReportParameters(1.4, 3.0))
+    join(database, b"1", "Acme", schedule=Schedule(table, (first,)))
+    over = START + 10 * DAY + GRACE
+    assert said(database, over - DAY, table=table) == []
+    assert said(database, over, table=table) == [("Acme", "report-0-3")]

@@ -1,0 +1,340 @@
+"""Rounds at the tangent: what they ask, what they make of answers, and how far a liar gets."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import astuple, dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from cryptography.hazmat.primitives.asymmetric import ec
+from numpy.typing import NDArray
+from sqlalchemy import select
+
+from fedperf_server.app.composition import store_start_model
+from fedperf_server.config import ServerConfig
+from fedperf_server.inference.linearized_steps import STEP_CLIPS, step_bound
+from fedperf_server.membership.authority import SIGNING, KeyRing, init
+from fedperf_server.membership.enrollment import Enrollment
+from fedperf_server.rounds.linearized_avg import (
+    MISFIT,
+    MOST_WORKLOADS,
+    LinearizedAvg,
+    believed_sums,
+    stored_tangent,
+)
+from fedperf_server.rounds.model_rounds import ModelRounds
+from fedperf_server.rounds.open_round import RoundRules
+from fedperf_server.rounds.round_messages import AcceptedUpdate
+from fedperf_server.state.database import Database, RoundQuestionRow
+from fedperf_server.state.registry import GgfnFormat
+from fedperf_server.state.round_calendar import RoundOutcome, round_results
+from fedperf_server.state.validation import MAX_WORKLOADS
+from fedperf_shared.exchange import SyntheticRow, TrainRequest
+from fedperf_shared.identity import sign
+from fedperf_shared.model.architecture import ARRAY_SHAPES, Weights, named_arrays
+from fedperf_shared.model.checkpoint import model_from_arrays
+from fedperf_shared.model.fit import predict
+from fedperf_shared.releases.declared_bounds import DECLARABLE
+from fedperf_shared.releases.linear_queries import DIRECTIONS, LinearizedQuery
+from fedperf_shared.releases.period import ModelMethod
+from fedperf_shared.releases.release import LinearizedParameters, LinearizedUpdate, Schedule, Slot
+from fedperf_shared.wire import codec
+from fedperf_shared.workflow.features import featurize
+from fedperf_shared.workflow.vocabulary import Platform
+from tests.fakes.rounds import newest_version
+from tests.fakes.tangents import few_plans, tangent_at
+from tests.unit.client.public import seeded_checkpoint
+from tests.unit.server.rounds.test_model_rounds import MINUTE, SLOTS, START, TABLE, FakeFleet, Scene
+
+EXPONENT = -20
+WORKLOADS, NOISE = 1000.0, 20.0
+ANCHORS = [featurize(each.plan, each.cluster) for each in few_plans(12)]
+STRATEGY = LinearizedAvg(ANCHORS)
+ARRAYS: Weights = [*seeded_checkpoint().arrays.values()]
+AT_TANGENT = Schedule(
+    replace(TABLE, model_method=ModelMethod.TANGENT),
+    tuple(Slot(slot.key, LinearizedParameters(NOISE, WORKLOADS)) for slot in SLOTS),
+)
+
+
+def answer(values: NDArray[np.floating] | float, *, workloads: float = WORKLOADS) -> AcceptedUpdate:
+    whole = np.round(np.broadcast_to(values, DIRECTIONS) * 2.0**-EXPONENT).astype(np.int64)
+    slot = Slot(SLOTS[0].key, LinearizedParameters(NOISE, workloads))
+    return AcceptedUpdate(LinearizedUpdate(slot.key, 1, EXPONENT, whole), slot)
+
+
+@pytest.fixture(scope="module")
+def question() -> LinearizedQuery:
+    return STRATEGY.question(ARRAYS, steps_made=0)
+
+
+def change(before: Weights, after: Weights) -> float:
+    """Length of the change of the weights."""
+    return math.hypot(*(np.linalg.norm(new - old) for new, old in zip(after, before, strict=True)))
+
+
+def test_a_question_is_a_function_of_the_model_and_has_one_size(question: LinearizedQuery) -> None:
+    again = STRATEGY.question(ARRAYS, steps_made=0)
+    assert codec.encode_tangent_question(again) == codec.encode_tangent_question(question)
+    assert question.coefficients.shape == (len(ANCHORS), DIRECTIONS)
+    used = question.coefficients.any(axis=0)
+    assert 0 < used.sum() <= len(ANCHORS)
+    assert np.all(np.diff(used.astype(int)) <= 0)
+
+
+def test_the_stored_question_has_the_tangent_of_its_model(question: LinearizedQuery) -> None:
+    model = model_from_arrays(seeded_checkpoint().arrays)
+    found, expected = stored_tangent(model, ANCHORS, question), tangent_at(model, ANCHORS)
+    np.testing.assert_allclose(found.lengths, expected.lengths, rtol=1e-4)
+    np.testing.assert_allclose(found.anchors, expected.anchors, atol=1e-4)
+
+
+def test_clips_get_tighter_with_every_step_that_was_made() -> None:
+    clips = [STRATEGY.question(ARRAYS, steps_made=n).clip for n in range(len(STEP_CLIPS) + 2)]
+    assert clips == [*STEP_CLIPS, STEP_CLIPS[-1], STEP_CLIPS[-1]]
+
+
+def test_answers_of_nothing_leave_the_model_as_it_is(question: LinearizedQuery) -> None:
+    made = STRATEGY.next(ARRAYS, [answer(0.0), answer(0.0)], question)
+    assert [array.shape for array in made] == [*ARRAY_SHAPES.values()]
+    assert change(ARRAYS, [*made]) == 0.0
+
+
+def test_directions_that_were_not_asked_for_move_nothing(question: LinearizedQuery) -> None:
+    unused = ~question.coefficients.any(axis=0)
+    made = STRATEGY.next(ARRAYS, [answer(500.0 * unused)], question)
+    assert change(ARRAYS, [*made]) == 0.0
+
+
+def test_a_step_follows_what_answers_tell(question: LinearizedQuery) -> None:
+    """All residuals reach the clip: the model's answers go up at the anchors."""
+    model = model_from_arrays(seeded_checkpoint().arrays)
+    tangent = stored_tangent(model, ANCHORS, question)
+    unit = tangent.anchors / np.linalg.norm(tangent.anchors, axis=1, keepdims=True)
+    values = np.zeros(DIRECTIONS)
+    values[: unit.shape[1]] = WORKLOADS * unit.mean(0)
+    made = STRATEGY.next(ARRAYS, [answer(values)], question)
+    moved = model_from_arrays(named_arrays(made))
+    before, after = (np.mean(tangent_outputs(each)) for each in (model, moved))
+    assert 0.1 * question.clip < after - before < 2 * question.clip
+
+
+def tangent_outputs(model: object) -> NDArray[np.float64]:
+    from fedperf_shared.model.fit import predict
+    from fedperf_shared.model.ggfn import GGFN, standardise
+
+    assert isinstance(model, GGFN)
+    return standardise(torch.from_numpy(predict(model, ANCHORS))).numpy()
+
+
+@pytest.mark.parametrize("workloads", [1.0, WORKLOADS, 1e9])
+def test_whatever_a_sender_declares_and_sends_it_has_bounded_influence(
+    question: LinearizedQuery, workloads: float
+) -> None:
+    rng = np.random.default_rng(5)
+    honest = [answer(100 * rng.standard_normal(DIRECTIONS)) for _ in range(3)]
+    model = model_from_arrays(seeded_checkpoint().arrays)
+    tangent = stored_tangent(model, ANCHORS, question)
+    made = [
+        STRATEGY.next(ARRAYS, [answer(lie, workloads=workloads), *honest], question)
+        for lie in (0.0, 1e6, -1e6)
+    ]
+    sums = believed_sums([answer(0.0, workloads=workloads), *honest], question)
+    assert sums[0].workloads <= MOST_WORKLOADS
+    bound = step_bound(tangent, sums, 0, clip=question.clip)
+    for each in made[1:]:
+        assert 0 < change([*made[0]], [*each]) <= bound * (1 + 1e-3)
+
+
+def test_more_workloads_than_most_count_as_most_of_the_same_mean(question: LinearizedQuery) -> None:
+    few, many = (
+        believed_sums([answer(0.1 * count, workloads=count)], question)[0]
+        for count in (MOST_WORKLOADS, 10 * MOST_WORKLOADS)
+    )
+    np.testing.assert_allclose(many.values, few.values, rtol=1e-6)
+    assert (many.workloads, many.noise_multiplier) == (few.workloads, few.noise_multiplier)
+
+
+@pytest.mark.parametrize(("noise", "believed"), [(NOISE, NOISE), (0.1, MISFIT * WORKLOADS)])
+def test_a_sum_is_never_believed_to_the_last(
+    question: LinearizedQuery, noise: float, believed: float
+) -> None:
+    plain = answer(3.0)
+    slot = replace(plain.slot, parameters=LinearizedParameters(noise, WORKLOADS))
+    (found,) = believed_sums([replace(plain, slot=slot)], question)
+    assert found.noise_multiplier == pytest.approx(believed)
+
+
+@pytest.mark.parametrize("noise", astuple(DECLARABLE["noise_multiplier"]))
+@pytest.mark.parametrize("workloads", astuple(DECLARABLE["nominal_workloads"]))
+def test_whatever_may_be_declared_can_be_computed_with(
+    question: LinearizedQuery, noise: float, workloads: float
+) -> None:
+    plain = answer(MAX_WORKLOADS)
+    slot = replace(plain.slot, parameters=LinearizedParameters(noise, workloads))
+    made = STRATEGY.next(ARRAYS, [answer(0.0), replace(plain, slot=slot)], question)
+    assert all(np.isfinite(array).all() for array in made)
+
+
+@dataclass
+class Rounds(Scene):
+    """A coordinator whose rounds are at the tangent."""
+
+    def member(self, name: str, value: float) -> list[TrainRequest]:
+        """Join; what is asked of it."""
+        asked: list[TrainRequest] = []
+        key, organization_id = self.join_with(
+            name, Schedule(AT_TANGENT.timetable, AT_TANGENT.slots)
+        )
+
+        def reply(body: bytes) -> bytes:
+            asked.append(codec.decode_train_request(body))
+            return self.signed(key, asked[-1], value)
+
+        self.fleet.answers[organization_id] = reply
+        return asked
+
+    def signed(self, key: ec.EllipticCurvePrivateKey, request: TrainRequest, value: float) -> bytes:
+        values = np.full(DIRECTIONS, round(value * 2.0**-EXPONENT), dtype=np.int64)
+        update = LinearizedUpdate(request.slot, request.base_version, EXPONENT, values)
+        payload = codec.encode_release(update)
+        return codec.encode_signed_release(payload, sign(key, payload))
+
+    def newest(self) -> Weights:
+        with self.database.transaction() as session:
+            return GgfnFormat().decode(newest_version(session).checkpoint)
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Iterator[Rounds]:
+    table = AT_TANGENT.timetable
+    config = ServerConfig(tmp_path, "localhost", table)
+    ring: KeyRing = init(tmp_path, "localhost", now=START)
+    at = [START]
+    database = Database(config.database_url)
+    store_start_model(database, GgfnFormat(), ARRAYS, at=START)
+    enrollment = Enrollment(database, ring, config, clock=lambda: at[0])
+
+    def tick() -> None:
+        at[0] += MINUTE / 4
+
+    fleet = FakeFleet(tick)
+    rounds = ModelRounds(
+        database,
+        enrollment,
+        fleet,
+        timetable=table,
+        rules=RoundRules(2, 5 * MINUTE),
+        model_format=GgfnFormat(),
+        signing_key=ring.key(SIGNING),
+        strategy=STRATEGY,
+        evaluate=lambda arrays: 1.0,
+    )
+    yield Rounds(rounds, database, enrollment, fleet, at, {}, {})
+    database.close()
+
+
+def test_a_round_asks_at_the_tangent_and_makes_a_step_with_what_it_gets(scene: Rounds) -> None:
+    asked = [scene.member(name, 50.0) for name in ("one", "two")]
+    for moment, clip in ((10, STEP_CLIPS[0]), (30, STEP_CLIPS[1])):
+        scene.at[0] = START + moment * MINUTE
+        before = scene.newest()
+        scene.step()
+        for each in asked:
+            assert each[-1].question is not None
+            assert each[-1].question.clip == clip
+            expected = STRATEGY.question(before, steps_made=0).coefficients
+            np.testing.assert_array_equal(each[-1].question.coefficients, expected)
+        assert change(before, scene.newest()) > 0
+    with scene.database.transaction() as session:
+        results = round_results(session, TABLE)
+    assert [(each.outcome, each.replies) for each in results] == [(RoundOutcome.NEW_VERSION, 2)] * 2
+
+
+def test_a_round_without_a_quorum_makes_no_step_and_the_next_clips_as_wide(scene: Rounds) -> None:
+    asked = scene.member("one", 50.0)
+    scene.member("liar", 2.0 * MAX_WORKLOADS)
+    for moment in (10, 30):
+        scene.at[0] = START + moment * MINUTE
+        scene.step()
+    with scene.database.transaction() as session:
+        results = round_results(session, TABLE)
+    assert [(each.outcome, each.failures) for each in results] == [
+        (RoundOutcome.NO_QUORUM, {"range": 1})
+    ] * 2
+    clips = [each.question.clip for each in asked if each.question]
+    assert clips == [STEP_CLIPS[0]] * 2
+
+
+def test_a_coordinator_that_was_stopped_asks_exactly_the_same_again(
+    scene: Rounds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = scene.member("one", 50.0)
+    scene.member("two", 50.0)
+    scene.at[0] = START + 10 * MINUTE
+    scene.fleet.held = True
+    assert scene.rounds.look(at=scene.at[0]) == ()
+    scene.rounds.interrupt()
+    scene.fleet.held = False
+
+    def made_again(self: LinearizedAvg, current: Weights, *, steps_made: int) -> LinearizedQuery:
+        raise AssertionError("a question is made once")
+
+    monkeypatch.setattr(LinearizedAvg, "question", made_again)
+    scene.step()
+    first, second = asked
+    assert codec.encode_train_request(first) == codec.encode_train_request(second)
+    with scene.database.transaction() as session:
+        (stored,) = session.scalars(select(RoundQuestionRow.payload))
+        (result,) = round_results(session, TABLE)
+    assert first.question is not None
+    assert stored == codec.encode_tangent_question(first.question)
+    assert (result.outcome, result.replies) == (RoundOutcome.NEW_VERSION, 2)
+
+
+def test_a_liar_moves_the_next_version_by_the_stated_bound_at_most(
+    scene: Rounds, question: LinearizedQuery
+) -> None:
+    asked = scene.member("honest", 30.0)
+    scene.member("liar", 1e5)
+    scene.at[0] = START + 10 * MINUTE
+    scene.step()
+    assert asked[0].question is not None
+    model = model_from_arrays(seeded_checkpoint().arrays)
+    tangent = stored_tangent(model, ANCHORS, question)
+    answers = [answer(30.0), answer(0.0)]
+    honest = STRATEGY.next(ARRAYS, answers, question)
+    bound = step_bound(tangent, believed_sums(answers, question), 1, clip=question.clip)
+    assert 0 < change([*honest], scene.newest()) <= bound * (1 + 1e-3)
+
+
+def test_rehearsed_rows_hold_the_model_where_their_labels_are(question: LinearizedQuery) -> None:
+    plans = few_plans(12)
+    model = model_from_arrays(named_arrays(ARRAYS))
+    known = predict(model, ANCHORS)
+    pulled = [answer(0.5 * WORKLOADS)]
+
+    def moved(rows: list[SyntheticRow]) -> float:
+        made = STRATEGY.next(ARRAYS, pulled, question, rehearsed=rows)
+        after = model_from_arrays(named_arrays(made))
+        return float(np.abs(predict(after, ANCHORS) - known).mean())
+
+    def labelled(by: float) -> list[SyntheticRow]:
+        return [
+            SyntheticRow(each.plan, each.cluster, label + by, Platform.POLARS)
+            for each, label in zip(plans, known.tolist(), strict=True)
+        ]
+
+    assert moved(labelled(0.0)) < moved([])
+    nothing = [answer(0.0)]
+    made = STRATEGY.next(ARRAYS, nothing, question, rehearsed=labelled(0.4))
+    after = model_from_arrays(named_arrays(made))
+    assert float((predict(after, ANCHORS) - known).mean()) > 0.05
+
+
+def test_rows_alone_make_no_step(question: LinearizedQuery) -> None:
+    row = SyntheticRow(few_plans(1)[0].plan, few_plans(1)[0].cluster, 3.0, Platform.POLARS)
+    made = STRATEGY.next(ARRAYS, [], question, rehearsed=[row])
+    assert all(np.array_equal(one, two) for one, two in zip(made, ARRAYS, strict=True))

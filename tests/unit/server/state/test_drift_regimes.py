@@ -1,0 +1,134 @@
+"""Epochs begin with windows, are declared once, and freeze what residuals are taken against."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedperf_server.state import audit, registry
+from fedperf_server.state.database import Database
+from fedperf_server.state.drift_regimes import (
+    DriftRegime,
+    NoNextWindowError,
+    RegimeTrigger,
+    declare,
+    epoch_at,
+    epoch_starts,
+    epochs,
+    reported,
+)
+from fedperf_server.state.registry import UnknownVersionError
+from fedperf_shared.releases.period import Period
+from fedperf_shared.workflow.vocabulary import Platform
+from tests.unit.server.rounds.test_model_rounds import TinyFormat
+
+START = datetime(2027, 1, 1, tzinfo=UTC)
+DAY = timedelta(days=1)
+PERIOD = Period(START, 28 * DAY, 13)
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[Database]:
+    found = Database(f"sqlite:///{tmp_path / 'coordinator.sqlite'}")
+    with found.transaction() as session:
+        add_version(session)
+    yield found
+    found.close()
+
+
+def add_version(session: object) -> int:
+    arrays = [np.zeros(2, dtype=np.float32)]
+    return registry.add_version(session, TinyFormat(), arrays, at=START, promoted=True)  # type: ignore[arg-type]
+
+
+def test_without_any_declaration_there_is_one_epoch_about_the_first_promoted_version(
+    database: Database,
+) -> None:
+    with database.transaction() as session:
+        add_version(session)
+        (first,) = epochs(session)
+        assert (first.number, first.reference_version, first.cause) == (1, 1, RegimeTrigger.START)
+        assert epoch_at(session, START) == epoch_at(session, PERIOD.end) == first
+        assert epoch_starts(session) == frozenset()
+
+
+def test_an_epoch_begins_with_the_next_window_and_refers_to_the_newest_promoted_version(
+    database: Database,
+) -> None:
+    with database.transaction() as session:
+        add_version(session)
+        declared = declare(
+            session,
+            PERIOD,
+            RegimeTrigger.ANNOUNCED,
+            platforms=[Platform.DUCKDB, Platform.SPARK],
+            note="DuckDB 3",
+            at=START + 30 * DAY,
+        )
+        begins_at = START + 56 * DAY
+        expected = DriftRegime(
+            2, begins_at, 2, RegimeTrigger.ANNOUNCED, (Platform.DUCKDB, Platform.SPARK), "DuckDB 3"
+        )
+        assert declared == expected
+        add_version(session)  # a new version later on changes no reference
+        assert epoch_at(session, begins_at) == expected
+        assert epoch_at(session, begins_at - DAY).number == 1
+        assert epoch_starts(session) == {begins_at}
+
+
+def test_declared_again_for_the_same_window_it_is_the_same_epoch(database: Database) -> None:
+    with database.transaction() as session:
+        first = declare(session, PERIOD, RegimeTrigger.SHARED_DRIFT, at=START + DAY)
+    with database.transaction() as session:
+        assert (
+            declare(session, PERIOD, RegimeTrigger.ANNOUNCED, note="late", at=START + 2 * DAY)
+            == first
+        )
+        assert len(epochs(session)) == 2
+        assert audit.verify(session) == 1
+
+
+@pytest.mark.parametrize(
+    ("days", "begins"), [(-3, 0), (0, 28), (27.9, 28), (28, 56), (28 * 13 - 1, 28 * 13)]
+)
+def test_the_next_window_may_be_the_first_one_of_this_period_or_the_next(
+    database: Database, days: float, begins: float
+) -> None:
+    with database.transaction() as session:
+        declared = declare(session, PERIOD, RegimeTrigger.ANNOUNCED, at=START + days * DAY)
+        assert declared.begins_at == START + begins * DAY
+
+
+def test_after_the_calendar_or_without_a_model_nothing_is_declared(
+    database: Database, tmp_path: Path
+) -> None:
+    with database.transaction() as session, pytest.raises(NoNextWindowError, match="next period"):
+        declare(session, PERIOD, RegimeTrigger.ANNOUNCED, at=PERIOD.end)
+    empty = Database(f"sqlite:///{tmp_path / 'empty.sqlite'}")
+    with empty.transaction() as session, pytest.raises(UnknownVersionError):
+        declare(session, PERIOD, RegimeTrigger.ANNOUNCED, at=START)
+    empty.close()
+
+
+def test_reports_of_an_epochs_first_window_are_about_the_epoch_before(database: Database) -> None:
+    with database.transaction() as session:
+        declare(session, PERIOD, RegimeTrigger.ANNOUNCED, at=START - DAY)  # with the first window
+        declare(session, PERIOD, RegimeTrigger.ANNOUNCED, at=START + 30 * DAY)  # with window 2
+        declare(session, PERIOD, RegimeTrigger.ANNOUNCED, at=START + 57 * DAY)  # with window 3
+        about = [reported(session, PERIOD, window=window).number for window in range(6)]
+    assert about == [1, 2, 2, 3, 4, 4]
+
+
+def test_an_epoch_declared_before_a_gap_begins_with_the_next_calendars_first_window(
+    database: Database,
+) -> None:
+    """13 windows of four weeks end a day before the year does."""
+    next_period = Period(START + 365 * DAY, 28 * DAY, 13)
+    with database.transaction() as session:
+        declared = declare(session, PERIOD, RegimeTrigger.ANNOUNCED, at=PERIOD.end - DAY)
+        assert declared.begins_at == PERIOD.end < next_period.start
+        about = [reported(session, next_period, window=window).number for window in range(3)]
+        assert about == [1, 2, 2]
+        assert reported(session, PERIOD, window=12).number == 1

@@ -1,0 +1,155 @@
+"""A tangent says how a model's answers move, from public things alone."""
+
+import numpy as np
+import pytest
+import torch
+
+from fedperf_shared.model.batches import Batch, collate
+from fedperf_shared.model.checkpoint import model_from_arrays
+from fedperf_shared.model.fit import predict
+from fedperf_shared.model.ggfn import GGFN, standardise
+from fedperf_shared.model.gradients.records import Rows
+from fedperf_shared.model.linearization import (
+    STRETCH_RIDGE,
+    InvalidLinearizationError,
+    Tangent,
+    coefficients_at,
+    directional_derivatives,
+    directions_of,
+    tangent_of,
+)
+from fedperf_shared.model.pretrained_model import load_pretrained_model
+from fedperf_shared.workflow.features import Features, featurize
+from fedperf_shared.workflow.vocabulary import Platform
+from tests.fakes.plans import ONE_CORE, diamond
+from tests.fakes.tangents import tangent_at
+
+PLATFORMS = (Platform.DUCKDB, Platform.POLARS, Platform.PANDAS)
+
+
+def graphs(sizes: list[float]) -> list[Features]:
+    return [
+        featurize(diamond(platform, rows), ONE_CORE) for platform in PLATFORMS for rows in sizes
+    ]
+
+
+@pytest.fixture(scope="module")
+def model() -> GGFN:
+    return model_from_arrays(load_pretrained_model().arrays).eval()
+
+
+@pytest.fixture(scope="module")
+def tangent(model: GGFN) -> Tangent:
+    return tangent_at(model, graphs([1e3, 1e4, 1e5, 1e6]), directions=8)
+
+
+def standardised(model: GGFN, asked: list[Features]) -> np.ndarray:
+    return standardise(torch.from_numpy(predict(model, asked))).numpy()
+
+
+def test_a_small_step_moves_an_answer_by_what_its_plan_feels(model: GGFN, tangent: Tangent) -> None:
+    asked, tiny = graphs([3e3, 3e5]), 1e-4
+    features = tangent.features(model, asked)
+    for direction in range(len(tangent.lengths)):
+        step = np.zeros(len(tangent.lengths))
+        step[direction] = tiny
+        moved = standardised(tangent.stepped(model, step), asked) - standardised(model, asked)
+        # The median, because a plan may lie at a kink of the layers.
+        assert np.median(np.abs(moved / tiny - features[:, direction])) < 0.05
+    assert np.abs(features).max() > 1
+
+
+def test_the_recurrent_layers_and_the_model_itself_stay_as_they_are(
+    model: GGFN, tangent: Tangent
+) -> None:
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    moved = tangent.stepped(model, np.full(len(tangent.lengths), 0.1)).state_dict()
+    for name, value in model.state_dict().items():
+        assert torch.equal(value, before[name])
+        assert torch.equal(moved[name], value) == name.startswith("recurrent.")
+
+
+def test_the_anchors_features_are_those_of_their_plans_and_about_alike_in_every_direction(
+    model: GGFN, tangent: Tangent
+) -> None:
+    found = tangent.features(model, graphs([1e3, 1e4, 1e5, 1e6]))
+    assert tangent.anchors == pytest.approx(found, abs=1e-3)
+    squares = np.mean(tangent.anchors**2, axis=0)
+    assert squares.max() <= 1
+    strengths = squares * tangent.lengths**2
+    assert squares == pytest.approx(
+        strengths / (strengths + STRETCH_RIDGE * strengths[0]), abs=2e-3
+    )
+
+
+def test_lengths_are_those_of_steps_that_change_the_weights_by_one(tangent: Tangent) -> None:
+    directions = tangent.directions.double().numpy() * tangent.lengths
+    assert directions.T @ directions == pytest.approx(np.eye(len(tangent.lengths)), abs=1e-3)
+
+
+def test_there_are_no_more_directions_than_anchors_tell_apart(model: GGFN) -> None:
+    twice = [*graphs([1e3])[:1], *graphs([1e3])[:1]]
+    assert len(tangent_at(model, twice).lengths) == 1
+
+
+def test_coefficients_are_all_that_the_directions_need(model: GGFN, tangent: Tangent) -> None:
+    anchors = graphs([1e3, 1e4, 1e5, 1e6])
+    coefficients = coefficients_at(model, anchors, directions=8)
+    assert coefficients.shape == (len(anchors), 8)
+    again = tangent_of(model, anchors, coefficients)
+    assert torch.equal(again.directions, tangent.directions)
+    assert again.lengths == pytest.approx(tangent.lengths)
+    in_little_memory = directions_of(model, anchors, coefficients).numpy()
+    np.testing.assert_allclose(in_little_memory, tangent.directions.numpy(), rtol=0, atol=1e-4)
+
+
+def test_what_is_felt_comes_with_the_standardised_output(model: GGFN, tangent: Tangent) -> None:
+    asked = graphs([3e3, 3e5])
+    outputs, features = directional_derivatives(model, asked, tangent.directions)
+    assert outputs == pytest.approx(standardised(model, asked), abs=1e-5)
+    np.testing.assert_allclose(features, tangent.features(model, asked), atol=1e-5)
+    for place in range(len(asked)):
+        output, feature = directional_derivatives(
+            model, asked[place : place + 1], tangent.directions
+        )
+        assert output[0] == outputs[place]
+        np.testing.assert_array_equal(feature[0], features[place])
+    assert directional_derivatives(model, [], tangent.directions)[1].shape == (0, 8)
+
+
+def test_no_anchors_and_steps_that_are_none_are_refused(model: GGFN, tangent: Tangent) -> None:
+    with pytest.raises(InvalidLinearizationError, match="anchor"):
+        tangent_at(model, [])
+    for step in (np.zeros(1), np.full(len(tangent.lengths), np.nan)):
+        with pytest.raises(InvalidLinearizationError, match="finite numbers"):
+            tangent.stepped(model, step)
+
+
+def test_a_model_without_finite_gradients_has_no_tangent(model: GGFN) -> None:
+    broken = GGFN(dropout=0.0)
+    broken.load_state_dict(model.state_dict())
+    with torch.no_grad():
+        next(broken.dense.parameters()).fill_(float("inf"))
+    with pytest.raises(InvalidLinearizationError, match="not finite"):
+        tangent_at(broken, graphs([1e3])[:1])
+
+
+def test_what_plans_feel_is_a_product_of_the_rows_of_one_plan_at_a_time(
+    model: GGFN, tangent: Tangent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Products of several plans at once have the same bits on most machines, but need not."""
+    of, groups = Rows.of, list[int]()
+
+    def noted(batch: Batch, *, group: int = 32) -> Rows:
+        groups.append(group)
+        return of(batch, group=group)
+
+    monkeypatch.setattr(Rows, "of", noted)
+    directional_derivatives(model, graphs([3e3, 3e5]), tangent.directions)
+    assert set(groups) == {1}
+
+
+def test_rows_of_one_plan_at_a_time_are_in_groups_of_one() -> None:
+    rows = Rows.of(collate(graphs([3e3, 3e5])), group=1)
+    assert {len(each.rows) for each in rows.groups} == {1}
+    assert len(rows.groups) == len(rows.lengths)

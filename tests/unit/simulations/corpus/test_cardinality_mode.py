@@ -1,0 +1,23 @@
+"""What is given of a plan: all that a run counted, or what was known before it."""
+
+from fedperf_shared.execution import PlanOnCluster
+from fedperf_simulations.corpus.cardinality_mode import (
+    KNOWN_BEFORE,
+    TRUE_ROWS,
+    asked_with,
+    workflow_with,
+)
+from tests.unit.simulations.experiments.intervals.made_up_queries import queries
+
+PLANS = [PlanOnCluster(each.plan, each.cluster) for each in queries(12, seed=3)]
+
+
+def test_before_a_run_sources_and_earlier_queries_are_known_and_rows_between_are_not() -> None:
+    assert asked_with(PLANS, TRUE_ROWS) == PLANS
+    for known, plan in zip(asked_with(PLANS, KNOWN_BEFORE), PLANS, strict=True):
+        assert known.cluster == plan.cluster
+        assert known.plan.platforms == plan.plan.platforms
+        source, *others = known.plan.workflow.operators
+        assert source == plan.plan.workflow.operators[0]
+        assert others != list(plan.plan.workflow.operators[1:])
+        assert workflow_with(plan.plan.workflow, KNOWN_BEFORE) == known.plan.workflow

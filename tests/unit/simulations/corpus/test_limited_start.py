@@ -1,0 +1,50 @@
+"""Simulations of joining begin with a start that knows little, all else with the shipped one."""
+
+import os
+
+import numpy as np
+import pytest
+
+from fedperf_shared.model.checkpoint import model_from_arrays
+from fedperf_shared.model.pretrained_model import (
+    PUBLIC_START_PATH,
+    PUBLIC_START_VARIABLE,
+    load_pretrained_model,
+    public_start_path,
+)
+from fedperf_shared.model.public_plans import load_public_plans
+from fedperf_simulations.corpus.limited_start import (
+    LIMITED_START_PATH,
+    load_limited_start,
+    start_in_use,
+)
+from fedperf_simulations.corpus.starts.pretraining import error_on
+
+
+def test_it_is_in_use_for_as_long_as_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(PUBLIC_START_VARIABLE, raising=False)
+    assert public_start_path() == PUBLIC_START_PATH
+    with start_in_use(LIMITED_START_PATH):
+        assert public_start_path() == LIMITED_START_PATH
+        loaded, limited = load_pretrained_model(), load_limited_start()
+        assert all(
+            np.array_equal(loaded.arrays[name], limited.arrays[name]) for name in limited.arrays
+        )
+    assert public_start_path() == PUBLIC_START_PATH
+    assert PUBLIC_START_VARIABLE not in os.environ
+
+
+def test_another_choice_is_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(PUBLIC_START_VARIABLE, "mine.safetensors")
+    with start_in_use(LIMITED_START_PATH):
+        pass
+    assert str(public_start_path()) == "mine.safetensors"
+
+
+def test_the_start_that_ships_knows_more() -> None:
+    plans = load_public_plans()
+    shipped, limited = (
+        error_on(model_from_arrays(each().arrays), plans)
+        for each in (load_pretrained_model, load_limited_start)
+    )
+    assert shipped < 1.2 < limited

@@ -1,0 +1,42 @@
+"""A prefix of a measured plan took what its segments took."""
+
+import math
+from datetime import UTC, datetime
+
+import pytest
+
+from fedperf_engines.optimizer.enumeration import Assignment
+from fedperf_shared.execution import Execution, ExecutionStatus, Measurement
+from fedperf_shared.workflow.graph import Plan
+from fedperf_simulations.corpus.measured_prefixes import prefixes
+from tests.unit.simulations.compared import CLUSTER, DUCKDB, PANDAS, POLARS, PROGRAM, workflow
+
+
+def executed(*platforms: Assignment) -> Execution:
+    return Execution(
+        execution_id="e",
+        workload="w",
+        plan=Plan(workflow(), *platforms),
+        cluster=CLUSTER,
+        status=ExecutionStatus.OK,
+        measurement=Measurement(1.0),
+        finished_at=datetime(2026, 3, 1, tzinfo=UTC),
+    )
+
+
+def test_every_end_of_a_segment_but_the_last_is_a_prefix() -> None:
+    execution = executed((DUCKDB, POLARS, PANDAS, PANDAS))
+    first, second = prefixes(execution, PROGRAM, [0.25, 0.5, 0.125])
+    assert first.plan == execution.plan.prefix([0])
+    assert second.plan == execution.plan.prefix([0, 1])
+    assert math.exp(first.log_seconds) == pytest.approx(0.25)
+    assert math.exp(second.log_seconds) == pytest.approx(0.75)
+
+
+def test_one_segment_has_no_prefix() -> None:
+    assert list(prefixes(executed((DUCKDB,) * 4), PROGRAM, [1.0])) == []
+
+
+def test_timings_of_another_plan_are_refused() -> None:
+    with pytest.raises(ValueError, match="zip"):
+        list(prefixes(executed((DUCKDB, POLARS, PANDAS, PANDAS)), PROGRAM, [0.25, 0.5]))

@@ -1,0 +1,91 @@
+"""Nobody is judged by what anybody knows, and the start never saw what the newcomer runs."""
+
+from datetime import timedelta
+
+import pytest
+
+from fedperf_shared.errors import ConfigurationError
+from fedperf_shared.execution import Execution
+from fedperf_simulations.demo.participants import (
+    QUICK_YEAR,
+    DemoParticipants,
+    YearSize,
+    cast_of,
+    is_new_family,
+)
+from tests.unit.client.executions import make_execution
+
+SIZE = YearSize(windows=4, cap_window=2, organizations=2, own=4, pool=6, asked=3, known=5, epochs=1)
+FAMILIES = ("credit", "tpch")
+
+
+def segment(name: str, count: int = 40) -> list[Execution]:
+    """Every second workload is of the new family."""
+    return [
+        make_execution(number, workload=f"{FAMILIES[number % 2]}-{name}-{number}")
+        for number in range(count)
+    ]
+
+
+SEGMENTS = tuple(segment(name) for name in ("whole", "capped", "new"))
+
+
+def workloads(cast: DemoParticipants) -> list[set[str]]:
+    """Of the members, the newcomer, and who it is judged by."""
+    members = {each.workload for year in cast.organizations for each in year.labelled}
+    return [
+        members,
+        {each.workload for each in cast.newcomer},
+        {each.workload for each in cast.like_newcomer},
+    ]
+
+
+def test_no_workload_is_given_twice() -> None:
+    cast = cast_of(SEGMENTS, SIZE, seed=1)
+    members, newcomer, asked = workloads(cast)
+    assert not members & newcomer
+    assert not members & asked
+    assert not newcomer & asked
+    assert (len(newcomer), len(asked)) == (3, 3)
+    assert (len(cast.old_machine), len(cast.new_machine), len(cast.known)) == (3, 3, 5)
+
+
+def test_the_newcomer_runs_the_family_that_the_start_does_not_know() -> None:
+    cast = cast_of(SEGMENTS, SIZE, seed=1)
+    assert all(is_new_family(each) for each in (*cast.newcomer, *cast.like_newcomer))
+    only_new = [[e for e in each if is_new_family(e)] for each in SEGMENTS]
+    with pytest.raises(ConfigurationError, match="0 workloads of a kind, 5 are to be given"):
+        cast_of(only_new, SIZE, seed=1)
+
+
+def test_members_run_two_segments_until_the_cap_and_the_third_since() -> None:
+    cast = cast_of(SEGMENTS, SIZE, seed=1)
+    period = SIZE.timetable().period
+    for year in cast.organizations:
+        before = year.between(None, period.window_start(2))
+        after = year.between(period.window_start(2), period.window_start(3))
+        names = [each.workload.split("-")[1] for each in before]
+        assert names == ["whole"] * SIZE.own + ["new"] * SIZE.own
+        assert [each.workload.split("-")[1] for each in after] == ["capped"] * SIZE.own
+
+
+def test_a_seed_deals_anew_and_the_same_seed_deals_the_same() -> None:
+    one, again, other = (workloads(cast_of(SEGMENTS, SIZE, seed=seed)) for seed in (1, 1, 2))
+    assert one == again != other
+
+
+@pytest.mark.parametrize(
+    ("change", "words"), [({"own": 7}, "7 of 6"), ({"cap_window": 4}, "got 4")]
+)
+def test_a_year_that_cannot_be_is_refused(change: dict[str, int], words: str) -> None:
+    fields = {"windows": 4, "cap_window": 2, "own": 4, "pool": 6}
+    with pytest.raises(ConfigurationError, match=words):
+        YearSize(**{**fields, **change})
+
+
+@pytest.mark.parametrize("size", [YearSize(), QUICK_YEAR])
+def test_the_calendar_is_the_default_one_with_fewer_windows_and_rounds(size: YearSize) -> None:
+    table = size.timetable()
+    assert (table.period.windows, table.period.window) == (size.windows, timedelta(weeks=4))
+    assert len(table.report_slots) == 3
+    assert len(table.model_slots) == len(table.extra_slots) == size.rounds

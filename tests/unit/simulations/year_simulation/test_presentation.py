@@ -1,0 +1,146 @@
+"""What a rehearsal says: dates in words, costs, what is left out, and what it would bring."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from fedperf_client.privacy.accountant import PrivacyBudget
+from fedperf_client.release.ledger.spent_budget import Spending
+from fedperf_client.release.policy import Policy
+from fedperf_client.release.schedule import OmittedSlots, PlannedSchedule
+from fedperf_memory.year_simulation.own_gain import ALONE, JOINED, WITH_START, ErrorChange, OwnGain
+from fedperf_memory.year_simulation.own_jobs import LocalHistory
+from fedperf_memory.year_simulation.presentation import YearView
+from fedperf_memory.year_simulation.year import RehearsedRelease, RehearsedYear, YearAhead
+from fedperf_shared.releases.period import default_calendar
+from fedperf_shared.releases.release import ReleaseKind, Schedule, SizeClass
+from tests.unit.client.executions import make_execution
+
+JOINS = datetime(2026, 12, 1, tzinfo=UTC)
+TABLE = default_calendar(JOINS)
+DAY = timedelta(days=1)
+AHEAD = YearAhead(
+    Policy(size_class=SizeClass.SMALL, nominal_workloads=200),
+    TABLE,
+    JOINS,
+    ([make_execution(1), make_execution(2)], [make_execution(3), make_execution(4)]),
+    0,
+)
+RELEASE = RehearsedRelease(
+    "report-0-3",
+    "residual_report",
+    charged_at=JOINS + 4 * DAY,
+    leaves_at=JOINS + 5 * DAY,
+    payload_bytes=1554,
+    epsilon=0.9,
+    replace_one_epsilon=1.9,
+    spent=0.9,
+    has_left=True,
+)
+GAIN = OwnGain(
+    known=150,
+    asked=60,
+    workloads=50,
+    errors={ALONE: 1.4, WITH_START: 1.3, JOINED: 1.5},
+    means={ALONE: 2.0, WITH_START: 1.82, JOINED: 1.8},
+    changes={
+        ALONE: ErrorChange(-10.0, (-15.0, -5.0)),
+        WITH_START: ErrorChange(-1.0, (-3.0, 1.0)),
+    },
+)
+YEAR = RehearsedYear(
+    planned=PlannedSchedule(
+        Schedule(TABLE, ()),
+        PrivacyBudget(1.0, 1e-5),
+        (OmittedSlots(ReleaseKind.MODEL_UPDATE, "too small"),),
+        0.9,
+        1.9,
+    ),
+    releases=(RELEASE,),
+    spending=Spending(TABLE.period, PrivacyBudget(1.0, 1e-5), 0.9, 0.9, 1.9, slots=1, made=1),
+    needs_approval=False,
+    gain=GAIN,
+)
+VIEW = YearView(AHEAD, "the default calendar", LocalHistory(200, (), ()), YEAR)
+
+
+def test_the_first_release_is_told_in_words_and_that_nothing_left() -> None:
+    said = [*VIEW.beginning()]
+    assert "nothing left this machine" in said[0]
+    assert said[1] == "you would join on 1 December 2026, 00:00 UTC, by the default calendar"
+    assert said[2].startswith("2 stand-ins with 2 workloads each")
+    assert said[3].startswith("your first release would leave on 6 December 2026, about what is")
+
+
+def test_costs_are_told_with_the_other_unit_beside_and_what_is_left_out() -> None:
+    said = [*VIEW.costs()]
+    assert said == [
+        "together: epsilon 0.9000 of 1 at delta 1e-05 for one workload added or removed, which "
+        "is what your policy promises; 1.9000 for one replaced",
+        "not planned: model update: too small",
+    ]
+    (row,) = VIEW.release_rows()
+    assert [row[name] for name in ("slot", "leaves", "bytes", "sum")] == [
+        *("report-0-3", "2026-12-06 00:00", 1554, "0.9000")
+    ]
+
+
+def test_extra_slots_and_approvals_are_mentioned_where_there_are_some() -> None:
+    spending = replace(YEAR.spending, slots=4)
+    other = replace(YEAR, spending=spending, needs_approval=True)
+    said = "\n".join(replace(VIEW, year=other).costs())
+    assert "3 more slots are paid for" in said
+    assert "what was not approved is charged and stays here" in said
+
+
+def test_what_it_brings_is_told_by_way_with_a_verdict() -> None:
+    verdicts = {row["predicts from"]: row["verdict"] for row in VIEW.gain_rows()}
+    assert verdicts == {
+        "own executions alone": "better",
+        "and the start that ships": "no difference",
+        "joined": "",
+    }
+    changed = [row["its change by joining"] for row in VIEW.gain_rows()]
+    assert changed == ["-10.0 % (-15.0 to -5.0)", "-1.0 % (-3.0 to +1.0)", ""]
+    assert "50 of your workloads" in VIEW.brought()
+
+
+def test_beside_a_change_stands_the_measure_that_it_is_of() -> None:
+    """A median may go up where the mean, of which the change is, goes down."""
+    means = [float(str(row["geometric mean"])) for row in VIEW.gain_rows()]
+    assert means == [2.0, 1.82, 1.8]
+    assert 100 * (means[2] / means[0] - 1) == pytest.approx(GAIN.changes[ALONE].percent)
+
+
+def test_who_joins_alone_is_not_told_of_others() -> None:
+    alone = replace(VIEW, ahead=replace(AHEAD, others=()))
+    assert alone.gain_rows()[-1]["predicts from"] == "joined, with nobody else"
+
+
+def test_where_nothing_would_leave_the_reason_is_told() -> None:
+    nothing = replace(VIEW, year=replace(YEAR, releases=()))
+    *_, last = nothing.beginning()
+    assert last == "nothing would leave until 30 November 2027: too small"
+
+
+def test_a_home_with_too_few_jobs_is_told_what_to_do() -> None:
+    few = replace(VIEW, jobs=LocalHistory(2, (), ()), year=replace(YEAR, gain=None))
+    assert few.gain_rows() == []
+    assert "fedperf ingest" in few.brought()
+    assert few.as_json()["gain"] is None
+
+
+def test_programs_get_all_of_it() -> None:
+    facts = VIEW.as_json()
+    assert facts["left_this_machine"] is False
+    releases = facts["releases"]
+    assert isinstance(releases, list)
+    assert releases[0]["send_at"] == "2026-12-06T00:00:00+00:00"
+    gain = facts["gain"]
+    assert isinstance(gain, dict)
+    assert gain["changes"][ALONE] == {
+        "percent": -10.0,
+        "interval": (-15.0, -5.0),
+        "verdict": "better",
+    }
