@@ -45,7 +45,7 @@ app.command()(service.run)
 
 def main() -> None:
     """Entry point of the console script."""
-    command_line.run(app)
+    command_line.run(app, extra="server")
 
 
 @app.callback()

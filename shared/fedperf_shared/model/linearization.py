@@ -74,7 +74,8 @@ class Tangent:
         """Each plan's change of output for a step of 1 per direction, float64 [plans, directions].
 
         In units of the standardised output (`ggfn.standardise`) for a step of 1; last digits as
-        `plan_gradients` says, so not for a sum whose sensitivity is promised: that takes `felt`.
+        `plan_gradients` says, so not for a sum whose sensitivity is promised: that takes
+        `directional_derivatives`.
         """
         names, found = tangent_names(model), np.zeros((len(graphs), len(self.lengths)))
         for first in range(0, len(graphs), _MANY):

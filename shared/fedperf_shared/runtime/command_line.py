@@ -222,10 +222,14 @@ def _restore_help(command: Command) -> None:
             each.help = next(found, None)
 
 
-def run(program: Callable[[], object]) -> None:
+def run(program: Callable[[], object], *, extra: str | None = None) -> None:
     """Run a program to its end and leave with its exit code.
 
     Its matrices are small, so it multiplies them in one thread, and so do its workers.
+
+    Args:
+        program: what runs.
+        extra: the extra that the program needs, if all of its commands need it.
     """
     try:
         with _one_blas_thread():
@@ -236,12 +240,12 @@ def run(program: Callable[[], object]) -> None:
     except ModuleNotFoundError as error:
         from fedperf_shared.runtime.extras import extra_with
 
-        extra = None if error.name is None else extra_with(error.name)
-        if extra is None:
+        missing = None if error.name is None else extra_with(error.name, extra)
+        if missing is None:
             raise
         print(
             f"error: this needs {error.name}, which is not installed; "
-            f"run: pip install 'fedperf[{extra}]'",
+            f"run: pip install 'fedperf[{missing}]'",
             file=sys.stderr,
         )
         sys.exit(InvalidInputError.exit_code)

@@ -344,7 +344,7 @@ def make_mutants(patch: pytest.MonkeyPatch) -> None:
             told = release.payload + bytes(len(list(store.executions())))
         return SignedRelease(told, release.signature)
 
-    patch.setattr(Participant, "hand_out", hand_out_early)
+    patch.setattr(Participant, "dispatch", hand_out_early)
     patch.setattr(Participant, "_let_out", let_out_telling)
 
 

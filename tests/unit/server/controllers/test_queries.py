@@ -188,7 +188,7 @@ def test_once_reports_of_an_earlier_window_are_known_questions_ask_for_changes(
         heard.append(named["change"])
         return design_cell_query(*arguments, **named)
 
-    monkeypatch.setattr("fedperf_server.controllers.queries.ask_cells", ask)
+    monkeypatch.setattr("fedperf_server.controllers.queries.design_cell_query", ask)
     asked(database, OPENS[1] + window * TABLE.period.window)
     assert heard == [change]
 

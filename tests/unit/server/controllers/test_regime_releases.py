@@ -56,7 +56,7 @@ def test_an_answered_question_is_not_learned_again(
         read.append(len(answered))
         return infer_cells(plain, answered, **others)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("fedperf_server.controllers.regime_releases.learn_cells", counted)
+    monkeypatch.setattr("fedperf_server.controllers.regime_releases.infer_cells", counted)
     learner = CellLearner()
     for count in (0, 1, 2, 2):
         learner.learn(replace(year, answered=year.answered[:count]))
