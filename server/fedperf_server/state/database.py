@@ -312,8 +312,8 @@ class Database:
         file = url.removeprefix("sqlite:///").partition("?")[0]
         if url.startswith("sqlite:///") and not Path(file).exists():
             raise DatabaseError(
-                f"the database {file} is missing. Correct database_url, or restore it from a backup; "
-                "members and models are stored nowhere else. Without a backup, make a new server "
+                f"the database {file} is missing; fix database_url or restore it from a backup. "
+                "Members and models are stored nowhere else. Without a backup, make a new server "
                 "with `fedperf-server init` in an empty directory and invite the members again"
             )
         return cls(url)

@@ -98,7 +98,7 @@ def test_a_second_init_overwrites_nothing(directory: Path) -> None:
     ended = server(directory, "init", "--host", "other.example")
     assert ended.code == 3
     said = ended.complaint()
-    assert "exists already and was left as it is, with host 127.0.0.1, not other.example" in said
+    assert "holds a server with host 127.0.0.1, not other.example" in said
     assert str(directory / FILE_NAME) in said
     ended = server(directory, "init", "--host", "127.0.0.1", "--period-start", "2027-05-01")
     assert "period_start" in ended.complaint()
@@ -167,7 +167,7 @@ def test_an_invitation_that_nobody_used_is_withdrawn_and_opens_nothing(directory
 def test_a_name_that_no_list_can_show_is_refused(directory: Path, name: str) -> None:
     ended = server(directory, "org", "add", name)
     assert ended.code == 3
-    assert "1 to 100 characters" in ended.complaint()
+    assert "1 to 100 printable characters" in ended.complaint()
     assert server(directory, "org", "list", "--json").json() == []
 
 
@@ -181,7 +181,7 @@ def test_a_host_that_the_certificates_are_not_for_is_not_served(directory: Path)
 def test_a_certificate_that_is_none_is_named(directory: Path) -> None:
     KeyRing(directory).certificate_path("server").write_text("junk")
     ended = server(directory, "run")
-    assert (ended.code, "server.pem is no certificate" in ended.complaint()) == (4, True)
+    assert (ended.code, "server.pem is not a certificate" in ended.complaint()) == (4, True)
 
 
 @pytest.mark.parametrize(
@@ -329,7 +329,7 @@ def test_a_version_is_taken_back_and_the_table_says_what_it_forgot(directory: Pa
         registry.add_version(session, GgfnFormat(), arrays, at=AT, promoted=True)
     ended = server(directory, "rollback", "slow")
     assert ended.code == 3
-    assert "no other was before it" in ended.complaint()
+    assert "no other version was promoted before it" in ended.complaint()
     with database.transaction() as session:
         registry.add_version(session, GgfnFormat(), arrays, at=AT, public_error=1.5)
         judged = PromotionRecord(

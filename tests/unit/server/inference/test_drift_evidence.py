@@ -328,7 +328,7 @@ def test_a_platform_that_wanders_more_takes_more_to_be_believed() -> None:
         for wander in (0.0, 0.05, 0.3)
     }
     assert found_by[0.0] > found_by[0.05] > 2 * found_by[0.3]
-    with pytest.raises(ConfigurationError, match="process_noise wander must not be negative"):
+    with pytest.raises(ConfigurationError, match="process noise wander must not be negative"):
         ProcessNoise(wander=-0.1)
 
 

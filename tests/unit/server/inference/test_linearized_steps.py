@@ -172,7 +172,7 @@ def test_what_is_no_sum_is_refused() -> None:
     for workloads, noise in ((0, 1.0), (10, 0.0), (float("inf"), 1.0), (10, float("nan"))):
         with pytest.raises(ConfigurationError, match="positive and finite"):
             LinearizedSum(np.zeros(DIRECTIONS), workloads, noise)
-    with pytest.raises(InvalidReleaseError, match="directions"):
+    with pytest.raises(InvalidReleaseError, match="shape"):
         next_step(a_tangent(), [LinearizedSum(np.zeros(2), 10, 1.0)], clip=CLIP)
     with pytest.raises(ConfigurationError, match="clip"):
         next_step(a_tangent(), [], clip=0.0)

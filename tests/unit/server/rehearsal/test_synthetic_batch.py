@@ -218,7 +218,7 @@ def test_nothing_is_fitted_on_what_is_no_synthetic_batch(batch: SyntheticBatch, 
 
 
 def test_rows_that_the_batch_does_not_have_are_not_made_up(batch: SyntheticBatch) -> None:
-    with pytest.raises(NoSuchRowsError, match="0 of them of platform spark"):
+    with pytest.raises(NoSuchRowsError, match="0 of them match platform spark"):
         sample_rows(batch, CellCondition(Platform.SPARK), rows=5, seed=0)
     with pytest.raises(NoSuchRowsError, match="no synthetic batch is published yet"):
         sample_rows(SyntheticBatch(()), CellCondition(), rows=5, seed=0)
