@@ -60,7 +60,7 @@ class CellLearner:
 
 @dataclass(frozen=True, eq=False)
 class RegimeReleases:
-    """All releases about one regime within one period.
+    """The releases about one regime within one period.
 
     Attributes:
         plain: accepted residual reports.
