@@ -37,7 +37,7 @@ from fedperf_client.workers.worker_process import TaskRunner
 from fedperf_memory.cpu_meter import CpuMeter, Side
 from fedperf_memory.memory_transport import MemoryFleet, memory_calls
 from fedperf_memory.one_thread import at_once
-from fedperf_server.app.composition import Task, coordinator_of
+from fedperf_server.app.composition import Task, build_coordinator
 from fedperf_server.config import ServerConfig
 from fedperf_server.endpoints.grpc_ports import ExchangeService
 from fedperf_server.membership.authority import CA, SIGNING, KeyRing, init, issue
@@ -268,7 +268,7 @@ def founded(
         database = Database(config.database_url)
         stack.callback(database.close)
         enrollment = Enrollment(database, ring, config, clock=clock)
-        coordinator = coordinator_of(
+        coordinator = build_coordinator(
             config,
             database,
             enrollment,
@@ -373,11 +373,11 @@ def _other_start(task: Task) -> bytes | None:
     A member takes the start that ships for version 1, and fetches what has another number.
     """
     shipped = weights_of(load_pretrained_model().arrays)
-    if [each.shape for each in task.start] != [each.shape for each in shipped]:
+    if [each.shape for each in task.pretrained] != [each.shape for each in shipped]:
         return None
-    if all(map(np.array_equal, task.start, shipped)):
+    if all(map(np.array_equal, task.pretrained, shipped)):
         return None
-    return task.model_format.encode(task.start, FIRST_VERSION)
+    return task.model_format.encode(task.pretrained, FIRST_VERSION)
 
 
 @cache

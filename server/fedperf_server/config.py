@@ -1,7 +1,7 @@
-"""The coordinator's configuration: one TOML file in its directory.
+"""The coordinator's configuration is one TOML file in its directory.
 
-Every problem of the file is reported at once, each with its key and what would be
-right. Unknown keys are refused: a misspelt limit must not be ignored.
+All errors of the file are reported at once, each with its key and the allowed values. Unknown keys
+are refused, because a misspelt limit must not be ignored.
 """
 
 from collections.abc import Callable, Mapping
@@ -42,11 +42,11 @@ DEFAULT_GRACE = timedelta(minutes=5)
 
 _MAX_PORT = 65_535
 _METHODS = {ModelMethod.TANGENT: "tangent", ModelMethod.UNSPECIFIED: "dp_sgd"}
-"""Names in the file. No round is held of a calendar that says "dp_sgd", as those of before may."""
+"""Names in the file. Rounds of an older calendar with "dp_sgd" are skipped."""
 _SLOT_KINDS = ("report", "model", "extra", "first")
-_UNSAID_START = datetime.fromtimestamp(0, tz=UTC)
+_NO_START = datetime.fromtimestamp(0, tz=UTC)
 _Seconds = Annotated[float, Field(ge=0, lt=86_400e9, allow_inf_nan=False)]
-"""As many as a `timedelta` holds."""
+"""Seconds that fit into a `timedelta`."""
 
 _M = TypeVar("_M", bound=BaseModel)
 
@@ -56,14 +56,14 @@ class ServerConfig:
     """The settings of one coordinator.
 
     Attributes:
-        directory: keys, certificates and the default database.
-        host: name or address under which clients reach this server.
-        exchange_port: gRPC with mutual TLS.
-        enrollment_port: gRPC for joining.
-        fleet_port: Flower's fleet routes over TLS.
+        directory: directory of keys, certificates and the default database.
+        host: name or address at which clients reach this server.
+        exchange_port: port of gRPC with mutual TLS.
+        enrollment_port: port of gRPC for joining.
+        fleet_port: port of Flower's fleet routes over TLS.
         timetable: the public calendar.
-        quorum: a round with fewer accepted updates makes no new version.
-        grace: how long after its reply time a round still waits for replies.
+        quorum: minimum number of accepted updates of a round for a new version.
+        grace: time after its reply time in which a round waits for replies.
         database_url: SQLAlchemy URL.
         bind: address to listen on.
     """
@@ -84,16 +84,16 @@ class ServerConfig:
         if problems:
             raise ConfigurationError("; ".join(problems))
         if not self.database_url:
-            object.__setattr__(self, "database_url", _own_database(self.directory))
+            object.__setattr__(self, "database_url", _default_database(self.directory))
 
     @property
     def exchange_address(self) -> str:
-        """host:port of the Exchange."""
+        """Return host:port of the Exchange."""
         return f"{self.host}:{self.exchange_port}"
 
     @property
     def fleet_address(self) -> str:
-        """host:port of the gateway."""
+        """Return host:port of the gateway."""
         return f"{self.host}:{self.fleet_port}"
 
 
@@ -101,7 +101,7 @@ def write_config(config: ServerConfig) -> Path:
     """Write `config` into its directory."""
     path = config.directory / FILE_NAME
     create_private(path)
-    close_to_others(path)  # a URL of the database may hold a password
+    close_to_others(path)  # the database URL may contain a password
     path.write_text(_to_toml(config), encoding="utf-8")
     return path
 
@@ -110,7 +110,7 @@ def load_config(directory: Path) -> ServerConfig:
     """Read the configuration of the server in `directory`.
 
     Raises:
-        ConfigurationError: no such file, no TOML, or wrong values: all of them, with their keys.
+        ConfigurationError: the file is missing, not TOML, or has wrong values; lists all of them.
     """
     path = directory / FILE_NAME
     content = read_settings(path, absent="run `fedperf-server init`")
@@ -120,7 +120,7 @@ def load_config(directory: Path) -> ServerConfig:
     try:
         config = ServerConfig(
             directory=directory,
-            timetable=timetable or default_calendar(_UNSAID_START),
+            timetable=timetable or default_calendar(_NO_START),
             grace=timedelta(seconds=settings.grace_seconds),
             **settings.model_dump(exclude={"timetable", "grace_seconds", "update_norm_bound"}),
         )
@@ -132,10 +132,10 @@ def load_config(directory: Path) -> ServerConfig:
 
 
 def write_calendar(timetable: ReleaseCalendar, path: Path) -> None:
-    """Write a calendar by itself, public as it is, for `load_calendar`.
+    """Write the public calendar to a file of its own, for `load_calendar`.
 
     Raises:
-        StorageError: it cannot be written.
+        StorageError: the file cannot be written.
     """
     try:
         path.write_text(_calendar_to_toml(timetable), encoding="utf-8")
@@ -144,10 +144,10 @@ def write_calendar(timetable: ReleaseCalendar, path: Path) -> None:
 
 
 def load_calendar(path: Path) -> ReleaseCalendar:
-    """The calendar in a file of `write_calendar`, or in a server's configuration.
+    """Return the calendar in a file of `write_calendar` or in a server's configuration.
 
     Raises:
-        ConfigurationError: no such file, no TOML, or wrong values: all of them, with their keys.
+        ConfigurationError: the file is missing, not TOML, or has wrong values; lists all of them.
     """
     problems: list[str] = []
     timetable = _timetable(read_settings(path, name=f"calendar {path}"), problems)
@@ -162,24 +162,24 @@ def _problems(config: ServerConfig) -> list[str]:
         "enrollment_port": config.enrollment_port,
         "fleet_port": config.fleet_port,
     }
-    found = [
+    problems = [
         f"{key} must be 1 to {_MAX_PORT}, got {port}"
         for key, port in ports.items()
         if not 0 < port <= _MAX_PORT
     ]
     if len(set(ports.values())) != len(ports):
-        found.append("exchange_port, enrollment_port and fleet_port must differ")
+        problems.append("exchange_port, enrollment_port and fleet_port must differ")
     if not config.host or "/" in config.host or any(c.isspace() for c in config.host):
-        found.append(f"host must be a name or an address, got {config.host!r}")
+        problems.append(f"host must be a name or an address, got {config.host!r}")
     if not config.quorum >= 1:
-        found.append(f"quorum must be at least 1, got {config.quorum}")
+        problems.append(f"quorum must be at least 1, got {config.quorum}")
     if not config.grace > timedelta(0):
-        found.append(f"grace_seconds must be more than 0, got {config.grace.total_seconds()}")
-    return found
+        problems.append(f"grace_seconds must be more than 0, got {config.grace.total_seconds()}")
+    return problems
 
 
 class _Table(BaseModel):
-    """A table of the file: unknown keys and wrong types are refused."""
+    """A table of the file, which refuses unknown keys and wrong types."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -214,14 +214,14 @@ _TITLES = {f"{kind}_slots": _slot_titles(f"{kind}_slots") for kind in _SLOT_KIND
 
 
 def _method(name: object) -> ModelMethod:
-    for method, known in _METHODS.items():
-        if name == known:
+    for method, method_name in _METHODS.items():
+        if name == method_name:
             return method
     raise ValueError(f'must be "tangent", got {name!r}')
 
 
 class _Calendar(_Table):
-    period_start: datetime = _UNSAID_START
+    period_start: datetime = _NO_START
     window_seconds: _Seconds = DEFAULT_WINDOW.total_seconds()
     windows: int = DEFAULT_WINDOWS
     report_slots: _Slots = ()
@@ -250,20 +250,20 @@ class _Settings(_Table):
     fleet_port: int = DEFAULT_FLEET_PORT
     quorum: int = DEFAULT_QUORUM
     grace_seconds: _Seconds = DEFAULT_GRACE.total_seconds()
-    update_norm_bound: object = None  # of DP-SGD, in every file of before
+    update_norm_bound: object = None  # key of DP-SGD in older files, ignored
     database_url: str = ""
-    timetable: object = None  # a _Calendar, read by itself
+    timetable: object = None  # a _Calendar, validated separately
 
 
 def _timetable(content: Mapping[str, object], problems: list[str]) -> ReleaseCalendar | None:
-    """The calendar in a file; what is wrong with it is added to `problems`."""
+    """Return the calendar in a file, and add its errors to `problems`."""
     table = content.get("timetable")
     if not isinstance(table, dict):
         problems.append("timetable must be a table with period_start")
         return None
-    wrong: list[str] = []
-    calendar = _read(_Calendar, table, wrong)
-    problems += [f"timetable.{each}" for each in wrong]
+    errors: list[str] = []
+    calendar = _read(_Calendar, table, errors)
+    problems += [f"timetable.{each}" for each in errors]
     try:
         return calendar.timetable()
     except ConfigurationError as error:
@@ -272,7 +272,7 @@ def _timetable(content: Mapping[str, object], problems: list[str]) -> ReleaseCal
 
 
 def _read(model: type[_M], table: Mapping[str, object], problems: list[str]) -> _M:
-    """Read a table; defaults stand for what is wrong, so that the rest is judged as well."""
+    """Read a table, with defaults for wrong values so that the rest is checked too."""
     try:
         return model.model_validate(table)
     except ValidationError as error:
@@ -281,14 +281,16 @@ def _read(model: type[_M], table: Mapping[str, object], problems: list[str]) -> 
         return model.model_validate({key: table[key] for key in table if key not in wrong})
 
 
-def _own_database(directory: Path) -> str:
+def _default_database(directory: Path) -> str:
     return f"sqlite:///{directory / 'coordinator.sqlite'}"
 
 
 def _database_line(config: ServerConfig) -> str:
-    """Nothing that names a path where the database is the directory's own, which may move."""
-    if config.database_url == _own_database(config.directory):
-        return '# database_url = "sqlite:////elsewhere/coordinator.sqlite"; by default here'
+    """Return the line of the URL, a comment for the default, as the directory may move."""
+    if config.database_url == _default_database(config.directory):
+        return (
+            '# database_url = "sqlite:////elsewhere/coordinator.sqlite"; default: in this directory'
+        )
     quoted = config.database_url.replace("\\", "\\\\").replace('"', '\\"')
     return f'database_url = "{quoted}"'
 
@@ -310,20 +312,20 @@ grace_seconds = {config.grace.total_seconds()!r}
 def _calendar_to_toml(timetable: ReleaseCalendar) -> str:
     period = timetable.period
     return f"""\
-# The public calendar; `fedperf-server calendar` shows it in dates. Moments are seconds after the
-# start of a window; a day has 86400.
+# The public calendar. Show it with `fedperf-server calendar`. Times are seconds after the start of
+# a window; a day has 86400.
 [timetable]
 period_start = {period.start.isoformat()}
 window_seconds = {period.window.total_seconds()!r}
 windows = {period.windows}
 report_slots = [{_slots(timetable.report_slots)}]
 model_slots = [{_slots(timetable.model_slots)}]
-# More model rounds of windows in which an epoch begins, in so many windows at most.
+# Extra model rounds in windows in which a drift regime begins, at most in extra_windows windows.
 extra_slots = [{_slots(timetable.extra_slots)}]
 extra_windows = {timetable.extra_windows}
-# Days on which the first report of whoever joined may leave.
+# Times for the first report of a new organization.
 first_slots = [{_slots(timetable.first_slots)}]
-# How model rounds train: steps at the model's "tangent".
+# Training method of model rounds: linearized steps ("tangent").
 model_method = "{_METHODS[timetable.model_method]}"
 """
 

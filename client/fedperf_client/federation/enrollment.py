@@ -53,7 +53,7 @@ class InvalidJoinUrlError(InvalidInputError):
     def __init__(self) -> None:
         super().__init__(
             "not a join URL; it looks like fedperf://HOST:PORT/#FINGERPRINT.TOKEN and is "
-            "printed by `fedperf-server add-org NAME`"
+            "printed by `fedperf-server org add NAME`"
         )
 
 

@@ -69,6 +69,11 @@ RENAMED = {
     "fedperf quality": "fedperf evaluate-synthetic",
     "fedperf rehearse": "fedperf simulate",
     "fedperf evaluate --chart": "fedperf evaluate --plot",
+    "fedperf-server add-org": "fedperf-server org add",
+    "fedperf-server announce": "fedperf-server declare-change",
+    "fedperf-server epochs": "fedperf-server regimes",
+    "fedperf-server list": "fedperf-server org list",
+    "fedperf-server revoke": "fedperf-server org revoke",
 }
 """Commands and options that have another name now, with their program."""
 

@@ -121,7 +121,8 @@ def _start_coordinator(
 
 
 def _invite(world: DemoWorkspace, name: str) -> str:
-    return str(world.programs.facts(world.server("add-org", "add-org", name, "--json"))["join_url"])
+    invite = world.server("org add", "org", "add", name, "--json")
+    return str(world.programs.facts(invite)["join_url"])
 
 
 def _join_and_start(world: DemoWorkspace, name: str) -> str:
@@ -133,7 +134,7 @@ def _join_and_start(world: DemoWorkspace, name: str) -> str:
 
 
 def _require_same_on_both_sides(world: DemoWorkspace, own: Mapping[str, str]) -> None:
-    members = world.programs.facts(world.server("list", "list", "--json"))
+    members = world.programs.facts(world.server("org list", "org", "list", "--json"))
     seen = {member["name"]: member["fingerprint"] for member in members}
     if seen != own:
         raise StepFailedError("joining", f"fingerprints differ: {own} here, {seen} there")

@@ -156,7 +156,7 @@ def _year(settings: Settings, size: int) -> Row:
     anchors = anchors_of(load_public_plans())[:: QUICK_SHARE if settings.quick else 1]
     task = replace(
         ggfn_task(),
-        start=weights_of(load_limited_start().arrays),
+        pretrained=weights_of(load_limited_start().arrays),
         strategy=LinearizedAvg([featurize(each.plan, each.cluster) for each in anchors]),
     )
     with directory_in_memory() as place:

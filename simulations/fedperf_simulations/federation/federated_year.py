@@ -224,14 +224,14 @@ def _announce(federation: Federation, at: datetime) -> None:
     federation.clock.now = at
     period = federation.config.timetable.period
     with federation.database.transaction() as session:
-        declare(session, period, RegimeTrigger.ANNOUNCED, at=at)
+        declare(session, period, RegimeTrigger.DECLARED, at=at)
 
 
 def _put_in_force(federation: Federation) -> None:
     """The newest version, before reports can speak of it."""
     at, reason = federation.clock.now, "the newest version is in force"
     with federation.database.transaction() as session:
-        made = candidates_after(session, registry.in_force(session))
+        made = candidates_after(session, registry.current_version(session))
         for version in made[-1:]:
             verdict = PromotionRecord(version, VersionStatus.PROMOTED, reason, None, None, {}, at)
             registry.decide(session, verdict)

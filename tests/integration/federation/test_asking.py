@@ -52,7 +52,7 @@ class Scene:
 
     def ask(self) -> None:
         desk = QueryController(self.server.database, self.table)
-        desk.look(snapshot(self.server.database, self.table.period, system_clock()))
+        desk.run_once(snapshot(self.server.database, self.table.period, system_clock()))
 
     def counted(self) -> dict[str, int]:
         with self.server.database.transaction() as session:

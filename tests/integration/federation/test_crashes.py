@@ -158,6 +158,6 @@ def test_a_coordinator_killed_in_a_round_runs_it_again_with_the_stored_bytes(
             assert read_until(third, "round") == "round 1 new_version 2"
     with database.transaction() as session:
         (result,) = round_results(session, table)
-        assert registry.known_versions(session) == {1, 2}
+        assert registry.version_numbers(session) == {1, 2}
     assert (result.replies, result.failures, result.new_version) == (2, {}, 2)
     database.close()

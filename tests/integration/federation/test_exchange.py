@@ -19,7 +19,7 @@ from fedperf_client.federation.exchange import (
 from fedperf_server.app.process import system_clock
 from fedperf_server.membership.authority import SIGNING, KeyRing
 from fedperf_server.state import registry, releases
-from fedperf_server.state.database import EpochRow
+from fedperf_server.state.database import RegimeRow
 from fedperf_server.state.drift_regimes import RegimeTrigger, declare
 from fedperf_shared.exchange import SyntheticRow
 from fedperf_shared.execution import ClusterConfig
@@ -300,10 +300,10 @@ def test_an_epoch_is_known_when_it_begins_and_its_reference_a_window_later(
     arrays = [np.zeros(shape, dtype=np.float32) for shape in SHAPES]
     with scene.server.database.transaction() as session:
         registry.add_version(session, SmallFormat(), arrays, at=before, promoted=True)
-        assert declare(session, period, RegimeTrigger.ANNOUNCED, at=before).reference_version == 2
+        assert declare(session, period, RegimeTrigger.DECLARED, at=before).reference_version == 2
     status = exchange.status()
     assert (status.epoch_starts, status.reference_version) == ((period.start,), 1)
     with scene.server.database.transaction() as session:
-        row = session.query(EpochRow).one()
+        row = session.query(RegimeRow).one()
         row.begins_at = to_unix_ms(period.start - period.window)
     assert exchange.status().reference_version == 2

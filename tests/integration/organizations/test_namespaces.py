@@ -135,10 +135,10 @@ def test_two_hosts_join_by_the_lines_of_the_readme_and_a_report_is_handed_in(
     serving = there.start("fedperf-server run")
     try:
         wait_until(lambda: "serving" in there.output(), seconds=60, what="the coordinator")
-        url = json.loads(there.run('fedperf-server add-org "Acme" --json'))["join_url"]
+        url = json.loads(there.run('fedperf-server org add "Acme" --json'))["join_url"]
         here.run("fedperf init --size small --workloads 200")
         joined = json.loads(here.run(f'fedperf join "{url}" --json'))
-        (member,) = json.loads(there.run("fedperf-server list --json"))["rows"]
+        (member,) = json.loads(there.run("fedperf-server org list --json"))["rows"]
         assert (member["name"], member["fingerprint"]) == ("Acme", joined["fingerprint"])
         assert joined["exchange"].startswith(f"{SERVER}:")
         here.run("fedperf ingest history.parquet")
@@ -154,7 +154,7 @@ def test_two_hosts_join_by_the_lines_of_the_readme_and_a_report_is_handed_in(
             assert daemon.wait(30) == 0
         (listed,) = json.loads(here.run("fedperf release list --json"))["rows"]
         assert (listed["state"], listed["receipt"]) == ("confirmed", True)
-        (member,) = json.loads(there.run("fedperf-server list --json"))["rows"]
+        (member,) = json.loads(there.run("fedperf-server org list --json"))["rows"]
         assert (member["accepted"], member["refused"]) == (1, {})
     finally:
         print(

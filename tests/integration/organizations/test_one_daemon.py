@@ -28,7 +28,7 @@ from fedperf_client.release.ledger.ledger import PrivacyLedger
 from fedperf_client.release.noise import system_noise
 from fedperf_client.release.policy import load_policy, policy_template
 from fedperf_server.config import ServerConfig
-from fedperf_server.controllers.reports import OrganizationCounts, standings
+from fedperf_server.controllers.reports import OrganizationCounts, count_releases
 from fedperf_server.state.database import Database, ReportRow
 from fedperf_shared.model import pretrained_model
 from fedperf_shared.releases.period import Period, ReleaseCalendar, SlotTimes, from_unix_ms
@@ -176,7 +176,7 @@ def entries(home: Home) -> Sequence[LedgerEntry]:
 
 def standing(database: Database) -> OrganizationCounts:
     with database.transaction() as session:
-        return next(iter(standings(session).values()), OrganizationCounts())
+        return next(iter(count_releases(session).values()), OrganizationCounts())
 
 
 def begin_period(home: Home, config: ServerConfig) -> None:

@@ -29,9 +29,9 @@ from fedperf_client.release.ledger.entries import LedgerEntry, ReleaseState
 from fedperf_client.release.ledger.ledger import PrivacyLedger
 from fedperf_client.release.policy import policy_template
 from fedperf_server.config import ServerConfig
-from fedperf_server.controllers.reports import standings
+from fedperf_server.controllers.reports import count_releases
 from fedperf_server.state import registry
-from fedperf_server.state.database import Database, QuestionRow, ReceiptRow, ReportRow
+from fedperf_server.state.database import Database, QueryRow, ReceiptRow, ReportRow
 from fedperf_server.state.registry import VersionStatus
 from fedperf_server.state.releases import declared_schedule
 from fedperf_server.state.round_calendar import RoundOutcome, RoundResult, round_results
@@ -259,7 +259,7 @@ def looked_at(season: Season) -> set[int]:
     """Versions that reports were asked about."""
     database = Database(season.config.database_url)
     with database.transaction() as session:
-        found = {each.version for each in registry.verdicts(session)}
+        found = {each.version for each in registry.decisions(session)}
     database.close()
     return found
 
@@ -277,7 +277,7 @@ def test_the_rounds_make_new_versions_and_everybody_fetches_the_promoted_one(
     start, judged, *late = versions(season)
     assert start.promoted
     assert judged.version in looked_at(season)  # reports may leave it open
-    assert late[-1].standing is VersionStatus.CANDIDATE  # no window comes after it
+    assert late[-1].status is VersionStatus.CANDIDATE  # no window comes after it
     # The second was judged when the last reports were in: too late to be fetched by all.
     newest = max(each.version for each in (start, judged) if each.promoted)
     may_be = {newest, *(each.version for each in late if each.promoted)}
@@ -330,7 +330,7 @@ def test_a_restart_in_mid_period_hands_in_the_bytes_that_were_drawn(season: Seas
 def test_every_directed_slot_is_asked_once_and_answered(season: Season) -> None:
     database = Database(season.config.database_url)
     with database.transaction() as session:
-        asked = session.query(QuestionRow).order_by(QuestionRow.version).all()
+        asked = session.query(QueryRow).order_by(QueryRow.version).all()
     database.close()
     assert [(row.version, row.window, row.index) for row in asked] == [
         (window + 1, window, 1) for window in range(WINDOWS)
@@ -361,8 +361,8 @@ def test_the_correction_of_the_reports_is_fetched(season: Season) -> None:
 def test_nothing_is_refused_in_an_ordinary_season(season: Season) -> None:
     database = Database(season.config.database_url)
     with database.transaction() as session:
-        standing = standings(session)
-        versions = registry.known_versions(session)
+        standing = count_releases(session)
+        versions = registry.version_numbers(session)
     database.close()
     assert versions == {1, 2, 3, 4}
     assert standing[season.ids[LARGE]].refused == {}

@@ -37,7 +37,7 @@ from fedperf_client.learning.tasks import NEEDED_FOR_REPORTS, NEEDED_FOR_TANGENT
 from fedperf_client.release.policy import parse_policy, policy_template
 from fedperf_client.release.schedule import plan_schedule
 from fedperf_client.workers.worker_process import TaskRunner, WorkerProcess
-from fedperf_server.app.composition import store_start_model
+from fedperf_server.app.composition import store_first_version
 from fedperf_server.app.process import run, serving
 from fedperf_server.rounds.open_round import RoundRules
 from fedperf_server.state import registry
@@ -365,10 +365,10 @@ def play(directory: Path, pace: float) -> datetime:
     ]
     database = Database(config.database_url)
     start_model = [*pretrained_model.load_pretrained_model().arrays.values()]
-    store_start_model(database, GgfnFormat(), start_model, at=now())
+    store_first_version(database, GgfnFormat(), start_model, at=now())
     with database.transaction() as session:
         registry.add_version(session, GgfnFormat(), start_model, at=now(), promoted=True)
-        epoch = declare(session, table.period, RegimeTrigger.ANNOUNCED, at=now())
+        epoch = declare(session, table.period, RegimeTrigger.DECLARED, at=now())
         assert (epoch.begins_at, epoch.reference_version) == (start, 2)
     database.close()
     rules, method = RoundRules(1, config.grace), Keeping(tangent_avg())
@@ -377,8 +377,8 @@ def play(directory: Path, pace: float) -> datetime:
         operator(config) as tools,
     ):
         # What a coordinator makes of reports is not heard by anybody here, and takes a while.
-        desks = {each: desk for each, desk in coordinator._desks.items() if "questions" in each}
-        coordinator._desks = desks
+        queries = "designing linear queries"
+        coordinator._controllers = {queries: coordinator._controllers[queries]}
         for home in homes:
             join(home, tools.add_organization(home.directory.name).url)
         until = table.period.end + timedelta(seconds=2)

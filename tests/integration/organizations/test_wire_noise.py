@@ -27,7 +27,7 @@ from fedperf_client.release.ledger.ledger import PrivacyLedger
 from fedperf_client.release.noise import system_noise
 from fedperf_client.release.policy import Policy, load_policy, policy_template
 from fedperf_client.release.schedule import plan_schedule
-from fedperf_server.app.composition import store_start_model
+from fedperf_server.app.composition import store_first_version
 from fedperf_server.app.process import run, serving
 from fedperf_server.config import ServerConfig
 from fedperf_server.controllers.queries import QueryController
@@ -164,7 +164,7 @@ def received_reports(
     config = new_coordinator(directory / "server", table)
     home = new_home(directory / "home", policy_template(SizeClass.SMALL, 50_000), [])
     database = Database(config.database_url)
-    store_start_model(database, GgfnFormat(), start_arrays(), at=now())
+    store_first_version(database, GgfnFormat(), start_arrays(), at=now())
     with (
         serving(config, task_of(tangent_avg(), evaluate=nought)),
         operator(config) as tools,
@@ -176,7 +176,7 @@ def received_reports(
             schedule = schedule_of(planned.schedule)
             ledger = PrivacyLedger.create(home.ledger(period.start), planned.budget, schedule)
             exchange.declare_schedule(schedule)
-            QueryController(database, table).look(snapshot(database, period, now()))
+            QueryController(database, table).run_once(snapshot(database, period, now()))
             participant = participant_of(home, exchange, ledger)
             wait_until(
                 lambda: looked(participant) and received(database, table) == REPORTS,
@@ -244,7 +244,7 @@ def received_answers(
     """The first `count` answers that the coordinator gets from this organization alone."""
     kept, table = Keeping(method), config.timetable
     database = Database(config.database_url)
-    store_start_model(database, GgfnFormat(), start_arrays(), at=now())
+    store_first_version(database, GgfnFormat(), start_arrays(), at=now())
     database.close()
     stop = threading.Event()
     rules = RoundRules(1, config.grace)

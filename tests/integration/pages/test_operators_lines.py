@@ -46,7 +46,7 @@ class Coordinator:
         """What others do once the operator has said so."""
         if line.startswith("fedperf-server init"):
             self.is_edited()
-        elif line.startswith("fedperf-server add-org"):
+        elif line.startswith("fedperf-server org add"):
             self.has_a_member(said)
         elif line == "fedperf-server models":
             self.promotes()

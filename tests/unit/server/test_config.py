@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fedperf_server.app.process import _say_what_is_served
+from fedperf_server.app.process import _log_start
 from fedperf_server.config import (
     FILE_NAME,
     ServerConfig,
@@ -134,7 +134,7 @@ def test_a_directory_of_before_opens_and_says_that_it_holds_no_model_round(
         opened = load_config(tmp_path)
         write_config(opened)
         assert load_config(tmp_path) == opened
-        _say_what_is_served(opened, at=START)
+        _log_start(opened, at=START)
         said.append(capsys.readouterr().out.splitlines())
     assert opened.timetable == replace(
         default_calendar(START), model_method=ModelMethod.UNSPECIFIED

@@ -36,7 +36,7 @@ from fedperf_memory.memory_federation import (
 from fedperf_memory.seeded_noise import noise_of
 from fedperf_server.app.composition import Task
 from fedperf_server.config import ServerConfig
-from fedperf_server.controllers.drift import seen_drifts
+from fedperf_server.controllers.drift import stored_drifts
 from fedperf_server.inference.drift_evidence import SHIFT, PlatformDrift
 from fedperf_server.rehearsal.synthetic_batch import PredictLog
 from fedperf_server.rounds.linearized_avg import LinearizedAvg
@@ -215,7 +215,7 @@ def drifts_of_a_year(
                 each.member.organization_id.hex(): each.member.name for each in federation.members
             }
             with federation.database.transaction() as session:
-                found = seen_drifts(session, schedule.timetable.period)
+                found = stored_drifts(session, schedule.timetable.period)
     return tuple(
         replace(each.drift, organizations=tuple(names[who] for who in each.drift.organizations))
         for each in found

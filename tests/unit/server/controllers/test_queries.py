@@ -112,7 +112,7 @@ def hand_in(database: Database, member: Member, report: ResidualReport | Directe
 
 
 def asked(database: Database, at: datetime) -> tuple[CellQuery, ...]:
-    return QueryController(database, TABLE).look(snapshot(database, TABLE.period, at))
+    return QueryController(database, TABLE).run_once(snapshot(database, TABLE.period, at))
 
 
 def stored(database: Database, slot: SlotKey) -> bytes:
@@ -165,7 +165,7 @@ def test_a_question_is_asked_around_what_the_reports_told(
     for member in group:
         hand_in(database, member, member.plain(SIGMA).report)
     (question,) = asked(database, OPENS[1])
-    told = evidence(database, TABLE.period, window=0).learned.correction
+    told = evidence(database, TABLE.period, window=0).posterior.correction
     np.testing.assert_allclose(question.center, told.mean, rtol=0, atol=GRID / 2)
     assert np.abs(question.center).max() > 0.1
 
@@ -249,7 +249,7 @@ def nought(checkpoint: bytes) -> PredictLog:
 
 
 def look(database: Database, desk: PublicationController) -> int | None:
-    found = desk.look(snapshot(database, TABLE.period, OPENS[1]))
+    found = desk.run_once(snapshot(database, TABLE.period, OPENS[1]))
     return found[0].reports if found else None
 
 

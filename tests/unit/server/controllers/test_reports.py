@@ -13,7 +13,7 @@ from fedperf_server.controllers.reports import (
     SYNTHETIC_ROWS,
     PublicationController,
     PublicationCounts,
-    standings,
+    count_releases,
 )
 from fedperf_server.rehearsal.synthetic_batch import PredictLog
 from fedperf_server.state import registry, releases
@@ -64,7 +64,7 @@ def desk(database: Database) -> PublicationController:
 
 
 def look(database: Database, watching: PublicationController) -> PublicationCounts | None:
-    found = watching.look(snapshot(database, TABLE.period, AT))
+    found = watching.run_once(snapshot(database, TABLE.period, AT))
     return found[0] if found else None
 
 
@@ -174,7 +174,7 @@ def test_accepted_and_refused_releases_are_counted_by_organization(database: Dat
     with database.transaction() as session:
         releases.count_rejection(session, b"1", "report", Reason.SIZE)
         releases.count_rejection(session, b"2", "model_update", Reason.NORM)
-        found = standings(session)
+        found = count_releases(session)
     assert (found[b"1"].accepted, found[b"1"].refused) == (2, {"report/size": 1})
     assert (found[b"2"].accepted, found[b"2"].refused) == (0, {"model_update/norm": 1})
     assert found[b"nobody"].refused == {}
