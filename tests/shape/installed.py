@@ -34,6 +34,7 @@ BASE_TESTS = (
 )
 NEED_MORE = (
     "tests/unit/client/drift/test_adwin.py",
+    "tests/unit/client/release/test_noise.py",
     "tests/unit/client/sources/duckdb",
     "tests/unit/client/sources/test_follower.py",
     "tests/unit/client/sources/test_history_file.py",
