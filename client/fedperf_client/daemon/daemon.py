@@ -87,7 +87,7 @@ def run_daemon(home: Home, *, clock: Clock, stop: threading.Event) -> None:
         _check_coordinator(home, exchange, now=clock())
         ledger: PrivacyLedger | None = begin_period(home, policy, exchange, now=clock())
         following = stack.enter_context(WorkerProcess(NEEDED_FOR_FOLLOWING))
-        if config.history:
+        if config.watch_paths:
             following.warm()
         watching = SourceWatch(home.store, compute=following, start=in_thread, troubles=troubles)
         drifts = DriftWatch(
@@ -104,7 +104,7 @@ def run_daemon(home: Home, *, clock: Clock, stop: threading.Event) -> None:
                 while ledger is None and not stop.is_set():
                     if not talking.is_alive():
                         raise NodeEndedError
-                    watching.look(config.history)
+                    watching.look(config.watch_paths)
                     drifts.look()
                     participant.tick(clock())
                     Contact(participant.heard_at, participant.refused_at).note(home)
@@ -185,7 +185,7 @@ def _sealed(ledger: PrivacyLedger) -> str:
 def _facts(ledger: PrivacyLedger) -> dict[str, object]:
     """What the log says of a period that is kept."""
     schedule = ledger.schedule
-    period = schedule.timetable.period
+    period = schedule.calendar.period
     first = min((schedule.replies_at(slot.key) for slot in schedule.slots), default=None)
     return {
         "begins": period.start.isoformat(),

@@ -228,7 +228,7 @@ class Participant:
 
     def _may_begin(self, key: SlotKey, now: datetime) -> bool:
         """Whether an update that is asked for now can leave at its time, or did so before."""
-        if not self._schedule.opens_at(key) <= now < self._schedule.timetable.period.end:
+        if not self._schedule.opens_at(key) <= now < self._schedule.calendar.period.end:
             return False
         if now < self._schedule.replies_at(key):
             return True
@@ -329,7 +329,7 @@ class Participant:
 
     def _coming_reports(self, now: datetime) -> list[Slot]:
         """Report slots of this and later windows."""
-        window = self._schedule.timetable.period.window_at(now)
+        window = self._schedule.calendar.period.window_at(now)
         return [
             slot
             for slot in self._schedule.slots

@@ -44,7 +44,7 @@ class ReportMaker:
         self._store = home.store
         self._models = FetchedModels(home.models)
         self._schedule = schedule
-        self._questions = QueryStore(home.questions, schedule.timetable.period, ask)
+        self._questions = QueryStore(home.questions, schedule.calendar.period, ask)
         self._compute = compute
 
     def fetch_question(self, slot: Slot) -> None:

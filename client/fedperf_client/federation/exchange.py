@@ -127,9 +127,9 @@ class Exchange:
             raise ClockSkewError(status.now - now)
         return status
 
-    def timetable(self) -> ReleaseCalendar:
+    def calendar(self) -> ReleaseCalendar:
         """The public calendar."""
-        return self._call(self._calls.timetable)
+        return self._call(self._calls.calendar)
 
     def declare_schedule(self, schedule: Schedule) -> None:
         """Declare what will be released in the period; the same again changes nothing.

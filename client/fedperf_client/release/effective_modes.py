@@ -74,7 +74,7 @@ def pending_changes(home: Home, policy: Policy, schedule: Schedule) -> tuple[Pen
     Raises:
         StorageError: what was kept of the policy cannot be read.
     """
-    period = schedule.timetable.period
+    period = schedule.calendar.period
     next_period = f"from {day(period.end)} on, with the next period"
     frozen = tuple(
         PendingChange(change, _NEVER if change.name == "lifetime_epsilon" else next_period)

@@ -84,7 +84,7 @@ class PastRelease:
 
 def receipt_path(directory: Path, ledger: PrivacyLedger, key: SlotKey) -> Path:
     """Where the receipt of a slot's release is kept."""
-    release_id = key.release_id(ledger.schedule.timetable.period)
+    release_id = key.release_id(ledger.schedule.calendar.period)
     return directory / f"{release_id.hex()}.receipt"
 
 
@@ -107,7 +107,7 @@ def past_releases(
         for decisions in [Decisions(ledger).every()]
         for entry in ledger.entries()
     ]
-    newest = ledgers[-1].schedule.timetable.period if ledgers else None
+    newest = ledgers[-1].schedule.calendar.period if ledgers else None
     found = [
         replace(each, name=slot_name(each.key))
         if newest is not None and each.period_start == newest.start
@@ -140,7 +140,7 @@ def _past_release(
     *,
     read: ReadReceipt | None,
 ) -> PastRelease:
-    period, delta = ledger.schedule.timetable.period, ledger.budget.delta
+    period, delta = ledger.schedule.calendar.period, ledger.budget.delta
     slots = [slot for slot in ledger.schedule.slots if slot.key == entry.key]
     events = events_of(slots)
     stored = ledger.stored(entry.key)
@@ -176,7 +176,7 @@ def _check(
     earliest = ledger.schedule.opens_at(key) - CLOCK_TOLERANCE
     problems = {
         "for another release": (
-            receipt.release_id != key.release_id(ledger.schedule.timetable.period)
+            receipt.release_id != key.release_id(ledger.schedule.calendar.period)
         ),
         "for other bytes": receipt.payload_sha256 != hashlib.sha256(payload).digest(),
         "its sequence number is none": not receipt.sequence >= 1,

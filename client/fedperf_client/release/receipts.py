@@ -76,6 +76,6 @@ def store_receipt(
 
 def _require_slot(ledger: PrivacyLedger, release_id: bytes, key: SlotKey | None) -> None:
     planned = [slot.key for slot in ledger.schedule.slots]
-    period = ledger.schedule.timetable.period
+    period = ledger.schedule.calendar.period
     if release_id not in [each.release_id(period) for each in (planned if key is None else [key])]:
         raise InvalidInputError("the coordinator's receipt is for another slot or period")

@@ -96,7 +96,7 @@ NO_REPORTS = ReportPlan((), 0, 0.0, math.sqrt(PRIOR_VARIANCE))
 
 def plan_reports(
     policy: Policy,
-    timetable: ReleaseCalendar,
+    calendar: ReleaseCalendar,
     single_noise: float,
     *,
     at: datetime,
@@ -114,25 +114,23 @@ def plan_reports(
 
     Args:
         policy: declared figures.
-        timetable: the public calendar.
+        calendar: the public calendar.
         single_noise: noise multiplier of a report that alone spends the reports' budget.
         at: when the organization joins the period.
         members: organizations that report alike, for the error; they do not change the plan.
     """
-    begins = _first_window(timetable, at)
-    windows = 0 if begins is None else timetable.period.windows - begins
+    begins = _first_window(calendar, at)
+    windows = 0 if begins is None else calendar.period.windows - begins
     plans: list[ReportPlan] = []
     for count in range(1, windows + 1):
-        groups = _groups(policy, timetable, count, at=at)
+        groups = _groups(policy, calendar, count, at=at)
         noise = single_noise * math.sqrt(sum(len(each.keys) for each in groups))
         ratios = [each.signal_to_noise(policy, noise) for each in groups]
         told = {
             group.window: (policy.residual_clip / ratio) ** 2 / members
             for group, ratio in zip(groups, ratios, strict=True)
         }
-        error = _mean_error(
-            told, range(timetable.period.windows - windows, timetable.period.windows)
-        )
+        error = _mean_error(told, range(calendar.period.windows - windows, calendar.period.windows))
         plans.append(ReportPlan(groups, windows, min(ratios), error))
     worth = [each for each in plans if each.signal_to_noise >= MIN_SIGNAL_TO_NOISE]
     if not worth:
@@ -159,7 +157,7 @@ def span_covered(schedule: Schedule, key: SlotKey, epoch_starts: Sequence[dateti
         key: of a report slot.
         epoch_starts: when each epoch after the first one began.
     """
-    period = schedule.timetable.period
+    period = schedule.calendar.period
     until = _collected_until(schedule, key)
     others = (
         _collected_until(schedule, slot.key) for slot in schedule.slots if slot.key.kind is key.kind
@@ -177,30 +175,30 @@ def span_covered(schedule: Schedule, key: SlotKey, epoch_starts: Sequence[dateti
 def _collected_until(schedule: Schedule, key: SlotKey) -> datetime:
     """Until when executions are collected for the group of `key`."""
     reports = [slot.key for slot in schedule.slots if slot.key.kind is key.kind]
-    is_first = schedule.timetable.is_first_report
+    is_first = schedule.calendar.is_first_report
     first = next((each for each in reports if is_first(each.index)), None)
     has_plain = any(each.window == key.window and each.index == 0 for each in reports)
     if first is not None and (key == first or not has_plain):
         return schedule.opens_at(first)
-    return schedule.timetable.period.window_start(key.window)
+    return schedule.calendar.period.window_start(key.window)
 
 
-def _first_window(timetable: ReleaseCalendar, at: datetime) -> int | None:
+def _first_window(calendar: ReleaseCalendar, at: datetime) -> int | None:
     """The window of the first report of whoever joins at that moment; None if none is left."""
-    if timetable.first_slots:
-        first = _first_slot(timetable, at)
+    if calendar.first_slots:
+        first = _first_slot(calendar, at)
         return None if first is None else first.window
-    window = timetable.period.nearest_window(at)
-    return window if window < timetable.period.windows else None
+    window = calendar.period.nearest_window(at)
+    return window if window < calendar.period.windows else None
 
 
-def _first_slot(timetable: ReleaseCalendar, at: datetime) -> SlotKey | None:
+def _first_slot(calendar: ReleaseCalendar, at: datetime) -> SlotKey | None:
     """The next of the first slots that opens at that moment or later."""
-    period, ordinary = timetable.period, len(timetable.report_slots)
+    period, ordinary = calendar.period, len(calendar.report_slots)
     found = [
         (period.window_start(window) + times.opens_after, window, index)
         for window in range(period.nearest_window(at), period.windows)
-        for index, times in enumerate(timetable.first_slots, ordinary)
+        for index, times in enumerate(calendar.first_slots, ordinary)
     ]
     coming = [each for each in found if each[0] >= at]
     if not coming:
@@ -210,46 +208,46 @@ def _first_slot(timetable: ReleaseCalendar, at: datetime) -> SlotKey | None:
 
 
 def _groups(
-    policy: Policy, timetable: ReleaseCalendar, count: int, *, at: datetime
+    policy: Policy, calendar: ReleaseCalendar, count: int, *, at: datetime
 ) -> tuple[ReportGroup, ...]:
     """So many groups: the first as early as there is one, the others evenly after it."""
-    begins, total = _first_window(timetable, at) or 0, timetable.period.windows
+    begins, total = _first_window(calendar, at) or 0, calendar.period.windows
     gap = (total - begins) / count
     later = [begins + place * (total - begins) // count for place in range(1, count)]
     per_window = policy.workloads_per_window or policy.nominal_workloads / total
     fresh = min(policy.nominal_workloads, per_window * gap)
     return (
         ReportGroup(
-            _first_keys(timetable, begins, at=at, taken=later), begins, policy.nominal_workloads
+            _first_keys(calendar, begins, at=at, taken=later), begins, policy.nominal_workloads
         ),
-        *(ReportGroup(_ordinary(timetable, window), window, fresh) for window in later),
+        *(ReportGroup(_ordinary(calendar, window), window, fresh) for window in later),
     )
 
 
-def _ordinary(timetable: ReleaseCalendar, window: int, *, since: int = 0) -> tuple[SlotKey, ...]:
+def _ordinary(calendar: ReleaseCalendar, window: int, *, since: int = 0) -> tuple[SlotKey, ...]:
     """The report slots that every window has, from that index on."""
-    indices = range(since, len(timetable.report_slots))
+    indices = range(since, len(calendar.report_slots))
     return tuple(SlotKey(ReleaseKind.RESIDUAL_REPORT, window, index) for index in indices)
 
 
 def _first_keys(
-    timetable: ReleaseCalendar, begins: int, *, at: datetime, taken: Sequence[int]
+    calendar: ReleaseCalendar, begins: int, *, at: datetime, taken: Sequence[int]
 ) -> tuple[SlotKey, ...]:
     """The slots of the first group: its directed ones are those that open next after its plain one.
 
     These are the window's own, or of the next window where that is not `taken`.
     """
-    first = _first_slot(timetable, at)
+    first = _first_slot(calendar, at)
     if first is None:
-        return _ordinary(timetable, begins)
-    refining = timetable.report_slots[1:]
-    leaves_after = timetable.report_times[first.index].replies_after
+        return _ordinary(calendar, begins)
+    refining = calendar.report_slots[1:]
+    leaves_after = calendar.report_times[first.index].replies_after
     window = begins
     if refining and refining[0].opens_after < leaves_after:
         window += 1
-    if window in taken or not window < timetable.period.windows:
+    if window in taken or not window < calendar.period.windows:
         return (first,)
-    return (first, *_ordinary(timetable, window, since=1))
+    return (first, *_ordinary(calendar, window, since=1))
 
 
 def _mean_error(told: dict[int, float], windows: range) -> float:

@@ -128,12 +128,12 @@ def coordinator_of(
         troubles: of the process.
     """
     store_start_model(database, task.model_format, task.start, at=since, evaluate=task.evaluate)
-    calendar, grace = config.timetable, config.grace
+    calendar, grace = config.calendar, config.grace
     rounds = ModelRounds(
         database,
         enrollment,
         fleet,
-        timetable=calendar,
+        calendar=calendar,
         rules=rules or RoundRules(config.quorum, grace),
         model_format=task.model_format,
         signing_key=signing_key,

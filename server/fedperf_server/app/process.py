@@ -145,7 +145,7 @@ def _require_host(config: ServerConfig, ring: KeyRing, name: str) -> None:
 
 
 def _require_promised(config: ServerConfig, promised: ReleaseCalendar) -> None:
-    ours, past = config.timetable, promised.period
+    ours, past = config.calendar, promised.period
     if ours == promised or not ours.period.start < past.end:
         return
     raise OtherCalendarError(
@@ -202,12 +202,12 @@ def _say_what_is_served(config: ServerConfig, *, at: datetime) -> None:
         enrollment=f"{config.host}:{config.enrollment_port}",
         fleet=config.fleet_address,
     )
-    if config.timetable.model_slots and config.timetable.model_method is ModelMethod.UNSPECIFIED:
+    if config.calendar.model_slots and config.calendar.model_method is ModelMethod.UNSPECIFIED:
         log.warning(
             "no model round is held: they would train by DP-SGD, which fedperf does not do any "
             'more; a next period needs model_method = "tangent"'
         )
-    period = config.timetable.period
+    period = config.calendar.period
     if not at < period.end:
         log.warning(
             "the calendar has ended; nothing is asked until it names the next period_start",

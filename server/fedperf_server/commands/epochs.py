@@ -43,7 +43,7 @@ def list_drifts(context: typer.Context, json: Json = False) -> None:
     config = config_of(context)
     with Database.existing(config.database_url).transaction() as session:
         names = organization_names(session)
-        drifts = [each.drift for each in seen_drifts(session, config.timetable.period)]
+        drifts = [each.drift for each in seen_drifts(session, config.calendar.period)]
     facts = _drift_facts if json else _readable_drift
     rows = [facts(each, [names.get(key, key) for key in each.organizations]) for each in drifts]
     show_rows(rows, json=json, empty="no drift was found")
@@ -71,7 +71,7 @@ def announce(
         )
     with Database.existing(config.database_url).transaction() as session:
         epoch = drift_regimes.announce(
-            session, config.timetable.period, platforms=platforms, note=note, at=now()
+            session, config.calendar.period, platforms=platforms, note=note, at=now()
         )
     show(_epoch_facts(epoch, json=json), json=json)
 

@@ -56,10 +56,10 @@ def seen_drifts(session: Session, period: Period) -> tuple[DetectedDrift, ...]:
 class DriftController:
     """Reads the drifts of a calendar."""
 
-    def __init__(self, database: Database, timetable: ReleaseCalendar, *, grace: timedelta) -> None:
+    def __init__(self, database: Database, calendar: ReleaseCalendar, *, grace: timedelta) -> None:
         """Reports may be `grace` late."""
         self._database = database
-        self._timetable = timetable
+        self._calendar = calendar
         self._grace = grace
         self._heard: tuple[int, int] | None = None
         self._reader: tuple[int, DriftReader] = (0, DriftReader())
@@ -67,9 +67,9 @@ class DriftController:
     def look(self, snapshot: Snapshot) -> tuple[PlatformDrift, ...]:
         """Read drifts if reports have arrived since the last look; those that are new."""
         at = snapshot.at
-        if not at < self._timetable.period.end:
+        if not at < self._calendar.period.end:
             return ()
-        window = self._timetable.reported_window(at - self._grace)
+        window = self._calendar.reported_window(at - self._grace)
         heard = (window, snapshot.count(until=window))
         if heard == self._heard:
             return ()
@@ -89,7 +89,7 @@ class DriftController:
         self, session: Session, epoch: DriftRegime, found: Sequence[PlatformDrift], *, at: datetime
     ) -> tuple[PlatformDrift, ...]:
         """Write down what is new of it."""
-        period = self._timetable.period
+        period = self._calendar.period
         known = [
             each.drift
             for each in seen_drifts(session, period)
@@ -113,7 +113,7 @@ class DriftController:
     def _declare(self, session: Session, shared: Sequence[PlatformDrift], *, at: datetime) -> None:
         platforms = sorted({each.platform for each in shared})
         declare(
-            session, self._timetable.period, RegimeTrigger.SHARED_DRIFT, platforms=platforms, at=at
+            session, self._calendar.period, RegimeTrigger.SHARED_DRIFT, platforms=platforms, at=at
         )
 
 

@@ -39,11 +39,11 @@ class MissingReportController:
     """Watches the report slots of a calendar as they end."""
 
     def __init__(
-        self, database: Database, timetable: ReleaseCalendar, *, grace: timedelta, since: datetime
+        self, database: Database, calendar: ReleaseCalendar, *, grace: timedelta, since: datetime
     ) -> None:
         """Reports may be `grace` late; slots that were over by `since` are left out."""
         self._database = database
-        self._timetable = timetable
+        self._calendar = calendar
         self._grace = grace
         self._looked_at = since
 
@@ -62,17 +62,17 @@ class MissingReportController:
 
     def _ended(self, at: datetime) -> Iterator[tuple[datetime, SlotKey]]:
         """Report slots that ended after the last look and by now, with the time of their reply."""
-        period = self._timetable.period
+        period = self._calendar.period
         first = period.nearest_window(self._looked_at - self._grace) - 1
         last = period.nearest_window(at - self._grace)
         for window in range(max(first, 0), min(last + 1, period.windows)):
-            for index, times in enumerate(self._timetable.report_times):
+            for index, times in enumerate(self._calendar.report_times):
                 due = period.window_start(window) + times.replies_after
                 if self._looked_at < due + self._grace <= at:
                     yield due, SlotKey(ReleaseKind.RESIDUAL_REPORT, window, index)
 
     def _absent(self, session: Session, key: SlotKey, due: datetime) -> Iterator[MissingReport]:
-        period = self._timetable.period
+        period = self._calendar.period
         start, release_id = to_unix_ms(period.start), key.release_id(period)
         has_question = has_query(session, period, key)
         for organization_id, schedule in releases.declared_schedules(session, period):

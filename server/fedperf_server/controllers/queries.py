@@ -24,9 +24,9 @@ from fedperf_shared.releases.release import DirectedParameters, ReleaseKind, Slo
 class QueryController:
     """Makes the questions of a period."""
 
-    def __init__(self, database: Database, timetable: ReleaseCalendar) -> None:
+    def __init__(self, database: Database, calendar: ReleaseCalendar) -> None:
         self._database = database
-        self._timetable = timetable
+        self._calendar = calendar
 
     def look(self, snapshot: Snapshot) -> tuple[CellQuery, ...]:
         """Make what questions are missing in the window of now; those that were made."""
@@ -35,7 +35,7 @@ class QueryController:
 
     def _open(self, at: datetime) -> list[SlotKey]:
         """Later report slots of the window of now that have opened."""
-        period, times = self._timetable.period, self._timetable.report_slots
+        period, times = self._calendar.period, self._calendar.report_slots
         window = period.window_at(at)
         if window is None:
             return []
@@ -48,7 +48,7 @@ class QueryController:
 
     def _ask(self, slot: SlotKey, snapshot: Snapshot) -> CellQuery | None:
         """The question, if it is missing and somebody will answer it."""
-        period = self._timetable.period
+        period = self._calendar.period
         with self._database.transaction() as session:
             if has_query(session, period, slot):
                 return None

@@ -44,7 +44,7 @@ class PublicationController:
     def __init__(
         self,
         database: Database,
-        timetable: ReleaseCalendar,
+        calendar: ReleaseCalendar,
         catalogue: Sequence[MeasuredPlan],
         predict_with: Callable[[bytes], PredictLog],
         *,
@@ -56,7 +56,7 @@ class PublicationController:
         """
         self._predict_with = predict_with
         self._database = database
-        self._timetable = timetable
+        self._calendar = calendar
         self._grace = grace
         self._catalogue = on_grid([PlanOnCluster(each.plan, each.cluster) for each in catalogue])
         self._seen = 0
@@ -67,7 +67,7 @@ class PublicationController:
         self._keep(at)
         if stored == self._seen:
             return ()
-        window = self._timetable.period.nearest_window(at)
+        window = self._calendar.period.nearest_window(at)
         known = snapshot.evidence(window)
         published = (self._publish(snapshot, window, known),) if known.reports else ()
         self._seen = stored
@@ -100,8 +100,8 @@ class PublicationController:
 
     def _keep(self, at: datetime) -> None:
         """Put into the buffer what an epoch left whose reports are all in, or count no more."""
-        period = self._timetable.period
-        reported_window = self._timetable.reported_window(at - self._grace)
+        period = self._calendar.period
+        reported_window = self._calendar.reported_window(at - self._grace)
         window = max(reported_window, period.nearest_window(at) - 1)
         while (ended := self._waiting(window)) is not None:
             earlier = ended.labelled(self._predict_with)
@@ -110,7 +110,7 @@ class PublicationController:
 
     def _waiting(self, window: int) -> buffer.PreviousRegimeRows | None:
         with self._database.transaction() as session:
-            return buffer.waiting(session, self._timetable.period, window=window)
+            return buffer.waiting(session, self._calendar.period, window=window)
 
 
 @dataclass(slots=True)

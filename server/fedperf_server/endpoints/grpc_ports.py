@@ -192,7 +192,7 @@ class ExchangeService:
     def status(self, caller: Member) -> Status:
         """The server's time and the versions in force."""
         del caller
-        now, period = self._clock(), self._config.timetable.period
+        now, period = self._clock(), self._config.calendar.period
         with self._database.transaction() as session:
             corrected = registry.published_at(session, registry.CORRECTION)
             version, known = self._known(session)
@@ -222,14 +222,14 @@ class ExchangeService:
             self._read = kept
         return kept[1]
 
-    def timetable(self, caller: Member) -> ReleaseCalendar:
+    def calendar(self, caller: Member) -> ReleaseCalendar:
         """The public calendar."""
         del caller
-        return self._config.timetable
+        return self._config.calendar
 
     def declare_schedule(self, caller: Member, schedule: Schedule) -> None:
         """Store what the caller will release in the period, if it may be declared."""
-        if schedule.timetable != self._config.timetable:
+        if schedule.calendar != self._config.calendar:
             raise CallRefusedError(grpc.StatusCode.INVALID_ARGUMENT, "other_timetable")
         try:
             require_declarable(schedule)
@@ -259,7 +259,7 @@ class ExchangeService:
 
     def receipts(self, caller: Member) -> list[SignedReceipt]:
         """Every receipt of the caller's releases in this period, newest first."""
-        period = self._config.timetable.period
+        period = self._config.calendar.period
         with self._database.transaction() as session:
             return releases.receipts_in(session, caller.organization_id, period)
 
@@ -289,11 +289,11 @@ class ExchangeService:
         """The question of a directed slot; None while there is none."""
         del caller
         with self._database.transaction() as session:
-            return load_query(session, self._config.timetable.period, slot)
+            return load_query(session, self._config.calendar.period, slot)
 
     def _accept(self, member: Member, signed: SignedRelease) -> SignedReceipt:
         release = open_signed(signed, member.public_key)
-        period = self._config.timetable.period
+        period = self._config.calendar.period
         release_id = release.slot.release_id(period)
         now = self._clock()
         with self._database.transaction() as session:
@@ -328,7 +328,7 @@ class ExchangeService:
         self, session: Session, member: Member, release: Release, signed: SignedRelease
     ) -> SignedReceipt | None:
         """The receipt of what was taken for the slot before, be it these bytes or others."""
-        release_id = release.slot.release_id(self._config.timetable.period)
+        release_id = release.slot.release_id(self._config.calendar.period)
         try:
             return releases.receipt_for(session, member.organization_id, release_id, signed)
         except RejectedReleaseError as error:

@@ -30,11 +30,11 @@ from fedperf_shared.wire.codec import encode_tangent_question
 
 
 def round_row(
-    session: Session, timetable: ReleaseCalendar, slot: SlotKey, base_version: int, *, at: datetime
+    session: Session, calendar: ReleaseCalendar, slot: SlotKey, base_version: int, *, at: datetime
 ) -> RoundRow:
     """A round that begins now, under the next number; not added yet."""
     return RoundRow(
-        **row_key(timetable, slot),
+        **row_key(calendar, slot),
         number=(session.scalar(select(func.max(RoundRow.number))) or 0) + 1,
         base_version=base_version,
         opened_at=to_unix_ms(at),
@@ -44,10 +44,10 @@ def round_row(
 
 
 def question_row(
-    timetable: ReleaseCalendar, slot: SlotKey, question: LinearizedQuery
+    calendar: ReleaseCalendar, slot: SlotKey, question: LinearizedQuery
 ) -> RoundQuestionRow:
     """The question of a round as a row; a coordinator that was killed asks the same again."""
-    return RoundQuestionRow(**row_key(timetable, slot), payload=encode_tangent_question(question))
+    return RoundQuestionRow(**row_key(calendar, slot), payload=encode_tangent_question(question))
 
 
 def finish(session: Session, row: RoundRow, *, at: datetime) -> None:
@@ -58,10 +58,10 @@ def finish(session: Session, row: RoundRow, *, at: datetime) -> None:
 
 
 def drop_stale(
-    session: Session, timetable: ReleaseCalendar, slot: SlotKey, replies: RoundReplies
+    session: Session, calendar: ReleaseCalendar, slot: SlotKey, replies: RoundReplies
 ) -> None:
     """Refuse what contradicts a receipt that was given before."""
-    release_id = slot.release_id(timetable.period)
+    release_id = slot.release_id(calendar.period)
     for organization_id, (signed, _) in list(replies.accepted.items()):
         try:
             releases.receipt_for(session, organization_id, release_id, signed)
@@ -72,7 +72,7 @@ def drop_stale(
 
 def store_replies(
     session: Session,
-    timetable: ReleaseCalendar,
+    calendar: ReleaseCalendar,
     slot: SlotKey,
     replies: RoundReplies,
     *,
@@ -80,8 +80,8 @@ def store_replies(
     at: datetime,
 ) -> None:
     """Give receipts, signed with `key`, for what was accepted, and count what was refused."""
-    release_id = slot.release_id(timetable.period)
-    place = row_key(timetable, slot)
+    release_id = slot.release_id(calendar.period)
+    place = row_key(calendar, slot)
     for organization_id, (signed, _) in replies.accepted.items():
         releases.give_receipt(session, organization_id, release_id, signed, key=key, at=at)
         session.add(

@@ -55,7 +55,7 @@ class NoNextWindowError(InvalidInputError):
     def __init__(self, period: Period) -> None:
         super().__init__(
             f"the calendar ended at {period.end.isoformat()}; give the server the next period's "
-            "timetable first"
+            "calendar first"
         )
 
 

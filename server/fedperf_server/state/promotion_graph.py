@@ -45,21 +45,21 @@ class RoundStart:
     steps_made: int
 
 
-def start_of(session: Session, timetable: ReleaseCalendar, *, window: int) -> RoundStart:
+def start_of(session: Session, calendar: ReleaseCalendar, *, window: int) -> RoundStart:
     """The start of a round of that window, if it began now.
 
     Raises:
         UnknownVersionError: nothing was promoted yet.
     """
-    period, start = timetable.period, _newest_step(session, timetable, window)
+    period, start = calendar.period, _newest_step(session, calendar, window)
     epoch = epoch_at(session, period.window_start(window))
     first = period.window_at(epoch.begins_at) or 0
-    way = _way_to(start, _bases(session, timetable, since_window=first))
+    way = _way_to(start, _bases(session, calendar, since_window=first))
     return RoundStart(registry.get_version(session, start), len(way))
 
 
 def has_to_wait(
-    session: Session, timetable: ReleaseCalendar, slot: SlotKey, *, grace: timedelta, now: datetime
+    session: Session, calendar: ReleaseCalendar, slot: SlotKey, *, grace: timedelta, now: datetime
 ) -> bool:
     """Whether a round waits because a candidate is about to be judged.
 
@@ -67,20 +67,20 @@ def has_to_wait(
 
     Args:
         session: of the caller's transaction.
-        timetable: the calendar.
+        calendar: the calendar.
         slot: of the round.
         grace: how late reports may be, on which the verdict rests.
         now: the moment.
     """
-    opens, replies = opens_at(timetable, slot), replies_at(timetable, slot)
+    opens, replies = opens_at(calendar, slot), replies_at(calendar, slot)
     latest = opens + PATIENCE * (replies - opens)
-    is_in_time = timetable.reported_window(latest - grace) >= slot.window
-    waiting = undecided(session, timetable, window=slot.window, grace=grace)
+    is_in_time = calendar.reported_window(latest - grace) >= slot.window
+    waiting = undecided(session, calendar, window=slot.window, grace=grace)
     return now < latest and is_in_time and bool(waiting)
 
 
 def undecided(
-    session: Session, timetable: ReleaseCalendar, *, window: int, grace: timedelta
+    session: Session, calendar: ReleaseCalendar, *, window: int, grace: timedelta
 ) -> tuple[int, ...]:
     """Candidates that wait for the reports of `window`, oldest first.
 
@@ -93,11 +93,11 @@ def undecided(
     in_force, stand = registry.in_force(session), registry.standings(session)
     waiting = tuple(
         version
-        for version in sorted(_made_before(session, timetable, window))
+        for version in sorted(_made_before(session, calendar, window))
         if version > in_force and stand[version] is VersionStatus.CANDIDATE
     )
     looked_at = registry.left_open(session).get(waiting[-1]) if waiting else None
-    if looked_at is not None and timetable.reported_window(looked_at - grace) >= window:
+    if looked_at is not None and calendar.reported_window(looked_at - grace) >= window:
         return ()
     return waiting
 
@@ -117,9 +117,9 @@ def follow(session: Session, version: int, *, base: int, at: datetime) -> None:
         registry.reject(session, version, said, at=at)
 
 
-def _made_before(session: Session, timetable: ReleaseCalendar, window: int) -> set[int]:
+def _made_before(session: Session, calendar: ReleaseCalendar, window: int) -> set[int]:
     """Versions that rounds of windows before that one made, in this period or an earlier one."""
-    start = to_unix_ms(timetable.period.start)
+    start = to_unix_ms(calendar.period.start)
     query = select(RoundRow.new_version).where(
         RoundRow.new_version.is_not(None),
         or_(
@@ -130,18 +130,18 @@ def _made_before(session: Session, timetable: ReleaseCalendar, window: int) -> s
     return {version for version in session.scalars(query) if version is not None}
 
 
-def _newest_step(session: Session, timetable: ReleaseCalendar, window: int) -> int:
+def _newest_step(session: Session, calendar: ReleaseCalendar, window: int) -> int:
     """The newest candidate that the window's rounds made of the ground, or the ground itself."""
     stand = registry.standings(session)
-    ground, made = _ground(session, timetable), _bases(session, timetable, since_window=window)
+    ground, made = _ground(session, calendar), _bases(session, calendar, since_window=window)
     bases = {each: made[each] for each in made if stand[each] is VersionStatus.CANDIDATE}
     steps = (each for each in bases if ground in _bases_of(each, bases))
     return max(steps, default=ground)
 
 
-def _ground(session: Session, timetable: ReleaseCalendar) -> int:
+def _ground(session: Session, calendar: ReleaseCalendar) -> int:
     """The newest candidate left open that was made of the version in force, else that version."""
-    in_force, bases = registry.in_force(session), _bases(session, timetable, since_window=0)
+    in_force, bases = registry.in_force(session), _bases(session, calendar, since_window=0)
     made_of_it = (
         each for each in registry.left_open(session) if in_force in _bases_of(each, bases)
     )
@@ -162,11 +162,11 @@ def _way_to(version: int, bases: Mapping[int, int]) -> list[int]:
     return way
 
 
-def _bases(session: Session, timetable: ReleaseCalendar, *, since_window: int) -> dict[int, int]:
+def _bases(session: Session, calendar: ReleaseCalendar, *, since_window: int) -> dict[int, int]:
     """The base of each version that the period's rounds made from that window on."""
     query = select(RoundRow.new_version, RoundRow.base_version).where(
         RoundRow.new_version.is_not(None),
-        RoundRow.period_start == to_unix_ms(timetable.period.start),
+        RoundRow.period_start == to_unix_ms(calendar.period.start),
         RoundRow.window >= since_window,
     )
     return {made: base for made, base in session.execute(query) if made is not None}

@@ -113,7 +113,7 @@ def declare_schedule(
     Raises:
         DifferentScheduleError: another one was declared for this period.
     """
-    start = to_unix_ms(schedule.timetable.period.start)
+    start = to_unix_ms(schedule.calendar.period.start)
     payload = codec.encode_schedule(schedule)
     row = session.get(ScheduleRow, (organization_id, start))
     if row is not None:
@@ -161,7 +161,7 @@ def promised_calendar(session: Session) -> ReleaseCalendar | None:
         .order_by(ScheduleRow.period_start.desc())
     )
     found = (_usable(row.payload) for row in session.scalars(newest))
-    return next((each.timetable for each in found if each is not None), None)
+    return next((each.calendar for each in found if each is not None), None)
 
 
 def receipt_for(
@@ -286,7 +286,7 @@ def stored_reports(
         if slot is None or not fits(report, slot):
             raise TypeError("a stored report was accepted for the slot of its kind")
         found[key] = StoredReport(
-            whose, report, slot, schedule.timetable.is_first_report(slot.key.index)
+            whose, report, slot, schedule.calendar.is_first_report(slot.key.index)
         )
     return found
 

@@ -187,11 +187,11 @@ class Slot:
 class Schedule:
     """All slots of a period, in the order in which they open.
 
-    Of the extra slots (`period.ReleaseCalendar`) only as many are charged as the timetable says,
+    Of the extra slots (`period.ReleaseCalendar`) only as many are charged as the calendar says,
     whichever these are; so all have the same parameters. A schedule has at most one first slot.
     """
 
-    timetable: ReleaseCalendar
+    calendar: ReleaseCalendar
     slots: tuple[Slot, ...]
 
     def __post_init__(self) -> None:
@@ -199,11 +199,11 @@ class Schedule:
         if len(set(keys)) != len(keys):
             raise ConfigurationError("a schedule names each slot once")
         for key in keys:
-            if not 0 <= key.window < self.timetable.period.windows:
+            if not 0 <= key.window < self.calendar.period.windows:
                 raise ConfigurationError(f"slot {key} lies outside of the period")
             if not 0 <= key.index < len(self._times(key.kind)):
-                raise ConfigurationError(f"slot {key} is not in the timetable")
-        method = self.timetable.model_method
+                raise ConfigurationError(f"slot {key} is not in the calendar")
+        method = self.calendar.model_method
         for slot in self.slots:
             if slot.parameters.method not in (None, method):
                 raise ConfigurationError(
@@ -212,7 +212,7 @@ class Schedule:
         if len({slot.parameters for slot in self.slots if self.is_extra(slot.key)}) > 1:
             raise ConfigurationError("all extra slots have the same parameters")
         reports = [key.index for key in keys if key.kind is ReleaseKind.RESIDUAL_REPORT]
-        if sum(map(self.timetable.is_first_report, reports)) > 1:
+        if sum(map(self.calendar.is_first_report, reports)) > 1:
             raise ConfigurationError("a schedule has one first slot at most")
 
     def slot(self, key: SlotKey) -> Slot | None:
@@ -222,26 +222,26 @@ class Schedule:
     def is_extra(self, key: SlotKey) -> bool:
         """Whether the slot is an extra one, of which only a fixed number is charged."""
         is_update = key.kind is ReleaseKind.MODEL_UPDATE
-        return is_update and key.index >= len(self.timetable.model_slots)
+        return is_update and key.index >= len(self.calendar.model_slots)
 
     def at_most(self) -> tuple[Slot, ...]:
         """The most that is charged: every slot, and as many extra ones as may be used."""
         extra = [slot for slot in self.slots if self.is_extra(slot.key)]
         ordinary = [slot for slot in self.slots if not self.is_extra(slot.key)]
-        return (*ordinary, *extra[: self.timetable.most_extra])
+        return (*ordinary, *extra[: self.calendar.most_extra])
 
     def opens_at(self, key: SlotKey) -> datetime:
         """The time from which the slot's release may be made."""
-        start = self.timetable.period.window_start(key.window)
+        start = self.calendar.period.window_start(key.window)
         return start + self._times(key.kind)[key.index].opens_after
 
     def replies_at(self, key: SlotKey) -> datetime:
         """The time at which the slot's release leaves, however early it was ready."""
-        start = self.timetable.period.window_start(key.window)
+        start = self.calendar.period.window_start(key.window)
         return start + self._times(key.kind)[key.index].replies_after
 
     def _times(self, kind: ReleaseKind) -> tuple[SlotTimes, ...]:
-        is_report, table = kind is ReleaseKind.RESIDUAL_REPORT, self.timetable
+        is_report, table = kind is ReleaseKind.RESIDUAL_REPORT, self.calendar
         return table.report_times if is_report else table.model_times
 
 

@@ -8,10 +8,12 @@ here a place is the keys as they stand in the file, and a message says what the 
 unknown key comes with the one that may be meant.
 """
 
+import sys
 import tomllib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from difflib import get_close_matches
+from functools import cache
 from pathlib import Path
 from typing import TypeVar, get_args
 
@@ -62,18 +64,21 @@ _SENTENCES: Mapping[str, str] = {
 }
 
 
-def load_model(path: Path, model: type[M], *, absent: str = "") -> M:
+def load_model(
+    path: Path, model: type[M], *, absent: str = "", new_names: Mapping[str, str] | None = None
+) -> M:
     """Read a TOML file as a model.
 
     Args:
         path: of the file.
         model: of what stands in it.
         absent: what to do where there is no file.
+        new_names: the present name of each key of the file that had another one.
 
     Raises:
         ConfigurationError: not there, not TOML, or wrong; every problem is named.
     """
-    content = read_settings(path, absent=absent)
+    content = rename_keys(read_settings(path, absent=absent), new_names or {}, name=str(path))
     try:
         return model.model_validate(content)
     except ValidationError as error:
@@ -232,6 +237,29 @@ def unknown_key(key: str, known: Collection[str]) -> str:
     near = get_close_matches(key.rpartition(".")[2], by_end, n=1)
     meant = f'did you mean "{by_end[near[0]]}"?' if near else f"known are {', '.join(known)}"
     return f"unknown key; {meant}"
+
+
+def rename_keys(
+    table: Mapping[str, object], new_names: Mapping[str, str], *, name: str
+) -> dict[str, object]:
+    """Return `table` with old keys renamed, and warn once about each.
+
+    An old key beside its new one stays, so that it is reported as unknown.
+
+    Args:
+        table: as it was read from the file.
+        new_names: by old key.
+        name: of the file, for the warning.
+    """
+    old = [key for key in table if key in new_names and new_names[key] not in table]
+    for key in old:
+        _warn_renamed(name, key, new_names[key])
+    return {new_names[key] if key in old else key: value for key, value in table.items()}
+
+
+@cache
+def _warn_renamed(name: str, old: str, new: str) -> None:
+    print(f'warning: {name}: the key "{old}" is now "{new}"; rename it', file=sys.stderr)
 
 
 def read_settings(path: Path, *, name: str | None = None, absent: str = "") -> dict[str, object]:

@@ -400,7 +400,7 @@ PARAMETERS: Mapping[kinds.AnyKind, str] = {
 """The field of each kind's parameters in a `Slot`, which names them as their class does."""
 
 _SLOTS = ("report_slots", "model_slots", "extra_slots", "first_slots")
-"""The fields of a timetable that hold times of slots, in messages as in `ReleaseCalendar`."""
+"""The fields of a calendar that hold times of slots, in messages as in `ReleaseCalendar`."""
 
 
 def encode_schedule(schedule: Schedule) -> bytes:
@@ -417,15 +417,15 @@ def decode_schedule(payload: bytes) -> Schedule:
     return schedule_from_message(guarded("schedule", lambda: parse(exchange_pb2.Schedule, payload)))
 
 
-def calendar_to_message(timetable: ReleaseCalendar) -> exchange_pb2.Timetable:
+def calendar_to_message(calendar: ReleaseCalendar) -> exchange_pb2.Timetable:
     """Domain to message."""
     return exchange_pb2.Timetable(
-        period_start_unix_ms=to_unix_ms(timetable.period.start),
-        window_ms=_to_ms(timetable.period.window),
-        windows=timetable.period.windows,
-        model_method=exchange_pb2.ModelMethod.Name(int(timetable.model_method)),
-        extra_windows=timetable.extra_windows,
-        **{name: map(_times_to_message, getattr(timetable, name)) for name in _SLOTS},
+        period_start_unix_ms=to_unix_ms(calendar.period.start),
+        window_ms=_to_ms(calendar.period.window),
+        windows=calendar.period.windows,
+        model_method=exchange_pb2.ModelMethod.Name(int(calendar.model_method)),
+        extra_windows=calendar.extra_windows,
+        **{name: map(_times_to_message, getattr(calendar, name)) for name in _SLOTS},
     )
 
 
@@ -433,7 +433,7 @@ def calendar_from_message(message: exchange_pb2.Timetable) -> ReleaseCalendar:
     """Message to domain.
 
     Raises:
-        InvalidInputError: not a timetable.
+        InvalidInputError: not a calendar.
     """
 
     def decode() -> ReleaseCalendar:
@@ -449,13 +449,13 @@ def calendar_from_message(message: exchange_pb2.Timetable) -> ReleaseCalendar:
             **{name: tuple(map(_times_from_message, getattr(message, name))) for name in _SLOTS},
         )
 
-    return guarded("timetable", decode)
+    return guarded("calendar", decode)
 
 
 def schedule_to_message(schedule: Schedule) -> exchange_pb2.Schedule:
     """Domain to message."""
     return exchange_pb2.Schedule(
-        timetable=calendar_to_message(schedule.timetable),
+        timetable=calendar_to_message(schedule.calendar),
         slots=[_slot_to_message(slot) for slot in schedule.slots],
     )
 

@@ -77,7 +77,7 @@ class ExchangeHandler(Protocol[Caller]):
     def status(self, caller: Caller) -> Status:
         """The server's time and the versions in force."""
 
-    def timetable(self, caller: Caller) -> ReleaseCalendar:
+    def calendar(self, caller: Caller) -> ReleaseCalendar:
         """The public calendar."""
 
     def declare_schedule(self, caller: Caller, schedule: Schedule) -> None:
@@ -108,7 +108,7 @@ class ExchangeCalls(Protocol):
     def status(self) -> Status:
         """The coordinator's time and the versions in force."""
 
-    def timetable(self) -> ReleaseCalendar:
+    def calendar(self) -> ReleaseCalendar:
         """The public calendar."""
 
     def declare_schedule(self, schedule: Schedule) -> None:
@@ -181,7 +181,7 @@ EXCHANGE: Mapping[str, Call] = {
         codec.status_to_message,
         codec.status_from_message,
     ),
-    "timetable": Call(
+    "calendar": Call(
         "GetTimetable",
         messages.GetTimetableRequest,
         _no_arguments,

@@ -91,7 +91,7 @@ class ActivePeriod:
     @property
     def period(self) -> Period:
         """When it is."""
-        return self.schedule.timetable.period
+        return self.schedule.calendar.period
 
 
 def lifetime_of(budget: PrivacyBudget) -> PrivacyBudget:

@@ -90,7 +90,7 @@ def spending_of(ledgers: Sequence[Path], *, at: datetime) -> tuple[Spending, ...
         _spending(None, record.promise, planned, every),
         *(
             _spending(
-                ledger.schedule.timetable.period,
+                ledger.schedule.calendar.period,
                 ledger.budget,
                 ledger.schedule.at_most(),
                 charged[ledger.path],
@@ -107,7 +107,7 @@ def expected_spending(
     planned = schedule.at_most()
     return (
         _spending(None, lifetime, planned, []),
-        _spending(schedule.timetable.period, budget, planned, []),
+        _spending(schedule.calendar.period, budget, planned, []),
     )
 
 
