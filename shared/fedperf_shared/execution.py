@@ -134,7 +134,7 @@ class KnownJob:
         )
 
     def elsewhere(self) -> "KnownJob":
-        """The same job on another engine, of which less is known."""
+        """Return this job on another engine, of which less is known."""
         return replace(self, is_accelerated=False, cpu_seconds=0.0)
 
     @property
@@ -178,7 +178,7 @@ class PlanOnCluster:
                 vars(each)["features"] = features
 
     def about(self, job: KnownJob) -> "PlanOnCluster":
-        """The same as a question about a job; features that were computed stay."""
+        """Return this plan as a query about `job`; computed features are reused."""
         found = replace(self, job=job)
         if "features" in vars(self):
             vars(found)["features"] = self.features

@@ -125,7 +125,7 @@ def _kept(
     clock: Clock,
     troubles: FailureTracker,
 ) -> Iterator[tuple[Participant, threading.Thread]]:
-    """What the ledger's period asks of this organization, and the thread of its node."""
+    """The runner of the ledger's period and the thread of its node."""
     left = threading.Event()
     policy = load_policy(home.policy)
     keep_modes(home, policy)
@@ -183,7 +183,7 @@ def _sealed(ledger: PrivacyLedger) -> str:
 
 
 def _facts(ledger: PrivacyLedger) -> dict[str, object]:
-    """What the log says of a period that is kept."""
+    """Return the log fields of the active period."""
     schedule = ledger.schedule
     period = schedule.calendar.period
     first = min((schedule.replies_at(slot.key) for slot in schedule.slots), default=None)
@@ -198,7 +198,7 @@ def _facts(ledger: PrivacyLedger) -> dict[str, object]:
 
 @contextmanager
 def _computing(schedule: Schedule, policy: Policy) -> Iterator[tuple[WorkerProcess, WorkerProcess]]:
-    """What computes reports and what computes model updates, warming up if any of them leave.
+    """Return the workers for reports and model updates, warmed up if any slot releases.
 
     Raises:
         TrainingNotInstalledError: updates would leave, and there is no torch to compute them.
@@ -224,7 +224,7 @@ def _computing(schedule: Schedule, policy: Policy) -> Iterator[tuple[WorkerProce
 def public_preview(
     schedule: Schedule, budget: PrivacyBudget, key: SlotKey, *, charged: Collection[SlotKey]
 ) -> Preview:
-    """What the slot would let out, with a sample from invented jobs; errors as `preview`."""
+    """Preview the slot's release, with a sample of synthetic jobs; errors as `preview`."""
     from fedperf_client.learning.example_history import example_release
 
     return preview(

@@ -26,19 +26,19 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
 LOOKING_SHARE = 0.02
-"""Of the time since the last look that looking again may take."""
+"""The share of the time since the last check that another check may take."""
 
 _AFTER_FAILURE_SECONDS = 60.0
 
 LOOKING = "looking for drift"
-"""What a trouble with it is called."""
+"""The name of this failure."""
 
 log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
 class DriftCheckResult:
-    """What one look brought.
+    """The result of one drift check.
 
     Attributes:
         executions: in the store by then.
@@ -64,7 +64,7 @@ class DriftTask:
     before: DriftCheckResult | None
 
     def __call__(self) -> DriftCheckResult:
-        """What is there now, `before` where nothing came since; errors as `load_drift_streams`."""
+        """Check the present streams, or return `before`; errors as `load_drift_streams`."""
         begun = time.monotonic()
         with ExecutionStore.open(self.store) as store:
             executions = store.counts().executions

@@ -92,7 +92,7 @@ class UpdateMaker:
         return with_sum(update, self._sum(task, seconds))
 
     def _sum(self, task: LinearizedTask, seconds: float) -> NDArray[np.int64]:
-        """What the task gives; nothing where it fails or takes too long, as if nothing ran."""
+        """Return the task's result, or nothing if it fails or takes too long, as if nothing ran."""
         try:
             return self._compute(task, seconds=seconds)
         except ComputationFailedError as error:

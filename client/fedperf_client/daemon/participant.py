@@ -126,9 +126,9 @@ class Participant:
         self._corrected: tuple[datetime | None, int] = (None, 0)
         self._ticked_at: datetime | None = None
         self.heard_at: datetime | None = None
-        """When the coordinator last answered."""
+        """The time of the coordinator's last reply."""
         self.refused_at: datetime | None = None
-        """When it last said that this organization is no member; None once it answers."""
+        """The time when it last refused this organization as no member; None once it replies."""
 
     def tick(self, now: datetime) -> None:
         """Hand out updates that are due, fetch what is new, make and hand in reports.
@@ -217,7 +217,7 @@ class Participant:
         return self._schedule.opens_at(slot.key)
 
     def _moments(self, now: datetime) -> Iterator[datetime]:
-        """When reports of this and later windows open and leave, withheld ones too."""
+        """Return the opening and sending times of present and later reports, withheld ones too."""
         for slot in self._coming_reports(now):
             yield self._opens_at(slot)
             yield self._leaves_at.get(slot.key, self._schedule.replies_at(slot.key))

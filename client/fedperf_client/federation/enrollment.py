@@ -44,7 +44,7 @@ _REASONS = {
 
 
 _OF_A_MEMBER = ("token_used", "already_member")
-"""What a coordinator says to whoever joined it before."""
+"""The coordinator's message to an organization that joined it before."""
 
 
 class InvalidJoinUrlError(InvalidInputError):
@@ -122,7 +122,7 @@ class JoinUrl:
 
 @dataclass(frozen=True, slots=True)
 class Membership(JoinReply):
-    """What an organization has of its membership beside its private key."""
+    """An organization's membership data without its private key."""
 
     @property
     def coordinator_key(self) -> ec.EllipticCurvePublicKey:

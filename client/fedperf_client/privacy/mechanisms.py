@@ -48,7 +48,7 @@ MADE: Mapping[kinds.AnyKind, Callable[[SlotKey, int, Sum], NoisySum]] = {
         slot, version, GRID_EXPONENT, values
     ),
 }
-"""Of slot, version and noisy values."""
+"""Constructors of releases from slot, version and noisy values."""
 
 
 def noisy(total: Sum, noise: NoiseSource, slot: Slot, *, version: int) -> NoisySum:
@@ -79,7 +79,7 @@ def with_sum(release: NoisySum, total: Sum) -> NoisySum:
 
 
 def sum_of(slot: Slot, question: CellQuery | None) -> SumOf:
-    """What a report slot sums up: what was asked, or the residuals on the public basis."""
+    """Return the sums of a report slot: a linear query's, or residuals on the public basis."""
     if question is not None:
         return partial(cell_sum, question=question)
     planned = kinds.RESIDUAL_REPORT.as_parameters(slot.parameters)

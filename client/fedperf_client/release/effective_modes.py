@@ -63,13 +63,13 @@ def planned_modes(policy: Policy, schedule: Schedule) -> dict[str, str]:
 
 
 def modes_in_words(policy: Policy, schedule: Schedule) -> str:
-    """The same as a line for people."""
+    """Return one line for people."""
     said = ", ".join(f"{name} {mode}" for name, mode in planned_modes(policy, schedule).items())
     return f"release modes in force: {said or 'none, as nothing is planned'}"
 
 
 def pending_changes(home: Home, policy: Policy, schedule: Schedule) -> tuple[PendingChange, ...]:
-    """What `policy` says otherwise than what is in force in the period of `schedule`.
+    """Return how `policy` differs from the modes in effect in the period of `schedule`.
 
     Raises:
         StorageError: what was kept of the policy cannot be read.

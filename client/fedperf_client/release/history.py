@@ -29,7 +29,7 @@ ReadReceipt = Callable[[bytes], Receipt]
 """Verifies the coordinator's signature and reads, or raises InvalidInputError."""
 
 CLOCK_TOLERANCE = timedelta(minutes=5)
-"""How far the coordinator's clock may be behind."""
+"""The coordinator's clock may be behind by this much."""
 
 
 LEFT = frozenset({"handed out", "confirmed"})
@@ -42,7 +42,7 @@ NOT_DRAWN = "not_drawn"
 
 @dataclass(frozen=True, slots=True)
 class ReceiptCheck:
-    """What a kept receipt says; `problem` is why it does not count, empty if it does."""
+    """The contents of a stored receipt. `problem` is empty if the receipt is valid."""
 
     sequence: int
     received_at: datetime | None
@@ -83,7 +83,7 @@ class PastRelease:
 
 
 def receipt_path(directory: Path, ledger: PrivacyLedger, key: SlotKey) -> Path:
-    """Where the receipt of a slot's release is kept."""
+    """Return the path of the receipt for a slot's release."""
     release_id = key.release_id(ledger.schedule.calendar.period)
     return directory / f"{release_id.hex()}.receipt"
 
@@ -119,7 +119,7 @@ def past_releases(
 
 
 def contents_of(payload: bytes) -> dict[str, object]:
-    """What a payload holds, in figures; all of it is noised already."""
+    """Return a payload's values as figures. All of them carry noise already."""
     release = decode_release(payload)
     numbers = release.natural()
     return {

@@ -62,7 +62,7 @@ class Preview:
 
     @property
     def marginal_epsilon(self) -> float:
-        """What this slot adds to what is spent."""
+        """Return the cost that this slot adds to the spent budget."""
         return self.spent_after - self.spent
 
 

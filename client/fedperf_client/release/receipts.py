@@ -20,7 +20,7 @@ _DIGEST_BYTES = 32
 
 
 class ReceiptLike(Protocol):
-    """What a receipt says, once its signature was found to be the coordinator's.
+    """The contents of a receipt that carries the coordinator's valid signature.
 
     `federation.exchange` verifies it, with the key that was pinned at joining.
     """
@@ -32,7 +32,7 @@ class ReceiptLike(Protocol):
 
     @property
     def payload_sha256(self) -> bytes:
-        """Of the bytes that arrived."""
+        """Hash of the bytes that arrived."""
         ...
 
     @property

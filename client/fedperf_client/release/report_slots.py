@@ -86,12 +86,12 @@ class ReportPlan:
 
     @property
     def slots(self) -> int:
-        """How many slots there are in all."""
+        """The total number of slots."""
         return sum(len(each.keys) for each in self.groups)
 
 
 NO_REPORTS = ReportPlan((), 0, 0.0, math.sqrt(PRIOR_VARIANCE))
-"""Of a policy or a calendar without reports."""
+"""The plan of a policy or a calendar without reports."""
 
 
 def plan_reports(

@@ -115,7 +115,7 @@ def plan_schedule(
 def planned_reports(
     policy: Policy, calendar: ReleaseCalendar, *, at: datetime, members: int = 1
 ) -> ReportPlan:
-    """Where the reports of `plan_schedule` lie, and what they teach where so many report alike."""
+    """Return the report slots of `plan_schedule` and their expected error among `members` peers."""
     if _left_out(policy, calendar, at=at)[ReleaseKind.RESIDUAL_REPORT]:
         return NO_REPORTS
     single = _single_report_noise(_budget_of_reports(policy, calendar, at=at))
@@ -130,7 +130,7 @@ def coming_updates(policy: Policy, calendar: ReleaseCalendar, *, at: datetime) -
 
 
 def _left_out(policy: Policy, calendar: ReleaseCalendar, *, at: datetime) -> dict[ReleaseKind, str]:
-    """Of each kind why no slot of it is planned at all; empty where there are some."""
+    """Return by kind why no slot of it is planned, or "" if some are."""
     return {kind: _reason_to_leave_out(policy, calendar, kind, at=at) for kind in ReleaseKind}
 
 
@@ -281,7 +281,7 @@ def _plan_updates(
 def _update_parameters(
     policy: Policy, charged: int, reports: tuple[Slot, ...]
 ) -> LinearizedParameters:
-    """What `charged` equal updates may have, which spend with `reports` all of the budget."""
+    """Return the noise of `charged` equal updates that spend, with `reports`, the whole budget."""
     beside = events_of(reports)
 
     def parameters(noise_multiplier: float) -> LinearizedParameters:

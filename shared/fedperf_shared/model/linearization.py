@@ -49,7 +49,7 @@ _LEAST_SHARE = 1e-6
 
 
 Gradients = Callable[[GGFN, Sequence[Features]], Tensor]
-"""Of the model at anchors, [anchors, weights], as `gradients_at` takes them."""
+"""Gradients of the model at anchors, [anchors, weights], as `gradients_at` takes them."""
 
 
 class InvalidLinearizationError(InvalidInputError):
@@ -204,7 +204,7 @@ def _tangent(gradients: Tensor, coefficients: NDArray[np.float32]) -> Tangent:
 
 
 def _coefficients(gradients: Tensor, directions: int) -> Tensor:
-    """Of the principal directions, stretched.
+    """Return the stretched principal directions.
 
     With J J' = U L U' over the anchors, the directions are J' U L^-1/2 (orthonormal), each
     times (L / anchors + ridge)^-1/2, so that its feature has a mean square of 1 at most.

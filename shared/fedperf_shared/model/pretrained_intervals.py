@@ -120,7 +120,7 @@ def estimates_half_width(question: PlanOnCluster) -> float:
 
 
 def other_engine_half_width(question: PlanOnCluster) -> float:
-    """What is added to all half widths of a plan that another engine executes; 0 of others."""
+    """Return what is added to half widths of plans on another engine; 0 for other plans."""
     return OTHER_ENGINE if question.job is not None and question.job.is_accelerated else 0.0
 
 

@@ -142,7 +142,7 @@ def unit_feature_design(features: Floats, clip: float) -> Design:
 
 
 QUESTION_DIRECTIONS = 16
-"""Of a question over the cells: numbers in an answer; more than some twelve add nothing at
+"""Numbers in the response to a query over the cells. More than about twelve add nothing at
 epsilon 1."""
 
 MAX_CENTER = 20.0
@@ -153,7 +153,7 @@ MIN_CELL_CLIP, MAX_CELL_CLIP = 1e-2, 1e2
 overflow."""
 
 DIRECTIONS = 256
-"""Of a tangent; some are zeros where the anchors do not tell so many apart."""
+"""Directions of a linearized query; some are zeros if the anchors distinguish fewer."""
 
 MAX_ANCHORS = 10_000
 """More plans than fedperf ships with; how many it ships is checked where they are read."""

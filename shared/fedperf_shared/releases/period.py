@@ -194,7 +194,7 @@ def default_calendar(start: datetime) -> ReleaseCalendar:
 
 
 def _seconds(span: timedelta) -> str:
-    """As calendars are written, and in days where it is many seconds."""
+    """Format seconds as calendars do, and in days for many seconds."""
     seconds, days = span.total_seconds(), span / timedelta(days=1)
     return f"{seconds:.15g} s" + (f" ({days:.4g} days)" if abs(days) >= 1 else "")
 

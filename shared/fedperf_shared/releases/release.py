@@ -50,7 +50,7 @@ class InvalidReleaseError(InvalidInputError):
 
 @dataclass(frozen=True, slots=True, order=True)
 class SlotKey:
-    """Which slot of a period."""
+    """Identifies a slot of a period."""
 
     kind: ReleaseKind
     window: int
@@ -74,7 +74,7 @@ class _SlotParameters:
 
     @property
     def exact_counts(self) -> int:
-        """How many of the numbers, the first ones, leave without noise."""
+        """The number of leading values that are sent without noise."""
         return 0
 
 
@@ -166,7 +166,7 @@ class LinearizedParameters(_AskedParameters):
 
 
 Parameters = ReportParameters | DirectedParameters | TrainingParameters | LinearizedParameters
-"""How the release of a slot is made private."""
+"""Parameters of the mechanism that makes a slot's release private."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,7 +258,7 @@ class _OnGrid:
         return np.ldexp(self.values.astype(np.float64), self.grid_exponent)
 
     def noisy_parts(self, exact_counts: int) -> tuple[str, ...]:
-        """What has noise, a line for each part; `exact_counts` as its parameters say."""
+        """Describe the noisy parts, one line each; `exact_counts` is that of its parameters."""
         return (f"values: {len(self.values) - exact_counts} noisy integers",)
 
     def flaw(self, numbers: int | None) -> str:
@@ -366,13 +366,13 @@ class LinearizedUpdate(_OnGrid):
 
 
 NoisySum = ResidualReport | DirectedReport | LinearizedUpdate
-"""What is a sum of integers with one noise on it."""
+"""Kinds that are a sum of integers with one noise scale."""
 
 Update = ModelUpdate | LinearizedUpdate
-"""What the slot of a model round releases."""
+"""Releases of a model round's slot."""
 
 Report = ResidualReport | DirectedReport
-"""What a report slot releases."""
+"""Releases of a report slot."""
 
 Release = Report | Update
 

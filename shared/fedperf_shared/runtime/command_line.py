@@ -117,7 +117,7 @@ Version = Annotated[
     bool,
     typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version."),
 ]
-"""What every program's own options begin with."""
+"""Prefix of every program's own options."""
 
 
 class WrongValueError(InvalidInputError):
@@ -296,7 +296,7 @@ def show_rows(
 
 
 def output_width() -> int | None:
-    """That of the terminal (None), or what `COLUMNS` says; a file or a pipe folds no row."""
+    """Return None for the terminal's width, or `COLUMNS`. Files and pipes fold no row."""
     return None if sys.stdout.isatty() or "COLUMNS" in os.environ else UNFOLDED
 
 

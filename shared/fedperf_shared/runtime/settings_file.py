@@ -152,7 +152,7 @@ def _alternatives(kinds: Sequence[str]) -> str:
 
 
 def _got(value: object) -> str:
-    """What stands there instead, unless it is long."""
+    """Return the wrong value for a message, unless it is long."""
     shown = repr(value)
     is_short = isinstance(value, str | int | float) and len(shown) <= LONGEST_VALUE
     return f", got {shown}" if is_short else ""
@@ -177,7 +177,7 @@ def _named(place: Place, content: object, titles: Titles) -> str:
 
 
 def _in(container: object, key: int | str) -> object:
-    """What stands there by that key or at that position; `_ABSENT` where nothing does."""
+    """Return the entry at that key or position, or `_ABSENT`."""
     if isinstance(container, Mapping):
         return container.get(key, _ABSENT)
     if isinstance(container, list | tuple) and isinstance(key, int) and key < len(container):
@@ -186,7 +186,7 @@ def _in(container: object, key: int | str) -> object:
 
 
 def _unknown_key(place: Place, model: type) -> str:
-    """What the key at the end of `place` may have been meant to be."""
+    """Suggest a known key for the one at the end of `place`."""
     tables = [model]
     for part in place[:-1]:
         of_type = [each for each in tables if part in _tags_of(each)]
@@ -232,7 +232,7 @@ class WrongSettingsError(ConfigurationError):
 
 
 def unknown_key(key: str, known: Collection[str]) -> str:
-    """What is wrong with a key that nobody reads: which one may be meant, in whatever table."""
+    """Return the message for an unknown key, with the nearest known key of any table."""
     by_end = {each.rpartition(".")[2]: each for each in known}
     near = get_close_matches(key.rpartition(".")[2], by_end, n=1)
     meant = f'did you mean "{by_end[near[0]]}"?' if near else f"known are {', '.join(known)}"

@@ -82,7 +82,7 @@ def decoded(what: str, kind: type[M], payload: bytes, to_domain: Callable[[M], T
 
 
 def received(what: str, kind: type[M], payload: bytes, to_domain: Callable[[M], T]) -> T:
-    """As `decoded`, of bytes that somebody else chose: their parts are counted before."""
+    """Decode untrusted bytes as `decoded` does, but count their parts before."""
 
     def decode() -> T:
         check_parts(cast("Descriptor", kind.DESCRIPTOR), payload)
@@ -388,7 +388,7 @@ _FROM_MESSAGE: Mapping[str, Callable[..., Any]] = {
     "values": lambda values: np.array(values, dtype=np.int64),
     "arrays": lambda arrays: tuple(array_from_message(array) for array in arrays),
 }
-"""Of the parts that are more than a whole number, by name."""
+"""Codecs by name of the parts that are more than a whole number."""
 
 
 PARAMETERS: Mapping[kinds.AnyKind, str] = {

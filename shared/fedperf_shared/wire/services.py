@@ -45,7 +45,7 @@ EXCHANGE_OPTIONS = (
     ("grpc.max_receive_message_length", _MODEL),
     ("grpc.max_send_message_length", _MODEL),
 )
-"""Of both ends of the Exchange: the longest message that any call allows."""
+"""The longest message that any call of the Exchange allows, at both ends."""
 
 Caller = TypeVar("Caller")
 T = TypeVar("T")
@@ -345,7 +345,7 @@ def _bounded(call: Call, kind: Descriptor, most: int) -> Callable[[bytes], Messa
 
 
 def _answer(context: grpc.ServicerContext, work: Callable[[], T]) -> T:
-    """What `work` gives; otherwise the call ends with a constant code."""
+    """Return the result of `work`, or end the call with a constant code."""
     try:
         return work()
     except CallRefusedError as error:

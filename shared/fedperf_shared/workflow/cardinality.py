@@ -67,7 +67,7 @@ def plan_with_estimated_cardinalities(plan: Plan) -> Plan:
 
 
 def workflow_before(workflow: Workflow) -> Workflow:
-    """As `plan_with_estimated_cardinalities`, of a workflow."""
+    """Return the workflow with estimated cardinalities."""
     unknown = [place for place, each in enumerate(workflow.operators) if not known_before(each)]
     return with_estimates(workflow, unknown)
 
@@ -141,7 +141,7 @@ def _planned_as_one(workflow: Workflow) -> frozenset[int]:
 
 
 def _width(operator: Operator, given: Sequence[Operator]) -> float:
-    """That of the inputs, side by side where they are joined; `DEFAULT_ROW_BYTES` of a source."""
+    """Return the row bytes of the inputs, added up for joins; `DEFAULT_ROW_BYTES` for a source."""
     widths = [each.row_bytes for each in given]
     if not widths:
         return DEFAULT_ROW_BYTES

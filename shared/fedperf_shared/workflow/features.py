@@ -143,7 +143,7 @@ def featurize(plan: Plan, cluster: Resources) -> Features:
 def featurize_assignments(
     workflow: Workflow, assignments: Sequence[Sequence[Platform]], cluster: Resources
 ) -> list[Features]:
-    """As `featurize` for plans of one workflow, each with its platforms, in their order.
+    """Featurize plans of one workflow, each with its platforms, in their order.
 
     What does not depend on platforms is computed once per topological order; mostly all
     assignments share one.
@@ -160,7 +160,7 @@ def featurize_assignments(
 
 
 def featurize_many(plans: Sequence[Plan], clusters: Sequence[Resources]) -> list[Features]:
-    """As `featurize` for plans of any workflows, each on its cluster, several times as fast.
+    """Featurize plans of any workflows, each on its cluster, several times as fast.
 
     Sums over a plan may be rounded otherwise, before features become float32.
     """

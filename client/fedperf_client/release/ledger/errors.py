@@ -45,7 +45,7 @@ class SlotSpentError(PrivacyRefusedError):
 
 
 class ExtraSlotsSpentError(PrivacyRefusedError):
-    """As many extra slots were charged as the calendar has for the whole period."""
+    """Raised when the calendar's extra slots of the period are all charged."""
 
     def __init__(self, key: SlotKey, most: int) -> None:
         super().__init__(

@@ -205,7 +205,7 @@ class PrivacyLedger:
             )
 
     def stored(self, key: SlotKey) -> SignedRelease | None:
-        """What was drawn for the slot, None if nothing was."""
+        """Return the payload sampled for the slot, or None."""
         with self._reading() as connection:
             row = connection.execute(
                 "SELECT payload, signature FROM drawn WHERE release_id = ?",
@@ -308,7 +308,7 @@ class PrivacyLedger:
             return entries_in(connection)
 
     def disagreement(self) -> str | None:
-        """What counter or receipt know and the ledger does not, in words; None if they agree."""
+        """Describe an entry of counter or receipts that the ledger lacks; None if they agree."""
         with self._transaction() as connection:
             return self._disagreement(connection)
 

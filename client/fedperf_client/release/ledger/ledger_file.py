@@ -19,7 +19,7 @@ _BUSY_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class FileLayout:
-    """What a kind of file holds.
+    """The contents of one kind of file.
 
     Attributes:
         name: in error messages.

@@ -27,7 +27,7 @@ Index = int | slice | tuple[int | slice, ...]
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """Which rows of a batch belong to which sample.
+    """Maps the rows of a batch to samples.
 
     Attributes:
         batch_sizes: samples that have an operator at each step.
@@ -109,7 +109,7 @@ class Group:
         return values.index_select(0, self.rows.flatten()).view(*self.rows.shape, -1)
 
     def zero_padded(self, values: Tensor) -> Tensor:
-        """As `padded`, with zeros where there is no row."""
+        """Return `padded` with zeros where there is no row."""
         return torch.where(self.inside[..., None], self.padded(values), 0.0)
 
 
