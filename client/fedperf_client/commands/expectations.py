@@ -51,7 +51,7 @@ def expected_calendar(home: Home, *, at: datetime) -> ExpectedCalendar:
         InvalidInputError: what was kept is no calendar.
     """
     if home.calendar.exists():
-        release_calendar = decode_schedule(home.calendar.read_bytes()).release_calendar
+        release_calendar = decode_schedule(home.calendar.read_bytes()).calendar
         if at < release_calendar.period.end:
             return ExpectedCalendar(release_calendar, is_default=False)
     today = at.replace(hour=0, minute=0, second=0, microsecond=0)
@@ -73,7 +73,7 @@ def public_calendar(home: Home, *, at: datetime) -> ExpectedCalendar:
         return expected_calendar(home, at=at)
     membership = Membership.load(home.identity)
     with ExchangeClient(membership, load_or_create_key(home.identity)) as exchange:
-        return ExpectedCalendar(exchange.release_calendar(), is_default=False)
+        return ExpectedCalendar(exchange.calendar(), is_default=False)
 
 
 def keep_calendar(home: Home, calendar: ExpectedCalendar) -> None:
@@ -86,7 +86,7 @@ def expected_schedule(home: Home, *, at: datetime) -> tuple[Policy, "PlannedSche
     from fedperf_client.release.schedule import plan_schedule
 
     policy = load_policy(home.policy)
-    return policy, plan_schedule(policy, expected_calendar(home, at=at).release_calendar, at=at)
+    return policy, plan_schedule(policy, expected_calendar(home, at=at).calendar, at=at)
 
 
 def note_of_expected(home: Home, *, at: datetime) -> None:

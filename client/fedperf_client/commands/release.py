@@ -279,7 +279,7 @@ def _in_force(home: "Home", *, at: datetime) -> "PlannedSlots":
 
     policy, ledgers = load_policy(home.policy), _ledgers(home)
     if not ledgers or not at < ledgers[-1].schedule.calendar.period.end:
-        calendar = public_calendar(home, at=at).calendar
+        calendar = public_calendar(home, at=at).release_calendar
         if not home.ledger(calendar.period.start).exists():
             return PlannedSlots.expected(plan_schedule(policy, calendar, at=at), policy)
     return PlannedSlots.of_period(home, ledgers[-1], policy)

@@ -197,7 +197,7 @@ def _next_in_words(coming: object, planned: "PlannedSlots", conditions: list[str
     from fedperf_client.commands.planned_slots import UNDECIDED
 
     if not isinstance(coming, dict):
-        end = planned.schedule.release_calendar.period.end
+        end = planned.schedule.calendar.period.end
         return f"next: nothing more leaves in this period, which ends on {day(end)}"
     opens, leaves = (minute(datetime.fromisoformat(coming[n])) for n in ("opens_at", "send_at"))
     drawn, leave = ("would be drawn", "leave") if conditions else ("is drawn", "leaves")

@@ -173,11 +173,11 @@ def _check_coordinator(home: Home, exchange: Exchange, *, now: datetime) -> None
 
 def _sealed(ledger: PrivacyLedger) -> str:
     """Names of what was drawn and has not left: it stays in the ledger until a daemon is back."""
-    drawn = (each for each in ledger.entries() if each.state is ReleaseState.DRAWN)
+    unsent = (each for each in ledger.entries() if each.state is ReleaseState.DRAWN)
     decisions = Decisions(ledger).every()
     return ", ".join(
         slot_name(each.key)
-        for each in drawn
+        for each in unsent
         if (last := decisions.get(each.key)) is None or last.verdict is Verdict.APPROVED
     )
 

@@ -95,12 +95,12 @@ def next_ledger(
     try:
         if exchange.calendar().period.start == period.start:
             raise PeriodOverError(period)
-        found = begin_period(home, load_policy(home.policy), exchange, now=now)
+        begun = begin_period(home, load_policy(home.policy), exchange, now=now)
     except (FedperfError, OSError) as error:
         troubles.failed(_NEXT_PERIOD, error)
         return None
     troubles.worked(_NEXT_PERIOD)
-    return found
+    return begun
 
 
 def recall(ledger: PrivacyLedger, exchange: Exchange) -> None:

@@ -270,8 +270,8 @@ def _pinned_certificate(target: JoinUrl) -> bytes:
             f"no coordinator answers at {target.address} ({error.strerror or error}); "
             "is it running, and is the port open?"
         ) from None
-    found = hashlib.sha256(ssl.PEM_cert_to_DER_cert(pem)).digest()
-    if not hmac.compare_digest(found, target.pin):
+    fingerprint = hashlib.sha256(ssl.PEM_cert_to_DER_cert(pem)).digest()
+    if not hmac.compare_digest(fingerprint, target.pin):
         raise JoinRefusedError(
             f"{target.address} shows another certificate than the join URL names; is it the port "
             "of the invitation (by default 8752, not that of the Exchange or of the fleet)? If it "

@@ -126,11 +126,13 @@ def plan_reports(
         groups = _groups(policy, calendar, count, at=at)
         noise = single_noise * math.sqrt(sum(len(each.keys) for each in groups))
         ratios = [each.signal_to_noise(policy, noise) for each in groups]
-        told = {
+        variances = {
             group.window: (policy.residual_clip / ratio) ** 2 / members
             for group, ratio in zip(groups, ratios, strict=True)
         }
-        error = _mean_error(told, range(calendar.period.windows - windows, calendar.period.windows))
+        error = _mean_error(
+            variances, range(calendar.period.windows - windows, calendar.period.windows)
+        )
         plans.append(ReportPlan(groups, windows, min(ratios), error))
     worth = [each for each in plans if each.signal_to_noise >= MIN_SIGNAL_TO_NOISE]
     if not worth:
@@ -195,12 +197,12 @@ def _first_window(calendar: ReleaseCalendar, at: datetime) -> int | None:
 def _first_slot(calendar: ReleaseCalendar, at: datetime) -> SlotKey | None:
     """The next of the first slots that opens at that moment or later."""
     period, ordinary = calendar.period, len(calendar.report_slots)
-    found = [
+    first_keys = [
         (period.window_start(window) + times.opens_after, window, index)
         for window in range(period.nearest_window(at), period.windows)
         for index, times in enumerate(calendar.first_slots, ordinary)
     ]
-    coming = [each for each in found if each[0] >= at]
+    coming = [each for each in first_keys if each[0] >= at]
     if not coming:
         return None
     _, window, index = min(coming)
@@ -250,12 +252,12 @@ def _first_keys(
     return (first, *_ordinary(calendar, window, since=1))
 
 
-def _mean_error(told: dict[int, float], windows: range) -> float:
-    """Mean over the windows of the belief's stddev, after what each tells with that variance."""
+def _mean_error(variance_by_window: dict[int, float], windows: range) -> float:
+    """Mean over windows of the posterior standard deviation, given each report's variance."""
     variance, errors = PRIOR_VARIANCE, []
     for window in windows:
-        if window in told:
-            variance = 1 / (1 / variance + 1 / told[window])
+        if window in variance_by_window:
+            variance = 1 / (1 / variance + 1 / variance_by_window[window])
         errors.append(math.sqrt(variance))
         variance = min(variance + CHANGE_VARIANCE, PRIOR_VARIANCE)
     return math.fsum(errors) / len(errors)

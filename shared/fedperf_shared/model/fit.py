@@ -82,7 +82,7 @@ def fit(
         TrainingDivergedError: a loss was not finite.
     """
     targets, importance = _checked(graphs, log_seconds, weights)
-    asked = None if questions is None else torch.from_numpy(np.asarray(questions, np.int64))
+    query_indices = None if questions is None else torch.from_numpy(np.asarray(questions, np.int64))
     if not (epochs > 0 and batch_size > 0 and 0 < learning_rate < float("inf")):
         raise InvalidTrainingDataError(
             "epochs, batch_size and learning_rate must be positive, got "
@@ -100,11 +100,13 @@ def fit(
         generator = torch.Generator().manual_seed(seed)
         for epoch in range(1, epochs + 1):
             total = 0.0
-            for chosen in _batches(lengths, asked, batch_size, generator):
+            for chosen in _batches(lengths, query_indices, batch_size, generator):
                 predicted = model(collate([graphs[index] for index in chosen.tolist()]))
                 errors = huber_per_sample(predicted, targets[chosen])
-                if asked is not None:
-                    errors = errors + huber_within(predicted, targets[chosen], asked[chosen])
+                if query_indices is not None:
+                    errors = errors + huber_within(
+                        predicted, targets[chosen], query_indices[chosen]
+                    )
                 total += _step(model, optimizer, errors * importance[chosen])
                 schedule.step()
             losses.append(total / len(graphs))

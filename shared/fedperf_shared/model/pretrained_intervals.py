@@ -126,6 +126,6 @@ def other_engine_half_width(question: PlanOnCluster) -> float:
 
 def write_widths(widths: Mapping[Platform, StartWidth], path: Path = WIDTHS_PATH) -> None:
     """Write the widths to the file that ships."""
-    told = {platform.name: asdict(width) for platform, width in widths.items()}
-    path.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
+    widths_by_name = {platform.name: asdict(width) for platform, width in widths.items()}
+    path.write_text(json.dumps(widths_by_name, indent=1) + "\n", encoding="utf-8")
     shipped_widths.cache_clear()

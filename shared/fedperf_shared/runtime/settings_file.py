@@ -133,13 +133,13 @@ def _problem(
 ) -> str:
     first = errors[0]
     if first["type"] in _UNKNOWN:
-        said = _unknown_key(first["loc"], model)
+        message = _unknown_key(first["loc"], model)
     elif all(each["type"] in _KINDS for each in errors):
-        said = f"must be {_alternatives([_kind(each) for each in errors])}{_got(first['input'])}"
+        message = f"must be {_alternatives([_kind(each) for each in errors])}{_got(first['input'])}"
     else:
         sentence = _SENTENCES.get(first["type"])
-        said = sentence.format(**first.get("ctx", {})) if sentence else _message(first)
-    return f"{_named(place, content, titles)}: {said}"
+        message = sentence.format(**first.get("ctx", {})) if sentence else _message(first)
+    return f"{_named(place, content, titles)}: {message}"
 
 
 def _kind(error: ErrorDetails) -> str:
@@ -153,9 +153,9 @@ def _alternatives(kinds: Sequence[str]) -> str:
 
 def _got(value: object) -> str:
     """Return the wrong value for a message, unless it is long."""
-    shown = repr(value)
-    is_short = isinstance(value, str | int | float) and len(shown) <= LONGEST_VALUE
-    return f", got {shown}" if is_short else ""
+    text = repr(value)
+    is_short = isinstance(value, str | int | float) and len(text) <= LONGEST_VALUE
+    return f", got {text}" if is_short else ""
 
 
 def _message(error: ErrorDetails) -> str:
@@ -190,14 +190,14 @@ def _unknown_key(place: Place, model: type) -> str:
     tables = [model]
     for part in place[:-1]:
         of_type = [each for each in tables if part in _tags_of(each)]
-        found = [
+        inner_tables = [
             inner
             for table in tables
             for name, annotation in _keys_of(table).items()
             if part == name
             for inner in _tables_in(annotation)
         ]
-        tables = of_type or found or tables  # a position, or a name that people gave
+        tables = of_type or inner_tables or tables  # a position, or a name that people gave
     known = list(dict.fromkeys(name for table in tables for name in _keys_of(table)))
     return unknown_key(str(place[-1]), known)
 
