@@ -172,7 +172,7 @@ def _check_coordinator(home: Home, exchange: Exchange, *, now: datetime) -> None
 
 
 def _sealed(ledger: PrivacyLedger) -> str:
-    """Names of what was drawn and has not left: it stays in the ledger until a daemon is back."""
+    """Return the names of unsent releases, which stay in the ledger until a daemon runs again."""
     unsent = (each for each in ledger.entries() if each.state is ReleaseState.DRAWN)
     decisions = Decisions(ledger).every()
     return ", ".join(

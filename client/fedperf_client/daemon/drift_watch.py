@@ -1,4 +1,4 @@
-"""The daemon's look for drift: beside what it owes the coordinator, which knows nothing of it.
+"""The daemon's drift check, which is local: the coordinator does not receive its results.
 
 Looked for in the process that follows the history, when executions came since the last look
 and that one took a small share of the time since. What is found goes to the log, each recent
@@ -53,7 +53,7 @@ class DriftCheckResult:
 
 @dataclass(frozen=True, slots=True)
 class DriftTask:
-    """One look, to be done where it holds up nobody; can be pickled.
+    """One drift check, which runs in another process and can be pickled.
 
     Attributes:
         store: the organization's database of executions.
@@ -76,7 +76,7 @@ class DriftTask:
 
 
 class DriftWatch:
-    """Says in the log what drifts in the store, in the daemon's own time."""
+    """Logs drift in the store while the daemon has spare time."""
 
     def __init__(
         self,

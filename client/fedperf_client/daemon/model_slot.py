@@ -34,7 +34,7 @@ log = structlog.get_logger()
 
 
 class MethodRemovedError(PrivacyRefusedError):
-    """A slot trains by a method that this version does not have; nothing leaves for it."""
+    """Raised when a slot's training method is unknown to this version; it releases nothing."""
 
     def __init__(self) -> None:
         super().__init__("its slot trains by DP-SGD, which fedperf does not do any more")

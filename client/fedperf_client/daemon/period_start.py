@@ -104,7 +104,7 @@ def next_ledger(
 
 
 def recall(ledger: PrivacyLedger, exchange: Exchange) -> None:
-    """Hold the ledger against what the coordinator confirmed, before anything is drawn.
+    """Compare the ledger with the coordinator's confirmations before any noise is sampled.
 
     A home that was restored from a backup as a whole has forgotten releases and cannot know
     it by itself. Where the two disagree, here or from before, the daemon goes on without

@@ -62,7 +62,7 @@ class JoinRefusedError(ConnectionRefusedByPeerError):
 
 
 class JoinedAlreadyError(JoinRefusedError):
-    """The home is a member already, and the invitation makes it none anew."""
+    """Raised when the organization has joined before and the invitation does not renew it."""
 
     def __init__(self, address: str) -> None:
         super().__init__(
@@ -145,7 +145,7 @@ class Membership(JoinReply):
         return target.address.startswith(f"{host}:")
 
     def require_certificates(self) -> None:
-        """Raise StorageError where a certificate is none, of which gRPC only tells its own log."""
+        """Raise StorageError for an invalid certificate, which gRPC would only log."""
         for name, pem in zip(_FILES, (self.certificate, self.ca_certificate), strict=False):
             try:
                 x509.load_pem_x509_certificate(pem)
@@ -237,7 +237,7 @@ def load_or_create_key(directory: Path) -> ec.EllipticCurvePrivateKey:
 def join(
     url: str, key: ec.EllipticCurvePrivateKey, *, joined: Membership | None = None
 ) -> Membership:
-    """Become a member with `key`, or anew where a membership of before, `joined`, has ended.
+    """Join with `key`, or again if the earlier membership `joined` has ended.
 
     Raises:
         InvalidJoinUrlError: not a join URL.
@@ -312,7 +312,7 @@ def _names_in(certificate: bytes) -> list[str]:
 
 
 def _request(key: ec.EllipticCurvePrivateKey) -> bytes:
-    """A certificate request that names nobody: the coordinator gives the id."""
+    """Make a certificate request without a name: the coordinator assigns the id."""
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "organization")])
     request = x509.CertificateSigningRequestBuilder().subject_name(name)
     return request.sign(key, hashes.SHA384()).public_bytes(serialization.Encoding.DER)

@@ -65,7 +65,7 @@ class NoMemberError(ExchangeError):
 
 
 class RefusedByCoordinatorError(ConnectionRefusedByPeerError):
-    """The coordinator refused a request; `code` says why, in its own closed vocabulary."""
+    """Raised when the coordinator refuses a request; `code` is one of its closed set of reasons."""
 
     def __init__(self, code: str) -> None:
         super().__init__(f"the coordinator refuses the request: {code}")

@@ -63,7 +63,7 @@ MAX_ANSWER_BYTES = 256 << 10
 """Limit of any other reply of the coordinator: small parts grow much when read."""
 MAX_OPEN_SLOTS = 8
 HEARTBEAT_SECONDS = 30.0
-"""Told to the coordinator, which takes a node for offline after twice this time: long
+"""Sent to the coordinator, which considers a node offline after twice this time: long
 enough for one request over a slow line, which holds up the heartbeat."""
 
 _log = structlog.get_logger()
@@ -213,7 +213,7 @@ def answer_to(question: Message, body: bytes) -> Message:
 
 
 def refusal_of(question: Message, refusal: Refusal) -> Message:
-    """The message that tells the code of a refusal, and nothing else."""
+    """Return the message with the code of a refusal, and nothing else."""
     error = Error(int(refusal), "")
     return make_message(metadata=_reply_metadata(question), error=error)
 

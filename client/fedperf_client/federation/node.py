@@ -74,7 +74,7 @@ class PollingPolicy:
 
 
 class Node:
-    """Keeps the organization reachable until told to stop."""
+    """Keeps the organization reachable until it is stopped."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Invented jobs that stand for nobody's: what previews draw their samples from.
+"""Synthetic jobs from which previews compute their samples.
 
 Constants of the code and the public start alone; nothing of an organization's history.
 Only previews need this.

@@ -1,4 +1,4 @@
-"""The mechanism of every noisy sum, one row per kind: what leaves of sum and noise.
+"""The mechanism of every noisy sum, one row per kind: the release made of sum and noise.
 
 A release is noise alone first (`noise_alone`); its sum, computed elsewhere, is added after
 (`with_sum`), so that a sum that fails or comes too late costs the sum only. The noise is the same

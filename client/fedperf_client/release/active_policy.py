@@ -1,4 +1,4 @@
-"""The policy with which a period began, kept beside its ledger: a later one counts from the next.
+"""The policy that a period began with, stored with its ledger. A later one applies from the next.
 
 Only what the schedule follows from is kept; whether a kind leaves, a daemon reads when it starts
 (`modes_in_force`).

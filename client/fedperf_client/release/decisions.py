@@ -39,7 +39,7 @@ CREATE TABLE IF NOT EXISTS decision (
 
 @unique
 class Verdict(StrEnum):
-    """Whether a slot's release leaves."""
+    """The decision whether a slot's release is sent."""
 
     APPROVED = "approved"
     WITHHELD = "withheld"

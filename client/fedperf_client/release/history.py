@@ -33,11 +33,11 @@ CLOCK_TOLERANCE = timedelta(minutes=5)
 
 
 LEFT = frozenset({"handed out", "confirmed"})
-"""States of what left the organization."""
+"""States of releases that were sent."""
 
 
 NOT_DRAWN = "not_drawn"
-"""Why what was charged did not leave: it is being drawn now, or drawing failed or was cut short."""
+"""Why a charged release was not sent: its sampling is in progress, failed or was cut short."""
 
 
 @dataclass(frozen=True, slots=True)

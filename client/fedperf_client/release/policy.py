@@ -232,7 +232,7 @@ def _declared(name: str, key: str = "") -> _Rule:
 
 
 def _optional(rule: _Rule) -> _Rule:
-    """The rule for a value whose default is None; a file cannot hold None."""
+    """Return the rule for a value whose default is None, which a file cannot hold."""
     return replace(
         rule,
         holds=lambda value: value is None or rule.holds(value),

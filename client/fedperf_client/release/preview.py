@@ -30,7 +30,7 @@ from fedperf_shared.wire.codec import encode_release
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """One slot before it is drawn.
+    """A preview of one slot before its noise is sampled.
 
     Attributes:
         slot: what it is, with its privacy parameters.

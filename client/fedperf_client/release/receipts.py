@@ -49,7 +49,7 @@ class ReceiptLike(Protocol):
 def store_receipt(
     ledger: PrivacyLedger, receipt: ReceiptLike, *, key: SlotKey | None = None
 ) -> ConfirmedRelease:
-    """Keep a receipt beside the ledger.
+    """Store a receipt in the ledger's directory.
 
     Args:
         ledger: of the organization that was confirmed.

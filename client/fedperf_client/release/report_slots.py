@@ -25,8 +25,8 @@ CHANGE_VARIANCE = 0.04
 """Variance that the error gains from window to window, (log seconds)^2: systems drift."""
 
 NEARLY_BEST = 1.1
-"""Of the plans whose mean error is at most so many times the least, the one with most reports is
-taken: drift and new versions are read from them as well."""
+"""Among plans whose mean error is at most this multiple of the least, the one with most reports is
+taken: drift and new versions are estimated from them as well."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +186,7 @@ def _collected_until(schedule: Schedule, key: SlotKey) -> datetime:
 
 
 def _first_window(calendar: ReleaseCalendar, at: datetime) -> int | None:
-    """The window of the first report of whoever joins at that moment; None if none is left."""
+    """Return the window of the first report after joining at `at`, or None if none remains."""
     if calendar.first_slots:
         first = _first_slot(calendar, at)
         return None if first is None else first.window
@@ -195,7 +195,7 @@ def _first_window(calendar: ReleaseCalendar, at: datetime) -> int | None:
 
 
 def _first_slot(calendar: ReleaseCalendar, at: datetime) -> SlotKey | None:
-    """The next of the first slots that opens at that moment or later."""
+    """Return the next of the first slots that opens at `at` or later."""
     period, ordinary = calendar.period, len(calendar.report_slots)
     first_keys = [
         (period.window_start(window) + times.opens_after, window, index)

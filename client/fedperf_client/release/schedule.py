@@ -51,7 +51,7 @@ with clips around what it told."""
 
 @dataclass(frozen=True, slots=True)
 class OmittedSlots:
-    """A kind of which the schedule leaves out slots, or all, and why."""
+    """A kind of release whose slots the schedule omits, some or all, with the reason."""
 
     what: ReleaseKind
     reason: str
@@ -59,7 +59,7 @@ class OmittedSlots:
 
 @dataclass(frozen=True, slots=True)
 class PlannedSchedule:
-    """A schedule with what it leaves out and what it costs.
+    """A schedule with its omitted slots and its cost.
 
     Attributes:
         schedule: every slot of the period.
@@ -79,7 +79,7 @@ class PlannedSchedule:
 def plan_schedule(
     policy: Policy, calendar: ReleaseCalendar, *, at: datetime | None = None
 ) -> PlannedSchedule:
-    """The schedule of `policy` on the public `calendar`, from the moment of joining on.
+    """Plan the schedule of `policy` on the public `calendar` from the time of joining on.
 
     Reports: where the period's budget teaches most (`report_slots.plan_reports`), the first on
     the next reporting day. How many workloads a report holds is declared: that decides how often
@@ -248,7 +248,7 @@ def _why_not_more(policy: Policy, budget: PrivacyBudget, plan: ReportPlan) -> st
 
 
 def _coming_model_slots(calendar: ReleaseCalendar, at: datetime) -> list[SlotKey]:
-    """Model slots, extra ones included, whose time has not passed by then."""
+    """Return the model slots, extra ones included, that are still ahead at `at`."""
     period = calendar.period
     return [
         SlotKey(ReleaseKind.MODEL_UPDATE, window, index)

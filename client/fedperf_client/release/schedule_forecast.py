@@ -51,7 +51,7 @@ class ChangedScheduleForecast:
 def forecast(
     policy: Policy, calendar: ReleaseCalendar, *, at: datetime, members: int = 1
 ) -> ScheduleForecast:
-    """The outlook for a member that joins at `at`, where so many `members` report alike."""
+    """Forecast the schedule of an organization that joins at `at`, among `members` similar ones."""
     plan = planned_reports(policy, calendar, at=at, members=members)
     reports = [key for group in plan.groups for key in group.keys]
     updates = [

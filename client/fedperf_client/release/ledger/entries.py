@@ -1,4 +1,4 @@
-"""The entries of a ledger: what its file says of charges, read inside the caller's transaction.
+"""The entries of a ledger: the charges in its file, read inside the caller's transaction.
 
 An entry is one charged slot. It was reserved, then drawn, then handed out, and never goes
 back. Entries are numbered from 1 without a gap, so the newest number is their count. What an

@@ -191,7 +191,7 @@ class PrivacyLedger:
         return slot
 
     def commit(self, key: SlotKey, release: SignedRelease) -> None:
-        """Store the drawn and signed bytes of a reserved slot.
+        """Store the sampled and signed bytes of a reserved slot.
 
         Raises:
             SlotNotReservedError: the slot is not reserved, or was drawn before.
@@ -214,7 +214,7 @@ class PrivacyLedger:
         return None if row is None else SignedRelease(row[0], row[1])
 
     def dispatch(self, key: SlotKey, at: datetime) -> None:
-        """Record that the slot's bytes left; again is no error.
+        """Record that the slot's bytes were sent. A repeated call is no error.
 
         Raises:
             SlotNotReservedError: nothing was drawn for the slot.
