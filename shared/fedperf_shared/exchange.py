@@ -51,7 +51,7 @@ class Refusal(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class JoinReply:
-    """The coordinator's reply to a new member.
+    """The coordinator's reply to a new participant.
 
     Attributes:
         organization_id: random, 16 bytes.

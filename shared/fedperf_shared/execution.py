@@ -89,7 +89,7 @@ class ClusterConfig:
 
 @dataclass(frozen=True, slots=True)
 class KnownJob:
-    """A job as an own execution of it tells it, beyond its plan and resources; local.
+    """Facts about a job from one of its runs, beyond plan and resources. They stay local.
 
     Attributes:
         workload: that the execution belongs to.
@@ -145,7 +145,7 @@ class KnownJob:
 
 @dataclass(frozen=True)
 class PlanOnCluster:
-    """A plan on its resources: what takes some time, and what is asked how long it takes.
+    """A plan on its resources: the input of a prediction, and what a run measures.
 
     Attributes:
         plan: what runs where.
@@ -282,7 +282,7 @@ class ExecutionMetadata:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredPlan:
-    """A plan, its resources and its run time, and nothing that says whose it is.
+    """A plan, its resources and its run time, without its organization.
 
     The form of what is public anyway, such as the plans that ship with fedperf.
 

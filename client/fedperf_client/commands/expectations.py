@@ -86,7 +86,7 @@ def expected_schedule(home: Home, *, at: datetime) -> tuple[Policy, "PlannedSche
     from fedperf_client.release.schedule import plan_schedule
 
     policy = load_policy(home.policy)
-    return policy, plan_schedule(policy, expected_calendar(home, at=at).calendar, at=at)
+    return policy, plan_schedule(policy, expected_calendar(home, at=at).release_calendar, at=at)
 
 
 def note_of_expected(home: Home, *, at: datetime) -> None:

@@ -26,7 +26,7 @@ from fedperf_shared.workflow.vocabulary import MAX_RUNTIME_SECONDS, MIN_RUNTIME_
 MAX_GRADIENT_NORM = 5.0
 _BUCKET_BATCHES = 16
 _TOGETHER = 8
-"""So many answers to one question are in a batch together, so that there are others as well."""
+"""Plans of one query that a batch holds together, so that it holds other queries as well."""
 
 Progress = Callable[[int, float], None]
 """Called after every epoch with its number, from 1, and its mean loss."""
@@ -168,7 +168,7 @@ def _batches(
 
 
 def _together(shuffled: Tensor, questions: Tensor, generator: torch.Generator) -> Tensor:
-    """The samples in another random order, few answers to a question next to each other."""
+    """Return the samples in random order with few plans of one query next to each other."""
     dealt = shuffled[torch.argsort(questions[shuffled], stable=True)]
     _, sizes = torch.unique_consecutive(questions[dealt], return_counts=True)
     places = torch.cat([torch.arange(size) for size in sizes.tolist()])

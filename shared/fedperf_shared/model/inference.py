@@ -37,7 +37,7 @@ _PAIRS_AT_ONCE = 2**20
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GgfnArrays:
-    """A state of the model, its arrays as passes read them; made once for many questions."""
+    """A state of the model as arrays for forward passes, built once for many queries."""
 
     attention: tuple["_Attention", ...]
     recurrent: tuple["_Recurrent", ...]

@@ -21,7 +21,7 @@ from fedperf_shared.workflow.vocabulary import OperatorClass, Platform
 WIDTHS_PATH = Path(__file__).with_name("start_widths.json")
 
 UNMEASURED_MACHINE = math.log(3.0)
-"""Half width by which machines differ whose speed nobody measured, log seconds.
+"""Half width for machines of unmeasured speed, log seconds.
 
 An assumption, as all was measured on one machine. At 90 %, a factor of 1.7 for each of four
 causes: CPUs of ten years by core, storage and network, engines' versions and settings, the
@@ -29,7 +29,7 @@ coordination of several nodes. Their squares add up to that of a factor of about
 """
 
 UNKNOWN_SIZE = math.log(1000.0)
-"""Half width where nothing tells the size of a job: from milliseconds to hours, log seconds."""
+"""Half width for jobs of unknown size: from milliseconds to hours, log seconds."""
 
 OTHER_ENGINE = math.log(10.0)
 """Half width that is added to that of a plan that another engine than Spark's own executes, such
@@ -77,7 +77,7 @@ class StartWidth:
         return self.of_estimates if is_relational(workflow) else self.of_other_estimates
 
     def about(self, question: PlanOnCluster) -> float:
-        """The half width of the interval around the answer to a question."""
+        """Return the half width of the prediction interval of a query."""
         return math.hypot(self.half_width, self.per_decade * self.decades_beyond(question))
 
 

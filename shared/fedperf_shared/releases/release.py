@@ -105,7 +105,7 @@ class ReportParameters(_SlotParameters):
 
 @dataclass(frozen=True, slots=True)
 class _AskedParameters(_SlotParameters):
-    """Parameters of one noisy sum whose bounds come with the coordinator's question.
+    """Parameters of one noisy sum whose bounds come with the coordinator's linear query.
 
     Attributes:
         noise_multiplier: stddev of the Gaussian / L2 sensitivity, which is 1.
@@ -120,7 +120,7 @@ class _AskedParameters(_SlotParameters):
 
 @dataclass(frozen=True, slots=True)
 class DirectedParameters(_AskedParameters):
-    """Privacy parameters of a directed report; center and clips come with its question."""
+    """Privacy parameters of a directed report; center and clips come with its linear query."""
 
     slot_kind = ReleaseKind.RESIDUAL_REPORT
 
@@ -159,7 +159,7 @@ class TrainingParameters(_SlotParameters):
 
 @dataclass(frozen=True, slots=True)
 class LinearizedParameters(_AskedParameters):
-    """Privacy parameters of a step at the tangent; directions and clip come with its question."""
+    """Privacy parameters of a linearized step; directions and clip come with its linear query."""
 
     slot_kind = ReleaseKind.MODEL_UPDATE
     method = ModelMethod.TANGENT
@@ -288,7 +288,7 @@ class ResidualReport(_OnGrid):
     values: NDArray[np.int64]
 
     def public(self) -> dict[str, object]:
-        """Its public facts, beside slot and grid."""
+        """Public values besides slot and grid."""
         return {"basis_version": self.basis_version, "reference_version": self.reference_version}
 
 
@@ -309,7 +309,7 @@ class DirectedReport(_OnGrid):
     values: NDArray[np.int64]
 
     def public(self) -> dict[str, object]:
-        """Its public facts, beside slot and grid."""
+        """Public values besides slot and grid."""
         return {"question": self.design_version}
 
 
@@ -334,7 +334,7 @@ class ModelUpdate:
         return np.concatenate([array.ravel() for array in self.arrays]).astype(np.float64)
 
     def public(self) -> dict[str, object]:
-        """Its public facts, beside the slot."""
+        """Public values besides the slot."""
         versions = {"architecture": self.architecture, "base_version": self.base_version}
         return {**versions, "arrays": len(self.arrays)}
 
@@ -361,7 +361,7 @@ class LinearizedUpdate(_OnGrid):
     values: NDArray[np.int64]
 
     def public(self) -> dict[str, object]:
-        """Its public facts, beside slot and grid."""
+        """Public values besides slot and grid."""
         return {"base_version": self.base_version}
 
 

@@ -105,7 +105,7 @@ def _one_blas_thread() -> Iterator[None]:
 
 
 def _show_version(has_query: bool) -> None:
-    """Print the version of all programs and end, where it was asked for."""
+    """Print the version of all programs and end, if requested."""
     if has_query:
         from importlib.metadata import version
 
@@ -131,12 +131,12 @@ class RenamedError(FedperfError):
 
 
 class TimestampParameter(ParamType[datetime]):
-    """A moment in UTC, written as a day or as ISO 8601 has it."""
+    """A timestamp in UTC, written as a day or in ISO 8601."""
 
     name = "moment"
 
     def convert(self, value: object, param: Parameter | None, ctx: "Context | None") -> datetime:
-        """The moment that `value` names; UTC is meant where no zone is named."""
+        """Return the timestamp of `value`, in UTC unless it has a time zone."""
         if isinstance(value, datetime):
             return value
         try:
@@ -182,7 +182,7 @@ class ProgramCommands(TyperGroup):
             raise NoSuchCommand(typed, possibilities=close, ctx=ctx) from None
 
     def invoke(self, ctx: "Context") -> object:
-        """Run the command that was asked for; an interrupt says how to go on.
+        """Run the requested command. An interrupt prints how to continue.
 
         Raises:
             WrongValueError: one of its options cannot have the value that was given.

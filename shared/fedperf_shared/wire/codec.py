@@ -508,13 +508,13 @@ def _to_ms(span: timedelta) -> int:
 
 
 def encode_question(question: CellQuery) -> bytes:
-    """A question as the bytes that are stored and sent."""
+    """Encode a linear query for storage and transport."""
     return encoded(question_to_message(question))
 
 
 @lru_cache(maxsize=64)
 def decode_question(payload: bytes) -> CellQuery:
-    """The question that `encode_question` wrote; decoded once, for everybody asks for it.
+    """Decode the output of `encode_question`, cached because every organization requests it.
 
     Raises:
         InvalidInputError: not a question, or none that may be answered.
@@ -538,7 +538,7 @@ def question_to_message(question: CellQuery | None) -> exchange_pb2.Question:
 
 
 def question_from_message(message: exchange_pb2.Question) -> CellQuery | None:
-    """Message to domain; None for the empty message, which says that there is none yet.
+    """Decode the message; None for the empty message, sent while there is none yet.
 
     Raises:
         InvalidInputError: not a question, or none that may be answered.
@@ -549,7 +549,7 @@ def question_from_message(message: exchange_pb2.Question) -> CellQuery | None:
 
 
 def asked_slot(message: exchange_pb2.GetQuestionRequest) -> SlotKey:
-    """The slot whose question is asked for.
+    """Return the slot whose linear query is requested.
 
     Raises:
         InvalidInputError: no slot.
@@ -593,12 +593,12 @@ def decode_train_request(body: bytes) -> TrainRequest:
 
 
 def encode_tangent_question(question: LinearizedQuery) -> bytes:
-    """A question as the bytes that a coordinator keeps."""
+    """Encode a linearized query for the coordinator's storage."""
     return encoded(_tangent_question_to_message(question))
 
 
 def decode_tangent_question(payload: bytes) -> LinearizedQuery:
-    """The question that `encode_tangent_question` wrote.
+    """Decode the output of `encode_tangent_question`.
 
     Raises:
         InvalidInputError: not a question, or none that may be answered.
@@ -656,7 +656,7 @@ def synthetic_rows_to_message(rows: Iterable[SyntheticRow]) -> exchange_pb2.Synt
 
 
 def correction_from_message(message: exchange_pb2.Correction) -> Correction | None:
-    """Message to domain; None for the empty message, which says that there is none yet.
+    """Decode the message; None for the empty message, sent while there is none yet.
 
     Raises:
         InvalidInputError: not a correction.

@@ -1,4 +1,4 @@
-"""The gRPC services in domain types: one table of calls, served by handlers, asked by stubs.
+"""The gRPC services in domain types: one table of calls for handlers and stubs.
 
 A handler ends a call with `CallRefusedError` and a constant code. Whatever else it
 raises goes out as one of two constant codes, so nothing of the server's inside leaves.
@@ -65,7 +65,7 @@ class EnrollmentHandler(Protocol):
     """The calls that a server of Enrollment answers."""
 
     def join(self, token: bytes, certificate_request: bytes) -> JoinReply:
-        """Make whoever holds `token` a member; the request is PKCS#10, DER."""
+        """Register the holder of `token`; the request is PKCS#10, DER."""
 
 
 class ExchangeHandler(Protocol[Caller]):
@@ -99,7 +99,7 @@ class ExchangeHandler(Protocol[Caller]):
         """The published synthetic rows."""
 
     def question(self, caller: Caller, slot: SlotKey) -> CellQuery | None:
-        """The question of a directed slot; None while there is none."""
+        """Return the linear query of a directed slot, or None while there is none."""
 
 
 class ExchangeCalls(Protocol):
@@ -130,7 +130,7 @@ class ExchangeCalls(Protocol):
         """The published synthetic rows."""
 
     def question(self, slot: SlotKey) -> CellQuery | None:
-        """The question of a directed slot; None while there is none."""
+        """Return the linear query of a directed slot, or None while there is none."""
 
 
 @dataclass(frozen=True, slots=True)

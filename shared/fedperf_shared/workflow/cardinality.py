@@ -25,7 +25,7 @@ GROUPED_POWER = 0.5
 """n rows are taken to fall into n ** GROUPED_POWER groups."""
 
 DEFAULT_ROW_BYTES = 64.0
-"""Width of a row where nothing tells it."""
+"""Width of a row whose width is unknown."""
 
 _SHARES: Mapping[OperatorKind, float] = MappingProxyType(
     {OperatorKind.FILTER: 1 / 3, OperatorKind.SAMPLE: 1 / 3, OperatorKind.FLATMAP: 3.0}
@@ -58,7 +58,7 @@ def known_before(operator: Operator) -> bool:
 
 
 def plan_with_estimated_cardinalities(plan: Plan) -> Plan:
-    """The plan with estimates in place of what only a run tells.
+    """Return the plan with estimates in place of values that only a run measures.
 
     A source behind which a filter stands keeps the rows that it reads; widths stay, as the
     columns of an operator are known.
