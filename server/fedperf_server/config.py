@@ -30,7 +30,12 @@ from fedperf_shared.releases.period import (
     default_calendar,
 )
 from fedperf_shared.runtime.private_files import close_to_others, create_private
-from fedperf_shared.runtime.settings_file import WrongSettingsError, problems_of, read_settings
+from fedperf_shared.runtime.settings_file import (
+    WrongSettingsError,
+    problems_of,
+    read_settings,
+    rename_keys,
+)
 
 FILE_NAME = "fedperf-server.toml"
 DEFAULT_BIND = "0.0.0.0"
@@ -56,21 +61,21 @@ class ServerConfig:
     """The settings of one coordinator.
 
     Attributes:
-        directory: directory of keys, certificates and the default database.
-        host: name or address at which clients reach this server.
-        exchange_port: port of gRPC with mutual TLS.
-        enrollment_port: port of gRPC for joining.
-        fleet_port: port of Flower's fleet routes over TLS.
-        timetable: the public calendar.
-        quorum: minimum number of accepted updates of a round for a new version.
-        grace: time after its reply time in which a round waits for replies.
+        directory: keys, certificates and the default database.
+        host: name or address under which clients reach this server.
+        exchange_port: gRPC with mutual TLS.
+        enrollment_port: gRPC for joining.
+        fleet_port: Flower's fleet routes over TLS.
+        calendar: the public calendar.
+        quorum: a round with fewer accepted updates makes no new version.
+        grace: how long after its reply time a round still waits for replies.
         database_url: SQLAlchemy URL.
         bind: address to listen on.
     """
 
     directory: Path
     host: str
-    timetable: ReleaseCalendar
+    calendar: ReleaseCalendar
     exchange_port: int = DEFAULT_EXCHANGE_PORT
     enrollment_port: int = DEFAULT_ENROLLMENT_PORT
     fleet_port: int = DEFAULT_FLEET_PORT
@@ -113,16 +118,16 @@ def load_config(directory: Path) -> ServerConfig:
         ConfigurationError: the file is missing, not TOML, or has wrong values; lists all of them.
     """
     path = directory / FILE_NAME
-    content = read_settings(path, absent="run `fedperf-server init`")
+    content = _read_file(path, absent="run `fedperf-server init`")
     problems: list[str] = []
-    timetable = _timetable(content, problems)
+    calendar = _calendar(content, problems)
     settings = _read(_Settings, content, problems)
     try:
         config = ServerConfig(
             directory=directory,
-            timetable=timetable or default_calendar(_NO_START),
+            calendar=calendar or default_calendar(_NO_START),
             grace=timedelta(seconds=settings.grace_seconds),
-            **settings.model_dump(exclude={"timetable", "grace_seconds", "update_norm_bound"}),
+            **settings.model_dump(exclude={"calendar", "grace_seconds", "update_norm_bound"}),
         )
     except ConfigurationError as error:
         problems.append(str(error))
@@ -131,14 +136,14 @@ def load_config(directory: Path) -> ServerConfig:
     return config
 
 
-def write_calendar(timetable: ReleaseCalendar, path: Path) -> None:
-    """Write the public calendar to a file of its own, for `load_calendar`.
+def write_calendar(calendar: ReleaseCalendar, path: Path) -> None:
+    """Write a calendar by itself, public as it is, for `load_calendar`.
 
     Raises:
         StorageError: the file cannot be written.
     """
     try:
-        path.write_text(_calendar_to_toml(timetable), encoding="utf-8")
+        path.write_text(_calendar_to_toml(calendar), encoding="utf-8")
     except OSError as error:
         raise StorageError(f"{path}: {error.strerror or error}") from error
 
@@ -150,10 +155,10 @@ def load_calendar(path: Path) -> ReleaseCalendar:
         ConfigurationError: the file is missing, not TOML, or has wrong values; lists all of them.
     """
     problems: list[str] = []
-    timetable = _timetable(read_settings(path, name=f"calendar {path}"), problems)
-    if timetable is None or problems:
+    calendar = _calendar(_read_file(path, name=f"calendar {path}"), problems)
+    if calendar is None or problems:
         raise WrongSettingsError(str(path), problems)
-    return timetable
+    return calendar
 
 
 def _problems(config: ServerConfig) -> list[str]:
@@ -227,18 +232,18 @@ class _Calendar(_Table):
     report_slots: _Slots = ()
     model_slots: _Slots = ()
     extra_slots: _Slots = ()
-    extra_windows: int = 0
+    extra_round_windows: int = 0
     first_slots: _Slots = ()
     model_method: Annotated[ModelMethod, PlainValidator(_method)] = ModelMethod.TANGENT
 
-    def timetable(self) -> ReleaseCalendar:
+    def to_release_calendar(self) -> ReleaseCalendar:
         reports, models, extra, first = (
             tuple(slot.times() for slot in getattr(self, f"{kind}_slots")) for kind in _SLOT_KINDS
         )
         window = timedelta(seconds=self.window_seconds)
         period = Period(self.period_start, window, self.windows)
         return ReleaseCalendar(
-            period, reports, models, self.model_method, extra, self.extra_windows, first
+            period, reports, models, self.model_method, extra, self.extra_round_windows, first
         )
 
 
@@ -252,22 +257,35 @@ class _Settings(_Table):
     grace_seconds: _Seconds = DEFAULT_GRACE.total_seconds()
     update_norm_bound: object = None  # key of DP-SGD in older files, ignored
     database_url: str = ""
-    timetable: object = None  # a _Calendar, validated separately
+    calendar: object = None  # a _Calendar, read by itself
 
 
-def _timetable(content: Mapping[str, object], problems: list[str]) -> ReleaseCalendar | None:
-    """Return the calendar in a file, and add its errors to `problems`."""
-    table = content.get("timetable")
+def _read_file(path: Path, *, name: str | None = None, absent: str = "") -> dict[str, object]:
+    """Read a file, whose keys may be those of older versions."""
+    name = name or str(path)
+    content = rename_keys(
+        read_settings(path, name=name, absent=absent), {"timetable": "calendar"}, name=name
+    )
+    table = content.get("calendar")
+    if isinstance(table, dict):
+        new_names = {"extra_windows": "extra_round_windows"}
+        content["calendar"] = rename_keys(table, new_names, name=name)
+    return content
+
+
+def _calendar(content: Mapping[str, object], problems: list[str]) -> ReleaseCalendar | None:
+    """The calendar in a file; what is wrong with it is added to `problems`."""
+    table = content.get("calendar")
     if not isinstance(table, dict):
-        problems.append("timetable must be a table with period_start")
+        problems.append("calendar must be a table with period_start")
         return None
-    errors: list[str] = []
-    calendar = _read(_Calendar, table, errors)
-    problems += [f"timetable.{each}" for each in errors]
+    wrong: list[str] = []
+    calendar = _read(_Calendar, table, wrong)
+    problems += [f"calendar.{each}" for each in wrong]
     try:
-        return calendar.timetable()
+        return calendar.to_release_calendar()
     except ConfigurationError as error:
-        problems.append(f"timetable: {error}")
+        problems.append(f"calendar: {error}")
         return None
 
 
@@ -306,27 +324,27 @@ quorum = {config.quorum}
 grace_seconds = {config.grace.total_seconds()!r}
 {_database_line(config)}
 
-{_calendar_to_toml(config.timetable)}"""
+{_calendar_to_toml(config.calendar)}"""
 
 
-def _calendar_to_toml(timetable: ReleaseCalendar) -> str:
-    period = timetable.period
+def _calendar_to_toml(calendar: ReleaseCalendar) -> str:
+    period = calendar.period
     return f"""\
-# The public calendar. Show it with `fedperf-server calendar`. Times are seconds after the start of
-# a window; a day has 86400.
-[timetable]
+# The public calendar; `fedperf-server calendar` shows it in dates. Moments are seconds after the
+# start of a window; a day has 86400.
+[calendar]
 period_start = {period.start.isoformat()}
 window_seconds = {period.window.total_seconds()!r}
 windows = {period.windows}
-report_slots = [{_slots(timetable.report_slots)}]
-model_slots = [{_slots(timetable.model_slots)}]
-# Extra model rounds in windows in which a drift regime begins, at most in extra_windows windows.
-extra_slots = [{_slots(timetable.extra_slots)}]
-extra_windows = {timetable.extra_windows}
-# Times for the first report of a new organization.
-first_slots = [{_slots(timetable.first_slots)}]
-# Training method of model rounds: linearized steps ("tangent").
-model_method = "{_METHODS[timetable.model_method]}"
+report_slots = [{_slots(calendar.report_slots)}]
+model_slots = [{_slots(calendar.model_slots)}]
+# More model rounds of windows in which an epoch begins, in so many windows at most.
+extra_slots = [{_slots(calendar.extra_slots)}]
+extra_round_windows = {calendar.extra_windows}
+# Days on which the first report of whoever joined may leave.
+first_slots = [{_slots(calendar.first_slots)}]
+# How model rounds train: steps at the model's "tangent".
+model_method = "{_METHODS[calendar.model_method]}"
 """
 
 

@@ -129,12 +129,12 @@ def build_coordinator(
     store_first_version(
         database, task.model_format, task.pretrained, at=since, evaluate=task.evaluate
     )
-    calendar, grace = config.timetable, config.grace
+    calendar, grace = config.calendar, config.grace
     rounds = ModelRounds(
         database,
         enrollment,
         fleet,
-        timetable=calendar,
+        calendar=calendar,
         rules=rules or RoundRules(config.quorum, grace),
         model_format=task.model_format,
         signing_key=signing_key,

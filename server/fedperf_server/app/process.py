@@ -144,7 +144,7 @@ def _require_host(config: ServerConfig, ring: KeyRing, name: str) -> None:
 
 
 def _require_declared(config: ServerConfig, declared: ReleaseCalendar) -> None:
-    configured, past = config.timetable, declared.period
+    configured, past = config.calendar, declared.period
     if configured == declared or not configured.period.start < past.end:
         return
     raise OtherCalendarError(
@@ -200,12 +200,12 @@ def _log_start(config: ServerConfig, *, at: datetime) -> None:
         enrollment=f"{config.host}:{config.enrollment_port}",
         fleet=config.fleet_address,
     )
-    if config.timetable.model_slots and config.timetable.model_method is ModelMethod.UNSPECIFIED:
+    if config.calendar.model_slots and config.calendar.model_method is ModelMethod.UNSPECIFIED:
         log.warning(
             "model rounds are skipped: this calendar trains by DP-SGD, which is not supported any "
             'more. Set model_method = "tangent" in the next period'
         )
-    period = config.timetable.period
+    period = config.calendar.period
     if not at < period.end:
         log.warning(
             "the calendar has ended; set the next period_start to continue",

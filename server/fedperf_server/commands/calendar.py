@@ -36,24 +36,24 @@ def calendar(
     """
     from fedperf_server.config import load_calendar, write_calendar
 
-    timetable = load_config_from(context).timetable if read is None else load_calendar(read)
+    calendar = load_config_from(context).calendar if read is None else load_calendar(read)
     if out is not None:
-        write_calendar(timetable, out)
+        write_calendar(calendar, out)
         print(f"note: written to {out}", file=sys.stderr)
-    rows = [_row(timetable, window, json=json) for window in range(timetable.period.windows)]
+    rows = [_row(calendar, window, json=json) for window in range(calendar.period.windows)]
     show_rows(rows, json=json, empty="")
     if not json:
-        typer.echo(_describe_time(timetable, at=current_time()))
+        typer.echo(_describe_time(calendar, at=current_time()))
 
 
-def _row(timetable: "ReleaseCalendar", window: int, *, json: bool) -> dict[str, object]:
-    period = timetable.period
+def _row(calendar: "ReleaseCalendar", window: int, *, json: bool) -> dict[str, object]:
+    period = calendar.period
     begins = period.window_start(window)
     kinds: dict[str, Sequence[SlotTimes]] = {
-        "reports": timetable.report_slots,
-        "first_reports": timetable.first_slots,
-        "model_rounds": timetable.model_slots,
-        "extra_rounds": timetable.extra_slots,
+        "reports": calendar.report_slots,
+        "first_reports": calendar.first_slots,
+        "model_rounds": calendar.model_slots,
+        "extra_rounds": calendar.extra_slots,
     }
     if not json:
         dates = {
@@ -75,9 +75,9 @@ def _row(timetable: "ReleaseCalendar", window: int, *, json: bool) -> dict[str, 
     return {"window": window, "begins_at": begins.isoformat(), "ends_at": ends, **timestamps}
 
 
-def _describe_time(timetable: "ReleaseCalendar", *, at: datetime) -> str:
+def _describe_time(calendar: "ReleaseCalendar", *, at: datetime) -> str:
     """Describe the position of `at` in the calendar."""
-    period = timetable.period
+    period = calendar.period
     window = period.window_at(at)
     ends = f"{period.end.day} {period.end:%B %Y}"
     if window is not None:

@@ -37,7 +37,7 @@ def rounds(context: typer.Context, json: Json = False) -> None:
                 "new_version": result.new_version,
                 "public_error": result.public_error,
             }
-            for result in round_results(session, config.timetable)
+            for result in round_results(session, config.calendar)
         ]
     show_rows(rows, json=json, empty="no round has been closed yet")
 

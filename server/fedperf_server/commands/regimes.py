@@ -44,7 +44,7 @@ def drifts(context: typer.Context, json: Json = False) -> None:
     config = load_config_from(context)
     with Database.existing(config.database_url).transaction() as session:
         names = organization_names(session)
-        stored = [each.drift for each in stored_drifts(session, config.timetable.period)]
+        stored = [each.drift for each in stored_drifts(session, config.calendar.period)]
     to_facts = _drift_facts if json else _drift_columns
     rows = [to_facts(each, [names.get(key, key) for key in each.organizations]) for each in stored]
     show_rows(rows, json=json, empty="no drift was detected")
@@ -72,7 +72,7 @@ def declare_change(
         )
     with Database.existing(config.database_url).transaction() as session:
         regime = drift_regimes.declare_change(
-            session, config.timetable.period, platforms=platforms, note=note, at=current_time()
+            session, config.calendar.period, platforms=platforms, note=note, at=current_time()
         )
     show(_regime_facts(regime, json=json), json=json)
 

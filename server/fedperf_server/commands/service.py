@@ -81,7 +81,7 @@ def _require_same(config: "ServerConfig", host: str, start: datetime | None) -> 
     from fedperf_server.config import FILE_NAME
     from fedperf_shared.errors import ConfigurationError
 
-    period = config.timetable.period
+    period = config.calendar.period
     options = {"host": (host, config.host), "period_start": (start or period.start, period.start)}
     different = [f"{key} {old}, not {new}" for key, (new, old) in options.items() if new != old]
     if different:

@@ -56,10 +56,10 @@ def stored_drifts(session: Session, period: Period) -> tuple[DetectedDrift, ...]
 class DriftController:
     """Detects and stores the drifts of a calendar."""
 
-    def __init__(self, database: Database, timetable: ReleaseCalendar, *, grace: timedelta) -> None:
+    def __init__(self, database: Database, calendar: ReleaseCalendar, *, grace: timedelta) -> None:
         """Make a controller for reports that may be `grace` late."""
         self._database = database
-        self._timetable = timetable
+        self._calendar = calendar
         self._grace = grace
         self._processed: tuple[int, int] | None = None
         self._detector: tuple[int, DriftReader] = (0, DriftReader())
@@ -67,9 +67,9 @@ class DriftController:
     def run_once(self, snapshot: Snapshot) -> tuple[PlatformDrift, ...]:
         """Detect drifts if reports have arrived since the last call, and return the new ones."""
         at = snapshot.at
-        if not at < self._timetable.period.end:
+        if not at < self._calendar.period.end:
             return ()
-        window = self._timetable.reported_window(at - self._grace)
+        window = self._calendar.reported_window(at - self._grace)
         arrived = (window, snapshot.count(until=window))
         if arrived == self._processed:
             return ()
@@ -94,7 +94,7 @@ class DriftController:
         at: datetime,
     ) -> tuple[PlatformDrift, ...]:
         """Store the drifts that are new, and return them."""
-        period = self._timetable.period
+        period = self._calendar.period
         stored = [
             each.drift
             for each in stored_drifts(session, period)
@@ -118,7 +118,7 @@ class DriftController:
     def _declare(self, session: Session, shared: Sequence[PlatformDrift], *, at: datetime) -> None:
         platforms = sorted({each.platform for each in shared})
         declare(
-            session, self._timetable.period, RegimeTrigger.SHARED_DRIFT, platforms=platforms, at=at
+            session, self._calendar.period, RegimeTrigger.SHARED_DRIFT, platforms=platforms, at=at
         )
 
 

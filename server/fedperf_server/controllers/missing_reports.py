@@ -38,11 +38,11 @@ class MissingReportController:
     """Lists missing reports of a calendar as its slots end."""
 
     def __init__(
-        self, database: Database, timetable: ReleaseCalendar, *, grace: timedelta, since: datetime
+        self, database: Database, calendar: ReleaseCalendar, *, grace: timedelta, since: datetime
     ) -> None:
         """Make a controller; reports may be `grace` late, slots over by `since` are skipped."""
         self._database = database
-        self._timetable = timetable
+        self._calendar = calendar
         self._grace = grace
         self._checked_until = since
 
@@ -61,17 +61,17 @@ class MissingReportController:
 
     def _ended(self, at: datetime) -> Iterator[tuple[datetime, SlotKey]]:
         """Yield report slots that ended since the last call, with the time when they were due."""
-        period = self._timetable.period
+        period = self._calendar.period
         first = period.nearest_window(self._checked_until - self._grace) - 1
         last = period.nearest_window(at - self._grace)
         for window in range(max(first, 0), min(last + 1, period.windows)):
-            for index, times in enumerate(self._timetable.report_times):
+            for index, times in enumerate(self._calendar.report_times):
                 due = period.window_start(window) + times.replies_after
                 if self._checked_until < due + self._grace <= at:
                     yield due, SlotKey(ReleaseKind.RESIDUAL_REPORT, window, index)
 
     def _missing(self, session: Session, key: SlotKey, due: datetime) -> Iterator[MissingReport]:
-        period = self._timetable.period
+        period = self._calendar.period
         start, release_id = to_unix_ms(period.start), key.release_id(period)
         is_answerable = has_query(session, period, key)
         for organization_id, schedule in releases.declared_schedules(session, period):

@@ -106,7 +106,7 @@ class PromotionController:
     def __init__(
         self,
         database: Database,
-        timetable: ReleaseCalendar,
+        calendar: ReleaseCalendar,
         catalogue: Sequence[MeasuredPlan],
         predict_with: Callable[[bytes], PredictLog],
         *,
@@ -120,14 +120,14 @@ class PromotionController:
         """
         self._predict_with = predict_with
         self._database = database
-        self._timetable = timetable
+        self._calendar = calendar
         self._entries = anchors_of(catalogue)
         self._cells = np.array([cell_of(each.plan).index for each in self._entries], dtype=np.int64)
         self._grace = grace
 
     def run_once(self, snapshot: Snapshot) -> tuple[PromotionRecord, ...]:
         """Decide about the waiting candidate, if there is one and the reports have arrived."""
-        window = self._timetable.reported_window(snapshot.at - self._grace)
+        window = self._calendar.reported_window(snapshot.at - self._grace)
         if window < 0:
             return ()
         with self._database.transaction() as session:
@@ -159,7 +159,7 @@ class PromotionController:
         )
 
     def _waiting(self, session: Session, window: int) -> tuple[int, ...]:
-        return promotion_graph.undecided(session, self._timetable, window=window, grace=self._grace)
+        return promotion_graph.undecided(session, self._calendar, window=window, grace=self._grace)
 
     def _is_unchanged(self, session: Session, window: int, case: _Case) -> bool:
         """Return whether no operator rolled back a version during the decision."""

@@ -23,9 +23,9 @@ from fedperf_shared.releases.release import DirectedParameters, ReleaseKind, Slo
 class QueryController:
     """Designs the linear queries of a period."""
 
-    def __init__(self, database: Database, timetable: ReleaseCalendar) -> None:
+    def __init__(self, database: Database, calendar: ReleaseCalendar) -> None:
         self._database = database
-        self._timetable = timetable
+        self._calendar = calendar
 
     def run_once(self, snapshot: Snapshot) -> tuple[CellQuery, ...]:
         """Design the missing queries of the current window, and return them."""
@@ -34,7 +34,7 @@ class QueryController:
 
     def _open(self, at: datetime) -> list[SlotKey]:
         """Return the later report slots of the current window that have opened."""
-        period, times = self._timetable.period, self._timetable.report_slots
+        period, times = self._calendar.period, self._calendar.report_slots
         window = period.window_at(at)
         if window is None:
             return []
@@ -47,7 +47,7 @@ class QueryController:
 
     def _design(self, slot: SlotKey, snapshot: Snapshot) -> CellQuery | None:
         """Design and store the query, if it is missing and an organization declared the slot."""
-        period = self._timetable.period
+        period = self._calendar.period
         with self._database.transaction() as session:
             if has_query(session, period, slot):
                 return None

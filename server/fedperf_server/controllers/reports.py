@@ -43,7 +43,7 @@ class PublicationController:
     def __init__(
         self,
         database: Database,
-        timetable: ReleaseCalendar,
+        calendar: ReleaseCalendar,
         catalogue: Sequence[MeasuredPlan],
         predict_with: Callable[[bytes], PredictLog],
         *,
@@ -56,7 +56,7 @@ class PublicationController:
         """
         self._predict_with = predict_with
         self._database = database
-        self._timetable = timetable
+        self._calendar = calendar
         self._grace = grace
         self._catalogue = cross_clusters(
             [PlanOnCluster(each.plan, each.cluster) for each in catalogue]
@@ -69,7 +69,7 @@ class PublicationController:
         self._fill_buffer(at)
         if stored == self._processed:
             return ()
-        window = self._timetable.period.nearest_window(at)
+        window = self._calendar.period.nearest_window(at)
         evidence = snapshot.evidence(window)
         published = (self._publish(snapshot, window, evidence),) if evidence.reports else ()
         self._processed = stored
@@ -104,8 +104,8 @@ class PublicationController:
 
     def _fill_buffer(self, at: datetime) -> None:
         """Store the rows of ended regimes, whose reports have arrived or are not used any more."""
-        period = self._timetable.period
-        reported_window = self._timetable.reported_window(at - self._grace)
+        period = self._calendar.period
+        reported_window = self._calendar.reported_window(at - self._grace)
         window = max(reported_window, period.nearest_window(at) - 1)
         while (ended := self._find_unstored(window)) is not None:
             labelled = ended.labelled(self._predict_with)
@@ -114,7 +114,7 @@ class PublicationController:
 
     def _find_unstored(self, window: int) -> buffer.PreviousRegimeRows | None:
         with self._database.transaction() as session:
-            return buffer.find_unstored(session, self._timetable.period, window=window)
+            return buffer.find_unstored(session, self._calendar.period, window=window)
 
 
 @dataclass(slots=True)

@@ -197,7 +197,7 @@ class ExchangeService:
     def status(self, caller: Member) -> Status:
         """Return the server's time and the current versions."""
         del caller
-        now, period = self._clock(), self._config.timetable.period
+        now, period = self._clock(), self._config.calendar.period
         with self._database.transaction() as session:
             corrected = registry.published_at(session, registry.CORRECTION)
             version, declared = self._load_state(session)
@@ -231,14 +231,14 @@ class ExchangeService:
             self._cached = cached
         return cached[1]
 
-    def timetable(self, caller: Member) -> ReleaseCalendar:
+    def calendar(self, caller: Member) -> ReleaseCalendar:
         """Return the public calendar."""
         del caller
-        return self._config.timetable
+        return self._config.calendar
 
     def declare_schedule(self, caller: Member, schedule: Schedule) -> None:
         """Store the caller's schedule for the period, if its parameters are allowed."""
-        if schedule.timetable != self._config.timetable:
+        if schedule.calendar != self._config.calendar:
             raise CallRefusedError(grpc.StatusCode.INVALID_ARGUMENT, "other_timetable")
         try:
             require_declarable(schedule)
@@ -270,7 +270,7 @@ class ExchangeService:
 
     def receipts(self, caller: Member) -> list[SignedReceipt]:
         """Return all receipts of the caller's releases in this period, newest first."""
-        period = self._config.timetable.period
+        period = self._config.calendar.period
         with self._database.transaction() as session:
             return releases.receipts_in(session, caller.organization_id, period)
 
@@ -300,11 +300,11 @@ class ExchangeService:
         """Return the linear query of a directed slot, or None without one."""
         del caller
         with self._database.transaction() as session:
-            return load_query(session, self._config.timetable.period, slot)
+            return load_query(session, self._config.calendar.period, slot)
 
     def _accept(self, member: Member, signed: SignedRelease) -> SignedReceipt:
         release = open_signed(signed, member.public_key)
-        period = self._config.timetable.period
+        period = self._config.calendar.period
         release_id = release.slot.release_id(period)
         now = self._clock()
         with self._database.transaction() as session:
@@ -339,7 +339,7 @@ class ExchangeService:
         self, session: Session, member: Member, release: Release, signed: SignedRelease
     ) -> SignedReceipt | None:
         """Return the receipt of a release accepted for the slot before, of any bytes."""
-        release_id = release.slot.release_id(self._config.timetable.period)
+        release_id = release.slot.release_id(self._config.calendar.period)
         try:
             return releases.receipt_for(session, member.organization_id, release_id, signed)
         except RejectedReleaseError as error:

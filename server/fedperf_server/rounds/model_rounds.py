@@ -143,7 +143,7 @@ class ModelRounds:
         enrollment: Enrollment,
         fleet: Fleet,
         *,
-        timetable: ReleaseCalendar,
+        calendar: ReleaseCalendar,
         rules: RoundRules,
         model_format: ModelFormat,
         signing_key: ec.EllipticCurvePrivateKey,
@@ -153,7 +153,7 @@ class ModelRounds:
         self._database = database
         self._enrollment = enrollment
         self._fleet = fleet
-        self._timetable = timetable
+        self._calendar = calendar
         self._rules = rules
         self._format = model_format
         self._key = signing_key
@@ -173,11 +173,11 @@ class ModelRounds:
                 slot = self._due(at)
                 if slot is None:
                     return ()
-                if self._timetable.model_method is ModelMethod.UNSPECIFIED:
-                    is_over = at > round_calendar.replies_at(self._timetable, slot)
+                if self._calendar.model_method is ModelMethod.UNSPECIFIED:
+                    is_over = at > round_calendar.replies_at(self._calendar, slot)
                     return (self._miss(slot, at=at),) if is_over else ()
                 opened = self._load(slot)
-                if opened is None and at > round_calendar.replies_at(self._timetable, slot):
+                if opened is None and at > round_calendar.replies_at(self._calendar, slot):
                     return (self._miss(slot, at=at),)
                 if opened is None and self._must_wait(slot, at=at):
                     return ()
@@ -202,16 +202,16 @@ class ModelRounds:
 
     def _due(self, at: datetime) -> SlotKey | None:
         with self._database.transaction() as session:
-            return round_calendar.due_slot(session, self._timetable, now=at)
+            return round_calendar.due_slot(session, self._calendar, now=at)
 
     def _must_wait(self, slot: SlotKey, *, at: datetime) -> bool:
         with self._database.transaction() as session:
             return promotion_graph.must_wait(
-                session, self._timetable, slot, grace=self._rules.grace, now=at
+                session, self._calendar, slot, grace=self._rules.grace, now=at
             )
 
     def _begin(self, opened: OpenRound, *, at: datetime) -> _RunningRound:
-        replies_at = round_calendar.replies_at(self._timetable, opened.slot)
+        replies_at = round_calendar.replies_at(self._calendar, opened.slot)
         deadline = max(replies_at, at) + self._rules.grace
         grid = MemberGrid(self._fleet.round(), opened, check=self._strategy.check)
         return _RunningRound(opened, round_arrays(opened.current, opened.query), grid, deadline)
@@ -233,7 +233,7 @@ class ModelRounds:
 
     def _load(self, slot: SlotKey) -> OpenRound | None:
         """Return the stored round, or None if it was not begun."""
-        key = row_key(self._timetable, slot)
+        key = row_key(self._calendar, slot)
         with self._database.transaction() as session:
             row, stored_query = session.get(RoundRow, key), session.get(RoundQueryRow, key)
             if row is None:
@@ -246,15 +246,15 @@ class ModelRounds:
     def _open(self, slot: SlotKey, *, at: datetime) -> OpenRound:
         """Store that the round began, with its base model and linear query."""
         with self._database.transaction() as session:
-            start = promotion_graph.find_round_start(session, self._timetable, window=slot.window)
+            start = promotion_graph.find_round_start(session, self._calendar, window=slot.window)
         base = start.version
         current = self._format.decode(base.checkpoint)
         query = self._strategy.question(current, steps_made=start.steps_made)
         with self._database.transaction() as session:
-            row = round_row(session, self._timetable, slot, base.version, at=at)
+            row = round_row(session, self._calendar, slot, base.version, at=at)
             session.add(row)
             if query is not None:
-                session.add(query_row(self._timetable, slot, query))
+                session.add(query_row(self._calendar, slot, query))
             audit.record(session, "round_opened", {"round": row.number}, at=at)
             return OpenRound(row.number, slot, base.version, current, query)
 
@@ -267,7 +267,7 @@ class ModelRounds:
         with self._database.transaction() as session:
             for organization_id in sorted(new):
                 schedule = releases.declared_schedule(
-                    session, organization_id, self._timetable.period
+                    session, organization_id, self._calendar.period
                 )
                 if schedule is None:
                     continue
@@ -299,10 +299,10 @@ class ModelRounds:
         """Make the new version, if there is one, and store everything in one transaction."""
         slot, replies = opened.slot, grid.replies
         with self._database.transaction() as session:
-            reject_contradictions(session, self._timetable, slot, replies)
+            reject_contradictions(session, self._calendar, slot, replies)
         outcome, arrays, error = self._aggregate(opened, grid)
         with self._database.transaction() as session:
-            row = session.get_one(RoundRow, row_key(self._timetable, slot))
+            row = session.get_one(RoundRow, row_key(self._calendar, slot))
             if arrays is not None:
                 row.new_version = registry.add_version(
                     session,
@@ -319,7 +319,7 @@ class ModelRounds:
             row.asked, row.replies = len(replies.schedules), len(replies.accepted)
             row.public_error = error
             finish(session, row, at=at)
-            store_replies(session, self._timetable, slot, replies, key=self._key, at=at)
+            store_replies(session, self._calendar, slot, replies, key=self._key, at=at)
             failures = Counter(reason.value for reason in replies.refused.values())
             result = to_result(row, slot, failures)
             detail: audit.Detail = {
@@ -350,9 +350,9 @@ class ModelRounds:
 
     def _miss(self, slot: SlotKey, *, at: datetime) -> RoundResult:
         with self._database.transaction() as session:
-            start = promotion_graph.find_round_start(session, self._timetable, window=slot.window)
-            row = session.get(RoundRow, row_key(self._timetable, slot)) or round_row(
-                session, self._timetable, slot, start.version.version, at=at
+            start = promotion_graph.find_round_start(session, self._calendar, window=slot.window)
+            row = session.get(RoundRow, row_key(self._calendar, slot)) or round_row(
+                session, self._calendar, slot, start.version.version, at=at
             )
             row.outcome = RoundOutcome.MISSED
             finish(session, row, at=at)

@@ -30,11 +30,11 @@ from fedperf_shared.wire.codec import encode_tangent_question
 
 
 def round_row(
-    session: Session, timetable: ReleaseCalendar, slot: SlotKey, base_version: int, *, at: datetime
+    session: Session, calendar: ReleaseCalendar, slot: SlotKey, base_version: int, *, at: datetime
 ) -> RoundRow:
     """Return the row of a round that begins now, with the next number, not added yet."""
     return RoundRow(
-        **row_key(timetable, slot),
+        **row_key(calendar, slot),
         number=(session.scalar(select(func.max(RoundRow.number))) or 0) + 1,
         base_version=base_version,
         opened_at=to_unix_ms(at),
@@ -43,9 +43,9 @@ def round_row(
     )
 
 
-def query_row(timetable: ReleaseCalendar, slot: SlotKey, query: LinearizedQuery) -> RoundQueryRow:
+def query_row(calendar: ReleaseCalendar, slot: SlotKey, query: LinearizedQuery) -> RoundQueryRow:
     """Return the linear query of a round as a row."""
-    return RoundQueryRow(**row_key(timetable, slot), payload=encode_tangent_question(query))
+    return RoundQueryRow(**row_key(calendar, slot), payload=encode_tangent_question(query))
 
 
 def finish(session: Session, row: RoundRow, *, at: datetime) -> None:
@@ -56,10 +56,10 @@ def finish(session: Session, row: RoundRow, *, at: datetime) -> None:
 
 
 def reject_contradictions(
-    session: Session, timetable: ReleaseCalendar, slot: SlotKey, replies: RoundReplies
+    session: Session, calendar: ReleaseCalendar, slot: SlotKey, replies: RoundReplies
 ) -> None:
     """Refuse replies that contradict an earlier receipt."""
-    release_id = slot.release_id(timetable.period)
+    release_id = slot.release_id(calendar.period)
     for organization_id, (signed, _) in list(replies.accepted.items()):
         try:
             releases.receipt_for(session, organization_id, release_id, signed)
@@ -70,7 +70,7 @@ def reject_contradictions(
 
 def store_replies(
     session: Session,
-    timetable: ReleaseCalendar,
+    calendar: ReleaseCalendar,
     slot: SlotKey,
     replies: RoundReplies,
     *,
@@ -78,8 +78,8 @@ def store_replies(
     at: datetime,
 ) -> None:
     """Store receipts, signed with `key`, for accepted replies, and count refused ones."""
-    release_id = slot.release_id(timetable.period)
-    round_key = row_key(timetable, slot)
+    release_id = slot.release_id(calendar.period)
+    round_key = row_key(calendar, slot)
     for organization_id, (signed, _) in replies.accepted.items():
         releases.give_receipt(session, organization_id, release_id, signed, key=key, at=at)
         session.add(

@@ -44,21 +44,21 @@ class RoundStart:
     steps_made: int
 
 
-def find_round_start(session: Session, timetable: ReleaseCalendar, *, window: int) -> RoundStart:
+def find_round_start(session: Session, calendar: ReleaseCalendar, *, window: int) -> RoundStart:
     """Return the start of a round of that window, if it began now.
 
     Raises:
         UnknownVersionError: nothing was promoted yet.
     """
-    period, base = timetable.period, _newest_step(session, timetable, window)
+    period, base = calendar.period, _newest_step(session, calendar, window)
     regime = regime_at(session, period.window_start(window))
     first = period.window_at(regime.begins_at) or 0
-    path = _path_to(base, _bases(session, timetable, since_window=first))
+    path = _path_to(base, _bases(session, calendar, since_window=first))
     return RoundStart(registry.get_version(session, base), len(path))
 
 
 def must_wait(
-    session: Session, timetable: ReleaseCalendar, slot: SlotKey, *, grace: timedelta, now: datetime
+    session: Session, calendar: ReleaseCalendar, slot: SlotKey, *, grace: timedelta, now: datetime
 ) -> bool:
     """Return whether a round waits because a candidate is about to be decided.
 
@@ -66,20 +66,20 @@ def must_wait(
 
     Args:
         session: the caller's transaction.
-        timetable: the calendar.
+        calendar: the calendar.
         slot: slot of the round.
         grace: how late the reports for the decision may be.
         now: current time.
     """
-    opens, replies = opens_at(timetable, slot), replies_at(timetable, slot)
+    opens, replies = opens_at(calendar, slot), replies_at(calendar, slot)
     latest = opens + PATIENCE * (replies - opens)
-    is_in_time = timetable.reported_window(latest - grace) >= slot.window
-    waiting = undecided(session, timetable, window=slot.window, grace=grace)
+    is_in_time = calendar.reported_window(latest - grace) >= slot.window
+    waiting = undecided(session, calendar, window=slot.window, grace=grace)
     return now < latest and is_in_time and bool(waiting)
 
 
 def undecided(
-    session: Session, timetable: ReleaseCalendar, *, window: int, grace: timedelta
+    session: Session, calendar: ReleaseCalendar, *, window: int, grace: timedelta
 ) -> tuple[int, ...]:
     """Return the candidates that wait for the reports of `window`, oldest first.
 
@@ -92,11 +92,11 @@ def undecided(
     current, statuses = registry.current_version(session), registry.statuses(session)
     waiting = tuple(
         version
-        for version in sorted(_made_before(session, timetable, window))
+        for version in sorted(_made_before(session, calendar, window))
         if version > current and statuses[version] is VersionStatus.CANDIDATE
     )
     decided_at = registry.inconclusive(session).get(waiting[-1]) if waiting else None
-    if decided_at is not None and timetable.reported_window(decided_at - grace) >= window:
+    if decided_at is not None and calendar.reported_window(decided_at - grace) >= window:
         return ()
     return waiting
 
@@ -116,9 +116,9 @@ def reject_with_base(session: Session, version: int, *, base: int, at: datetime)
         registry.reject(session, version, reason, at=at)
 
 
-def _made_before(session: Session, timetable: ReleaseCalendar, window: int) -> set[int]:
+def _made_before(session: Session, calendar: ReleaseCalendar, window: int) -> set[int]:
     """Return versions that rounds of earlier windows made, in this period or an earlier one."""
-    start = to_unix_ms(timetable.period.start)
+    start = to_unix_ms(calendar.period.start)
     query = select(RoundRow.new_version).where(
         RoundRow.new_version.is_not(None),
         or_(
@@ -129,18 +129,18 @@ def _made_before(session: Session, timetable: ReleaseCalendar, window: int) -> s
     return {version for version in session.scalars(query) if version is not None}
 
 
-def _newest_step(session: Session, timetable: ReleaseCalendar, window: int) -> int:
+def _newest_step(session: Session, calendar: ReleaseCalendar, window: int) -> int:
     """Return the newest candidate that the window's rounds made of the ground, or the ground."""
     statuses = registry.statuses(session)
-    ground, made = _ground(session, timetable), _bases(session, timetable, since_window=window)
+    ground, made = _ground(session, calendar), _bases(session, calendar, since_window=window)
     bases = {each: made[each] for each in made if statuses[each] is VersionStatus.CANDIDATE}
     steps = (each for each in bases if ground in _ancestors(each, bases))
     return max(steps, default=ground)
 
 
-def _ground(session: Session, timetable: ReleaseCalendar) -> int:
+def _ground(session: Session, calendar: ReleaseCalendar) -> int:
     """Return the newest inconclusive candidate made of the current version, else that version."""
-    current, bases = registry.current_version(session), _bases(session, timetable, since_window=0)
+    current, bases = registry.current_version(session), _bases(session, calendar, since_window=0)
     descendants = (
         each for each in registry.inconclusive(session) if current in _ancestors(each, bases)
     )
@@ -161,11 +161,11 @@ def _path_to(version: int, bases: Mapping[int, int]) -> list[int]:
     return path
 
 
-def _bases(session: Session, timetable: ReleaseCalendar, *, since_window: int) -> dict[int, int]:
+def _bases(session: Session, calendar: ReleaseCalendar, *, since_window: int) -> dict[int, int]:
     """Return the base of each version that the period's rounds made from that window on."""
     query = select(RoundRow.new_version, RoundRow.base_version).where(
         RoundRow.new_version.is_not(None),
-        RoundRow.period_start == to_unix_ms(timetable.period.start),
+        RoundRow.period_start == to_unix_ms(calendar.period.start),
         RoundRow.window >= since_window,
     )
     return {made: base for made, base in session.execute(query) if made is not None}

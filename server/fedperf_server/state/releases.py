@@ -112,7 +112,7 @@ def declare_schedule(
     Raises:
         DifferentScheduleError: a different one was declared for this period.
     """
-    start = to_unix_ms(schedule.timetable.period.start)
+    start = to_unix_ms(schedule.calendar.period.start)
     payload = codec.encode_schedule(schedule)
     row = session.get(ScheduleRow, (organization_id, start))
     if row is not None:
@@ -160,7 +160,7 @@ def declared_calendar(session: Session) -> ReleaseCalendar | None:
         .order_by(ScheduleRow.period_start.desc())
     )
     schedules = (_usable(row.payload) for row in session.scalars(newest))
-    return next((each.timetable for each in schedules if each is not None), None)
+    return next((each.calendar for each in schedules if each is not None), None)
 
 
 def receipt_for(
@@ -285,7 +285,7 @@ def stored_reports(
         if slot is None or not fits(report, slot):
             raise TypeError("a stored report does not fit its declared slot")
         reports[key] = StoredReport(
-            owner, report, slot, schedule.timetable.is_first_report(slot.key.index)
+            owner, report, slot, schedule.calendar.is_first_report(slot.key.index)
         )
     return reports
 

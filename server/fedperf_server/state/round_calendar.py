@@ -59,9 +59,9 @@ class RoundResult:
     public_error: float | None
 
 
-def round_results(session: Session, timetable: ReleaseCalendar) -> list[RoundResult]:
+def round_results(session: Session, calendar: ReleaseCalendar) -> list[RoundResult]:
     """Return all closed rounds of the period, in order."""
-    start = to_unix_ms(timetable.period.start)
+    start = to_unix_ms(calendar.period.start)
     query = (
         select(RoundRow)
         .where(RoundRow.period_start == start, RoundRow.closed_at.is_not(None))
@@ -97,43 +97,43 @@ def to_result(row: RoundRow, slot: SlotKey, failures: Mapping[str, int]) -> Roun
     )
 
 
-def row_key(timetable: ReleaseCalendar, slot: SlotKey) -> dict[str, int]:
+def row_key(calendar: ReleaseCalendar, slot: SlotKey) -> dict[str, int]:
     """Return the primary key of the slot's round, by column."""
     return {
-        "period_start": to_unix_ms(timetable.period.start),
+        "period_start": to_unix_ms(calendar.period.start),
         "window": slot.window,
         "index": slot.index,
     }
 
 
-def due_slot(session: Session, timetable: ReleaseCalendar, *, now: datetime) -> SlotKey | None:
+def due_slot(session: Session, calendar: ReleaseCalendar, *, now: datetime) -> SlotKey | None:
     """Return the first slot that is not closed, if it has opened."""
-    slot = next(_unclosed(session, timetable), None)
-    return slot if slot is not None and opens_at(timetable, slot) <= now else None
+    slot = next(_unclosed(session, calendar), None)
+    return slot if slot is not None and opens_at(calendar, slot) <= now else None
 
 
-def opens_at(timetable: ReleaseCalendar, slot: SlotKey) -> datetime:
+def opens_at(calendar: ReleaseCalendar, slot: SlotKey) -> datetime:
     """Return the time at which a model slot opens."""
-    start = timetable.period.window_start(slot.window)
-    return start + timetable.model_times[slot.index].opens_after
+    start = calendar.period.window_start(slot.window)
+    return start + calendar.model_times[slot.index].opens_after
 
 
-def replies_at(timetable: ReleaseCalendar, slot: SlotKey) -> datetime:
+def replies_at(calendar: ReleaseCalendar, slot: SlotKey) -> datetime:
     """Return the time at which the replies to a model slot are due."""
-    start = timetable.period.window_start(slot.window)
-    return start + timetable.model_times[slot.index].replies_after
+    start = calendar.period.window_start(slot.window)
+    return start + calendar.model_times[slot.index].replies_after
 
 
-def _unclosed(session: Session, timetable: ReleaseCalendar) -> Iterator[SlotKey]:
-    closed = _closed(session, timetable)
-    return (slot for slot in _slots(session, timetable) if (slot.window, slot.index) not in closed)
+def _unclosed(session: Session, calendar: ReleaseCalendar) -> Iterator[SlotKey]:
+    closed = _closed(session, calendar)
+    return (slot for slot in _slots(session, calendar) if (slot.window, slot.index) not in closed)
 
 
-def _slots(session: Session, timetable: ReleaseCalendar) -> Iterator[SlotKey]:
+def _slots(session: Session, calendar: ReleaseCalendar) -> Iterator[SlotKey]:
     """Yield the model slots in the order in which they open."""
-    period, times = timetable.period, timetable.model_times
+    period, times = calendar.period, calendar.model_times
     first_windows = {period.first_window(each) for each in regime_starts(session)}
-    ordinary, extra_left = len(timetable.model_slots), timetable.extra_windows
+    ordinary, extra_left = len(calendar.model_slots), calendar.extra_windows
     for window in range(period.windows):
         has_extra = window in first_windows and extra_left > 0
         extra_left -= has_extra
@@ -142,10 +142,10 @@ def _slots(session: Session, timetable: ReleaseCalendar) -> Iterator[SlotKey]:
             yield SlotKey(ReleaseKind.MODEL_UPDATE, window, index)
 
 
-def _closed(session: Session, timetable: ReleaseCalendar) -> set[tuple[int, int]]:
+def _closed(session: Session, calendar: ReleaseCalendar) -> set[tuple[int, int]]:
     """Return window and index of every closed round of the period."""
     query = select(RoundRow.window, RoundRow.index).where(
-        RoundRow.period_start == to_unix_ms(timetable.period.start),
+        RoundRow.period_start == to_unix_ms(calendar.period.start),
         RoundRow.closed_at.is_not(None),
     )
     return {(window, index) for window, index in session.execute(query)}

@@ -110,7 +110,7 @@ def _one_blas_thread() -> Iterator[None]:
 
 
 def _show_version(has_query: bool) -> None:
-    """Print the version of all programs and end, where it was asked for."""
+    """Print the version of all programs and end, if requested."""
     if has_query:
         from importlib.metadata import version
 
@@ -122,7 +122,7 @@ Version = Annotated[
     bool,
     typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version."),
 ]
-"""What every program's own options begin with."""
+"""Prefix of every program's own options."""
 
 
 class WrongValueError(InvalidInputError):
@@ -136,12 +136,12 @@ class RenamedError(FedperfError):
 
 
 class TimestampParameter(ParamType[datetime]):
-    """A moment in UTC, written as a day or as ISO 8601 has it."""
+    """A timestamp in UTC, written as a day or in ISO 8601."""
 
     name = "moment"
 
     def convert(self, value: object, param: Parameter | None, ctx: "Context | None") -> datetime:
-        """The moment that `value` names; UTC is meant where no zone is named."""
+        """Return the timestamp of `value`, in UTC unless it has a time zone."""
         if isinstance(value, datetime):
             return value
         try:
@@ -187,7 +187,7 @@ class ProgramCommands(TyperGroup):
             raise NoSuchCommand(typed, possibilities=close, ctx=ctx) from None
 
     def invoke(self, ctx: "Context") -> object:
-        """Run the command that was asked for; an interrupt says how to go on.
+        """Run the requested command. An interrupt prints how to continue.
 
         Raises:
             WrongValueError: one of its options cannot have the value that was given.
@@ -305,7 +305,7 @@ def show_rows(
 
 
 def output_width() -> int | None:
-    """That of the terminal (None), or what `COLUMNS` says; a file or a pipe folds no row."""
+    """Return None for the terminal's width, or `COLUMNS`. Files and pipes fold no row."""
     return None if sys.stdout.isatty() or "COLUMNS" in os.environ else UNFOLDED
 
 

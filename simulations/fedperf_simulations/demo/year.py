@@ -228,7 +228,7 @@ def _machine(name: str, asked: MeasuredTimes, before: GGFN, after: GGFN) -> Mach
 
 def _of_coordinator(federation: Federation, size: YearSize) -> dict[str, Any]:
     """What its database says of drift, rehearsal and verdicts."""
-    period = federation.config.timetable.period
+    period = federation.config.calendar.period
     with federation.database.transaction() as session:
         seen = stored_drifts(session, period)
         versions, verdicts = registry.versions(session), registry.decisions(session)

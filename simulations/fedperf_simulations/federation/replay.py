@@ -108,7 +108,7 @@ def replayed(source: Database, config: ServerConfig, task: Task) -> Iterator[Fed
         NothingToReplayError: the stored coordinator has no version.
         CallRefusedError: the coordinator of now does not take a report.
     """
-    history, fleet = _History.of(source, config.timetable.period), MemoryFleet()
+    history, fleet = _History.of(source, config.calendar.period), MemoryFleet()
     with source.transaction() as session:
         known = registry.version_numbers(session)
         if not known:
@@ -119,7 +119,7 @@ def replayed(source: Database, config: ServerConfig, task: Task) -> Iterator[Fed
     for organization_id in {each for each, _, _ in history.updates}:
         fleet.connect(organization_id, partial(updates.answer, organization_id))
     with founded(config, task, fleet) as (federation, service):
-        calendar = moments(config.timetable, grace=config.grace)
+        calendar = moments(config.calendar, grace=config.grace)
         events = (at for at, _ in (*history.rows, *history.reports))
         for moment in sorted({*calendar, *events}):
             federation.clock.now = moment

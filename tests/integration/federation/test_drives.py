@@ -290,7 +290,7 @@ def config_in(directory: Path) -> ServerConfig:
     return ServerConfig(
         directory=directory / "coordinator",
         host=HOST,
-        timetable=TABLE,
+        calendar=TABLE,
         exchange_port=exchange,
         enrollment_port=enrollment,
         fleet_port=fleet,

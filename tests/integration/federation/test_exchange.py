@@ -45,9 +45,9 @@ from tests.integration.federation.worlds import (
     SmallFormat,
     World,
     admit,
+    calendar,
     full_schedule,
     new_server,
-    timetable,
     world,
 )
 
@@ -64,7 +64,7 @@ class Scene:
 
 @pytest.fixture
 def scene(tmp_path: Path) -> Iterator[Scene]:
-    table = timetable()
+    table = calendar()
     with world(new_server(tmp_path / "server", table)) as server:
         acme = admit(tmp_path, server.invite("Acme"), "acme", None)
         yield Scene(server, acme, table)
@@ -90,13 +90,13 @@ def hand_in(
     return signed
 
 
-def test_status_and_timetable_are_those_of_the_server(
+def test_status_and_calendar_are_those_of_the_server(
     scene: Scene, exchange: ExchangeClient
 ) -> None:
     status = exchange.check_clock(system_clock())
     assert (status.model_version, status.basis_version) == (1, basis.BASIS_VERSION)
     assert status.reference_version == 1
-    assert exchange.timetable() == scene.table
+    assert exchange.calendar() == scene.table
 
 
 def test_a_clock_that_is_wrong_is_named_with_its_error(exchange: ExchangeClient) -> None:
@@ -112,7 +112,7 @@ def test_a_schedule_is_declared_once(scene: Scene, exchange: ExchangeClient) -> 
     exchange.declare_schedule(schedule)
     with pytest.raises(RefusedByCoordinatorError, match="other_schedule_declared"):
         exchange.declare_schedule(Schedule(scene.table, schedule.slots[:1]))
-    other = timetable(windows=3, start=scene.table.period.start)
+    other = calendar(windows=3, start=scene.table.period.start)
     with pytest.raises(RefusedByCoordinatorError, match="other_timetable"):
         exchange.declare_schedule(full_schedule(other))
     with scene.server.database.transaction() as session:
@@ -179,7 +179,7 @@ def test_an_organization_is_told_all_its_receipts_of_the_period_and_nobody_elses
     first = exchange.submit(scene.acme.sign(codec.encode_release(report())))
     own = scene.acme.membership.organization_id
     update = SlotKey(ReleaseKind.MODEL_UPDATE, 0, 0).release_id(scene.table.period)
-    earlier = FIRST.release_id(timetable(start=scene.table.period.start - YEAR).period)
+    earlier = FIRST.release_id(calendar(start=scene.table.period.start - YEAR).period)
     with scene.server.database.transaction() as session:
         for release_id in (earlier, update):
             releases.give_receipt(

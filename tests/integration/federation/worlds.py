@@ -81,7 +81,7 @@ def mean_square(arrays: Weights) -> float:
     return float(sum(np.square(array).sum() for array in arrays))
 
 
-def timetable(
+def calendar(
     *,
     start: datetime | None = None,
     window: float = 3600.0,
@@ -132,7 +132,7 @@ def new_server(
     config = ServerConfig(
         directory=directory,
         host=HOST,
-        timetable=table,
+        calendar=table,
         exchange_port=exchange,
         enrollment_port=enrollment,
         fleet_port=fleet,

@@ -137,7 +137,7 @@ def test_a_join_url_with_another_certificate_is_refused(config: ServerConfig, ho
 def test_a_coordinator_with_another_certificate_is_refused(
     config: ServerConfig, home: Home, tmp_path: Path
 ) -> None:
-    stranger = new_coordinator(tmp_path / "stranger", config.timetable)
+    stranger = new_coordinator(tmp_path / "stranger", config.calendar)
     with coordinator(config) as admit:
         admit(home)
     membership = Membership.load(home.identity)
@@ -220,7 +220,7 @@ def test_bad_reports_are_dropped_and_counted_and_shown_to_the_operator(
         admit(home)
         membership, key = Membership.load(home.identity), load_or_create_key(home.identity)
         with ExchangeClient(membership, key) as exchange:
-            exchange.declare_schedule(full_schedule(config.timetable))
+            exchange.declare_schedule(full_schedule(config.calendar))
             for reason, payload in bad.items():
                 with pytest.raises(RefusedByCoordinatorError, match=reason):
                     exchange.submit(SignedRelease(payload, sign(key, payload)))

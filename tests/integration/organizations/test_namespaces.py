@@ -111,14 +111,14 @@ def set_calendar(path: Path, pace: float) -> None:
     """What the operator edits: a calendar of minutes instead of a year."""
     start = whole_second(now() + timedelta(seconds=LEAD * pace))
     text = path.read_text()
-    timetable = f"""[timetable]
+    calendar = f"""[calendar]
 period_start = {start.isoformat()}
 window_seconds = {WINDOW * pace:.1f}
 windows = 1
 report_slots = [{{ opens_after_seconds = {pace:.1f}, replies_after_seconds = {REPORT * pace:.1f} }}]
 model_slots = []
 """
-    path.write_text(text[: text.index("[timetable]")] + timetable)
+    path.write_text(text[: text.index("[calendar]")] + calendar)
 
 
 def test_two_hosts_join_by_the_lines_of_the_readme_and_a_report_is_handed_in(

@@ -146,7 +146,7 @@ def test_a_report_whose_process_is_killed_leaves_at_its_time_all_the_same(
     """By a clock that both sides read and the test sets; the process is killed as it sums up."""
     monkeypatch.syspath_prepend(Path(__file__).parents[3])  # where the process looks for `Killed`
     monkeypatch.setattr(report_slot, "ReportTask", Killed)
-    clock = ScriptedClock(config.timetable.period.start)
+    clock = ScriptedClock(config.calendar.period.start)
     opens_at = clock.now + OPENS
     with coordinator(config, home, clock=clock) as database:
         with daemon(home, clock=clock):
@@ -180,7 +180,7 @@ def standing(database: Database) -> OrganizationCounts:
 
 
 def begin_period(home: Home, config: ServerConfig) -> None:
-    open_ledger(home, load_policy(home.policy), config.timetable, now=config.timetable.period.start)
+    open_ledger(home, load_policy(home.policy), config.calendar, now=config.calendar.period.start)
 
 
 def nothing_more(home: Home, config: ServerConfig) -> None:

@@ -134,7 +134,7 @@ class Season:
 
     @property
     def period(self) -> Period:
-        return self.config.timetable.period
+        return self.config.calendar.period
 
     def ledger(self, name: str) -> PrivacyLedger:
         return PrivacyLedger.open(self.homes[name].ledger(self.period.start))
@@ -185,10 +185,10 @@ def play(
     daemons = {
         name: daemon(stage, home, record if name == LARGE else None) for name, home in homes.items()
     }
-    ledgers = {name: home.ledger(config.timetable.period.start) for name, home in homes.items()}
+    ledgers = {name: home.ledger(config.calendar.period.start) for name, home in homes.items()}
     first_schedule = restart_small(stage, daemons, homes[SMALL], ledgers[SMALL], config)
     kill_in_round(stage, daemons, homes[KILLED], ledgers[KILLED], config)
-    sleep_until(config.timetable.period.end + timedelta(seconds=1.5))
+    sleep_until(config.calendar.period.end + timedelta(seconds=1.5))
     exit_codes = {name: each.stop() for name, each in {**daemons, "server": server}.items()}
     rounds = closed_rounds(config)
     return Season(
@@ -228,7 +228,7 @@ def kill_in_round(
 
 def left(config: ServerConfig) -> float:
     """Seconds until the end of the period."""
-    return (config.timetable.period.end - now()).total_seconds()
+    return (config.calendar.period.end - now()).total_seconds()
 
 
 def is_drawn(ledger: Path, key: SlotKey) -> bool:
@@ -242,7 +242,7 @@ def closed_rounds(config: ServerConfig) -> list[RoundResult]:
     database = Database(config.database_url)
     try:
         with database.transaction() as session:
-            return round_results(session, config.timetable)
+            return round_results(session, config.calendar)
     finally:
         database.close()
 
@@ -305,7 +305,7 @@ def test_reports_arrive_at_their_fixed_time_and_have_receipts(season: Season) ->
         for row in mine:
             due = (
                 season.period.window_start(row.window)
-                + season.config.timetable.report_slots[row.index].replies_after
+                + season.config.calendar.report_slots[row.index].replies_after
             )
             late = (from_unix_ms(row.received_at) - due).total_seconds()
             is_restarting = (name, row.window, row.index) == (SMALL, 0, 0)

@@ -258,11 +258,11 @@ def seconds_to_warm_up(training: TaskRunner, directory: Path) -> float:
     anchors = anchors_of(load_public_plans())
     question = make_tangent_question(len(anchors))
     training(LinearizedTask(directory / "nothing", arrays, question, anchors))
-    plan_schedule(parse_policy(tomllib.loads(POLICY), "test"), timetable(whole_second(now()), 1.0))
+    plan_schedule(parse_policy(tomllib.loads(POLICY), "test"), calendar(whole_second(now()), 1.0))
     return time.monotonic() - began
 
 
-def timetable(start: datetime, pace: float) -> ReleaseCalendar:
+def calendar(start: datetime, pace: float) -> ReleaseCalendar:
     seconds = timedelta(seconds=pace)
     return ReleaseCalendar(
         Period(start, END * seconds, WINDOWS),
@@ -351,7 +351,7 @@ def make_mutants(patch: pytest.MonkeyPatch) -> None:
 def play(directory: Path, pace: float) -> datetime:
     """The period from its first to its last second; its start."""
     start = whole_second(now() + timedelta(seconds=LEAD * pace))
-    table = timetable(start, pace)
+    table = calendar(start, pace)
     config = new_coordinator(directory / "server", table, quorum=1)
     history = make_executions(WORKLOADS, seed=1)
     # The last ones run in the first window: the first report is about the others.

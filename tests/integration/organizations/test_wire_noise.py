@@ -123,7 +123,7 @@ def test_reports_of_nothing_arrive_as_noise_of_the_declared_scale(tmp_path: Path
         """All slots as its first one."""
         parameters = schedule.slots[0].parameters
         slots = (Slot(slot.key, parameters) for slot in schedule.slots)
-        return Schedule(schedule.timetable, tuple(slots))
+        return Schedule(schedule.calendar, tuple(slots))
 
     assert_noise_of_the_declared_scale(received_reports(tmp_path, plain))
 
@@ -172,7 +172,7 @@ def received_reports(
         join(home, tools.add_organization("one").url)
         membership, key = Membership.load(home.identity), load_or_create_key(home.identity)
         with ExchangeClient(membership, key) as exchange:
-            planned = plan_schedule(load_policy(home.policy), exchange.timetable())
+            planned = plan_schedule(load_policy(home.policy), exchange.calendar())
             schedule = schedule_of(planned.schedule)
             ledger = PrivacyLedger.create(home.ledger(period.start), planned.budget, schedule)
             exchange.declare_schedule(schedule)
@@ -242,7 +242,7 @@ def received_answers(
     count: int,
 ) -> list[AcceptedUpdate]:
     """The first `count` answers that the coordinator gets from this organization alone."""
-    kept, table = Keeping(method), config.timetable
+    kept, table = Keeping(method), config.calendar
     database = Database(config.database_url)
     store_first_version(database, GgfnFormat(), start_arrays(), at=now())
     database.close()

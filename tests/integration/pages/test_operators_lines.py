@@ -63,7 +63,7 @@ class Coordinator:
         table = ReleaseCalendar(period, (SlotTimes(hour / 60, 2 * hour),), ())
         edited = replace(
             self.config,
-            timetable=table,
+            calendar=table,
             exchange_port=exchange,
             enrollment_port=door,
             fleet_port=fleet,
@@ -82,7 +82,7 @@ class Coordinator:
             parameters=parameters,
             reference_version=1,
         )
-        schedule = Schedule(self.config.timetable, (Slot(key, parameters),))
+        schedule = Schedule(self.config.calendar, (Slot(key, parameters),))
         acme = admit(self.directory.parent, url, "acme", schedule)
         with acme.exchange() as exchange:
             exchange.submit(acme.sign(encode_release(report)))

@@ -88,7 +88,7 @@ def test_help_imports_nothing_heavy() -> None:
 def test_keys_are_for_their_owner_only_and_the_calendar_is_a_year(directory: Path) -> None:
     for path in directory.glob("*.key.pem"):
         assert path.stat().st_mode & 0o077 == 0
-    period = load_config(directory).timetable.period
+    period = load_config(directory).calendar.period
     assert (period.end - period.start).days == 364
     assert period.start.hour == period.start.minute == 0
 
@@ -128,7 +128,7 @@ def test_a_period_begins_at_the_moment_that_was_given(
     tmp_path: Path, given: str, kept: datetime
 ) -> None:
     assert server(tmp_path, "init", "--host", "127.0.0.1", "--period-start", given).code == 0
-    assert load_config(tmp_path).timetable.period.start == kept
+    assert load_config(tmp_path).calendar.period.start == kept
 
 
 def test_an_invitation_is_a_url_to_hand_over(directory: Path) -> None:
@@ -189,7 +189,7 @@ def test_a_certificate_that_is_none_is_named(directory: Path) -> None:
     [
         ("2027-01-01T", "2027-02-01T", "period_start 2027-02-01"),
         ("windows = 13", "windows = 12", "windows 12, not 13"),
-        ("extra_windows = 2", "extra_windows = 1", "other slots"),
+        ("extra_round_windows = 2", "extra_round_windows = 1", "other slots"),
     ],
 )
 def test_a_calendar_that_members_declared_themselves_for_is_kept_until_it_ends(
@@ -207,7 +207,7 @@ def test_a_calendar_that_members_declared_themselves_for_is_kept_until_it_ends(
     with pytest.raises(OtherCalendarError, match=says):
         require_ready(load_config(directory))
     assert server(directory, "run").code == 3
-    end = config.timetable.period.end
+    end = config.calendar.period.end
     config_with("period_start = 2027-0", f"period_start = {end.isoformat()} # ")(directory)
     require_ready(load_config(directory))
     assert server(directory, "org", "revoke", "Acme").code == 0
@@ -256,13 +256,13 @@ def test_the_calendar_is_shown_in_dates_and_as_a_file_is_the_same_calendar(
     text = server(directory, "calendar").out
     assert "30 Nov, 7, 14, 21 Dec" in text
     assert "the period ends on 24 November 2027" in text
-    assert load_calendar(file) == load_config(directory).timetable
+    assert load_calendar(file) == load_config(directory).calendar
     file.write_text(file.read_text().replace("2026-11-25", "2027-11-24"))
     (first, *_) = server(directory, "calendar", "--read", file, "--json").rows()
     assert first["begins_at"] == "2027-11-24T00:00:00+00:00"
 
 
-@pytest.mark.parametrize("text", ["", "timetable = 3", "[timetable]\nwindows = 0", "[timetable"])
+@pytest.mark.parametrize("text", ["", "calendar = 3", "[calendar]\nwindows = 0", "[calendar"])
 def test_a_file_that_holds_no_calendar_is_refused(tmp_path: Path, text: str) -> None:
     file = tmp_path / "calendar.toml"
     file.write_text(text)
@@ -384,7 +384,7 @@ def test_declared_change_begins_a_regime_with_the_next_window(directory: Path) -
         directory, "declare-change", "Spark 4.1", "--platform", "Spark", "--json"
     ).json()
     assert isinstance(declared, dict)
-    period = load_config(directory).timetable.period
+    period = load_config(directory).calendar.period
     assert declared == {
         "regime": 2,
         "begins_at": period.window_start(1).isoformat(),
@@ -417,7 +417,7 @@ def test_drifts_are_listed_with_their_sizes_and_whose_they_are(directory: Path) 
         session.add(
             DriftRow(
                 number=1,
-                period_start=to_unix_ms(config.timetable.period.start),
+                period_start=to_unix_ms(config.calendar.period.start),
                 epoch_begins_at=0,
                 platform=Platform.SPARK.name,
                 since=4,
@@ -469,7 +469,7 @@ def declare(config: ServerConfig) -> None:
     database = Database(config.database_url)
     with database.transaction() as session:
         (organization_id,) = session.scalars(select(OrganizationRow.organization_id))
-        declare_schedule(session, organization_id, Schedule(config.timetable, ()), at=AT)
+        declare_schedule(session, organization_id, Schedule(config.calendar, ()), at=AT)
     database.close()
 
 
@@ -508,7 +508,7 @@ def nothing(directory: Path) -> None:
 
 
 BAD = {
-    "broken TOML": (config_with("[timetable]", "[timetable"), ["rounds"], 3, "not TOML"),
+    "broken TOML": (config_with("[calendar]", "[calendar"), ["rounds"], 3, "not TOML"),
     "unknown key": (config_with("quorum", "qorum"), ["rounds"], 3, "qorum"),
     "quorum 0": (config_with("quorum = 2", "quorum = 0"), ["org", "list"], 3, "quorum"),
     "grace NaN": (config_with("grace_seconds = 300.0", "grace_seconds = nan"), ["run"], 3, "grace"),

@@ -26,7 +26,7 @@ from tests.fakes.snapshots import snapshot
 from tests.unit.server.rounds.test_model_rounds import TinyFormat
 
 SCHEDULE = schedule_of(200)
-TABLE = SCHEDULE.timetable
+TABLE = SCHEDULE.calendar
 PERIOD = TABLE.period
 GRACE = timedelta(hours=1)
 SLOWER = PlatformShift(Platform.POLARS, 5.2, SHIFT)

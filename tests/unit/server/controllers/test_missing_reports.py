@@ -25,12 +25,12 @@ from fedperf_shared.releases.release import (
     Slot,
     SlotKey,
 )
-from tests.unit.client.release.periods import START, timetable
+from tests.unit.client.release.periods import START, calendar
 
 DAY = timedelta(days=1)
 WINDOW = 28 * DAY
 GRACE = timedelta(hours=2)
-TABLE = timetable(4, reports=2)
+TABLE = calendar(4, reports=2)
 OVER = START + 21 * DAY + GRACE
 """When the first report slot is over."""
 

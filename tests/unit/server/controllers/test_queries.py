@@ -39,10 +39,10 @@ from fedperf_shared.wire.codec import (
 from tests.fakes.snapshots import evidence, snapshot
 from tests.unit.client.prediction.synthetic import draw_questions
 from tests.unit.client.public import seeded_checkpoint
-from tests.unit.client.release.periods import START, timetable
+from tests.unit.client.release.periods import START, calendar
 from tests.unit.server.inference.worlds_of_cells import PLAIN, Member, draw_truth, members, stage
 
-TABLE = timetable(2, reports=3)
+TABLE = calendar(2, reports=3)
 SIGMA = 1.4
 OPENS = [START + times.opens_after for times in TABLE.report_slots]
 CATALOGUE = [

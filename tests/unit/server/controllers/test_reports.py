@@ -35,12 +35,12 @@ from fedperf_shared.wire.codec import encode_release
 from tests.fakes.snapshots import snapshot
 from tests.unit.client.prediction.synthetic import draw_questions
 from tests.unit.client.public import seeded_checkpoint
-from tests.unit.client.release.periods import timetable
+from tests.unit.client.release.periods import calendar
 from tests.unit.server.controllers.report_worlds import simulated_report
 
 AT = datetime(2027, 1, 20, tzinfo=UTC)
 SLOTS_WINDOWS = 4
-TABLE = timetable(SLOTS_WINDOWS)
+TABLE = calendar(SLOTS_WINDOWS)
 PARAMETERS = ReportParameters(1.4, 3.0)
 CATALOGUE = [
     MeasuredPlan(question.plan, question.cluster, 0.0)

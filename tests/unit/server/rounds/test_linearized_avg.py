@@ -185,9 +185,7 @@ class Rounds(Scene):
     def member(self, name: str, value: float) -> list[TrainRequest]:
         """Join; what is asked of it."""
         asked: list[TrainRequest] = []
-        key, organization_id = self.join_with(
-            name, Schedule(AT_TANGENT.timetable, AT_TANGENT.slots)
-        )
+        key, organization_id = self.join_with(name, Schedule(AT_TANGENT.calendar, AT_TANGENT.slots))
 
         def reply(body: bytes) -> bytes:
             asked.append(codec.decode_train_request(body))
@@ -209,7 +207,7 @@ class Rounds(Scene):
 
 @pytest.fixture
 def scene(tmp_path: Path) -> Iterator[Rounds]:
-    table = AT_TANGENT.timetable
+    table = AT_TANGENT.calendar
     config = ServerConfig(tmp_path, "localhost", table)
     ring: KeyRing = init(tmp_path, "localhost", now=START)
     at = [START]
@@ -225,7 +223,7 @@ def scene(tmp_path: Path) -> Iterator[Rounds]:
         database,
         enrollment,
         fleet,
-        timetable=table,
+        calendar=table,
         rules=RoundRules(2, 5 * MINUTE),
         model_format=GgfnFormat(),
         signing_key=ring.key(SIGNING),

@@ -211,7 +211,7 @@ def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
         database,
         enrollment,
         fleet,
-        timetable=TABLE,
+        calendar=TABLE,
         rules=RULES,
         model_format=TinyFormat(),
         signing_key=ring.key(SIGNING),
@@ -607,7 +607,7 @@ def test_no_round_is_held_of_a_calendar_by_dp_sgd_and_its_slots_are_missed(scene
         scene.join(name, 1.0)
     with scene.database.transaction() as session:
         session.add(round_row(session, old, SLOTS[0].key, 1, at=START + 10 * MINUTE))
-    scene.rounds._timetable = old
+    scene.rounds._calendar = old
     for moment, closed in ((11, 0), (19, 0), (21, 1), (31, 1), (90, 3)):
         scene.at[0] = START + moment * MINUTE
         while scene.rounds.run_once(at=scene.at[0]):

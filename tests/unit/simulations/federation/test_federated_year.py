@@ -50,7 +50,7 @@ SLOWER = 0.8
 """Log seconds by which each segment is slower than the start says."""
 
 
-def timetable() -> ReleaseCalendar:
+def calendar() -> ReleaseCalendar:
     times = [SlotTimes(first * DAY, (first + 1) * DAY) for first in (3, 6, 20, 23)]
     return ReleaseCalendar(
         PERIOD, (times[0],), (times[2],), extra_slots=(times[3],), extra_windows=1
@@ -61,7 +61,7 @@ def timetable() -> ReleaseCalendar:
 def planned() -> PlannedSchedule:
     """At an epsilon at which the reports of so few workloads tell what is better."""
     policy = Policy(size_class=SizeClass.LARGE, nominal_workloads=3000, epsilon=3000.0)
-    return plan_schedule(policy, timetable())
+    return plan_schedule(policy, calendar())
 
 
 @pytest.fixture(scope="module")
