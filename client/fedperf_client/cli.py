@@ -177,8 +177,8 @@ def join(
         print_forecast(policy, calendar, at=at)
         typer.echo(
             "next: compare the fingerprint with the coordinator's operator, by telephone: it must "
-            "be the one of `fedperf-server list`, else somebody used your invitation; then start "
-            "fedperf daemon, which fixes the schedule"
+            "be the one of `fedperf-server org list`, else somebody used your invitation; then "
+            "start fedperf daemon, which fixes the schedule"
         )
 
 

@@ -83,7 +83,7 @@ def _simulated(
 
     quiet_flower()
     policy = load_policy(home.policy)
-    timetable, origin = _calendar(home, calendar, at=joins)
+    release_calendar, origin = _calendar(home, calendar, at=joins)
     if home.ledgers:
         print(
             "note: a period has begun here, whose schedule stays as it is (fedperf release slots);"
@@ -107,7 +107,7 @@ def _simulated(
             others=jobs.names,
             seed=seed,
         )
-        ahead = YearAhead(policy, timetable, joins, others, seed)
+        ahead = YearAhead(policy, release_calendar, joins, others, seed)
         return YearView(ahead, origin, jobs, rehearsed_year(ahead, jobs, on_progress=advance))
 
 
@@ -121,5 +121,5 @@ def _calendar(home: "Home", file: Path | None, *, at: datetime) -> "tuple[Releas
     found = expected_calendar(home, at=at)
     if found.is_default:
         default = "the default calendar, begun that day; a coordinator may have another one"
-        return found.timetable, default
-    return found.timetable, found.origin
+        return found.release_calendar, default
+    return found.release_calendar, found.origin

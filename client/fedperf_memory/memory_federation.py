@@ -37,7 +37,7 @@ from fedperf_client.workers.worker_process import TaskRunner
 from fedperf_memory.cpu_meter import CpuMeter, Side
 from fedperf_memory.memory_transport import MemoryFleet, memory_calls
 from fedperf_memory.one_thread import at_once
-from fedperf_server.app.composition import Task, coordinator_of
+from fedperf_server.app.composition import Task, build_coordinator
 from fedperf_server.config import ServerConfig
 from fedperf_server.endpoints.grpc_ports import ExchangeService
 from fedperf_server.membership.authority import CA, SIGNING, KeyRing, init, issue
@@ -161,7 +161,7 @@ class Federation:
 
     def live(self, until: datetime) -> None:
         """Through all moments of the calendar that were not lived yet, until then."""
-        table, grace = self.config.timetable, self.config.grace
+        table, grace = self.config.calendar, self.config.grace
         declared = {slot.key for each in self.members for slot in each.ledger.schedule.slots}
         for moment in moments(table, grace=grace, declared=declared):
             if self._lived_to < moment <= until:
@@ -192,24 +192,24 @@ class Federation:
 
 
 def moments(
-    timetable: ReleaseCalendar, *, grace: timedelta, declared: Collection[SlotKey] | None = None
+    calendar: ReleaseCalendar, *, grace: timedelta, declared: Collection[SlotKey] | None = None
 ) -> Sequence[datetime]:
     """The moments of the calendar: slots open, reply, and end with their grace.
 
     Of first slots these are the ones that somebody `declared`, by default all.
     """
-    period, found = timetable.period, set[datetime]()
+    period, found = calendar.period, set[datetime]()
     for window in range(period.windows):
         start = period.window_start(window)
         reports = [
             times
-            for index, times in enumerate(timetable.report_times)
+            for index, times in enumerate(calendar.report_times)
             if declared is None
-            or not timetable.is_first_report(index)
+            or not calendar.is_first_report(index)
             or SlotKey(ReleaseKind.RESIDUAL_REPORT, window, index) in declared
         ]
         found.add(start)
-        for times in (*reports, *timetable.model_times):
+        for times in (*reports, *calendar.model_times):
             for after in (times.opens_after, times.replies_after, times.replies_after + grace):
                 found.add(start + after)
     return sorted(found)
@@ -258,8 +258,8 @@ def founded(
     config: ServerConfig, task: Task, fleet: Fleet, *, clock: Clock | None = None
 ) -> Iterator[tuple[Federation, ExchangeService]]:
     """A coordinator without members, and what answers its Exchange, at the period's start."""
-    clock = clock or Clock(config.timetable.period.start)
-    clock.now = config.timetable.period.start
+    clock = clock or Clock(config.calendar.period.start)
+    clock.now = config.calendar.period.start
     ring = init(config.directory, config.host, now=clock.now)
     with ExitStack() as stack:
         # Small matrices: more threads change last digits, and wait for each other.
@@ -268,7 +268,7 @@ def founded(
         database = Database(config.database_url)
         stack.callback(database.close)
         enrollment = Enrollment(database, ring, config, clock=clock)
-        coordinator = coordinator_of(
+        coordinator = build_coordinator(
             config,
             database,
             enrollment,
@@ -336,7 +336,7 @@ def declared(
     federation: Federation, new: NewMember, home: MemberHome, exchange: Exchange
 ) -> PrivacyLedger:
     """The member's ledger of the period, with its schedule, which the coordinator knows."""
-    begins = federation.config.timetable.period.start
+    begins = federation.config.calendar.period.start
     ledger = PrivacyLedger.create(home.ledger(begins), new.budget, new.schedule)
     exchange.declare_schedule(new.schedule)
     if federation.start is not None:
@@ -373,11 +373,11 @@ def _other_start(task: Task) -> bytes | None:
     A member takes the start that ships for version 1, and fetches what has another number.
     """
     shipped = weights_of(load_pretrained_model().arrays)
-    if [each.shape for each in task.start] != [each.shape for each in shipped]:
+    if [each.shape for each in task.pretrained] != [each.shape for each in shipped]:
         return None
-    if all(map(np.array_equal, task.start, shipped)):
+    if all(map(np.array_equal, task.pretrained, shipped)):
         return None
-    return task.model_format.encode(task.start, FIRST_VERSION)
+    return task.model_format.encode(task.pretrained, FIRST_VERSION)
 
 
 @cache

@@ -1,7 +1,7 @@
-"""The command line of the coordinator's operator: `fedperf-server`.
+"""The program `fedperf-server`, the command line of the coordinator's operator.
 
-Puts together what is in `commands`, in the order of the help. Nothing heavy is imported
-before a command needs it, so that help answers at once.
+This module assembles the commands of `commands` in the order of the help. Heavy libraries are
+imported only by the commands that need them, so that help is printed at once.
 """
 
 from pathlib import Path
@@ -9,13 +9,7 @@ from typing import Annotated
 
 import typer
 
-from fedperf_server.commands import (
-    calendar,
-    epochs,
-    models,
-    organizations,
-    service,
-)
+from fedperf_server.commands import calendar, models, organizations, regimes, service
 from fedperf_shared.runtime import command_line
 
 app = typer.Typer(
@@ -30,22 +24,20 @@ app = typer.Typer(
 )
 app.command()(service.init)
 app.command()(calendar.calendar)
-app.command("add-org")(organizations.add_org)
-app.command("list")(organizations.list_organizations)
-app.command()(organizations.revoke)
+app.add_typer(organizations.app, name="org")
 app.command()(models.rounds)
 app.command()(models.models)
 app.command()(models.rollback)
-app.command("epochs")(epochs.list_epochs)
-app.command("drifts")(epochs.list_drifts)
-app.command()(epochs.announce)
+app.command()(regimes.regimes)
+app.command()(regimes.drifts)
+app.command("declare-change")(regimes.declare_change)
 app.command()(models.synthesize)
 app.command()(service.run)
 
 
 def main() -> None:
     """Entry point of the console script."""
-    command_line.run(app)
+    command_line.run(app, extra="server")
 
 
 @app.callback()

@@ -1,7 +1,7 @@
-"""The coordinator's configuration: one TOML file in its directory.
+"""The coordinator's configuration is one TOML file in its directory.
 
-Every problem of the file is reported at once, each with its key and what would be
-right. Unknown keys are refused: a misspelt limit must not be ignored.
+All errors of the file are reported at once, each with its key and the allowed values. Unknown keys
+are refused, because a misspelt limit must not be ignored.
 """
 
 from collections.abc import Callable, Mapping
@@ -30,7 +30,12 @@ from fedperf_shared.releases.period import (
     default_calendar,
 )
 from fedperf_shared.runtime.private_files import close_to_others, create_private
-from fedperf_shared.runtime.settings_file import WrongSettingsError, problems_of, read_settings
+from fedperf_shared.runtime.settings_file import (
+    WrongSettingsError,
+    problems_of,
+    read_settings,
+    rename_keys,
+)
 
 FILE_NAME = "fedperf-server.toml"
 DEFAULT_BIND = "0.0.0.0"
@@ -42,11 +47,11 @@ DEFAULT_GRACE = timedelta(minutes=5)
 
 _MAX_PORT = 65_535
 _METHODS = {ModelMethod.TANGENT: "tangent", ModelMethod.UNSPECIFIED: "dp_sgd"}
-"""Names in the file. No round is held of a calendar that says "dp_sgd", as those of before may."""
+"""Names in the file. Rounds of an older calendar with "dp_sgd" are skipped."""
 _SLOT_KINDS = ("report", "model", "extra", "first")
-_UNSAID_START = datetime.fromtimestamp(0, tz=UTC)
+_NO_START = datetime.fromtimestamp(0, tz=UTC)
 _Seconds = Annotated[float, Field(ge=0, lt=86_400e9, allow_inf_nan=False)]
-"""As many as a `timedelta` holds."""
+"""Seconds that fit into a `timedelta`."""
 
 _M = TypeVar("_M", bound=BaseModel)
 
@@ -61,7 +66,7 @@ class ServerConfig:
         exchange_port: gRPC with mutual TLS.
         enrollment_port: gRPC for joining.
         fleet_port: Flower's fleet routes over TLS.
-        timetable: the public calendar.
+        calendar: the public calendar.
         quorum: a round with fewer accepted updates makes no new version.
         grace: how long after its reply time a round still waits for replies.
         database_url: SQLAlchemy URL.
@@ -70,7 +75,7 @@ class ServerConfig:
 
     directory: Path
     host: str
-    timetable: ReleaseCalendar
+    calendar: ReleaseCalendar
     exchange_port: int = DEFAULT_EXCHANGE_PORT
     enrollment_port: int = DEFAULT_ENROLLMENT_PORT
     fleet_port: int = DEFAULT_FLEET_PORT
@@ -84,16 +89,16 @@ class ServerConfig:
         if problems:
             raise ConfigurationError("; ".join(problems))
         if not self.database_url:
-            object.__setattr__(self, "database_url", _own_database(self.directory))
+            object.__setattr__(self, "database_url", _default_database(self.directory))
 
     @property
     def exchange_address(self) -> str:
-        """host:port of the Exchange."""
+        """Return host:port of the Exchange."""
         return f"{self.host}:{self.exchange_port}"
 
     @property
     def fleet_address(self) -> str:
-        """host:port of the gateway."""
+        """Return host:port of the gateway."""
         return f"{self.host}:{self.fleet_port}"
 
 
@@ -101,7 +106,7 @@ def write_config(config: ServerConfig) -> Path:
     """Write `config` into its directory."""
     path = config.directory / FILE_NAME
     create_private(path)
-    close_to_others(path)  # a URL of the database may hold a password
+    close_to_others(path)  # the database URL may contain a password
     path.write_text(_to_toml(config), encoding="utf-8")
     return path
 
@@ -110,19 +115,19 @@ def load_config(directory: Path) -> ServerConfig:
     """Read the configuration of the server in `directory`.
 
     Raises:
-        ConfigurationError: no such file, no TOML, or wrong values: all of them, with their keys.
+        ConfigurationError: the file is missing, not TOML, or has wrong values; lists all of them.
     """
     path = directory / FILE_NAME
-    content = read_settings(path, absent="run `fedperf-server init`")
+    content = _read_file(path, absent="run `fedperf-server init`")
     problems: list[str] = []
-    timetable = _timetable(content, problems)
+    calendar = _calendar(content, problems)
     settings = _read(_Settings, content, problems)
     try:
         config = ServerConfig(
             directory=directory,
-            timetable=timetable or default_calendar(_UNSAID_START),
+            calendar=calendar or default_calendar(_NO_START),
             grace=timedelta(seconds=settings.grace_seconds),
-            **settings.model_dump(exclude={"timetable", "grace_seconds", "update_norm_bound"}),
+            **settings.model_dump(exclude={"calendar", "grace_seconds", "update_norm_bound"}),
         )
     except ConfigurationError as error:
         problems.append(str(error))
@@ -131,29 +136,29 @@ def load_config(directory: Path) -> ServerConfig:
     return config
 
 
-def write_calendar(timetable: ReleaseCalendar, path: Path) -> None:
+def write_calendar(calendar: ReleaseCalendar, path: Path) -> None:
     """Write a calendar by itself, public as it is, for `load_calendar`.
 
     Raises:
-        StorageError: it cannot be written.
+        StorageError: the file cannot be written.
     """
     try:
-        path.write_text(_calendar_to_toml(timetable), encoding="utf-8")
+        path.write_text(_calendar_to_toml(calendar), encoding="utf-8")
     except OSError as error:
         raise StorageError(f"{path}: {error.strerror or error}") from error
 
 
 def load_calendar(path: Path) -> ReleaseCalendar:
-    """The calendar in a file of `write_calendar`, or in a server's configuration.
+    """Return the calendar in a file of `write_calendar` or in a server's configuration.
 
     Raises:
-        ConfigurationError: no such file, no TOML, or wrong values: all of them, with their keys.
+        ConfigurationError: the file is missing, not TOML, or has wrong values; lists all of them.
     """
     problems: list[str] = []
-    timetable = _timetable(read_settings(path, name=f"calendar {path}"), problems)
-    if timetable is None or problems:
+    calendar = _calendar(_read_file(path, name=f"calendar {path}"), problems)
+    if calendar is None or problems:
         raise WrongSettingsError(str(path), problems)
-    return timetable
+    return calendar
 
 
 def _problems(config: ServerConfig) -> list[str]:
@@ -162,24 +167,24 @@ def _problems(config: ServerConfig) -> list[str]:
         "enrollment_port": config.enrollment_port,
         "fleet_port": config.fleet_port,
     }
-    found = [
+    problems = [
         f"{key} must be 1 to {_MAX_PORT}, got {port}"
         for key, port in ports.items()
         if not 0 < port <= _MAX_PORT
     ]
     if len(set(ports.values())) != len(ports):
-        found.append("exchange_port, enrollment_port and fleet_port must differ")
+        problems.append("exchange_port, enrollment_port and fleet_port must differ")
     if not config.host or "/" in config.host or any(c.isspace() for c in config.host):
-        found.append(f"host must be a name or an address, got {config.host!r}")
+        problems.append(f"host must be a name or an address, got {config.host!r}")
     if not config.quorum >= 1:
-        found.append(f"quorum must be at least 1, got {config.quorum}")
+        problems.append(f"quorum must be at least 1, got {config.quorum}")
     if not config.grace > timedelta(0):
-        found.append(f"grace_seconds must be more than 0, got {config.grace.total_seconds()}")
-    return found
+        problems.append(f"grace_seconds must be more than 0, got {config.grace.total_seconds()}")
+    return problems
 
 
 class _Table(BaseModel):
-    """A table of the file: unknown keys and wrong types are refused."""
+    """A table of the file, which refuses unknown keys and wrong types."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -214,31 +219,31 @@ _TITLES = {f"{kind}_slots": _slot_titles(f"{kind}_slots") for kind in _SLOT_KIND
 
 
 def _method(name: object) -> ModelMethod:
-    for method, known in _METHODS.items():
-        if name == known:
+    for method, method_name in _METHODS.items():
+        if name == method_name:
             return method
     raise ValueError(f'must be "tangent", got {name!r}')
 
 
 class _Calendar(_Table):
-    period_start: datetime = _UNSAID_START
+    period_start: datetime = _NO_START
     window_seconds: _Seconds = DEFAULT_WINDOW.total_seconds()
     windows: int = DEFAULT_WINDOWS
     report_slots: _Slots = ()
     model_slots: _Slots = ()
     extra_slots: _Slots = ()
-    extra_windows: int = 0
+    extra_round_windows: int = 0
     first_slots: _Slots = ()
     model_method: Annotated[ModelMethod, PlainValidator(_method)] = ModelMethod.TANGENT
 
-    def timetable(self) -> ReleaseCalendar:
+    def to_release_calendar(self) -> ReleaseCalendar:
         reports, models, extra, first = (
             tuple(slot.times() for slot in getattr(self, f"{kind}_slots")) for kind in _SLOT_KINDS
         )
         window = timedelta(seconds=self.window_seconds)
         period = Period(self.period_start, window, self.windows)
         return ReleaseCalendar(
-            period, reports, models, self.model_method, extra, self.extra_windows, first
+            period, reports, models, self.model_method, extra, self.extra_round_windows, first
         )
 
 
@@ -250,29 +255,42 @@ class _Settings(_Table):
     fleet_port: int = DEFAULT_FLEET_PORT
     quorum: int = DEFAULT_QUORUM
     grace_seconds: _Seconds = DEFAULT_GRACE.total_seconds()
-    update_norm_bound: object = None  # of DP-SGD, in every file of before
+    update_norm_bound: object = None  # key of DP-SGD in older files, ignored
     database_url: str = ""
-    timetable: object = None  # a _Calendar, read by itself
+    calendar: object = None  # a _Calendar, read by itself
 
 
-def _timetable(content: Mapping[str, object], problems: list[str]) -> ReleaseCalendar | None:
+def _read_file(path: Path, *, name: str | None = None, absent: str = "") -> dict[str, object]:
+    """Read a file, whose keys may be those of older versions."""
+    name = name or str(path)
+    content = rename_keys(
+        read_settings(path, name=name, absent=absent), {"timetable": "calendar"}, name=name
+    )
+    table = content.get("calendar")
+    if isinstance(table, dict):
+        new_names = {"extra_windows": "extra_round_windows"}
+        content["calendar"] = rename_keys(table, new_names, name=name)
+    return content
+
+
+def _calendar(content: Mapping[str, object], problems: list[str]) -> ReleaseCalendar | None:
     """The calendar in a file; what is wrong with it is added to `problems`."""
-    table = content.get("timetable")
+    table = content.get("calendar")
     if not isinstance(table, dict):
-        problems.append("timetable must be a table with period_start")
+        problems.append("calendar must be a table with period_start")
         return None
     wrong: list[str] = []
     calendar = _read(_Calendar, table, wrong)
-    problems += [f"timetable.{each}" for each in wrong]
+    problems += [f"calendar.{each}" for each in wrong]
     try:
-        return calendar.timetable()
+        return calendar.to_release_calendar()
     except ConfigurationError as error:
-        problems.append(f"timetable: {error}")
+        problems.append(f"calendar: {error}")
         return None
 
 
 def _read(model: type[_M], table: Mapping[str, object], problems: list[str]) -> _M:
-    """Read a table; defaults stand for what is wrong, so that the rest is judged as well."""
+    """Read a table, with defaults for wrong values so that the rest is checked too."""
     try:
         return model.model_validate(table)
     except ValidationError as error:
@@ -281,14 +299,16 @@ def _read(model: type[_M], table: Mapping[str, object], problems: list[str]) -> 
         return model.model_validate({key: table[key] for key in table if key not in wrong})
 
 
-def _own_database(directory: Path) -> str:
+def _default_database(directory: Path) -> str:
     return f"sqlite:///{directory / 'coordinator.sqlite'}"
 
 
 def _database_line(config: ServerConfig) -> str:
-    """Nothing that names a path where the database is the directory's own, which may move."""
-    if config.database_url == _own_database(config.directory):
-        return '# database_url = "sqlite:////elsewhere/coordinator.sqlite"; by default here'
+    """Return the line of the URL, a comment for the default, as the directory may move."""
+    if config.database_url == _default_database(config.directory):
+        return (
+            '# database_url = "sqlite:////elsewhere/coordinator.sqlite"; default: in this directory'
+        )
     quoted = config.database_url.replace("\\", "\\\\").replace('"', '\\"')
     return f'database_url = "{quoted}"'
 
@@ -304,27 +324,27 @@ quorum = {config.quorum}
 grace_seconds = {config.grace.total_seconds()!r}
 {_database_line(config)}
 
-{_calendar_to_toml(config.timetable)}"""
+{_calendar_to_toml(config.calendar)}"""
 
 
-def _calendar_to_toml(timetable: ReleaseCalendar) -> str:
-    period = timetable.period
+def _calendar_to_toml(calendar: ReleaseCalendar) -> str:
+    period = calendar.period
     return f"""\
 # The public calendar; `fedperf-server calendar` shows it in dates. Moments are seconds after the
 # start of a window; a day has 86400.
-[timetable]
+[calendar]
 period_start = {period.start.isoformat()}
 window_seconds = {period.window.total_seconds()!r}
 windows = {period.windows}
-report_slots = [{_slots(timetable.report_slots)}]
-model_slots = [{_slots(timetable.model_slots)}]
+report_slots = [{_slots(calendar.report_slots)}]
+model_slots = [{_slots(calendar.model_slots)}]
 # More model rounds of windows in which an epoch begins, in so many windows at most.
-extra_slots = [{_slots(timetable.extra_slots)}]
-extra_windows = {timetable.extra_windows}
+extra_slots = [{_slots(calendar.extra_slots)}]
+extra_round_windows = {calendar.extra_windows}
 # Days on which the first report of whoever joined may leave.
-first_slots = [{_slots(timetable.first_slots)}]
+first_slots = [{_slots(calendar.first_slots)}]
 # How model rounds train: steps at the model's "tangent".
-model_method = "{_METHODS[timetable.model_method]}"
+model_method = "{_METHODS[calendar.model_method]}"
 """
 
 

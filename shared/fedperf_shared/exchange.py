@@ -22,10 +22,10 @@ from fedperf_shared.workflow.graph import Plan
 from fedperf_shared.workflow.vocabulary import Platform
 
 MAX_ARRAYS = 32
-"""Of a request: as many as the architecture has."""
+"""Limit of a request's weights: those of the architecture."""
 
 MAX_REHEARSAL_ROWS = 4096
-"""Of a request; every row costs its reader time."""
+"""Limit of a request's rows; every row costs its reader time."""
 
 
 @unique
@@ -51,7 +51,7 @@ class Refusal(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class JoinReply:
-    """The coordinator's reply to a new member.
+    """The coordinator's reply to a new participant.
 
     Attributes:
         organization_id: random, 16 bytes.

@@ -89,7 +89,7 @@ class ClusterConfig:
 
 @dataclass(frozen=True, slots=True)
 class KnownJob:
-    """A job as an own execution of it tells it, beyond its plan and resources; local.
+    """Facts about a job from one of its runs, beyond plan and resources. They stay local.
 
     Attributes:
         workload: that the execution belongs to.
@@ -134,7 +134,7 @@ class KnownJob:
         )
 
     def elsewhere(self) -> "KnownJob":
-        """The same job on another engine, of which less is known."""
+        """Return this job on another engine, of which less is known."""
         return replace(self, is_accelerated=False, cpu_seconds=0.0)
 
     @property
@@ -145,7 +145,7 @@ class KnownJob:
 
 @dataclass(frozen=True)
 class PlanOnCluster:
-    """A plan on its resources: what takes some time, and what is asked how long it takes.
+    """A plan on its resources: the input of a prediction, and what a run measures.
 
     Attributes:
         plan: what runs where.
@@ -178,7 +178,7 @@ class PlanOnCluster:
                 vars(each)["features"] = features
 
     def about(self, job: KnownJob) -> "PlanOnCluster":
-        """The same as a question about a job; features that were computed stay."""
+        """Return this plan as a query about `job`; computed features are reused."""
         found = replace(self, job=job)
         if "features" in vars(self):
             vars(found)["features"] = self.features
@@ -282,7 +282,7 @@ class ExecutionMetadata:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredPlan:
-    """A plan, its resources and its run time, and nothing that says whose it is.
+    """A plan, its resources and its run time, without its organization.
 
     The form of what is public anyway, such as the plans that ship with fedperf.
 

@@ -39,7 +39,7 @@ def fingerprint(key: ec.EllipticCurvePublicKey) -> str:
 
 
 def hosts_of(certificate: x509.Certificate) -> list[str]:
-    """The names and addresses that a server's certificate is for; none where it says none.
+    """Return the names and addresses of a server's certificate; empty if it has none.
 
     Raises:
         ValueError: it is malformed.

@@ -116,7 +116,7 @@ def replay(
     from fedperf_simulations.federation.replay import compared, replayed
 
     config = load_config(directory)
-    table = config.timetable
+    table = config.calendar
     source = Database.existing(config.database_url)
     task = ggfn_task()
     with directory_in_memory() as place:

@@ -32,7 +32,7 @@ def kernels() -> list[str]:
 def main(path: str) -> None:
     """Write questions, corrections and verdicts of two organizations' year."""
     year = year_of_reports(200, 2, SHIFTS, [1])
-    questions = [each.question for each in year.answered]
+    questions = [each.query for each in year.answered]
     correction = infer_cells(year.plain, year.answered, reference_version=REFERENCE).correction
     np.savez(
         path,

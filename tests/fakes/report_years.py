@@ -27,7 +27,7 @@ from fedperf_server.inference.cell_directions import (
 )
 from fedperf_server.inference.corrections import DEFAULT_KERNEL, Kernel, ReceivedReport
 from fedperf_server.inference.drift_evidence import (
-    DEFAULT_STEADINESS,
+    DEFAULT_PROCESS_NOISE,
     DriftReader,
     PlatformDrift,
     ProcessNoise,
@@ -98,7 +98,7 @@ def reported(
                 continue
             if kind_of(slot.parameters).has_question:
                 new = answered if learned is None else answered[-1:]
-                learned = infer_cells(plain, new, reference_version=REFERENCE, known=learned)
+                learned = infer_cells(plain, new, reference_version=REFERENCE, previous=learned)
                 change = CHANGE if _is_later(slot.key, plain) else 0.0
                 answered.append(
                     _asked_and_answered(
@@ -124,7 +124,10 @@ def _asked_and_answered(
     parameters = DIRECTED_REPORT.as_parameters(slot.parameters)
     question = design_cell_query(
         learned.correction,
-        [(learned.sums_of(each.organization.name, parameters), parameters) for each in lived],
+        [
+            (learned.organization_posterior(each.organization.name, parameters), parameters)
+            for each in lived
+        ],
         slot=slot.key,
         version=version,
         change=change,
@@ -144,10 +147,10 @@ def read_drifts(
     answered: Sequence[QueryResponses],
     *,
     kernel: Kernel = DEFAULT_KERNEL,
-    steadiness: ProcessNoise = DEFAULT_STEADINESS,
+    process_noise: ProcessNoise = DEFAULT_PROCESS_NOISE,
 ) -> tuple[PlatformDrift, ...]:
     """What one finds who reads all of it for the first time."""
-    return DriftReader(kernel=kernel, steadiness=steadiness).read(plain, answered)
+    return DriftReader(kernel=kernel, process_noise=process_noise).read(plain, answered)
 
 
 def plain_sum(lived: RecurringYear, clip: float) -> Positions:

@@ -90,7 +90,7 @@ def mean_of(current: Weights, changes: Sequence[Weights]) -> Weights:
 def newest_version(session: Session) -> ModelVersion:
     """The newest version that was not rejected."""
     *_, newest = (
-        each for each in registry.versions(session) if each.standing is not VersionStatus.REJECTED
+        each for each in registry.versions(session) if each.status is not VersionStatus.REJECTED
     )
     return newest
 

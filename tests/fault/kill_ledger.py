@@ -73,8 +73,8 @@ def schedule() -> Schedule:
     times = SlotTimes(timedelta(hours=1), timedelta(hours=2))
     parameters = ReportParameters(110.0, 1.5)
     keys = [SlotKey(ReleaseKind.RESIDUAL_REPORT, window, 0) for window in range(WINDOWS)]
-    timetable = ReleaseCalendar(Period(START, timedelta(days=1), WINDOWS), (times,), ())
-    return Schedule(timetable, tuple(Slot(key, parameters) for key in keys))
+    calendar = ReleaseCalendar(Period(START, timedelta(days=1), WINDOWS), (times,), ())
+    return Schedule(calendar, tuple(Slot(key, parameters) for key in keys))
 
 
 SCHEDULE = schedule()
@@ -147,7 +147,7 @@ def release_one(place: Place, gate: ReleaseGate, ledger: PrivacyLedger, key: Slo
     sent = gate.dispatch(key, at=at, mode=ReleaseMode.AUTO)
     place.note("sent", key, sent.payload)
     digest = hashlib.sha256(sent.payload).digest()
-    release_id = key.release_id(SCHEDULE.timetable.period)
+    release_id = key.release_id(SCHEDULE.calendar.period)
     sequence = len(place.notes("sent"))
     receipt = ConfirmedRelease(release_id, digest, sequence, b"receipt")
     store_receipt(ledger, receipt)
@@ -313,7 +313,7 @@ def _where(now: dict[SlotKey, int], place: Place) -> str:
         return STEPS[now[last]]
     sent, confirmed = place.notes("sent"), read_confirmed(place.ledger)
     is_sent = bool(sent) and sent[-1][0] == last
-    release_id = last.release_id(SCHEDULE.timetable.period)
+    release_id = last.release_id(SCHEDULE.calendar.period)
     is_confirmed = confirmed is not None and confirmed.release_id == release_id
     return "receipt" if is_confirmed else "send" if is_sent else "hand out"
 

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 from sqlalchemy import select
 
-from fedperf_server.controllers.drift import seen_drifts
+from fedperf_server.controllers.drift import stored_drifts
 from fedperf_server.rehearsal import buffer
 from fedperf_server.state import audit, registry
 from fedperf_server.state.database import BufferRow, Database, DatabaseTable, EventRow, ReceiptRow
-from fedperf_server.state.drift_regimes import RegimeTrigger, epochs
+from fedperf_server.state.drift_regimes import RegimeTrigger, regimes
 from fedperf_server.state.round_calendar import RoundOutcome, round_results
 from fedperf_shared.releases.release import ReleaseKind, SlotKey
 from fedperf_shared.workflow.vocabulary import Platform
@@ -55,10 +55,10 @@ def _is_when(column: str) -> bool:
 
 def test_an_epoch_changes_as_the_design_says(untouched: World) -> None:
     with untouched.database.transaction() as session:
-        (first, second) = epochs(session)
-        (seen,) = seen_drifts(session, TABLE.period)
+        (first, second) = regimes(session)
+        (seen,) = stored_drifts(session, TABLE.period)
         results = round_results(session, TABLE)
-        looked_at = {each.version for each in registry.verdicts(session)}
+        looked_at = {each.version for each in registry.decisions(session)}
         kept = buffer.rows(session)
     assert (seen.drift.platform, seen.drift.shared, seen.drift.found) == (Platform.POLARS, True, 2)
     assert second.begins_at == TABLE.period.window_start(3)

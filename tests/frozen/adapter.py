@@ -69,10 +69,10 @@ def schedules(code: Path, inputs: Path, count: int) -> dict[str, object]:
         policy, name = drawn_policy(rng), CALENDARS[number % len(CALENDARS)]
         elapsed = float(rng.choice([0.0, 0.0, 0.3, 0.8]))
         try:
-            timetable = load_calendar(inputs / f"{name}.toml")
-            period = timetable.period
+            calendar = load_calendar(inputs / f"{name}.toml")
+            period = calendar.period
             at = period.start + timedelta(days=round(elapsed * (period.end - period.start).days))
-            planned = plan_schedule(parse_policy(policy, "frozen"), timetable, at=at)
+            planned = plan_schedule(parse_policy(policy, "frozen"), calendar, at=at)
             answer: object = {
                 "epsilon": planned.epsilon,
                 "replace_one_epsilon": planned.replace_one_epsilon,

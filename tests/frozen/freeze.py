@@ -403,8 +403,11 @@ def _coordinator(product: Product, directory: Path) -> Any:
     home = Home(product, directory, "fedperf-server")
     found = {"coordinator.sqlite": _tables(directory / "coordinator.sqlite")}
     names = ("calendar", "list", "rounds", "models", "epochs", "drifts")
-    asked = [*((each,) for each in names), ("synthesize", "--rows", "40", "--seed", "3")]
-    return found | named([(words, home.ask(*words)) for words in asked])
+    later = {"list": ("org", "list"), "epochs": ("regimes",)}
+    for each in names:
+        found[each] = home.ask(each, otherwise=later.get(each, ()))
+    words = ("synthesize", "--rows", "40", "--seed", "3")
+    return found | named([(words, home.ask(*words))])
 
 
 def _tables(path: Path) -> Any:

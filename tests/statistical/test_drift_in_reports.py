@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 from fedperf_server.inference.cell_directions import QueryResponse
 from fedperf_server.inference.corrections import DEFAULT_KERNEL, Kernel, ReceivedReport
 from fedperf_server.inference.drift_evidence import (
-    DEFAULT_STEADINESS,
+    DEFAULT_PROCESS_NOISE,
     SHIFT,
     SteadyStateFilter,
     by_organization,
-    evidence_of,
+    compute_evidence,
 )
 from fedperf_shared.workflow.vocabulary import Platform
 from fedperf_simulations.experiments.drift.recurring_workloads import USED, PlatformShift
@@ -61,7 +61,7 @@ def claiming(year: Year, factor: float) -> Year:
         return replace(each, parameters=replace(each.parameters, noise_multiplier=noise))
 
     answered = (
-        replace(each, answers=tuple(louder(said) for said in each.answers))
+        replace(each, responses=tuple(louder(said) for said in each.responses))
         for each in year.answered
     )
     return Year(tuple(plain(each) for each in year.plain), tuple(answered))
@@ -70,8 +70,8 @@ def claiming(year: Year, factor: float) -> Year:
 def scores(year: Year, kernel: Kernel = DEFAULT_KERNEL) -> NDArray[np.float64]:
     """Standardised scores of the used platforms for two beginnings."""
     (heard,) = by_organization(year.plain, year.answered).values()
-    steady = SteadyStateFilter.of(heard, kernel=kernel, steadiness=DEFAULT_STEADINESS)
-    found = evidence_of(steady, (4, 9))
+    steady = SteadyStateFilter.fit(heard, kernel=kernel, process_noise=DEFAULT_PROCESS_NOISE)
+    found = compute_evidence(steady, (4, 9))
     standard = found.score / np.sqrt(found.information)
     return np.asarray(standard[:, : len(USED)]).ravel()
 

@@ -20,8 +20,8 @@ from fedperf_server.inference.promotion_rules import (
     PromotionMetrics,
     PromotionOutcome,
     ReportedOffset,
+    compute_gain,
     decide_promotion,
-    gain_of,
 )
 from fedperf_server.rehearsal.synthetic_batch import cell_shares
 from fedperf_shared.releases.basis import CELLS
@@ -56,12 +56,12 @@ class Federation:
     def gain(self, step: Floats) -> float:
         """The true one of a version that differs by `step`, as `gain_of` estimates it."""
         truth = ReportedOffset(self.off, np.zeros((CELLS, CELLS)), self.shares)
-        return gain_of(candidate(step), IN_FORCE, truth)[0]
+        return compute_gain(candidate(step), IN_FORCE, truth)[0]
 
     def promotes(self, step: Floats) -> bool:
         """Whether a version that differs by `step` is promoted."""
         found = decide_promotion(candidate(step), IN_FORCE, best=BEST, reported=self.reported)
-        return found.ruling is PromotionOutcome.PROMOTE
+        return found.outcome is PromotionOutcome.PROMOTE
 
     def noise(self, size: float) -> Floats:
         """A step that knows nothing of anybody's workloads, smooth over cells as a model's are."""

@@ -71,7 +71,7 @@ def check_configuration(home: Home, around: Environment) -> Iterator[Statement]:
     """Whether config.toml can be read."""
     del around
     config = home.load_config()
-    yield ok(f"{home.config.name}: {counted(len(config.history), 'path')} of history to follow")
+    yield ok(f"{home.config.name}: {counted(len(config.watch_paths), 'path')} of history to follow")
 
 
 def check_policy(home: Home, around: Environment) -> Iterator[Statement]:
@@ -173,14 +173,14 @@ def check_history(home: Home, around: Environment) -> Iterator[Statement]:
             yield problem(str(broken), f"without it, nothing after {name!r} is read")
     yield ok(f"kinds of sources: {', '.join(around.kinds())}")
     try:
-        paths = home.load_config().history
+        paths = home.load_config().watch_paths
     except ConfigurationError:
         yield warning("the paths to follow are not known", "mend config.toml first")
         return
     for path in paths:
         needed = os.R_OK | (os.X_OK if path.is_dir() else 0)
         if not path.exists():
-            yield problem(f"{path} does not exist", "mend history in config.toml")
+            yield problem(f"{path} does not exist", "correct watch_paths in config.toml")
         elif not os.access(path, needed):
             yield problem(f"{path} cannot be read", "let this user read it")
         else:

@@ -29,11 +29,11 @@ class ExpectedCalendar:
     """The calendar of the period that is on or comes next, as far as it is known.
 
     Attributes:
-        timetable: the calendar.
+        release_calendar: the calendar.
         is_default: nobody was joined, or the coordinator's calendar is not known yet.
     """
 
-    timetable: ReleaseCalendar
+    release_calendar: ReleaseCalendar
     is_default: bool
 
     @property
@@ -51,9 +51,9 @@ def expected_calendar(home: Home, *, at: datetime) -> ExpectedCalendar:
         InvalidInputError: what was kept is no calendar.
     """
     if home.calendar.exists():
-        timetable = decode_schedule(home.calendar.read_bytes()).timetable
-        if at < timetable.period.end:
-            return ExpectedCalendar(timetable, is_default=False)
+        release_calendar = decode_schedule(home.calendar.read_bytes()).calendar
+        if at < release_calendar.period.end:
+            return ExpectedCalendar(release_calendar, is_default=False)
     today = at.replace(hour=0, minute=0, second=0, microsecond=0)
     return ExpectedCalendar(default_calendar(today), is_default=True)
 
@@ -73,12 +73,12 @@ def public_calendar(home: Home, *, at: datetime) -> ExpectedCalendar:
         return expected_calendar(home, at=at)
     membership = Membership.load(home.identity)
     with ExchangeClient(membership, load_or_create_key(home.identity)) as exchange:
-        return ExpectedCalendar(exchange.timetable(), is_default=False)
+        return ExpectedCalendar(exchange.calendar(), is_default=False)
 
 
 def keep_calendar(home: Home, calendar: ExpectedCalendar) -> None:
     """Keep it for what is asked without the coordinator, until its period is over."""
-    write_private(home.calendar, encode_schedule(Schedule(calendar.timetable, ())))
+    write_private(home.calendar, encode_schedule(Schedule(calendar.release_calendar, ())))
 
 
 def expected_schedule(home: Home, *, at: datetime) -> tuple[Policy, "PlannedSchedule"]:
@@ -86,7 +86,7 @@ def expected_schedule(home: Home, *, at: datetime) -> tuple[Policy, "PlannedSche
     from fedperf_client.release.schedule import plan_schedule
 
     policy = load_policy(home.policy)
-    return policy, plan_schedule(policy, expected_calendar(home, at=at).timetable, at=at)
+    return policy, plan_schedule(policy, expected_calendar(home, at=at).release_calendar, at=at)
 
 
 def note_of_expected(home: Home, *, at: datetime) -> None:
@@ -110,9 +110,9 @@ def print_forecast(policy: Policy, calendar: ExpectedCalendar, *, at: datetime) 
     from fedperf_client.release.schedule import plan_schedule
     from fedperf_client.release.schedule_forecast import forecast
 
-    found = forecast(policy, calendar.timetable, at=at)
+    found = forecast(policy, calendar.release_calendar, at=at)
     if found.first_leaves_at is None or found.first_opens_at is None:
-        planned = plan_schedule(policy, calendar.timetable, at=at)
+        planned = plan_schedule(policy, calendar.release_calendar, at=at)
         typer.echo(f"nothing would leave: {'; '.join(e.reason for e in planned.not_planned)}")
     else:
         typer.echo(
@@ -137,10 +137,12 @@ def _outlooks(policy: Policy, calendar: ExpectedCalendar, *, at: datetime) -> li
         forecast,
     )
 
-    as_it_is = ChangedScheduleForecast("as it is", forecast(policy, calendar.timetable, at=at))
+    as_it_is = ChangedScheduleForecast(
+        "as it is", forecast(policy, calendar.release_calendar, at=at)
+    )
     return [
         _facts(each.change, each.forecast)
-        for each in (as_it_is, *alternatives(policy, calendar.timetable, at=at))
+        for each in (as_it_is, *alternatives(policy, calendar.release_calendar, at=at))
     ]
 
 

@@ -130,7 +130,7 @@ class PlannedSlots:
             f"epsilon: of each slot alone; together at most {self.budget.epsilon:g} at delta "
             f"{self.budget.delta:g}. Times are in UTC"
         )
-        first, ordinary = self.schedule.slots[0].key, len(self.schedule.timetable.report_slots)
+        first, ordinary = self.schedule.slots[0].key, len(self.schedule.calendar.report_slots)
         if first.kind is ReleaseKind.RESIDUAL_REPORT and first.index >= ordinary:
             yield (
                 f"{slot_name(first)} is slot {first.index} of window {first.window}, a day for the "
@@ -161,8 +161,8 @@ class PlannedSlots:
             return tuple(key for key in upcoming if what is None or key.kind is KIND_NAMES[what])
         if what in _KINDS:
             of_kind = tuple(s for s in schedule.slots if kind_of(s.parameters).name == what)
-            return next_slots(Schedule(schedule.timetable, of_kind), charged=self.charged, at=at)
-        _, key = named_slot(what, [schedule.timetable.period])
+            return next_slots(Schedule(schedule.calendar, of_kind), charged=self.charged, at=at)
+        _, key = named_slot(what, [schedule.calendar.period])
         slot = schedule.slot(key)
         if slot is None:
             raise UnknownSlotError(what, reason="the schedule of the period does not have it")
@@ -179,10 +179,10 @@ class PlannedSlots:
         """Why no slot of `what`, a kind, is to come."""
         from fedperf_client.release.schedule import plan_schedule
 
-        end = day(self.schedule.timetable.period.end)
+        end = day(self.schedule.calendar.period.end)
         if any(what in (None, *_kinds_of(slot.key.kind)) for slot in self.schedule.slots):
             return f"its slots are made, over or extra; the period ends on {end}"
-        planned = plan_schedule(self.in_force, self.schedule.timetable)
+        planned = plan_schedule(self.in_force, self.schedule.calendar)
         reasons = [
             each.reason for each in planned.not_planned if what in (None, *_kinds_of(each.what))
         ]

@@ -116,7 +116,7 @@ def release_show(
 
     home = home_of(context)
     ledger, key = _named(home, slot)
-    start = ledger.schedule.timetable.period.start
+    start = ledger.schedule.calendar.period.start
     found = next(
         (each for each in _past(home) if each.key == key and each.period_start == start), None
     )
@@ -235,7 +235,7 @@ def _named(home: "Home", text: str) -> tuple["PrivacyLedger", "SlotKey"]:
     ledgers = _ledgers(home)
     if not ledgers:
         raise UnknownSlotError(text, reason=_NO_PERIOD)
-    place, key = named_slot(text, [each.schedule.timetable.period for each in ledgers])
+    place, key = named_slot(text, [each.schedule.calendar.period for each in ledgers])
     if ledgers[place].schedule.slot(key) is None:
         raise UnknownSlotError(text, reason="the schedule of the period does not have it")
     return ledgers[place], key
@@ -278,10 +278,10 @@ def _in_force(home: "Home", *, at: datetime) -> "PlannedSlots":
     from fedperf_client.release.schedule import plan_schedule
 
     policy, ledgers = load_policy(home.policy), _ledgers(home)
-    if not ledgers or not at < ledgers[-1].schedule.timetable.period.end:
-        timetable = public_calendar(home, at=at).timetable
-        if not home.ledger(timetable.period.start).exists():
-            return PlannedSlots.expected(plan_schedule(policy, timetable, at=at), policy)
+    if not ledgers or not at < ledgers[-1].schedule.calendar.period.end:
+        calendar = public_calendar(home, at=at).release_calendar
+        if not home.ledger(calendar.period.start).exists():
+            return PlannedSlots.expected(plan_schedule(policy, calendar, at=at), policy)
     return PlannedSlots.of_period(home, ledgers[-1], policy)
 
 

@@ -103,7 +103,7 @@ def _first_release(
     from fedperf_client.release.schedule_forecast import forecast
 
     calendar = expected_calendar(home, at=at)
-    found = forecast(policy, calendar.timetable, at=at).first_leaves_at
+    found = forecast(policy, calendar.release_calendar, at=at).first_leaves_at
     return None if found is None else found.isoformat()
 
 
@@ -197,7 +197,7 @@ def _next_in_words(coming: object, planned: "PlannedSlots", conditions: list[str
     from fedperf_client.commands.planned_slots import UNDECIDED
 
     if not isinstance(coming, dict):
-        end = planned.schedule.timetable.period.end
+        end = planned.schedule.calendar.period.end
         return f"next: nothing more leaves in this period, which ends on {day(end)}"
     opens, leaves = (minute(datetime.fromisoformat(coming[n])) for n in ("opens_at", "send_at"))
     drawn, leave = ("would be drawn", "leave") if conditions else ("is drawn", "leaves")

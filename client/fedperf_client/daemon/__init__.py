@@ -1,1 +1,1 @@
-"""The daemon: what an organization does while nobody looks, slot by slot."""
+"""The daemon runs an organization's slots unattended."""

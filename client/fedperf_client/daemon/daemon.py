@@ -87,7 +87,7 @@ def run_daemon(home: Home, *, clock: Clock, stop: threading.Event) -> None:
         _check_coordinator(home, exchange, now=clock())
         ledger: PrivacyLedger | None = begin_period(home, policy, exchange, now=clock())
         following = stack.enter_context(WorkerProcess(NEEDED_FOR_FOLLOWING))
-        if config.history:
+        if config.watch_paths:
             following.warm()
         watching = SourceWatch(home.store, compute=following, start=in_thread, troubles=troubles)
         drifts = DriftWatch(
@@ -104,7 +104,7 @@ def run_daemon(home: Home, *, clock: Clock, stop: threading.Event) -> None:
                 while ledger is None and not stop.is_set():
                     if not talking.is_alive():
                         raise NodeEndedError
-                    watching.look(config.history)
+                    watching.look(config.watch_paths)
                     drifts.look()
                     participant.tick(clock())
                     Contact(participant.heard_at, participant.refused_at).note(home)
@@ -125,7 +125,7 @@ def _kept(
     clock: Clock,
     troubles: FailureTracker,
 ) -> Iterator[tuple[Participant, threading.Thread]]:
-    """What the ledger's period asks of this organization, and the thread of its node."""
+    """The runner of the ledger's period and the thread of its node."""
     left = threading.Event()
     policy = load_policy(home.policy)
     keep_modes(home, policy)
@@ -172,20 +172,20 @@ def _check_coordinator(home: Home, exchange: Exchange, *, now: datetime) -> None
 
 
 def _sealed(ledger: PrivacyLedger) -> str:
-    """Names of what was drawn and has not left: it stays in the ledger until a daemon is back."""
-    drawn = (each for each in ledger.entries() if each.state is ReleaseState.DRAWN)
+    """Return the names of unsent releases, which stay in the ledger until a daemon runs again."""
+    unsent = (each for each in ledger.entries() if each.state is ReleaseState.DRAWN)
     decisions = Decisions(ledger).every()
     return ", ".join(
         slot_name(each.key)
-        for each in drawn
+        for each in unsent
         if (last := decisions.get(each.key)) is None or last.verdict is Verdict.APPROVED
     )
 
 
 def _facts(ledger: PrivacyLedger) -> dict[str, object]:
-    """What the log says of a period that is kept."""
+    """Return the log fields of the active period."""
     schedule = ledger.schedule
-    period = schedule.timetable.period
+    period = schedule.calendar.period
     first = min((schedule.replies_at(slot.key) for slot in schedule.slots), default=None)
     return {
         "begins": period.start.isoformat(),
@@ -198,7 +198,7 @@ def _facts(ledger: PrivacyLedger) -> dict[str, object]:
 
 @contextmanager
 def _computing(schedule: Schedule, policy: Policy) -> Iterator[tuple[WorkerProcess, WorkerProcess]]:
-    """What computes reports and what computes model updates, warming up if any of them leave.
+    """Return the workers for reports and model updates, warmed up if any slot releases.
 
     Raises:
         TrainingNotInstalledError: updates would leave, and there is no torch to compute them.
@@ -224,7 +224,7 @@ def _computing(schedule: Schedule, policy: Policy) -> Iterator[tuple[WorkerProce
 def public_preview(
     schedule: Schedule, budget: PrivacyBudget, key: SlotKey, *, charged: Collection[SlotKey]
 ) -> Preview:
-    """What the slot would let out, with a sample from invented jobs; errors as `preview`."""
+    """Preview the slot's release, with a sample of synthetic jobs; errors as `preview`."""
     from fedperf_client.learning.example_history import example_release
 
     return preview(

@@ -1,4 +1,4 @@
-"""The daemon's look for drift: beside what it owes the coordinator, which knows nothing of it.
+"""The daemon's drift check, which is local: the coordinator does not receive its results.
 
 Looked for in the process that follows the history, when executions came since the last look
 and that one took a small share of the time since. What is found goes to the log, each recent
@@ -26,19 +26,19 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
 LOOKING_SHARE = 0.02
-"""Of the time since the last look that looking again may take."""
+"""The share of the time since the last check that another check may take."""
 
 _AFTER_FAILURE_SECONDS = 60.0
 
 LOOKING = "looking for drift"
-"""What a trouble with it is called."""
+"""The name of this failure."""
 
 log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
 class DriftCheckResult:
-    """What one look brought.
+    """The result of one drift check.
 
     Attributes:
         executions: in the store by then.
@@ -53,7 +53,7 @@ class DriftCheckResult:
 
 @dataclass(frozen=True, slots=True)
 class DriftTask:
-    """One look, to be done where it holds up nobody; can be pickled.
+    """One drift check, which runs in another process and can be pickled.
 
     Attributes:
         store: the organization's database of executions.
@@ -64,7 +64,7 @@ class DriftTask:
     before: DriftCheckResult | None
 
     def __call__(self) -> DriftCheckResult:
-        """What is there now, `before` where nothing came since; errors as `load_drift_streams`."""
+        """Check the present streams, or return `before`; errors as `load_drift_streams`."""
         begun = time.monotonic()
         with ExecutionStore.open(self.store) as store:
             executions = store.counts().executions
@@ -76,7 +76,7 @@ class DriftTask:
 
 
 class DriftWatch:
-    """Says in the log what drifts in the store, in the daemon's own time."""
+    """Logs drift in the store while the daemon has spare time."""
 
     def __init__(
         self,

@@ -34,7 +34,7 @@ log = structlog.get_logger()
 
 
 class MethodRemovedError(PrivacyRefusedError):
-    """A slot trains by a method that this version does not have; nothing leaves for it."""
+    """Raised when a slot's training method is unknown to this version; it releases nothing."""
 
     def __init__(self) -> None:
         super().__init__("its slot trains by DP-SGD, which fedperf does not do any more")
@@ -92,7 +92,7 @@ class UpdateMaker:
         return with_sum(update, self._sum(task, seconds))
 
     def _sum(self, task: LinearizedTask, seconds: float) -> NDArray[np.int64]:
-        """What the task gives; nothing where it fails or takes too long, as if nothing ran."""
+        """Return the task's result, or nothing if it fails or takes too long, as if nothing ran."""
         try:
             return self._compute(task, seconds=seconds)
         except ComputationFailedError as error:

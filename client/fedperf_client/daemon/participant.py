@@ -93,7 +93,7 @@ class Participant:
         anchors: Sequence[PlanOnCluster] = (),
         troubles: FailureTracker | None = None,
     ) -> None:
-        """Release what the ledger's schedule says, by the ledger's budget.
+        """Run the ledger's schedule within the ledger's budget.
 
         Args:
             home: of the organization; executions, models, questions and receipts lie there.
@@ -126,9 +126,9 @@ class Participant:
         self._corrected: tuple[datetime | None, int] = (None, 0)
         self._ticked_at: datetime | None = None
         self.heard_at: datetime | None = None
-        """When the coordinator last answered."""
+        """The time of the coordinator's last reply."""
         self.refused_at: datetime | None = None
-        """When it last said that this organization is no member; None once it answers."""
+        """The time when it last refused this organization as no member; None once it replies."""
 
     def tick(self, now: datetime) -> None:
         """Hand out updates that are due, fetch what is new, make and hand in reports.
@@ -154,7 +154,7 @@ class Participant:
             self._ask(f"receipt of {slot_name(slot.key)}", partial(self._fetch_receipt, slot, now))
 
     def pause(self, poll: timedelta, *, now: datetime) -> timedelta:
-        """The time until the next tick: `poll`, or less where something opens or leaves before.
+        """Return the time until the next tick: `poll`, or less if a slot opens or is due before.
 
         Reports that are withheld count too, and updates whether or not they were asked for: what
         is heard of this node does not depend on it.
@@ -164,7 +164,7 @@ class Participant:
         return min([poll, *(each - now for each in moments if each > now)])
 
     def answer(self, request: TrainRequest, *, now: datetime) -> Future[SignedRelease]:
-        """Begin the update that is asked for; a tick hands it out at its slot's fixed time.
+        """Begin the requested update; a tick sends it at its slot's fixed time.
 
         May be called by another thread, and again for a slot, which gives the same future. It
         raises RequestRefusedError where no such slot is due here, and another FedperfError
@@ -175,7 +175,7 @@ class Participant:
         )
 
     def dispatch(self, now: datetime) -> None:
-        """Answer what was asked for, where its time has come; what is not ready stays here."""
+        """Send the requested updates that are due and ready."""
         self._asked.dispatch(now)
 
     def leave(self) -> None:
@@ -183,7 +183,7 @@ class Participant:
         self._asked.leave()
 
     def _draw_update(self, request: TrainRequest, now: datetime) -> None:
-        """Draw and keep what is asked for.
+        """Sample and store the requested update.
 
         Raises:
             RequestRefusedError: no such slot is due here.
@@ -206,7 +206,7 @@ class Participant:
             raise WithheldError(slot.key, WithholdReason.METHOD_REMOVED) from None
 
     def _let_out(self, key: SlotKey, now: datetime) -> SignedRelease:
-        """A drawn release at its time."""
+        """Handle a sampled release at its time."""
         return self._gate.dispatch(key, at=now, mode=self._policy.mode(key.kind))
 
     @property
@@ -217,18 +217,18 @@ class Participant:
         return self._schedule.opens_at(slot.key)
 
     def _moments(self, now: datetime) -> Iterator[datetime]:
-        """When reports of this and later windows open and leave, withheld ones too."""
+        """Return the opening and sending times of present and later reports, withheld ones too."""
         for slot in self._coming_reports(now):
             yield self._opens_at(slot)
             yield self._leaves_at.get(slot.key, self._schedule.replies_at(slot.key))
 
     def _moment_since(self, since: datetime | None, now: datetime) -> bool:
-        """Whether a report opened or left between the tick before and this one."""
+        """Return whether a report opened or was due between the previous tick and this one."""
         return any((since is None or since < each) and each <= now for each in self._moments(now))
 
     def _may_begin(self, key: SlotKey, now: datetime) -> bool:
-        """Whether an update that is asked for now can leave at its time, or did so before."""
-        if not self._schedule.opens_at(key) <= now < self._schedule.timetable.period.end:
+        """Return whether an update requested now can be sent at its time, or was sent before."""
+        if not self._schedule.opens_at(key) <= now < self._schedule.calendar.period.end:
             return False
         if now < self._schedule.replies_at(key):
             return True
@@ -237,7 +237,7 @@ class Participant:
         return self._ledger.stored(key) is not None and self._gate.lets_out(key, at=now, mode=mode)
 
     def _seal(self, slot: Slot, make: Mechanism, *, at: datetime) -> None:
-        """Draw and keep the slot's release; the first time, tell an operator who wants to be asked.
+        """Sample and store the slot's release; notify an operator whose approval it needs, once.
 
         Raises:
             WithheldError: it was decided in advance that it stays here; nothing was charged.
@@ -307,7 +307,7 @@ class Participant:
         log.info(_CONFIRMED[key.kind], window=key.window, receipt=receipt.sequence)
 
     def _fetch_receipt(self, slot: Slot, now: datetime) -> None:
-        """Ask for the receipt of an update that left: once the round is over, its bytes give it.
+        """Request the receipt of a sent update: once the round is over, its bytes give it.
 
         Asked at the slot's span after its time, then after twice the time, and so on.
         """
@@ -329,7 +329,7 @@ class Participant:
 
     def _coming_reports(self, now: datetime) -> list[Slot]:
         """Report slots of this and later windows."""
-        window = self._schedule.timetable.period.window_at(now)
+        window = self._schedule.calendar.period.window_at(now)
         return [
             slot
             for slot in self._schedule.slots
@@ -339,7 +339,7 @@ class Participant:
         ]
 
     def _unconfirmed_updates(self, now: datetime) -> list[Slot]:
-        """Slots of updates that left, whose receipt may be there by now."""
+        """Return slots of sent updates whose receipt may be available."""
         due = [
             slot
             for slot in self._schedule.slots
@@ -384,7 +384,7 @@ class Participant:
         self._corrected = newest
 
     def _ask(self, what: str, work: Callable[[], None]) -> None:
-        """A call to the coordinator, unless the same failed a moment ago."""
+        """Call the coordinator, unless the same call failed just before."""
         if not self._troubles.rests(what):
             self._attempt(what, work)
 

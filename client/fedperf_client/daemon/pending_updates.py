@@ -1,4 +1,4 @@
-"""Model updates that the coordinator asked for, until each is handed out at its slot's time.
+"""Model updates that the coordinator requested, until each is sent at its slot's time.
 
 An update is drawn beside (`BackgroundRunner`) and its answer is a future that is done at the slot's
 fixed time: with the release, or with what was wrong. What is not drawn by then stays here for good.
@@ -44,7 +44,7 @@ class _AskedUpdate:
 
 
 class PendingUpdates:
-    """The updates of one schedule that were asked for; asked in one thread, handed out in another.
+    """The requested updates of one schedule, requested in one thread and sent in another.
 
     `let_out` gives a drawn release at its time; `withhold` keeps a slot's release here for good
     and raises.
@@ -73,7 +73,7 @@ class PendingUpdates:
         return self._asked[key].answer
 
     def dispatch(self, now: datetime) -> None:
-        """Give the answers whose time has come."""
+        """Send the replies that are due."""
         for key, asked in list(self._asked.items()):
             replies_at = self._schedule.replies_at(key)
             is_drawn = asked.drawing.done()

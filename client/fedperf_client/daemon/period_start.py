@@ -38,9 +38,9 @@ class PeriodOverError(FedperfError):
 
 
 def open_ledger(
-    home: Home, policy: Policy, timetable: ReleaseCalendar, *, now: datetime
+    home: Home, policy: Policy, calendar: ReleaseCalendar, *, now: datetime
 ) -> PrivacyLedger:
-    """The ledger of the timetable's period, begun with the policy's schedule where there is none.
+    """The ledger of the calendar's period, begun with the policy's schedule where there is none.
 
     A period's schedule is fixed, from the moment `now` on at which it begins here: a policy that
     changed since applies from the next one.
@@ -50,17 +50,17 @@ def open_ledger(
         PrivacyRefusedError: the organization's lifetime budget has no room for the period.
         StorageError: the ledger cannot be used.
     """
-    path = home.ledger(timetable.period.start)
+    path = home.ledger(calendar.period.start)
     if path.exists():
         ledger = PrivacyLedger.open(path)
         for pending in pending_changes(home, policy, ledger.schedule):
             if not pending.is_of_mode:
                 log.warning("policy changed", change=str(pending.change), counts=pending.counts)
         return ledger
-    planned = plan_schedule(policy, timetable, at=now)
+    planned = plan_schedule(policy, calendar, at=now)
     for left_out in planned.not_planned:
         log.info("not planned", what=left_out.what.name.lower(), reason=left_out.reason)
-    write_private(home.begun_policy(timetable.period.start), frozen_part(policy))
+    write_private(home.begun_policy(calendar.period.start), frozen_part(policy))
     return PrivacyLedger.create(path, planned.budget, planned.schedule, lifetime=policy.lifetime)
 
 
@@ -70,7 +70,7 @@ def begin_period(home: Home, policy: Policy, exchange: Exchange, *, now: datetim
     Raises:
         FedperfError: as `open_ledger` and `recall`, or the coordinator does not take the schedule.
     """
-    ledger = open_ledger(home, policy, exchange.timetable(), now=now)
+    ledger = open_ledger(home, policy, exchange.calendar(), now=now)
     exchange.declare_schedule(ledger.schedule)
     recall(ledger, exchange)
     return ledger
@@ -89,22 +89,22 @@ def next_ledger(
     Until then None: a calendar that nobody continues, or a policy that has no schedule for
     it, is said in the log and looked at again later.
     """
-    period = ledger.schedule.timetable.period
+    period = ledger.schedule.calendar.period
     if now < period.end or troubles.rests(_NEXT_PERIOD):
         return None
     try:
-        if exchange.timetable().period.start == period.start:
+        if exchange.calendar().period.start == period.start:
             raise PeriodOverError(period)
-        found = begin_period(home, load_policy(home.policy), exchange, now=now)
+        begun = begin_period(home, load_policy(home.policy), exchange, now=now)
     except (FedperfError, OSError) as error:
         troubles.failed(_NEXT_PERIOD, error)
         return None
     troubles.worked(_NEXT_PERIOD)
-    return found
+    return begun
 
 
 def recall(ledger: PrivacyLedger, exchange: Exchange) -> None:
-    """Hold the ledger against what the coordinator confirmed, before anything is drawn.
+    """Compare the ledger with the coordinator's confirmations before any noise is sampled.
 
     A home that was restored from a backup as a whole has forgotten releases and cannot know
     it by itself. Where the two disagree, here or from before, the daemon goes on without

@@ -44,7 +44,7 @@ class ReportMaker:
         self._store = home.store
         self._models = FetchedModels(home.models)
         self._schedule = schedule
-        self._questions = QueryStore(home.questions, schedule.timetable.period, ask)
+        self._questions = QueryStore(home.questions, schedule.calendar.period, ask)
         self._compute = compute
 
     def fetch_question(self, slot: Slot) -> None:
@@ -87,7 +87,7 @@ class ReportMaker:
         return ReportTask(self._store, reference, covered.since, covered.until, summed)
 
     def _sum(self, task: ReportTask, size: int, seconds: float) -> NDArray[np.int64]:
-        """What the task gives; nothing where it fails or takes too long, as if nothing ran."""
+        """Return the task's result, or nothing if it fails or takes too long, as if nothing ran."""
         try:
             return self._compute(task, seconds=seconds)
         except ComputationFailedError as error:

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
 NEEDED_FOR_FOLLOWING = ("fedperf_client.sources.follower",)
-"""What a process that follows imports."""
+"""Modules that the watching process imports."""
 
 FOLLOWING = "following the history"
-"""What a trouble with it is called."""
+"""The name of this failure."""
 
 log = structlog.get_logger()
 

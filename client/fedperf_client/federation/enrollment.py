@@ -44,7 +44,7 @@ _REASONS = {
 
 
 _OF_A_MEMBER = ("token_used", "already_member")
-"""What a coordinator says to whoever joined it before."""
+"""The coordinator's message to an organization that joined it before."""
 
 
 class InvalidJoinUrlError(InvalidInputError):
@@ -53,7 +53,7 @@ class InvalidJoinUrlError(InvalidInputError):
     def __init__(self) -> None:
         super().__init__(
             "not a join URL; it looks like fedperf://HOST:PORT/#FINGERPRINT.TOKEN and is "
-            "printed by `fedperf-server add-org NAME`"
+            "printed by `fedperf-server org add NAME`"
         )
 
 
@@ -62,7 +62,7 @@ class JoinRefusedError(ConnectionRefusedByPeerError):
 
 
 class JoinedAlreadyError(JoinRefusedError):
-    """The home is a member already, and the invitation makes it none anew."""
+    """Raised when the organization has joined before and the invitation does not renew it."""
 
     def __init__(self, address: str) -> None:
         super().__init__(
@@ -122,7 +122,7 @@ class JoinUrl:
 
 @dataclass(frozen=True, slots=True)
 class Membership(JoinReply):
-    """What an organization has of its membership beside its private key."""
+    """An organization's membership data without its private key."""
 
     @property
     def coordinator_key(self) -> ec.EllipticCurvePublicKey:
@@ -145,7 +145,7 @@ class Membership(JoinReply):
         return target.address.startswith(f"{host}:")
 
     def require_certificates(self) -> None:
-        """Raise StorageError where a certificate is none, of which gRPC only tells its own log."""
+        """Raise StorageError for an invalid certificate, which gRPC would only log."""
         for name, pem in zip(_FILES, (self.certificate, self.ca_certificate), strict=False):
             try:
                 x509.load_pem_x509_certificate(pem)
@@ -237,7 +237,7 @@ def load_or_create_key(directory: Path) -> ec.EllipticCurvePrivateKey:
 def join(
     url: str, key: ec.EllipticCurvePrivateKey, *, joined: Membership | None = None
 ) -> Membership:
-    """Become a member with `key`, or anew where a membership of before, `joined`, has ended.
+    """Join with `key`, or again if the earlier membership `joined` has ended.
 
     Raises:
         InvalidJoinUrlError: not a join URL.
@@ -270,8 +270,8 @@ def _pinned_certificate(target: JoinUrl) -> bytes:
             f"no coordinator answers at {target.address} ({error.strerror or error}); "
             "is it running, and is the port open?"
         ) from None
-    found = hashlib.sha256(ssl.PEM_cert_to_DER_cert(pem)).digest()
-    if not hmac.compare_digest(found, target.pin):
+    fingerprint = hashlib.sha256(ssl.PEM_cert_to_DER_cert(pem)).digest()
+    if not hmac.compare_digest(fingerprint, target.pin):
         raise JoinRefusedError(
             f"{target.address} shows another certificate than the join URL names; is it the port "
             "of the invitation (by default 8752, not that of the Exchange or of the fleet)? If it "
@@ -312,7 +312,7 @@ def _names_in(certificate: bytes) -> list[str]:
 
 
 def _request(key: ec.EllipticCurvePrivateKey) -> bytes:
-    """A certificate request that names nobody: the coordinator gives the id."""
+    """Make a certificate request without a name: the coordinator assigns the id."""
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "organization")])
     request = x509.CertificateSigningRequestBuilder().subject_name(name)
     return request.sign(key, hashes.SHA384()).public_bytes(serialization.Encoding.DER)

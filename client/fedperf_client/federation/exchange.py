@@ -65,7 +65,7 @@ class NoMemberError(ExchangeError):
 
 
 class RefusedByCoordinatorError(ConnectionRefusedByPeerError):
-    """The coordinator refused a request; `code` says why, in its own closed vocabulary."""
+    """Raised when the coordinator refuses a request; `code` is one of its closed set of reasons."""
 
     def __init__(self, code: str) -> None:
         super().__init__(f"the coordinator refuses the request: {code}")
@@ -103,7 +103,7 @@ def default_retry() -> Retrying:
 
 
 class Exchange:
-    """What an organization asks of its coordinator, over calls that may fail."""
+    """The requests of an organization to its coordinator, over calls that may fail."""
 
     def __init__(
         self, calls: ExchangeCalls, membership: Membership, *, retry: Retrying | None = None
@@ -127,9 +127,9 @@ class Exchange:
             raise ClockSkewError(status.now - now)
         return status
 
-    def timetable(self) -> ReleaseCalendar:
+    def calendar(self) -> ReleaseCalendar:
         """The public calendar."""
-        return self._call(self._calls.timetable)
+        return self._call(self._calls.calendar)
 
     def declare_schedule(self, schedule: Schedule) -> None:
         """Declare what will be released in the period; the same again changes nothing.
@@ -151,7 +151,7 @@ class Exchange:
         return verified(self._call(self._calls.submit, signed), self._membership)
 
     def receipts(self) -> tuple[VerifiedReceipt, ...]:
-        """What the coordinator has confirmed to this organization in the period, newest first.
+        """Return the coordinator's confirmations to this organization in the period, newest first.
 
         Raises:
             InvalidInputError: one is not a receipt of the coordinator for this organization.
@@ -180,7 +180,7 @@ class Exchange:
         return tuple(self._call(self._calls.synthetic_rows))
 
     def question(self, slot: SlotKey) -> CellQuery | None:
-        """What the directed slot asks; None while there is no question.
+        """Return the linear query of the directed slot, or None while there is none.
 
         Raises:
             InvalidInputError: not a question that may be answered.

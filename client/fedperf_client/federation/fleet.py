@@ -56,14 +56,14 @@ MESSAGE_TYPE = "train"
 RECORD = "body"
 MAX_REQUEST_PARTS = 64
 MAX_REQUEST_BYTES = 5 << 20
-"""Of a request, and so of any of its parts: a model, a question and rows of rehearsal."""
+"""Limit of a request and of its parts: a model, a linear query and rows of rehearsal."""
 MAX_RECORD_BYTES = 16 << 10
-"""Of a part that is no bytes of an array: its small parts take much more once they are read."""
+"""Limit of a part that is not an array's bytes: its small parts grow much when read."""
 MAX_ANSWER_BYTES = 256 << 10
-"""Of whatever else the coordinator answers: small parts take much more once they are read."""
+"""Limit of any other reply of the coordinator: small parts grow much when read."""
 MAX_OPEN_SLOTS = 8
 HEARTBEAT_SECONDS = 30.0
-"""Told to the coordinator, which takes a node for offline after twice this time: long
+"""Sent to the coordinator, which considers a node offline after twice this time: long
 enough for one request over a slow line, which holds up the heartbeat."""
 
 _log = structlog.get_logger()
@@ -96,7 +96,7 @@ class FleetClient:
         self._alive_at = time.monotonic()
 
     def messages(self) -> list[tuple[Message, ObjectTree]]:
-        """What the coordinator asks now."""
+        """Return the coordinator's present requests."""
         reply = self._client.PullMessages(PullMessagesRequest(node=self._node))
         pairs = zip(reply.messages_list, reply.message_object_trees, strict=False)
         return [(message_from_proto(each), tree) for each, tree in islice(pairs, MAX_OPEN_SLOTS)]
@@ -213,7 +213,7 @@ def answer_to(question: Message, body: bytes) -> Message:
 
 
 def refusal_of(question: Message, refusal: Refusal) -> Message:
-    """The message that tells the code of a refusal, and nothing else."""
+    """Return the message with the code of a refusal, and nothing else."""
     error = Error(int(refusal), "")
     return make_message(metadata=_reply_metadata(question), error=error)
 

@@ -50,14 +50,14 @@ if TYPE_CHECKING:
     from fedperf_shared.releases.release import SlotKey
 
 CONNECTION = "the node's connection"
-"""What a trouble with it is called."""
+"""The name of this failure."""
 
 _log = structlog.get_logger()
 
 
 @unique
 class Connection(StrEnum):
-    """How the node stands with its coordinator."""
+    """The state of the node's connection to its coordinator."""
 
     CONNECTING = "connecting"
     ONLINE = "online"
@@ -66,7 +66,7 @@ class Connection(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PollingPolicy:
-    """How often the node asks, and how it pauses after a lost connection."""
+    """The node's polling interval and its backoff after a lost connection."""
 
     poll: timedelta = timedelta(seconds=1)
     first_pause: timedelta = timedelta(seconds=0.5)
@@ -74,7 +74,7 @@ class PollingPolicy:
 
 
 class Node:
-    """Keeps the organization reachable until told to stop."""
+    """Keeps the organization reachable until it is stopped."""
 
     def __init__(
         self,
@@ -176,7 +176,7 @@ class Node:
                 del self._waiting[slot]
 
     def _answer(self, message: Message) -> Message | None:
-        """What our app makes of a message whose release is there; None where it stays silent."""
+        """Return the app's reply to a message whose release exists, or None if it sends none."""
         asked = message.metadata
         context = Context(asked.run_id, asked.dst_node_id, {}, RecordDict(), {})
         try:

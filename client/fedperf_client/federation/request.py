@@ -19,7 +19,7 @@ from fedperf_shared.wire.codec import decode_train_request
 
 
 class RequestRefusedError(InvalidInputError):
-    """A request is none that this organization answers; `refusal` is told, the text is not."""
+    """Raised for a request without a reply; only `refusal` is sent, not the text."""
 
     def __init__(self, why: str, refusal: Refusal = Refusal.UNREADABLE) -> None:
         super().__init__(f"{why} ({refusal.name.lower()})")

@@ -22,11 +22,14 @@ CONFIG_TEMPLATE = """\
 
 # Files or directories of executions that already ran; the daemon follows them. Relative
 # paths count from this directory.
-history = []
+watch_paths = []
 
 # Seconds between two looks at the coordinator and at the history.
 poll_seconds = 5.0
 """
+
+_NEW_NAMES = {"history": "watch_paths"}
+"""By old key of config.toml."""
 
 
 class ClientConfig(BaseModel):
@@ -34,7 +37,7 @@ class ClientConfig(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    history: tuple[Path, ...] = ()
+    watch_paths: tuple[Path, ...] = ()
     poll_seconds: Annotated[float, Field(gt=0, le=3600)] = 5.0
 
 
@@ -150,9 +153,11 @@ class Home:
         Raises:
             ConfigurationError: missing, not TOML, or wrong; every problem is named.
         """
-        config = load_model(self.config, ClientConfig, absent="run: fedperf init")
-        history = tuple(self.directory / path.expanduser() for path in config.history)
-        return config.model_copy(update={"history": history})
+        config = load_model(
+            self.config, ClientConfig, absent="run: fedperf init", new_names=_NEW_NAMES
+        )
+        paths = tuple(self.directory / path.expanduser() for path in config.watch_paths)
+        return config.model_copy(update={"watch_paths": paths})
 
 
 def write_private(path: Path, content: bytes) -> None:

@@ -1,4 +1,4 @@
-"""Invented jobs that stand for nobody's: what previews draw their samples from.
+"""Synthetic jobs from which previews compute their samples.
 
 Constants of the code and the public start alone; nothing of an organization's history.
 Only previews need this.
@@ -34,7 +34,7 @@ _KINDS = (OperatorKind.TABLE_SOURCE, OperatorKind.FILTER, OperatorKind.SINK)
 
 
 def example_release(slot: Slot, noise: NoiseSource) -> NoisySum:
-    """What `slot` would let out of an organization with the example history alone."""
+    """Return what `slot` would release for an organization with only the example history."""
     start = load_pretrained_model()
     jobs = example_jobs(start)
     kind, version = kind_of(slot.parameters), start.model_version

@@ -61,7 +61,7 @@ def labelled_graphs(
 
 
 def epoch_shares(members: Sequence[LabelledGraph]) -> NDArray[np.float64]:
-    """Of each execution of a workload its share: epochs count the same, float64, they sum to 1.
+    """Return each execution's weight: regimes count the same, float64, and they sum to 1.
 
     So what a workload was like before a drift is rehearsed beside what it is like now, however
     many executions there are of either.

@@ -25,7 +25,7 @@ NEEDED_FOR_TANGENTS = (
     "fedperf_client.learning.linearized_contribution",
     "fedperf_client.home.store",
 )
-"""What tasks import, which takes seconds."""
+"""Modules that tasks import, which takes seconds."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,7 +48,7 @@ class ReportTask:
     sum_of: Callable[[Iterable[WorkloadResiduals]], NDArray[np.int64]]
 
     def __call__(self) -> NDArray[np.int64]:
-        """What `sum_of` makes of the store; private.
+        """Return what `sum_of` computes from the store. It is private.
 
         Raises:
             StorageError: the store cannot be read.

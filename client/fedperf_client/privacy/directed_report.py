@@ -136,7 +136,7 @@ def _contribution(workload: PointResiduals, design: Design) -> NDArray[np.float6
 
 
 def _shares(workload: PointResiduals) -> NDArray[np.float64]:
-    """What each execution counts; no mean of vectors is longer than the longest of them."""
+    """Return the weight of each execution; a mean of vectors is no longer than the longest one."""
     count = len(workload.residuals)
     if workload.shares is None:
         return np.full(count, 1 / count)

@@ -1,4 +1,4 @@
-"""The mechanism of every noisy sum, one row per kind: what leaves of sum and noise.
+"""The mechanism of every noisy sum, one row per kind: the release made of sum and noise.
 
 A release is noise alone first (`noise_alone`); its sum, computed elsewhere, is added after
 (`with_sum`), so that a sum that fails or comes too late costs the sum only. The noise is the same
@@ -48,7 +48,7 @@ MADE: Mapping[kinds.AnyKind, Callable[[SlotKey, int, Sum], NoisySum]] = {
         slot, version, GRID_EXPONENT, values
     ),
 }
-"""Of slot, version and noisy values."""
+"""Constructors of releases from slot, version and noisy values."""
 
 
 def noisy(total: Sum, noise: NoiseSource, slot: Slot, *, version: int) -> NoisySum:
@@ -79,7 +79,7 @@ def with_sum(release: NoisySum, total: Sum) -> NoisySum:
 
 
 def sum_of(slot: Slot, question: CellQuery | None) -> SumOf:
-    """What a report slot sums up: what was asked, or the residuals on the public basis."""
+    """Return the sums of a report slot: a linear query's, or residuals on the public basis."""
     if question is not None:
         return partial(cell_sum, question=question)
     planned = kinds.RESIDUAL_REPORT.as_parameters(slot.parameters)

@@ -100,9 +100,9 @@ def with_noise(
     Raises:
         ConfigurationError: the noise is too small or too large for the grid.
     """
-    drawn = noise.discrete_gaussian(len(total), noise_steps(parameters.noise_multiplier))
-    drawn[: parameters.exact_counts] = 0
-    return total + drawn
+    samples = noise.discrete_gaussian(len(total), noise_steps(parameters.noise_multiplier))
+    samples[: parameters.exact_counts] = 0
+    return total + samples
 
 
 def noiseless_sum(workloads: Iterable[WorkloadResiduals], clip: float) -> NDArray[np.int64]:

@@ -1,1 +1,1 @@
-"""The one door: only here is noise drawn for a release and the ledger written."""
+"""The release gate: only this package samples noise for a release and writes the ledger."""

@@ -1,4 +1,4 @@
-"""The policy with which a period began, kept beside its ledger: a later one counts from the next.
+"""The policy that a period began with, stored with its ledger. A later one applies from the next.
 
 Only what the schedule follows from is kept; whether a kind leaves, a daemon reads when it starts
 (`modes_in_force`).
@@ -42,7 +42,7 @@ class PolicyChange:
 
     @property
     def lets_out(self) -> str:
-        """What it lets out more, in words; empty where the promise is as strong as before."""
+        """Describe what the change releases in addition; empty if the promise is as strong."""
         if self.name in ("epsilon", "delta"):
             is_weaker = _number(self.after) > _number(self.before)
             return _WEAKER[self.name] if is_weaker else ""
@@ -59,7 +59,7 @@ _WEAKER = {
 
 
 def frozen_part(policy: Policy) -> bytes:
-    """What a period's schedule follows from, as a file holds it."""
+    """Return the settings that determine a period's schedule, encoded for a file."""
     kept = {
         field.name: getattr(policy, field.name)
         for field in fields(policy)
@@ -69,7 +69,7 @@ def frozen_part(policy: Policy) -> bytes:
 
 
 def changes_since(path: Path, policy: Policy) -> tuple[PolicyChange, ...]:
-    """What `policy` says otherwise than the one in the file.
+    """Return how `policy` differs from the one in the file.
 
     Raises:
         StorageError: the file cannot be read.

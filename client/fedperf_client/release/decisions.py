@@ -39,7 +39,7 @@ CREATE TABLE IF NOT EXISTS decision (
 
 @unique
 class Verdict(StrEnum):
-    """Whether a slot's release leaves."""
+    """The decision whether a slot's release is sent."""
 
     APPROVED = "approved"
     WITHHELD = "withheld"
@@ -147,7 +147,7 @@ class Decisions:
         schedule = self._ledger.schedule
         if schedule.slot(key) is None:
             raise SlotNotPlannedError(key)
-        leaves_at, ends_at = schedule.replies_at(key), schedule.timetable.period.end
+        leaves_at, ends_at = schedule.replies_at(key), schedule.calendar.period.end
         if not at < ends_at:
             reason = f"its period ended at {ends_at.isoformat()}"
             raise DecisionTooLateError(key, verdict=verdict, reason=reason)

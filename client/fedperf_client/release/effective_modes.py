@@ -63,18 +63,18 @@ def planned_modes(policy: Policy, schedule: Schedule) -> dict[str, str]:
 
 
 def modes_in_words(policy: Policy, schedule: Schedule) -> str:
-    """The same as a line for people."""
+    """Return one line for people."""
     said = ", ".join(f"{name} {mode}" for name, mode in planned_modes(policy, schedule).items())
     return f"release modes in force: {said or 'none, as nothing is planned'}"
 
 
 def pending_changes(home: Home, policy: Policy, schedule: Schedule) -> tuple[PendingChange, ...]:
-    """What `policy` says otherwise than what is in force in the period of `schedule`.
+    """Return how `policy` differs from the modes in effect in the period of `schedule`.
 
     Raises:
         StorageError: what was kept of the policy cannot be read.
     """
-    period = schedule.timetable.period
+    period = schedule.calendar.period
     next_period = f"from {day(period.end)} on, with the next period"
     frozen = tuple(
         PendingChange(change, _NEVER if change.name == "lifetime_epsilon" else next_period)

@@ -1,4 +1,4 @@
-"""The one door: a release is charged, drawn, encoded, signed and sealed, later handed out.
+"""The release gate charges, samples, encodes, signs and seals a release, and later sends it.
 
 Invariant: for one slot the same bytes leave, however often and by whatever message, run
 or model they are asked for. What a mechanism is given comes from the schedule in the
@@ -61,7 +61,7 @@ class ReleaseGate:
     def seal(
         self, key: SlotKey, make: Mechanism, *, at: datetime, mode: ReleaseMode
     ) -> SignedRelease:
-        """The signed release of the slot, kept here: the stored one, else drawn now.
+        """Return the slot's signed release: the stored one, or else one that is sampled now.
 
         Args:
             key: the slot that is due.
@@ -87,7 +87,7 @@ class ReleaseGate:
         return stored
 
     def dispatch(self, key: SlotKey, *, at: datetime, mode: ReleaseMode) -> SignedRelease:
-        """The sealed release, to be sent now: recorded as having left.
+        """Return the sealed release to send now, and record it as sent.
 
         Raises:
             WithheldError: policy or operator withhold it, or nobody approved what asks.
@@ -106,7 +106,7 @@ class ReleaseGate:
     def withhold(
         self, key: SlotKey, *, at: datetime, because: WithholdReason = WithholdReason.TOO_LATE
     ) -> None:
-        """From now on the slot's release never leaves, whatever policy and operator say."""
+        """Withhold the slot's release for good, whatever policy and operator decide later."""
         self._decisions.withhold(key, at=at, because=because)
 
     def lets_out(self, key: SlotKey, *, at: datetime, mode: ReleaseMode) -> bool:
@@ -114,7 +114,7 @@ class ReleaseGate:
         return self._decisions.standing(key, mode, at=at) is Verdict.APPROVED
 
     def release(self, key: SlotKey, make: Mechanism, *, at: datetime) -> SignedRelease:
-        """`seal` and `dispatch` at once, of a kind that leaves without asking."""
+        """Seal and dispatch at once, for a kind that needs no approval."""
         self.seal(key, make, at=at, mode=ReleaseMode.AUTO)
         return self.dispatch(key, at=at, mode=ReleaseMode.AUTO)
 

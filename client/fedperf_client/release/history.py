@@ -29,20 +29,20 @@ ReadReceipt = Callable[[bytes], Receipt]
 """Verifies the coordinator's signature and reads, or raises InvalidInputError."""
 
 CLOCK_TOLERANCE = timedelta(minutes=5)
-"""How far the coordinator's clock may be behind."""
+"""The coordinator's clock may be behind by this much."""
 
 
 LEFT = frozenset({"handed out", "confirmed"})
-"""States of what left the organization."""
+"""States of releases that were sent."""
 
 
 NOT_DRAWN = "not_drawn"
-"""Why what was charged did not leave: it is being drawn now, or drawing failed or was cut short."""
+"""Why a charged release was not sent: its sampling is in progress, failed or was cut short."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReceiptCheck:
-    """What a kept receipt says; `problem` is why it does not count, empty if it does."""
+    """The contents of a stored receipt. `problem` is empty if the receipt is valid."""
 
     sequence: int
     received_at: datetime | None
@@ -83,8 +83,8 @@ class PastRelease:
 
 
 def receipt_path(directory: Path, ledger: PrivacyLedger, key: SlotKey) -> Path:
-    """Where the receipt of a slot's release is kept."""
-    release_id = key.release_id(ledger.schedule.timetable.period)
+    """Return the path of the receipt for a slot's release."""
+    release_id = key.release_id(ledger.schedule.calendar.period)
     return directory / f"{release_id.hex()}.receipt"
 
 
@@ -107,7 +107,7 @@ def past_releases(
         for decisions in [Decisions(ledger).every()]
         for entry in ledger.entries()
     ]
-    newest = ledgers[-1].schedule.timetable.period if ledgers else None
+    newest = ledgers[-1].schedule.calendar.period if ledgers else None
     found = [
         replace(each, name=slot_name(each.key))
         if newest is not None and each.period_start == newest.start
@@ -119,7 +119,7 @@ def past_releases(
 
 
 def contents_of(payload: bytes) -> dict[str, object]:
-    """What a payload holds, in figures; all of it is noised already."""
+    """Return a payload's values as figures. All of them carry noise already."""
     release = decode_release(payload)
     numbers = release.natural()
     return {
@@ -140,7 +140,7 @@ def _past_release(
     *,
     read: ReadReceipt | None,
 ) -> PastRelease:
-    period, delta = ledger.schedule.timetable.period, ledger.budget.delta
+    period, delta = ledger.schedule.calendar.period, ledger.budget.delta
     slots = [slot for slot in ledger.schedule.slots if slot.key == entry.key]
     events = events_of(slots)
     stored = ledger.stored(entry.key)
@@ -176,7 +176,7 @@ def _check(
     earliest = ledger.schedule.opens_at(key) - CLOCK_TOLERANCE
     problems = {
         "for another release": (
-            receipt.release_id != key.release_id(ledger.schedule.timetable.period)
+            receipt.release_id != key.release_id(ledger.schedule.calendar.period)
         ),
         "for other bytes": receipt.payload_sha256 != hashlib.sha256(payload).digest(),
         "its sequence number is none": not receipt.sequence >= 1,

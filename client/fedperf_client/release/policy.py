@@ -46,7 +46,7 @@ class ConfigurationSecrecy(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """What an organization allows in a period.
+    """The releases that an organization allows in a period.
 
     Attributes:
         size_class: small: reports only; large: model updates as well.
@@ -232,7 +232,7 @@ def _declared(name: str, key: str = "") -> _Rule:
 
 
 def _optional(rule: _Rule) -> _Rule:
-    """The rule for a value whose default is None; a file cannot hold None."""
+    """Return the rule for a value whose default is None, which a file cannot hold."""
     return replace(
         rule,
         holds=lambda value: value is None or rule.holds(value),
@@ -272,7 +272,7 @@ _KEYS: dict[str, _Rule] = {
 }
 
 _REMOVED_KEYS = frozenset({"training.clip_norm", "training.sampling_probability", "training.steps"})
-"""Of DP-SGD: a policy may still have them, and they mean nothing."""
+"""Keys for DP-SGD that a policy may still have; they have no effect."""
 
 
 def _flatten(content: Mapping[str, object], prefix: str = "") -> dict[str, object]:

@@ -30,7 +30,7 @@ from fedperf_shared.wire.codec import encode_release
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """One slot before it is drawn.
+    """A preview of one slot before its noise is sampled.
 
     Attributes:
         slot: what it is, with its privacy parameters.
@@ -62,7 +62,7 @@ class Preview:
 
     @property
     def marginal_epsilon(self) -> float:
-        """What this slot adds to what is spent."""
+        """Return the cost that this slot adds to the spent budget."""
         return self.spent_after - self.spent
 
 
@@ -117,7 +117,7 @@ def next_slots(
 
     Slots of a removed kind are left out: they release nothing.
     """
-    found: dict[ReleaseKind, SlotKey] = {}
+    keys: dict[ReleaseKind, SlotKey] = {}
     for slot in sorted(schedule.slots, key=lambda slot: schedule.opens_at(slot.key)):
         is_free = slot.key not in charged and not schedule.is_extra(slot.key)
         if (
@@ -125,8 +125,8 @@ def next_slots(
             and not kind_of(slot.parameters).is_removed
             and at < schedule.replies_at(slot.key)
         ):
-            found.setdefault(slot.key.kind, slot.key)
-    return tuple(found.values())
+            keys.setdefault(slot.key.kind, slot.key)
+    return tuple(keys.values())
 
 
 def example_question(key: SlotKey) -> CellQuery:

@@ -20,7 +20,7 @@ _DIGEST_BYTES = 32
 
 
 class ReceiptLike(Protocol):
-    """What a receipt says, once its signature was found to be the coordinator's.
+    """The contents of a receipt that carries the coordinator's valid signature.
 
     `federation.exchange` verifies it, with the key that was pinned at joining.
     """
@@ -32,7 +32,7 @@ class ReceiptLike(Protocol):
 
     @property
     def payload_sha256(self) -> bytes:
-        """Of the bytes that arrived."""
+        """Hash of the bytes that arrived."""
         ...
 
     @property
@@ -49,7 +49,7 @@ class ReceiptLike(Protocol):
 def store_receipt(
     ledger: PrivacyLedger, receipt: ReceiptLike, *, key: SlotKey | None = None
 ) -> ConfirmedRelease:
-    """Keep a receipt beside the ledger.
+    """Store a receipt in the ledger's directory.
 
     Args:
         ledger: of the organization that was confirmed.
@@ -76,6 +76,6 @@ def store_receipt(
 
 def _require_slot(ledger: PrivacyLedger, release_id: bytes, key: SlotKey | None) -> None:
     planned = [slot.key for slot in ledger.schedule.slots]
-    period = ledger.schedule.timetable.period
+    period = ledger.schedule.calendar.period
     if release_id not in [each.release_id(period) for each in (planned if key is None else [key])]:
         raise InvalidInputError("the coordinator's receipt is for another slot or period")

@@ -25,8 +25,8 @@ CHANGE_VARIANCE = 0.04
 """Variance that the error gains from window to window, (log seconds)^2: systems drift."""
 
 NEARLY_BEST = 1.1
-"""Of the plans whose mean error is at most so many times the least, the one with most reports is
-taken: drift and new versions are read from them as well."""
+"""Among plans whose mean error is at most this multiple of the least, the one with most reports is
+taken: drift and new versions are estimated from them as well."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,17 +86,17 @@ class ReportPlan:
 
     @property
     def slots(self) -> int:
-        """How many slots there are in all."""
+        """The total number of slots."""
         return sum(len(each.keys) for each in self.groups)
 
 
 NO_REPORTS = ReportPlan((), 0, 0.0, math.sqrt(PRIOR_VARIANCE))
-"""Of a policy or a calendar without reports."""
+"""The plan of a policy or a calendar without reports."""
 
 
 def plan_reports(
     policy: Policy,
-    timetable: ReleaseCalendar,
+    calendar: ReleaseCalendar,
     single_noise: float,
     *,
     at: datetime,
@@ -114,24 +114,24 @@ def plan_reports(
 
     Args:
         policy: declared figures.
-        timetable: the public calendar.
+        calendar: the public calendar.
         single_noise: noise multiplier of a report that alone spends the reports' budget.
         at: when the organization joins the period.
         members: organizations that report alike, for the error; they do not change the plan.
     """
-    begins = _first_window(timetable, at)
-    windows = 0 if begins is None else timetable.period.windows - begins
+    begins = _first_window(calendar, at)
+    windows = 0 if begins is None else calendar.period.windows - begins
     plans: list[ReportPlan] = []
     for count in range(1, windows + 1):
-        groups = _groups(policy, timetable, count, at=at)
+        groups = _groups(policy, calendar, count, at=at)
         noise = single_noise * math.sqrt(sum(len(each.keys) for each in groups))
         ratios = [each.signal_to_noise(policy, noise) for each in groups]
-        told = {
+        variances = {
             group.window: (policy.residual_clip / ratio) ** 2 / members
             for group, ratio in zip(groups, ratios, strict=True)
         }
         error = _mean_error(
-            told, range(timetable.period.windows - windows, timetable.period.windows)
+            variances, range(calendar.period.windows - windows, calendar.period.windows)
         )
         plans.append(ReportPlan(groups, windows, min(ratios), error))
     worth = [each for each in plans if each.signal_to_noise >= MIN_SIGNAL_TO_NOISE]
@@ -159,7 +159,7 @@ def span_covered(schedule: Schedule, key: SlotKey, epoch_starts: Sequence[dateti
         key: of a report slot.
         epoch_starts: when each epoch after the first one began.
     """
-    period = schedule.timetable.period
+    period = schedule.calendar.period
     until = _collected_until(schedule, key)
     others = (
         _collected_until(schedule, slot.key) for slot in schedule.slots if slot.key.kind is key.kind
@@ -177,32 +177,32 @@ def span_covered(schedule: Schedule, key: SlotKey, epoch_starts: Sequence[dateti
 def _collected_until(schedule: Schedule, key: SlotKey) -> datetime:
     """Until when executions are collected for the group of `key`."""
     reports = [slot.key for slot in schedule.slots if slot.key.kind is key.kind]
-    is_first = schedule.timetable.is_first_report
+    is_first = schedule.calendar.is_first_report
     first = next((each for each in reports if is_first(each.index)), None)
     has_plain = any(each.window == key.window and each.index == 0 for each in reports)
     if first is not None and (key == first or not has_plain):
         return schedule.opens_at(first)
-    return schedule.timetable.period.window_start(key.window)
+    return schedule.calendar.period.window_start(key.window)
 
 
-def _first_window(timetable: ReleaseCalendar, at: datetime) -> int | None:
-    """The window of the first report of whoever joins at that moment; None if none is left."""
-    if timetable.first_slots:
-        first = _first_slot(timetable, at)
+def _first_window(calendar: ReleaseCalendar, at: datetime) -> int | None:
+    """Return the window of the first report after joining at `at`, or None if none remains."""
+    if calendar.first_slots:
+        first = _first_slot(calendar, at)
         return None if first is None else first.window
-    window = timetable.period.nearest_window(at)
-    return window if window < timetable.period.windows else None
+    window = calendar.period.nearest_window(at)
+    return window if window < calendar.period.windows else None
 
 
-def _first_slot(timetable: ReleaseCalendar, at: datetime) -> SlotKey | None:
-    """The next of the first slots that opens at that moment or later."""
-    period, ordinary = timetable.period, len(timetable.report_slots)
-    found = [
+def _first_slot(calendar: ReleaseCalendar, at: datetime) -> SlotKey | None:
+    """Return the next of the first slots that opens at `at` or later."""
+    period, ordinary = calendar.period, len(calendar.report_slots)
+    first_keys = [
         (period.window_start(window) + times.opens_after, window, index)
         for window in range(period.nearest_window(at), period.windows)
-        for index, times in enumerate(timetable.first_slots, ordinary)
+        for index, times in enumerate(calendar.first_slots, ordinary)
     ]
-    coming = [each for each in found if each[0] >= at]
+    coming = [each for each in first_keys if each[0] >= at]
     if not coming:
         return None
     _, window, index = min(coming)
@@ -210,54 +210,54 @@ def _first_slot(timetable: ReleaseCalendar, at: datetime) -> SlotKey | None:
 
 
 def _groups(
-    policy: Policy, timetable: ReleaseCalendar, count: int, *, at: datetime
+    policy: Policy, calendar: ReleaseCalendar, count: int, *, at: datetime
 ) -> tuple[ReportGroup, ...]:
     """So many groups: the first as early as there is one, the others evenly after it."""
-    begins, total = _first_window(timetable, at) or 0, timetable.period.windows
+    begins, total = _first_window(calendar, at) or 0, calendar.period.windows
     gap = (total - begins) / count
     later = [begins + place * (total - begins) // count for place in range(1, count)]
     per_window = policy.workloads_per_window or policy.nominal_workloads / total
     fresh = min(policy.nominal_workloads, per_window * gap)
     return (
         ReportGroup(
-            _first_keys(timetable, begins, at=at, taken=later), begins, policy.nominal_workloads
+            _first_keys(calendar, begins, at=at, taken=later), begins, policy.nominal_workloads
         ),
-        *(ReportGroup(_ordinary(timetable, window), window, fresh) for window in later),
+        *(ReportGroup(_ordinary(calendar, window), window, fresh) for window in later),
     )
 
 
-def _ordinary(timetable: ReleaseCalendar, window: int, *, since: int = 0) -> tuple[SlotKey, ...]:
+def _ordinary(calendar: ReleaseCalendar, window: int, *, since: int = 0) -> tuple[SlotKey, ...]:
     """The report slots that every window has, from that index on."""
-    indices = range(since, len(timetable.report_slots))
+    indices = range(since, len(calendar.report_slots))
     return tuple(SlotKey(ReleaseKind.RESIDUAL_REPORT, window, index) for index in indices)
 
 
 def _first_keys(
-    timetable: ReleaseCalendar, begins: int, *, at: datetime, taken: Sequence[int]
+    calendar: ReleaseCalendar, begins: int, *, at: datetime, taken: Sequence[int]
 ) -> tuple[SlotKey, ...]:
     """The slots of the first group: its directed ones are those that open next after its plain one.
 
     These are the window's own, or of the next window where that is not `taken`.
     """
-    first = _first_slot(timetable, at)
+    first = _first_slot(calendar, at)
     if first is None:
-        return _ordinary(timetable, begins)
-    refining = timetable.report_slots[1:]
-    leaves_after = timetable.report_times[first.index].replies_after
+        return _ordinary(calendar, begins)
+    refining = calendar.report_slots[1:]
+    leaves_after = calendar.report_times[first.index].replies_after
     window = begins
     if refining and refining[0].opens_after < leaves_after:
         window += 1
-    if window in taken or not window < timetable.period.windows:
+    if window in taken or not window < calendar.period.windows:
         return (first,)
-    return (first, *_ordinary(timetable, window, since=1))
+    return (first, *_ordinary(calendar, window, since=1))
 
 
-def _mean_error(told: dict[int, float], windows: range) -> float:
-    """Mean over the windows of the belief's stddev, after what each tells with that variance."""
+def _mean_error(variance_by_window: dict[int, float], windows: range) -> float:
+    """Mean over windows of the posterior standard deviation, given each report's variance."""
     variance, errors = PRIOR_VARIANCE, []
     for window in windows:
-        if window in told:
-            variance = 1 / (1 / variance + 1 / told[window])
+        if window in variance_by_window:
+            variance = 1 / (1 / variance + 1 / variance_by_window[window])
         errors.append(math.sqrt(variance))
         variance = min(variance + CHANGE_VARIANCE, PRIOR_VARIANCE)
     return math.fsum(errors) / len(errors)

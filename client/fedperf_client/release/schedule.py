@@ -51,7 +51,7 @@ with clips around what it told."""
 
 @dataclass(frozen=True, slots=True)
 class OmittedSlots:
-    """A kind of which the schedule leaves out slots, or all, and why."""
+    """A kind of release whose slots the schedule omits, some or all, with the reason."""
 
     what: ReleaseKind
     reason: str
@@ -59,7 +59,7 @@ class OmittedSlots:
 
 @dataclass(frozen=True, slots=True)
 class PlannedSchedule:
-    """A schedule with what it leaves out and what it costs.
+    """A schedule with its omitted slots and its cost.
 
     Attributes:
         schedule: every slot of the period.
@@ -77,9 +77,9 @@ class PlannedSchedule:
 
 
 def plan_schedule(
-    policy: Policy, timetable: ReleaseCalendar, *, at: datetime | None = None
+    policy: Policy, calendar: ReleaseCalendar, *, at: datetime | None = None
 ) -> PlannedSchedule:
-    """The schedule of `policy` on the public `timetable`, from the moment of joining on.
+    """Plan the schedule of `policy` on the public `calendar` from the time of joining on.
 
     Reports: where the period's budget teaches most (`report_slots.plan_reports`), the first on
     the next reporting day. How many workloads a report holds is declared: that decides how often
@@ -91,70 +91,66 @@ def plan_schedule(
 
     Args:
         policy: declared figures.
-        timetable: the public calendar.
+        calendar: the public calendar.
         at: when the organization joins the period, public; by default the period's start.
 
     Raises:
         ConfigurationError: no noise meets the budget, or none that may be declared, or model
             updates would have to train by DP-SGD.
     """
-    at = at or timetable.period.start
-    left_out = _left_out(policy, timetable, at=at)
+    at = at or calendar.period.start
+    left_out = _left_out(policy, calendar, at=at)
     not_planned = [OmittedSlots(kind, reason) for kind, reason in left_out.items() if reason]
     reports: list[Slot] = []
     if not left_out[ReleaseKind.RESIDUAL_REPORT]:
-        reports, missing = _plan_reports(policy, timetable, at=at)
+        reports, missing = _plan_reports(policy, calendar, at=at)
         not_planned += missing
     updates: list[Slot] = []
     if not left_out[ReleaseKind.MODEL_UPDATE]:
-        _require_method(timetable)
-        updates = _plan_updates(policy, timetable, reports, at=at)
-    return _planned(policy, Schedule(timetable, tuple(reports + updates)), not_planned)
+        _require_method(calendar)
+        updates = _plan_updates(policy, calendar, reports, at=at)
+    return _planned(policy, Schedule(calendar, tuple(reports + updates)), not_planned)
 
 
 def planned_reports(
-    policy: Policy, timetable: ReleaseCalendar, *, at: datetime, members: int = 1
+    policy: Policy, calendar: ReleaseCalendar, *, at: datetime, members: int = 1
 ) -> ReportPlan:
-    """Where the reports of `plan_schedule` lie, and what they teach where so many report alike."""
-    if _left_out(policy, timetable, at=at)[ReleaseKind.RESIDUAL_REPORT]:
+    """Return the report slots of `plan_schedule` and their expected error among `members` peers."""
+    if _left_out(policy, calendar, at=at)[ReleaseKind.RESIDUAL_REPORT]:
         return NO_REPORTS
-    single = _single_report_noise(_budget_of_reports(policy, timetable, at=at))
-    return plan_reports(policy, timetable, single, at=at, members=members)
+    single = _single_report_noise(_budget_of_reports(policy, calendar, at=at))
+    return plan_reports(policy, calendar, single, at=at, members=members)
 
 
-def coming_updates(policy: Policy, timetable: ReleaseCalendar, *, at: datetime) -> list[SlotKey]:
+def coming_updates(policy: Policy, calendar: ReleaseCalendar, *, at: datetime) -> list[SlotKey]:
     """The model slots of `plan_schedule`, extra ones included."""
-    if _left_out(policy, timetable, at=at)[ReleaseKind.MODEL_UPDATE]:
+    if _left_out(policy, calendar, at=at)[ReleaseKind.MODEL_UPDATE]:
         return []
-    return _coming_model_slots(timetable, at)
+    return _coming_model_slots(calendar, at)
 
 
-def _left_out(
-    policy: Policy, timetable: ReleaseCalendar, *, at: datetime
-) -> dict[ReleaseKind, str]:
-    """Of each kind why no slot of it is planned at all; empty where there are some."""
-    return {kind: _reason_to_leave_out(policy, timetable, kind, at=at) for kind in ReleaseKind}
+def _left_out(policy: Policy, calendar: ReleaseCalendar, *, at: datetime) -> dict[ReleaseKind, str]:
+    """Return by kind why no slot of it is planned, or "" if some are."""
+    return {kind: _reason_to_leave_out(policy, calendar, kind, at=at) for kind in ReleaseKind}
 
 
-def _budget_of_reports(
-    policy: Policy, timetable: ReleaseCalendar, *, at: datetime
-) -> PrivacyBudget:
+def _budget_of_reports(policy: Policy, calendar: ReleaseCalendar, *, at: datetime) -> PrivacyBudget:
     """Their share where model updates leave as well."""
-    share = policy.report_share if coming_updates(policy, timetable, at=at) else 1.0
+    share = policy.report_share if coming_updates(policy, calendar, at=at) else 1.0
     return PrivacyBudget(policy.epsilon * share, policy.delta)
 
 
 def _reason_to_leave_out(
-    policy: Policy, timetable: ReleaseCalendar, kind: ReleaseKind, *, at: datetime
+    policy: Policy, calendar: ReleaseCalendar, kind: ReleaseKind, *, at: datetime
 ) -> str:
     """Why no slot of `kind` is planned at all; empty if there may be some."""
     is_report = kind is ReleaseKind.RESIDUAL_REPORT
     is_large = policy.size_class == SizeClass.LARGE
-    reports_leave = policy.residual_report != ReleaseMode.NEVER and bool(timetable.report_slots)
+    reports_leave = policy.residual_report != ReleaseMode.NEVER and bool(calendar.report_slots)
     reasons = {
         "the policy never releases this kind": policy.mode(kind) == ReleaseMode.NEVER,
         "the coordinator's calendar has no slots of this kind": (
-            not (timetable.report_slots if is_report else timetable.model_slots)
+            not (calendar.report_slots if is_report else calendar.model_slots)
         ),
         "size class small: below about 2,000 workloads the noise would hide what a model "
         "update knows; the budget goes to reports": not is_report and not is_large,
@@ -165,22 +161,22 @@ def _reason_to_leave_out(
             is_report and policy.report_share == 0 and is_large
         ),
         "the period is over before a model round": (
-            not is_report and not _coming_model_slots(timetable, at)
+            not is_report and not _coming_model_slots(calendar, at)
         ),
     }
     return next((reason for reason, holds in reasons.items() if holds), "")
 
 
 def _plan_reports(
-    policy: Policy, timetable: ReleaseCalendar, *, at: datetime
+    policy: Policy, calendar: ReleaseCalendar, *, at: datetime
 ) -> tuple[list[Slot], list[OmittedSlots]]:
     """The slots of all reports, and why there are not more.
 
     The plain report of a group is a residual report, those after it are directed ones; together
     they cost what a single one would.
     """
-    budget = _budget_of_reports(policy, timetable, at=at)
-    plan = planned_reports(policy, timetable, at=at)
+    budget = _budget_of_reports(policy, calendar, at=at)
+    plan = planned_reports(policy, calendar, at=at)
     noise = _equal_noise(_single_report_noise(budget), plan.slots, budget)
     slots = [
         Slot(
@@ -251,32 +247,32 @@ def _why_not_more(policy: Policy, budget: PrivacyBudget, plan: ReportPlan) -> st
     )
 
 
-def _coming_model_slots(timetable: ReleaseCalendar, at: datetime) -> list[SlotKey]:
-    """Model slots, extra ones included, whose time has not passed by then."""
-    period = timetable.period
+def _coming_model_slots(calendar: ReleaseCalendar, at: datetime) -> list[SlotKey]:
+    """Return the model slots, extra ones included, that are still ahead at `at`."""
+    period = calendar.period
     return [
         SlotKey(ReleaseKind.MODEL_UPDATE, window, index)
         for window in range(period.nearest_window(at), period.windows)
-        for index, times in enumerate(timetable.model_times)
+        for index, times in enumerate(calendar.model_times)
         if period.window_start(window) + times.replies_after > at
     ]
 
 
-def _require_method(timetable: ReleaseCalendar) -> None:
-    if timetable.model_method is ModelMethod.UNSPECIFIED:
+def _require_method(calendar: ReleaseCalendar) -> None:
+    if calendar.model_method is ModelMethod.UNSPECIFIED:
         raise ConfigurationError(
             "the calendar's model rounds train by DP-SGD, which fedperf does not do any more: the "
-            'coordinator needs timetable.model_method = "tangent"; until then reports alone leave '
+            'coordinator needs calendar.model_method = "tangent"; until then reports alone leave '
             'with release.model_update = "never" in the policy'
         )
 
 
 def _plan_updates(
-    policy: Policy, timetable: ReleaseCalendar, reports: Sequence[Slot], *, at: datetime
+    policy: Policy, calendar: ReleaseCalendar, reports: Sequence[Slot], *, at: datetime
 ) -> list[Slot]:
-    keys = _coming_model_slots(timetable, at)
-    extra = sum(key.index >= len(timetable.model_slots) for key in keys)
-    charged = len(keys) - extra + min(extra, timetable.most_extra)
+    keys = _coming_model_slots(calendar, at)
+    extra = sum(key.index >= len(calendar.model_slots) for key in keys)
+    charged = len(keys) - extra + min(extra, calendar.most_extra)
     parameters = _update_parameters(policy, charged, tuple(reports))
     return [Slot(key, parameters) for key in keys]
 
@@ -285,7 +281,7 @@ def _plan_updates(
 def _update_parameters(
     policy: Policy, charged: int, reports: tuple[Slot, ...]
 ) -> LinearizedParameters:
-    """What `charged` equal updates may have, which spend with `reports` all of the budget."""
+    """Return the noise of `charged` equal updates that spend, with `reports`, the whole budget."""
     beside = events_of(reports)
 
     def parameters(noise_multiplier: float) -> LinearizedParameters:
@@ -301,7 +297,7 @@ def _planned(
     policy: Policy, schedule: Schedule, not_planned: list[OmittedSlots]
 ) -> PlannedSchedule:
     slots = tuple(sorted(schedule.slots, key=lambda slot: (schedule.opens_at(slot.key), slot.key)))
-    events = events_of(Schedule(schedule.timetable, slots).at_most())
+    events = events_of(Schedule(schedule.calendar, slots).at_most())
     spent = epsilon(events, policy.delta)
     if not spent <= policy.epsilon:
         raise ConfigurationError(
@@ -315,7 +311,7 @@ def _planned(
             f"be declared: {error}"
         ) from error
     return PlannedSchedule(
-        schedule=Schedule(schedule.timetable, slots),
+        schedule=Schedule(schedule.calendar, slots),
         budget=policy.budget,
         not_planned=tuple(not_planned),
         epsilon=spent,

@@ -49,17 +49,17 @@ class ChangedScheduleForecast:
 
 
 def forecast(
-    policy: Policy, timetable: ReleaseCalendar, *, at: datetime, members: int = 1
+    policy: Policy, calendar: ReleaseCalendar, *, at: datetime, members: int = 1
 ) -> ScheduleForecast:
-    """The outlook for a member that joins at `at`, where so many `members` report alike."""
-    plan = planned_reports(policy, timetable, at=at, members=members)
+    """Forecast the schedule of an organization that joins at `at`, among `members` similar ones."""
+    plan = planned_reports(policy, calendar, at=at, members=members)
     reports = [key for group in plan.groups for key in group.keys]
     updates = [
         key
-        for key in coming_updates(policy, timetable, at=at)
-        if key.index < len(timetable.model_slots)
+        for key in coming_updates(policy, calendar, at=at)
+        if key.index < len(calendar.model_slots)
     ]
-    times = Schedule(timetable, ())
+    times = Schedule(calendar, ())
     first = min((*reports, *updates), key=times.replies_at, default=None)
     return ScheduleForecast(
         first=first,
@@ -72,17 +72,17 @@ def forecast(
 
 
 def alternatives(
-    policy: Policy, timetable: ReleaseCalendar, *, at: datetime
+    policy: Policy, calendar: ReleaseCalendar, *, at: datetime
 ) -> tuple[ChangedScheduleForecast, ...]:
     """The outlooks with another epsilon, another declaration, or more members."""
     return (
         *(
-            ChangedScheduleForecast(change, forecast(other, timetable, at=at))
+            ChangedScheduleForecast(change, forecast(other, calendar, at=at))
             for change, other in _declared_otherwise(policy)
         ),
         ChangedScheduleForecast(
             f"{MORE_MEMBERS} more members like this one",
-            forecast(policy, timetable, at=at, members=1 + MORE_MEMBERS),
+            forecast(policy, calendar, at=at, members=1 + MORE_MEMBERS),
         ),
     )
 

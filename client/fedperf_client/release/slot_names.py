@@ -14,7 +14,7 @@ _NAME = re.compile(r"(report|update)-(\d{1,4})-(\d{1,4})(?:@(\d{8}T\d{6}))?")
 
 
 class UnknownSlotError(InvalidInputError):
-    """What was typed names no slot."""
+    """The typed text names no slot."""
 
     def __init__(self, text: str, *, reason: str) -> None:
         super().__init__(f"no slot {text!r}: {reason}; `fedperf release slots` lists them")

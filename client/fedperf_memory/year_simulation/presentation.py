@@ -33,7 +33,7 @@ class YearView:
 
     def as_json(self) -> dict[str, object]:
         """All facts."""
-        ahead, year, period = self.ahead, self.year, self.ahead.timetable.period
+        ahead, year, period = self.ahead, self.year, self.ahead.calendar.period
         gain = year.gain
         return {
             "left_this_machine": False,
@@ -79,7 +79,7 @@ class YearView:
         yield _stand_ins_in_words(self.stand_in_workloads)
         if not year.releases:
             reasons = "; ".join(each.reason for each in year.planned.not_planned)
-            yield f"nothing would leave until {day(ahead.timetable.period.end)}: {reasons}"
+            yield f"nothing would leave until {day(ahead.calendar.period.end)}: {reasons}"
             return
         first = year.releases[0]
         yield (
@@ -148,7 +148,7 @@ class YearView:
                 "few; take more in with: fedperf ingest FILE"
             )
         return (
-            f"what it would bring by {day(self.ahead.timetable.period.end)}, asked about "
+            f"what it would bring by {day(self.ahead.calendar.period.end)}, asked about "
             f"{gain.workloads} of your workloads that were kept away ({gain.asked} executions), "
             f"knowing {gain.known} executions of your other workloads:"
         )

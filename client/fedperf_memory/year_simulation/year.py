@@ -67,21 +67,21 @@ class YearAhead:
 
     Attributes:
         policy: of the organization, which its stand-ins declare as well.
-        timetable: of the coordinator.
+        calendar: of the coordinator.
         joins: when the organization does; stand-ins are there from the period's start.
         others: executions of each stand-in.
         seed: of the noise.
     """
 
     policy: Policy
-    timetable: ReleaseCalendar
+    calendar: ReleaseCalendar
     joins: datetime
     others: Sequence[Sequence[Execution]]
     seed: int
 
     def __post_init__(self) -> None:
-        if not self.joins < self.timetable.period.end:
-            raise PeriodPassedError(self.joins, self.timetable.period.end)
+        if not self.joins < self.calendar.period.end:
+            raise PeriodPassedError(self.joins, self.calendar.period.end)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,10 +143,10 @@ def rehearsed_year(
     Raises:
         ConfigurationError: no schedule meets the policy's budget.
     """
-    planned = plan_schedule(ahead.policy, ahead.timetable, at=ahead.joins)
-    theirs = plan_schedule(ahead.policy, ahead.timetable)
-    table = lived_calendar(ahead.timetable, [planned.schedule, theirs.schedule])
-    period, steps = table.period, ahead.timetable.period.windows + 1
+    planned = plan_schedule(ahead.policy, ahead.calendar, at=ahead.joins)
+    theirs = plan_schedule(ahead.policy, ahead.calendar)
+    table = lived_calendar(ahead.calendar, [planned.schedule, theirs.schedule])
+    period, steps = table.period, ahead.calendar.period.windows + 1
     gradients = SharedGradients()
     shared, clock, fleet = SharedAnswers(gradients=gradients), Clock(period.start), MemoryFleet()
     allowed = approved(ahead.policy)
@@ -158,7 +158,7 @@ def rehearsed_year(
         return NewMember(
             "own" if number == OWN else f"stand-in-{number}",
             plan.budget,
-            replace(plan.schedule, timetable=table),
+            replace(plan.schedule, calendar=table),
             noise_of([ahead.seed, 3], number),
             HistoryCompute(history, shared, clock),
             policy=allowed,
@@ -188,12 +188,12 @@ def rehearsed_year(
     return RehearsedYear(planned, releases, spending, allowed != ahead.policy, gain)
 
 
-def lived_calendar(timetable: ReleaseCalendar, schedules: Sequence[Schedule]) -> ReleaseCalendar:
+def lived_calendar(calendar: ReleaseCalendar, schedules: Sequence[Schedule]) -> ReleaseCalendar:
     """The calendar without model rounds where nobody planned one: nobody would be asked."""
     kinds = {slot.key.kind for each in schedules for slot in each.slots}
     if ReleaseKind.MODEL_UPDATE in kinds:
-        return timetable
-    return replace(timetable, model_slots=(), extra_slots=(), extra_windows=0)
+        return calendar
+    return replace(calendar, model_slots=(), extra_slots=(), extra_windows=0)
 
 
 def approved(policy: Policy) -> Policy:

@@ -1,13 +1,12 @@
-"""The server's composition root: what makes one coordinator, on whatever carries its messages.
+"""The server's composition root builds a coordinator for any message transport.
 
-A process puts it behind sockets (`process`), a simulation behind function calls.
+A process runs it behind sockets (`process`), a simulation behind function calls.
 
-A task holds the model's format, the way rounds train it, and its public data: the plans by which
-versions are judged and on which synthetic rows lie. GGFN starts from the public start. Rounds step
-at its tangent on the public plans that ship with fedperf. What a window's rounds made is judged
-before the next ones
-(`desks.promotion`). Organizations weight the models that they fetch by their own executions. So the
-error on public plans only has to catch a model that went astray.
+A task holds the model's format, the training strategy, and public data: the plans for evaluating
+versions and for synthetic rows. GGFN starts from the pretrained model. Rounds make linearized steps
+on the public plans that ship with fedperf. The candidate of a window is decided before the next
+rounds (`controllers.promotion`). Organizations weight the fetched models by their own executions,
+so the error on public plans only has to detect a degenerate model.
 """
 
 from collections.abc import Callable, Sequence
@@ -48,18 +47,18 @@ from fedperf_shared.workflow.features import featurize
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A model to learn, and what is public about it.
+    """A model to train, and its public data.
 
     Attributes:
-        start: weights of version 1.
-        model_format: how a version is stored.
-        strategy: how rounds train it.
-        evaluate: a version's error on public data.
-        predict_with: from a checkpoint's bytes to its predictions, log seconds.
+        pretrained: weights of version 1.
+        model_format: storage format of a version.
+        strategy: training strategy of the rounds.
+        evaluate: returns a version's error on public data.
+        predict_with: maps a checkpoint's bytes to its predictions, log seconds.
         plans: public measured plans.
     """
 
-    start: Weights
+    pretrained: Weights
     model_format: ModelFormat
     strategy: RoundStrategy
     evaluate: Evaluate
@@ -68,10 +67,10 @@ class Task:
 
 
 def ggfn_task() -> Task:
-    """GGFN on run times of plans."""
-    plans, start = load_public_plans(), load_pretrained_model()
+    """Return the task of training GGFN on run times of plans."""
+    plans, pretrained = load_public_plans(), load_pretrained_model()
     return Task(
-        weights_of(start.arrays),
+        weights_of(pretrained.arrays),
         GgfnFormat(),
         LinearizedAvg([featurize(each.plan, each.cluster) for each in anchors_of(plans)]),
         public_error(plans),
@@ -81,7 +80,7 @@ def ggfn_task() -> Task:
 
 
 def public_error(plans: Sequence[MeasuredPlan]) -> Evaluate:
-    """Median q-error on `plans` as a function of GGFN's arrays."""
+    """Return a function from GGFN's arrays to the median q-error on `plans`."""
     graphs = [featurize(each.plan, each.cluster) for each in plans]
     seconds = np.exp([each.log_seconds for each in plans])
 
@@ -93,7 +92,7 @@ def public_error(plans: Sequence[MeasuredPlan]) -> Evaluate:
 
 
 def predict_with(checkpoint: bytes) -> PredictLog:
-    """A checkpoint's predictions on entries of the catalogue."""
+    """Return a function that predicts catalogue entries by the checkpoint."""
     model = model_from_arrays(decode_checkpoint(checkpoint).arrays)
 
     def predict_log(entries: Sequence[PlanOnCluster]) -> NDArray[np.float64]:
@@ -102,7 +101,7 @@ def predict_with(checkpoint: bytes) -> PredictLog:
     return predict_log
 
 
-def coordinator_of(
+def build_coordinator(
     config: ServerConfig,
     database: Database,
     enrollment: Enrollment,
@@ -112,48 +111,53 @@ def coordinator_of(
     signing_key: ec.EllipticCurvePrivateKey,
     since: datetime,
     rules: RoundRules | None = None,
-    troubles: FailureTracker | None = None,
+    failures: FailureTracker | None = None,
 ) -> Coordinator:
-    """The coordinator of `config`'s calendar, with the task's start model in its registry.
+    """Build the coordinator of `config`'s calendar, with the pretrained model in its registry.
 
     Args:
-        config: its calendar and rules.
-        database: its memory.
-        enrollment: its members.
-        fleet: what carries the messages of rounds.
-        task: what is learned.
-        signing_key: of receipts.
-        since: now; whoever was absent before is not named.
-        rules: of rounds; the configured ones by default.
-        troubles: of the process.
+        config: calendar and rules.
+        database: storage.
+        enrollment: members.
+        fleet: transport for the messages of rounds.
+        task: model to train.
+        signing_key: key for signing receipts.
+        since: current time; reports that were due before are not listed as missing.
+        rules: rules of rounds, by default the configured ones.
+        failures: failure tracker of the process.
     """
-    store_start_model(database, task.model_format, task.start, at=since, evaluate=task.evaluate)
-    calendar, grace = config.timetable, config.grace
+    store_first_version(
+        database, task.model_format, task.pretrained, at=since, evaluate=task.evaluate
+    )
+    calendar, grace = config.calendar, config.grace
     rounds = ModelRounds(
         database,
         enrollment,
         fleet,
-        timetable=calendar,
+        calendar=calendar,
         rules=rules or RoundRules(config.quorum, grace),
         model_format=task.model_format,
         signing_key=signing_key,
         strategy=task.strategy,
         evaluate=task.evaluate,
     )
-    judged_by = task.plans, task.predict_with
-    desks: dict[str, Controller] = {
-        "asking questions": QueryController(database, calendar),
-        "evaluating reports": PublicationController(database, calendar, *judged_by, grace=grace),
-        "judging versions": PromotionController(database, calendar, *judged_by, grace=grace),
-        "reading drift": DriftController(database, calendar, grace=grace),
-        "looking for absent reports": MissingReportController(
+    evaluation = task.plans, task.predict_with
+    controllers: dict[str, Controller] = {
+        "designing linear queries": QueryController(database, calendar),
+        "publishing corrections": PublicationController(
+            database, calendar, *evaluation, grace=grace
+        ),
+        "deciding promotions": PromotionController(database, calendar, *evaluation, grace=grace),
+        "detecting drift": DriftController(database, calendar, grace=grace),
+        "listing missing reports": MissingReportController(
             database, calendar, grace=grace, since=since
         ),
     }
-    return Coordinator(SnapshotReader(database, calendar.period), desks, rounds, troubles=troubles)
+    snapshots = SnapshotReader(database, calendar.period)
+    return Coordinator(snapshots, controllers, rounds, failures=failures)
 
 
-def store_start_model(
+def store_first_version(
     database: Database,
     model_format: ModelFormat,
     arrays: Weights,
@@ -161,9 +165,9 @@ def store_start_model(
     at: datetime,
     evaluate: Evaluate | None = None,
 ) -> None:
-    """Make `arrays` version 1, promoted, unless the registry holds a model already."""
+    """Store `arrays` as version 1, promoted, unless the registry holds a model already."""
     with database.transaction() as session:
-        if registry.known_versions(session):
+        if registry.version_numbers(session):
             return
     error = None if evaluate is None else evaluate(arrays)
     with database.transaction() as session:

@@ -1,13 +1,12 @@
-"""One coordinator process: enrollment, Exchange, gateway and coordinator, from start to stop.
+"""The coordinator process runs enrollment, Exchange, gateway and coordinator from start to stop.
 
-`serving` opens the three ports in the order in which clients need them, and hands out the
-coordinator; whatever was started is stopped at the end. `run_server` moves it on by the
-system's clock.
+`serving` opens the three ports in the order in which clients need them, and yields the coordinator.
+Everything that was started is stopped at the end. `run_server` ticks it by the system's clock.
 
-Before a server opens its ports, what members were promised and its own keys are checked. Refused:
-a database that is lost, a certificate that cannot be read or is for another host than the
-configuration names, and another calendar than the one that members declared their schedules for,
-as long as that one lasts. Nothing is changed.
+Before a server opens its ports, its keys and its calendar are checked. It does not start if the
+database is lost, if a certificate cannot be read or is for another host than the configuration
+names, or if the calendar differs from the one of the members' schedules before that one ends. The
+checks change nothing.
 """
 
 import threading
@@ -18,7 +17,7 @@ from datetime import UTC, datetime
 import structlog
 from cryptography import x509
 
-from fedperf_server.app.composition import Task, coordinator_of, ggfn_task
+from fedperf_server.app.composition import Task, build_coordinator, ggfn_task
 from fedperf_server.config import FILE_NAME, ServerConfig
 from fedperf_server.controllers.missing_reports import MissingReport
 from fedperf_server.controllers.reports import PublicationCounts
@@ -30,7 +29,7 @@ from fedperf_server.rounds.coordinator import Coordinator
 from fedperf_server.rounds.open_round import RoundRules
 from fedperf_server.state.database import Database
 from fedperf_server.state.registry import PromotionRecord, VersionStatus
-from fedperf_server.state.releases import promised_calendar
+from fedperf_server.state.releases import declared_calendar
 from fedperf_server.state.round_calendar import RoundResult
 from fedperf_shared.errors import ConfigurationError, StorageError
 from fedperf_shared.identity import hosts_of
@@ -42,44 +41,44 @@ from fedperf_shared.runtime.flower_settings import quiet_flower
 _log = structlog.get_logger()
 
 
-def announce(news: object) -> None:
-    """Say in one line what a tick brought (`rounds.coordinator`)."""
-    _LINES[type(news)](news)
+def log_event(event: object) -> None:
+    """Log an event of a tick (`rounds.coordinator`) in one line."""
+    _LOGGERS[type(event)](event)
 
 
-def _question(asked: CellQuery) -> None:
-    _log.info("question asked", window=asked.slot.window, slot=asked.slot.index)
+def _log_query(query: CellQuery) -> None:
+    _log.info("linear query sent", window=query.slot.window, slot=query.slot.index)
 
 
-def _correction(published: PublicationCounts) -> None:
+def _log_publication(published: PublicationCounts) -> None:
     _log.info("correction published", reports=published.reports, rows=published.rows)
 
 
-def _verdict(verdict: PromotionRecord) -> None:
-    said = {
+def _log_decision(decision: PromotionRecord) -> None:
+    message = {
         VersionStatus.PROMOTED: "model promoted",
         VersionStatus.REJECTED: "model rejected",
-        VersionStatus.CANDIDATE: "model left open",
-    }[verdict.standing]
-    _log.info(said, version=verdict.version, reason=verdict.reason)
+        VersionStatus.CANDIDATE: "model inconclusive",
+    }[decision.status]
+    _log.info(message, version=decision.version, reason=decision.reason)
 
 
-def _drift(found: PlatformDrift) -> None:
+def _log_drift(drift: PlatformDrift) -> None:
     _log.info(
-        "drift found",
-        platform=found.platform.name.lower(),
-        shared=found.shared,
-        organizations=len(found.organizations),
-        since=found.since,
-        log_factor=round(found.log_factor, 3),
+        "drift detected",
+        platform=drift.platform.name.lower(),
+        shared=drift.shared,
+        organizations=len(drift.organizations),
+        since=drift.since,
+        log_factor=round(drift.log_factor, 3),
     )
 
 
-def _absence(absent: MissingReport) -> None:
-    _log.warning("report missing", organization=absent.organization, slot=absent.slot_name)
+def _log_missing_report(missing: MissingReport) -> None:
+    _log.warning("report missing", organization=missing.organization, slot=missing.slot_name)
 
 
-def _round(result: RoundResult) -> None:
+def _log_round(result: RoundResult) -> None:
     _log.info(
         "round closed",
         round=result.number,
@@ -90,30 +89,30 @@ def _round(result: RoundResult) -> None:
     )
 
 
-_LINES: dict[type, Callable[..., None]] = {
-    CellQuery: _question,
-    PublicationCounts: _correction,
-    PromotionRecord: _verdict,
-    PlatformDrift: _drift,
-    MissingReport: _absence,
-    RoundResult: _round,
+_LOGGERS: dict[type, Callable[..., None]] = {
+    CellQuery: _log_query,
+    PublicationCounts: _log_publication,
+    PromotionRecord: _log_decision,
+    PlatformDrift: _log_drift,
+    MissingReport: _log_missing_report,
+    RoundResult: _log_round,
 }
 
 
 class OtherHostError(ConfigurationError):
-    """The configuration names a host that the certificates are not for."""
+    """Raised when the configured host is not in the certificates."""
 
 
 class OtherCalendarError(ConfigurationError):
-    """The configuration has another calendar than the one that members declared themselves for."""
+    """Raised when the configured calendar differs from the one that members declared."""
 
 
 def require_ready(config: ServerConfig) -> None:
-    """Raise where this server would not be the one that its members know.
+    """Check that host and calendar are the ones that members joined with.
 
     Raises:
-        OtherHostError: its certificates are for another host.
-        OtherCalendarError: members declared their schedules for another calendar, which lasts.
+        OtherHostError: the certificates are for another host.
+        OtherCalendarError: members declared schedules for another calendar that has not ended.
         StorageError: database or certificates cannot be read.
     """
     ring = KeyRing(config.directory)
@@ -122,11 +121,11 @@ def require_ready(config: ServerConfig) -> None:
     database = Database.existing(config.database_url)
     try:
         with database.transaction() as session:
-            promised = promised_calendar(session)
+            declared = declared_calendar(session)
     finally:
         database.close()
-    if promised is not None:
-        _require_promised(config, promised)
+    if declared is not None:
+        _require_declared(config, declared)
 
 
 def _require_host(config: ServerConfig, ring: KeyRing, name: str) -> None:
@@ -134,49 +133,48 @@ def _require_host(config: ServerConfig, ring: KeyRing, name: str) -> None:
     try:
         hosts = hosts_of(x509.load_pem_x509_certificate(ring.certificate(name)))
     except ValueError as error:
-        raise StorageError(f"{path} is no certificate; restore it from a backup") from error
+        raise StorageError(f"{path} is not a certificate; restore it from a backup") from error
     if config.host not in hosts:
-        known = " and ".join(map(repr, hosts)) or "no host"
+        certified = " and ".join(map(repr, hosts)) or "no host"
         raise OtherHostError(
-            f"{config.directory / FILE_NAME} has host {config.host!r}, and {path} is for {known}, "
-            f"which members know: put {known} back, or make another server with "
-            "`fedperf-server --directory NEW init`, which members join anew"
+            f"{config.directory / FILE_NAME} has host {config.host!r}, but {path}, which members "
+            f"trust, is for {certified}. Set host to {certified} again, or make a new server with "
+            "`fedperf-server --directory NEW init` and invite the members again"
         )
 
 
-def _require_promised(config: ServerConfig, promised: ReleaseCalendar) -> None:
-    ours, past = config.timetable, promised.period
-    if ours == promised or not ours.period.start < past.end:
+def _require_declared(config: ServerConfig, declared: ReleaseCalendar) -> None:
+    configured, past = config.calendar, declared.period
+    if configured == declared or not configured.period.start < past.end:
         return
     raise OtherCalendarError(
-        f"members declared what they release for the calendar that begins at "
-        f"{past.start.isoformat()} and ends at {past.end.isoformat()}, and "
-        f"{config.directory / FILE_NAME} has another one ({_difference(ours, promised)}): put it "
-        "back; a new calendar may begin where that one ends"
+        f"the calendar in {config.directory / FILE_NAME} differs from the one that members "
+        f"declared their schedules for, from {past.start.isoformat()} to {past.end.isoformat()} "
+        f"({_difference(configured, declared)}). Restore it; a new calendar may begin at its end"
     )
 
 
-def _difference(ours: ReleaseCalendar, promised: ReleaseCalendar) -> str:
+def _difference(configured: ReleaseCalendar, declared: ReleaseCalendar) -> str:
     pairs = {
-        "period_start": (ours.period.start.isoformat(), promised.period.start.isoformat()),
-        "windows": (ours.period.windows, promised.period.windows),
+        "period_start": (configured.period.start.isoformat(), declared.period.start.isoformat()),
+        "windows": (configured.period.windows, declared.period.windows),
         "window_seconds": (
-            ours.period.window.total_seconds(),
-            promised.period.window.total_seconds(),
+            configured.period.window.total_seconds(),
+            declared.period.window.total_seconds(),
         ),
     }
-    found = [f"{key} {new}, not {old}" for key, (new, old) in pairs.items() if new != old]
-    return ", ".join(found) or "other slots"
+    different = [f"{key} {new}, not {old}" for key, (new, old) in pairs.items() if new != old]
+    return ", ".join(different) or "other slots"
 
 
 TICK_SECONDS = 0.25
-"""Between two ticks: as long somebody who came online waits to be asked."""
+"""Time between two ticks, for which a node that connects waits at most."""
 
 log = structlog.get_logger()
 
 
 def system_clock() -> datetime:
-    """Now, in UTC."""
+    """Return the current time in UTC."""
     return datetime.now(UTC)
 
 
@@ -190,29 +188,29 @@ def run_server(
     """
     require_ready(config)
     with serving(config, ggfn_task(), clock=clock) as coordinator:
-        _say_what_is_served(config, at=clock())
+        _log_start(config, at=clock())
         run(coordinator, stop, clock=clock)
-    log.info("stopped; all is kept, and `fedperf-server run` goes on")
+    log.info("stopped; start again with `fedperf-server run`")
 
 
-def _say_what_is_served(config: ServerConfig, *, at: datetime) -> None:
+def _log_start(config: ServerConfig, *, at: datetime) -> None:
     log.info(
         "serving",
         exchange=config.exchange_address,
         enrollment=f"{config.host}:{config.enrollment_port}",
         fleet=config.fleet_address,
     )
-    if config.timetable.model_slots and config.timetable.model_method is ModelMethod.UNSPECIFIED:
+    if config.calendar.model_slots and config.calendar.model_method is ModelMethod.UNSPECIFIED:
         log.warning(
-            "no model round is held: they would train by DP-SGD, which fedperf does not do any "
-            'more; a next period needs model_method = "tangent"'
+            "model rounds are skipped: this calendar trains by DP-SGD, which is not supported any "
+            'more. Set model_method = "tangent" in the next period'
         )
-    period = config.timetable.period
+    period = config.calendar.period
     if not at < period.end:
         log.warning(
-            "the calendar has ended; nothing is asked until it names the next period_start",
+            "the calendar has ended; set the next period_start to continue",
             ended=period.end.isoformat(),
-            look="fedperf-server calendar",
+            show="fedperf-server calendar",
         )
 
 
@@ -221,12 +219,12 @@ def run(
     stop: threading.Event,
     *,
     clock: Callable[[], datetime],
-    on_news: Callable[[object], None] = announce,
+    on_event: Callable[[object], None] = log_event,
 ) -> None:
     """Tick until `stop` is set."""
     while not stop.is_set():
-        for news in coordinator.tick(clock()):
-            on_news(news)
+        for event in coordinator.tick(clock()):
+            on_event(event)
         stop.wait(TICK_SECONDS)
 
 
@@ -237,9 +235,9 @@ def serving(
     *,
     clock: Callable[[], datetime] = system_clock,
     rules: RoundRules | None = None,
-    troubles: FailureTracker | None = None,
+    failures: FailureTracker | None = None,
 ) -> Iterator[Coordinator]:
-    """All ports open; yields the coordinator, to be moved on by its ticks.
+    """Open all ports and yield the coordinator; the caller runs its ticks.
 
     Raises:
         ConfigurationError: a key is missing or a port is taken.
@@ -265,7 +263,7 @@ def serving(
         for server in (gateway, exchange, door):
             server.start()
             stack.callback(server.stop)
-        coordinator = coordinator_of(
+        coordinator = build_coordinator(
             config,
             database,
             enrollment,
@@ -274,7 +272,7 @@ def serving(
             signing_key=ring.key(SIGNING),
             since=clock(),
             rules=rules,
-            troubles=troubles,
+            failures=failures,
         )
         stack.callback(coordinator.stop)
         yield coordinator

@@ -1,1 +1,1 @@
-"""The commands of `fedperf-server`, one module for each thing that an operator looks after."""
+"""The commands of `fedperf-server`, one module for each part of the operator's work."""

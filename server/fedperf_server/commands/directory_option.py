@@ -1,7 +1,7 @@
-"""The server's directory, on which every command of `fedperf-server` works, and the time.
+"""Access to the server's directory, which every command of `fedperf-server` needs, and the clock.
 
-Refused: a directory that `fedperf-server init` did not make, or whose configuration or database
-cannot be used.
+A directory that `fedperf-server init` did not make is refused, and so is one whose configuration or
+database cannot be used.
 """
 
 from datetime import UTC, datetime
@@ -16,24 +16,25 @@ if TYPE_CHECKING:
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 
 
-def config_of(context: typer.Context) -> "ServerConfig":
-    """The configuration in the directory that the command works on."""
+def load_config_from(context: typer.Context) -> "ServerConfig":
+    """Return the configuration in the directory that the command works on."""
     from fedperf_server.config import load_config
 
     return load_config(context.obj)
 
 
-def enrollment_of(context: typer.Context) -> "tuple[ServerConfig, Enrollment]":
-    """The configuration, and the members that the directory's database holds."""
+def open_enrollment(context: typer.Context) -> "tuple[ServerConfig, Enrollment]":
+    """Return the configuration, and the members that the directory's database holds."""
     from fedperf_server.membership.authority import KeyRing
     from fedperf_server.membership.enrollment import Enrollment
     from fedperf_server.state.database import Database
 
-    config = config_of(context)
+    config = load_config_from(context)
     ring = KeyRing(config.directory)
-    return config, Enrollment(Database.existing(config.database_url), ring, config, clock=now)
+    database = Database.existing(config.database_url)
+    return config, Enrollment(database, ring, config, clock=current_time)
 
 
-def now() -> datetime:
-    """The present moment, with time zone."""
+def current_time() -> datetime:
+    """Return the current time in UTC."""
     return datetime.now(UTC)

@@ -1,14 +1,14 @@
-"""`fedperf-server rounds`, `models`, `rollback` and `synthesize`: what was learned and published.
+"""The commands `rounds`, `models`, `rollback` and `synthesize` of `fedperf-server`.
 
-Rows for programs hold every figure; people see those that are read. A rollback takes a
-reason, which stays here.
+Rows for programs hold every figure, tables for people a selection. The reason of a rollback is
+stored and never sent.
 """
 
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedperf_server.commands.directory_option import Json, config_of, now
+from fedperf_server.commands.directory_option import Json, current_time, load_config_from
 from fedperf_shared.runtime.command_line import show, show_rows
 
 if TYPE_CHECKING:
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 
 def rounds(context: typer.Context, json: Json = False) -> None:
-    """List the closed rounds: replies, what was refused and why, error on public plans."""
+    """List the closed rounds: replies, refusals by reason, error on public plans."""
     from fedperf_server.state.database import Database
     from fedperf_server.state.round_calendar import round_results
 
-    config = config_of(context)
+    config = load_config_from(context)
     with Database.existing(config.database_url).transaction() as session:
         rows = [
             {
@@ -37,33 +37,35 @@ def rounds(context: typer.Context, json: Json = False) -> None:
                 "new_version": result.new_version,
                 "public_error": result.public_error,
             }
-            for result in round_results(session, config.timetable)
+            for result in round_results(session, config.calendar)
         ]
     show_rows(rows, json=json, empty="no round has been closed yet")
 
 
 def models(context: typer.Context, json: Json = False) -> None:
-    """List the versions: how each stands and why, errors on public plans and on what was before.
+    """List the versions: status, reason, error on public plans, and forgetting.
 
-    Gain is by how much its mean squared log error is smaller than the promoted version's, by the
-    reports of the window that judged it. The columns of platforms are the forgetting matrix:
-    mean absolute log error on the synthetic rows of earlier epochs.
+    The gain is the reduction in mean squared log error against the promoted version, estimated
+    from the reports of the window that decided. The columns of platforms are the forgetting
+    matrix: mean absolute log error on the synthetic rows of earlier drift regimes.
     """
     from fedperf_server.state import registry
     from fedperf_server.state.database import Database
 
-    with Database.existing(config_of(context).database_url).transaction() as session:
-        versions, verdicts = registry.versions(session), registry.verdicts(session)
-    latest = {verdict.version: verdict for verdict in verdicts}
-    measured = {each.version: each for each in verdicts if each.gain is not None or each.by_segment}
-    segments = sorted({segment for each in verdicts for segment in each.by_segment})
+    with Database.existing(load_config_from(context).database_url).transaction() as session:
+        versions, decisions = registry.versions(session), registry.decisions(session)
+    latest = {decision.version: decision for decision in decisions}
+    measured = {
+        each.version: each for each in decisions if each.gain is not None or each.by_segment
+    }
+    segments = sorted({segment for each in decisions for segment in each.by_segment})
     rows: list[dict[str, object]] = []
     for version in versions:
-        verdict, figures = latest.get(version.version), measured.get(version.version)
+        decision, figures = latest.get(version.version), measured.get(version.version)
         rows.append(
             {
                 "version": version.version,
-                "standing": str(version.standing),
+                "standing": str(version.status),
                 "promoted": version.promoted,
                 "public_error": version.public_error,
                 "gain": figures.gain if figures else None,
@@ -72,63 +74,68 @@ def models(context: typer.Context, json: Json = False) -> None:
                     segment.name.lower(): figures.by_segment.get(segment) if figures else None
                     for segment in segments
                 },
-                "reason": verdict.reason if verdict else _why_not_judged(version, verdicts),
+                "reason": decision.reason
+                if decision
+                else _reason_without_decision(version, decisions),
             }
         )
-    nothing = "no model yet; start the server once"
+    empty = "no model yet; run fedperf-server run once"
     if json:
-        show_rows(rows, json=True, empty=nothing)
+        show_rows(rows, json=True, empty=empty)
         return
-    show_rows([_readable(row) for row in rows], json=False, empty=nothing)
+    show_rows([_version_columns(row) for row in rows], json=False, empty=empty)
     names = [segment.name.lower() for segment in segments]
-    forgotten = [_forgetting(row, names) for row in rows if any(row[each] for each in names)]
-    if forgotten:
-        print("\nmean absolute log error on synthetic rows of earlier epochs:")
-        show_rows(forgotten, json=False, empty=nothing)
+    matrix = [_forgetting_columns(row, names) for row in rows if any(row[each] for each in names)]
+    if matrix:
+        print("\nmean absolute log error on synthetic rows of earlier drift regimes:")
+        show_rows(matrix, json=False, empty=empty)
 
 
 def rollback(
     context: typer.Context,
-    reason: Annotated[str, typer.Argument(help="Why, in your own words; stays here.")],
+    reason: Annotated[str, typer.Argument(help="Why, in your own words. Never sent.")],
     json: Json = False,
 ) -> None:
-    """Take the promoted version back: organizations fetch the one that was promoted before it.
+    """Roll the model back to the version that was promoted before.
 
-    Candidates that led to it or were trained from it are rejected with it.
+    Organizations fetch that version again. Candidates that led to the version rolled back, or were
+    trained from it, are rejected too.
     """
-    from fedperf_server.controllers.promotion import take_back
+    from fedperf_server.controllers.promotion import roll_back
     from fedperf_server.state.database import Database
 
-    with Database.existing(config_of(context).database_url).transaction() as session:
-        taken, promoted = take_back(session, reason, at=now())
-    show({"taken_back": taken, "promoted": promoted}, json=json)
+    with Database.existing(load_config_from(context).database_url).transaction() as session:
+        rejected, promoted = roll_back(session, reason, at=current_time())
+    show({"taken_back": rejected, "promoted": promoted}, json=json)
 
 
-def _readable(row: "Mapping[str, object]") -> dict[str, object]:
-    """A row of `models` for people."""
+def _version_columns(row: "Mapping[str, object]") -> dict[str, object]:
     gain, error = row["gain"], row["gain_error"]
     return {
         "version": row["version"],
-        "standing": row["standing"],
-        "public error": _rounded(row["public_error"]),
+        "status": row["standing"],
+        "public error": _to_3_digits(row["public_error"]),
         "gain": f"{gain:+.3f} ± {error:.3f}" if isinstance(gain, float) else None,
-        "why": row["reason"],
+        "reason": row["reason"],
     }
 
 
-def _forgetting(row: "Mapping[str, object]", segments: "Sequence[str]") -> dict[str, object]:
-    """A row of the forgetting matrix."""
-    return {"version": row["version"], **{each: _rounded(row[each]) for each in segments}}
+def _forgetting_columns(
+    row: "Mapping[str, object]", segments: "Sequence[str]"
+) -> dict[str, object]:
+    return {"version": row["version"], **{each: _to_3_digits(row[each]) for each in segments}}
 
 
-def _rounded(value: object) -> str | None:
+def _to_3_digits(value: object) -> str | None:
     return f"{value:.3f}" if isinstance(value, float) else None
 
 
-def _why_not_judged(version: "ModelVersion", verdicts: "Sequence[PromotionRecord]") -> str:
+def _reason_without_decision(
+    version: "ModelVersion", decisions: "Sequence[PromotionRecord]"
+) -> str:
     if version.promoted:
         return "the start"
-    if any(verdict.promoted and verdict.version > version.version for verdict in verdicts):
+    if any(each.promoted and each.version > version.version for each in decisions):
         return "passed over: a later version was promoted"
     return "waits for the next window's reports"
 
@@ -141,18 +148,20 @@ def synthesize(
     ] = None,
     size: Annotated[
         int | None,
-        typer.Option(help="Only this size: source rows below 10^4 (0), 10^5 (1), 10^6 (2), more."),
+        typer.Option(
+            help="Only this input size: below 10^4 source rows (0), 10^5 (1), 10^6 (2), more (3)."
+        ),
     ] = None,
-    rows: Annotated[int, typer.Option(help="How many.")] = 100,
-    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Of what is drawn.")] = 0,
+    rows: Annotated[int, typer.Option(help="Number of rows.")] = 100,
+    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Random seed for sampling.")] = 0,
     json: Json = False,
 ) -> None:
-    """Draw executions like those of the published synthetic batch; costs no privacy."""
-    from fedperf_server.rehearsal.synthetic_batch import CellCondition, SyntheticBatch, more_rows
+    """Sample executions like those of the published synthetic batch. This costs no privacy."""
+    from fedperf_server.rehearsal.synthetic_batch import CellCondition, SyntheticBatch, sample_rows
     from fedperf_server.state.database import Database
 
     condition = CellCondition.parse(platform=platform, operator_class=operator_class, size=size)
-    with Database.existing(config_of(context).database_url).transaction() as session:
+    with Database.existing(load_config_from(context).database_url).transaction() as session:
         batch = SyntheticBatch.published(session)
-    drawn = more_rows(batch, condition, rows=rows, seed=seed)
-    show_rows([row.as_record() for row in drawn], json=json, empty="no rows")
+    sampled = sample_rows(batch, condition, rows=rows, seed=seed)
+    show_rows([row.as_record() for row in sampled], json=json, empty="no rows")

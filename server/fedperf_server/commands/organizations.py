@@ -1,6 +1,6 @@
-"""`fedperf-server add-org`, `list` and `revoke`: who takes part.
+"""The commands `org add`, `org list` and `org revoke` of `fedperf-server`.
 
-Names are the operator's own and stay here. What a member handed in is shown as counts.
+Names of organizations are the operator's own and are never sent. Releases are shown as counts.
 """
 
 from datetime import datetime
@@ -8,18 +8,23 @@ from typing import Annotated
 
 import typer
 
-from fedperf_server.commands.directory_option import Json, enrollment_of, now
-from fedperf_shared.runtime.command_line import show, show_rows
+from fedperf_server.commands.directory_option import Json, current_time, open_enrollment
+from fedperf_shared.runtime.command_line import ProgramCommands, show, show_rows
 from fedperf_shared.runtime.timestamps import table_minute
 
+app = typer.Typer(
+    cls=ProgramCommands, help="Invite, list and revoke organizations.", no_args_is_help=True
+)
 
-def add_org(
+
+@app.command("add")
+def add_organization(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(help="Your own name for the organization; stays here.")],
+    name: Annotated[str, typer.Argument(help="Your own name for the organization. Never sent.")],
     json: Json = False,
 ) -> None:
-    """Invite an organization: prints the join URL, good for one join, to hand over privately."""
-    invitation = enrollment_of(context)[1].add_organization(name)
+    """Invite an organization: print a join URL for one use, to hand over privately."""
+    invitation = open_enrollment(context)[1].add_organization(name)
     show(
         {
             "name": invitation.name,
@@ -30,64 +35,66 @@ def add_org(
     )
 
 
+@app.command("list")
 def list_organizations(context: typer.Context, json: Json = False) -> None:
-    """List who joined and who is invited: last seen, releases taken and refused.
+    """List organizations and open invitations: last call, accepted and refused releases.
 
-    A member's fingerprint must be the one that it sees itself; compare them by telephone.
+    Compare each fingerprint by telephone with the one that the organization's `fedperf` shows.
     """
-    from fedperf_server.controllers.reports import standings
+    from fedperf_server.controllers.reports import count_releases
     from fedperf_server.state.database import Database
 
-    config, enrollment = enrollment_of(context)
+    config, enrollment = open_enrollment(context)
     with Database.existing(config.database_url).transaction() as session:
-        standing = standings(session)
-    seen = enrollment.last_seen()
+        counts = count_releases(session)
+    last_calls = enrollment.last_seen()
     rows: list[dict[str, object]] = [
         {
             "name": member.name,
             "state": "member",
-            "last_seen": _minute(seen.get(member.organization_id), json=json),
+            "last_seen": _to_minute(last_calls.get(member.organization_id), json=json),
             "fingerprint": member.fingerprint,
             "organization_id": member.organization_id.hex(),
-            "accepted": standing[member.organization_id].accepted,
-            "refused": standing[member.organization_id].refused,
+            "accepted": counts[member.organization_id].accepted,
+            "refused": counts[member.organization_id].refused,
         }
         for member in enrollment.members()
     ]
     rows += [
         {
             "name": each.name,
-            "state": "invited" if now() < each.expires_at else "invitation expired",
-            "expires_at": _minute(each.expires_at, json=json),
+            "state": "invited" if current_time() < each.expires_at else "invitation expired",
+            "expires_at": _to_minute(each.expires_at, json=json),
         }
-        for each in enrollment.invited()
+        for each in enrollment.pending_invitations()
     ]
-    if not json:  # so that a fingerprint, which is compared, stays in one piece
+    if not json:  # so that a fingerprint, which people compare, is not folded
         rows = [{k: v for k, v in row.items() if k != "organization_id"} for row in rows]
     empty = "no organization has joined or is invited yet"
     show_rows(rows, json=json, empty=empty, spare=("accepted", "refused"))
 
 
-def revoke(
+@app.command("revoke")
+def revoke_organization(
     context: typer.Context,
     name: Annotated[str, typer.Argument(help="Name of the organization.")],
     json: Json = False,
 ) -> None:
-    """End a membership at once, or withdraw an invitation that nobody has used yet.
+    """End a membership at once, or withdraw an unused invitation.
 
-    A member's certificate and node are refused from now on; what it released stays in the model.
+    The organization's certificate and node are refused from now on. Its releases stay in the model.
     """
     from fedperf_server.membership.enrollment import PendingInvitation
 
-    ended = enrollment_of(context)[1].revoke(name)
+    ended = open_enrollment(context)[1].revoke(name)
     if isinstance(ended, PendingInvitation):
         show({"withdrawn": ended.name, "expires_at": ended.expires_at.isoformat()}, json=json)
         return
     show({"revoked": ended.name, "fingerprint": ended.fingerprint}, json=json)
 
 
-def _minute(moment: datetime | None, *, json: bool) -> str | None:
-    """A moment (UTC) as a table has room for it; programs get it exactly."""
-    if moment is None:
+def _to_minute(timestamp: datetime | None, *, json: bool) -> str | None:
+    """Return a timestamp (UTC) to the minute for a table, exactly for JSON."""
+    if timestamp is None:
         return None
-    return moment.isoformat() if json else table_minute(moment)
+    return timestamp.isoformat() if json else table_minute(timestamp)

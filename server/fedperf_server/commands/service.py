@@ -1,7 +1,7 @@
-"""`fedperf-server init` and `run`: the directory of a server is made once, then it is served.
+"""The commands `init` and `run` of `fedperf-server` make a server's directory and serve it.
 
-A directory that holds a server is left as it is, whatever `init` is asked for, and one
-process at a time serves it. `run` alone loads what trains models.
+`init` never changes a directory that holds a server. One process at a time serves a directory.
+Only `run` loads the libraries that train models.
 """
 
 import sys
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedperf_server.commands.directory_option import Json, config_of, now
+from fedperf_server.commands.directory_option import Json, current_time, load_config_from
 from fedperf_shared.runtime.command_line import TimestampParameter, show
 
 if TYPE_CHECKING:
@@ -26,16 +26,16 @@ def init(
         datetime | None,
         typer.Option(
             click_type=TimestampParameter(),
-            metavar="MOMENT",
-            help="When the first period begins, like 2027-01-01 or 2027-01-01T09:00+01:00; in UTC "
-            "unless a zone is named; the beginning of today by default.",
+            metavar="TIME",
+            help="Start of the first period, e.g. 2027-01-01 or 2027-01-01T09:00+01:00. UTC unless "
+            "a zone is given. Default: midnight of today.",
         ),
     ] = None,
     json: Json = False,
 ) -> None:
-    """Make keys, certificates and a configuration with a calendar of a year to edit.
+    """Make keys, certificates and a configuration with a calendar of one year to edit.
 
-    A directory that holds a server stays as it is: exit code 3 where other options are asked for.
+    A directory that holds a server is never changed. Options that differ from it end with code 3.
     """
     from fedperf_server.config import FILE_NAME, ServerConfig, write_config
     from fedperf_server.membership import authority
@@ -45,14 +45,14 @@ def init(
 
     directory: Path = context.obj
     if (directory / FILE_NAME).exists():
-        _require_same(config_of(context), host, period_start)
+        _require_same(load_config_from(context), host, period_start)
         print(f"note: {directory} holds a server already; nothing was changed", file=sys.stderr)
         show({"directory": directory, "configuration": directory / FILE_NAME}, json=json)
         return
-    start = period_start or now().replace(hour=0, minute=0, second=0, microsecond=0)
+    start = period_start or current_time().replace(hour=0, minute=0, second=0, microsecond=0)
     config = ServerConfig(directory, host, default_calendar(start))
     try:
-        authority.init(directory, host, now=now())
+        authority.init(directory, host, now=current_time())
         path = write_config(config)
         Database(config.database_url).close()
     except OSError as error:
@@ -63,31 +63,31 @@ def init(
 
 
 def run(context: typer.Context) -> None:
-    """Serve organizations and run rounds as the calendar says; until interrupted."""
+    """Serve organizations and run rounds by the calendar, until interrupted."""
     from fedperf_shared.runtime.process_lock import process_lock
     from fedperf_shared.runtime.shutdown import stop_on_signals
 
-    config = config_of(context)
+    config = load_config_from(context)
     stop = stop_on_signals()
-    place = config.directory / "coordinator.lock"
-    with process_lock(place, f"the server's directory {config.directory}"):
+    lock = config.directory / "coordinator.lock"
+    with process_lock(lock, f"the server's directory {config.directory}"):
         from fedperf_server.app.process import run_server
 
-        run_server(config, stop, clock=now)
+        run_server(config, stop, clock=current_time)
 
 
 def _require_same(config: "ServerConfig", host: str, start: datetime | None) -> None:
-    """Raise where `init` was asked for something else than what the directory holds."""
+    """Raise if an option of `init` differs from the server in the directory."""
     from fedperf_server.config import FILE_NAME
     from fedperf_shared.errors import ConfigurationError
 
-    period = config.timetable.period
-    asked = {"host": (host, config.host), "period_start": (start or period.start, period.start)}
-    differs = [f"{key} {held}, not {new}" for key, (new, held) in asked.items() if new != held]
-    if differs:
+    period = config.calendar.period
+    options = {"host": (host, config.host), "period_start": (start or period.start, period.start)}
+    different = [f"{key} {old}, not {new}" for key, (new, old) in options.items() if new != old]
+    if different:
         path = config.directory / FILE_NAME
         raise ConfigurationError(
-            f"{config.directory} exists already and was left as it is, with {', '.join(differs)}; "
-            f"edit the calendar in {path} before the first member joins, or, as certificates "
-            "are for one host, choose another --directory"
+            f"{config.directory} holds a server with {', '.join(different)}; nothing was changed. "
+            f"Edit the calendar in {path} before the first organization joins, or choose another "
+            "--directory, as certificates are for one host"
         )

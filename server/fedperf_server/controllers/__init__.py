@@ -1,1 +1,1 @@
-"""One step of the coordinator each: questions, reports, promotion, drift."""
+"""Controllers are the periodic steps of the coordinator: queries, reports, promotion, drift."""

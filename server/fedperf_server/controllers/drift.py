@@ -1,15 +1,15 @@
-"""The desk that reads drift when a window's reports are in; where it is shared, an epoch begins.
+"""The drift controller detects drifts once a window's reports have arrived.
 
-What was found is written down together with the epoch that it begins, in one transaction, and
-counts as known from then on. Reading is a function of the releases (`drift_evidence`): a
-coordinator that was killed before reads again and finds the same; killed after, nothing is new.
-So it reads again as often as it likes, and what came late, or was found while it was away,
-is still found.
+A shared drift begins a regime. The drift and its regime are stored in one transaction. Detection is
+a function of the releases (`drift_evidence`), so it can be repeated: a coordinator that was killed
+before storing detects the same drift again, and one that was killed after storing finds nothing
+new. Late reports are included in the next detection.
 
-A drift lies in the windows before the reports that show it. So a shared one begins no epoch
-where one began since then, with the window of these reports or later, announced or for another
-drift: that one parts it from what comes next. What a single organization shows begins nothing
-and is shown to the operator; what it means is refitted at home (`fedperf_client.drift`).
+A drift happened in the windows before the reports that show it. So a shared drift begins no regime
+if another one, declared or detected, began with the window of these reports or later: that regime
+separates the drift from later data already. A drift of a single organization begins no regime and
+is listed for the operator. The organization adjusts its predictions locally
+(`fedperf_client.drift`).
 """
 
 from collections.abc import Sequence
@@ -23,81 +23,86 @@ from fedperf_server.controllers.regime_releases import Snapshot
 from fedperf_server.inference.drift_evidence import DriftReader, PlatformDrift
 from fedperf_server.state import audit
 from fedperf_server.state.database import Database, DriftRow
-from fedperf_server.state.drift_regimes import DriftRegime, RegimeTrigger, declare, epoch_at
+from fedperf_server.state.drift_regimes import DriftRegime, RegimeTrigger, declare, regime_at
 from fedperf_shared.releases.period import Period, ReleaseCalendar, from_unix_ms, to_unix_ms
 from fedperf_shared.workflow.vocabulary import Platform
 
 
 @dataclass(frozen=True, slots=True)
 class DetectedDrift:
-    """A drift that was found in a period's reports about an epoch.
+    """A drift that was detected in a period's reports about a regime.
 
     Attributes:
-        drift: what was found.
-        epoch_begins_at: start of that epoch.
-        seen_at: when.
+        drift: the drift.
+        regime_begins_at: start of that regime.
+        detected_at: time of detection.
     """
 
     drift: PlatformDrift
-    epoch_begins_at: datetime
-    seen_at: datetime
+    regime_begins_at: datetime
+    detected_at: datetime
 
 
-def seen_drifts(session: Session, period: Period) -> tuple[DetectedDrift, ...]:
-    """All that were found in the reports of the period, oldest first."""
+def stored_drifts(session: Session, period: Period) -> tuple[DetectedDrift, ...]:
+    """Return all drifts detected in the reports of the period, oldest first."""
     query = (
         select(DriftRow)
         .where(DriftRow.period_start == to_unix_ms(period.start))
         .order_by(DriftRow.number)
     )
-    return tuple(map(_seen, session.scalars(query)))
+    return tuple(map(_from_row, session.scalars(query)))
 
 
 class DriftController:
-    """Reads the drifts of a calendar."""
+    """Detects and stores the drifts of a calendar."""
 
-    def __init__(self, database: Database, timetable: ReleaseCalendar, *, grace: timedelta) -> None:
-        """Reports may be `grace` late."""
+    def __init__(self, database: Database, calendar: ReleaseCalendar, *, grace: timedelta) -> None:
+        """Make a controller for reports that may be `grace` late."""
         self._database = database
-        self._timetable = timetable
+        self._calendar = calendar
         self._grace = grace
-        self._heard: tuple[int, int] | None = None
-        self._reader: tuple[int, DriftReader] = (0, DriftReader())
+        self._processed: tuple[int, int] | None = None
+        self._detector: tuple[int, DriftReader] = (0, DriftReader())
 
-    def look(self, snapshot: Snapshot) -> tuple[PlatformDrift, ...]:
-        """Read drifts if reports have arrived since the last look; those that are new."""
+    def run_once(self, snapshot: Snapshot) -> tuple[PlatformDrift, ...]:
+        """Detect drifts if reports have arrived since the last call, and return the new ones."""
         at = snapshot.at
-        if not at < self._timetable.period.end:
+        if not at < self._calendar.period.end:
             return ()
-        window = self._timetable.reported_window(at - self._grace)
-        heard = (window, snapshot.count(until=window))
-        if heard == self._heard:
+        window = self._calendar.reported_window(at - self._grace)
+        arrived = (window, snapshot.count(until=window))
+        if arrived == self._processed:
             return ()
-        epoch, known = snapshot.epoch(window), snapshot.evidence(window).until(window)
-        if self._reader[0] != epoch.number:
-            self._reader = epoch.number, DriftReader()
-        found = self._reader[1].read(known.plain, known.answered)
+        regime, evidence = snapshot.regime(window), snapshot.evidence(window).until(window)
+        if self._detector[0] != regime.number:
+            self._detector = regime.number, DriftReader()
+        drifts = self._detector[1].read(evidence.plain, evidence.answered)
         with self._database.transaction() as session:
-            news = self._store(session, epoch, found, at=at)
-            shared = [each for each in news if each.shared]
-            if shared and epoch_at(session, at) == epoch:
+            new = self._store(session, regime, drifts, at=at)
+            shared = [each for each in new if each.shared]
+            if shared and regime_at(session, at) == regime:
                 self._declare(session, shared, at=at)
-        self._heard = heard
-        return news
+        self._processed = arrived
+        return new
 
     def _store(
-        self, session: Session, epoch: DriftRegime, found: Sequence[PlatformDrift], *, at: datetime
+        self,
+        session: Session,
+        regime: DriftRegime,
+        drifts: Sequence[PlatformDrift],
+        *,
+        at: datetime,
     ) -> tuple[PlatformDrift, ...]:
-        """Write down what is new of it."""
-        period = self._timetable.period
-        known = [
+        """Store the drifts that are new, and return them."""
+        period = self._calendar.period
+        stored = [
             each.drift
-            for each in seen_drifts(session, period)
-            if each.epoch_begins_at == epoch.begins_at
+            for each in stored_drifts(session, period)
+            if each.regime_begins_at == regime.begins_at
         ]
-        news = tuple(each for each in found if not any(_same(each, other) for other in known))
-        for drift in news:
-            session.add(_row(session, period, epoch, drift, at=at))
+        new = tuple(each for each in drifts if not any(_same(each, other) for other in stored))
+        for drift in new:
+            session.add(_to_row(session, period, regime, drift, at=at))
             session.flush()
             detail: audit.Detail = {
                 "platform": drift.platform.name,
@@ -108,30 +113,30 @@ class DriftController:
                 "shared": drift.shared,
             }
             audit.record(session, "drift_seen", detail, at=at)
-        return news
+        return new
 
     def _declare(self, session: Session, shared: Sequence[PlatformDrift], *, at: datetime) -> None:
         platforms = sorted({each.platform for each in shared})
         declare(
-            session, self._timetable.period, RegimeTrigger.SHARED_DRIFT, platforms=platforms, at=at
+            session, self._calendar.period, RegimeTrigger.SHARED_DRIFT, platforms=platforms, at=at
         )
 
 
 def _same(one: PlatformDrift, other: PlatformDrift) -> bool:
-    """Whether both say the same, though one may know more reports."""
-    same_who = one.shared == other.shared and (
+    """Return whether both are the same drift, estimated from different numbers of reports."""
+    same_organizations = one.shared == other.shared and (
         one.shared or one.organizations == other.organizations
     )
-    return same_who and one.like(other) and one.near(other)
+    return same_organizations and one.same_direction(other) and one.near(other)
 
 
-def _row(
-    session: Session, period: Period, epoch: DriftRegime, drift: PlatformDrift, *, at: datetime
+def _to_row(
+    session: Session, period: Period, regime: DriftRegime, drift: PlatformDrift, *, at: datetime
 ) -> DriftRow:
     return DriftRow(
         number=(session.scalar(select(func.max(DriftRow.number))) or 0) + 1,
         period_start=to_unix_ms(period.start),
-        epoch_begins_at=to_unix_ms(epoch.begins_at),
+        epoch_begins_at=to_unix_ms(regime.begins_at),
         platform=drift.platform.name,
         since=drift.since,
         found=drift.found,
@@ -143,7 +148,7 @@ def _row(
     )
 
 
-def _seen(row: DriftRow) -> DetectedDrift:
+def _from_row(row: DriftRow) -> DetectedDrift:
     drift = PlatformDrift(
         Platform[row.platform],
         row.since,

@@ -1,10 +1,9 @@
-"""The desk that names whose reports never came, when a slot's time and grace are over.
+"""The missing-report controller lists missing reports once a slot and its grace period are over.
 
-An absence is of a member who declared the slot before its time and has no receipt for it. A
-slot is looked at once, in the first look after it is over, so that each absence is found once.
-Slots that were over before the coordinator began are left out: nothing could be handed in while
-it was away, and what its members still hold comes late. So are directed slots without a question,
-which nobody can answer.
+A report is missing if a member declared the slot before it was due and has no receipt for it. Every
+slot is checked once, after its end, so that each missing report is listed once. Slots that ended
+before the coordinator started are skipped, because members could not submit while it was down and
+may still send late reports. Directed slots without a linear query are skipped too.
 """
 
 from collections.abc import Iterator
@@ -24,62 +23,62 @@ from fedperf_shared.releases.release import ReleaseKind, SlotKey
 
 @dataclass(frozen=True, slots=True)
 class MissingReport:
-    """A declared report that was not there in time, and the label of whose it is."""
+    """A declared report that did not arrive in time, and the name of its organization."""
 
     organization: str
     slot: SlotKey
 
     @property
     def slot_name(self) -> str:
-        """The slot's name in the organization's own programs."""
+        """Return the slot's name in the organization's own programs."""
         return f"report-{self.slot.window}-{self.slot.index}"
 
 
 class MissingReportController:
-    """Watches the report slots of a calendar as they end."""
+    """Lists missing reports of a calendar as its slots end."""
 
     def __init__(
-        self, database: Database, timetable: ReleaseCalendar, *, grace: timedelta, since: datetime
+        self, database: Database, calendar: ReleaseCalendar, *, grace: timedelta, since: datetime
     ) -> None:
-        """Reports may be `grace` late; slots that were over by `since` are left out."""
+        """Make a controller; reports may be `grace` late, slots over by `since` are skipped."""
         self._database = database
-        self._timetable = timetable
+        self._calendar = calendar
         self._grace = grace
-        self._looked_at = since
+        self._checked_until = since
 
-    def look(self, snapshot: Snapshot) -> tuple[MissingReport, ...]:
-        """The missing organizations of slots that ended since the last look, slot by slot."""
+    def run_once(self, snapshot: Snapshot) -> tuple[MissingReport, ...]:
+        """Return the missing reports of slots that ended since the last call, slot by slot."""
         at = snapshot.at
         ended = sorted(self._ended(at))
-        found: tuple[MissingReport, ...] = ()
+        missing: tuple[MissingReport, ...] = ()
         if ended:
             with self._database.transaction() as session:
-                found = tuple(
-                    each for due, slot in ended for each in self._absent(session, slot, due)
+                missing = tuple(
+                    each for due, slot in ended for each in self._missing(session, slot, due)
                 )
-        self._looked_at = max(at, self._looked_at)
-        return found
+        self._checked_until = max(at, self._checked_until)
+        return missing
 
     def _ended(self, at: datetime) -> Iterator[tuple[datetime, SlotKey]]:
-        """Report slots that ended after the last look and by now, with the time of their reply."""
-        period = self._timetable.period
-        first = period.nearest_window(self._looked_at - self._grace) - 1
+        """Yield report slots that ended since the last call, with the time when they were due."""
+        period = self._calendar.period
+        first = period.nearest_window(self._checked_until - self._grace) - 1
         last = period.nearest_window(at - self._grace)
         for window in range(max(first, 0), min(last + 1, period.windows)):
-            for index, times in enumerate(self._timetable.report_times):
+            for index, times in enumerate(self._calendar.report_times):
                 due = period.window_start(window) + times.replies_after
-                if self._looked_at < due + self._grace <= at:
+                if self._checked_until < due + self._grace <= at:
                     yield due, SlotKey(ReleaseKind.RESIDUAL_REPORT, window, index)
 
-    def _absent(self, session: Session, key: SlotKey, due: datetime) -> Iterator[MissingReport]:
-        period = self._timetable.period
+    def _missing(self, session: Session, key: SlotKey, due: datetime) -> Iterator[MissingReport]:
+        period = self._calendar.period
         start, release_id = to_unix_ms(period.start), key.release_id(period)
-        has_question = has_query(session, period, key)
+        is_answerable = has_query(session, period, key)
         for organization_id, schedule in releases.declared_schedules(session, period):
             slot = schedule.slot(key)
-            if slot is None or (kind_of(slot.parameters).has_question and not has_question):
+            if slot is None or (kind_of(slot.parameters).has_question and not is_answerable):
                 continue
             declared_at = session.get_one(ScheduleRow, (organization_id, start)).declared_at
-            is_there = releases.first_receipt(session, organization_id, release_id) is not None
-            if declared_at < to_unix_ms(due) and not is_there:
+            has_receipt = releases.first_receipt(session, organization_id, release_id) is not None
+            if declared_at < to_unix_ms(due) and not has_receipt:
                 yield MissingReport(session.get_one(OrganizationRow, organization_id).name, key)

@@ -1,14 +1,13 @@
-"""The desk that judges candidates: once a window, when its reports are in, before its rounds.
+"""The promotion controller decides once per window about the newest candidate.
 
-Rounds wait a while for a verdict, and never start from what has none (`state.promotion_graph`).
+It decides when the window's reports have arrived and before the window's rounds. Rounds wait a
+while for the decision, and never start from an undecided candidate (`state.promotion_graph`).
 
-A durable step like the others: the candidate is found by how it stands in the registry, and
-its verdict is one transaction. Killed before it, the desk judges again and finds the same;
-killed after it, there is no candidate left. A window has one verdict: the newest candidate is
-judged, and the ones before it, steps on its way, are settled with it. Where it is promoted they
-are passed over and stay what they are; where it is rejected they are rejected with it, since
-a test that is repeated on each of them would let one through by chance. Where it is left open
-rounds go on from it, and the next window judges what they made of it.
+A decision is stored in one transaction. A controller that was killed before it decides again, with
+the same result. Older candidates are steps towards the newest one and are settled with it. If it is
+promoted, they keep their status. If it is rejected, they are rejected too, because repeating the
+test on each of them would promote one by chance. If the decision is inconclusive, rounds continue
+from the candidate and the next window decides about their result.
 """
 
 from collections.abc import Callable, Sequence
@@ -41,25 +40,25 @@ from fedperf_shared.releases.basis import CELLS, cell_of
 from fedperf_shared.releases.period import ReleaseCalendar
 from fedperf_shared.workflow.vocabulary import Platform
 
-_STANDINGS = {
+_STATUSES = {
     PromotionOutcome.PROMOTE: VersionStatus.PROMOTED,
-    PromotionOutcome.LEAVE_OPEN: VersionStatus.CANDIDATE,
+    PromotionOutcome.INCONCLUSIVE: VersionStatus.CANDIDATE,
     PromotionOutcome.REJECT: VersionStatus.REJECTED,
 }
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Case:
-    """What is judged, and by what.
+    """The candidate to decide about, and the evidence.
 
     Attributes:
-        steps: candidates that are settled with it.
-        candidate: that is judged.
-        promoted: the version in force.
-        earlier: other versions that were promoted in the epoch, its reference included.
-        reference: of the epoch.
-        reported: what its releases tell.
-        rows: the buffer.
+        steps: older candidates that are settled with it.
+        candidate: the newest candidate.
+        promoted: the current version.
+        earlier: other versions promoted in the regime, including its reference.
+        reference: reference version of the regime.
+        reported: offsets estimated from the regime's releases.
+        rows: rows of the buffer.
     """
 
     steps: tuple[int, ...]
@@ -71,168 +70,171 @@ class _Case:
     rows: Sequence[SyntheticRow]
 
 
-class NothingToTakeBackError(InvalidInputError):
-    """The promoted version is the first one, which everything is measured by."""
+class NothingToRollBackError(InvalidInputError):
+    """Raised when the first version is to be rolled back."""
 
     def __init__(self, version: int) -> None:
-        super().__init__(f"version {version} is promoted and no other was before it")
+        super().__init__(
+            f"version {version} cannot be rolled back: no other version was promoted before it"
+        )
 
 
-def take_back(session: Session, reason: str, *, at: datetime) -> tuple[int, int]:
-    """Reject the promoted version, as the operator wants; its number and the one in force now.
+def roll_back(session: Session, reason: str, *, at: datetime) -> tuple[int, int]:
+    """Reject the promoted version for an operator; return its number and the current one.
 
-    With it go all candidates that are newer than the latter: steps on the way to what is taken
-    back, and what was trained from it.
+    All candidates newer than the version promoted before are rejected too: the steps towards the
+    rejected version, and everything that was trained from it.
 
     Raises:
-        NothingToTakeBackError: no other version was promoted.
+        NothingToRollBackError: no other version was promoted.
     """
     versions = [each.version for each in registry.versions(session) if each.promoted]
     if len(versions) < 2:  # noqa: PLR2004
-        raise NothingToTakeBackError(registry.in_force(session))
-    now, taken = versions[-2:]
-    registry.reject(session, taken, f"taken back: {reason}", at=at)
-    for each in promotion_graph.candidates_after(session, now):
-        registry.reject(session, each, f"goes with version {taken}, which was taken back", at=at)
-    audit.record(session, "version_taken_back", {"version": taken}, at=at)
-    return taken, now
+        raise NothingToRollBackError(registry.current_version(session))
+    current, rejected = versions[-2:]
+    registry.reject(session, rejected, f"taken back: {reason}", at=at)
+    for each in promotion_graph.candidates_after(session, current):
+        reason = f"goes with version {rejected}, which was taken back"
+        registry.reject(session, each, reason, at=at)
+    audit.record(session, "version_taken_back", {"version": rejected}, at=at)
+    return rejected, current
 
 
 class PromotionController:
-    """Judges the candidates of a calendar."""
+    """Decides about the candidates of a calendar."""
 
     def __init__(
         self,
         database: Database,
-        timetable: ReleaseCalendar,
+        calendar: ReleaseCalendar,
         catalogue: Sequence[MeasuredPlan],
         predict_with: Callable[[bytes], PredictLog],
         *,
         grace: timedelta,
     ) -> None:
-        """Look at differences on the anchors of `catalogue`; reports may be `grace` late.
+        """Make a controller that compares versions on the anchors of `catalogue`.
 
-        Anchors tell machines apart: what a candidate learned of others than the one that the
-        catalogue was measured on would not be seen. `predict_with` goes from a checkpoint's
-        bytes to its predictions on them.
+        Anchors include several machines, so that learning about other machines than the one that
+        the catalogue was measured on is visible. `predict_with` maps the bytes of a checkpoint to
+        its predictions on them. Reports may be `grace` late.
         """
         self._predict_with = predict_with
         self._database = database
-        self._timetable = timetable
+        self._calendar = calendar
         self._entries = anchors_of(catalogue)
         self._cells = np.array([cell_of(each.plan).index for each in self._entries], dtype=np.int64)
         self._grace = grace
 
-    def look(self, snapshot: Snapshot) -> tuple[PromotionRecord, ...]:
-        """Judge the candidate that waits, if there is one and the window's reports are in."""
-        window = self._timetable.reported_window(snapshot.at - self._grace)
+    def run_once(self, snapshot: Snapshot) -> tuple[PromotionRecord, ...]:
+        """Decide about the waiting candidate, if there is one and the reports have arrived."""
+        window = self._calendar.reported_window(snapshot.at - self._grace)
         if window < 0:
             return ()
         with self._database.transaction() as session:
             case = self._case(session, snapshot, window)
         if case is None:
             return ()
-        verdict = self._verdict(case, at=snapshot.at)
+        decision = self._decide(case, at=snapshot.at)
         with self._database.transaction() as session:
-            if not self._is_as_it_was(session, window, case):
+            if not self._is_unchanged(session, window, case):
                 return ()
-            self._settle(session, case, verdict)
-        return (verdict,)
+            self._settle(session, case, decision)
+        return (decision,)
 
     def _case(self, session: Session, snapshot: Snapshot, window: int) -> _Case | None:
-        """What the reports of `window` judge: the newest candidate from before it."""
+        """Return the newest candidate from before `window`, with the evidence."""
         waiting = self._waiting(session, window)
         if not waiting:
             return None
-        known = snapshot.evidence(window)
-        *earlier, promoted = registry.promoted_since(session, known.reference_version)
+        evidence = snapshot.evidence(window)
+        *earlier, promoted = registry.promoted_since(session, evidence.reference_version)
         return _Case(
             waiting[:-1],
             registry.get_version(session, waiting[-1]),
             promoted,
             tuple(earlier),
-            registry.get_version(session, known.reference_version),
-            _reported(known),
+            registry.get_version(session, evidence.reference_version),
+            _reported(evidence),
             buffer.rows(session),
         )
 
     def _waiting(self, session: Session, window: int) -> tuple[int, ...]:
-        return promotion_graph.undecided(session, self._timetable, window=window, grace=self._grace)
+        return promotion_graph.undecided(session, self._calendar, window=window, grace=self._grace)
 
-    def _is_as_it_was(self, session: Session, window: int, case: _Case) -> bool:
-        """Whether no operator took the version in force back while its candidate was judged."""
+    def _is_unchanged(self, session: Session, window: int, case: _Case) -> bool:
+        """Return whether no operator rolled back a version during the decision."""
         waiting = self._waiting(session, window)
-        in_force = registry.in_force(session)
+        current = registry.current_version(session)
         return (*case.steps, case.candidate.version) == waiting and (
-            case.promoted.version == in_force
+            case.promoted.version == current
         )
 
-    def _settle(self, session: Session, case: _Case, verdict: PromotionRecord) -> None:
-        at = verdict.decided_at
-        registry.decide(session, verdict)
-        is_rejected = verdict.standing is VersionStatus.REJECTED
+    def _settle(self, session: Session, case: _Case, decision: PromotionRecord) -> None:
+        at = decision.decided_at
+        registry.decide(session, decision)
+        is_rejected = decision.status is VersionStatus.REJECTED
         for step in case.steps if is_rejected else ():
-            said = f"goes with version {verdict.version}, which was rejected"
-            registry.reject(session, step, said, at=at)
+            reason = f"goes with version {decision.version}, which was rejected"
+            registry.reject(session, step, reason, at=at)
         detail: audit.Detail = {
-            "version": verdict.version,
-            "standing": str(verdict.standing),
-            "reason": verdict.reason,
+            "version": decision.version,
+            "standing": str(decision.status),
+            "reason": decision.reason,
         }
         audit.record(session, "version_judged", detail, at=at)
 
-    def _verdict(self, case: _Case, *, at: datetime) -> PromotionRecord:
+    def _decide(self, case: _Case, *, at: datetime) -> PromotionRecord:
         predict_with = self._predict_with
         reference = predict_with(case.reference.checkpoint)(self._entries)
         candidate, promoted = (
-            self._merits(each, predict_with(each.checkpoint), case.rows, reference)
+            self._metrics(each, predict_with(each.checkpoint), case.rows, reference)
             for each in (case.candidate, case.promoted)
         )
         earlier = (_by_segment(predict_with(e.checkpoint), case.rows) for e in case.earlier)
-        best = BestErrors.of(
+        best = BestErrors.over(
             (each.public_error for each in (case.promoted, *case.earlier)),
             (promoted.by_segment, *earlier),
         )
-        found = decide_promotion(candidate, promoted, best=best, reported=case.reported)
+        decision = decide_promotion(candidate, promoted, best=best, reported=case.reported)
         return PromotionRecord(
             case.candidate.version,
-            _STANDINGS[found.ruling],
-            found.reason,
-            found.gain,
-            found.gain_error,
+            _STATUSES[decision.outcome],
+            decision.reason,
+            decision.gain,
+            decision.gain_error,
             candidate.by_segment,
             at,
         )
 
-    def _merits(
+    def _metrics(
         self,
         version: ModelVersion,
         predict_log: PredictLog,
         rows: Sequence[SyntheticRow],
         reference: Floats,
     ) -> PromotionMetrics:
-        apart = self._by_cell(predict_log(self._entries) - reference)
-        return PromotionMetrics(version.public_error, apart, _by_segment(predict_log, rows))
+        offsets = self._by_cell(predict_log(self._entries) - reference)
+        return PromotionMetrics(version.public_error, offsets, _by_segment(predict_log, rows))
 
     def _by_cell(self, values: Floats) -> Floats:
-        """Mean of the entries of each cell, 0 where there is none, float64 [CELLS]."""
+        """Return the mean over the entries of each cell, 0 without any, float64 [CELLS]."""
         sums = np.bincount(self._cells, values, minlength=CELLS)
         return np.asarray(sums / np.maximum(np.bincount(self._cells, minlength=CELLS), 1))
 
 
 def _by_segment(predict_log: PredictLog, rows: Sequence[SyntheticRow]) -> dict[Platform, float]:
-    """A version's mean absolute log error on the rows of each segment of the buffer."""
+    """Return a version's mean absolute log error on the rows of each segment of the buffer."""
     if not rows:
         return {}
-    asked = [PlanOnCluster(row.plan, row.cluster) for row in rows]
-    errors = predict_log(asked) - np.array([row.log_seconds for row in rows])
+    plans = [PlanOnCluster(row.plan, row.cluster) for row in rows]
+    errors = predict_log(plans) - np.array([row.log_seconds for row in rows])
     return errors_by_segment([row.segment for row in rows], errors)
 
 
-def _reported(known: RegimeReleases) -> ReportedOffset | None:
-    """What an epoch's releases tell; None where there are none."""
-    if not known.reports:
+def _reported(evidence: RegimeReleases) -> ReportedOffset | None:
+    """Return the offsets estimated from a regime's releases, or None without any."""
+    if not evidence.reports:
         return None
-    correction = known.learned.correction
-    shares = cell_shares(known.plain, reference_version=known.reference_version)
+    correction = evidence.posterior.correction
+    shares = cell_shares(evidence.plain, reference_version=evidence.reference_version)
     return ReportedOffset(correction.mean, correction.covariance, shares)

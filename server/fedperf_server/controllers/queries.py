@@ -1,9 +1,8 @@
-"""The desk that makes the questions of directed slots, once, when their slot opens.
+"""The query controller designs the linear query of a directed slot, once, when the slot opens.
 
-A question follows from the reports that were accepted until then. It is stored before
-anybody gets it and never changed, so a coordinator that was killed asks the same again.
-The first report slot of a window is plain; a later one has a question where somebody
-declared a directed report for it.
+A query depends on the reports that were accepted until then. It is stored before it is sent and
+never changed, so that a coordinator that was killed sends the same query again. The first report
+slot of a window is plain. A later slot has a query if an organization declared a directed report.
 """
 
 from datetime import datetime
@@ -14,7 +13,7 @@ from fedperf_server.controllers.regime_releases import Snapshot
 from fedperf_server.inference.cell_directions import CHANGE, design_cell_query
 from fedperf_server.state import audit, releases
 from fedperf_server.state.database import Database
-from fedperf_server.state.releases import has_query, newest_question, store_question
+from fedperf_server.state.releases import has_query, newest_query_version, store_query
 from fedperf_shared.releases.kinds import DIRECTED_REPORT, kind_of
 from fedperf_shared.releases.linear_queries import CellQuery
 from fedperf_shared.releases.period import Period, ReleaseCalendar
@@ -22,20 +21,20 @@ from fedperf_shared.releases.release import DirectedParameters, ReleaseKind, Slo
 
 
 class QueryController:
-    """Makes the questions of a period."""
+    """Designs the linear queries of a period."""
 
-    def __init__(self, database: Database, timetable: ReleaseCalendar) -> None:
+    def __init__(self, database: Database, calendar: ReleaseCalendar) -> None:
         self._database = database
-        self._timetable = timetable
+        self._calendar = calendar
 
-    def look(self, snapshot: Snapshot) -> tuple[CellQuery, ...]:
-        """Make what questions are missing in the window of now; those that were made."""
-        made = [self._ask(slot, snapshot) for slot in self._open(snapshot.at)]
-        return tuple(each for each in made if each is not None)
+    def run_once(self, snapshot: Snapshot) -> tuple[CellQuery, ...]:
+        """Design the missing queries of the current window, and return them."""
+        queries = [self._design(slot, snapshot) for slot in self._open(snapshot.at)]
+        return tuple(each for each in queries if each is not None)
 
     def _open(self, at: datetime) -> list[SlotKey]:
-        """Later report slots of the window of now that have opened."""
-        period, times = self._timetable.period, self._timetable.report_slots
+        """Return the later report slots of the current window that have opened."""
+        period, times = self._calendar.period, self._calendar.report_slots
         window = period.window_at(at)
         if window is None:
             return []
@@ -46,43 +45,45 @@ class QueryController:
             if start + times[index].opens_after <= at
         ]
 
-    def _ask(self, slot: SlotKey, snapshot: Snapshot) -> CellQuery | None:
-        """The question, if it is missing and somebody will answer it."""
-        period = self._timetable.period
+    def _design(self, slot: SlotKey, snapshot: Snapshot) -> CellQuery | None:
+        """Design and store the query, if it is missing and an organization declared the slot."""
+        period = self._calendar.period
         with self._database.transaction() as session:
             if has_query(session, period, slot):
                 return None
-            declared = _who_answers(session, period, slot)
-            version = newest_question(session) + 1
-        if not declared:
+            senders = _find_senders(session, period, slot)
+            version = newest_query_version(session) + 1
+        if not senders:
             return None
-        known = snapshot.evidence(slot.window)
-        learned = known.learned
-        question = design_cell_query(
-            learned.correction,
-            [(learned.sums_of(name, each), each) for name, each in declared],
+        evidence = snapshot.evidence(slot.window)
+        posterior = evidence.posterior
+        query = design_cell_query(
+            posterior.correction,
+            [(posterior.organization_posterior(name, each), each) for name, each in senders],
             slot=slot,
             version=version,
-            change=CHANGE if known.before(slot.window) else 0.0,
+            change=CHANGE if evidence.has_releases_before(slot.window) else 0.0,
         )
         with self._database.transaction() as session:
-            store_question(session, period, question, at=snapshot.at)
+            store_query(session, period, query, at=snapshot.at)
             detail: audit.Detail = {
                 "window": slot.window,
                 "slot": slot.index,
                 "version": version,
-                "reports": known.reports,
+                "reports": evidence.reports,
             }
             audit.record(session, "question_asked", detail, at=snapshot.at)
-        return question
+        return query
 
 
-def _who_answers(
+def _find_senders(
     session: Session, period: Period, slot: SlotKey
 ) -> list[tuple[str, DirectedParameters]]:
-    found = []
+    senders = []
     for organization_id, schedule in releases.declared_schedules(session, period):
         planned = schedule.slot(slot)
         if planned is not None and kind_of(planned.parameters) is DIRECTED_REPORT:
-            found.append((organization_id.hex(), DIRECTED_REPORT.as_parameters(planned.parameters)))
-    return found
+            senders.append(
+                (organization_id.hex(), DIRECTED_REPORT.as_parameters(planned.parameters))
+            )
+    return senders

@@ -1,8 +1,8 @@
-"""The coordinator's evidence at one tick: the releases and questions of its period.
+"""The coordinator's evidence at one tick: the releases and linear queries of its period.
 
-A `Snapshot` is read once a tick, in one transaction, and all desks look at it. A release or a
-question never changes once it is stored, so what was decoded at an earlier tick is kept. Where
-nothing new was stored, the snapshot is the one before, with all that was computed from it.
+A `Snapshot` is read once per tick, in one transaction, and shared by all controllers. Stored
+releases and queries never change, so decoded ones are cached. If nothing new was stored, the
+previous snapshot is used again, with everything that was computed from it.
 """
 
 from collections.abc import Sequence
@@ -19,8 +19,13 @@ from fedperf_server.inference.cell_directions import (
 from fedperf_server.inference.corrections import ReceivedReport
 from fedperf_server.state import releases
 from fedperf_server.state.database import Database
-from fedperf_server.state.drift_regimes import DriftRegime, epochs, reported_among
-from fedperf_server.state.releases import ReportKey, StoredReport, newest_question, stored_questions
+from fedperf_server.state.drift_regimes import DriftRegime, find_reported_regime, regimes
+from fedperf_server.state.releases import (
+    ReportKey,
+    StoredReport,
+    newest_query_version,
+    stored_queries,
+)
 from fedperf_shared.releases.kinds import DIRECTED_REPORT, RESIDUAL_REPORT, kind_of
 from fedperf_shared.releases.linear_queries import CellQuery
 from fedperf_shared.releases.period import Period
@@ -29,38 +34,39 @@ from fedperf_shared.releases.release import SlotKey
 
 @dataclass(slots=True)
 class CellLearner:
-    """Learns from evidence, and keeps the result: where it only grew, the new answers are added.
+    """Infers the cell posterior and caches it, so that new responses update it.
 
-    The result depends on the evidence alone: learning all of it anew gives the same.
+    The result depends on the evidence alone: inference from scratch gives the same.
     """
 
     _last: tuple["RegimeReleases", CellPosterior] | None = None
 
-    def learn(self, known: "RegimeReleases") -> CellPosterior:
-        """As `infer_cells`, of all that is known."""
-        known = replace(known, answered=tuple(each for each in known.answered if each.answers))
-        before = None
-        if self._last is not None and _continues(known, self._last[0]):
-            before = self._last
-        learned = infer_cells(
-            known.plain,
-            known.answered[len(before[0].answered) if before else 0 :],
-            reference_version=known.reference_version,
-            known=before[1] if before else None,
+    def infer(self, evidence: "RegimeReleases") -> CellPosterior:
+        """Return the posterior of `infer_cells` from all evidence."""
+        answered = tuple(each for each in evidence.answered if each.responses)
+        evidence = replace(evidence, answered=answered)
+        previous = None
+        if self._last is not None and _continues(evidence, self._last[0]):
+            previous = self._last
+        posterior = infer_cells(
+            evidence.plain,
+            evidence.answered[len(previous[0].answered) if previous else 0 :],
+            reference_version=evidence.reference_version,
+            previous=previous[1] if previous else None,
         )
-        self._last = known, learned
-        return learned
+        self._last = evidence, posterior
+        return posterior
 
 
 @dataclass(frozen=True, eq=False)
 class RegimeReleases:
-    """All releases about one epoch within one period.
+    """The releases about one regime within one period.
 
     Attributes:
         plain: accepted residual reports.
-        answered: questions and accepted answers, oldest slot first.
-        reference_version: model version that all of it is about.
-        learner: remembers what was learned of the epoch before.
+        answered: linear queries and accepted responses, oldest slot first.
+        reference_version: model version that residuals refer to.
+        learner: caches the posterior.
     """
 
     plain: tuple[ReceivedReport, ...]
@@ -70,95 +76,95 @@ class RegimeReleases:
 
     @property
     def reports(self) -> int:
-        """Number of releases that it rests on."""
-        return len(self.plain) + sum(len(each.answers) for each in self.answered)
+        """Return the number of releases."""
+        return len(self.plain) + sum(len(each.responses) for each in self.answered)
 
-    def before(self, window: int) -> bool:
-        """Whether some of it was released before `window`."""
+    def has_releases_before(self, window: int) -> bool:
+        """Return whether some of it was released before `window`."""
         plain = any(each.report.slot.window < window for each in self.plain)
         return plain or any(
-            each.answers and each.question.slot.window < window for each in self.answered
+            each.responses and each.query.slot.window < window for each in self.answered
         )
 
     def until(self, window: int) -> "RegimeReleases":
-        """The part of it that was asked for in `window` or before."""
+        """Return the part for slots of `window` and earlier windows."""
         return replace(
             self,
             plain=tuple(each for each in self.plain if each.report.slot.window <= window),
-            answered=tuple(each for each in self.answered if each.question.slot.window <= window),
+            answered=tuple(each for each in self.answered if each.query.slot.window <= window),
         )
 
     @cached_property
-    def learned(self) -> CellPosterior:
-        """What follows from it about the cells."""
-        return self.learner.learn(self)
+    def posterior(self) -> CellPosterior:
+        """Return the posterior of the cells."""
+        return self.learner.infer(self)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Snapshot:
-    """Everything stored of a period at one moment.
+    """The stored releases and queries of a period at one time.
 
     Attributes:
-        at: the moment.
-        period: whose releases these are.
-        epochs: all that were declared, oldest first.
-        reports: accepted ones, oldest window first.
-        questions: that were asked, oldest slot first.
-        learner: of all snapshots of the period.
+        at: the time.
+        period: the period of the releases.
+        regimes: all drift regimes, oldest first.
+        reports: accepted reports, oldest window first.
+        queries: linear queries, oldest slot first.
+        learner: shared by all snapshots of the period.
     """
 
     at: datetime
     period: Period
-    epochs: tuple[DriftRegime, ...]
+    regimes: tuple[DriftRegime, ...]
     reports: tuple[StoredReport, ...]
-    questions: tuple[CellQuery, ...]
+    queries: tuple[CellQuery, ...]
     learner: CellLearner = field(default_factory=CellLearner)
-    _by_epoch: dict[int, RegimeReleases] = field(default_factory=dict)
+    _by_regime: dict[int, RegimeReleases] = field(default_factory=dict)
 
-    def epoch(self, window: int) -> DriftRegime:
-        """The epoch that reports of `window` are about."""
-        return reported_among(self.epochs, self.period, window=window)
+    def regime(self, window: int) -> DriftRegime:
+        """Return the regime that reports of `window` cover."""
+        return find_reported_regime(self.regimes, self.period, window=window)
 
     def count(self, *, until: int) -> int:
-        """Number of reports accepted for slots of windows up to `until`."""
+        """Return the number of reports accepted for slots of windows up to `until`."""
         return sum(each.report.slot.window <= until for each in self.reports)
 
     def evidence(self, window: int) -> RegimeReleases:
-        """All evidence about the epoch that reports of `window` are about, to the epoch's end."""
-        epoch = self.epoch(window)
-        if epoch.number not in self._by_epoch:
-            self._by_epoch[epoch.number] = self._about(epoch)
-        return self._by_epoch[epoch.number]
+        """Return all evidence about the regime that reports of `window` cover."""
+        regime = self.regime(window)
+        if regime.number not in self._by_regime:
+            self._by_regime[regime.number] = self._collect(regime)
+        return self._by_regime[regime.number]
 
-    def _about(self, epoch: DriftRegime) -> RegimeReleases:
+    def _collect(self, regime: DriftRegime) -> RegimeReleases:
         plain: list[ReceivedReport] = []
-        answers: dict[SlotKey, list[QueryResponse]] = {}
+        responses: dict[SlotKey, list[QueryResponse]] = {}
         for stored in self.reports:
             organization = stored.organization_id.hex()
             if kind_of(stored.report) is RESIDUAL_REPORT:
                 report = RESIDUAL_REPORT.as_release(stored.report)
-                if self._is_of(epoch, report.slot, report.reference_version):
-                    planned = RESIDUAL_REPORT.as_parameters(stored.slot.parameters)
-                    plain.append(ReceivedReport(organization, report, planned, stored.is_first))
+                if self._belongs_to(regime, report.slot, report.reference_version):
+                    declared = RESIDUAL_REPORT.as_parameters(stored.slot.parameters)
+                    plain.append(ReceivedReport(organization, report, declared, stored.is_first))
             else:
-                answer = DIRECTED_REPORT.as_release(stored.report)
+                response = DIRECTED_REPORT.as_release(stored.report)
                 parameters = DIRECTED_REPORT.as_parameters(stored.slot.parameters)
-                answers.setdefault(answer.slot, []).append(
-                    QueryResponse(organization, answer, parameters)
+                responses.setdefault(response.slot, []).append(
+                    QueryResponse(organization, response, parameters)
                 )
-        asked = [
-            QueryResponses(question, tuple(answers.get(question.slot, ())))
-            for question in self.questions
-            if self._is_of(epoch, question.slot, question.reference_version)
+        answered = [
+            QueryResponses(query, tuple(responses.get(query.slot, ())))
+            for query in self.queries
+            if self._belongs_to(regime, query.slot, query.reference_version)
         ]
-        return RegimeReleases(tuple(plain), tuple(asked), epoch.reference_version, self.learner)
+        return RegimeReleases(tuple(plain), tuple(answered), regime.reference_version, self.learner)
 
-    def _is_of(self, epoch: DriftRegime, slot: SlotKey, version: int) -> bool:
-        return self.epoch(slot.window) == epoch and version == epoch.reference_version
+    def _belongs_to(self, regime: DriftRegime, slot: SlotKey, version: int) -> bool:
+        return self.regime(slot.window) == regime and version == regime.reference_version
 
 
 class SnapshotReader:
-    """Reads the snapshots of a period, one a tick."""
+    """Reads the snapshots of a period, one per tick."""
 
     def __init__(self, database: Database, period: Period) -> None:
         self._database = database
@@ -168,7 +174,7 @@ class SnapshotReader:
         self._last: tuple[object, Snapshot] | None = None
 
     def read(self, *, at: datetime) -> Snapshot:
-        """The snapshot of what is stored now.
+        """Return the snapshot of the current database.
 
         Raises:
             DatabaseError: the database cannot be read.
@@ -176,28 +182,31 @@ class SnapshotReader:
         """
         period = self._period
         with self._database.transaction() as session:
-            known = epochs(session)
-            stored = (known, releases.count_reports(session, period), newest_question(session))
+            declared = regimes(session)
+            stored = (
+                declared,
+                releases.count_reports(session, period),
+                newest_query_version(session),
+            )
             if self._last is not None and self._last[0] == stored:
                 return replace(self._last[1], at=at)
             self._reports |= releases.stored_reports(session, period, but=self._reports.keys())
-            asked = tuple(stored_questions(session, period))
+            queries = tuple(stored_queries(session, period))
         reports = tuple(self._reports[key] for key in sorted(self._reports))
-        snapshot = Snapshot(at, period, known, reports, asked, self._learner)
+        snapshot = Snapshot(at, period, declared, reports, queries, self._learner)
         self._last = stored, snapshot
         return snapshot
 
 
 def _continues(now: RegimeReleases, before: RegimeReleases) -> bool:
-    """Whether `now` is the evidence of `before` and answers to later questions."""
-    asked = zip(before.answered, now.answered, strict=False)
+    """Return whether `now` is the evidence of `before` plus responses to later queries."""
+    pairs = zip(before.answered, now.answered, strict=False)
     return (
         before.reference_version == now.reference_version
         and len(before.answered) <= len(now.answered)
         and _same(before.plain, now.plain)
         and all(
-            a.question.version == b.question.version and _same(a.answers, b.answers)
-            for a, b in asked
+            a.query.version == b.query.version and _same(a.responses, b.responses) for a, b in pairs
         )
     )
 
@@ -206,6 +215,6 @@ def _same(
     some: Sequence[ReceivedReport | QueryResponse],
     others: Sequence[ReceivedReport | QueryResponse],
 ) -> bool:
-    """Whether both are the same stored reports."""
+    """Return whether both are the same stored reports."""
     pairs = zip(some, others, strict=False)
     return len(some) == len(others) and all(a.report is b.report for a, b in pairs)

@@ -1,11 +1,10 @@
-"""The desk that publishes what follows from reports: the correction and the synthetic rows.
+"""The publication controller publishes the correction and the synthetic rows.
 
-Both are post-processing of accepted reports of the period and cost no privacy. They are made anew
-whenever a report has arrived, from all reports of the epoch in this period. So repeating the work
-after a crash changes nothing. What an epoch published last goes into the buffer
-(`rehearsal.buffer`) when its last reports are in, and in any case before the next epoch publishes
-anything. For the operator, the accepted releases of every organization are counted here, and the
-refused ones by reason.
+Both are post-processing of accepted reports of the period and cost no privacy. They are computed
+again whenever a report has arrived, from all reports of the regime in this period. So repeating the
+work after a crash changes nothing. The last publication of a regime goes into the buffer
+(`rehearsal.buffer`) when the regime's last reports have arrived, and in any case before the next
+regime publishes. The module also counts the accepted and refused releases of every organization.
 """
 
 from collections import defaultdict
@@ -18,7 +17,7 @@ from sqlalchemy.orm import Session
 
 from fedperf_server.controllers.regime_releases import RegimeReleases, Snapshot
 from fedperf_server.rehearsal import buffer
-from fedperf_server.rehearsal.synthetic_batch import PredictLog, SyntheticBatch, on_grid
+from fedperf_server.rehearsal.synthetic_batch import PredictLog, SyntheticBatch, cross_clusters
 from fedperf_server.state import registry, releases
 from fedperf_server.state.database import Database, ReceiptRow
 from fedperf_shared.execution import MeasuredPlan, PlanOnCluster
@@ -26,7 +25,7 @@ from fedperf_shared.releases.basis import BASIS_VERSION
 from fedperf_shared.releases.period import ReleaseCalendar
 
 SYNTHETIC_ROWS = 512
-"""Rows of the published batch; a public number."""
+"""Number of rows of the published batch, a public constant."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,46 +38,51 @@ class PublicationCounts:
 
 
 class PublicationController:
-    """Watches the accepted reports of a period and publishes what follows from them."""
+    """Publishes correction and synthetic rows when reports of a period arrive."""
 
     def __init__(
         self,
         database: Database,
-        timetable: ReleaseCalendar,
+        calendar: ReleaseCalendar,
         catalogue: Sequence[MeasuredPlan],
         predict_with: Callable[[bytes], PredictLog],
         *,
         grace: timedelta,
     ) -> None:
-        """Publish rows on plans and clusters of `catalogue`; reports may be `grace` late.
+        """Make a controller for rows on plans and clusters of `catalogue`.
 
-        `predict_with` goes from a checkpoint's bytes to its predictions on catalogue entries.
+        Reports may be `grace` late. `predict_with` maps the bytes of a checkpoint to its
+        predictions on catalogue entries.
         """
         self._predict_with = predict_with
         self._database = database
-        self._timetable = timetable
+        self._calendar = calendar
         self._grace = grace
-        self._catalogue = on_grid([PlanOnCluster(each.plan, each.cluster) for each in catalogue])
-        self._seen = 0
+        self._catalogue = cross_clusters(
+            [PlanOnCluster(each.plan, each.cluster) for each in catalogue]
+        )
+        self._processed = 0
 
-    def look(self, snapshot: Snapshot) -> tuple[PublicationCounts, ...]:
-        """Publish anew if reports have arrived since the last look."""
+    def run_once(self, snapshot: Snapshot) -> tuple[PublicationCounts, ...]:
+        """Publish again if reports have arrived since the last call."""
         at, stored = snapshot.at, len(snapshot.reports)
-        self._keep(at)
-        if stored == self._seen:
+        self._fill_buffer(at)
+        if stored == self._processed:
             return ()
-        window = self._timetable.period.nearest_window(at)
-        known = snapshot.evidence(window)
-        published = (self._publish(snapshot, window, known),) if known.reports else ()
-        self._seen = stored
+        window = self._calendar.period.nearest_window(at)
+        evidence = snapshot.evidence(window)
+        published = (self._publish(snapshot, window, evidence),) if evidence.reports else ()
+        self._processed = stored
         return published
 
-    def _publish(self, snapshot: Snapshot, window: int, known: RegimeReleases) -> PublicationCounts:
-        at, correction = snapshot.at, known.learned.correction
+    def _publish(
+        self, snapshot: Snapshot, window: int, evidence: RegimeReleases
+    ) -> PublicationCounts:
+        at, correction = snapshot.at, evidence.posterior.correction
         with self._database.transaction() as session:
-            checkpoint = registry.get_version(session, known.reference_version).checkpoint
+            checkpoint = registry.get_version(session, evidence.reference_version).checkpoint
         batch = SyntheticBatch.from_reports(
-            known.plain,
+            evidence.plain,
             correction,
             self._catalogue,
             rows=SYNTHETIC_ROWS,
@@ -89,44 +93,44 @@ class PublicationController:
             registry.publish_correction(
                 session,
                 basis_version=BASIS_VERSION,
-                reference_version=known.reference_version,
+                reference_version=evidence.reference_version,
                 mean=correction.mean,
                 covariance=correction.covariance,
                 at=at,
             )
-            about = snapshot.epoch(window).begins_at
+            about = snapshot.regime(window).begins_at
             buffer.publish(session, batch.rows, about=about, at=at)
-        return PublicationCounts(known.reports, correction.organizations, len(batch.rows))
+        return PublicationCounts(evidence.reports, correction.organizations, len(batch.rows))
 
-    def _keep(self, at: datetime) -> None:
-        """Put into the buffer what an epoch left whose reports are all in, or count no more."""
-        period = self._timetable.period
-        reported_window = self._timetable.reported_window(at - self._grace)
+    def _fill_buffer(self, at: datetime) -> None:
+        """Store the rows of ended regimes, whose reports have arrived or are not used any more."""
+        period = self._calendar.period
+        reported_window = self._calendar.reported_window(at - self._grace)
         window = max(reported_window, period.nearest_window(at) - 1)
-        while (ended := self._waiting(window)) is not None:
-            earlier = ended.labelled(self._predict_with)
+        while (ended := self._find_unstored(window)) is not None:
+            labelled = ended.labelled(self._predict_with)
             with self._database.transaction() as session:
-                buffer.keep(session, earlier, at=at)
+                buffer.store(session, labelled, at=at)
 
-    def _waiting(self, window: int) -> buffer.PreviousRegimeRows | None:
+    def _find_unstored(self, window: int) -> buffer.PreviousRegimeRows | None:
         with self._database.transaction() as session:
-            return buffer.waiting(session, self._timetable.period, window=window)
+            return buffer.find_unstored(session, self._calendar.period, window=window)
 
 
 @dataclass(slots=True)
 class OrganizationCounts:
-    """Counts of an organization's accepted releases, and of refused ones by kind and reason."""
+    """Numbers of an organization's accepted releases, and of refused ones by kind and reason."""
 
     accepted: int = 0
     refused: dict[str, int] = field(default_factory=dict)
 
 
-def standings(session: Session) -> "defaultdict[bytes, OrganizationCounts]":
-    """The standing of every organization, by its id; an empty one for those that sent nothing."""
-    found: defaultdict[bytes, OrganizationCounts] = defaultdict(OrganizationCounts)
+def count_releases(session: Session) -> "defaultdict[bytes, OrganizationCounts]":
+    """Return the counts of every organization by its id, zero if it sent nothing."""
+    counts: defaultdict[bytes, OrganizationCounts] = defaultdict(OrganizationCounts)
     query = select(ReceiptRow.organization_id, func.count()).group_by(ReceiptRow.organization_id)
     for organization_id, count in session.execute(query):
-        found[organization_id].accepted = count
+        counts[organization_id].accepted = count
     for (organization_id, kind, reason), count in releases.rejections(session).items():
-        found[organization_id].refused[f"{kind}/{reason}"] = count
-    return found
+        counts[organization_id].refused[f"{kind}/{reason}"] = count
+    return counts

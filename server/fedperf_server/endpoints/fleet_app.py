@@ -1,9 +1,9 @@
-"""Flower's fleet as a web application: its routes, and its state with rules of our own.
+"""Flower's fleet as a web application: its routes, and its state with additional rules.
 
-Served are the fleet's routes and nothing else of Flower. Refused: other routes (404), bodies
-beyond `BODY_LIMIT` (413), before anything of Flower sees them; callers without a member's key
-(401), by Flower's own middleware; a reply of more parts than `MAX_REPLY_PARTS`. A node that was
-killed may return at once and gets its unanswered messages again. A key that was deleted may be
+The application serves only the fleet's routes of Flower. It refuses other routes (404) and bodies
+beyond `BODY_LIMIT` (413) before Flower processes them. Flower's own middleware refuses callers
+without a member's key (401). Replies with more parts than `MAX_REPLY_PARTS` are refused. A node
+that was killed may reconnect at once and gets its unanswered messages again. A deleted key may be
 invited again.
 """
 
@@ -22,24 +22,24 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.types import Message as AsgiMessage
 
 MAX_REPLY_PARTS = 16
-"""Objects of one reply; with `fleet_routes.BODY_LIMIT` the most that one reply can occupy."""
+"""Maximum number of objects of a reply, which with `BODY_LIMIT` bounds its memory."""
 
 
 class FleetState(InMemoryLinkState):
-    """Flower's state, with our rules of returning, deletion and size."""
+    """Flower's state with additional rules for reconnecting, deletion and size."""
 
     def activate_node(self, node_id: int, heartbeat_interval: float) -> bool:
-        """Let a node that was killed return at once, and hand it unanswered messages again."""
+        """Let a killed node reconnect at once, and send unanswered messages again."""
         with self.lock:
             self.deactivate_node(node_id)
             for message in self.message_ins_store.values():
-                answered = message.metadata.message_id in self.message_ins_id_to_message_res_id
-                if message.metadata.dst_node_id == node_id and not answered:
+                is_answered = message.metadata.message_id in self.message_ins_id_to_message_res_id
+                if message.metadata.dst_node_id == node_id and not is_answered:
                     message.metadata.delivered_at = ""
             return super().activate_node(node_id, heartbeat_interval)
 
     def delete_node(self, owner_aid: str, node_id: int) -> None:
-        """Delete also a node that was never online, where Flower 1.41 raises TypeError."""
+        """Delete a node, also one that was never online, for which Flower 1.41 raises TypeError."""
         with self.lock:
             node = self.nodes.get(node_id)
             if node is not None and node.online_until is None:
@@ -51,18 +51,18 @@ class FleetState(InMemoryLinkState):
     def store_message_and_object_tree(
         self, message: Message, object_tree: ObjectTree, session_id: str
     ) -> tuple[bool, list[str]]:
-        """Refuse a reply of more parts than a reply can have."""
+        """Store a message, unless it has more than `MAX_REPLY_PARTS` parts."""
         if sum(1 for _ in iterate_object_tree(object_tree)) > MAX_REPLY_PARTS:
             return False, []
         return super().store_message_and_object_tree(message, object_tree, session_id)
 
 
 BODY_LIMIT = 8 << 20
-"""Bytes of one HTTP request; Flower cuts arrays into parts of 5 MiB."""
+"""Maximum bytes of an HTTP request. Flower splits arrays into parts of 5 MiB."""
 
 
 def fleet_app(factory: LinkStateFactory) -> ASGIApp:
-    """Flower's fleet routes with its own middleware, in its order."""
+    """Return Flower's fleet routes with Flower's own middleware, in its order."""
     app = FastAPI(
         docs_url=None,
         redoc_url=None,
@@ -80,7 +80,7 @@ def fleet_app(factory: LinkStateFactory) -> ASGIApp:
 
 
 class _OnlyFleet:
-    """ASGI filter: 404 for all but the fleet's routes, 413 beyond the body limit."""
+    """An ASGI filter that sends 404 for other routes and 413 beyond the body limit."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -92,7 +92,7 @@ class _OnlyFleet:
         elif scope["type"] != "http":
             await send({"type": "websocket.close", "code": 1000})
         elif scope["path"] not in self._paths:
-            await _answer(send, 404)
+            await _respond(send, 404)
         else:
             await self._limited(scope, receive, send)
 
@@ -107,23 +107,23 @@ class _OnlyFleet:
             chunks.append(event.get("body", b""))
             size += len(chunks[-1])
             if size > BODY_LIMIT:
-                await _answer(send, 413)
+                await _respond(send, 413)
                 return
             more = event.get("more_body", False)
         body = b"".join(chunks)
-        sent = False
+        is_replayed = False
 
         async def replay() -> AsgiMessage:
-            nonlocal sent
-            if sent:
+            nonlocal is_replayed
+            if is_replayed:
                 return await receive()
-            sent = True
+            is_replayed = True
             return {"type": "http.request", "body": body, "more_body": False}
 
         await self._app(scope, replay, send)
 
 
-async def _answer(send: Send, status: int) -> None:
+async def _respond(send: Send, status: int) -> None:
     headers = [(b"content-length", b"0"), (b"connection", b"close")]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": b""})

@@ -1,21 +1,19 @@
-"""The gateway: Flower's Fleet API, and nothing else of Flower, on one public TLS port.
+"""The gateway serves Flower's Fleet API, and nothing else of Flower, on one public TLS port.
 
-The SuperLink's state lives in this process's memory and is asked directly, so
-Flower's Control and Runtime APIs, which know no operator authentication, are not
-served anywhere. Members come from our own database: `set_members` says which public
-keys may speak. One Flower run per round: when a round closes, everything of it is
-forgotten, and what still arrives for it is refused.
+The SuperLink's state is in this process's memory and is called directly. So Flower's Control and
+Runtime APIs, which have no operator authentication, are not served. Members come from our own
+database: `set_members` sets the admitted public keys. There is one Flower run per round. When a
+round is closed, its state is deleted, and later messages for it are refused.
 
-Refused: routes other than the fleet's (404), bodies beyond a limit (413), callers
-without a member's key (401), replies of more parts than a reply can have.
+Routes other than the fleet's (404), bodies beyond a limit (413), callers without a member's key
+(401), and replies with too many parts are refused.
 
-Imports flwr, which reads FLWR_TELEMETRY_ENABLED and FLWR_DISABLE_UPDATE_CHECK:
-the program that serves must set them before.
+This module imports flwr, which reads FLWR_TELEMETRY_ENABLED and FLWR_DISABLE_UPDATE_CHECK. The
+serving program must set them before.
 
-A message holds one array of bytes, a serialized request or release; Flower's own records
-are not used. Each organization has at most one question open and answers it once. What it
-sends is not trusted: anything that is not one array of bytes counts as no body, and of an
-error only a code of ours is read.
+A message holds one array of bytes, a serialized request or release. Flower's own records are not
+used. Each organization has at most one open request and replies once. Replies are not trusted:
+anything other than one array of bytes counts as no body, and of an error only our codes are read.
 """
 
 import socket
@@ -63,11 +61,11 @@ _log = structlog.get_logger()
 
 
 class GatewayError(FedperfError):
-    """The gateway cannot serve; the message says why."""
+    """Raised when the gateway cannot serve."""
 
 
 class GatewayRound:
-    """The messages of one round: ask organizations, collect what they answer."""
+    """The messages of one round: requests to organizations, and their replies."""
 
     def __init__(
         self, state: FleetState, nodes: Mapping[bytes, int], *, run_id: int, task_id: int
@@ -76,36 +74,36 @@ class GatewayRound:
         self._nodes = nodes
         self._run_id = run_id
         self._task_id = task_id
-        self._asked: dict[str, bytes] = {}
+        self._requests: dict[str, bytes] = {}
         self._arriving: dict[bytes, tuple[str, ObjectTree]] = {}
         self._refused: dict[bytes, Refusal | None] = {}
 
     def ask(self, organization_id: bytes, body: bytes) -> bool:
-        """Send `body` unless the organization is offline or has a question open already."""
+        """Send `body`, unless the organization is offline or has an open request."""
         node_id = self._nodes.get(organization_id)
         if node_id is None or organization_id in self._open():
             return False
         if not self._state.get_node_info(node_ids=[node_id], statuses=[NodeStatus.ONLINE]):
             return False
-        message = _question(body, run_id=self._run_id, node_id=node_id)
+        message = _to_request(body, run_id=self._run_id, node_id=node_id)
         self._store(message)
-        self._asked[message.metadata.message_id] = organization_id
+        self._requests[message.metadata.message_id] = organization_id
         return True
 
     def replies(self) -> list[Reply]:
-        """The replies since the last call; each organization's answer comes once."""
+        """Return the replies since the last call, one per organization."""
         self._state.acknowledge_task_heartbeat(self._task_id)
-        for message in self._state.get_message_res(set(self._asked), self._run_id):
+        for message in self._state.get_message_res(set(self._requests), self._run_id):
             self._take(message)
         return [*self._refusals(), *self._complete()]
 
     def close(self) -> None:
-        """Forget everything of the round; what still arrives for it is refused."""
+        """Delete the round's state; later messages for it are refused."""
         self._state.finish_task(self._task_id, SubStatus.COMPLETED, "")
         self._state.cleanup_run(self._run_id)
 
     def _open(self) -> set[bytes]:
-        return {*self._asked.values(), *self._arriving}
+        return {*self._requests.values(), *self._arriving}
 
     def _store(self, message: Message) -> None:
         with no_object_id_recompute():
@@ -121,28 +119,28 @@ class GatewayRound:
             self._state.store_object(self._run_id, session, object_id, objects[object_id].deflate())
 
     def _take(self, message: Message) -> None:
-        question = message.metadata.reply_to_message_id
-        organization_id = self._asked.pop(question, None)
-        from_node = message.metadata.src_node_id != SUPERLINK_NODE_ID
-        if organization_id is not None and from_node:
-            answer = message.metadata.message_id
+        request_id = message.metadata.reply_to_message_id
+        organization_id = self._requests.pop(request_id, None)
+        is_from_node = message.metadata.src_node_id != SUPERLINK_NODE_ID
+        if organization_id is not None and is_from_node:
+            reply_id = message.metadata.message_id
             if message.has_error():
                 self._refused[organization_id] = Refusal.known(message.error.code)
             else:
                 try:
-                    tree = self._state.object_store.get_object_tree(answer)
+                    tree = self._state.object_store.get_object_tree(reply_id)
                 except NoObjectInStoreError:
                     tree = ObjectTree()
-                self._arriving[organization_id] = (answer, tree)
-        self._state.delete_messages({question})
+                self._arriving[organization_id] = (reply_id, tree)
+        self._state.delete_messages({request_id})
 
     def _refusals(self) -> list[Reply]:
         refused, self._refused = self._refused, {}
         return [Reply(each, None, refusal) for each, refusal in refused.items()]
 
     def _complete(self) -> list[Reply]:
-        done: list[Reply] = []
-        for organization_id, (answer, tree) in list(self._arriving.items()):
+        replies: list[Reply] = []
+        for organization_id, (reply_id, tree) in list(self._arriving.items()):
             parts = {
                 each.object_id: self._state.get_object(self._run_id, each.object_id)
                 for each in iterate_object_tree(tree)
@@ -151,11 +149,11 @@ class GatewayRound:
                 continue  # still being uploaded
             del self._arriving[organization_id]
             contents = {key: part for key, part in parts.items() if part is not None}
-            done.append(Reply(organization_id, _body_of(answer, contents)))
-        return done
+            replies.append(Reply(organization_id, _read_body(reply_id, contents)))
+        return replies
 
 
-def _question(body: bytes, *, run_id: int, node_id: int) -> Message:
+def _to_request(body: bytes, *, run_id: int, node_id: int) -> Message:
     metadata = Metadata(
         run_id=run_id,
         message_id="",
@@ -170,14 +168,14 @@ def _question(body: bytes, *, run_id: int, node_id: int) -> Message:
     return make_message(metadata=metadata, content=body_content(body))
 
 
-def _body_of(message_id: str, contents: dict[str, bytes]) -> bytes | None:
-    """The bytes of a reply; None for anything that is not one array of bytes."""
+def _read_body(message_id: str, contents: dict[str, bytes]) -> bytes | None:
+    """Return the bytes of a reply, or None if it is not one array of bytes."""
     try:
         message = inflate_object_from_contents(message_id, contents)
         if not isinstance(message, Message):
             return None
         return body_in(message.content)
-    except Exception:  # whatever an organization sends must not stop a round
+    except Exception:  # no reply may stop a round
         _log.info("a reply cannot be read")
         return None
 
@@ -189,7 +187,7 @@ _KEEP_ALIVE_SECONDS = 75
 
 
 class Gateway:
-    """Serves the fleet on `host:port` from `start` to `stop`; a `rounds.fleet.Fleet`."""
+    """A `rounds.open_round.Fleet` that serves on a port from `start` to `stop`."""
 
     def __init__(self, *, bind: str, port: int, certificate: Path, private_key: Path) -> None:
         self._bind = bind
@@ -209,11 +207,11 @@ class Gateway:
 
     @property
     def port(self) -> int:
-        """The port that is served; known after `start` where 0 was asked for."""
+        """Return the served port; if it was configured as 0, call this after `start`."""
         return self._port
 
     def start(self) -> None:
-        """Serve in a thread; returns when connections are accepted.
+        """Serve in a thread, and return when connections are accepted.
 
         Raises:
             PortTakenError: the port is taken.
@@ -255,26 +253,26 @@ class Gateway:
         self._server = self._thread = None
 
     def set_members(self, keys: Mapping[bytes, ec.EllipticCurvePublicKey]) -> None:
-        """Let exactly these organizations (id -> public key) speak."""
+        """Admit exactly these organizations (id -> public key)."""
         if self._members == keys:
             return
         self._members = dict(keys)
-        wanted = {each: public_key_to_bytes(key) for each, key in keys.items()}
-        for organization_id in [each for each in self._nodes if each not in wanted]:
+        admitted = {each: public_key_to_bytes(key) for each, key in keys.items()}
+        for organization_id in [each for each in self._nodes if each not in admitted]:
             self._state.delete_node(NOOP_FLWR_AID, self._nodes.pop(organization_id))
-        for organization_id, key in wanted.items():
+        for organization_id, key in admitted.items():
             if organization_id not in self._nodes:
                 self._nodes[organization_id] = self._state.create_node(
                     NOOP_FLWR_AID, NOOP_ACCOUNT_NAME, key, 0
                 )
 
     def online(self) -> set[bytes]:
-        """The members whose nodes are connected."""
+        """Return the members whose nodes are connected."""
         ids = {node.node_id for node in self._state.get_node_info(statuses=[NodeStatus.ONLINE])}
         return {each for each, node_id in self._nodes.items() if node_id in ids}
 
     def round(self) -> GatewayRound:
-        """A Flower run for one round; when it is closed, late replies are refused.
+        """Start a Flower run for one round; after it is closed, replies are refused.
 
         Raises:
             GatewayError: the fleet does not start a run.

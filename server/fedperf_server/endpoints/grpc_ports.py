@@ -1,12 +1,12 @@
-"""The two ports of gRPC with TLS: enrollment, and the Exchange.
+"""The two gRPC ports with TLS: enrollment and the Exchange.
 
-At the enrollment port an organization that holds a join URL becomes a member. Its certificate is
-the one that join URLs pin; callers have none yet, so the token alone counts. At the Exchange
-organizations ask and hand in. Whoever calls is known by the public key in their certificate,
-looked up in the database at every call.
+At the enrollment port an organization with a join URL becomes a member. Join URLs pin the port's
+certificate. Callers have no certificate yet, so the token authenticates them. At the Exchange
+organizations fetch publications and submit releases. A caller is authenticated by the public key in
+its certificate, which is looked up in the database at every call.
 
-This module only translates; the rules are in `membership.enrollment`, `releases` and `validation`.
-Errors are constant codes; nothing of the server's inside goes out. Messages to the enrollment port
+This module only translates. The rules are in `membership.enrollment`, `releases` and `validation`.
+Errors are constant codes and reveal nothing of the server's state. Messages to the enrollment port
 beyond 64 KiB are dropped.
 """
 
@@ -26,7 +26,12 @@ from fedperf_server.membership.authority import CA, ENROLLMENT, SERVER, SIGNING,
 from fedperf_server.membership.enrollment import Enrollment, EnrollmentRefusedError, Member
 from fedperf_server.state import audit, registry, releases
 from fedperf_server.state.database import Database
-from fedperf_server.state.drift_regimes import DriftRegime, decided, epochs, reported_among
+from fedperf_server.state.drift_regimes import (
+    DriftRegime,
+    decision_counts,
+    find_reported_regime,
+    regimes,
+)
 from fedperf_server.state.releases import load_query
 from fedperf_server.state.validation import (
     Reason,
@@ -61,17 +66,17 @@ from fedperf_shared.workflow.features import FEATURE_SCHEMA_VERSION
 
 
 class PortTakenError(ConfigurationError):
-    """A port cannot be listened on."""
+    """Raised when the server cannot listen on a port."""
 
     def __init__(self, address: str, setting: str, reason: str = "is the port taken?") -> None:
         super().__init__(
-            f"cannot listen on {address}: {reason}; {setting} in {FILE_NAME} chooses the port, "
-            "bind the address"
+            f"cannot listen on {address}: {reason}; change {setting} (port) or bind (address) in "
+            f"{FILE_NAME}"
         )
 
 
 class GrpcPort:
-    """A gRPC server at one port."""
+    """A gRPC server on one port."""
 
     def __init__(
         self,
@@ -82,14 +87,14 @@ class GrpcPort:
         *,
         setting: str,
     ) -> None:
-        """Take the port for `server`.
+        """Bind `server` to the port.
 
         Args:
-            server: with its services.
+            server: server with its services.
             bind: address to listen on.
-            port: that it listens on.
-            credentials: of TLS.
-            setting: key of the configuration that chose the port.
+            port: port to listen on.
+            credentials: TLS credentials.
+            setting: configuration key of the port, for messages.
 
         Raises:
             PortTakenError: the port is taken.
@@ -116,7 +121,7 @@ log = structlog.get_logger()
 
 
 class EnrollmentService:
-    """Answers who wants to join."""
+    """The service of the enrollment port."""
 
     def __init__(self, enrollment: Enrollment, ring: KeyRing, config: ServerConfig) -> None:
         self._enrollment = enrollment
@@ -124,7 +129,7 @@ class EnrollmentService:
         self._coordinator_key = ring.key(SIGNING).public_key()
 
     def join(self, token: bytes, certificate_request: bytes) -> JoinReply:
-        """Answer one organization."""
+        """Make the caller a member, if its token is valid."""
         try:
             joined = self._enrollment.join(token, certificate_request)
         except EnrollmentRefusedError as error:
@@ -145,7 +150,7 @@ class EnrollmentService:
 
 
 def enrollment_server(enrollment: Enrollment, ring: KeyRing, config: ServerConfig) -> GrpcPort:
-    """The enrollment port of this server, ready to start."""
+    """Return the enrollment port of this server, ready to start."""
     server = grpc.server(
         ThreadPoolExecutor(4, thread_name_prefix="enrollment"),
         options=[("grpc.max_receive_message_length", _MAX_MESSAGE)],
@@ -163,7 +168,7 @@ _WORKERS = 8
 
 
 class ExchangeService:
-    """Answers the calls of exchange.proto, in domain types."""
+    """The service of exchange.proto, in domain types."""
 
     def __init__(
         self,
@@ -179,57 +184,61 @@ class ExchangeService:
         self._config = config
         self._key = signing_key
         self._clock = clock
-        self._read: tuple[tuple[int, ...], tuple[int, tuple[DriftRegime, ...]]] | None = None
+        self._cached: tuple[tuple[int, ...], tuple[int, tuple[DriftRegime, ...]]] | None = None
 
     def admit(self, certificate: bytes) -> Member:
-        """The member whose key is in the caller's certificate (PEM)."""
-        member = self._enrollment.member_with(_key_in(certificate))
+        """Return the member whose key is in the caller's certificate (PEM)."""
+        member = self._enrollment.find_member(_load_key(certificate))
         if member is None:
             raise CallRefusedError(grpc.StatusCode.PERMISSION_DENIED, "not_a_member")
-        self._enrollment.saw(member)
+        self._enrollment.record_call(member)
         return member
 
     def status(self, caller: Member) -> Status:
-        """The server's time and the versions in force."""
+        """Return the server's time and the current versions."""
         del caller
-        now, period = self._clock(), self._config.timetable.period
+        now, period = self._clock(), self._config.calendar.period
         with self._database.transaction() as session:
             corrected = registry.published_at(session, registry.CORRECTION)
-            version, known = self._known(session)
-        about = reported_among(known, period, window=period.nearest_window(now)) if known else None
-        begun = [each for each in known[1:] if each.begins_at <= now]
+            version, declared = self._load_state(session)
+        regime = (
+            find_reported_regime(declared, period, window=period.nearest_window(now))
+            if declared
+            else None
+        )
+        begun = [each for each in declared[1:] if each.begins_at <= now]
         return Status(
             now,
             version,
             FEATURE_SCHEMA_VERSION,
             BASIS_VERSION,
-            reference_version=about.reference_version if about else 0,
+            reference_version=regime.reference_version if regime else 0,
             epoch_starts=tuple(each.begins_at for each in begun),
             correction_published=corrected,
         )
 
-    def _known(self, session: Session) -> tuple[int, tuple[DriftRegime, ...]]:
-        """The version in force and all epochs; 0 and none before anything was promoted.
+    def _load_state(self, session: Session) -> tuple[int, tuple[DriftRegime, ...]]:
+        """Return the current version and all regimes, 0 and none before the first promotion.
 
-        Every daemon asks at every tick: read again only where a decision was added.
+        Every daemon calls this at every tick, so it is cached until a decision is added.
         """
-        stored, kept = decided(session), self._read
-        if kept is None or kept[0] != stored:
+        counts, cached = decision_counts(session), self._cached
+        if cached is None or cached[0] != counts:
             try:
-                kept = stored, (registry.in_force(session), epochs(session))
+                cached = counts, (registry.current_version(session), regimes(session))
             except registry.UnknownVersionError:
-                kept = stored, (0, ())
-            self._read = kept
-        return kept[1]
+                cached = counts, (0, ())
+            self._cached = cached
+        return cached[1]
 
-    def timetable(self, caller: Member) -> ReleaseCalendar:
-        """The public calendar."""
+    def calendar(self, caller: Member) -> ReleaseCalendar:
+        """Return the public calendar."""
         del caller
-        return self._config.timetable
+        return self._config.calendar
 
     def declare_schedule(self, caller: Member, schedule: Schedule) -> None:
-        """Store what the caller will release in the period, if it may be declared."""
-        if schedule.timetable != self._config.timetable:
+        """Store the caller's schedule for the period, if its parameters are allowed."""
+        if schedule.calendar != self._config.calendar:
             raise CallRefusedError(grpc.StatusCode.INVALID_ARGUMENT, "other_timetable")
         try:
             require_declarable(schedule)
@@ -239,17 +248,19 @@ class ExchangeService:
         now = self._clock()
         with self._database.transaction() as session:
             try:
-                new = releases.declare_schedule(session, caller.organization_id, schedule, at=now)
+                is_new = releases.declare_schedule(
+                    session, caller.organization_id, schedule, at=now
+                )
             except releases.DifferentScheduleError:
                 raise CallRefusedError(
                     grpc.StatusCode.ALREADY_EXISTS, "other_schedule_declared"
                 ) from None
-            if new:
+            if is_new:
                 detail: audit.Detail = {"name": caller.name, "slots": len(schedule.slots)}
                 audit.record(session, "schedule_declared", detail, at=now)
 
     def submit(self, caller: Member, signed: SignedRelease) -> SignedReceipt:
-        """Check and store a report; the receipt of the first bytes taken for its slot."""
+        """Check and store a report; return the receipt of the first accepted bytes of its slot."""
         try:
             return self._accept(caller, signed)
         except RejectedReleaseError as error:
@@ -258,59 +269,59 @@ class ExchangeService:
             raise CallRefusedError(grpc.StatusCode.INVALID_ARGUMENT, error.reason.value) from None
 
     def receipts(self, caller: Member) -> list[SignedReceipt]:
-        """Every receipt of the caller's releases in this period, newest first."""
-        period = self._config.timetable.period
+        """Return all receipts of the caller's releases in this period, newest first."""
+        period = self._config.calendar.period
         with self._database.transaction() as session:
             return releases.receipts_in(session, caller.organization_id, period)
 
     def model(self, caller: Member, version: int) -> SharedModel:
-        """A version of the model; the newest promoted one by default."""
+        """Return a version of the model, for 0 the newest promoted one."""
         del caller
         with self._database.transaction() as session:
             try:
-                found = registry.get_version(session, version)
+                stored = registry.get_version(session, version)
             except registry.UnknownVersionError:
                 raise CallRefusedError(grpc.StatusCode.NOT_FOUND, "no_such_version") from None
-        return SharedModel(found.version, found.checkpoint)
+        return SharedModel(stored.version, stored.checkpoint)
 
     def correction(self, caller: Member) -> Correction | None:
-        """The published correction; None while there is none."""
+        """Return the published correction, or None before the first."""
         del caller
         with self._database.transaction() as session:
             return registry.published_correction(session)
 
     def synthetic_rows(self, caller: Member) -> Sequence[SyntheticRow]:
-        """The published synthetic rows."""
+        """Return the published synthetic rows."""
         del caller
         with self._database.transaction() as session:
             return registry.published_rows(session)
 
     def question(self, caller: Member, slot: SlotKey) -> CellQuery | None:
-        """The question of a directed slot; None while there is none."""
+        """Return the linear query of a directed slot, or None without one."""
         del caller
         with self._database.transaction() as session:
-            return load_query(session, self._config.timetable.period, slot)
+            return load_query(session, self._config.calendar.period, slot)
 
     def _accept(self, member: Member, signed: SignedRelease) -> SignedReceipt:
         release = open_signed(signed, member.public_key)
-        period = self._config.timetable.period
+        period = self._config.calendar.period
         release_id = release.slot.release_id(period)
         now = self._clock()
         with self._database.transaction() as session:
             earlier = self._earlier(session, member, release, signed)
             if earlier is not None:
                 return earlier
-            if not is_report(release):  # they come through the fleet
+            if not is_report(release):  # updates arrive through the fleet
                 raise CallRefusedError(grpc.StatusCode.NOT_FOUND, "no_receipt_yet")
             schedule = releases.declared_schedule(session, member.organization_id, period)
             if schedule is None:
                 raise RejectedReleaseError(Reason.NO_SCHEDULE)
             slot = check_due(release, schedule, now=now)
-            known = ReportContext(
-                registry.known_versions(session), load_query(session, period, release.slot)
+            public = ReportContext(
+                registry.version_numbers(session), load_query(session, period, release.slot)
             )
             kind = kind_of(slot.parameters)
-            reference = check_contents(release, slot, known, kind=kind)
+            reference = check_contents(release, slot, public, kind=kind)
             releases.store_report(
                 session,
                 member.organization_id,
@@ -327,8 +338,8 @@ class ExchangeService:
     def _earlier(
         self, session: Session, member: Member, release: Release, signed: SignedRelease
     ) -> SignedReceipt | None:
-        """The receipt of what was taken for the slot before, be it these bytes or others."""
-        release_id = release.slot.release_id(self._config.timetable.period)
+        """Return the receipt of a release accepted for the slot before, of any bytes."""
+        release_id = release.slot.release_id(self._config.calendar.period)
         try:
             return releases.receipt_for(session, member.organization_id, release_id, signed)
         except RejectedReleaseError as error:
@@ -345,7 +356,7 @@ def exchange_server(
     *,
     clock: Callable[[], datetime],
 ) -> GrpcPort:
-    """The Exchange of this server, ready to start."""
+    """Return the Exchange of this server, ready to start."""
     pool = ThreadPoolExecutor(_WORKERS, thread_name_prefix="exchange")
     server = grpc.server(pool, options=EXCHANGE_OPTIONS)
     service = ExchangeService(
@@ -360,7 +371,7 @@ def exchange_server(
     return GrpcPort(server, config.bind, config.exchange_port, credentials, setting="exchange_port")
 
 
-def _key_in(certificate: bytes) -> ec.EllipticCurvePublicKey:
+def _load_key(certificate: bytes) -> ec.EllipticCurvePublicKey:
     try:
         key = x509.load_pem_x509_certificate(certificate).public_key()
     except ValueError:

@@ -1,16 +1,16 @@
 """Noise-aware Gaussian-process corrections from reports, over the public cells.
 
-mu_c is how far the reference model is off in cell c (log seconds). Prior: mean 0 and an
-additive kernel over platform, operator class and size. An organization's mean residual in
-a cell is mu_c + its own deviation (sd `organization_sd`) + executions' spread + the noise
-of its release. Counts are noisy too: each is a posterior under a public prior that most
-cells are empty, and what stays unknown of it counts as noise. So an empty or drowned cell
-says nothing, and a report of pure noise leaves the prior.
+mu_c is the error of the reference model in cell c (log seconds). The prior has mean 0 and an
+additive kernel over platform, operator class and input size. An organization's mean residual in a
+cell is mu_c + its own deviation (sd `organization_sd`) + the variation of executions + the noise of
+its release. Counts are noisy too. Each is estimated under a public prior that most cells are empty,
+and its remaining uncertainty counts as noise. So a cell that is empty or dominated by noise has no
+effect, and a report of pure noise leaves the prior.
 
-Post-processing of releases only: costs no privacy. Influence is bounded, however many workloads or
-slots an organization claims. It weighs at most 1 / organization_sd^2 per cell, its mean residual
-lies within its clip and two stddevs of its noise, and no correction leaves the widest clip (see
-`influence_bound`). A clip counts as `MAX_RESIDUAL_CLIP` at most, whatever was declared.
+This is post-processing of releases and costs no privacy. Influence is bounded for any number of
+claimed workloads or slots. An organization's precision is at most 1 / organization_sd^2 per cell,
+its mean residual is within its clip and two standard deviations of its noise, and no correction
+exceeds the widest clip (see `influence_bound`). A clip counts as at most `MAX_RESIDUAL_CLIP`.
 """
 
 import math
@@ -29,21 +29,21 @@ from fedperf_shared.releases.release import InvalidReleaseError, ReportParameter
 Floats = NDArray[np.float64]
 
 COUNT_LIMIT = 10_000
-"""Most workloads that one organization can have in a cell, for the prior over counts."""
+"""Maximum number of an organization's workloads in a cell, for the prior over counts."""
 
 EMPTY_SHARE = 0.8
-"""Prior share of cells in which an organization has nothing."""
+"""Prior share of an organization's empty cells."""
 
 EXACT_SD = 1e-3
-"""Taken for the noise of counts that left without any: no division by 0."""
+"""Assumed noise of exact counts, which prevents a division by 0."""
 
 SAME_PLATFORM: NDArray[np.bool_] = np.equal.outer(
     [cell.platform for cell in ALL_CELLS], [cell.platform for cell in ALL_CELLS]
 )
-"""Which cells are of the same platform, [CELLS, CELLS]."""
+"""Whether two cells have the same platform, [CELLS, CELLS]."""
 
 NOISE_ALLOWANCE = 2.0
-"""Stddevs of its noise by which a mean residual may pass the clip."""
+"""Standard deviations of its noise by which a mean residual may exceed the clip."""
 
 SCALES = (0.1, 0.3, 1.0, 3.0)
 """Factors on the prior variance among which the marginal likelihood chooses."""
@@ -51,19 +51,19 @@ SCALES = (0.1, 0.3, 1.0, 3.0)
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """Public prior variances, (log seconds)^2, and spreads.
+    """Public prior variances, (log seconds)^2, and standard deviations.
 
     Attributes:
         level: one offset for all cells.
         platform: per platform.
         operator_class: per class of operators.
-        platform_and_class: per pair.
-        size: smooth over the size groups, everywhere the same.
+        platform_and_class: per pair of both.
+        size: smooth over the size groups, shared by all platforms.
         platform_and_size: smooth over the size groups, per platform.
         cell: per cell.
-        size_length: length of the smoothness in size groups.
-        execution_sd: spread of the residuals of workloads inside a cell.
-        organization_sd: how far an organization's cell lies from everybody's.
+        size_length: length scale of the smoothness in size groups.
+        execution_sd: standard deviation of the residuals of workloads in a cell.
+        organization_sd: standard deviation of an organization's cell around the shared mean.
     """
 
     level: float = 0.15
@@ -84,7 +84,7 @@ class Kernel:
                 raise ConfigurationError(f"kernel {name} must be positive, got {value!r}")
 
     def matrix(self) -> Floats:
-        """Prior covariance of the cells, [CELLS, CELLS]."""
+        """Return the prior covariance of the cells, [CELLS, CELLS]."""
         operator_class = np.array([cell.operator_class for cell in ALL_CELLS])
         size = np.array([cell.size for cell in ALL_CELLS], dtype=np.float64)
         same_class = operator_class[:, None] == operator_class
@@ -105,9 +105,9 @@ DEFAULT_KERNEL = Kernel()
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReceivedReport:
-    """A validated report, who sent it, and the public parameters of its slot.
+    """A validated report, its organization, and the public parameters of its slot.
 
-    `is_first` says that it is their first one of the period, on a reporting day of its own.
+    `is_first` marks an organization's first report, which has a slot of its own.
     """
 
     organization: str
@@ -118,14 +118,14 @@ class ReceivedReport:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CellCorrectionPosterior:
-    """The belief about the reference model's residual in each cell.
+    """The posterior of the reference model's residual in each cell.
 
     Attributes:
         mean: log seconds to add to the reference model's prediction, float64 [CELLS].
         covariance: float64 [CELLS, CELLS].
         reference_version: model version that it corrects.
-        scale: factor on the prior variance that the marginal likelihood chose.
-        organizations: how many of them it rests on.
+        scale: factor on the prior variance, selected by the marginal likelihood.
+        organizations: number of organizations with releases.
     """
 
     mean: Floats
@@ -142,8 +142,8 @@ class NoisySums:
     Attributes:
         counts: noisy number of workloads per cell, float64 [CELLS].
         sums: noisy sum of their log residuals per cell, float64 [CELLS].
-        count_sd: stddev of the noise in `counts`.
-        sum_sd: stddev of the noise in `sums`, log seconds.
+        count_sd: standard deviation of the noise in `counts`.
+        sum_sd: standard deviation of the noise in `sums`, log seconds.
         clip: bound on one residual, log seconds.
     """
 
@@ -157,66 +157,69 @@ class NoisySums:
 def correct(
     reports: Sequence[ReceivedReport], *, reference_version: int, kernel: Kernel = DEFAULT_KERNEL
 ) -> CellCorrectionPosterior:
-    """The correction that reports tell; without any it is the prior, which is 0 everywhere.
+    """Return the correction from reports; without any it is the prior with mean 0.
 
     Args:
-        reports: any number of each organization, all against `reference_version`.
+        reports: any number per organization, all about `reference_version`.
         reference_version: model version that is corrected.
-        kernel: public prior and spreads.
+        kernel: public prior.
 
     Raises:
-        InvalidReleaseError: a report is of another basis, length or reference version.
+        InvalidReleaseError: a report has another basis, length or reference version.
     """
-    sums = pooled_by_organization(reports, reference_version=reference_version)
+    sums = pool_by_organization(reports, reference_version=reference_version)
     return correct_sums(sums, reference_version=reference_version, kernel=kernel)
 
 
 def correct_sums(
     sums: Mapping[str, NoisySums], *, reference_version: int, kernel: Kernel = DEFAULT_KERNEL
 ) -> CellCorrectionPosterior:
-    """The posterior given every organization's pooled reports, by its name."""
+    """Return the posterior given every organization's pooled reports, by its name."""
     prior = kernel.matrix()
     precision, information = np.zeros(CELLS), np.zeros(CELLS)
-    for own in sums.values():
-        means, weights = cell_means(own, np.diag(prior), kernel)
+    for each in sums.values():
+        means, weights = cell_means(each, np.diag(prior), kernel)
         precision += weights
         information += weights * means
     scale = _likeliest_scale(prior, precision, information) if sums else 1.0
     mean, covariance = _posterior(scale * prior, precision, information)
-    limit = max((own.clip for own in sums.values()), default=0.0)
+    limit = max((each.clip for each in sums.values()), default=0.0)
     return CellCorrectionPosterior(
         np.clip(mean, -limit, limit), covariance, reference_version, scale, len(sums)
     )
 
 
 def influence_bound(clip: float, others: int, *, kernel: Kernel = DEFAULT_KERNEL) -> float:
-    """Most that one organization moves a correction, as root mean square over the cells.
+    """Return the maximum change by one organization, root mean square over the cells.
 
     With P the precision of the posterior and A <= a I the organization's, a = 1 /
-    organization_sd^2, its move is P^-1 A (y - m). Where `others` other organizations have
-    full weight in every cell P >= others * a I, |m| <= clip (their own correction), and
-    A |y| <= a clip + 2 sqrt(a): the move is at most 2 (clip + organization_sd) / others,
-    at a fixed prior scale. In any case no cell moves by more than 2 * clip. `clip` is the widest
-    that counts, the liar's own among them.
+    organization_sd^2, the change is P^-1 A (y - m). If `others` other organizations have full
+    weight in every cell, then P >= others * a I, |m| <= clip (their own correction), and
+    A |y| <= a clip + 2 sqrt(a). So the change is at most 2 (clip + organization_sd) / others at a
+    fixed prior scale. In any case no cell changes by more than 2 * clip. `clip` is the widest
+    clip, including the adversary's.
     """
-    shared = 2 * (clip + kernel.organization_sd) / others if others > 0 else math.inf
-    return min(shared, 2 * clip)
+    bound = 2 * (clip + kernel.organization_sd) / others if others > 0 else math.inf
+    return min(bound, 2 * clip)
 
 
-def pooled_by_organization(
+def pool_by_organization(
     reports: Sequence[ReceivedReport], *, reference_version: int
 ) -> dict[str, NoisySums]:
-    """`pooled` of every organization that sent any, in the order of their names."""
-    own: dict[str, list[ReceivedReport]] = defaultdict(list)
+    """Return `pool_reports` of every organization with reports, ordered by name."""
+    by_name: dict[str, list[ReceivedReport]] = defaultdict(list)
     for each in reports:
-        own[each.organization].append(each)
-    return {name: pooled(own[name], reference_version=reference_version) for name in sorted(own)}
+        by_name[each.organization].append(each)
+    return {
+        name: pool_reports(by_name[name], reference_version=reference_version)
+        for name in sorted(by_name)
+    }
 
 
-def pooled(reports: Sequence[ReceivedReport], *, reference_version: int) -> NoisySums:
-    """The slots of one organization as one report: means weighted by their precision.
+def pool_reports(reports: Sequence[ReceivedReport], *, reference_version: int) -> NoisySums:
+    """Average the reports of one organization, weighted by precision.
 
-    Slots may show the same workloads again, so more slots mean less noise, never more workloads.
+    Slots may cover the same workloads, so more slots mean less noise, never more workloads.
     """
     parts = [_natural(each, reference_version) for each in reports]
     by_count = np.array([1 / part.count_sd**2 for part in parts])
@@ -233,59 +236,59 @@ def pooled(reports: Sequence[ReceivedReport], *, reference_version: int) -> Nois
 def cell_means(
     sums: NoisySums, prior_variance: Floats, kernel: Kernel = DEFAULT_KERNEL
 ) -> tuple[Floats, Floats]:
-    """The reference model's mean residual in each cell, by one organization's sums.
+    """Estimate the mean residual of each cell from one organization's sums.
 
     Args:
-        sums: of the organization, pooled over its slots.
-        prior_variance: of the correction in each cell, (log seconds)^2, float64 [CELLS].
-        kernel: public spreads.
+        sums: sums of the organization, pooled over its slots.
+        prior_variance: prior variance of each cell's correction, (log seconds)^2, float64 [CELLS].
+        kernel: public prior.
 
     Returns:
         The mean residual of each cell, log seconds, and its weight, 1 / variance; float64 [CELLS]
-        each. A mean is at most the clip plus `NOISE_ALLOWANCE` of its own standard deviations;
-        a weight is below 1 / organization_sd^2.
+        each. A mean is at most the clip plus `NOISE_ALLOWANCE` standard deviations. A weight is
+        below 1 / organization_sd^2.
     """
-    count, uncertainty = believed_counts(sums.counts, sums.count_sd)
-    known = np.maximum(count, 1e-9)
+    count, uncertainty = estimate_counts(sums.counts, sums.count_sd)
+    divisor = np.maximum(count, 1e-9)
     noise = count * kernel.execution_sd**2 + sums.sum_sd**2 + uncertainty * prior_variance
-    weights = 1 / (kernel.organization_sd**2 + noise / known**2)
+    weights = 1 / (kernel.organization_sd**2 + noise / divisor**2)
     limit = sums.clip + NOISE_ALLOWANCE / np.sqrt(weights)
-    return np.clip(sums.sums / known, -limit, limit), weights
+    return np.clip(sums.sums / divisor, -limit, limit), weights
 
 
-def believed_counts(noisy: Floats, noise_sd: float) -> tuple[Floats, Floats]:
-    """Posterior mean and variance of numbers of workloads that arrived with noise.
+def estimate_counts(noisy: Floats, noise_sd: float) -> tuple[Floats, Floats]:
+    """Return posterior mean and variance of noisy numbers of workloads.
 
-    The public prior: a cell is empty with chance `EMPTY_SHARE`; else the logarithm of its number
-    is uniform, up to `COUNT_LIMIT`.
+    The public prior: a cell is empty with probability `EMPTY_SHARE`. Otherwise the logarithm of its
+    number is uniform up to `COUNT_LIMIT`.
 
     Args:
-        noisy: as they arrived, float64 [cells].
-        noise_sd: standard deviation of the noise in each.
+        noisy: noisy counts, float64 [cells].
+        noise_sd: standard deviation of the noise.
 
     Returns:
-        Mean and variance of the true numbers, float64 [cells] each.
+        Mean and variance of the actual counts, float64 [cells] each.
     """
     grid = np.concatenate([[0.0], np.geomspace(0.25, COUNT_LIMIT, 400)])
     prior = np.full(len(grid), (1 - EMPTY_SHARE) / (len(grid) - 1))
     prior[0] = EMPTY_SHARE
-    # Beyond the grid there is nothing to believe: a claim of more is one of the limit.
+    # The grid ends at the limit, so larger counts are treated as the limit.
     capped = np.minimum(noisy, COUNT_LIMIT)
-    spread = np.hypot(noise_sd, 0.015 * grid)  # the grid's own step, so that no noise is harmless
-    fit = -0.5 * ((capped[:, None] - grid) / spread) ** 2 - np.log(spread) + np.log(prior)
-    belief = np.exp(fit - fit.max(axis=1, keepdims=True))
-    belief /= belief.sum(axis=1, keepdims=True)
-    mean = belief @ grid
-    return mean, np.maximum(belief @ grid**2 - mean**2, 0.0)
+    sd = np.hypot(noise_sd, 0.015 * grid)  # includes the step of the grid, for exact counts
+    fit = -0.5 * ((capped[:, None] - grid) / sd) ** 2 - np.log(sd) + np.log(prior)
+    posterior = np.exp(fit - fit.max(axis=1, keepdims=True))
+    posterior /= posterior.sum(axis=1, keepdims=True)
+    mean = posterior @ grid
+    return mean, np.maximum(posterior @ grid**2 - mean**2, 0.0)
 
 
 def _natural(received: ReceivedReport, reference_version: int) -> NoisySums:
     report, parameters = received.report, received.parameters
     expected = (BASIS_VERSION, reference_version, (2 * CELLS,))
-    found = (report.basis_version, report.reference_version, report.values.shape)
-    if found != expected:
+    actual = (report.basis_version, report.reference_version, report.values.shape)
+    if actual != expected:
         raise InvalidReleaseError(
-            f"a report has (basis, reference version, shape) {found}, expected {expected}"
+            f"a report has (basis, reference version, shape) {actual}, expected {expected}"
         )
     step = math.ldexp(math.sqrt(2.0), report.grid_exponent)
     values = report.values.astype(np.float64) * step
@@ -300,7 +303,7 @@ def _average(vectors: Sequence[Floats], weights: Floats) -> Floats:
 
 
 def _posterior(prior: Floats, precision: Floats, information: Floats) -> tuple[Floats, Floats]:
-    """Mean and covariance of mu ~ N(0, prior) after independent evidence per cell."""
+    """Return mean and covariance of mu ~ N(0, prior) after independent evidence per cell."""
     root = np.sqrt(precision)
     system = np.eye(CELLS) + root[:, None] * prior * root
     gain = np.linalg.solve(system, root[:, None] * prior)
@@ -310,12 +313,12 @@ def _posterior(prior: Floats, precision: Floats, information: Floats) -> tuple[F
 
 
 def _likeliest_scale(prior: Floats, precision: Floats, information: Floats) -> float:
-    """The factor on `prior` under which the cells' pooled means are most likely."""
-    seen = precision > 0
-    values, noise = information[seen] / precision[seen], 1 / precision[seen]
+    """Return the factor on `prior` that maximises the likelihood of the pooled means."""
+    observed = precision > 0
+    values, noise = information[observed] / precision[observed], 1 / precision[observed]
 
     def log_likelihood(scale: float) -> float:
-        covariance = scale * prior[np.ix_(seen, seen)] + np.diag(noise)
+        covariance = scale * prior[np.ix_(observed, observed)] + np.diag(noise)
         _, log_determinant = np.linalg.slogdet(covariance)
         return float(-0.5 * (log_determinant + values @ np.linalg.solve(covariance, values)))
 

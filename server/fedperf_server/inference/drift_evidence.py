@@ -1,47 +1,46 @@
-"""Drift detection from the reports: the platform that changed, the window, the size, the members.
+"""Drift detection from reports: the changed platform, the window, the size, the organizations.
 
-All reports of an organization about one reference model are one linear Gaussian model of a
-steady state. A drift of a platform by theta log seconds adds theta times its
-workloads to their sums in every report from some window k on. So the score of theta has a
-closed form: with b and J the information since k, g the shift, x^ and P the estimate from
-*all* reports and its covariance,
+All reports of an organization about one reference model form one linear Gaussian model of a steady
+state. A drift of a platform by theta log seconds adds theta times its workloads to their sums in
+every report from some window k on. So the score of theta has a closed form: with b and J the
+information since k, g the shift, x^ and P the estimate from *all* reports and its covariance,
 
     q = g'(b - J x^),   I = g'(J - J P J) g,
 
-and q has variance I and mean theta I. That the start is off, however far, is in x^ and P: it
-is no drift, and neither is a new model, since residuals are taken against a frozen one.
+and q has variance I and mean theta I. Any error of the reference model is part of x^ and P, so it
+is not a drift. Neither is a new model, since residuals refer to a fixed version.
 
 The statistic is Page's CUSUM, two-sided: the log-likelihood ratio, in nats, of a drift by
 SHIFT since k against none, `q SHIFT - I SHIFT^2 / 2`, at the k where it is largest. A shift
-of less than half of SHIFT makes it fall, however well it is seen. For a given k it passes h
-with a chance of at most exp(-h), however long one waits; the rate over all k and platforms,
-and the power, are measured (`fedperf_simulations.experiments.drift.report_detection`).
+of less than half of SHIFT decreases it, however precise the estimate. For a given k it exceeds h
+with probability at most exp(-h) over all time. The rate over all k and platforms, and the power,
+are measured (`fedperf_simulations.experiments.drift.report_detection`).
 
-A drift that was found becomes an unknown of the model: it alarms once, does not look like a
-drift of another platform, and the search goes on.
+A detected drift becomes an unknown of the model. It gives one alarm, is not attributed to another
+platform, and the search continues.
 
-The first report of a period is about all history: so much more than the later ones that they
-would look like a change. So the first window that an organization is heard in says nothing here.
+The first report of a period covers all history, so much more than later ones that these would look
+like a change. So the first window of an organization is not used here.
 
-Assumed: Gaussian noise as declared, workloads as steady as `ProcessNoise` says, and clips that
-let through what `cell_directions` says; a shift far beyond the clips is seen smaller.
+The model assumes Gaussian noise as declared, workloads as steady as `ProcessNoise`, and clips that
+pass the part given by `cell_directions`. A shift far beyond the clips is underestimated.
 
-Post-processing of releases only: costs no privacy. Influence: an organization is judged by
-its own reports, and by questions that it hardly moves. A drift is shared where enough
-organizations show it each, or where all together do even without the one that is most
-convinced of it; one that is not convinced takes away DOUBT at most; and one that shows MOST
-drifts of its own is not heard any more. So a single one, whatever it sends, cannot make a
-drift shared that no other shows, and cannot hide what enough others show.
+This is post-processing of releases and costs no privacy. Influence is limited: an organization is
+evaluated by its own reports, and by queries that it hardly influences. A drift is shared if enough
+organizations each show it, or if all together do without the one with the most evidence. An
+organization with evidence against a drift subtracts at most MAX_DOUBT. One with MAX_OWN_DRIFTS
+drifts of its own is ignored. So for any values a single organization cannot make a drift shared
+that no other shows, and cannot hide a drift that enough others show.
 
-The steady state is one vector [2 * CELLS]: n, its workloads per cell, and u, the sums of their log
-residuals. A plain report shows both, plus noise. An answer shows A rho (u - n * center) plus noise
-(`cell_directions`). What is particular to a window is the same in all of its reports
-(`ProcessNoise`): workloads come and go, executions scatter, a platform wanders a little. In a quiet
-month a platform has fewer workloads and, where the reference is off, smaller sums by the same
-share. So only a change of the mean residual tells of drift. With all that taken into account a
-window becomes one `WindowInformation`, information about the steady state, and windows add up.
+The steady state is one vector [2 * CELLS]: n, the workloads per cell, and u, the sums of their log
+residuals. A plain report observes both, plus noise. A response observes A rho (u - n * center) plus
+noise (`cell_directions`). The process noise of a window is common to all of its reports
+(`ProcessNoise`): workloads come and go, run times vary, a platform changes slightly. In a month
+with less activity a platform has fewer workloads and, if the reference has an error, proportionally
+smaller sums. So only a change of the mean residual is evidence of drift. Each window gives one
+`WindowInformation` about the steady state, and windows add up.
 
-The prior is public and wide: a start that is off is just another state.
+The prior is public and wide, so that an error of the reference is part of the steady state.
 """
 
 import math
@@ -65,7 +64,7 @@ from fedperf_server.inference.corrections import (
     Kernel,
     NoisySums,
     ReceivedReport,
-    pooled,
+    pool_reports,
 )
 from fedperf_shared.errors import ConfigurationError
 from fedperf_shared.releases.basis import ALL_CELLS, CELLS, PLATFORM_GROUPS
@@ -79,21 +78,21 @@ STATE = 2 * CELLS
 ON_PLATFORM: Floats = np.array(
     [[float(cell.platform is platform) for platform in PLATFORM_GROUPS] for cell in ALL_CELLS]
 )
-"""Which cells belong to which platform, [CELLS, platforms]."""
+"""Whether a cell belongs to a platform, [CELLS, platforms]."""
 
-LEAST_VARIANCE = 1e-6
-"""Of a state that would be known for certain, so that a covariance can be inverted."""
+MIN_VARIANCE = 1e-6
+"""Minimum variance of a state, so that its covariance can be inverted."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessNoise:
-    """Public spreads of an organization from window to window without any drift.
+    """Public variation of an organization from window to window without drift.
 
     Attributes:
-        turnover: share of the workloads of a cell that are more or fewer in a window.
-        activity: by which share a whole platform has more or fewer workloads in a window.
-        renewed: share of the spread of workloads (`Kernel.execution_sd`) that is drawn anew.
-        wander: how far a platform is off in a window without meaning it, log seconds.
+        turnover: relative variance of the number of workloads of a cell in a window.
+        activity: relative standard deviation of a platform's number of workloads in a window.
+        renewed: share of the variance of workloads (`Kernel.execution_sd`) that is renewed.
+        wander: standard deviation of a platform's level in a window, log seconds.
     """
 
     turnover: float = 0.1
@@ -105,26 +104,26 @@ class ProcessNoise:
         for name in self.__slots__:
             if not 0 <= getattr(self, name) < math.inf:
                 raise ConfigurationError(
-                    f"steadiness {name} must not be negative, got {getattr(self, name)!r}"
+                    f"process noise {name} must not be negative, got {getattr(self, name)!r}"
                 )
 
 
-DEFAULT_STEADINESS = ProcessNoise()
+DEFAULT_PROCESS_NOISE = ProcessNoise()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WindowReleases:
-    """All that one organization released in one window, about one reference model.
+    """The releases of one organization in one window, about one reference model.
 
     Attributes:
-        window: which.
-        plain: its residual reports.
-        answers: its answers and what they answer.
+        window: number of the window.
+        plain: residual reports.
+        responses: linear queries and responses.
     """
 
     window: int
     plain: tuple[ReceivedReport, ...]
-    answers: tuple[tuple[CellQuery, QueryResponse], ...]
+    responses: tuple[tuple[CellQuery, QueryResponse], ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -132,9 +131,9 @@ class WindowInformation:
     """One window's evidence about the steady state, in information form.
 
     Attributes:
-        window: which.
+        window: number of the window.
         precision: [STATE, STATE].
-        information: precision times what was seen, [STATE].
+        information: precision times observation, [STATE].
     """
 
     window: int
@@ -147,177 +146,182 @@ class SteadyStateFilter:
     """An organization's steady state: a public prior, and the evidence of each window.
 
     Attributes:
-        counts: believed number of its workloads per cell, [CELLS].
-        precision: of the prior, [STATE, STATE].
+        counts: estimated number of its workloads per cell, [CELLS].
+        precision: precision of the prior, [STATE, STATE].
         information: precision times mean of the prior, [STATE].
-        told: oldest window first.
+        windows: information of each window, oldest first.
     """
 
     counts: Floats
     precision: Floats
     information: Floats
-    told: tuple[WindowInformation, ...]
+    windows: tuple[WindowInformation, ...]
 
     @classmethod
-    def of(
-        cls, heard: Sequence[WindowReleases], *, kernel: Kernel, steadiness: ProcessNoise
+    def fit(
+        cls, releases: Sequence[WindowReleases], *, kernel: Kernel, process_noise: ProcessNoise
     ) -> "SteadyStateFilter":
-        """The state from all windows of an organization, oldest first; each has a release."""
-        plain = _all_plain(heard)
-        workloads = _declared(heard, plain)
-        own = OrganizationPosterior.before_answers(workloads, plain, kernel=kernel)
+        """Estimate the state from all windows of an organization, oldest first."""
+        plain = _all_plain(releases)
+        workloads = _workloads(releases, plain)
+        own = OrganizationPosterior.before_responses(workloads, plain, kernel=kernel)
         mean, covariance = _prior(workloads, own, kernel)
         precision = np.asarray(np.linalg.inv(covariance), dtype=np.float64)
-        seen = [_seen(each) for each in heard]
-        shown = precision + sum(each for each, _ in seen)
-        told_of = precision @ mean + sum(each for _, each in seen)
-        usual = np.asarray(np.linalg.solve(shown, told_of), dtype=np.float64)
-        particular = _particular(own.counts, kernel, steadiness)
-        particular += _busier(own.counts, usual[CELLS:], steadiness)
-        told = tuple(
-            _told(each.window, window, particular) for each, window in zip(heard, seen, strict=True)
+        observed = [_observe(each) for each in releases]
+        total = precision + sum(each for each, _ in observed)
+        information = precision @ mean + sum(each for _, each in observed)
+        usual = np.asarray(np.linalg.solve(total, information), dtype=np.float64)
+        window_noise = _window_noise(own.counts, kernel, process_noise)
+        window_noise += _activity_noise(own.counts, usual[CELLS:], process_noise)
+        windows = tuple(
+            _with_noise(each.window, window, window_noise)
+            for each, window in zip(releases, observed, strict=True)
         )
-        return cls(own.counts, precision, precision @ mean, told)
+        return cls(own.counts, precision, precision @ mean, windows)
 
     def shifts(self) -> Floats:
-        """The change of the state by one log second on each platform, [STATE, platforms]."""
+        """Return the change of the state per log second on each platform, [STATE, platforms]."""
         return np.concatenate([np.zeros_like(ON_PLATFORM), self.counts[:, None] * ON_PLATFORM])
 
 
 def by_organization(
     plain: Sequence[ReceivedReport], answered: Sequence[QueryResponses]
 ) -> dict[str, tuple[WindowReleases, ...]]:
-    """The windows of every organization, oldest first, in the order of names.
+    """Group releases by organization and window, oldest first, in the order of names.
 
-    Answers in the window after a first report are about the history of that report, so they count
-    in its window; unless the organization sent a plain report in their own window.
+    Responses in the window after a first report cover the history of that report, so they count in
+    its window, unless the organization sent a plain report in their own window.
     """
     reports: dict[tuple[str, int], list[ReceivedReport]] = {}
-    answers: dict[tuple[str, int], list[tuple[CellQuery, QueryResponse]]] = {}
+    responses: dict[tuple[str, int], list[tuple[CellQuery, QueryResponse]]] = {}
     for each in plain:
         reports.setdefault((each.organization, each.report.slot.window), []).append(each)
-    for asked in answered:
-        for answer in asked.answers:
-            name, window = answer.organization, asked.question.slot.window
+    for each_query in answered:
+        for response in each_query.responses:
+            name, window = response.organization, each_query.query.slot.window
             before = reports.get((name, window - 1), ())
             is_late = (name, window) not in reports and any(each.is_first for each in before)
-            place = (name, window - is_late)
-            answers.setdefault(place, []).append((asked.question, answer))
-    found: dict[str, tuple[WindowReleases, ...]] = {}
-    for name, window in sorted(reports.keys() | answers.keys()):
-        place = (name, window)
-        heard = WindowReleases(window, tuple(reports.get(place, ())), tuple(answers.get(place, ())))
-        found[name] = (*found.get(name, ()), heard)
-    return found
+            key = (name, window - is_late)
+            responses.setdefault(key, []).append((each_query.query, response))
+    windows: dict[str, tuple[WindowReleases, ...]] = {}
+    for name, window in sorted(reports.keys() | responses.keys()):
+        key = (name, window)
+        releases = WindowReleases(
+            window, tuple(reports.get(key, ())), tuple(responses.get(key, ()))
+        )
+        windows[name] = (*windows.get(name, ()), releases)
+    return windows
 
 
-def _all_plain(heard: Sequence[WindowReleases]) -> NoisySums | None:
-    reports = [report for each in heard for report in each.plain]
+def _all_plain(releases: Sequence[WindowReleases]) -> NoisySums | None:
+    reports = [report for each in releases for report in each.plain]
     if not reports:
         return None
-    return pooled(reports, reference_version=reports[0].report.reference_version)
+    return pool_reports(reports, reference_version=reports[0].report.reference_version)
 
 
-def _declared(heard: Sequence[WindowReleases], plain: NoisySums | None) -> float:
-    """How many workloads a report is about: as declared for answers, else as counted."""
-    declared = [answer.parameters.nominal_workloads for each in heard for _, answer in each.answers]
+def _workloads(releases: Sequence[WindowReleases], plain: NoisySums | None) -> float:
+    """Return the number of workloads, declared for responses or otherwise counted."""
+    responses = [response for each in releases for _, response in each.responses]
+    declared = [each.parameters.nominal_workloads for each in responses]
     counted = float(plain.counts.sum()) if plain is not None else 0.0
     return max(declared, default=max(counted, 1.0))
 
 
 def _prior(workloads: float, own: OrganizationPosterior, kernel: Kernel) -> tuple[Floats, Floats]:
-    """Mean [STATE] and covariance [STATE, STATE] before any report."""
-    declared = OrganizationPosterior.before_answers(workloads, None, kernel=kernel)
+    """Return mean [STATE] and covariance [STATE, STATE] of the prior."""
+    declared = OrganizationPosterior.before_responses(workloads, None, kernel=kernel)
     levels = kernel.matrix() + kernel.organization_sd**2 * np.eye(CELLS)
-    sums = (np.outer(own.counts, own.counts) + np.diag(own.doubt)) * levels
+    sums = (np.outer(own.counts, own.counts) + np.diag(own.count_variance)) * levels
     sums += np.diag(own.counts * kernel.execution_sd**2)
-    covariance = LEAST_VARIANCE * np.eye(STATE)
-    covariance[:CELLS, :CELLS] += np.diag(declared.doubt)
+    covariance = MIN_VARIANCE * np.eye(STATE)
+    covariance[:CELLS, :CELLS] += np.diag(declared.count_variance)
     covariance[CELLS:, CELLS:] += sums
     return np.concatenate([declared.counts, np.zeros(CELLS)]), covariance
 
 
-def _particular(counts: Floats, kernel: Kernel, steadiness: ProcessNoise) -> Floats:
-    """Covariance of what is particular to a window, [STATE, STATE]."""
-    wandering = steadiness.wander * counts[:, None] * ON_PLATFORM
+def _window_noise(counts: Floats, kernel: Kernel, process_noise: ProcessNoise) -> Floats:
+    """Return the covariance of a window's process noise, [STATE, STATE]."""
+    wandering = process_noise.wander * counts[:, None] * ON_PLATFORM
     covariance = np.zeros((STATE, STATE))
-    covariance[:CELLS, :CELLS] = np.diag(counts * steadiness.turnover)
+    covariance[:CELLS, :CELLS] = np.diag(counts * process_noise.turnover)
     covariance[CELLS:, CELLS:] = wandering @ wandering.T
-    covariance[CELLS:, CELLS:] += np.diag(counts * kernel.execution_sd**2 * steadiness.renewed)
+    covariance[CELLS:, CELLS:] += np.diag(counts * kernel.execution_sd**2 * process_noise.renewed)
     return covariance
 
 
-def _busier(counts: Floats, sums: Floats, steadiness: ProcessNoise) -> Floats:
-    """Covariance of more or fewer workloads on a platform, with the same mean residuals."""
-    more = steadiness.activity * np.concatenate(
+def _activity_noise(counts: Floats, sums: Floats, process_noise: ProcessNoise) -> Floats:
+    """Return the covariance of a platform's activity, at constant mean residuals."""
+    change = process_noise.activity * np.concatenate(
         [counts[:, None] * ON_PLATFORM, sums[:, None] * ON_PLATFORM]
     )
-    return more @ more.T
+    return change @ change.T
 
 
-def _told(window: int, seen: tuple[Floats, Floats], particular: Floats) -> WindowInformation:
-    """What was seen, with (J^-1 + particular)^-1 in place of its own precision J."""
-    precision, information = seen
+def _with_noise(
+    window: int, observed: tuple[Floats, Floats], window_noise: Floats
+) -> WindowInformation:
+    """Return the observation with (J^-1 + window_noise)^-1 in place of its precision J."""
+    precision, information = observed
     both = np.column_stack([precision, information])
-    solved: Floats = np.asarray(np.linalg.solve(np.eye(STATE) + precision @ particular, both))
-    told = solved[:, :-1]
-    return WindowInformation(window, (told + told.T) / 2, solved[:, -1])
+    solved: Floats = np.asarray(np.linalg.solve(np.eye(STATE) + precision @ window_noise, both))
+    noisy = solved[:, :-1]
+    return WindowInformation(window, (noisy + noisy.T) / 2, solved[:, -1])
 
 
-def _seen(heard: WindowReleases) -> tuple[Floats, Floats]:
-    """What the window's reports say about the state in that window."""
+def _observe(releases: WindowReleases) -> tuple[Floats, Floats]:
+    """Return precision and information of the window's reports about its state."""
     precision, information = np.zeros((STATE, STATE)), np.zeros(STATE)
-    plain = _all_plain([heard])
+    plain = _all_plain([releases])
     if plain is not None:
         weights = np.repeat([1 / plain.count_sd**2, 1 / plain.sum_sd**2], CELLS)
         precision += np.diag(weights)
         information += weights * np.concatenate([plain.counts, plain.sums])
-    for question, answer in heard.answers:
-        shown = directions_through_clips(question)
-        matrix = np.concatenate([-shown * question.center, shown], axis=1)
-        weight = 1 / answer.parameters.noise_multiplier**2
+    for query, response in releases.responses:
+        directions = directions_through_clips(query)
+        matrix = np.concatenate([-directions * query.center, directions], axis=1)
+        weight = 1 / response.parameters.noise_multiplier**2
         precision += weight * matrix.T @ matrix
-        information += weight * matrix.T @ answer.report.natural()
+        information += weight * matrix.T @ response.report.natural()
     return precision, information
 
 
 SHIFT = 0.4
-"""The drift that the statistic is made for, log seconds: a factor of 1.5."""
+"""The drift that the statistic is designed for, log seconds: a factor of 1.5."""
 
 THRESHOLD = 5.0
-"""Nats of evidence from which a drift is one; `fedperf-sim run drift` measures it."""
+"""Nats of evidence for an alarm. `fedperf-sim run drift` measures its error rates."""
 
-DOUBT = 3.0
-"""Nats that one organization takes away from the evidence of all, at most."""
+MAX_DOUBT = 3.0
+"""Maximum nats that one organization subtracts from the evidence of all."""
 
 SHARED_SHARE = 0.3
-"""Of the organizations whose reports can show a platform, those that must show a drift."""
+"""Required share of organizations with a drift, of those whose reports can show the platform."""
 
 NEAR = 2
-"""Windows within which drifts of a platform are the same one."""
+"""Maximum distance in windows between two detections of the same drift."""
 
-MOST = 3
-"""Drifts of its own that an organization may show about one reference model; whoever shows so
-many is not heard any more."""
+MAX_OWN_DRIFTS = 3
+"""Number of own drifts about one reference model from which an organization is ignored."""
 
 KNOWN_SD = 2.0
-"""Prior stddev of the size of a drift that was found, log seconds: next to nothing is known."""
+"""Prior standard deviation of the size of a detected drift, log seconds, almost uninformative."""
 
 _SIGNS = (1.0, -1.0)
 
 
 @dataclass(frozen=True, slots=True)
 class PlatformDrift:
-    """A platform that got slower or faster.
+    """A detected drift: a platform that became slower or faster.
 
     Attributes:
-        platform: as the basis names it.
-        since: first window whose reports show it; it happened in the windows that these cover.
-        found: the window whose reports gave it away.
+        platform: platform of the basis.
+        since: first window whose reports show it; it happened in the windows that they cover.
+        found: window whose reports triggered the detection.
         log_factor: log seconds by which executions take longer, negative if shorter.
-        standard_error: of that.
-        organizations: for whom it was seen, sorted.
-        shared: whether it is a drift of the federation, else of that organization alone.
+        standard_error: standard error of `log_factor`.
+        organizations: organizations with the drift, sorted.
+        shared: whether it is a drift of the federation, not of one organization alone.
     """
 
     platform: Platform
@@ -328,15 +332,15 @@ class PlatformDrift:
     organizations: tuple[str, ...]
     shared: bool
 
-    def like(self, other: "PlatformDrift") -> bool:
-        """Whether both say that the same platform got slower, or both that it got faster."""
-        same_way = (self.log_factor > 0) == (other.log_factor > 0)
-        return self.platform is other.platform and same_way
+    def same_direction(self, other: "PlatformDrift") -> bool:
+        """Return whether both are about the same platform, and both slower or both faster."""
+        same_sign = (self.log_factor > 0) == (other.log_factor > 0)
+        return self.platform is other.platform and same_sign
 
     def near(self, other: "PlatformDrift") -> bool:
-        """Whether both began, or were found, at about the same time."""
-        apart = min(abs(self.since - other.since), abs(self.found - other.found))
-        return apart <= NEAR
+        """Return whether both began, or were detected, within `NEAR` windows."""
+        distance = min(abs(self.since - other.since), abs(self.found - other.found))
+        return distance <= NEAR
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -345,20 +349,20 @@ class DriftEvidence:
 
     Attributes:
         score: q, [beginnings, platforms].
-        information: I, [beginnings, platforms]; 0 where nothing can be seen.
+        information: I, [beginnings, platforms]; 0 without evidence.
     """
 
     score: Floats
     information: Floats
 
     def nats(self, sign: float) -> Floats:
-        """Log-likelihood ratio of a drift by `sign` * SHIFT, [beginnings, platforms]."""
+        """Return the log-likelihood ratio of a drift by `sign` * SHIFT, [beginnings, platforms]."""
         return sign * SHIFT * self.score - SHIFT**2 / 2 * self.information
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class _Suspect:
-    """The drift that there is most evidence for."""
+class _Candidate:
+    """The drift with the most evidence."""
 
     nats: float
     beginning: int
@@ -367,87 +371,91 @@ class _Suspect:
 
 
 class DriftReader:
-    """Reads drifts about one reference model as reports arrive.
+    """Detects drifts about one reference model as reports arrive.
 
-    What a window shows is read again only where more reports until it have arrived: a release
-    does not change. So a look reads the newest window alone.
+    The result of a window is cached until more reports up to that window arrive. So a call
+    usually evaluates only the newest window.
     """
 
     def __init__(
-        self, *, kernel: Kernel = DEFAULT_KERNEL, steadiness: ProcessNoise = DEFAULT_STEADINESS
+        self,
+        *,
+        kernel: Kernel = DEFAULT_KERNEL,
+        process_noise: ProcessNoise = DEFAULT_PROCESS_NOISE,
     ) -> None:
-        """Of a public prior `kernel` of what a start is off by; `steadiness` is no drift."""
+        """Make a reader with a public prior of the reference's errors, and process noise."""
         self._kernel = kernel
-        self._steadiness = steadiness
-        self._known: dict[int, tuple[object, tuple[PlatformDrift, ...]]] = {}
+        self._steadiness = process_noise
+        self._cache: dict[int, tuple[object, tuple[PlatformDrift, ...]]] = {}
 
     def read(
         self, plain: Sequence[ReceivedReport], answered: Sequence[QueryResponses]
     ) -> tuple[PlatformDrift, ...]:
-        """All drifts in the order in which they were found, window after window.
+        """Return all drifts in the order of detection, window after window.
 
-        A function of the releases alone, so that whoever reads anew finds the same.
+        The result is a function of the releases alone.
 
         Args:
-            plain: residual reports about one reference model, of one period; what was read before
-                is among them.
-            answered: questions about it and their answers.
+            plain: residual reports about one reference model, of one period, including those of
+                earlier calls.
+            answered: linear queries about it, with responses.
 
         Raises:
-            InvalidReleaseError: reports are of different bases, lengths or reference versions.
+            InvalidReleaseError: reports have different bases, lengths or reference versions.
         """
-        every = by_organization(plain, answered)
-        heard = {name: own[1:] for name, own in every.items()}
-        found: tuple[PlatformDrift, ...] = ()
-        for window in sorted({each.window for windows in heard.values() for each in windows}):
-            arrived = (_releases(every, until=window), found)
-            if window not in self._known or self._known[window][0] != arrived:
+        releases = by_organization(plain, answered)
+        evaluated = {name: own[1:] for name, own in releases.items()}
+        drifts: tuple[PlatformDrift, ...] = ()
+        for window in sorted({each.window for windows in evaluated.values() for each in windows}):
+            arrived = (_count_releases(releases, until=window), drifts)
+            if window not in self._cache or self._cache[window][0] != arrived:
                 until = {
                     name: [each for each in windows if each.window <= window]
-                    for name, windows in heard.items()
+                    for name, windows in evaluated.items()
                 }
-                new = _new_drifts(until, found, window, self._kernel, self._steadiness)
-                self._known[window] = arrived, found + new
-            found = self._known[window][1]
-        return found
+                new = _new_drifts(until, drifts, window, self._kernel, self._steadiness)
+                self._cache[window] = arrived, drifts + new
+            drifts = self._cache[window][1]
+        return drifts
 
 
-def _releases(every: Mapping[str, Sequence[WindowReleases]], *, until: int) -> tuple[object, ...]:
-    """How many releases of each organization and window there are."""
+def _count_releases(
+    releases: Mapping[str, Sequence[WindowReleases]], *, until: int
+) -> tuple[object, ...]:
+    """Return the number of releases of each organization and window."""
     return tuple(
-        (name, each.window, len(each.plain), len(each.answers))
-        for name, windows in every.items()
+        (name, each.window, len(each.plain), len(each.responses))
+        for name, windows in releases.items()
         for each in windows
         if each.window <= until
     )
 
 
-def evidence_of(
+def compute_evidence(
     steady: SteadyStateFilter, beginnings: Sequence[int], explained: Sequence[tuple[int, int]] = ()
 ) -> DriftEvidence:
-    """An organization's evidence of drifts that are not explained yet.
+    """Return an organization's evidence of drifts beyond the explained ones.
 
     Args:
-        steady: its reports.
-        beginnings: windows since which there may be a drift.
-        explained: window and position of the platform of drifts that are known, whose sizes
-            are not.
+        steady: the organization's steady state.
+        beginnings: windows in which a drift may have begun.
+        explained: window and platform position of known drifts of unknown size.
     """
     shifts = steady.shifts()
-    sizes = np.array([place for _, place in explained], dtype=np.int64)
-    precision = block_diag(steady.precision, np.eye(len(sizes)) / KNOWN_SD**2)
-    estimated = np.concatenate([steady.information, np.zeros(len(sizes))])
+    positions = np.array([place for _, place in explained], dtype=np.int64)
+    precision = block_diag(steady.precision, np.eye(len(positions)) / KNOWN_SD**2)
+    estimated = np.concatenate([steady.information, np.zeros(len(positions))])
     shape = (len(beginnings), len(PLATFORM_GROUPS))
     crossed = np.zeros((len(estimated), *shape))
     score, information = np.zeros(shape), np.zeros(shape)
-    for told in steady.told:
-        known = shifts[:, sizes] * [told.window >= since for since, _ in explained]
-        after = np.array([[float(told.window >= since)] for since in beginnings])
-        shifted, learned = told.precision @ shifts, told.precision @ known
-        precision += np.block([[told.precision, learned], [learned.T, known.T @ learned]])
-        estimated += np.concatenate([told.information, told.information @ known])
+    for each in steady.windows:
+        known = shifts[:, positions] * [each.window >= since for since, _ in explained]
+        after = np.array([[float(each.window >= since)] for since in beginnings])
+        shifted, learned = each.precision @ shifts, each.precision @ known
+        precision += np.block([[each.precision, learned], [learned.T, known.T @ learned]])
+        estimated += np.concatenate([each.information, each.information @ known])
         crossed += np.concatenate([shifted, known.T @ shifted])[:, None, :] * after
-        score += after * (told.information @ shifts)
+        score += after * (each.information @ shifts)
         information += after * np.sum(shifts * shifted, axis=0)
     flat = crossed.reshape(len(estimated), -1)
     solved = np.linalg.solve(precision, np.column_stack([estimated, flat]))
@@ -457,38 +465,38 @@ def evidence_of(
 
 
 def _new_drifts(
-    heard: Mapping[str, Sequence[WindowReleases]],
+    releases: Mapping[str, Sequence[WindowReleases]],
     before: tuple[PlatformDrift, ...],
     window: int,
     kernel: Kernel,
-    steadiness: ProcessNoise,
+    process_noise: ProcessNoise,
 ) -> tuple[PlatformDrift, ...]:
-    """What the reports until `window` show and those before did not; sums are not kept."""
-    beginnings = sorted({each.window for own in heard.values() for each in own})[1:]
-    found: tuple[PlatformDrift, ...] = ()
+    """Return the drifts that the reports up to `window` show in addition to `before`."""
+    beginnings = sorted({each.window for own in releases.values() for each in own})[1:]
+    new_drifts: tuple[PlatformDrift, ...] = ()
     evidence: dict[tuple[str, tuple[tuple[int, int], ...]], DriftEvidence] = {}
     while beginnings:
-        known = before + found
-        said: dict[str, DriftEvidence] = {}
-        for name, own in heard.items():
-            if own and _believed(name, known):
+        known = before + new_drifts
+        by_name: dict[str, DriftEvidence] = {}
+        for name, own in releases.items():
+            if own and _is_considered(name, known):
                 explained = _explained(name, known)
-                # Once for whom a drift that was just found says nothing new.
+                # Computed once if the last drift does not concern the organization.
                 if (name, explained) not in evidence:
-                    steady = SteadyStateFilter.of(own, kernel=kernel, steadiness=steadiness)
+                    steady = SteadyStateFilter.fit(own, kernel=kernel, process_noise=process_noise)
                     evidence[name, explained] = _unexplained(steady, beginnings, explained)
-                said[name] = evidence[name, explained]
-        if not said:
+                by_name[name] = evidence[name, explained]
+        if not by_name:
             break
-        new = _shared(said, beginnings, window) or _alone(said, beginnings, window)
+        new = _shared(by_name, beginnings, window) or _alone(by_name, beginnings, window)
         if new is None:
             break
-        found += (new,) if new.shared else (new, *_joined(new, known, said, beginnings))
-    return found
+        new_drifts += (new,) if new.shared else (new, *_joined(new, known, by_name, beginnings))
+    return new_drifts
 
 
 def _explained(name: str, known: Sequence[PlatformDrift]) -> tuple[tuple[int, int], ...]:
-    """Window and position of the platform of the drifts that are known of an organization."""
+    """Return window and platform position of the known drifts of an organization."""
     return tuple(
         (each.since, PLATFORM_GROUPS.index(each.platform))
         for each in known
@@ -499,73 +507,76 @@ def _explained(name: str, known: Sequence[PlatformDrift]) -> tuple[tuple[int, in
 def _unexplained(
     steady: SteadyStateFilter, beginnings: Sequence[int], explained: Sequence[tuple[int, int]]
 ) -> DriftEvidence:
-    """What an organization says beyond the drifts that are known of it."""
-    evidence = evidence_of(steady, beginnings, explained)
+    """Return an organization's evidence beyond its known drifts."""
+    evidence = compute_evidence(steady, beginnings, explained)
     windows = np.array(beginnings)
-    new = np.repeat((windows > steady.told[0].window)[:, None], len(PLATFORM_GROUPS), axis=1)
+    new = np.repeat((windows > steady.windows[0].window)[:, None], len(PLATFORM_GROUPS), axis=1)
     for since, place in explained:
         new[:, place] &= np.abs(windows - since) > NEAR
     return DriftEvidence(evidence.score * new, evidence.information * new)
 
 
 def _shared(
-    said: Mapping[str, DriftEvidence], beginnings: Sequence[int], window: int
+    by_name: Mapping[str, DriftEvidence], beginnings: Sequence[int], window: int
 ) -> PlatformDrift | None:
-    """The drift that all show together, even without the one that is most convinced of it.
+    """Return the drift that all show without the organization with the most evidence.
 
-    Its size is what the others say that are convinced.
+    Its size is estimated from the other organizations with evidence for it.
     """
-    suspects = []
+    candidates = []
     for sign in _SIGNS:
-        nats = np.stack([np.maximum(each.nats(sign), -DOUBT) for each in said.values()])
-        suspects.append(_most(nats.sum(axis=0) - nats.max(axis=0), sign))
-    suspect = max(suspects)
-    if not suspect.nats > THRESHOLD:
+        nats = np.stack([np.maximum(each.nats(sign), -MAX_DOUBT) for each in by_name.values()])
+        candidates.append(_most(nats.sum(axis=0) - nats.max(axis=0), sign))
+    candidate = max(candidates)
+    if not candidate.nats > THRESHOLD:
         return None
-    told = {name: _at(each, suspect) for name, each in said.items()}
-    most = max(told, key=lambda name: told[name][0])
-    convinced = tuple(name for name, (nats, _, _) in told.items() if nats > 0)
-    others = [told[name] for name in convinced if name != most]
-    return _drift(suspect, beginnings, window, others, convinced, shared=True)
+    evidence = {name: _at(each, candidate) for name, each in by_name.items()}
+    most = max(evidence, key=lambda name: evidence[name][0])
+    supporting = tuple(name for name, (nats, _, _) in evidence.items() if nats > 0)
+    others = [evidence[name] for name in supporting if name != most]
+    return _drift(candidate, beginnings, window, others, supporting, shared=True)
 
 
 def _alone(
-    said: Mapping[str, DriftEvidence], beginnings: Sequence[int], window: int
+    by_name: Mapping[str, DriftEvidence], beginnings: Sequence[int], window: int
 ) -> PlatformDrift | None:
-    """The drift that one organization shows most."""
-    suspects = [
-        (_most(each.nats(sign), sign), name) for (name, each), sign in product(said.items(), _SIGNS)
+    """Return the drift with the most evidence of a single organization."""
+    candidates = [
+        (_most(each.nats(sign), sign), name)
+        for (name, each), sign in product(by_name.items(), _SIGNS)
     ]
-    suspect, name = max(suspects)
-    if not suspect.nats > THRESHOLD:
+    candidate, name = max(candidates)
+    if not candidate.nats > THRESHOLD:
         return None
-    told = [_at(said[name], suspect)]
-    return _drift(suspect, beginnings, window, told, (name,), shared=False)
+    evidence = [_at(by_name[name], candidate)]
+    return _drift(candidate, beginnings, window, evidence, (name,), shared=False)
 
 
 def _joined(
     new: PlatformDrift,
     known: Sequence[PlatformDrift],
-    said: Mapping[str, DriftEvidence],
+    by_name: Mapping[str, DriftEvidence],
     beginnings: Sequence[int],
 ) -> tuple[PlatformDrift, ...]:
-    """The shared drift that organizations, each alone, now show; none if it is no news.
+    """Return the shared drift that several organizations each show, if it is new.
 
-    The new drift and one found before are the same where they are near in time, or where the
-    new one may as well have begun with the other. Size and beginning of what is shared are
-    medians, the smaller of two.
+    The new drift and an earlier one are the same if they are near in time, or if the new one may
+    have begun with the earlier one. Size and beginning of the shared drift are medians, the
+    smaller of two.
     """
     place = PLATFORM_GROUPS.index(new.platform)
-    nats = said[new.organizations[0]].nats(math.copysign(1.0, new.log_factor))[:, place]
-    since = {each for each, told in zip(beginnings, nats, strict=True) if told > THRESHOLD / 2}
+    nats = by_name[new.organizations[0]].nats(math.copysign(1.0, new.log_factor))[:, place]
+    since = {each for each, value in zip(beginnings, nats, strict=True) if value > THRESHOLD / 2}
     near = [
-        each for each in (*known, new) if each.like(new) and (each.near(new) or each.since in since)
+        each
+        for each in (*known, new)
+        if each.same_direction(new) and (each.near(new) or each.since in since)
     ]
     if any(each.shared for each in near):
         return ()
-    own = [each for each in near if _believed(each.organizations[0], known)]
+    own = [each for each in near if _is_considered(each.organizations[0], known)]
     names = {each.organizations[0] for each in own}
-    able = {name for name, each in said.items() if _can_show(each.information[:, place])}
+    able = {name for name, each in by_name.items() if _can_show(each.information[:, place])}
     if len(names) < max(2, math.ceil(SHARED_SHARE * len(able | names))):
         return ()
     middle = (len(own) - 1) // 2
@@ -578,42 +589,42 @@ def _joined(
     )
 
 
-def _believed(name: str, known: Sequence[PlatformDrift]) -> bool:
+def _is_considered(name: str, known: Sequence[PlatformDrift]) -> bool:
     own = [each for each in known if not each.shared and each.organizations == (name,)]
-    return len(own) < MOST
+    return len(own) < MAX_OWN_DRIFTS
 
 
 def _can_show(information: Floats) -> bool:
-    """Whether a drift by SHIFT would give half of the evidence that makes an alarm."""
+    """Return whether a drift by SHIFT would give half of the evidence for an alarm."""
     return bool(np.max(information) * SHIFT**2 / 2 >= THRESHOLD / 2)
 
 
-def _most(nats: Floats, sign: float) -> _Suspect:
+def _most(nats: Floats, sign: float) -> _Candidate:
     beginning, platform = np.unravel_index(int(np.argmax(nats)), nats.shape)
-    return _Suspect(float(nats[beginning, platform]), int(beginning), int(platform), sign)
+    return _Candidate(float(nats[beginning, platform]), int(beginning), int(platform), sign)
 
 
-def _at(evidence: DriftEvidence, suspect: _Suspect) -> tuple[float, float, float]:
-    """Nats, score and information of one organization about a suspect."""
-    place = (suspect.beginning, suspect.platform)
-    nats = evidence.nats(suspect.sign)[place]
+def _at(evidence: DriftEvidence, candidate: _Candidate) -> tuple[float, float, float]:
+    """Return nats, score and information of one organization about a candidate."""
+    place = (candidate.beginning, candidate.platform)
+    nats = evidence.nats(candidate.sign)[place]
     return float(nats), float(evidence.score[place]), float(evidence.information[place])
 
 
 def _drift(
-    suspect: _Suspect,
+    candidate: _Candidate,
     beginnings: Sequence[int],
     window: int,
-    told: Iterable[tuple[float, float, float]],
+    evidence: Iterable[tuple[float, float, float]],
     organizations: tuple[str, ...],
     *,
     shared: bool,
 ) -> PlatformDrift:
-    _, scores, informations = zip(*told, strict=True)
+    _, scores, informations = zip(*evidence, strict=True)
     information = sum(informations)
     return PlatformDrift(
-        platform=PLATFORM_GROUPS[suspect.platform],
-        since=beginnings[suspect.beginning],
+        platform=PLATFORM_GROUPS[candidate.platform],
+        since=beginnings[candidate.beginning],
         found=window,
         log_factor=sum(scores) / information,
         standard_error=1 / math.sqrt(information),

@@ -1,15 +1,15 @@
-"""The coordinator's belief about run times at points, and its update by noisy sums.
+"""Gaussian posteriors of run times at points, and their update by noisy sums.
 
 A `GaussianPosterior` is a Gaussian over the log seconds of a list of points. An `Observation` is a
-noisy linear function of how far the truth lies from the belief's mean: runs that were published, or
-the sums of one sender's directed report. Before an update, the marginal likelihood may scale the
-belief's variance, so that a start that knows less than it thinks counts less.
+noisy linear function of the difference between the truth and the posterior's mean: published runs,
+or the sums of one sender's directed report. Before an update, the marginal likelihood may scale the
+variance, so that an overconfident prior has less weight.
 
-Only releases are read, so nothing here costs privacy. Influence is bounded: an observation that
-lies beyond `SURPRISE` standard deviations under the belief is shortened to that. So one sender,
-whatever its numbers, moves the mean of one update by at most `influence_bounds` for the chosen
-scale, and the scale lies in a fixed list. Where several senders add up securely, their sum counts
-as one sender: nobody can bound a single one of them.
+Only releases are used, so nothing here costs privacy. Influence is bounded: an observation beyond
+`SURPRISE` standard deviations is shortened to that. So for any values one sender moves the mean of
+an update by at most `influence_bounds` for the selected scale, and the scale is from a fixed list.
+With secure aggregation the sum of several senders counts as one sender, because a single one of
+them cannot be bounded.
 """
 
 import math
@@ -26,23 +26,22 @@ Floats = NDArray[np.float64]
 Positions = NDArray[np.int64]
 
 SCALES = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
-"""Factors on the variance of a belief among which the marginal likelihood chooses. Noise or
-a lie can look like a start that was far too sure, so one stage can at most double it; a
-start that is really far off is mended by the mean of a stage with a wide clip."""
+"""Factors on the variance, from which the marginal likelihood selects. Noise or false values can
+look like an overconfident prior, so one stage can at most double it. A large error of the prior's
+mean is corrected by a stage with a wide clip."""
 
 SCALE_PENALTY = 0.15
-"""Times the squared log of the factor: what is against leaving the belief as it is."""
+"""Penalty on the squared log of the factor, in favour of a factor of 1."""
 
 SURPRISE = 4.0
-"""By how many stddevs a vector may be longer than one from the belief usually is."""
-
+"""Standard deviations by which a vector may be longer than expected under the posterior."""
 
 ROUNDING = 1e-9
-"""A variance may be below 0 by so much after an update."""
+"""Maximum negative variance from rounding in an update."""
 
 
 class InvalidPosteriorError(InvalidInputError):
-    """A belief or an observation is not a Gaussian over the points that it names."""
+    """Raised when a posterior or an observation has wrong shapes or values."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -61,27 +60,27 @@ class GaussianPosterior:
         points = len(self.mean)
         if self.mean.shape != (points,) or self.covariance.shape != (points, points):
             raise InvalidPosteriorError(
-                f"a mean {self.mean.shape} does not go with a covariance {self.covariance.shape}"
+                f"mean {self.mean.shape} and covariance {self.covariance.shape} do not match"
             )
         if not (np.all(np.isfinite(self.mean)) and np.all(np.isfinite(self.covariance))):
-            raise InvalidPosteriorError("a belief holds a number that is not finite")
+            raise InvalidPosteriorError("a posterior contains a value that is not finite")
         if not np.all(np.diag(self.covariance) >= -ROUNDING):
-            raise InvalidPosteriorError("a belief has a negative variance")
+            raise InvalidPosteriorError("a posterior has a negative variance")
 
     def at(self, positions: Positions) -> "GaussianPosterior":
-        """The belief about some of the points."""
+        """Return the posterior of some of the points."""
         return GaussianPosterior(
             self.mean[positions], self.covariance[np.ix_(positions, positions)]
         )
 
     def variances(self) -> Floats:
-        """Variance at each point, [points], never negative."""
+        """Return the variance at each point, [points], never negative."""
         return np.maximum(np.diag(self.covariance), 0.0)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Observation:
-    """values = matrix @ (truth - mean of the belief) + noise, from one sender.
+    """The observation values = matrix @ (truth - mean) + noise of one sender.
 
     Attributes:
         matrix: float64 [values, points].
@@ -99,85 +98,85 @@ class Observation:
         if shapes != ((count, self.matrix.shape[-1]), (count,), (count, count)):
             raise InvalidPosteriorError(f"an observation of {count} values has the shapes {shapes}")
         if not all(np.all(np.isfinite(each)) for each in (self.matrix, self.values, self.noise)):
-            raise InvalidPosteriorError("an observation holds a number that is not finite")
+            raise InvalidPosteriorError("an observation contains a value that is not finite")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Update:
-    """A belief after observations.
+    """The result of an update.
 
     Attributes:
-        belief: what is believed now.
-        scale: factor on the variance of the belief before, one of those allowed.
+        posterior: the posterior after the observations.
+        scale: factor on the variance of the prior, one of the given scales.
     """
 
-    belief: GaussianPosterior
+    posterior: GaussianPosterior
     scale: float
 
 
 def update(
-    belief: GaussianPosterior,
+    prior: GaussianPosterior,
     observations: Sequence[Observation],
     *,
     scales: Sequence[float] = SCALES,
 ) -> Update:
-    """The belief after independent `observations`; the same belief without any.
+    """Return the posterior after independent `observations`, `prior` without any.
 
     Args:
-        belief: before.
-        observations: one for each sender.
-        scales: factors on its variance among which the likelihood chooses.
+        prior: posterior before the observations.
+        observations: one per sender.
+        scales: factors on its variance, from which the likelihood selects.
 
     Raises:
-        InvalidBeliefError: an observation is of other points.
+        InvalidPosteriorError: an observation has another number of points.
     """
-    _require_fitting(belief, observations)
+    _require_points(prior, observations)
     if not observations:
-        return Update(belief, 1.0)
-    plausible = _condensed(_shortened(belief, observations, max(scales)))
-    scale = likeliest_scale(belief, plausible, scales)
+        return Update(prior, 1.0)
+    bounded = _condense(_shorten(prior, observations, max(scales)))
+    scale = likeliest_scale(prior, bounded, scales)
     if scale < max(scales):
-        plausible = _condensed(_shortened(belief, observations, scale))
-    values = np.concatenate([each.values for each in plausible])
-    gain, removed = _gain(belief, plausible, scale)
-    covariance = scale * belief.covariance - removed
+        bounded = _condense(_shorten(prior, observations, scale))
+    values = np.concatenate([each.values for each in bounded])
+    gain, removed = _gain(prior, bounded, scale)
+    covariance = scale * prior.covariance - removed
     return Update(
-        GaussianPosterior(belief.mean + gain @ values, (covariance + covariance.T) / 2), scale
+        GaussianPosterior(prior.mean + gain @ values, (covariance + covariance.T) / 2), scale
     )
 
 
-def conditioned(
-    belief: GaussianPosterior, positions: Positions, values: Floats, noise: float
+def condition(
+    prior: GaussianPosterior, positions: Positions, values: Floats, noise: float
 ) -> GaussianPosterior:
-    """The belief after measured log seconds at some points: nothing private, no scaling.
+    """Return the posterior after public measurements at some points, without scaling.
 
     Args:
-        belief: before.
-        positions: of the measured points, [measured].
+        prior: posterior before the measurements.
+        positions: positions of the measured points, [measured].
         values: measured log seconds, [measured].
         noise: variance of a measurement.
     """
-    matrix = np.zeros((len(positions), len(belief.mean)))
+    matrix = np.zeros((len(positions), len(prior.mean)))
     matrix[np.arange(len(positions)), positions] = 1.0
-    seen = Observation(matrix, values - belief.mean[positions], noise * np.eye(len(positions)))
-    gain, removed = _gain(belief, [seen], 1.0)
-    covariance = belief.covariance - removed
-    return GaussianPosterior(belief.mean + gain @ seen.values, (covariance + covariance.T) / 2)
+    measured = Observation(matrix, values - prior.mean[positions], noise * np.eye(len(positions)))
+    gain, removed = _gain(prior, [measured], 1.0)
+    covariance = prior.covariance - removed
+    return GaussianPosterior(prior.mean + gain @ measured.values, (covariance + covariance.T) / 2)
 
 
 def likeliest_scale(
-    belief: GaussianPosterior, observations: Sequence[Observation], scales: Sequence[float] = SCALES
+    prior: GaussianPosterior, observations: Sequence[Observation], scales: Sequence[float] = SCALES
 ) -> float:
-    """The factor on the belief's variance that makes the observations most likely.
+    """Return the factor on the prior's variance that maximises the penalised likelihood.
 
     Args:
-        belief: before the update.
-        observations: of all senders.
-        scales: factors to choose among; those far from 1 are held back by `SCALE_PENALTY`.
+        prior: posterior before the update.
+        observations: observations of all senders.
+        scales: factors to select from, with `SCALE_PENALTY` for those far from 1.
     """
     matrix, noise = _stacked(observations)
     values = np.concatenate([each.values for each in observations])
-    signal = matrix @ belief.covariance @ matrix.T
+    signal = matrix @ prior.covariance @ matrix.T
 
     def score(scale: float) -> float:
         factor, lower = cho_factor(scale * signal + noise, lower=True)
@@ -189,47 +188,47 @@ def likeliest_scale(
 
 
 def influence_bounds(
-    belief: GaussianPosterior, observations: Sequence[Observation], sender: int, *, scale: float
+    prior: GaussianPosterior, observations: Sequence[Observation], sender: int, *, scale: float
 ) -> Floats:
-    """The most by which one sender can move the mean in one update, log seconds, [points].
+    """Return the maximum change of the mean by one sender in one update, log seconds, [points].
 
-    The mean is linear in the sender's vector v, which has |L^-1 v| <= `longest(count)`, L L'
-    its covariance under the belief alone. Two vectors thus differ by at most twice that, and
-    the mean at point x by at most 2 * longest * |gain(x) L|. Independent of what was sent,
-    at the scale given; where a lie changes the scale as well, the sum over all senders at
-    either scale bounds the mean.
+    The mean is linear in the sender's vector v, which has |L^-1 v| <= `max_norm(count)`, with L L'
+    its covariance under the prior alone. So two vectors differ by at most twice that, and the
+    mean at point x by at most 2 * max_norm * |gain(x) L|. The bound does not depend on the
+    values sent at a given scale. If false values change the scale too, the sum over all
+    senders at either scale bounds the mean.
     """
-    gain, _ = _gain(belief, observations, scale)
-    start = sum(len(each.values) for each in observations[:sender])
-    mine = observations[sender]
-    root = np.linalg.cholesky(_covariance(belief, mine, scale))
-    moved = gain[:, start : start + len(mine.values)] @ root
-    return np.asarray(2 * longest(len(mine.values)) * np.linalg.norm(moved, axis=1))
+    gain, _ = _gain(prior, observations, scale)
+    first = sum(len(each.values) for each in observations[:sender])
+    own = observations[sender]
+    root = np.linalg.cholesky(_covariance(prior, own, scale))
+    change = gain[:, first : first + len(own.values)] @ root
+    return np.asarray(2 * max_norm(len(own.values)) * np.linalg.norm(change, axis=1))
 
 
-def longest(count: int) -> float:
-    """Longest whitened vector of `count` values that is believed as it is.
+def max_norm(count: int) -> float:
+    """Return the maximum norm of a whitened vector of `count` values that is not shortened.
 
-    An honest one passes it with a chance of at most exp(-SURPRISE^2 / 2), 3 in 10,000.
+    An honest vector exceeds it with probability at most exp(-SURPRISE^2 / 2), 3 in 10,000.
     """
     return math.sqrt(count) + SURPRISE
 
 
-def _shortened(
-    belief: GaussianPosterior, observations: Sequence[Observation], scale: float
+def _shorten(
+    prior: GaussianPosterior, observations: Sequence[Observation], scale: float
 ) -> list[Observation]:
-    """Observations with vectors that are not longer than `longest` under the belief."""
+    """Shorten observations to `max_norm` under the prior."""
     return [
-        Observation(each.matrix, each.values * _believable(belief, each, scale), each.noise)
+        Observation(each.matrix, each.values * _shortening_factor(prior, each, scale), each.noise)
         for each in observations
     ]
 
 
-def _condensed(observations: Sequence[Observation]) -> Sequence[Observation]:
-    """The same information in at most one value a point, however many senders there are.
+def _condense(observations: Sequence[Observation]) -> Sequence[Observation]:
+    """Combine observations into one with at most one value per point.
 
     With P = sum A' R^-1 A = L L' and h = sum A' R^-1 y, the observation L^-1 h of L' with
-    noise 1 has the same likelihood but for a factor that depends on no belief.
+    noise 1 has the same likelihood up to a factor that does not depend on the prior.
     """
     points = observations[0].matrix.shape[1]
     if sum(len(each.values) for each in observations) <= points:
@@ -240,31 +239,33 @@ def _condensed(observations: Sequence[Observation]) -> Sequence[Observation]:
         precision += each.matrix.T @ weighted
         information += weighted.T @ each.values
     values, vectors = np.linalg.eigh((precision + precision.T) / 2)
-    known = values > points * np.finfo(np.float64).eps * values[-1]
-    if not np.any(known):
-        return observations[:1]  # nobody says anything
-    roots = np.sqrt(values[known])
-    matrix = roots[:, None] * vectors[:, known].T
-    return [Observation(matrix, vectors[:, known].T @ information / roots, np.eye(len(roots)))]
+    significant = values > points * np.finfo(np.float64).eps * values[-1]
+    if not np.any(significant):
+        return observations[:1]  # there is no information
+    roots = np.sqrt(values[significant])
+    matrix = roots[:, None] * vectors[:, significant].T
+    return [
+        Observation(matrix, vectors[:, significant].T @ information / roots, np.eye(len(roots)))
+    ]
 
 
-def _believable(belief: GaussianPosterior, observation: Observation, scale: float) -> float:
-    root = np.linalg.cholesky(_covariance(belief, observation, scale))
+def _shortening_factor(prior: GaussianPosterior, observation: Observation, scale: float) -> float:
+    root = np.linalg.cholesky(_covariance(prior, observation, scale))
     length = float(np.linalg.norm(solve_triangular(root, observation.values, lower=True)))
-    return min(1.0, longest(len(observation.values)) / length) if length > 0 else 1.0
+    return min(1.0, max_norm(len(observation.values)) / length) if length > 0 else 1.0
 
 
-def _covariance(belief: GaussianPosterior, observation: Observation, scale: float) -> Floats:
+def _covariance(prior: GaussianPosterior, observation: Observation, scale: float) -> Floats:
     matrix = observation.matrix
-    return np.asarray(scale * matrix @ belief.covariance @ matrix.T + observation.noise)
+    return np.asarray(scale * matrix @ prior.covariance @ matrix.T + observation.noise)
 
 
 def _gain(
-    belief: GaussianPosterior, observations: Sequence[Observation], scale: float
+    prior: GaussianPosterior, observations: Sequence[Observation], scale: float
 ) -> tuple[Floats, Floats]:
-    """W with mean += W values, [points, values]; and the covariance that goes, W A S."""
+    """Return W with mean += W values, [points, values], and the removed covariance W A S."""
     matrix, noise = _stacked(observations)
-    crossed = scale * matrix @ belief.covariance
+    crossed = scale * matrix @ prior.covariance
     factor = cho_factor(crossed @ matrix.T + noise, lower=True)
     gain = np.asarray(cho_solve(factor, crossed).T, dtype=np.float64)
     return gain, gain @ crossed
@@ -275,10 +276,9 @@ def _stacked(observations: Sequence[Observation]) -> tuple[Floats, Floats]:
     return matrix, np.asarray(block_diag(*(each.noise for each in observations)))
 
 
-def _require_fitting(belief: GaussianPosterior, observations: Sequence[Observation]) -> None:
+def _require_points(prior: GaussianPosterior, observations: Sequence[Observation]) -> None:
     for each in observations:
-        if each.matrix.shape[1] != len(belief.mean):
+        if each.matrix.shape[1] != len(prior.mean):
             raise InvalidPosteriorError(
-                f"an observation of {each.matrix.shape[1]} points, the belief has "
-                f"{len(belief.mean)}"
+                f"an observation has {each.matrix.shape[1]} points, expected {len(prior.mean)}"
             )

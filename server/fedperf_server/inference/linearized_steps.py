@@ -1,22 +1,22 @@
 """The model's next step, inferred from noisy sums over features of private plans.
 
-Each sender adds up, over its workloads, unit features * clip(residual, +-clip) / clip at
+Each sender computes a sum over its workloads of unit features * clip(residual, +-clip) / clip at
 the tangent of the current model (`fedperf_shared.model.linearization`,
-`directions.unit_feature_design`), with noise of its own. Were a residual the effect
-of a step u plus chance, the sums would be about n H u: H from the anchors' features, n the
-declared number of workloads. The step is the posterior mean of u, under a prior that
-weights change little: where noise drowns a direction, the model stays as it is.
+`linear_queries.unit_feature_design`), with its own noise. If a residual is the effect of a step u
+plus an error, the sums are about n H u, with H from the anchors' features and n the declared number
+of workloads. The step is the posterior mean of u, under a prior of small weight changes. In
+directions that are dominated by noise, the model does not change.
 
-A tangent tells what a step does only near the model. So the prior is narrowed until the
-model, once stepped, does at the anchors about what the tangent said (`trusted_step`);
-that is public arithmetic and asks nobody anything.
+The linearization is accurate only near the model. So the prior is narrowed until the change of the
+predictions at the anchors matches the linearization (`reliable_step`). This is a computation on
+public data.
 
-The steps of an epoch are few. Each is at the tangent of the model that it starts from, with a
-tighter clip than the one before: wide first, because a start may be far off.
+A regime has few steps. Each is linearized at its base model, with a tighter clip than the one
+before. The first clip is wide, because the first model may have a large error.
 
-Only releases are read, so nothing here costs privacy. Influence is bounded: a vector counts
-with at most the length that its sender's workloads and noise explain (`step_bound`). Beyond
-that a sender can make everybody's step shorter, down to none, by sums that no model follows.
+Only releases are used, so nothing here costs privacy. Influence is bounded: a vector is shortened
+to the length that its sender's workloads and noise explain (`step_bound`). In addition, a sender
+can shorten the whole step, down to zero, with sums that fit no model.
 """
 
 import math
@@ -27,7 +27,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fedperf_server.inference.gaussian_process import longest
+from fedperf_server.inference.gaussian_process import max_norm
 from fedperf_shared.errors import ConfigurationError
 from fedperf_shared.model.fit import predict
 from fedperf_shared.model.ggfn import GGFN, standardise
@@ -38,36 +38,36 @@ from fedperf_shared.workflow.features import Features
 Floats = NDArray[np.float64]
 
 STEP_CLIPS = (0.5, 0.3, 0.2, 0.15, 0.15, 0.15, 0.12, 0.1)
-"""Clips of the stages in units of the standardised output; as many steps make a training."""
+"""Clips of consecutive steps in units of the standardised output."""
 
 WEIGHT_SD = 0.1
-"""How far one step may be expected to move the weights along one direction."""
+"""Prior standard deviation of the weight change along one direction."""
 
 WEIGHT_SDS = tuple(WEIGHT_SD * 0.7**times for times in range(30))
-"""The priors that are tried, widest first; the last ones hold back sums that hardly have noise."""
+"""Candidate priors, widest first. The last ones are for sums with almost no noise."""
 
-MOST_MISTOLD = 0.6
-"""What a step does at the anchors may differ by so much, relative, from what the tangent told."""
+MAX_LINEARIZATION_ERROR = 0.6
+"""Maximum relative error of the linearized change of the predictions at the anchors."""
 
 WITHIN_CLIP = 0.75
-"""Share of residuals that their clip is expected not to reach."""
+"""Expected share of residuals below their clip."""
 
 CAUTION = 2.0
-"""Sums count as if anchors felt every step so much more than they do: only a part of a step is
-taken, since other plans feel it otherwise, and the next step is asked for where it led."""
+"""Damping factor on the effect of a step. Only a part of a step is taken, since it affects other
+plans differently, and the next step is linearized at the new model."""
 
-CHANCE = 0.3
-"""Mean square of a residual after the clip, relative to it."""
+RESIDUAL_MEAN_SQUARE = 0.3
+"""Mean square of a clipped residual, relative to the clip."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LinearizedSum:
-    """One sender's released sum at a tangent.
+    """A sender's released linearized sum.
 
     Attributes:
         values: noisy sum of unit features * clipped residual / clip, float64 [directions].
-        workloads: declared number of workloads in it.
-        noise_multiplier: stddev of the noise in each value.
+        workloads: declared number of workloads.
+        noise_multiplier: standard deviation of the noise in each value.
     """
 
     values: Floats
@@ -76,7 +76,7 @@ class LinearizedSum:
 
     def __post_init__(self) -> None:
         if not np.all(np.isfinite(self.values)):
-            raise InvalidReleaseError("a sum at a tangent holds a number that is not finite")
+            raise InvalidReleaseError("a linearized sum contains a value that is not finite")
         if not (0 < self.workloads < math.inf and 0 < self.noise_multiplier < math.inf):
             raise ConfigurationError(
                 "workloads and noise multiplier must be positive and finite, got "
@@ -85,34 +85,34 @@ class LinearizedSum:
 
     @property
     def declared(self) -> tuple[float, float]:
-        """Workloads and noise multiplier."""
+        """Return workloads and noise multiplier."""
         return self.workloads, self.noise_multiplier
 
 
 def next_step(
     tangent: Tangent, sums: Sequence[LinearizedSum], *, clip: float, weight_sd: float = WEIGHT_SD
 ) -> Floats:
-    """The step of the model [directions]; no step at all without sums.
+    """Return the step of the model [directions], zero without sums.
 
     Args:
-        tangent: at which the sums were taken.
-        sums: one of each sender.
+        tangent: tangent of the sums.
+        sums: one sum per sender.
         clip: bound on a residual, in units of the standardised output.
         weight_sd: see `WEIGHT_SD`.
 
     Raises:
-        InvalidReleaseError: a sum of other directions.
+        InvalidReleaseError: a sum has another number of directions.
         ConfigurationError: the clip is not positive.
     """
     if not 0 < clip < math.inf:
         raise ConfigurationError(f"a clip must be positive and finite, got {clip!r}")
     step = np.zeros(len(tangent.lengths))
     for gain, each in zip(_gains(tangent, sums, clip, weight_sd), sums, strict=True):
-        step += gain @ _believed(each)
+        step += gain @ _shorten(each)
     return step
 
 
-def trusted_step(
+def reliable_step(
     model: GGFN,
     anchors: Sequence[Features],
     tangent: Tangent,
@@ -120,24 +120,24 @@ def trusted_step(
     *,
     clip: float,
 ) -> Floats:
-    """The `next_step` under the widest prior whose step the tangent tells well; else none.
+    """Return `next_step` under the widest prior with an accurate linearization, or zero.
 
     Args:
-        model: whose tangent it is.
-        anchors: the plans of `tangent.anchors`.
-        tangent: at which the sums were taken.
-        sums: one of each sender.
+        model: model of the tangent.
+        anchors: plans of `tangent.anchors`.
+        tangent: tangent of the sums.
+        sums: one sum per sender.
         clip: bound on a residual, in units of the standardised output.
 
     Raises:
-        InvalidReleaseError, ConfigurationError: as of `next_step`.
+        InvalidReleaseError, ConfigurationError: as `next_step`.
     """
     before = _outputs(model, anchors)
     for weight_sd in WEIGHT_SDS:
         step = next_step(tangent, sums, clip=clip, weight_sd=weight_sd)
-        told = tangent.anchors @ step
-        done = _outputs(tangent.stepped(model, step), anchors) - before
-        if np.linalg.norm(done - told) <= MOST_MISTOLD * np.linalg.norm(told):
+        linear = tangent.anchors @ step
+        actual = _outputs(tangent.stepped(model, step), anchors) - before
+        if np.linalg.norm(actual - linear) <= MAX_LINEARIZATION_ERROR * np.linalg.norm(linear):
             return step
     return np.zeros(len(tangent.lengths))
 
@@ -145,61 +145,61 @@ def trusted_step(
 def step_bound(
     tangent: Tangent, sums: Sequence[LinearizedSum], sender: int, *, clip: float
 ) -> float:
-    """The most that one sender can change the step, as change of the weights (L2 norm).
+    """Return the maximum change of the step by one sender, as change of the weights (L2 norm).
 
-    A step is linear in a sender's vector, which counts with at most `_length`; so two vectors of
-    one sender differ by twice that at most. The bound is the largest over all priors, and does
-    not depend on what anybody sent.
+    A step is linear in a sender's vector, whose length is at most `_max_length`. So two vectors of
+    one sender differ by at most twice that. The bound is the maximum over all priors, and does not
+    depend on the values sent.
 
     Args:
-        tangent: at which the sums were taken.
-        sums: one of each sender; their declared workloads and noise count.
+        tangent: tangent of the sums.
+        sums: one sum per sender, of which only the declared parameters matter.
         sender: position in `sums`.
         clip: bound on a residual, in units of the standardised output.
     """
     gains = [_gains(tangent, sums, clip, weight_sd)[sender] for weight_sd in WEIGHT_SDS]
-    reach = max(np.linalg.norm(gain / tangent.lengths[:, None], ord=2) for gain in gains)
-    return float(2 * _length(sums[sender]) * reach)
+    max_gain = max(np.linalg.norm(gain / tangent.lengths[:, None], ord=2) for gain in gains)
+    return float(2 * _max_length(sums[sender]) * max_gain)
 
 
 def _outputs(model: GGFN, graphs: Sequence[Features]) -> Floats:
-    """Standardised predictions, within the public bounds, [plans]."""
+    """Return standardised predictions within the public bounds, [plans]."""
     return np.asarray(standardise(torch.from_numpy(predict(model, graphs))).numpy())
 
 
 def _gains(
     tangent: Tangent, sums: Sequence[LinearizedSum], clip: float, weight_sd: float
 ) -> list[Floats]:
-    """What each sender's vector is multiplied with, [directions, directions] each.
+    """Return the gain matrix of each sender's vector, [directions, directions] each.
 
-    It follows from what a sender declared, so it is computed once for all who declared the same.
+    It depends on the declared parameters, so it is computed once for equal parameters.
     """
     features = tangent.anchors
     norms = np.linalg.norm(features, axis=1, keepdims=True)
     unit = np.divide(features, norms, out=np.zeros_like(features), where=norms > 0)
     slope = CAUTION * WITHIN_CLIP / clip * unit.T @ features / len(features)
-    spread = CHANCE * unit.T @ unit / len(features)
+    spread = RESIDUAL_MEAN_SQUARE * unit.T @ unit / len(features)
     precision = np.diag(1 / (weight_sd * tangent.lengths) ** 2)
     weighted: dict[tuple[float, float], tuple[Floats, Floats]] = {}
     for each in sums:
         if each.values.shape != tangent.lengths.shape:
             raise InvalidReleaseError(
-                f"a sum of {each.values.shape} at a tangent of {tangent.lengths.shape} directions"
+                f"a linearized sum has shape {each.values.shape}, expected {tangent.lengths.shape}"
             )
         if each.declared not in weighted:
             noise = each.noise_multiplier**2 * np.eye(len(slope)) + each.workloads * spread
             weight = each.workloads * np.linalg.solve(noise, slope).T
             weighted[each.declared] = weight, weight @ (each.workloads * slope)
         precision = precision + weighted[each.declared][1]
-    gains = {of: np.asarray(np.linalg.solve(precision, own)) for of, (own, _) in weighted.items()}
+    gains = {key: np.asarray(np.linalg.solve(precision, w)) for key, (w, _) in weighted.items()}
     return [gains[each.declared] for each in sums]
 
 
-def _believed(each: LinearizedSum) -> Floats:
+def _shorten(each: LinearizedSum) -> Floats:
     length = float(np.linalg.norm(each.values))
-    return each.values * min(1.0, _length(each) / length) if length > 0 else each.values
+    return each.values * min(1.0, _max_length(each) / length) if length > 0 else each.values
 
 
-def _length(each: LinearizedSum) -> float:
-    """Longest vector that the declared workloads and their noise explain."""
-    return each.workloads + longest(len(each.values)) * each.noise_multiplier
+def _max_length(each: LinearizedSum) -> float:
+    """Return the maximum length that the declared workloads and their noise explain."""
+    return each.workloads + max_norm(len(each.values)) * each.noise_multiplier

@@ -1,15 +1,14 @@
-"""The authority: the coordinator's own keys and certificates, in its directory.
+"""The certificate authority: the coordinator's keys and certificates, in its directory.
 
-Four keys, each made once by `init`: the authority's, the server's, the one of the door of
-enrollment, which join URLs pin, and the one that signs receipts. A key file is mode 0600
-and is never overwritten; a directory that holds a server already is refused. Who gets a
-certificate is in `enrollment`.
+`init` makes four keys once: the authority's, the server's, the enrollment port's, which join URLs
+pin, and the key that signs receipts. A key file has mode 0600 and is never overwritten. A directory
+that holds a server already is refused. `enrollment` decides which organizations get a certificate.
 
 The authority signs one certificate for the server and one for each member, and no other authority.
-The door of enrollment signs its own, as whoever comes there knows no authority yet. A server's
-certificate is for one host, a member's for its id alone: nobody's name is in it. Every certificate
-begins two days before it is made, so that a wrong clock fails no certificate and is told as such
-later on.
+The enrollment port has a self-signed certificate, because its callers do not know the authority
+yet. A server's certificate is for one host. A member's certificate contains its id and no name.
+Every certificate is valid from two days before it is made, so that a wrong clock does not
+invalidate it and is reported as such later.
 """
 
 import ipaddress
@@ -30,7 +29,7 @@ AUTHORITY_LIFETIME = timedelta(days=3650)
 
 
 def authority_certificate(key: ec.EllipticCurvePrivateKey, *, now: datetime) -> x509.Certificate:
-    """The certificate of the authority that signs all others, by its own `key`."""
+    """Return the self-signed certificate of the authority, which signs all others."""
     name = _name("fedperf coordinator")
     builder = _builder(name, name, key.public_key(), now, AUTHORITY_LIFETIME)
     builder = builder.add_extension(x509.BasicConstraints(True, 0), critical=True)
@@ -56,7 +55,7 @@ def server_certificate(
     key: ec.EllipticCurvePrivateKey,
     now: datetime,
 ) -> x509.Certificate:
-    """The certificate of the server on `host`, signed with the issuer's `key`."""
+    """Return the certificate of the server on `host`, signed with the issuer's `key`."""
     builder = _builder(_name(host), issuer.subject, public_key, now, AUTHORITY_LIFETIME)
     builder = builder.add_extension(x509.BasicConstraints(False, None), critical=True)
     return _for_host(builder, host).sign(key, hashes.SHA384())
@@ -65,7 +64,7 @@ def server_certificate(
 def self_signed_certificate(
     host: str, key: ec.EllipticCurvePrivateKey, *, now: datetime
 ) -> x509.Certificate:
-    """The certificate of enrollment on `host`, by its own `key`; clients pin it."""
+    """Return the self-signed certificate of enrollment on `host`, which clients pin."""
     builder = _builder(_name(host), _name(host), key.public_key(), now, AUTHORITY_LIFETIME)
     builder = builder.add_extension(x509.BasicConstraints(True, 0), critical=True)
     return _for_host(builder, host).sign(key, hashes.SHA384())
@@ -79,7 +78,7 @@ def member_certificate(
     key: ec.EllipticCurvePrivateKey,
     now: datetime,
 ) -> x509.Certificate:
-    """A member's certificate, for calls but not for serving, signed with the issuer's `key`."""
+    """Return a member's client certificate, signed with the issuer's `key`."""
     name = _name(organization_id.hex())
     builder = _builder(name, issuer.subject, public_key, now, CERTIFICATE_LIFETIME)
     builder = builder.add_extension(x509.BasicConstraints(False, None), critical=True)
@@ -90,7 +89,7 @@ def member_certificate(
 
 
 def to_pem(certificate: x509.Certificate) -> bytes:
-    """The certificate as PEM, the form in which it is stored and sent."""
+    """Return the certificate as PEM, in which it is stored and sent."""
     return certificate.public_bytes(serialization.Encoding.PEM)
 
 
@@ -112,7 +111,7 @@ def _builder(
     now: datetime,
     lifetime: timedelta,
 ) -> x509.CertificateBuilder:
-    start = now.astimezone(UTC) - timedelta(days=2)  # a wrong clock is told as such later on
+    start = now.astimezone(UTC) - timedelta(days=2)  # a wrong clock is reported later
     return (
         x509.CertificateBuilder()
         .subject_name(subject)
@@ -135,32 +134,32 @@ SIGNING = "signing"
 
 
 class KeyRing:
-    """The server's keys and certificates as PEM files in its directory; keys are mode 0600."""
+    """The server's keys and certificates as PEM files in its directory. Keys have mode 0600."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
 
     def certificate_path(self, name: str) -> Path:
-        """The path of the certificate called `name`."""
+        """Return the path of the certificate called `name`."""
         return self._directory / f"{name}.pem"
 
     def key_path(self, name: str) -> Path:
-        """The path of the private key called `name`."""
+        """Return the path of the private key called `name`."""
         return self._directory / f"{name}.key.pem"
 
     def certificate(self, name: str) -> bytes:
-        """The certificate, PEM."""
+        """Return the certificate, PEM."""
         return self._read(self.certificate_path(name))
 
     def key_pem(self, name: str) -> bytes:
-        """The private key, PEM."""
+        """Return the private key, PEM."""
         return self._read(self.key_path(name))
 
     def key(self, name: str) -> ec.EllipticCurvePrivateKey:
-        """The private key.
+        """Return the private key.
 
         Raises:
-            StorageError: there is none that can be read.
+            StorageError: the key is missing or cannot be read.
         """
         try:
             key = serialization.load_pem_private_key(self.key_pem(name), None)
@@ -171,7 +170,7 @@ class KeyRing:
         return key
 
     def write(self, name: str, key: ec.EllipticCurvePrivateKey, certificate: bytes = b"") -> None:
-        """Store a new key and its certificate; an existing key is never overwritten."""
+        """Store a new key and its certificate. An existing key is never overwritten."""
         pem = key.private_bytes(
             serialization.Encoding.PEM,
             serialization.PrivateFormat.PKCS8,
@@ -213,8 +212,10 @@ def init(directory: Path, host: str, *, now: datetime) -> KeyRing:
     server_key = identity.new_private_key()
     server = server_certificate(host, server_key.public_key(), issuer=ca, key=ca_key, now=now)
     ring.write(SERVER, server_key, to_pem(server))
-    door_key = identity.new_private_key()
-    ring.write(ENROLLMENT, door_key, to_pem(self_signed_certificate(host, door_key, now=now)))
+    enrollment_key = identity.new_private_key()
+    ring.write(
+        ENROLLMENT, enrollment_key, to_pem(self_signed_certificate(host, enrollment_key, now=now))
+    )
     ring.write(SIGNING, identity.new_private_key())
     return ring
 
@@ -222,7 +223,7 @@ def init(directory: Path, host: str, *, now: datetime) -> KeyRing:
 def issue(
     ring: KeyRing, organization_id: bytes, public_key: ec.EllipticCurvePublicKey, *, now: datetime
 ) -> bytes:
-    """A member's certificate, PEM, signed by the authority of `ring`."""
+    """Return a member's certificate, PEM, signed by the authority of `ring`."""
     issuer = x509.load_pem_x509_certificate(ring.certificate(CA))
-    made = member_certificate(organization_id, public_key, issuer=issuer, key=ring.key(CA), now=now)
-    return to_pem(made)
+    key = ring.key(CA)
+    return to_pem(member_certificate(organization_id, public_key, issuer=issuer, key=key, now=now))

@@ -1,10 +1,10 @@
-"""Enrollment: how an organization becomes a member, and stops being one.
+"""Enrollment adds organizations as members, and revokes them.
 
-The operator invites by a join URL that pins this server's enrollment certificate and
-carries a token for one use. The client makes its own key and sends a certificate
-request; it gets a certificate of this server's authority and a random id. The
-operator's name for it never goes out. A member is whoever the database says, by
-public key, now: a certificate alone opens nothing, so revoking takes effect at once.
+The operator invites with a join URL, which pins this server's enrollment certificate and contains a
+token for one use. The client makes its own key and sends a certificate request. It gets a
+certificate of this server's authority and a random id. The operator's name for it is never sent.
+Members are looked up in the database by public key at every call. A certificate alone grants
+nothing, so that revoking takes effect at once.
 """
 
 import hashlib
@@ -31,35 +31,37 @@ from fedperf_shared.releases.period import from_unix_ms, to_unix_ms
 
 INVITATION_LIFETIME = timedelta(days=7)
 SEEN_EVERY = timedelta(minutes=1)
-LONGEST_NAME = 100
+MAX_NAME_LENGTH = 100
 _ID_BYTES = 16
 _TOKEN_BYTES = 24
 
 
 class EnrollmentRefusedError(InvalidInputError):
-    """Somebody may not join; the message is the constant code that the caller sees."""
+    """Raised when joining is refused. The message is a constant code for the caller."""
 
 
 class UnknownOrganizationError(InvalidInputError):
-    """Neither a member nor an invitation has that name."""
+    """Raised for a name without a member or an invitation."""
 
     def __init__(self, name: str) -> None:
-        super().__init__(f"no organization is called {name!r}; `fedperf-server list` shows them")
+        super().__init__(
+            f"no organization is called {name!r}; list them with `fedperf-server org list`"
+        )
         self.name = name
 
 
 class WrongOrganizationNameError(InvalidInputError):
-    """An operator's name for an organization that no list can show."""
+    """Raised for an invalid name of an organization."""
 
     def __init__(self, name: str) -> None:
         super().__init__(
-            f"a name has 1 to {LONGEST_NAME} characters that can be printed, with none but single "
-            f"blanks between words, got {name!r}"
+            f"a name must have 1 to {MAX_NAME_LENGTH} printable characters, with single blanks "
+            f"between words, got {name!r}"
         )
 
 
 class OrganizationExistsError(InvalidInputError):
-    """A member already has that name."""
+    """Raised when a member already has that name."""
 
     def __init__(self, name: str) -> None:
         super().__init__(
@@ -70,7 +72,7 @@ class OrganizationExistsError(InvalidInputError):
 
 @dataclass(frozen=True, slots=True)
 class Invitation:
-    """The invitation that the operator gives to one organization over a trusted channel."""
+    """An invitation, which the operator sends to one organization over a trusted channel."""
 
     name: str
     url: str
@@ -79,7 +81,7 @@ class Invitation:
 
 @dataclass(frozen=True, slots=True)
 class PendingInvitation:
-    """An invitation that nobody has used; its token is known to whom it was handed alone."""
+    """An unused invitation. The server stores only a hash of its token."""
 
     name: str
     expires_at: datetime
@@ -96,7 +98,7 @@ class Member:
 
     @property
     def fingerprint(self) -> str:
-        """The fingerprint of its key, which the organization's own programs show too."""
+        """Return the fingerprint of its key, which the organization's programs show too."""
         return identity.fingerprint(self.public_key)
 
 
@@ -110,13 +112,13 @@ class NewMembership:
 
 
 def organization_names(session: Session) -> dict[str, str]:
-    """The operator's names of all that ever joined, by organization id in hex."""
+    """Return the operator's names of all organizations that ever joined, by id in hex."""
     rows = session.execute(select(OrganizationRow.organization_id, OrganizationRow.name))
     return {organization_id.hex(): name for organization_id, name in rows}
 
 
 class Enrollment:
-    """Invitations and members, in the database."""
+    """The invitations and members in the database."""
 
     def __init__(
         self,
@@ -130,7 +132,7 @@ class Enrollment:
         self._ring = ring
         self._config = config
         self._clock = clock
-        self._seen: dict[bytes, datetime] = {}
+        self._last_calls: dict[bytes, datetime] = {}
 
     def add_organization(
         self, name: str, *, lifetime: timedelta = INVITATION_LIFETIME
@@ -138,13 +140,13 @@ class Enrollment:
         """Invite an organization under the operator's own name for it.
 
         Raises:
-            WrongOrganizationNameError: it cannot be shown in a line.
-            OrganizationExistsError: a member is called so.
+            WrongOrganizationNameError: the name is invalid.
+            OrganizationExistsError: a member has that name.
         """
         if (
             not name.isprintable()
             or name != " ".join(name.split())
-            or not 0 < len(name) <= LONGEST_NAME
+            or not 0 < len(name) <= MAX_NAME_LENGTH
         ):
             raise WrongOrganizationNameError(name)
         now = self._clock()
@@ -164,11 +166,11 @@ class Enrollment:
         return Invitation(name, self._url(token), now + lifetime)
 
     def join(self, token: bytes, certificate_request: bytes) -> NewMembership:
-        """Make whoever holds `token` a member.
+        """Make the holder of `token` a member.
 
         Raises:
-            EnrollmentRefusedError: the token is unknown, used or too old, or the
-                request is not one.
+            EnrollmentRefusedError: the token is unknown, used or expired, or the request is
+                malformed.
         """
         now = self._clock()
         key = _requested_key(certificate_request)
@@ -196,15 +198,15 @@ class Enrollment:
                 {"name": row.name, "fingerprint": identity.fingerprint(key)},
                 at=now,
             )
-            member = member_of(row)
+            member = to_member(row)
         certificate = issue(self._ring, member.organization_id, member.public_key, now=now)
         return NewMembership(member, certificate, self._ring.certificate(CA))
 
     def revoke(self, name: str) -> Member | PendingInvitation:
-        """End a membership, or withdraw an invitation that nobody has used; gives what ended.
+        """End a membership or withdraw an unused invitation, and return it.
 
         Raises:
-            UnknownOrganizationError: neither is called so.
+            UnknownOrganizationError: no member and no invitation has that name.
         """
         now = self._clock()
         with self._database.transaction() as session:
@@ -212,7 +214,7 @@ class Enrollment:
             if row is not None:
                 row.revoked_at = to_unix_ms(now)
                 audit.record(session, "revoked", {"name": name}, at=now)
-                return member_of(row)
+                return to_member(row)
             withdrawn = _drop_invitation(session, name)
             if withdrawn is None:
                 raise UnknownOrganizationError(name)
@@ -220,39 +222,39 @@ class Enrollment:
             return withdrawn
 
     def members(self) -> list[Member]:
-        """Everybody who may take part now, by name."""
+        """Return the current members, by name."""
         with self._database.transaction() as session:
             rows = session.scalars(
                 select(OrganizationRow)
                 .where(OrganizationRow.revoked_at.is_(None))
                 .order_by(OrganizationRow.name)
             )
-            return [member_of(row) for row in rows]
+            return [to_member(row) for row in rows]
 
-    def member_with(self, key: ec.EllipticCurvePublicKey) -> Member | None:
-        """The member with that key, None for strangers and the revoked."""
+    def find_member(self, key: ec.EllipticCurvePublicKey) -> Member | None:
+        """Return the member with that key, or None for unknown and revoked keys."""
         with self._database.transaction() as session:
             row = _by_key(session, key)
-            return member_of(row) if row else None
+            return to_member(row) if row else None
 
-    def saw(self, member: Member) -> None:
-        """Note that a member called, at most once in `SEEN_EVERY`."""
-        now, before = self._clock(), self._seen.get(member.organization_id)
-        if before is not None and now - before < SEEN_EVERY:
+    def record_call(self, member: Member) -> None:
+        """Store the time of a member's call, at most once per `SEEN_EVERY`."""
+        now, previous = self._clock(), self._last_calls.get(member.organization_id)
+        if previous is not None and now - previous < SEEN_EVERY:
             return
-        self._seen[member.organization_id] = now
-        seen = SightingRow(organization_id=member.organization_id, seen_at=to_unix_ms(now))
+        self._last_calls[member.organization_id] = now
+        row = SightingRow(organization_id=member.organization_id, seen_at=to_unix_ms(now))
         with self._database.transaction() as session:
-            session.merge(seen)
+            session.merge(row)
 
     def last_seen(self) -> dict[bytes, datetime]:
-        """The last call of each member that ever called, by its id."""
+        """Return the last call of each member that ever called, by its id."""
         with self._database.transaction() as session:
             rows = session.scalars(select(SightingRow))
             return {row.organization_id: from_unix_ms(row.seen_at) for row in rows}
 
-    def invited(self) -> list[PendingInvitation]:
-        """Invitations that nobody has used yet, expired ones included, by name."""
+    def pending_invitations(self) -> list[PendingInvitation]:
+        """Return unused invitations, including expired ones, by name."""
         query = select(InvitationRow).where(InvitationRow.used_at.is_(None))
         with self._database.transaction() as session:
             rows = session.scalars(query.order_by(InvitationRow.name))
@@ -269,10 +271,10 @@ def _requested_key(certificate_request: bytes) -> ec.EllipticCurvePublicKey:
     try:
         request = x509.load_der_x509_csr(certificate_request)
         key = request.public_key()
-        valid = request.is_signature_valid
+        is_valid = request.is_signature_valid
     except (ValueError, InvalidSignature):
         raise EnrollmentRefusedError("request_malformed") from None
-    if not valid or not isinstance(key, ec.EllipticCurvePublicKey):
+    if not is_valid or not isinstance(key, ec.EllipticCurvePublicKey):
         raise EnrollmentRefusedError("request_malformed")
     if not isinstance(key.curve, identity.CURVE):
         raise EnrollmentRefusedError("request_malformed")
@@ -288,7 +290,7 @@ def _by_name(session: Session, name: str) -> OrganizationRow | None:
 
 
 def _drop_invitation(session: Session, name: str) -> PendingInvitation | None:
-    """Forget the unused invitation of that name, which is returned; None where there is none."""
+    """Delete the unused invitation of that name and return it, or None without one."""
     unused = select(InvitationRow).where(
         InvitationRow.name == name, InvitationRow.used_at.is_(None)
     )
@@ -308,15 +310,15 @@ def _by_key(session: Session, key: ec.EllipticCurvePublicKey) -> OrganizationRow
     ).first()
 
 
-def member_of(row: OrganizationRow) -> Member:
-    """The member that a row stands for."""
-    key = _loaded(row.public_key)
+def to_member(row: OrganizationRow) -> Member:
+    """Return the member stored in a row."""
+    key = _load_key(row.public_key)
     return Member(row.organization_id, row.name, key, from_unix_ms(row.joined_at))
 
 
 @lru_cache(maxsize=10_000)
-def _loaded(public_key: bytes) -> ec.EllipticCurvePublicKey:
-    """A stored key; parsed once, for members are looked up at every tick and call."""
+def _load_key(public_key: bytes) -> ec.EllipticCurvePublicKey:
+    """Return a stored key, cached as members are looked up at every tick and call."""
     key = serialization.load_der_public_key(public_key)
     if not isinstance(key, ec.EllipticCurvePublicKey):
         raise StorageError("the database holds a key that is not an elliptic-curve key")

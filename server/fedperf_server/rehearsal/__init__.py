@@ -1,1 +1,1 @@
-"""Synthetic rows from reports, and the buffer that keeps them for rehearsal."""
+"""Synthetic rows from reports, and the buffer that stores them for rehearsal."""

@@ -1,18 +1,18 @@
-"""The buffer of the coordinator: synthetic rows of the epochs before this one, for rehearsal.
+"""The rehearsal buffer stores synthetic rows of earlier drift regimes.
 
-The batch that an epoch published last is kept once: when the reports of the next one's first
-window are in, which are its last (`epochs`), so before the first rounds of the next one; and in
-any case before another epoch publishes, however late its last reports may be and however many
-epochs began while the coordinator was away. For that a batch is stored with the epoch that it
-is about (`publish`). Its inputs are labelled anew by the teacher: the model that was in force
-when the epoch was declared over, which is what the next models shall not forget; where that was
-taken back since, the newest one before it that was not. Where nothing was promoted in the epoch
-the teacher is who the batch was published by, and rows keep the labels that they came with: its
-answers and what reports said that these are off. By its answers alone, whatever learned from the
-epoch would seem to have forgotten it. Rows that are kept already get the labels of their new
-teacher, for their inputs are as good as before, and without them nobody would notice what is
-forgotten. All of it follows from released reports: kept, drawn from and rehearsed as often as one
-likes, rows cost no privacy.
+The last published batch of a regime is stored once, when the reports of the next regime's first
+window have arrived. These are the old regime's last reports (`drift_regimes`), and the first rounds
+of the next regime come later. In any case the batch is stored before another regime publishes,
+however late the last reports are and however many regimes began while the coordinator was down. For
+that a batch is stored with its regime (`publish`).
+
+A teacher labels the rows again: the model that was current when the regime ended, since the next
+models shall not forget it. If that model was rolled back, the teacher is the newest promoted one
+before it. If nothing was promoted in the regime, the teacher is the regime's reference, and the
+rows keep their published labels, which include the correction by reports. With its predictions
+alone as labels, a model that learned from the regime would seem to have forgotten it. Stored rows
+are labelled again when their teacher changes, because their inputs are still valid for measuring
+forgetting. Everything follows from released reports, so storing and rehearsing costs no privacy.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,8 +24,8 @@ from sqlalchemy.orm import Session
 
 from fedperf_server.rehearsal.synthetic_batch import PredictLog, RehearsalBuffer
 from fedperf_server.state import registry
-from fedperf_server.state.database import BufferRow, BufferTeacherRow, PublishedEpochRow
-from fedperf_server.state.drift_regimes import DriftRegime, epochs, reported_among
+from fedperf_server.state.database import BufferRow, BufferTeacherRow, PublishedRegimeRow
+from fedperf_server.state.drift_regimes import DriftRegime, find_reported_regime, regimes
 from fedperf_server.state.registry import VersionStatus
 from fedperf_shared.exchange import SyntheticRow
 from fedperf_shared.execution import PlanOnCluster
@@ -33,19 +33,19 @@ from fedperf_shared.releases.period import Period, from_unix_ms, to_unix_ms
 from fedperf_shared.wire.codec import decode_synthetic_rows, encode_synthetic_rows
 
 ROWS_PER_SEGMENT = 200
-"""Of a platform at most, the newest ones; a public number."""
+"""Maximum number of rows per platform, the newest ones. A public constant."""
 
 
 @dataclass(frozen=True, slots=True)
 class PreviousRegimeRows:
-    """The rows and the teacher that an ended epoch left.
+    """The rows and the teacher of an ended regime.
 
     Attributes:
-        begins_at: start of that epoch.
-        rows: as they were published, or as they were kept.
+        begins_at: start of that regime.
+        rows: rows as they were published or stored.
         teacher: checkpoint of the model that labels them.
-        teacher_version: its number.
-        is_labelled: whether rows have its labels already, with the correction of the epoch.
+        teacher_version: number of the teacher.
+        is_labelled: whether the rows have labels of the teacher, corrected by the regime's reports.
     """
 
     begins_at: datetime
@@ -55,7 +55,7 @@ class PreviousRegimeRows:
     is_labelled: bool = False
 
     def labelled(self, predict_with: Callable[[bytes], PredictLog]) -> "PreviousRegimeRows":
-        """The same rows with the labels of their teacher."""
+        """Return the rows with the labels of their teacher."""
         if self.is_labelled:
             return self
         entries = [PlanOnCluster(row.plan, row.cluster) for row in self.rows]
@@ -69,87 +69,87 @@ class PreviousRegimeRows:
 def publish(
     session: Session, rows: Sequence[SyntheticRow], *, about: datetime, at: datetime
 ) -> None:
-    """Replace the published rows by these, which are about the epoch that began at `about`."""
+    """Replace the published rows by rows about the regime that began at `about`."""
     registry.publish_synthetic_rows(session, rows, at=at)
-    row = PublishedEpochRow(kind=registry.SYNTHETIC_ROWS, epoch_begins_at=to_unix_ms(about))
+    row = PublishedRegimeRow(kind=registry.SYNTHETIC_ROWS, epoch_begins_at=to_unix_ms(about))
     session.merge(row)
 
 
-def waiting(session: Session, period: Period, *, window: int) -> PreviousRegimeRows | None:
-    """The rows of an ended epoch that are not yet kept with their teacher's labels; else None.
+def find_unstored(session: Session, period: Period, *, window: int) -> PreviousRegimeRows | None:
+    """Return rows of an ended regime that are not stored with their teacher's labels, or None.
 
-    To be asked when the reports of `window` are in, or when no more of them count, and before
-    those of the next window are evaluated; again until there is nothing. An epoch that
-    published nothing, since nobody reported about it, leaves nothing.
+    Call it when the reports of `window` have arrived or are not used any more, before those of the
+    next window are evaluated. Repeat until it returns None. A regime without reports has no rows.
     """
-    known = epochs(session)
-    ended = _published_about(session, period, known)
-    now = reported_among(known, period, window=window + 1)
-    kept = {from_unix_ms(key) for key in session.scalars(select(BufferRow.epoch_begins_at))}
-    if ended is not None and ended < now.begins_at and ended not in kept:
-        return _left(session, known, ended, registry.published_rows(session), is_published=True)
-    for each in sorted(kept):
+    declared = regimes(session)
+    ended = _published_regime(session, period, declared)
+    current = find_reported_regime(declared, period, window=window + 1)
+    stored = {from_unix_ms(key) for key in session.scalars(select(BufferRow.epoch_begins_at))}
+    if ended is not None and ended < current.begins_at and ended not in stored:
+        published = registry.published_rows(session)
+        return _with_teacher(session, declared, ended, published, is_published=True)
+    for each in sorted(stored):
         labelled_by = session.get(BufferTeacherRow, to_unix_ms(each))
-        if labelled_by is None or labelled_by.version != _teacher(session, known, each):
-            kept_row = session.get_one(BufferRow, to_unix_ms(each))
-            return _left(session, known, each, decode_synthetic_rows(kept_row.payload))
+        if labelled_by is None or labelled_by.version != _find_teacher(session, declared, each):
+            row = session.get_one(BufferRow, to_unix_ms(each))
+            return _with_teacher(session, declared, each, decode_synthetic_rows(row.payload))
     return None
 
 
-def keep(session: Session, earlier: PreviousRegimeRows, *, at: datetime) -> None:
-    """Keep it, once by a teacher: kept before with its labels, it stays as it is."""
-    key, version = to_unix_ms(earlier.begins_at), earlier.teacher_version
+def store(session: Session, labelled: PreviousRegimeRows, *, at: datetime) -> None:
+    """Store labelled rows, unless rows with the labels of that teacher are stored already."""
+    key, version = to_unix_ms(labelled.begins_at), labelled.teacher_version
     labelled_by = session.get(BufferTeacherRow, key)
     if labelled_by is None or labelled_by.version != version:
-        payload = encode_synthetic_rows(earlier.rows)
+        payload = encode_synthetic_rows(labelled.rows)
         session.merge(BufferRow(epoch_begins_at=key, payload=payload, stored_at=to_unix_ms(at)))
         session.merge(BufferTeacherRow(epoch_begins_at=key, version=version))
         session.flush()
 
 
 def rows(session: Session) -> tuple[SyntheticRow, ...]:
-    """The rows to rehearse: those of earlier epochs, bounded and balanced over the segments."""
+    """Return the rehearsal rows of earlier regimes, bounded and balanced over the segments."""
     buffer = RehearsalBuffer(ROWS_PER_SEGMENT)
     for row in session.scalars(select(BufferRow).order_by(BufferRow.epoch_begins_at)):
         buffer = buffer.with_rows(decode_synthetic_rows(row.payload))
     return buffer.rows
 
 
-def _left(
+def _with_teacher(
     session: Session,
-    known: Sequence[DriftRegime],
+    declared: Sequence[DriftRegime],
     ended: datetime,
-    found: tuple[SyntheticRow, ...],
+    regime_rows: tuple[SyntheticRow, ...],
     *,
     is_published: bool = False,
 ) -> PreviousRegimeRows:
-    teacher = registry.get_version(session, _teacher(session, known, ended))
-    published_by = {each.reference_version for each in known if each.begins_at == ended}
+    teacher = registry.get_version(session, _find_teacher(session, declared, ended))
+    published_by = {each.reference_version for each in declared if each.begins_at == ended}
     is_labelled = is_published and teacher.version in published_by
-    return PreviousRegimeRows(ended, found, teacher.checkpoint, teacher.version, is_labelled)
+    return PreviousRegimeRows(ended, regime_rows, teacher.checkpoint, teacher.version, is_labelled)
 
 
-def _teacher(session: Session, known: Sequence[DriftRegime], ended: datetime) -> int:
-    """Of what the epoch left: the newest version by the next one's reference that still stands."""
-    reference = next(each for each in known if each.begins_at > ended).reference_version
-    stand = registry.standings(session)
+def _find_teacher(session: Session, declared: Sequence[DriftRegime], ended: datetime) -> int:
+    """Return the newest promoted version up to the next regime's reference."""
+    reference = next(each for each in declared if each.begins_at > ended).reference_version
+    statuses = registry.statuses(session)
     promoted = [
-        each for each in stand if stand[each] is VersionStatus.PROMOTED and each <= reference
+        each for each in statuses if statuses[each] is VersionStatus.PROMOTED and each <= reference
     ]
     return max(promoted, default=reference)
 
 
-def _published_about(
-    session: Session, period: Period, known: Sequence[DriftRegime]
+def _published_regime(
+    session: Session, period: Period, declared: Sequence[DriftRegime]
 ) -> datetime | None:
-    """Start of the epoch that the published rows are about; None where there are none.
+    """Return the start of the regime of the published rows, or None without any.
 
-    Of rows from before that was stored: the epoch that was evaluated when they were published.
+    If the regime was not stored with the rows, it is the one evaluated at their publication.
     """
-    row = session.get(PublishedEpochRow, registry.SYNTHETIC_ROWS)
+    row = session.get(PublishedRegimeRow, registry.SYNTHETIC_ROWS)
     if row is not None:
         return from_unix_ms(row.epoch_begins_at)
     at = registry.published_at(session, registry.SYNTHETIC_ROWS)
     if at is None:
         return None
-    return reported_among(known, period, window=period.nearest_window(at)).begins_at
+    return find_reported_regime(declared, period, window=period.nearest_window(at)).begins_at

@@ -1,25 +1,23 @@
-"""The synthetic batch: rows that follow from released reports, and more rows like them.
+"""The synthetic batch: rows computed from released reports, and samples of similar rows.
 
-A batch is post-processing. It is a function of released reports, of the correction (itself
-a function of them), of public plans, of the shared model and of a public seed, so it costs
-no privacy: two histories whose reports are the same bytes have the same batch.
+A batch is post-processing. It is a function of released reports, of the correction (itself a
+function of them), of public plans, of the shared model and of a public seed. So it costs no
+privacy: two histories with equal reports have the same batch.
 
-`more_rows` answers for a part of it ("POLARS, from a million rows on"): SDV fits a Gaussian
-copula on the rows of the batch and draws, under the public schema (`public_table`) and the
-constraints below. It takes a `SyntheticBatch` and nothing else, and a batch comes from
-reports or from what was published of them, never from executions: SDV sees only what is
-differentially private already. What it draws has no plan and only roughly the batch's
-spread, but the level of its cell. SDV is imported when it is needed; it prints nothing,
-writes no files and draws from the seed that it is given.
+`sample_rows` samples a part of it, such as POLARS from a million rows on. SDV fits a Gaussian
+copula to the rows of the batch and samples under the public schema (`public_table`) and the
+constraints below. It takes only a `SyntheticBatch`, which is made from reports or from published
+rows, never from executions. So SDV processes only differentially private data. Sampled rows have no
+plan. They match the level of their cell, and the spread of the batch roughly. SDV is imported when
+it is needed, prints nothing, writes no files, and samples by the given seed.
 
-Noisy counts say how often each cell is drawn,
-the catalogue gives public plans and clusters of that cell, the shared model plus the correction
-labels them. There is one batch for all, drawn from everybody's reports, those of whoever rehearses
-it included: what a row knows of them was released and paid for before, and training on it again
-composes like any use of an earlier release. A batch for each organization, without its own, would
-protect nobody further: two of them would differ by what one organization reported. It could not be
-had where the coordinator itself rehearses (steps at the tangent). The buffer is bounded and
-balanced: every segment (platform) holds at most its share.
+Noisy counts give the frequency of each cell. The catalogue contains public plans and clusters of
+the cell, and the shared model plus the correction labels them. There is one batch for all, sampled
+from the reports of all organizations, including the ones that rehearse it. Its information was
+released and charged before, and training on it composes like any use of an earlier release. A batch
+for each organization without its own reports would not protect more, because two of them differ by
+one organization's reports. It is also impossible where the coordinator rehearses (linearized
+steps). The buffer is bounded and balanced: every segment (platform) holds at most its share.
 """
 
 import contextlib
@@ -41,8 +39,8 @@ from fedperf_server.inference.corrections import (
     CellCorrectionPosterior,
     NoisySums,
     ReceivedReport,
-    believed_counts,
-    pooled_by_organization,
+    estimate_counts,
+    pool_by_organization,
 )
 from fedperf_server.state import registry
 from fedperf_shared.errors import (
@@ -77,54 +75,55 @@ Floats = NDArray[np.float64]
 Catalogue = Mapping[int, tuple[PlanOnCluster, ...]]
 """Catalogue entries by the index of their cell."""
 
-HEARD = 3.5
-"""Standard deviations of its noise that a platform's number of workloads lies above 0: by chance
-one of 4,300 empty ones does."""
+DETECTION_SDS = 3.5
+"""Noise standard deviations above 0 from which a platform's number of workloads counts as detected.
+One of 4,300 empty platforms exceeds it."""
 
 PredictLog = Callable[[Sequence[PlanOnCluster]], Floats]
-"""Catalogue entries -> natural log of wall seconds that the shared model predicts."""
+"""Maps catalogue entries to the shared model's predictions, natural log of wall seconds."""
 
 
 class InvalidLabelsError(FedperfError):
-    """The shared model gave labels of a wrong number, or labels that are not finite."""
+    """Raised when the shared model's labels have a wrong number or are not finite."""
 
 
 def by_cell(entries: Iterable[PlanOnCluster]) -> dict[int, tuple[PlanOnCluster, ...]]:
-    """The catalogue, sorted into cells of the public basis."""
+    """Group the catalogue by cells of the public basis."""
     cells: dict[int, list[PlanOnCluster]] = defaultdict(list)
     for entry in entries:
         cells[cell_of(entry.plan).index].append(entry)
-    return {cell: tuple(members) for cell, members in cells.items()}
+    return {cell: tuple(plans) for cell, plans in cells.items()}
 
 
-def on_grid(entries: Sequence[PlanOnCluster]) -> dict[int, tuple[PlanOnCluster, ...]]:
-    """Every plan of `entries` on every cluster of theirs, by cell: the public grid."""
+def cross_clusters(entries: Sequence[PlanOnCluster]) -> dict[int, tuple[PlanOnCluster, ...]]:
+    """Return every plan of `entries` on every cluster of `entries`, by cell."""
     clusters = dict.fromkeys(entry.cluster for entry in entries)
     plans = dict.fromkeys(entry.plan for entry in entries)
     return by_cell(PlanOnCluster(plan, cluster) for plan in plans for cluster in clusters)
 
 
 def cell_shares(reports: Sequence[ReceivedReport], *, reference_version: int) -> Floats:
-    """The share of draws of each cell: mean over the organizations' shares, float64 [CELLS].
+    """Return the sampling probability of each cell, the mean of all organizations, float64 [CELLS].
 
-    Every organization counts the same. All zeros where no report says anything. Of a platform
-    that nobody seems to use (`_heard`) there is nothing, as long as of another one there is:
-    what is believed of an empty cell is more than none.
+    All organizations have the same weight. Without reports all are zero. Platforms without
+    detected workloads (`_detect_platforms`) have probability zero if any platform is detected,
+    because estimated counts of empty cells are positive.
     """
-    pools = pooled_by_organization(reports, reference_version=reference_version)
-    shares, heard = np.zeros(CELLS), _heard(list(pools.values()))
-    used = np.repeat(heard if heard.any() else ~heard, CELLS // len(PLATFORM_GROUPS))
+    pools = pool_by_organization(reports, reference_version=reference_version)
+    shares, detected = np.zeros(CELLS), _detect_platforms(list(pools.values()))
+    used = np.repeat(detected if detected.any() else ~detected, CELLS // len(PLATFORM_GROUPS))
     for sums in pools.values():
-        counts = used * believed_counts(sums.counts, sums.count_sd)[0]
+        counts = used * estimate_counts(sums.counts, sums.count_sd)[0]
         shares += counts / max(counts.sum(), 1e-9)
     return np.asarray(shares / max(float(shares.sum()), 1e-9), dtype=np.float64)
 
 
-def _heard(pools: Sequence[NoisySums]) -> NDArray[np.bool_]:
-    """On which platforms workloads are heard above the noise, bool [PLATFORM_GROUPS].
+def _detect_platforms(pools: Sequence[NoisySums]) -> NDArray[np.bool_]:
+    """Return the platforms with workloads above the noise, bool [PLATFORM_GROUPS].
 
-    By one organization alone, or by all together; what a single one says counts for at most
-    `HEARD` either way, so that nobody silences a platform of others by itself.
+    A platform is detected in the reports of one organization or in all together. A single
+    organization counts at most `DETECTION_SDS` in either direction, so that none can hide a
+    platform of others.
     """
     by_platform = (len(PLATFORM_GROUPS), -1)
     above = np.array(
@@ -134,8 +133,10 @@ def _heard(pools: Sequence[NoisySums]) -> NDArray[np.bool_]:
             for each in pools
         ]
     ).reshape(-1, len(PLATFORM_GROUPS))
-    together = np.clip(above, -HEARD, HEARD).sum(axis=0) / math.sqrt(max(1, len(pools)))
-    return np.asarray((above >= HEARD).any(axis=0) | (together >= HEARD))
+    together = np.clip(above, -DETECTION_SDS, DETECTION_SDS).sum(axis=0) / math.sqrt(
+        max(1, len(pools))
+    )
+    return np.asarray((above >= DETECTION_SDS).any(axis=0) | (together >= DETECTION_SDS))
 
 
 def draw_rows(
@@ -147,39 +148,39 @@ def draw_rows(
     correction: Floats,
     seed: int,
 ) -> tuple[SyntheticRow, ...]:
-    """`rows` rows drawn by `shares` over the cells that the catalogue has; the same for a seed.
+    """Sample rows by `shares` from the cells of the catalogue, reproducibly by seed.
 
     Args:
         shares: from `cell_shares`, float64 [CELLS].
         catalogue: entries by cell.
-        rows: how many, a public number.
+        rows: number of rows, a public constant.
         predict: the shared model.
         correction: mean of the correction per cell, log seconds, float64 [CELLS].
-        seed: of the draw.
+        seed: random seed.
 
     Returns:
-        `rows` rows; none where the catalogue has nothing in any cell of a positive share.
+        `rows` rows, none if the catalogue is empty in all cells with a positive share.
     """
     available = np.zeros(CELLS)
     available[list(catalogue)] = 1.0
-    chances = np.maximum(shares, 0.0) * available
-    if not chances.sum() > 0 or rows <= 0:
+    probabilities = np.maximum(shares, 0.0) * available
+    if not probabilities.sum() > 0 or rows <= 0:
         return ()
     random = np.random.default_rng(seed)
-    cells = random.choice(CELLS, size=rows, p=chances / chances.sum())
-    drawn = [catalogue[cell][random.integers(len(catalogue[cell]))] for cell in cells.tolist()]
-    labels = _labels(drawn, predict) + correction[cells]
+    cells = random.choice(CELLS, size=rows, p=probabilities / probabilities.sum())
+    entries = [catalogue[cell][random.integers(len(catalogue[cell]))] for cell in cells.tolist()]
+    labels = _labels(entries, predict) + correction[cells]
     return tuple(
         SyntheticRow(entry.plan, entry.cluster, float(label), ALL_CELLS[cell].platform)
-        for entry, label, cell in zip(drawn, labels, cells.tolist(), strict=True)
+        for entry, label, cell in zip(entries, labels, cells.tolist(), strict=True)
     )
 
 
 @dataclass(frozen=True, slots=True)
 class RehearsalBuffer:
-    """A buffer of at most `capacity_per_segment` rows of every segment, the newest ones.
+    """A buffer of the newest rows, at most `capacity_per_segment` of every segment.
 
-    Balanced, so that a platform with many reports does not crowd out one with few.
+    It is balanced, so that a platform with many reports does not displace one with few.
     """
 
     capacity_per_segment: int
@@ -192,14 +193,14 @@ class RehearsalBuffer:
             )
 
     def with_rows(self, rows: Sequence[SyntheticRow]) -> "RehearsalBuffer":
-        """The buffer after adding `rows`; of each segment the oldest beyond the capacity leave."""
-        kept: list[SyntheticRow] = []
-        held: dict[Platform, int] = defaultdict(int)
+        """Return the buffer with `rows` added, without the oldest rows beyond the capacity."""
+        newest: list[SyntheticRow] = []
+        counts: dict[Platform, int] = defaultdict(int)
         for row in reversed((*self.rows, *rows)):
-            if held[row.segment] < self.capacity_per_segment:
-                held[row.segment] += 1
-                kept.append(row)
-        return RehearsalBuffer(self.capacity_per_segment, tuple(reversed(kept)))
+            if counts[row.segment] < self.capacity_per_segment:
+                counts[row.segment] += 1
+                newest.append(row)
+        return RehearsalBuffer(self.capacity_per_segment, tuple(reversed(newest)))
 
 
 def _labels(entries: Sequence[PlanOnCluster], predict: PredictLog) -> Floats:
@@ -219,36 +220,36 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-LEAST_ROWS = 2
-"""Rows of a batch below which there is no distribution to draw from."""
+MIN_ROWS = 2
+"""Minimum number of rows of a batch for sampling."""
 
-MOST_ROWS = 10_000
-"""Most rows that can be asked for."""
+MAX_ROWS = 10_000
+"""Maximum number of rows of one call."""
 
-DRAWN_AT_ONCE = 500
-"""Least rows that SDV is asked for, so that few of a rare kind are found as well."""
+SAMPLED_AT_ONCE = 500
+"""Minimum number of rows to sample with SDV, so that rare cells are found too."""
 
 _NOTHING_FOUND = "Unable to sample any rows"
-"""How SDV says that no row met the condition."""
+"""Message of SDV if no row matches the condition."""
 
 
 class NoSuchRowsError(InvalidInputError):
-    """The batch has no rows of the kind that was asked for."""
+    """Raised when the batch has no rows that match the condition."""
 
 
 class NotReleasedError(PrivacyRefusedError):
-    """Somebody tried to fit on something that is no synthetic batch."""
+    """Raised when the input for fitting is not a synthetic batch."""
 
-    def __init__(self, found: object) -> None:
+    def __init__(self, value: object) -> None:
         super().__init__(
-            f"only a synthetic batch may be fitted on, which follows from released reports; "
-            f"got {type(found).__name__}"
+            f"only a synthetic batch, computed from released reports, may be fitted; "
+            f"got {type(value).__name__}"
         )
 
 
 @dataclass(frozen=True, slots=True)
 class SyntheticBatch:
-    """Synthetic rows that follow from released reports; made by the two ways below only."""
+    """Synthetic rows computed from released reports. Make it by the class methods only."""
 
     rows: tuple[SyntheticRow, ...]
 
@@ -263,15 +264,17 @@ class SyntheticBatch:
         predict: PredictLog,
         seed: int,
     ) -> Self:
-        """Rows on public plans and clusters: drawn by noisy counts, labelled by the model.
+        """Sample public plans and clusters by noisy counts, and label them by the model.
+
+        The result has no rows if the reports detect no workloads.
 
         Args:
-            reports: released, all against the correction's reference version.
-            correction: what follows from them.
+            reports: released reports about the correction's reference version.
+            correction: the correction that follows from them.
             catalogue: public plans on public clusters, by cell.
-            rows: how many, a public number; none where the reports say nothing.
+            rows: number of rows, a public constant.
             predict: the reference model.
-            seed: of the draw, public.
+            seed: public random seed.
         """
         shares = cell_shares(reports, reference_version=correction.reference_version)
         return cls(
@@ -287,17 +290,17 @@ class SyntheticBatch:
 
     @classmethod
     def published(cls, session: Session) -> Self:
-        """The batch that this coordinator publishes; empty while there is none."""
+        """Return the batch that this coordinator publishes, empty before the first."""
         return cls(registry.published_rows(session))
 
     def table(self) -> tuple[TableRow, ...]:
-        """The rows in the public table."""
+        """Return the rows in the public schema."""
         return tuple(TableRow.of(row.plan, row.cluster, row.log_seconds) for row in self.rows)
 
 
 @dataclass(frozen=True, slots=True)
 class CellCondition:
-    """Which cells are asked for; None means any.
+    """A condition on cells. None matches any value.
 
     Attributes:
         platform: main platform.
@@ -313,79 +316,81 @@ class CellCondition:
     def parse(
         cls, *, platform: str | None = None, operator_class: str | None = None, size: int | None
     ) -> Self:
-        """The condition in the words of a user.
+        """Parse a condition from command line options.
 
         Raises:
-            InvalidInputError: a word is none of the vocabulary; the message lists them.
+            InvalidInputError: a value is unknown; the message lists the allowed ones.
         """
         if size is not None and not 0 <= size <= len(SIZE_BOUNDS):
             raise InvalidInputError(f"size must be 0 to {len(SIZE_BOUNDS)}, got {size}")
         platforms = {each.name.lower(): each for each in PLATFORM_GROUPS}
         classes = {each.name.lower(): each for each in OperatorClass}
         return cls(
-            _named("platform", platform, platforms),
-            _named("operator class", operator_class, classes),
+            _parse_value("platform", platform, platforms),
+            _parse_value("operator class", operator_class, classes),
             size,
         )
 
-    def holds(self, cell: Cell) -> bool:
-        """Whether the cell is asked for."""
-        asked = {each.name: getattr(self, each.name) for each in fields(self)}
-        return all(value in (None, getattr(cell, name)) for name, value in asked.items())
+    def matches(self, cell: Cell) -> bool:
+        """Return whether the cell matches."""
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        return all(value in (None, getattr(cell, name)) for name, value in values.items())
 
-    def as_words(self) -> dict[str, str | int]:
-        """The condition in words, by the columns of the public table."""
-        asked = {each.name: getattr(self, each.name) for each in fields(self)}
+    def to_columns(self) -> dict[str, str | int]:
+        """Return the condition by columns of the public table."""
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
         return {
             name: value.name.lower() if isinstance(value, Platform | OperatorClass) else value
-            for name, value in asked.items()
+            for name, value in values.items()
             if value is not None
         }
 
     def __str__(self) -> str:
-        return ", ".join(f"{name} {value}" for name, value in self.as_words().items()) or "any kind"
+        return (
+            ", ".join(f"{name} {value}" for name, value in self.to_columns().items()) or "any kind"
+        )
 
 
-def more_rows(
+def sample_rows(
     batch: SyntheticBatch, condition: CellCondition, *, rows: int, seed: int
 ) -> tuple[TableRow, ...]:
-    """`rows` rows of the cells that `condition` asks for, each about as often as in the batch.
+    """Sample rows of the cells that match `condition`, about as frequent as in the batch.
 
-    SDV draws cell, cluster, operators, source rows and the run time's distance from the mean of
-    its cell. The same batch, condition and seed give the same rows.
+    SDV samples cell, cluster, operators, source rows and the run time relative to the mean of its
+    cell. The same batch, condition and seed give the same rows.
 
     Raises:
-        NotReleasedError: `batch` is no synthetic batch.
-        NoSuchRowsError: the batch has no such rows, or too few to draw from.
-        InvalidInputError: `rows` is not in [1, `MOST_ROWS`].
+        NotReleasedError: `batch` is not a synthetic batch.
+        NoSuchRowsError: the batch has no matching rows, or too few.
+        InvalidInputError: `rows` is not in [1, `MAX_ROWS`].
     """
     if not isinstance(batch, SyntheticBatch):
         raise NotReleasedError(batch)
-    if not 1 <= rows <= MOST_ROWS:
-        raise InvalidInputError(f"rows must be in [1, {MOST_ROWS}], got {rows}")
+    if not 1 <= rows <= MAX_ROWS:
+        raise InvalidInputError(f"rows must be in [1, {MAX_ROWS}], got {rows}")
     table = batch.table()
     if not table:
         raise NoSuchRowsError(
-            "no synthetic batch is published yet; the first follows from the first reports, whose "
-            "dates `fedperf-server calendar` shows"
+            "no synthetic batch is published yet; the first is published after the first reports. "
+            "Show their dates with `fedperf-server calendar`"
         )
-    matching = sum(condition.holds(row.cell) for row in table)
-    if not matching or len(table) < LEAST_ROWS:
+    matching = sum(condition.matches(row.cell) for row in table)
+    if not matching or len(table) < MIN_ROWS:
         raise NoSuchRowsError(
-            f"the batch has {len(table)} rows, {matching} of them of {condition}; "
-            "ask for less, or wait for more reports"
+            f"the batch has {len(table)} rows, {matching} of them match {condition}; "
+            "use a wider condition, or wait for more reports"
         )
     levels = _levels(table)
     with _quiet_sdv():
-        synthesizer = _fitted(_relative(table, levels))
-        sampled = _sampled(synthesizer, condition, max(rows, DRAWN_AT_ONCE), seed)
+        synthesizer = _fit(_relative(table, levels))
+        sampled = _sample(synthesizer, condition, max(rows, SAMPLED_AT_ONCE), seed)
     if len(sampled) < rows:
-        raise _too_rare(condition, len(sampled), rows)
+        raise _too_rare_error(condition, len(sampled), rows)
     return _absolute(sampled.head(rows), levels)
 
 
 def constraints() -> "list[BaseConstraint]":
-    """The constraints on rows: cells and clusters of the batch, no more sources than operators.
+    """Return the constraints: combinations of the batch, no more sources than operators.
 
     Combinations are those of the batch's rows, which are public plans on public clusters.
     """
@@ -398,7 +403,7 @@ def constraints() -> "list[BaseConstraint]":
     ]
 
 
-def _fitted(frame: "pd.DataFrame") -> "GaussianCopulaSynthesizer":
+def _fit(frame: "pd.DataFrame") -> "GaussianCopulaSynthesizer":
     from sdv.metadata import Metadata
     from sdv.single_table import GaussianCopulaSynthesizer
 
@@ -408,38 +413,38 @@ def _fitted(frame: "pd.DataFrame") -> "GaussianCopulaSynthesizer":
     return synthesizer
 
 
-def _sampled(
+def _sample(
     synthesizer: "GaussianCopulaSynthesizer", condition: CellCondition, rows: int, seed: int
 ) -> "pd.DataFrame":
-    """Up to `rows` rows; fewer where SDV, which draws and rejects, does not find enough."""
+    """Return up to `rows` rows, fewer if SDV's rejection sampling does not find enough."""
     from sdv.sampling import Condition as SdvCondition
 
-    # SDV 2.0 has no public way to give a seed: it starts from one of its own unless this is set.
+    # SDV 2.0 has no public way to set a seed, and uses its own unless this is set.
     synthesizer._set_random_state(seed)
-    asked = condition.as_words()
+    columns = condition.to_columns()
     try:
-        drawn = (
-            synthesizer.sample_from_conditions([SdvCondition(asked, num_rows=rows)])
-            if asked
+        sampled = (
+            synthesizer.sample_from_conditions([SdvCondition(columns, num_rows=rows)])
+            if columns
             else synthesizer.sample(rows)
         )
     except ValueError as error:
         if _NOTHING_FOUND not in str(error):
             raise
-        raise _too_rare(condition, 0, rows) from error
-    frame: pd.DataFrame = drawn[TABLE]
+        raise _too_rare_error(condition, 0, rows) from error
+    frame: pd.DataFrame = sampled[TABLE]
     return frame
 
 
-def _too_rare(condition: CellCondition, found: int, rows: int) -> NoSuchRowsError:
+def _too_rare_error(condition: CellCondition, sampled: int, rows: int) -> NoSuchRowsError:
     return NoSuchRowsError(
-        f"{condition} is so rare in the batch that only {found} of {rows} rows were found; "
-        "ask for less, or wait for more reports"
+        f"{condition} is so rare in the batch that only {sampled} of {rows} rows were sampled; "
+        "use fewer --rows, or wait for more reports"
     )
 
 
 def _levels(table: Sequence[TableRow]) -> dict[Cell, float]:
-    """Mean log run time of every cell: what a copula over unordered cells would blur."""
+    """Return the mean log run time of every cell, which a copula over cells would blur."""
     labels: dict[Cell, list[float]] = {}
     for row in table:
         labels.setdefault(row.cell, []).append(row.log_seconds)
@@ -447,7 +452,7 @@ def _levels(table: Sequence[TableRow]) -> dict[Cell, float]:
 
 
 def _relative(table: Sequence[TableRow], levels: dict[Cell, float]) -> "pd.DataFrame":
-    """The table with run times relative to their cell and source rows to their size group."""
+    """Return run times relative to their cell, and source rows relative to their size group."""
     import pandas as pd
 
     records = [row.as_record() for row in table]
@@ -459,7 +464,7 @@ def _relative(table: Sequence[TableRow], levels: dict[Cell, float]) -> "pd.DataF
 
 
 def _absolute(frame: "pd.DataFrame", levels: dict[Cell, float]) -> tuple[TableRow, ...]:
-    """The inverse of `_relative`; a row that the schema does not allow is refused."""
+    """Invert `_relative`. A row that violates the schema is refused."""
     by_columns = {
         (c.platform.name.lower(), c.operator_class.name.lower(), c.size): c for c in levels
     }
@@ -476,7 +481,7 @@ def _absolute(frame: "pd.DataFrame", levels: dict[Cell, float]) -> tuple[TableRo
 
 @contextlib.contextmanager
 def _quiet_sdv() -> Iterator[None]:
-    """SDV without progress bars, advice, and the directory for logs that it makes on import."""
+    """Run SDV without progress bars, warnings, and the log directory that it makes on import."""
     with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
         warnings.simplefilter("ignore")
         with _no_data_directory():
@@ -486,7 +491,7 @@ def _quiet_sdv() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _no_data_directory() -> Iterator[None]:
-    """The user's data directory cannot be made; SDV then logs nothing, as on a read-only disk."""
+    """Make the user's data directory impossible to create, so that SDV logs nothing."""
     import platformdirs
 
     directory_of = platformdirs.user_data_dir
@@ -497,9 +502,9 @@ def _no_data_directory() -> Iterator[None]:
         platformdirs.user_data_dir = directory_of
 
 
-def _named(what: str, word: str | None, vocabulary: dict[str, T]) -> T | None:
+def _parse_value(option: str, word: str | None, vocabulary: dict[str, T]) -> T | None:
     if word is None:
         return None
     if word.lower() not in vocabulary:
-        raise InvalidInputError(f"{what} must be one of {', '.join(vocabulary)}, got {word!r}")
+        raise InvalidInputError(f"{option} must be one of {', '.join(vocabulary)}, got {word!r}")
     return vocabulary[word.lower()]

@@ -1,11 +1,11 @@
-"""The coordinator's main step, the tick; ticks follow each other in one thread.
+"""The coordinator runs its controllers and the model round in ticks, in one thread.
 
-A tick reads the stored evidence once. Then every desk looks at it, each one after those whose
-results it needs. At the end the tick moves the model round on that is due. A tick may compute,
-but it waits for nobody. A desk stores its results in one transaction, so a coordinator that is
-killed loses nothing: its next tick finds the same again.
+A tick reads the stored evidence once. Then it runs every controller on it, each after those whose
+results it needs. At the end it advances the model round that is due. A tick may compute but never
+waits. A controller stores its results in one transaction, so that a killed coordinator loses
+nothing: the next tick computes them again.
 
-When a desk or the round fails, the others go on.
+If a controller or the round fails, the others continue.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -22,60 +22,60 @@ T = TypeVar("T")
 
 
 class Controller(Protocol):
-    """One thing that a coordinator does at every tick."""
+    """A periodic step of the coordinator."""
 
-    def look(self, snapshot: Snapshot, /) -> Sequence[object]:
-        """Do what is due at the snapshot's moment; what is new for the operator."""
+    def run_once(self, snapshot: Snapshot, /) -> Sequence[object]:
+        """Do what is due at the snapshot's time, and return events for the operator."""
 
 
 class Coordinator:
-    """Moves a coordinator on, tick by tick."""
+    """Runs the controllers and the rounds, tick by tick."""
 
     def __init__(
         self,
         snapshots: SnapshotReader,
-        desks: Mapping[str, Controller],
+        controllers: Mapping[str, Controller],
         rounds: ModelRounds,
         *,
-        troubles: FailureTracker | None = None,
+        failures: FailureTracker | None = None,
     ) -> None:
-        """Desks look in their order, under the names by which their troubles are called."""
+        """Make a coordinator of `controllers`, run in their order. Failures are tracked by key."""
         self._snapshots = snapshots
-        self._desks = desks
+        self._controllers = controllers
         self._rounds = rounds
-        self._troubles = troubles or FailureTracker()
+        self._failures = failures or FailureTracker()
 
     def tick(self, now: datetime) -> Sequence[object]:
-        """Do what is due at `now`; what is new for the operator, in order."""
-        if self._troubles.rests(DATABASE):
+        """Do what is due at `now`, and return events for the operator in order."""
+        if self._failures.rests(DATABASE):
             return ()
-        news: list[object] = []
+        events: list[object] = []
         try:
-            found = self._tried("reading releases", lambda: [self._snapshots.read(at=now)])
-            for snapshot in found:
-                for what, desk in self._desks.items():
-                    news += self._tried(what, partial(desk.look, snapshot))
-            news += self._tried("holding rounds", partial(self._rounds.look, at=now))
+            snapshots = self._try("reading releases", lambda: [self._snapshots.read(at=now)])
+            for snapshot in snapshots:
+                for name, controller in self._controllers.items():
+                    events += self._try(name, partial(controller.run_once, snapshot))
+            events += self._try("holding rounds", partial(self._rounds.run_once, at=now))
         except DatabaseError as error:
-            self._troubles.failed(DATABASE, error)
+            self._failures.failed(DATABASE, error)
         else:
-            self._troubles.worked(DATABASE)
-        return news
+            self._failures.worked(DATABASE)
+        return events
 
     def stop(self) -> None:
-        """Leave the round that is under way, which is run again after the next start."""
+        """Interrupt the open round, which is run again after the next start."""
         self._rounds.interrupt()
 
-    def _tried(self, what: str, work: Callable[[], Sequence[T]]) -> Sequence[T]:
-        """What `work` gives; nothing where it failed now or a moment ago."""
-        if self._troubles.rests(what):
+    def _try(self, name: str, step: Callable[[], Sequence[T]]) -> Sequence[T]:
+        """Return the result of `step`, nothing if it failed now or is in backoff."""
+        if self._failures.rests(name):
             return ()
         try:
-            found = work()
+            result = step()
         except DatabaseError:
             raise
         except Exception as error:
-            self._troubles.failed(what, error)
+            self._failures.failed(name, error)
             return ()
-        self._troubles.worked(what)
-        return found
+        self._failures.worked(name)
+        return result

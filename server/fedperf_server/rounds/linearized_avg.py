@@ -1,14 +1,14 @@
-"""The strategy at the tangent: members send noisy sums along a few directions, we make the step.
+"""The linearized strategy: members send noisy sums along a few directions, the server steps.
 
-The question of a round holds the directions and the clip. It follows from the base model and from
-the number of steps that the epoch has made. It is made once and stored by the coordinator, and
-the step is computed from what was stored.
+The linear query of a round consists of directions and a clip. It depends on the base model and on
+the number of steps in the regime. The coordinator stores it once, and the step is computed from the
+stored query.
 
-Influence is bounded. A sender counts as at most `MOST_WORKLOADS` workloads, whatever it declares.
-Its vector counts with at most the length that these workloads and its noise explain. So under any
-prior a sender changes the step by at most `tangent_steps.step_bound` of `believed_sums`. No step
-is longer than half the sum of all senders' bounds. By sums that no model follows, a sender can
-also make a step shorter, down to none; the next round then asks anew.
+Influence is bounded. A sender counts as at most `MAX_SENDER_WORKLOADS` workloads, whatever it
+declares. Its vector is shortened to the length that these workloads and its noise explain. So under
+any prior a sender changes the step by at most `linearized_steps.step_bound` of `bounded_sums`. No
+step is longer than half the sum of all senders' bounds. With sums that fit no model, a sender can
+also shorten a step, down to zero. The next round then sends a new query.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fedperf_server.inference.linearized_steps import STEP_CLIPS, LinearizedSum, trusted_step
+from fedperf_server.inference.linearized_steps import STEP_CLIPS, LinearizedSum, reliable_step
 from fedperf_server.rounds.round_messages import AcceptedUpdate
 from fedperf_server.rounds.round_strategy import RoundStrategy
 from fedperf_server.state.validation import ReportContext, check_contents
@@ -40,26 +40,26 @@ from fedperf_shared.releases.linear_queries import DIRECTIONS, LinearizedQuery, 
 from fedperf_shared.releases.release import Slot, Update
 from fedperf_shared.workflow.features import Features, featurize
 
-MOST_WORKLOADS = 20_000.0
-"""As so many workloads an organization counts at most; what it declares is not checked."""
+MAX_SENDER_WORKLOADS = 20_000.0
+"""Maximum number of workloads as which an organization counts, since declarations are unchecked."""
 
 REHEARSAL_WEIGHT = 1.0
-"""Of the rows of earlier epochs, relative to all senders together."""
+"""Weight of the rows of earlier regimes, relative to all senders together."""
 
 MISFIT = 0.01
-"""Least noise that a sum is believed to have, per workload: an organization's plans are not the
-anchors, so that what little noise leaves exact is not what the anchors' features make of it;
-and who declares no noise to speak of shall not drown the others."""
+"""Minimum assumed noise of a sum per workload. An organization's plans differ from the anchors, so
+that a nearly exact sum does not match the anchors' features exactly. It also prevents a sender that
+declares almost no noise from dominating the others."""
 
 
 @dataclass(eq=False)
 class LinearizedAvg(RoundStrategy):
-    """A step of GGFN at the tangent that was asked about, from the sum of all senders.
+    """A linearized step of GGFN from the sums of all senders.
 
     Attributes:
         anchors: the public plans.
-        misfit: see `MISFIT`; 0 where the anchors are a sample of what organizations run.
-        gradients: at the anchors; a process that plays members as well may take them once.
+        misfit: see `MISFIT`; 0 if the anchors are a sample of the organizations' plans.
+        gradients: computes gradients at the anchors; a simulation may cache them.
     """
 
     anchors: Sequence[Features]
@@ -67,75 +67,75 @@ class LinearizedAvg(RoundStrategy):
     gradients: Gradients = gradients_at
 
     def question(self, current: Weights, *, steps_made: int) -> LinearizedQuery:
-        """Directions at the model's tangent, and a tighter clip with every step."""
-        found = coefficients_at(_model(current), self.anchors, gradients=self.gradients)
-        return _question(found, steps_made)
+        """Return directions at the model's tangent, with a tighter clip after every step."""
+        coefficients = coefficients_at(_to_model(current), self.anchors, gradients=self.gradients)
+        return _to_query(coefficients, steps_made)
 
     def check(self, update: Update, slot: Slot) -> None:
-        """As `RoundStrategy.check`."""
+        """Check an update as `RoundStrategy.check`."""
         check_contents(update, slot, ReportContext(), kind=TANGENT_UPDATE)
 
     def next(
         self,
         current: Weights,
-        answers: Sequence[AcceptedUpdate],
-        question: LinearizedQuery | None,
+        updates: Sequence[AcceptedUpdate],
+        query: LinearizedQuery | None,
         *,
         rehearsed: Sequence[SyntheticRow] = (),
     ) -> Sequence[NDArray[np.float32]]:
-        """As `RoundStrategy.next`; the rows count like one more sender, without noise.
+        """Return the next model as `RoundStrategy.next`. The rows count as a sender without noise.
 
         Raises:
-            InvalidInputError: the round has no question.
+            InvalidInputError: the round has no linear query.
         """
-        if question is None:
-            raise InvalidInputError("a round at the tangent has a question")
-        model = _model(current)
-        tangent = stored_tangent(model, self.anchors, question, gradients=self.gradients)
-        state = self.stepped(model, tangent, answers, question, rehearsed=rehearsed).state_dict()
+        if query is None:
+            raise InvalidInputError("a linearized round needs a linear query")
+        model = _to_model(current)
+        tangent = stored_tangent(model, self.anchors, query, gradients=self.gradients)
+        state = self.step(model, tangent, updates, query, rehearsed=rehearsed).state_dict()
         return [state[name].numpy() for name in ARRAY_SHAPES]
 
-    def stepped(
+    def step(
         self,
         model: GGFN,
         tangent: Tangent,
-        answers: Sequence[AcceptedUpdate],
-        question: LinearizedQuery,
+        updates: Sequence[AcceptedUpdate],
+        query: LinearizedQuery,
         *,
         rehearsed: Sequence[SyntheticRow] = (),
     ) -> GGFN:
-        """The model that `next` makes of `model`, where its `stored_tangent` is at hand."""
-        sums = believed_sums(answers, question, misfit=self.misfit)
+        """Return the model that `next` returns, given its `stored_tangent`."""
+        sums = bounded_sums(updates, query, misfit=self.misfit)
         if rehearsed and sums:
             workloads = REHEARSAL_WEIGHT * sum(each.workloads for each in sums)
             sums.append(
-                rehearsed_sum(model, tangent, rehearsed, clip=question.clip, workloads=workloads)
+                rehearsal_sum(model, tangent, rehearsed, clip=query.clip, workloads=workloads)
             )
-        step = trusted_step(model, self.anchors, tangent, sums, clip=question.clip)
+        step = reliable_step(model, self.anchors, tangent, sums, clip=query.clip)
         return tangent.stepped(model, step)
 
 
 def stored_tangent(
     model: GGFN,
     anchors: Sequence[Features],
-    question: LinearizedQuery,
+    query: LinearizedQuery,
     *,
     gradients: Gradients = gradients_at,
 ) -> Tangent:
-    """The tangent that was asked about, without the directions that were not used."""
-    coefficients = question.coefficients[:, _used(question)]
+    """Return the tangent of the query, without unused directions."""
+    coefficients = query.coefficients[:, _used_directions(query)]
     return tangent_of(model, anchors, coefficients, gradients=gradients)
 
 
-def believed_sums(
-    answers: Sequence[AcceptedUpdate], question: LinearizedQuery, *, misfit: float = MISFIT
+def bounded_sums(
+    updates: Sequence[AcceptedUpdate], query: LinearizedQuery, *, misfit: float = MISFIT
 ) -> list[LinearizedSum]:
-    """The sums in the directions that were used, each scaled to at most `MOST_WORKLOADS`."""
-    used, sums = _used(question), []
-    for each in answers:
+    """Return the sums in the used directions, each scaled to at most `MAX_SENDER_WORKLOADS`."""
+    used, sums = _used_directions(query), []
+    for each in updates:
         update = each.update
         parameters = TANGENT_UPDATE.as_parameters(each.slot.parameters)
-        workloads = min(parameters.nominal_workloads, MOST_WORKLOADS)
+        workloads = min(parameters.nominal_workloads, MAX_SENDER_WORKLOADS)
         share = workloads / parameters.nominal_workloads
         sums.append(
             LinearizedSum(
@@ -147,7 +147,7 @@ def believed_sums(
     return sums
 
 
-def rehearsed_sum(
+def rehearsal_sum(
     model: GGFN,
     tangent: Tangent,
     rows: Sequence[SyntheticRow],
@@ -155,14 +155,14 @@ def rehearsed_sum(
     clip: float,
     workloads: float,
 ) -> LinearizedSum:
-    """The sum that an organization of so many workloads like these rows would send, without noise.
+    """Return the noiseless sum of an organization whose workloads are like these rows.
 
     Args:
-        model: whose tangent it is.
-        tangent: as it was asked about.
-        rows: with the labels of their teacher.
-        clip: bound on a residual, of the standardised output.
-        workloads: how much they weigh.
+        model: model of the tangent.
+        tangent: tangent of the query.
+        rows: rows with the labels of their teacher.
+        clip: bound on a residual of the standardised output.
+        workloads: number of workloads, the weight of the rows.
     """
     graphs = [featurize(row.plan, row.cluster) for row in rows]
     labels = torch.tensor([row.log_seconds for row in rows], dtype=torch.float64)
@@ -174,15 +174,15 @@ def rehearsed_sum(
     return LinearizedSum(workloads * mean, workloads, MISFIT * workloads)
 
 
-def _question(coefficients: NDArray[np.float32], steps_made: int) -> LinearizedQuery:
+def _to_query(coefficients: NDArray[np.float32], steps_made: int) -> LinearizedQuery:
     padded = np.zeros((len(coefficients), DIRECTIONS), dtype=np.float32)
     padded[:, : coefficients.shape[1]] = coefficients
     return LinearizedQuery(STEP_CLIPS[min(steps_made, len(STEP_CLIPS) - 1)], padded)
 
 
-def _used(question: LinearizedQuery) -> NDArray[np.bool_]:
-    return np.asarray(question.coefficients.any(axis=0))
+def _used_directions(query: LinearizedQuery) -> NDArray[np.bool_]:
+    return np.asarray(query.coefficients.any(axis=0))
 
 
-def _model(arrays: Weights) -> GGFN:
+def _to_model(arrays: Weights) -> GGFN:
     return model_from_arrays(named_arrays(arrays))

@@ -1,11 +1,11 @@
-"""The members of one round as a Flower `Grid`, through which a strategy asks and gets answers.
+"""The members of one round as a Flower `Grid`, which carries requests and replies of a strategy.
 
-A node of the grid is a member whose schedule holds the slot. A member is asked while it is
-connected, and its first answer counts. The grid opens and checks every answer, so a strategy sees
-only accepted updates and errors. `replies` keeps what was accepted, and why the rest was refused.
+A node of the grid is a member whose schedule contains the slot. A member gets the request while it
+is connected, and its first reply counts. The grid verifies every reply, so that a strategy gets
+only accepted updates and errors. `replies` holds accepted updates and reasons of refusal.
 
-A `fleet.FleetRound` below the grid carries the bytes: the gateway, function calls, or Flower's
-own Grid in its simulation engine. Nothing here waits, apart from `send_and_receive`.
+A `FleetRound` carries the bytes: the gateway, function calls, or Flower's own Grid in its
+simulation engine. Only `send_and_receive` waits.
 """
 
 import time
@@ -26,20 +26,20 @@ from fedperf_shared.releases.kinds import TANGENT_UPDATE
 from fedperf_shared.releases.release import Slot, Update
 
 POLL_SECONDS = 0.1
-"""Between two looks of `send_and_receive`."""
+"""Polling interval of `send_and_receive`."""
 
 
 class MemberGrid(Grid):
-    """As `flwr.serverapp.Grid`, of one round.
+    """The `flwr.serverapp.Grid` of one round.
 
     Attributes:
-        replies: who was let in (`replies.schedules`), and what came of them.
+        replies: admitted organizations (`replies.schedules`) and their replies.
     """
 
     def __init__(
         self, channel: FleetRound, opened: OpenRound, *, check: Callable[[Update, Slot], None]
     ) -> None:
-        """`check` refuses an update that the round's strategy cannot use."""
+        """Make the grid; `check` refuses updates that the round's strategy cannot use."""
         self.replies = RoundReplies()
         self._channel = channel
         self._opened = opened
@@ -48,20 +48,20 @@ class MemberGrid(Grid):
         self._sent: tuple[RecordDict, bytes] | None = None
 
     def set_members(self, members: Mapping[bytes, Member]) -> None:
-        """Set today's members; one that was let in and is no member any more counts no longer."""
+        """Set the current members. Replies of revoked members are refused."""
         self._members = members
         for organization_id in self.replies.schedules.keys() - members.keys():
             self.replies.accepted.pop(organization_id, None)
             self.replies.refused[organization_id] = Reason.REVOKED
 
     def set_run(self, run: Run) -> None:
-        """A round has no run of Flower's; InvalidInputError."""
-        raise InvalidInputError(f"a round is no run of Flower's, so run {run.run_id} is not its")
+        """Raise InvalidInputError, as a round has no Flower run."""
+        raise InvalidInputError(f"a round has no Flower run, got run {run.run_id}")
 
     @property
     def run(self) -> Run:
-        """A round has no run of Flower's; InvalidInputError."""
-        raise InvalidInputError("a round is no run of Flower's")
+        """Raise InvalidInputError, as a round has no Flower run."""
+        raise InvalidInputError("a round has no Flower run")
 
     def create_message(
         self,
@@ -71,110 +71,110 @@ class MemberGrid(Grid):
         group_id: str,
         ttl: float | None = None,
     ) -> Message:
-        """As `Grid.create_message`; nothing is stored yet, and nothing expires."""
+        """Make a message as `Grid.create_message`. It is not stored and never expires."""
         del ttl
         metadata = _metadata(SUPERLINK_NODE_ID, dst_node_id, group_id, message_type)
         return make_message(metadata=metadata, content=content)
 
     def get_node_ids(self) -> list[int]:
-        """Whoever was let in and has not answered."""
+        """Return the admitted nodes that have not replied."""
         return [int.from_bytes(each) for each in self.replies.schedules if self._is_open(each)]
 
     def push_messages(self, messages: Iterable[Message]) -> list[str]:
-        """Send the messages to whoever is connected and has none yet; the ids of these.
+        """Send the messages to connected nodes without a request, and return their ids.
 
         Raises:
-            KeyError: a message without a body, or to nobody who was let in.
-            InvalidInputError: its body is no bytes.
+            KeyError: a message has no body, or its node was not admitted.
+            InvalidInputError: a body is not bytes.
         """
-        sent, whose = [], {int.from_bytes(each): each for each in self.replies.schedules}
+        sent, ids = [], {int.from_bytes(each): each for each in self.replies.schedules}
         for message in messages:
-            organization_id = whose[message.metadata.dst_node_id]
+            organization_id = ids[message.metadata.dst_node_id]
             if self._channel.ask(organization_id, self._body(message.content)):
                 sent.append(message_id(organization_id))
         return sent
 
-    def take(self) -> None:
-        """Open and check what has arrived."""
+    def receive(self) -> None:
+        """Verify the replies that have arrived."""
         for reply in self._channel.replies():
             member = self._members.get(reply.organization_id)
-            asked = reply.organization_id in self.replies.schedules
-            if member is not None and asked and self._is_open(reply.organization_id):
-                self._judge(reply, member)
+            is_admitted = reply.organization_id in self.replies.schedules
+            if member is not None and is_admitted and self._is_open(reply.organization_id):
+                self._verify(reply, member)
 
     def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
-        """The answers to these messages so far, in the order of the members' ids.
+        """Return the replies to these messages so far, ordered by the members' ids.
 
-        An accepted update is a message with its content, a refused one an error that names the
-        reason. Asked again they are given again.
+        An accepted update is a message with its content, a refused one an error with the reason.
+        A later call returns them again.
         """
-        self.take()
-        wanted, found = set(message_ids), dict[bytes, Message]()
-        for organization_id, (_, answer) in self.replies.accepted.items():
-            found[organization_id] = _reply(organization_id, content=answer.content())
+        self.receive()
+        ids, replies = set(message_ids), dict[bytes, Message]()
+        for organization_id, (_, update) in self.replies.accepted.items():
+            replies[organization_id] = _reply(organization_id, content=update.content())
         for organization_id, reason in self.replies.refused.items():
             error = Error(ErrorCode.UNKNOWN, reason.value)
-            found[organization_id] = _reply(organization_id, error=error)
-        return [each for whose, each in sorted(found.items()) if message_id(whose) in wanted]
+            replies[organization_id] = _reply(organization_id, error=error)
+        return [each for key, each in sorted(replies.items()) if message_id(key) in ids]
 
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None
     ) -> list[Message]:
-        """Send, and wait until all have answered or `timeout` seconds are over."""
+        """Send, and wait until all have replied or `timeout` seconds are over."""
         sent = self.push_messages(messages)
         ends = None if timeout is None else time.monotonic() + timeout
         while True:
-            answered = self.pull_messages(sent)
-            if len(answered) == len(sent) or (ends is not None and time.monotonic() >= ends):
-                return answered
+            replies = self.pull_messages(sent)
+            if len(replies) == len(sent) or (ends is not None and time.monotonic() >= ends):
+                return replies
             time.sleep(POLL_SECONDS)
 
     def close(self) -> None:
-        """End the round: late replies are refused."""
+        """End the round; later replies are refused."""
         self._channel.close()
 
     def _is_open(self, organization_id: bytes) -> bool:
         return not self.replies.answered(organization_id)
 
     def _body(self, content: RecordDict) -> bytes:
-        """The bytes of a request, which is the same for many."""
+        """Return the bytes of a request, cached as many messages share them."""
         if self._sent is None or self._sent[0] is not content:
             self._sent = content, body_in(content)
         return self._sent[1]
 
-    def _judge(self, reply: Reply, member: Member) -> None:
-        organization_id, gathered = member.organization_id, self.replies
-        gathered.sizes[organization_id] = len(reply.body or b"")
+    def _verify(self, reply: Reply, member: Member) -> None:
+        organization_id, replies = member.organization_id, self.replies
+        replies.sizes[organization_id] = len(reply.body or b"")
         try:
             signed, update = open_update(reply.body, member.public_key, refusal=reply.refusal)
             slot = check_place(
                 update,
-                gathered.schedules[organization_id],
+                replies.schedules[organization_id],
                 slot=self._opened.slot,
                 base_version=self._opened.base_version,
             )
             self._check(update, slot)
             accepted = AcceptedUpdate(TANGENT_UPDATE.as_release(update), slot)
-            gathered.accepted[organization_id] = (signed, accepted)
+            replies.accepted[organization_id] = (signed, accepted)
         except RejectedReleaseError as error:
-            gathered.refused[organization_id] = error.reason
+            replies.refused[organization_id] = error.reason
 
 
 def message_id(organization_id: bytes) -> str:
-    """The id of the round's one message to that member."""
+    """Return the id of the round's message to that member."""
     return organization_id.hex()
 
 
 def _reply(
     organization_id: bytes, *, content: RecordDict | None = None, error: Error | None = None
 ) -> Message:
-    node, answered = int.from_bytes(organization_id), message_id(organization_id)
-    metadata = _metadata(node, SUPERLINK_NODE_ID, "", TRAIN, answered=answered)
+    node, replied_to = int.from_bytes(organization_id), message_id(organization_id)
+    metadata = _metadata(node, SUPERLINK_NODE_ID, "", TRAIN, replied_to=replied_to)
     if content is not None:
         return make_message(metadata=metadata, content=content)
     return make_message(metadata=metadata, error=error)
 
 
-def _metadata(source: int, target: int, group: str, kind: str, *, answered: str = "") -> Metadata:
-    """Without times, as a message of a round lives and dies with it."""
-    return Metadata(0, "", source, target, answered, group, 0.0, 1.0, kind)
+def _metadata(source: int, target: int, group: str, kind: str, *, replied_to: str = "") -> Metadata:
+    """Return metadata without times, as messages do not outlive their round."""
+    return Metadata(0, "", source, target, replied_to, group, 0.0, 1.0, kind)

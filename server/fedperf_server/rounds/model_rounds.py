@@ -1,24 +1,21 @@
 """The model rounds of a calendar, one slot after the other, as a durable state machine.
 
-Each look takes the answers that have arrived and moves the round on; it waits for nobody. A round
-is written to the database before anybody is asked. Closing it stores the new model version, the
-receipts and the counts of refusals in one transaction. A coordinator that was killed in between
-finds the round open and runs it again. Organizations then answer with the bytes that they stored,
-so no noise is drawn twice. A slot that passed while the coordinator was down is closed as missed.
+Each call takes the replies that have arrived and advances the round. It never waits. A round is
+stored before requests are sent. Closing it stores the new model version, the receipts and the
+counts of refusals in one transaction. A coordinator that was killed in between finds the round open
+and runs it again. Organizations then send the bytes that they stored, so that noise is never
+sampled twice. A slot that passed while the coordinator was down is closed as missed.
 
-A Flower `Strategy` (`round_strategy`) decides how a round trains. It is driven through a `Grid` of
-the members (`member_grid`): its hooks are called as messages come and go, perhaps days apart. Its
-question is made before the round is written down and stored with it. So a coordinator that was
-killed asks the same again.
+A Flower `Strategy` (`round_strategy`) defines how a round trains. It uses a `Grid` of the members
+(`member_grid`), and its hooks are called as messages are sent and arrive, perhaps days apart. Its
+linear query is stored with the round. So a coordinator that was killed sends the same query again.
 
-No round is held of a calendar that would train by DP-SGD: its slots are closed as missed.
+The slots of a calendar that trains by DP-SGD are closed as missed.
 
-No organization can hold up or spoil a round. Whoever does not answer by the deadline is missing.
-An invalid answer is refused and counted. With fewer accepted updates than the quorum the model
-stays as it is. It also stays when no usable model can be made of them; the operator then sees the
-round closed as failed.
-
-A usable model is finite, has the shapes of its format, and has an error on public data.
+No organization can delay or spoil a round. A reply that does not arrive by the deadline is missing.
+An invalid reply is refused and counted. With fewer accepted updates than the quorum the model is
+not changed. If the updates give no usable model, it is not changed either, and the round is closed
+as failed. A usable model is finite, has the shapes of its format, and has an error on public data.
 """
 
 from collections import Counter
@@ -37,9 +34,9 @@ from fedperf_server.rehearsal import buffer
 from fedperf_server.rounds.member_grid import MemberGrid, message_id
 from fedperf_server.rounds.open_round import Fleet, OpenRound, RoundRules
 from fedperf_server.rounds.round_record import (
-    drop_stale,
     finish,
-    question_row,
+    query_row,
+    reject_contradictions,
     round_row,
     store_replies,
 )
@@ -50,9 +47,9 @@ from fedperf_server.rounds.round_strategy import (
     weights_in,
 )
 from fedperf_server.state import audit, promotion_graph, registry, releases, round_calendar
-from fedperf_server.state.database import Database, DatabaseError, RoundQuestionRow, RoundRow
+from fedperf_server.state.database import Database, DatabaseError, RoundQueryRow, RoundRow
 from fedperf_server.state.registry import ModelFormat
-from fedperf_server.state.round_calendar import RoundOutcome, RoundResult, result_of, row_key
+from fedperf_server.state.round_calendar import RoundOutcome, RoundResult, row_key, to_result
 from fedperf_server.state.validation import Reason
 from fedperf_shared.errors import ConfigurationError, FedperfError, InvalidInputError
 from fedperf_shared.exchange import SyntheticRow
@@ -62,14 +59,14 @@ from fedperf_shared.releases.release import SlotKey
 from fedperf_shared.wire.codec import decode_tangent_question
 
 Evaluate = Callable[[Weights], float]
-"""The model's error on public data."""
+"""Returns the model's error on public data."""
 
 
 class AggregationError(FedperfError):
-    """The strategy made no model of what was accepted, or none that can be used."""
+    """Raised when the accepted updates give no usable model."""
 
-    def __init__(self, why: str) -> None:
-        super().__init__(f"no usable model could be made of what was accepted: {why}")
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"the accepted updates give no usable model: {reason}")
 
 
 def next_model(
@@ -80,18 +77,18 @@ def next_model(
     model_format: ModelFormat,
     evaluate: Evaluate,
 ) -> tuple[Weights, float]:
-    """The model after round `number`, which was configured, and its error.
+    """Return the model after round `number`, which was configured, and its error.
 
     Raises:
-        AggregationError: none that could be used.
+        AggregationError: there is no usable model.
     """
     try:
-        made, _ = strategy.aggregate_train(number, replies)
-        if made is None:
+        aggregated, _ = strategy.aggregate_train(number, replies)
+        if aggregated is None:
             raise AggregationError("there was no reply")
-        arrays = [np.asarray(array, dtype=np.float32) for array in weights_in(made)]
-        if not _well_formed(arrays, model_format.shapes):
-            raise AggregationError("it is not finite or has another shape")
+        arrays = [np.asarray(array, dtype=np.float32) for array in weights_in(aggregated)]
+        if not _is_well_formed(arrays, model_format.shapes):
+            raise AggregationError("it is not finite or has a wrong shape")
         return arrays, float(evaluate(arrays))
     except _ARITHMETIC_ERRORS as error:
         raise AggregationError(f"{type(error).__name__}: {error}") from error
@@ -104,12 +101,14 @@ _ARITHMETIC_ERRORS = (
     InvalidInputError,
     ConfigurationError,
 )
-"""What numpy (ValueError), torch (RuntimeError) and our own checks raise over numbers that cannot
-be computed with: the same again at every try. After any other failure, such as the database's,
-the round stays open and is run again."""
+"""Errors of numpy (ValueError), torch (RuntimeError) and our own checks over invalid numbers, which
+every repetition raises again. After any other failure, such as of the database, the round stays
+open and is run again."""
 
 
-def _well_formed(arrays: Sequence[NDArray[np.float32]], shapes: Sequence[tuple[int, ...]]) -> bool:
+def _is_well_formed(
+    arrays: Sequence[NDArray[np.float32]], shapes: Sequence[tuple[int, ...]]
+) -> bool:
     if [array.shape for array in arrays] != [tuple(shape) for shape in shapes]:
         return False
     return all(bool(np.isfinite(array).all()) for array in arrays)
@@ -120,13 +119,13 @@ _log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class _RunningRound:
-    """A round that is under way, as this process has it.
+    """The state of an open round in this process.
 
     Attributes:
-        opened: as it was written down.
-        arrays: the model and what is asked, as its strategy is configured with them.
-        grid: its members.
-        deadline: after which nobody is waited for.
+        opened: the round as it was stored.
+        arrays: model and linear query for configuring the strategy.
+        grid: members of the round.
+        deadline: time at which missing replies are not waited for any more.
     """
 
     opened: OpenRound
@@ -136,7 +135,7 @@ class _RunningRound:
 
 
 class ModelRounds:
-    """Runs the rounds of a calendar as they fall due."""
+    """Runs the rounds of a calendar as they become due."""
 
     def __init__(
         self,
@@ -144,7 +143,7 @@ class ModelRounds:
         enrollment: Enrollment,
         fleet: Fleet,
         *,
-        timetable: ReleaseCalendar,
+        calendar: ReleaseCalendar,
         rules: RoundRules,
         model_format: ModelFormat,
         signing_key: ec.EllipticCurvePrivateKey,
@@ -154,7 +153,7 @@ class ModelRounds:
         self._database = database
         self._enrollment = enrollment
         self._fleet = fleet
-        self._timetable = timetable
+        self._calendar = calendar
         self._rules = rules
         self._format = model_format
         self._key = signing_key
@@ -162,11 +161,11 @@ class ModelRounds:
         self._evaluate = evaluate
         self._running: _RunningRound | None = None
 
-    def look(self, *, at: datetime) -> tuple[RoundResult, ...]:
-        """Let new members in; begin the round that is due, or go on with it; what was closed.
+    def run_once(self, *, at: datetime) -> tuple[RoundResult, ...]:
+        """Admit new members, begin or advance the due round, and return closed rounds.
 
-        A look that the database does not let through is taken again: what it wrote was stored
-        whole or not at all, and organizations answer again with the bytes that they stored.
+        A call that fails in the database can be repeated. Transactions are stored whole or not at
+        all, and organizations send the bytes that they stored.
         """
         members = self._admit()
         try:
@@ -174,16 +173,16 @@ class ModelRounds:
                 slot = self._due(at)
                 if slot is None:
                     return ()
-                if self._timetable.model_method is ModelMethod.UNSPECIFIED:
-                    is_over = at > round_calendar.replies_at(self._timetable, slot)
+                if self._calendar.model_method is ModelMethod.UNSPECIFIED:
+                    is_over = at > round_calendar.replies_at(self._calendar, slot)
                     return (self._miss(slot, at=at),) if is_over else ()
-                opened = self._stored(slot)
-                if opened is None and at > round_calendar.replies_at(self._timetable, slot):
+                opened = self._load(slot)
+                if opened is None and at > round_calendar.replies_at(self._calendar, slot):
                     return (self._miss(slot, at=at),)
-                if opened is None and self._has_to_wait(slot, at=at):
+                if opened is None and self._must_wait(slot, at=at):
                     return ()
-                self._running = self._begun(opened or self._open(slot, at=at), at=at)
-            return self._go_on(self._running, members, at=at)
+                self._running = self._begin(opened or self._open(slot, at=at), at=at)
+            return self._advance(self._running, members, at=at)
         except DatabaseError:
             raise
         except Exception:
@@ -191,36 +190,36 @@ class ModelRounds:
             raise
 
     def interrupt(self) -> None:
-        """Leave the round that is under way; the next look finds it open and runs it again."""
+        """Interrupt the open round; the next call finds it open and runs it again."""
         if self._running is not None:
             self._running.grid.close()
             self._running = None
 
     def _admit(self) -> Mapping[bytes, Member]:
         members = {each.organization_id: each for each in self._enrollment.members()}
-        self._fleet.set_members({whose: each.public_key for whose, each in members.items()})
+        self._fleet.set_members({key: each.public_key for key, each in members.items()})
         return members
 
     def _due(self, at: datetime) -> SlotKey | None:
         with self._database.transaction() as session:
-            return round_calendar.due_slot(session, self._timetable, now=at)
+            return round_calendar.due_slot(session, self._calendar, now=at)
 
-    def _has_to_wait(self, slot: SlotKey, *, at: datetime) -> bool:
+    def _must_wait(self, slot: SlotKey, *, at: datetime) -> bool:
         with self._database.transaction() as session:
-            return promotion_graph.has_to_wait(
-                session, self._timetable, slot, grace=self._rules.grace, now=at
+            return promotion_graph.must_wait(
+                session, self._calendar, slot, grace=self._rules.grace, now=at
             )
 
-    def _begun(self, opened: OpenRound, *, at: datetime) -> _RunningRound:
-        replies_at = round_calendar.replies_at(self._timetable, opened.slot)
+    def _begin(self, opened: OpenRound, *, at: datetime) -> _RunningRound:
+        replies_at = round_calendar.replies_at(self._calendar, opened.slot)
         deadline = max(replies_at, at) + self._rules.grace
         grid = MemberGrid(self._fleet.round(), opened, check=self._strategy.check)
-        return _RunningRound(opened, round_arrays(opened.current, opened.question), grid, deadline)
+        return _RunningRound(opened, round_arrays(opened.current, opened.query), grid, deadline)
 
-    def _go_on(
+    def _advance(
         self, running: _RunningRound, members: Mapping[bytes, Member], *, at: datetime
     ) -> tuple[RoundResult, ...]:
-        """Ask and listen; close the round where all have answered or its time is over."""
+        """Exchange messages, and close the round once all replied or its time is over."""
         replies = running.grid.replies
         self._exchange(running, members)
         if at < running.deadline and not replies.is_complete():
@@ -232,35 +231,35 @@ class ModelRounds:
         self.interrupt()
         return (result,)
 
-    def _stored(self, slot: SlotKey) -> OpenRound | None:
-        """The round as it was written down; None where it was not begun."""
-        key = row_key(self._timetable, slot)
+    def _load(self, slot: SlotKey) -> OpenRound | None:
+        """Return the stored round, or None if it was not begun."""
+        key = row_key(self._calendar, slot)
         with self._database.transaction() as session:
-            row, asked = session.get(RoundRow, key), session.get(RoundQuestionRow, key)
+            row, stored_query = session.get(RoundRow, key), session.get(RoundQueryRow, key)
             if row is None:
                 return None
             base = registry.get_version(session, row.base_version)
-        question = decode_tangent_question(asked.payload) if asked else None
+        query = decode_tangent_question(stored_query.payload) if stored_query else None
         current = self._format.decode(base.checkpoint)
-        return OpenRound(row.number, slot, base.version, current, question)
+        return OpenRound(row.number, slot, base.version, current, query)
 
     def _open(self, slot: SlotKey, *, at: datetime) -> OpenRound:
-        """Write down that the round began, from which model, and what it asks."""
+        """Store that the round began, with its base model and linear query."""
         with self._database.transaction() as session:
-            start = promotion_graph.start_of(session, self._timetable, window=slot.window)
+            start = promotion_graph.find_round_start(session, self._calendar, window=slot.window)
         base = start.version
         current = self._format.decode(base.checkpoint)
-        question = self._strategy.question(current, steps_made=start.steps_made)
+        query = self._strategy.question(current, steps_made=start.steps_made)
         with self._database.transaction() as session:
-            row = round_row(session, self._timetable, slot, base.version, at=at)
+            row = round_row(session, self._calendar, slot, base.version, at=at)
             session.add(row)
-            if question is not None:
-                session.add(question_row(self._timetable, slot, question))
+            if query is not None:
+                session.add(query_row(self._calendar, slot, query))
             audit.record(session, "round_opened", {"round": row.number}, at=at)
-            return OpenRound(row.number, slot, base.version, current, question)
+            return OpenRound(row.number, slot, base.version, current, query)
 
-    def _let_in(self, members: Mapping[bytes, Member], running: _RunningRound) -> None:
-        """Members whose schedule holds the slot; who declares late is let in."""
+    def _admit_to_round(self, members: Mapping[bytes, Member], running: _RunningRound) -> None:
+        """Admit members whose schedule contains the slot, also during the round."""
         slot, replies = running.opened.slot, running.grid.replies
         new = members.keys() - replies.schedules.keys() - replies.others
         if not new:
@@ -268,7 +267,7 @@ class ModelRounds:
         with self._database.transaction() as session:
             for organization_id in sorted(new):
                 schedule = releases.declared_schedule(
-                    session, organization_id, self._timetable.period
+                    session, organization_id, self._calendar.period
                 )
                 if schedule is None:
                     continue
@@ -282,9 +281,9 @@ class ModelRounds:
             return buffer.rows(session)
 
     def _exchange(self, running: _RunningRound, members: Mapping[bytes, Member]) -> None:
-        """Ask whoever came online, take what arrived."""
+        """Send requests to connected nodes, and receive replies."""
         opened, grid = running.opened, running.grid
-        self._let_in(members, running)
+        self._admit_to_round(members, running)
         grid.set_members(members)
         config = round_config(
             opened.slot,
@@ -294,16 +293,16 @@ class ModelRounds:
         grid.push_messages(
             self._strategy.configure_train(opened.number, running.arrays, config, grid)
         )
-        grid.take()
+        grid.receive()
 
     def _close(self, opened: OpenRound, grid: MemberGrid, *, at: datetime) -> RoundResult:
-        """Make the new version, if there is one, and store everything at once."""
-        slot, gathered = opened.slot, grid.replies
+        """Make the new version, if there is one, and store everything in one transaction."""
+        slot, replies = opened.slot, grid.replies
         with self._database.transaction() as session:
-            drop_stale(session, self._timetable, slot, gathered)
-        outcome, arrays, error = self._made(opened, grid)
+            reject_contradictions(session, self._calendar, slot, replies)
+        outcome, arrays, error = self._aggregate(opened, grid)
         with self._database.transaction() as session:
-            row = session.get_one(RoundRow, row_key(self._timetable, slot))
+            row = session.get_one(RoundRow, row_key(self._calendar, slot))
             if arrays is not None:
                 row.new_version = registry.add_version(
                     session,
@@ -313,14 +312,16 @@ class ModelRounds:
                     public_error=error,
                     promoted=self._rules.promote,
                 )
-                promotion_graph.follow(session, row.new_version, base=opened.base_version, at=at)
+                promotion_graph.reject_with_base(
+                    session, row.new_version, base=opened.base_version, at=at
+                )
             row.outcome = outcome
-            row.asked, row.replies = len(gathered.schedules), len(gathered.accepted)
+            row.asked, row.replies = len(replies.schedules), len(replies.accepted)
             row.public_error = error
             finish(session, row, at=at)
-            store_replies(session, self._timetable, slot, gathered, key=self._key, at=at)
-            failures = Counter(reason.value for reason in gathered.refused.values())
-            result = result_of(row, slot, failures)
+            store_replies(session, self._calendar, slot, replies, key=self._key, at=at)
+            failures = Counter(reason.value for reason in replies.refused.values())
+            result = to_result(row, slot, failures)
             detail: audit.Detail = {
                 "round": row.number,
                 "replies": row.replies,
@@ -329,10 +330,10 @@ class ModelRounds:
             audit.record(session, "round_closed", detail, at=at)
         return result
 
-    def _made(
+    def _aggregate(
         self, opened: OpenRound, grid: MemberGrid
     ) -> tuple[RoundOutcome, Weights | None, float | None]:
-        """How the round ends; the next model and its error, if there is one."""
+        """Return the outcome of the round, and the next model with its error if there is one."""
         if len(grid.replies.accepted) < self._rules.quorum:
             return RoundOutcome.NO_QUORUM, None, None
         try:
@@ -344,17 +345,17 @@ class ModelRounds:
                 evaluate=self._evaluate,
             )
         except AggregationError as error:
-            _log.warning("a round failed, the model stays as it is", exc_info=error)
+            _log.warning("a round failed, the model is not changed", exc_info=error)
             return RoundOutcome.FAILED, None, None
 
     def _miss(self, slot: SlotKey, *, at: datetime) -> RoundResult:
         with self._database.transaction() as session:
-            start = promotion_graph.start_of(session, self._timetable, window=slot.window)
-            row = session.get(RoundRow, row_key(self._timetable, slot)) or round_row(
-                session, self._timetable, slot, start.version.version, at=at
+            start = promotion_graph.find_round_start(session, self._calendar, window=slot.window)
+            row = session.get(RoundRow, row_key(self._calendar, slot)) or round_row(
+                session, self._calendar, slot, start.version.version, at=at
             )
             row.outcome = RoundOutcome.MISSED
             finish(session, row, at=at)
             session.add(row)
             audit.record(session, "round_missed", {"round": row.number}, at=at)
-            return result_of(row, slot, {})
+            return to_result(row, slot, {})

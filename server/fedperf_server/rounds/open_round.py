@@ -1,7 +1,7 @@
-"""A round that is under way, and the connected organizations that it asks, as protocols.
+"""An open round, and the protocols of the fleet of connected organizations.
 
-Rounds know nothing of the network. In production `endpoints.gateway` implements the protocols.
-A reply is bytes as they arrived: nothing here is checked or trusted.
+Rounds do not depend on the network. In production `endpoints.gateway` implements the protocols. A
+reply holds the bytes that arrived, neither checked nor trusted.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,13 +22,12 @@ from fedperf_shared.releases.release import Schedule, SignedRelease, SlotKey
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """One organization's reply in a round.
+    """An organization's reply in a round.
 
     Attributes:
-        organization_id: whose it is.
-        body: a serialized SignedRelease; None where it refused.
-        refusal: why it refused; None where it did not say, or not in one of our codes. What else
-            it may have written is not read.
+        organization_id: id of the organization.
+        body: a serialized SignedRelease, or None for a refusal.
+        refusal: reason of the refusal, or None if it has no known code. Other text is not read.
     """
 
     organization_id: bytes
@@ -37,26 +36,26 @@ class Reply:
 
 
 class FleetRound(Protocol):
-    """One round's messages."""
+    """The message channel of one round."""
 
     def ask(self, organization_id: bytes, body: bytes) -> bool:
-        """Send `body`; False while the organization is offline or was asked already."""
+        """Send `body`, unless the organization is offline or has a request already."""
 
     def replies(self) -> Sequence[Reply]:
-        """The replies that arrived since the last call."""
+        """Return the replies that arrived since the last call."""
 
     def close(self) -> None:
-        """End the round: late replies are refused."""
+        """End the round; later replies are refused."""
 
 
 class Fleet(Protocol):
-    """The connected organizations; `gateway.Gateway` in real life."""
+    """The connected organizations; `gateway.Gateway` in production."""
 
     def set_members(self, keys: Mapping[bytes, ec.EllipticCurvePublicKey]) -> None:
-        """Let exactly these organizations take part."""
+        """Admit exactly these organizations."""
 
     def round(self) -> FleetRound:
-        """Open a round's channel; whoever opens it closes it."""
+        """Open the channel of a round. The caller closes it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +63,9 @@ class RoundRules:
     """The rules of every round.
 
     Attributes:
-        quorum: accepted updates that a new version needs, at least 1.
-        grace: how long after the reply time replies are still taken.
-        promote: whether a new version is promoted at once; otherwise it stays a
-            candidate until somebody promotes it.
+        quorum: minimum number of accepted updates for a new version, at least 1.
+        grace: time after the reply time in which replies are still accepted.
+        promote: whether a new version is promoted at once. Otherwise it is a candidate.
     """
 
     quorum: int
@@ -81,33 +79,33 @@ class RoundRules:
 
 @dataclass(frozen=True, slots=True)
 class OpenRound:
-    """The start and the question of a round.
+    """The base model and the linear query of a round.
 
     Attributes:
-        number: that no other round has.
-        slot: that it fills.
-        base_version: of the model that it starts from.
-        current: the weights of that model.
-        question: what is asked beside it.
+        number: unique number of the round.
+        slot: slot of the round.
+        base_version: version of the model that it starts from.
+        current: weights of that model.
+        query: linear query that is sent with the model.
     """
 
     number: int
     slot: SlotKey
     base_version: int
     current: Weights
-    question: LinearizedQuery | None
+    query: LinearizedQuery | None
 
 
 @dataclass(slots=True)
 class RoundReplies:
-    """The replies of a round so far, by organization.
+    """The replies of a round so far, by organization id.
 
     Attributes:
-        schedules: of those who were let in.
-        others: who declared a schedule without the slot.
-        accepted: what they signed, and what it says.
-        refused: why nothing of theirs counts.
-        sizes: bytes of what arrived.
+        schedules: schedules of the admitted organizations.
+        others: organizations whose schedule does not contain the slot.
+        accepted: signed releases and accepted updates.
+        refused: reasons of refused replies.
+        sizes: sizes of the replies in bytes.
     """
 
     schedules: dict[bytes, Schedule] = field(default_factory=dict)
@@ -117,9 +115,9 @@ class RoundReplies:
     sizes: dict[bytes, int] = field(default_factory=dict)
 
     def answered(self, organization_id: bytes) -> bool:
-        """Whether nothing more is expected of it."""
+        """Return whether the organization's reply was accepted or refused."""
         return organization_id in self.accepted or organization_id in self.refused
 
     def is_complete(self) -> bool:
-        """Whether there is somebody and everybody answered."""
+        """Return whether there are admitted organizations and all of them replied."""
         return bool(self.schedules) and all(map(self.answered, self.schedules))

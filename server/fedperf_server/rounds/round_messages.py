@@ -1,9 +1,9 @@
-"""Requests and accepted updates of a round, and their form in Flower's records.
+"""Requests and accepted updates of a round, encoded in Flower's records.
 
-A request is bytes: one array under one name, and no other record of Flower's is read. An
-accepted update is what a member sent, after it was opened and checked, with the parameters that
-the member declared for the slot. Its arrays are an `ArrayRecord` and its numbers are
-`ConfigRecord`s, so a `Strategy` gets from our `Grid` what any other `Grid` would give it.
+A request is one array of bytes, and no other record of Flower is read. An accepted update is a
+verified update of a member, with the parameters that the member declared for the slot. Its arrays
+are an `ArrayRecord` and its numbers are `ConfigRecord`s, so that a `Strategy` gets the same from
+our `Grid` as from any other.
 """
 
 from dataclasses import asdict, dataclass
@@ -20,41 +20,41 @@ TRAIN = "train"
 """The type of every message of a round."""
 
 BODY = "body"
-"""The record of a message, and its one array."""
+"""Name of the record of a message, and of its array."""
 
 
 def body_content(body: bytes) -> RecordDict:
-    """A message's content with these bytes."""
+    """Return a message's content with these bytes."""
     array = Array(np.frombuffer(body, dtype=np.uint8))
     return RecordDict({BODY: ArrayRecord({BODY: array})})
 
 
 def body_in(content: RecordDict) -> bytes:
-    """The bytes of a message's content.
+    """Return the bytes of a message's content.
 
     Raises:
-        InvalidInputError: they are none.
+        InvalidInputError: the array has another type than bytes.
         KeyError: there is no body.
     """
     array = content.array_records[BODY][BODY].numpy()
     if array.dtype != np.uint8:
-        raise InvalidInputError(f"a body is bytes, got {array.dtype}")
+        raise InvalidInputError(f"a body must be bytes, got {array.dtype}")
     return array.tobytes()
 
 
 ARRAYS, ABOUT, PARAMETERS = "update", "about", "parameters"
-"""Records of a message: what was sent, what it is about, how it was made private."""
+"""Names of the records of an update: its values, its slot and version, its parameters."""
 
 
 @dataclass(frozen=True, slots=True)
 class AcceptedUpdate:
-    """An accepted update and the slot that it fills, with the parameters that were declared."""
+    """An accepted update, and its slot with the declared parameters."""
 
     update: LinearizedUpdate
     slot: Slot
 
     def content(self) -> RecordDict:
-        """The update in Flower's records."""
+        """Return the update in Flower's records."""
         key, update = self.slot.key, self.update
         about = {
             "window": key.window,
@@ -71,17 +71,17 @@ class AcceptedUpdate:
         )
 
     @classmethod
-    def of(cls, content: RecordDict) -> "AcceptedUpdate":
-        """The update that `content` gave."""
+    def from_content(cls, content: RecordDict) -> "AcceptedUpdate":
+        """Return the update in the records of `content`."""
         (values,) = (each.numpy() for each in content.array_records[ARRAYS].values())
-        about = {name: _whole(each) for name, each in content.config_records[ABOUT].items()}
+        about = {name: _to_int(each) for name, each in content.config_records[ABOUT].items()}
         declared: dict[str, Any] = dict(content.config_records[PARAMETERS])
         key = SlotKey(ReleaseKind.MODEL_UPDATE, about["window"], about["index"])
         update = LinearizedUpdate(key, about["base-version"], about["grid-exponent"], values)
         return cls(update, Slot(key, TANGENT_UPDATE.parameters(**declared)))
 
 
-def _whole(value: object) -> int:
+def _to_int(value: object) -> int:
     if not isinstance(value, int):
-        raise InvalidInputError(f"an update is about whole numbers, got {value!r}")
+        raise InvalidInputError(f"an update needs whole numbers, got {value!r}")
     return value

@@ -1,9 +1,9 @@
-"""The database rows of a round: the round, its question, and the outcome of every reply.
+"""The database rows of a round: the round, its linear query, and the outcome of every reply.
 
 A round's row is written when the round begins and completed when it is closed. Its number is
-unique. For an accepted reply a receipt and the digest of its bytes are stored; a refused one is
-counted under its reason. All rows go into the caller's session, so they are stored together or
-not at all. Refused: a reply that contradicts a receipt that was given before.
+unique. An accepted reply is stored with a receipt and the digest of its bytes. A refused reply is
+counted under its reason. All rows belong to the caller's session, so that they are stored together
+or not at all. A reply that contradicts an earlier receipt is refused.
 """
 
 import hashlib
@@ -17,7 +17,7 @@ from fedperf_server.rounds.open_round import RoundReplies
 from fedperf_server.state import releases
 from fedperf_server.state.database import (
     ReplyRow,
-    RoundQuestionRow,
+    RoundQueryRow,
     RoundRow,
     UpdateRow,
 )
@@ -30,11 +30,11 @@ from fedperf_shared.wire.codec import encode_tangent_question
 
 
 def round_row(
-    session: Session, timetable: ReleaseCalendar, slot: SlotKey, base_version: int, *, at: datetime
+    session: Session, calendar: ReleaseCalendar, slot: SlotKey, base_version: int, *, at: datetime
 ) -> RoundRow:
-    """A round that begins now, under the next number; not added yet."""
+    """Return the row of a round that begins now, with the next number, not added yet."""
     return RoundRow(
-        **row_key(timetable, slot),
+        **row_key(calendar, slot),
         number=(session.scalar(select(func.max(RoundRow.number))) or 0) + 1,
         base_version=base_version,
         opened_at=to_unix_ms(at),
@@ -43,25 +43,23 @@ def round_row(
     )
 
 
-def question_row(
-    timetable: ReleaseCalendar, slot: SlotKey, question: LinearizedQuery
-) -> RoundQuestionRow:
-    """The question of a round as a row; a coordinator that was killed asks the same again."""
-    return RoundQuestionRow(**row_key(timetable, slot), payload=encode_tangent_question(question))
+def query_row(calendar: ReleaseCalendar, slot: SlotKey, query: LinearizedQuery) -> RoundQueryRow:
+    """Return the linear query of a round as a row."""
+    return RoundQueryRow(**row_key(calendar, slot), payload=encode_tangent_question(query))
 
 
 def finish(session: Session, row: RoundRow, *, at: datetime) -> None:
-    """Write down when the round was closed, and how long it took."""
+    """Store when the round was closed, and how long it took."""
     row.closed_at = to_unix_ms(at)
     row.seconds = max(0, row.closed_at - row.opened_at) / 1000
     session.flush()
 
 
-def drop_stale(
-    session: Session, timetable: ReleaseCalendar, slot: SlotKey, replies: RoundReplies
+def reject_contradictions(
+    session: Session, calendar: ReleaseCalendar, slot: SlotKey, replies: RoundReplies
 ) -> None:
-    """Refuse what contradicts a receipt that was given before."""
-    release_id = slot.release_id(timetable.period)
+    """Refuse replies that contradict an earlier receipt."""
+    release_id = slot.release_id(calendar.period)
     for organization_id, (signed, _) in list(replies.accepted.items()):
         try:
             releases.receipt_for(session, organization_id, release_id, signed)
@@ -72,21 +70,21 @@ def drop_stale(
 
 def store_replies(
     session: Session,
-    timetable: ReleaseCalendar,
+    calendar: ReleaseCalendar,
     slot: SlotKey,
     replies: RoundReplies,
     *,
     key: ec.EllipticCurvePrivateKey,
     at: datetime,
 ) -> None:
-    """Give receipts, signed with `key`, for what was accepted, and count what was refused."""
-    release_id = slot.release_id(timetable.period)
-    place = row_key(timetable, slot)
+    """Store receipts, signed with `key`, for accepted replies, and count refused ones."""
+    release_id = slot.release_id(calendar.period)
+    round_key = row_key(calendar, slot)
     for organization_id, (signed, _) in replies.accepted.items():
         releases.give_receipt(session, organization_id, release_id, signed, key=key, at=at)
         session.add(
             UpdateRow(
-                **place,
+                **round_key,
                 organization_id=organization_id,
                 payload=signed.payload,
                 signature=signed.signature,
@@ -96,13 +94,13 @@ def store_replies(
     for organization_id, reason in replies.refused.items():
         releases.count_rejection(session, organization_id, "model_update", reason)
     accepted = {
-        whose: (ACCEPTED, hashlib.sha256(signed.payload).digest())
-        for whose, (signed, _) in replies.accepted.items()
+        organization_id: (ACCEPTED, hashlib.sha256(signed.payload).digest())
+        for organization_id, (signed, _) in replies.accepted.items()
     }
-    refused = {whose: (reason.value, None) for whose, reason in replies.refused.items()}
+    refused = {each: (reason.value, None) for each, reason in replies.refused.items()}
     session.add_all(
         ReplyRow(
-            **place,
+            **round_key,
             organization_id=organization_id,
             outcome=outcome,
             payload_sha256=digest,

@@ -1,13 +1,13 @@
-"""The algorithm of a model round as a Flower `Strategy`: ask, check, make the next model.
+"""The algorithm of a model round as a Flower `Strategy`: query, check, aggregate.
 
-The coordinator handles slots, deadlines, quorum and storage. A strategy decides what a round asks
-beside the model, which answers are valid, and what the next model is. A period has one strategy
+The coordinator handles slots, deadlines, quorum and storage. A strategy designs the linear query of
+a round, checks updates, and computes the next model. A period has one strategy
 (`period.ModelMethod`): `LinearizedAvg`.
 
-`configure_train` and `aggregate_train` are Flower's hooks. Weeks may pass between the two calls:
-`model_rounds` makes them from a durable state machine. The coordinator does not use Flower's own
-loop `start`, which keeps nothing on disk. Nodes are never asked to evaluate: the reports of the
-next window show what a version is worth.
+`configure_train` and `aggregate_train` are Flower's hooks. Weeks may pass between the two calls,
+which `model_rounds` makes from a durable state machine. The coordinator does not use Flower's own
+loop `start`, which stores nothing on disk. Nodes never evaluate, because the reports of the next
+window evaluate a version.
 """
 
 from abc import abstractmethod
@@ -40,29 +40,29 @@ def _no_rows() -> Sequence[SyntheticRow]:
 
 @dataclass(frozen=True, slots=True)
 class _ConfiguredRound:
-    """A round as it was configured.
+    """A configured round.
 
     Attributes:
-        number: of the round.
-        arrays: what it was configured with.
-        current: weights that it starts from.
-        question: that it asks.
-        content: of every message.
+        number: number of the round.
+        arrays: arrays that it was configured with.
+        current: weights of the base model.
+        query: linear query of the round.
+        content: content of every message.
     """
 
     number: int
     arrays: ArrayRecord
     current: Weights
-    question: LinearizedQuery | None
+    query: LinearizedQuery | None
     content: RecordDict
 
 
 @dataclass(eq=False, kw_only=True)
 class RoundStrategy(Strategy):
-    """The common part of our strategies: the making and reading of a round's messages.
+    """The common part of our strategies, which encodes and decodes a round's messages.
 
     Attributes:
-        rehearsed: rows of earlier epochs, as they are now.
+        rehearsed: returns the current rehearsal rows of earlier regimes.
     """
 
     rehearsed: Callable[[], Sequence[SyntheticRow]] = _no_rows
@@ -70,119 +70,125 @@ class RoundStrategy(Strategy):
 
     @abstractmethod
     def question(self, current: Weights, *, steps_made: int) -> LinearizedQuery | None:
-        """The question of a round beside the model; it is stored before anybody gets it.
+        """Design the linear query of a round. It is stored before it is sent.
 
         Args:
-            current: the model that the round starts from.
-            steps_made: rounds of this epoch that led to it.
+            current: weights of the base model.
+            steps_made: number of rounds of this regime that led to it.
         """
 
     @abstractmethod
     def check(self, update: Update, slot: Slot) -> None:
-        """Refuse what this strategy's updates cannot be.
+        """Check an update.
 
         Raises:
-            RejectedReleaseError: with the first reason that holds.
+            RejectedReleaseError: a check failed; it has the first reason.
         """
 
     @abstractmethod
     def next(
         self,
         current: Weights,
-        answers: Sequence[AcceptedUpdate],
-        question: LinearizedQuery | None,
+        updates: Sequence[AcceptedUpdate],
+        query: LinearizedQuery | None,
         *,
         rehearsed: Sequence[SyntheticRow] = (),
     ) -> Sequence[NDArray[np.float32]]:
-        """The model after the round; each answer has bounded influence on it.
+        """Return the model after the round. Each update has bounded influence on it.
 
         Args:
-            current: the model that it started from.
-            answers: accepted ones.
-            question: that it asked.
-            rehearsed: rows of earlier epochs.
+            current: weights of the base model.
+            updates: accepted updates.
+            query: linear query of the round.
+            rehearsed: rows of earlier regimes.
         """
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> list[Message]:
-        """One message to each node of the grid, with the same request.
+        """Return one message to each node of the grid, with the same request.
 
         Args:
             server_round: number of the round.
-            arrays: the model and what is asked beside it (`round_arrays`).
+            arrays: the model and the linear query (`round_arrays`).
             config: slot and version of the model (`round_config`).
-            grid: whose nodes are asked.
+            grid: grid with the nodes.
         """
-        kept = self._configured
-        if kept is None or kept.arrays is not arrays:
-            kept = self._configured = self._made(server_round, arrays, config)
+        configured = self._configured
+        if configured is None or configured.arrays is not arrays:
+            configured = self._configured = self._configure(server_round, arrays, config)
         return [
-            grid.create_message(kept.content, TRAIN, node, str(server_round))
+            grid.create_message(configured.content, TRAIN, node, str(server_round))
             for node in grid.get_node_ids()
         ]
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """The next model, from the replies that are no errors; None where there are none.
+        """Return the next model from the replies without errors, or None without any.
 
         Args:
             server_round: the round that was configured last.
-            replies: accepted updates (`AcceptedUpdate.content`); their order is that of sums.
+            replies: accepted updates (`AcceptedUpdate.content`), in the order of summation.
 
         Raises:
             InvalidInputError: another round was configured last.
         """
-        asked = self._configured
-        if asked is None or asked.number != server_round:
+        configured = self._configured
+        if configured is None or configured.number != server_round:
             raise InvalidInputError(f"round {server_round} was not configured")
-        answers = [AcceptedUpdate.of(each.content) for each in replies if each.has_content()]
-        if not answers:
+        updates = [
+            AcceptedUpdate.from_content(each.content) for each in replies if each.has_content()
+        ]
+        if not updates:
             return None, None
-        made = self.next(asked.current, answers, asked.question, rehearsed=self.rehearsed())
-        return round_arrays(made), MetricRecord({"replies": len(answers)})
+        weights = self.next(
+            configured.current, updates, configured.query, rehearsed=self.rehearsed()
+        )
+        return round_arrays(weights), MetricRecord({"replies": len(updates)})
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> list[Message]:
-        """Nobody is asked."""
+        """Return no messages, as nodes do not evaluate."""
         del server_round, arrays, config, grid
         return []
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> None:
-        """Nothing."""
+        """Do nothing, as nodes do not evaluate."""
         del server_round, replies
 
     def summary(self) -> None:
-        """Say in the log who makes the steps."""
+        """Log the name of the strategy."""
         _log.info("model rounds", strategy=type(self).__name__)
 
-    def _made(self, number: int, arrays: ArrayRecord, config: ConfigRecord) -> _ConfiguredRound:
-        current, question = weights_in(arrays), _question_in(arrays)
+    def _configure(
+        self, number: int, arrays: ArrayRecord, config: ConfigRecord
+    ) -> _ConfiguredRound:
+        current, query = weights_in(arrays), _query_in(arrays)
         request = TrainRequest(
-            SlotKey(ReleaseKind.MODEL_UPDATE, _whole(config, "window"), _whole(config, "index")),
-            _whole(config, "architecture"),
-            _whole(config, "base-version"),
+            SlotKey(ReleaseKind.MODEL_UPDATE, _to_int(config, "window"), _to_int(config, "index")),
+            _to_int(config, "architecture"),
+            _to_int(config, "base-version"),
             tuple(current),
-            question,
+            query,
         )
         return _ConfiguredRound(
-            number, arrays, current, question, body_content(encode_train_request(request))
+            number, arrays, current, query, body_content(encode_train_request(request))
         )
 
 
-def round_arrays(current: Weights, question: LinearizedQuery | None = None) -> ArrayRecord:
-    """The weights of a model, in their order, and what is asked beside it."""
-    arrays = {str(place): Array(np.asarray(each)) for place, each in enumerate(current)}
-    if question is not None:
-        arrays[_CLIP] = Array(np.array([question.clip]))
-        arrays[_COEFFICIENTS] = Array(question.coefficients)
+def round_arrays(current: Weights, query: LinearizedQuery | None = None) -> ArrayRecord:
+    """Return the weights of a model, in their order, and the linear query."""
+    arrays = {str(position): Array(np.asarray(each)) for position, each in enumerate(current)}
+    if query is not None:
+        arrays[_CLIP] = Array(np.array([query.clip]))
+        arrays[_COEFFICIENTS] = Array(query.coefficients)
     return ArrayRecord(arrays)
 
 
 def round_config(slot: SlotKey, *, architecture: int, base_version: int) -> ConfigRecord:
-    """Which slot a round fills, and which version of the model it starts from."""
+    """Return the slot of a round, and the version of its base model."""
     return ConfigRecord(
         {
             "window": slot.window,
@@ -194,17 +200,17 @@ def round_config(slot: SlotKey, *, architecture: int, base_version: int) -> Conf
 
 
 def weights_in(arrays: ArrayRecord) -> list[NDArray[np.float32]]:
-    """The weights of `round_arrays`."""
+    """Return the weights of `round_arrays`."""
     return [each.numpy() for name, each in arrays.items() if name not in {_CLIP, _COEFFICIENTS}]
 
 
-def _question_in(arrays: ArrayRecord) -> LinearizedQuery | None:
+def _query_in(arrays: ArrayRecord) -> LinearizedQuery | None:
     if _CLIP not in arrays:
         return None
     return LinearizedQuery(float(arrays[_CLIP].numpy()[0]), arrays[_COEFFICIENTS].numpy())
 
 
-def _whole(config: ConfigRecord, name: str) -> int:
+def _to_int(config: ConfigRecord, name: str) -> int:
     value = config[name]
     if not isinstance(value, int):
         raise InvalidInputError(f"{name} of a round must be a whole number, got {value!r}")

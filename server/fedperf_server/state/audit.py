@@ -1,7 +1,7 @@
-"""The audit log: what the coordinator did, in order, never changed.
+"""The audit log records every action of the coordinator in order and is never changed.
 
-Every entry carries the hash of itself and of the entry before it, so that a changed
-or removed entry shows. Entries hold ids and counts, never contents of releases.
+Each entry stores a hash of itself and of the previous entry, so that changed and removed entries
+are detected. Entries hold ids and counts, never contents of releases.
 """
 
 import hashlib
@@ -21,7 +21,7 @@ _START = bytes(32)
 
 
 class AuditBrokenError(StorageError):
-    """The audit log was changed after it was written."""
+    """Raised when the audit log was changed after it was written."""
 
     def __init__(self, event_id: int) -> None:
         super().__init__(
@@ -46,10 +46,10 @@ def record(session: Session, kind: str, detail: Detail, *, at: datetime) -> None
 
 
 def verify(session: Session) -> int:
-    """The number of entries, if none was changed or taken out.
+    """Return the number of entries.
 
     Raises:
-        AuditBrokenError: at the first entry that does not follow from the one before.
+        AuditBrokenError: an entry was changed or removed.
     """
     chain, count = _START, 0
     for row in session.scalars(select(EventRow).order_by(EventRow.event_id)):
@@ -59,6 +59,6 @@ def verify(session: Session) -> int:
     return count
 
 
-def _chain(before: bytes, row: EventRow) -> bytes:
+def _chain(previous: bytes, row: EventRow) -> bytes:
     text = f"{row.event_id} {row.at} {row.kind} {row.detail}"
-    return hashlib.sha256(before + text.encode()).digest()
+    return hashlib.sha256(previous + text.encode()).digest()

@@ -1,8 +1,8 @@
-"""The coordinator's database: everything that must survive a crash, in one place.
+"""The coordinator's database holds everything that must survive a crash.
 
-SQLite in the server's directory by default (WAL, synchronous=FULL), PostgreSQL by
-URL. Times are Unix milliseconds, ids are bytes, so that both mean the same.
-`transaction` is the only way to write: all of it is stored or nothing.
+By default it is SQLite in the server's directory (WAL, synchronous=FULL); a URL may name
+PostgreSQL. Times are Unix milliseconds and ids are bytes, which have the same meaning in both.
+Everything is written by `transaction`, which stores all or nothing.
 """
 
 from collections.abc import Iterator
@@ -27,23 +27,23 @@ from fedperf_shared.errors import StorageError
 from fedperf_shared.runtime.private_files import close_to_others, create_private
 
 DATABASE = "the database"
-"""What a trouble with it is called."""
+"""Name of the database in the failure tracker."""
 
 _BUSY_MILLISECONDS = 20_000
 
 
 class DatabaseError(StorageError):
-    """The coordinator's database cannot be read or written."""
+    """Raised when the coordinator's database cannot be read or written."""
 
 
 class DatabaseTable(DeclarativeBase):
-    """Base of all tables."""
+    """The base class of all tables."""
 
     type_annotation_map = {bytes: LargeBinary, int: BigInteger}  # noqa: RUF012  SQLAlchemy's way
 
 
 class _SlotKeyed:
-    """The primary key of what is stored for a slot, or begins with it."""
+    """The primary key, or its beginning, of rows that belong to a slot."""
 
     period_start: Mapped[int] = mapped_column(primary_key=True)
     window: Mapped[int] = mapped_column(primary_key=True)
@@ -51,7 +51,7 @@ class _SlotKeyed:
 
 
 class OrganizationRow(DatabaseTable):
-    """A member: its operator's label, its random wire id, its key."""
+    """A member with the operator's name for it, its random id on the wire, and its key."""
 
     __tablename__ = "organization"
     organization_id: Mapped[bytes] = mapped_column(primary_key=True)
@@ -62,7 +62,7 @@ class OrganizationRow(DatabaseTable):
 
 
 class SightingRow(DatabaseTable):
-    """The last call of a member, to a minute."""
+    """The last call of a member, to the minute."""
 
     __tablename__ = "sighting"
     organization_id: Mapped[bytes] = mapped_column(primary_key=True)
@@ -70,7 +70,7 @@ class SightingRow(DatabaseTable):
 
 
 class InvitationRow(DatabaseTable):
-    """A token (only its hash is kept) that lets one organization join once."""
+    """The hash of a token that lets one organization join once."""
 
     __tablename__ = "invitation"
     token_sha256: Mapped[bytes] = mapped_column(primary_key=True)
@@ -80,7 +80,7 @@ class InvitationRow(DatabaseTable):
 
 
 class ScheduleRow(DatabaseTable):
-    """The schedule that an organization declared for a period; never changed."""
+    """The schedule that an organization declared for a period. It is never changed."""
 
     __tablename__ = "schedule"
     organization_id: Mapped[bytes] = mapped_column(
@@ -92,7 +92,7 @@ class ScheduleRow(DatabaseTable):
 
 
 class RoundRow(_SlotKeyed, DatabaseTable):
-    """One model round; `closed_at` is empty while it is under way."""
+    """A model round. `closed_at` is empty while it is open."""
 
     __tablename__ = "round"
     number: Mapped[int] = mapped_column(unique=True)
@@ -107,15 +107,15 @@ class RoundRow(_SlotKeyed, DatabaseTable):
     public_error: Mapped[float | None]
 
 
-class RoundQuestionRow(_SlotKeyed, DatabaseTable):
-    """The question of a model round at the tangent, made once, when the round is opened."""
+class RoundQueryRow(_SlotKeyed, DatabaseTable):
+    """The linear query of a model round, stored once when the round is opened."""
 
     __tablename__ = "round_question"
     payload: Mapped[bytes]
 
 
 class ReplyRow(_SlotKeyed, DatabaseTable):
-    """One organization's answer in a round: `outcome` is "accepted" or the reason why not."""
+    """An organization's reply in a round. `outcome` is "accepted" or the reason of refusal."""
 
     __tablename__ = "reply"
     organization_id: Mapped[bytes] = mapped_column(primary_key=True)
@@ -125,7 +125,7 @@ class ReplyRow(_SlotKeyed, DatabaseTable):
 
 
 class UpdateRow(_SlotKeyed, DatabaseTable):
-    """An accepted model update that is a sum, as signed; what the round made of it is a version."""
+    """An accepted model update as it was signed."""
 
     __tablename__ = "model_update"
     organization_id: Mapped[bytes] = mapped_column(primary_key=True)
@@ -135,7 +135,7 @@ class UpdateRow(_SlotKeyed, DatabaseTable):
 
 
 class ReportRow(DatabaseTable):
-    """An accepted report, residual or directed, as signed."""
+    """An accepted report, residual or directed, as it was signed."""
 
     __tablename__ = "report"
     organization_id: Mapped[bytes] = mapped_column(primary_key=True)
@@ -149,8 +149,8 @@ class ReportRow(DatabaseTable):
     received_at: Mapped[int]
 
 
-class EpochRow(DatabaseTable):
-    """A declared epoch; `begins_at` is the start of a window. The first one is not declared."""
+class RegimeRow(DatabaseTable):
+    """A declared drift regime. `begins_at` is the start of a window. The first has no row."""
 
     __tablename__ = "epoch"
     begins_at: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
@@ -162,7 +162,7 @@ class EpochRow(DatabaseTable):
 
 
 class DriftRow(DatabaseTable):
-    """A drift that was found in the reports of a period about one epoch; never changed."""
+    """A drift detected in the reports of a period about one regime. It is never changed."""
 
     __tablename__ = "drift"
     number: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
@@ -178,8 +178,8 @@ class DriftRow(DatabaseTable):
     seen_at: Mapped[int]
 
 
-class QuestionRow(_SlotKeyed, DatabaseTable):
-    """The question of a directed slot, made once; `version` counts them from 1."""
+class QueryRow(_SlotKeyed, DatabaseTable):
+    """The linear query of a directed slot, stored once. `version` counts from 1."""
 
     __tablename__ = "question"
     version: Mapped[int] = mapped_column(unique=True)
@@ -188,7 +188,7 @@ class QuestionRow(_SlotKeyed, DatabaseTable):
 
 
 class ReceiptRow(DatabaseTable):
-    """A signed confirmation; `sequence` counts an organization's releases from 1."""
+    """A signed receipt. `sequence` counts an organization's releases from 1."""
 
     __tablename__ = "receipt"
     __table_args__ = (UniqueConstraint("organization_id", "sequence"),)
@@ -211,7 +211,7 @@ class RejectionRow(DatabaseTable):
 
 
 class ModelVersionRow(DatabaseTable):
-    """A version of the shared model; a candidate until it is promoted."""
+    """A version of the shared model, which is a candidate until it is promoted."""
 
     __tablename__ = "model_version"
     version: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
@@ -221,8 +221,8 @@ class ModelVersionRow(DatabaseTable):
     public_error: Mapped[float | None]
 
 
-class VerdictRow(DatabaseTable):
-    """A decision about a version; the latest one of a version counts, none is ever changed."""
+class DecisionRow(DatabaseTable):
+    """A decision about a version. The latest one counts, and none is ever changed."""
 
     __tablename__ = "verdict"
     number: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
@@ -236,7 +236,7 @@ class VerdictRow(DatabaseTable):
 
 
 class BufferRow(DatabaseTable):
-    """The synthetic rows of one epoch that are rehearsed in later ones."""
+    """The synthetic rows of a regime for rehearsal in later regimes."""
 
     __tablename__ = "buffer"
     epoch_begins_at: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
@@ -245,7 +245,7 @@ class BufferRow(DatabaseTable):
 
 
 class BufferTeacherRow(DatabaseTable):
-    """Which model version labelled the rows of an epoch in the buffer."""
+    """The model version that labelled the rows of a regime in the buffer."""
 
     __tablename__ = "buffer_teacher"
     epoch_begins_at: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
@@ -253,7 +253,7 @@ class BufferTeacherRow(DatabaseTable):
 
 
 class PublicationRow(DatabaseTable):
-    """A publication that every organization may fetch, one serialized message per kind."""
+    """A publication for all organizations, one serialized message per kind."""
 
     __tablename__ = "publication"
     kind: Mapped[str] = mapped_column(primary_key=True)
@@ -261,8 +261,8 @@ class PublicationRow(DatabaseTable):
     published_at: Mapped[int]
 
 
-class PublishedEpochRow(DatabaseTable):
-    """Which epoch a publication is about, by its start."""
+class PublishedRegimeRow(DatabaseTable):
+    """The regime of a publication, by its start."""
 
     __tablename__ = "published_epoch"
     kind: Mapped[str] = mapped_column(primary_key=True)
@@ -270,7 +270,7 @@ class PublishedEpochRow(DatabaseTable):
 
 
 class EventRow(DatabaseTable):
-    """One entry of the audit log."""
+    """An entry of the audit log."""
 
     __tablename__ = "event"
     event_id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
@@ -281,15 +281,15 @@ class EventRow(DatabaseTable):
 
 
 class Database:
-    """Sessions on the coordinator's database."""
+    """Transactions on the coordinator's database."""
 
     def __init__(self, url: str) -> None:
-        """Open the database and make what tables are missing.
+        """Open the database and create missing tables.
 
         Raises:
             DatabaseError: the URL or the file cannot be used.
         """
-        shown = shown_url(url)
+        displayed = displayed_url(url)
         try:
             self._engine = create_engine(url, pool_pre_ping=not url.startswith("sqlite"))
             if self._engine.dialect.name == "sqlite":
@@ -300,31 +300,30 @@ class Database:
                     close_to_others(Path(f"{file}{suffix}"))
             DatabaseTable.metadata.create_all(self._engine)
         except (SQLAlchemyError, ImportError) as error:
-            raise DatabaseError(f"cannot open the database {shown}: {_line(error)}") from error
+            raise DatabaseError(f"cannot open the database {displayed}: {_line(error)}") from error
 
     @classmethod
     def existing(cls, url: str) -> Self:
-        """Open a database that is there; a file that is lost is not replaced by an empty one.
+        """Open an existing database. A lost file is not replaced by an empty one.
 
         Raises:
-            DatabaseError: as the constructor, or the file is missing.
+            DatabaseError: the file is missing, or as for the constructor.
         """
         file = url.removeprefix("sqlite:///").partition("?")[0]
         if url.startswith("sqlite:///") and not Path(file).exists():
             raise DatabaseError(
-                f"the database {file} is missing; restore it from a backup, or correct "
-                "database_url; members and models are in it and nowhere else, so where it is lost "
-                "for good, make another server with `fedperf-server init` in an empty directory, "
-                "which members join anew"
+                f"the database {file} is missing; fix database_url or restore it from a backup. "
+                "Members and models are stored nowhere else. Without a backup, make a new server "
+                "with `fedperf-server init` in an empty directory and invite the members again"
             )
         return cls(url)
 
     @contextmanager
     def transaction(self) -> Iterator[Session]:
-        """A session whose writes are stored together at the end, or not at all.
+        """Open a session whose writes are stored together at the end, or not at all.
 
         Raises:
-            DatabaseError: the database does not answer, or refuses what was written.
+            DatabaseError: the database does not respond, or refuses a write.
         """
         try:
             with Session(self._engine, expire_on_commit=False) as session, session.begin():
@@ -337,23 +336,23 @@ class Database:
         self._engine.dispose()
 
 
-def shown_url(url: str) -> str:
-    """A database's URL for messages: no password, and no query, which may hold one.
+def displayed_url(url: str) -> str:
+    """Return a database URL for messages, without password and query.
 
     Raises:
-        DatabaseError: it is none; its text is not repeated, as a part of it may be a password.
+        DatabaseError: it is no URL. Its text is not repeated, as it may contain a password.
     """
     try:
         return make_url(url).set(query={}).render_as_string(hide_password=True)
     except (ArgumentError, ValueError):
         raise DatabaseError(
-            "database_url cannot be read; expected a URL of SQLAlchemy such as "
+            "database_url cannot be parsed; expected an SQLAlchemy URL such as "
             "postgresql+psycopg://user:password@host:5432/name, with %40 for @ in a password"
         ) from None
 
 
 def _configure_sqlite(engine: Engine) -> None:
-    """Durable commits, readers beside one writer, and transactions that take the lock first."""
+    """Configure durable commits, concurrent readers, and transactions that lock at the start."""
 
     @event.listens_for(engine, "connect")
     def connect(connection: object, record: ConnectionPoolEntry) -> None:

@@ -1,25 +1,23 @@
-"""Epochs: consecutive windows between two declared drifts, and what they freeze.
+"""Drift regimes are the runs of consecutive windows between two declared drifts.
 
-An epoch begins with a window, never inside one: the first that starts at or after the moment that
-was declared, which may be the end of the calendar before. It is public: what residuals are taken
-against (its reference version), which reports belong together, and how an organization
-stratifies its own history all follow from it. The first one began before everything.
-Declaring is one transaction, and at most one epoch begins with a window: a coordinator that
-was killed and declares again finds what it had declared.
+A regime begins with a window: the first that starts at or after the declared time, which may be the
+end of the previous calendar. A regime is public. It fixes the reference version for residuals,
+groups the reports, and defines how an organization stratifies its own history. The first regime
+began before all data. Declaring is one transaction, and at most one regime begins with a window. A
+coordinator that was killed and declares again finds the regime that it had declared.
 
-Reports lag behind by a window: those made in a window are about windows that are over. So in the
-first window of an epoch they still belong to the one before, with its reference, its questions and
-its evidence. Training has no such lag: the extra rounds of an epoch are in its first windows.
-About an epoch a report says nothing of what finished before it began, even where the
-organization's report before that one lies further back; and what is stored only after its report
-was made is in none, but in training at home and in model updates.
+Reports lag behind by a window, because a report covers windows that are over. So the reports of a
+regime's first window still belong to the previous regime, with its reference, queries and evidence.
+Training has no such lag: the extra rounds of a regime are in its first windows. A report about a
+regime covers nothing that finished before the regime began. An execution that is stored after its
+report was made is in no report. It is used in local training and in model updates.
 
-A report may come months late, and is evidence of the epoch that its window is about. Where that
-is over nothing is read from it any more: corrections, drift and verdicts rest on the epoch of now,
-what the buffer keeps of an epoch it keeps once, and a verdict that was made stays.
+A report may arrive months late. It is evidence about the regime that its window covers. It is not
+used once that regime is over: corrections, drift detection and promotion use the current regime,
+the buffer stores a regime once, and a decision is never changed.
 
-Who declares: the operator, who announces an upgrade, or the drift that several organizations'
-reports show (`desks.drift`). Both are functions of public things and of releases.
+A regime is declared by an operator, or after a drift that the reports of several organizations show
+(`controllers.drift`). Both depend on public data and on releases only.
 """
 
 from collections.abc import Sequence
@@ -31,68 +29,67 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from fedperf_server.state import audit, registry
-from fedperf_server.state.database import EpochRow, ModelVersionRow, VerdictRow
+from fedperf_server.state.database import DecisionRow, ModelVersionRow, RegimeRow
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.releases.period import Period, from_unix_ms, to_unix_ms
 from fedperf_shared.workflow.vocabulary import Platform
 
-FIRST_EPOCH = 1
+FIRST_REGIME = 1
 
 BEFORE_EVERYTHING = datetime(1970, 1, 1, tzinfo=UTC)
-"""When the first epoch began."""
+"""Start of the first regime."""
 
-_DECIDED = select(
+_DECISION_COUNTS = select(
     select(func.max(ModelVersionRow.version)).scalar_subquery(),
-    select(func.max(VerdictRow.number)).scalar_subquery(),
-    select(func.count()).select_from(EpochRow).scalar_subquery(),
-    select(func.max(EpochRow.begins_at)).scalar_subquery(),
+    select(func.max(DecisionRow.number)).scalar_subquery(),
+    select(func.count()).select_from(RegimeRow).scalar_subquery(),
+    select(func.max(RegimeRow.begins_at)).scalar_subquery(),
 )
 
 
 class NoNextWindowError(InvalidInputError):
-    """An epoch was declared after the end of the calendar."""
+    """Raised when a regime is declared after the end of the calendar."""
 
     def __init__(self, period: Period) -> None:
         super().__init__(
-            f"the calendar ended at {period.end.isoformat()}; give the server the next period's "
-            "timetable first"
+            f"the calendar ended at {period.end.isoformat()}; set the next "
+            "period_start in [timetable] first"
         )
 
 
 class RegimeAlreadyDeclaredError(InvalidInputError):
-    """An operator announced an epoch where another one begins already."""
+    """Raised when an operator declares a change where another regime begins already."""
 
-    def __init__(self, epoch: "DriftRegime") -> None:
-        platforms = ", ".join(each.name.lower() for each in epoch.platforms) or "not known"
-        note = f", note: {epoch.note!r}" if epoch.note else ""
+    def __init__(self, regime: "DriftRegime") -> None:
+        platforms = ", ".join(each.name.lower() for each in regime.platforms) or "not known"
+        note = f", note: {regime.note!r}" if regime.note else ""
         super().__init__(
-            f"an epoch begins with {epoch.begins_at.isoformat()} already ({epoch.cause}, "
-            f"platforms: {platforms}{note}) and parts what you announce from before as well; "
-            "nothing was changed"
+            f"a drift regime begins at {regime.begins_at.isoformat()} already ({regime.cause}, "
+            f"platforms: {platforms}{note}) and covers your change as well; nothing was changed"
         )
-        self.epoch = epoch
+        self.regime = regime
 
 
 @unique
 class RegimeTrigger(StrEnum):
-    """Why an epoch began."""
+    """The reason why a regime began."""
 
     START = "start"
     SHARED_DRIFT = "shared drift"
-    ANNOUNCED = "announced"
+    DECLARED = "announced"
 
 
 @dataclass(frozen=True, slots=True)
 class DriftRegime:
-    """One epoch.
+    """A drift regime.
 
     Attributes:
         number: from 1.
-        begins_at: start of its first window, or the end of the calendar before that.
-        reference_version: model version that residuals are taken against.
+        begins_at: start of its first window, or the end of the previous calendar.
+        reference_version: model version that residuals refer to.
         cause: why it began.
-        platforms: that changed, as far as is known.
-        note: the operator's words, which stay here.
+        platforms: platforms that changed, as far as is known.
+        note: the operator's words, which are never sent.
     """
 
     number: int
@@ -103,54 +100,56 @@ class DriftRegime:
     note: str = ""
 
 
-def epochs(session: Session) -> tuple[DriftRegime, ...]:
-    """All that were declared, the first one included, oldest first.
+def regimes(session: Session) -> tuple[DriftRegime, ...]:
+    """Return all regimes, the first one included, oldest first.
 
     Raises:
-        UnknownVersionError: no model was promoted yet, so there is nothing to refer to.
+        UnknownVersionError: no model was promoted yet.
     """
     first = DriftRegime(
-        FIRST_EPOCH, BEFORE_EVERYTHING, registry.first_promoted(session), RegimeTrigger.START
+        FIRST_REGIME, BEFORE_EVERYTHING, registry.first_promoted(session), RegimeTrigger.START
     )
-    rows = session.scalars(select(EpochRow).order_by(EpochRow.begins_at))
-    return (first, *(_epoch(number, row) for number, row in enumerate(rows, FIRST_EPOCH + 1)))
+    rows = session.scalars(select(RegimeRow).order_by(RegimeRow.begins_at))
+    return (first, *(_to_regime(number, row) for number, row in enumerate(rows, FIRST_REGIME + 1)))
 
 
-def decided(session: Session) -> tuple[int, ...]:
-    """The newest version and verdict, how many epochs there are, and when the last one begins.
+def decision_counts(session: Session) -> tuple[int, ...]:
+    """Return newest version and decision, the number of regimes, and the start of the last one.
 
-    None of them is changed or taken away: while this is the same, so are the version in force and
-    all epochs.
+    Rows are only added. So while these numbers are equal, the current version and the regimes are
+    the same.
     """
-    return tuple(each or 0 for each in session.execute(_DECIDED).one())
+    return tuple(each or 0 for each in session.execute(_DECISION_COUNTS).one())
 
 
-def epoch_at(session: Session, moment: datetime) -> DriftRegime:
-    """The epoch that holds `moment`; errors as `epochs`."""
-    return [each for each in epochs(session) if each.begins_at <= moment][-1]
+def regime_at(session: Session, timestamp: datetime) -> DriftRegime:
+    """Return the regime at `timestamp`; raises as `regimes`."""
+    return [each for each in regimes(session) if each.begins_at <= timestamp][-1]
 
 
-def reported(session: Session, period: Period, *, window: int) -> DriftRegime:
-    """The epoch that reports of `window` are about; errors as `epochs`."""
-    return reported_among(epochs(session), period, window=window)
+def reported_regime(session: Session, period: Period, *, window: int) -> DriftRegime:
+    """Return the regime that reports of `window` cover; raises as `regimes`."""
+    return find_reported_regime(regimes(session), period, window=window)
 
 
-def reported_among(known: Sequence[DriftRegime], period: Period, *, window: int) -> DriftRegime:
-    """The epoch that reports of `window` are about.
+def find_reported_regime(
+    declared: Sequence[DriftRegime], period: Period, *, window: int
+) -> DriftRegime:
+    """Return the regime that reports of `window` cover.
 
-    Reports are about windows that are completed, so it is the epoch of the window before.
+    Reports cover completed windows, so it is the regime of the window before.
 
     Args:
-        known: all epochs, oldest first, the first one included.
-        period: whose windows are counted.
+        declared: all regimes, oldest first, the first one included.
+        period: the period whose windows are counted.
         window: from 0.
     """
-    return [each for each in known if period.first_window(each.begins_at) < window][-1]
+    return [each for each in declared if period.first_window(each.begins_at) < window][-1]
 
 
-def epoch_starts(session: Session) -> frozenset[datetime]:
-    """The beginnings of the epochs after the first one."""
-    return frozenset(map(from_unix_ms, session.scalars(select(EpochRow.begins_at))))
+def regime_starts(session: Session) -> frozenset[datetime]:
+    """Return the starts of all regimes after the first one."""
+    return frozenset(map(from_unix_ms, session.scalars(select(RegimeRow.begins_at))))
 
 
 def declare(
@@ -162,28 +161,28 @@ def declare(
     note: str = "",
     at: datetime,
 ) -> DriftRegime:
-    """Let an epoch begin with the window after `at`.
+    """Declare that a regime begins with the window after `at`.
 
-    Its reference is the newest promoted version of now. Where an epoch begins with that window
-    already, nothing is changed and that one is given.
+    Its reference is the newest promoted version. If a regime begins with that window already,
+    nothing is changed and that regime is returned.
 
     Args:
-        session: of the caller's transaction.
-        period: whose windows are counted.
+        session: the caller's transaction.
+        period: the period whose windows are counted.
         cause: why it begins.
-        platforms: that changed, as far as it is known.
-        note: of an operator.
-        at: now.
+        platforms: platforms that changed, as far as is known.
+        note: the operator's words.
+        at: current time.
 
     Raises:
         NoNextWindowError: the calendar has ended.
         UnknownVersionError: no model was promoted yet.
     """
     begins_at = _next_window(period, at)
-    if session.get(EpochRow, to_unix_ms(begins_at)) is None:
+    if session.get(RegimeRow, to_unix_ms(begins_at)) is None:
         reference = registry.get_version(session, 0).version
         session.add(
-            EpochRow(
+            RegimeRow(
                 begins_at=to_unix_ms(begins_at),
                 reference_version=reference,
                 cause=cause,
@@ -199,38 +198,38 @@ def declare(
             "reference_version": reference,
         }
         audit.record(session, "epoch_declared", detail, at=at)
-    return next(each for each in epochs(session) if each.begins_at == begins_at)
+    return next(each for each in regimes(session) if each.begins_at == begins_at)
 
 
-def announce(
+def declare_change(
     session: Session, period: Period, *, platforms: Sequence[Platform], note: str, at: datetime
 ) -> DriftRegime:
-    """`declare` for an operator: said again in the same words, it is the same epoch.
+    """Declare a regime for an operator; the same declaration again returns the same regime.
 
     Raises:
-        EpochAlreadyDeclaredError: another one begins with that window already.
+        RegimeAlreadyDeclaredError: another one begins with that window already.
         NoNextWindowError: the calendar has ended.
         UnknownVersionError: no model was promoted yet.
     """
-    epoch = declare(session, period, RegimeTrigger.ANNOUNCED, platforms=platforms, note=note, at=at)
-    if (epoch.cause, epoch.platforms, epoch.note) != (
-        RegimeTrigger.ANNOUNCED,
+    regime = declare(session, period, RegimeTrigger.DECLARED, platforms=platforms, note=note, at=at)
+    if (regime.cause, regime.platforms, regime.note) != (
+        RegimeTrigger.DECLARED,
         tuple(platforms),
         note,
     ):
-        raise RegimeAlreadyDeclaredError(epoch)
-    return epoch
+        raise RegimeAlreadyDeclaredError(regime)
+    return regime
 
 
 def _next_window(period: Period, at: datetime) -> datetime:
-    """Start of the first window after `at`; the end of the period is the next one's start."""
+    """Return the start of the first window after `at`, at most the end of the period."""
     if not at < period.end:
         raise NoNextWindowError(period)
     window = period.window_at(at)
     return period.start if window is None else period.window_start(window + 1)
 
 
-def _epoch(number: int, row: EpochRow) -> DriftRegime:
+def _to_regime(number: int, row: RegimeRow) -> DriftRegime:
     return DriftRegime(
         number,
         from_unix_ms(row.begins_at),

@@ -1,10 +1,10 @@
-"""The model registry: every version of the shared model, and what else is published.
+"""The model registry stores every version of the shared model, and the other publications.
 
-Versions count from 1 and are never changed. A new version is a candidate until it is promoted
-or rejected; organizations get the newest promoted one unless they ask for a version. Every
-decision is a verdict of its own, be it to leave a candidate open, and a version's latest verdict
-counts, so that a promoted version can be taken back. Who is promoted is decided elsewhere
-(`promotion`), and where rounds start (`promotion_graph`); this is only the storage.
+Versions count from 1 and are never changed. A new version is a candidate until it is promoted or
+rejected. Organizations get the newest promoted version unless they request another. Every decision
+is stored, including inconclusive ones. The latest decision of a version counts, so that a promoted
+version can be rolled back. `promotion` decides what is promoted, and `promotion_graph` where rounds
+start. This module only stores.
 """
 
 import json
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from fedperf_server.state.database import ModelVersionRow, PublicationRow, VerdictRow
+from fedperf_server.state.database import DecisionRow, ModelVersionRow, PublicationRow
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.exchange import Correction, SyntheticRow
 from fedperf_shared.model.architecture import (
@@ -44,19 +44,19 @@ SYNTHETIC_ROWS = "synthetic_rows"
 
 
 class UnknownVersionError(InvalidInputError):
-    """There is no such version of the model; version 0 stands for the one in force."""
+    """Raised for an unknown version of the model. Version 0 means the current one."""
 
     def __init__(self, version: int) -> None:
         super().__init__(
             f"there is no model version {version}"
             if version
-            else "no model is in force yet; the first comes when `fedperf-server run` starts"
+            else "no model is in force yet; start the server with `fedperf-server run`"
         )
         self.version = version
 
 
 class ModelFormat(Protocol):
-    """The conversion of one architecture's arrays to a checkpoint's bytes and back."""
+    """The conversion between an architecture's arrays and the bytes of a checkpoint."""
 
     @property
     def architecture(self) -> int:
@@ -64,40 +64,40 @@ class ModelFormat(Protocol):
 
     @property
     def shapes(self) -> Sequence[tuple[int, ...]]:
-        """Shapes of the arrays, in their order."""
+        """Return the shapes of the arrays, in their order."""
 
     def encode(self, arrays: Sequence[NDArray[np.float32]], version: int) -> bytes:
-        """The checkpoint that organizations fetch."""
+        """Return the checkpoint that organizations fetch."""
 
     def decode(self, checkpoint: bytes) -> Weights:
-        """The arrays, in their order."""
+        """Return the arrays, in their order."""
 
 
 @dataclass(frozen=True, slots=True)
 class GgfnFormat:
-    """The product's model as safetensors checkpoints."""
+    """The format of GGFN: safetensors checkpoints."""
 
     architecture: int = ARCHITECTURE_VERSION
 
     @property
     def shapes(self) -> Sequence[tuple[int, ...]]:
-        """Shapes in the order of the state dict."""
+        """Return the shapes in the order of the state dict."""
         return tuple(ARRAY_SHAPES.values())
 
     def encode(self, arrays: Sequence[NDArray[np.float32]], version: int) -> bytes:
-        """Checked arrays as a checkpoint."""
+        """Check the arrays and return them as a checkpoint."""
         named = named_arrays(arrays)
         return encode_checkpoint(Checkpoint(named, version))
 
     def decode(self, checkpoint: bytes) -> Weights:
-        """The arrays of a checkpoint."""
+        """Return the arrays of a checkpoint."""
         named = decode_checkpoint(checkpoint).arrays
         return weights_of(named)
 
 
 @unique
 class VersionStatus(StrEnum):
-    """The standing of a version."""
+    """The status of a version."""
 
     CANDIDATE = "candidate"
     PROMOTED = "promoted"
@@ -106,18 +106,18 @@ class VersionStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ModelVersion:
-    """One stored version."""
+    """A stored version of the shared model."""
 
     version: int
     checkpoint: bytes
     created_at: datetime
-    standing: VersionStatus
+    status: VersionStatus
     public_error: float | None
 
     @property
     def promoted(self) -> bool:
-        """Whether organizations may have it."""
-        return self.standing is VersionStatus.PROMOTED
+        """Return whether organizations may fetch it."""
+        return self.status is VersionStatus.PROMOTED
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,18 +125,18 @@ class PromotionRecord:
     """A decision about a version.
 
     Attributes:
-        version: that it is about.
-        standing: from now on; a candidate that is left open stays one.
-        reason: in words, for the operator.
-        gain: how much smaller its mean squared log error is than the promoted version's, by
+        version: the version that was decided.
+        status: its status from now on. An inconclusive candidate stays a candidate.
+        reason: text for the operator.
+        gain: reduction in mean squared log error against the promoted version, estimated from
             reports; None without reports.
-        gain_error: its standard error.
+        gain_error: standard error of the gain.
         by_segment: mean absolute log error on the buffer's rows of each segment.
-        decided_at: when.
+        decided_at: time of the decision.
     """
 
     version: int
-    standing: VersionStatus
+    status: VersionStatus
     reason: str
     gain: float | None
     gain_error: float | None
@@ -145,8 +145,8 @@ class PromotionRecord:
 
     @property
     def promoted(self) -> bool:
-        """Whether organizations may have the version."""
-        return self.standing is VersionStatus.PROMOTED
+        """Return whether organizations may fetch the version."""
+        return self.status is VersionStatus.PROMOTED
 
 
 def add_version(
@@ -158,7 +158,7 @@ def add_version(
     public_error: float | None = None,
     promoted: bool = False,
 ) -> int:
-    """Store `arrays` as the next version, in the caller's transaction, and give its number."""
+    """Store `arrays` as the next version in the caller's transaction, and return its number."""
     version = (session.scalar(select(func.max(ModelVersionRow.version))) or 0) + 1
     session.add(
         ModelVersionRow(
@@ -173,27 +173,27 @@ def add_version(
     return version
 
 
-def decide(session: Session, verdict: PromotionRecord) -> None:
-    """Record a decision about a version; from now on it counts.
+def decide(session: Session, decision: PromotionRecord) -> None:
+    """Store a decision about a version, which counts from now on.
 
     Raises:
         UnknownVersionError: there is no such version.
     """
-    row = session.get(ModelVersionRow, verdict.version)
+    row = session.get(ModelVersionRow, decision.version)
     if row is None:
-        raise UnknownVersionError(verdict.version)
-    at = to_unix_ms(verdict.decided_at)
-    if verdict.promoted and row.promoted_at is None:
+        raise UnknownVersionError(decision.version)
+    at = to_unix_ms(decision.decided_at)
+    if decision.promoted and row.promoted_at is None:
         row.promoted_at = at
     session.add(
-        VerdictRow(
-            number=(session.scalar(select(func.max(VerdictRow.number))) or 0) + 1,
-            version=verdict.version,
-            standing=verdict.standing,
-            reason=verdict.reason,
-            gain=verdict.gain,
-            gain_error=verdict.gain_error,
-            by_segment=json.dumps({each.name: e for each, e in verdict.by_segment.items()}),
+        DecisionRow(
+            number=(session.scalar(select(func.max(DecisionRow.number))) or 0) + 1,
+            version=decision.version,
+            standing=decision.status,
+            reason=decision.reason,
+            gain=decision.gain,
+            gain_error=decision.gain_error,
+            by_segment=json.dumps({each.name: e for each, e in decision.by_segment.items()}),
             decided_at=at,
         )
     )
@@ -201,92 +201,96 @@ def decide(session: Session, verdict: PromotionRecord) -> None:
 
 
 def reject(session: Session, version: int, reason: str, *, at: datetime) -> None:
-    """Record a rejection for which nothing was measured; errors as `decide`."""
+    """Store a rejection without measurements; raises as `decide`."""
     decide(session, PromotionRecord(version, VersionStatus.REJECTED, reason, None, None, {}, at))
 
 
-def verdicts(session: Session) -> tuple[PromotionRecord, ...]:
-    """Every decision, oldest first."""
-    return tuple(map(_verdict, session.scalars(select(VerdictRow).order_by(VerdictRow.number))))
+def decisions(session: Session) -> tuple[PromotionRecord, ...]:
+    """Return every decision, oldest first."""
+    return tuple(
+        map(_to_decision, session.scalars(select(DecisionRow).order_by(DecisionRow.number)))
+    )
 
 
-def standings(session: Session) -> dict[int, VersionStatus]:
-    """The standing of every version, oldest first, without its checkpoint.
+def statuses(session: Session) -> dict[int, VersionStatus]:
+    """Return the status of every version, oldest first.
 
-    Those of before there were verdicts stand by their promotion.
+    The status of versions without a stored decision follows from `promoted_at`.
     """
     query = select(ModelVersionRow.version, ModelVersionRow.promoted_at).order_by(
         ModelVersionRow.version
     )
-    found = {
+    status_of = {
         version: VersionStatus.CANDIDATE if promoted_at is None else VersionStatus.PROMOTED
         for version, promoted_at in session.execute(query)
     }
-    decided = select(VerdictRow.version, VerdictRow.standing).order_by(VerdictRow.number)
-    for version, standing in session.execute(decided):
-        found[version] = VersionStatus(standing)
-    return found
+    decisions = select(DecisionRow.version, DecisionRow.standing).order_by(DecisionRow.number)
+    for version, status in session.execute(decisions):
+        status_of[version] = VersionStatus(status)
+    return status_of
 
 
-def left_open(session: Session) -> dict[int, datetime]:
-    """Candidates that a verdict left open, with the moment of the latest one."""
-    query = select(VerdictRow.version, func.max(VerdictRow.decided_at)).group_by(VerdictRow.version)
-    stand = standings(session)
+def inconclusive(session: Session) -> dict[int, datetime]:
+    """Return candidates whose decision was inconclusive, with the time of the latest decision."""
+    query = select(DecisionRow.version, func.max(DecisionRow.decided_at)).group_by(
+        DecisionRow.version
+    )
+    status_of = statuses(session)
     return {
         version: from_unix_ms(at)
         for version, at in session.execute(query)
-        if stand[version] is VersionStatus.CANDIDATE
+        if status_of[version] is VersionStatus.CANDIDATE
     }
 
 
 def versions(session: Session) -> tuple[ModelVersion, ...]:
-    """All versions, oldest first."""
-    found = standings(session)
+    """Return all versions, oldest first."""
+    status_of = statuses(session)
     rows = session.scalars(select(ModelVersionRow).order_by(ModelVersionRow.version))
-    return tuple(_version(row, found[row.version]) for row in rows)
+    return tuple(_to_version(row, status_of[row.version]) for row in rows)
 
 
 def get_version(session: Session, version: int) -> ModelVersion:
-    """The version of that number, or for 0 the newest promoted one.
+    """Return the version of that number, or for 0 the newest promoted one.
 
     Raises:
         UnknownVersionError: there is no such version.
     """
     if not version:
-        return get_version(session, in_force(session))
+        return get_version(session, current_version(session))
     row = session.get(ModelVersionRow, version)
     if row is None:
         raise UnknownVersionError(version)
-    return _version(row, standings(session)[version])
+    return _to_version(row, statuses(session)[version])
 
 
-def in_force(session: Session) -> int:
-    """The number of the newest promoted version.
+def current_version(session: Session) -> int:
+    """Return the number of the newest promoted version.
 
     Raises:
         UnknownVersionError: nothing was promoted yet.
     """
-    promoted = [v for v, each in standings(session).items() if each is VersionStatus.PROMOTED]
+    promoted = [v for v, each in statuses(session).items() if each is VersionStatus.PROMOTED]
     if not promoted:
         raise UnknownVersionError(0)
     return max(promoted)
 
 
 def promoted_since(session: Session, version: int) -> tuple[ModelVersion, ...]:
-    """Promoted versions from `version` on, oldest first; the one in force is always the last.
+    """Return promoted versions from `version` on, oldest first, at least the current one.
 
     Raises:
         UnknownVersionError: nothing was promoted yet.
     """
-    since = min(version, in_force(session))
+    since = min(version, current_version(session))
     promoted = (
-        each for each, stand in standings(session).items() if stand is VersionStatus.PROMOTED
+        each for each, status in statuses(session).items() if status is VersionStatus.PROMOTED
     )
     return tuple(get_version(session, each) for each in promoted if each >= since)
 
 
 def first_promoted(session: Session) -> int:
-    """The first version that was promoted.
+    """Return the first version that was promoted.
 
     Raises:
         UnknownVersionError: nothing was promoted yet.
@@ -298,8 +302,8 @@ def first_promoted(session: Session) -> int:
     return version
 
 
-def known_versions(session: Session) -> frozenset[int]:
-    """The numbers of all versions."""
+def version_numbers(session: Session) -> frozenset[int]:
+    """Return the numbers of all versions."""
     return frozenset(session.scalars(select(ModelVersionRow.version)))
 
 
@@ -323,17 +327,17 @@ def publish_synthetic_rows(session: Session, rows: Iterable[SyntheticRow], *, at
 
 
 def published_correction(session: Session) -> Correction | None:
-    """The published correction; None where there is none yet."""
+    """Return the published correction, or None before the first publication."""
     return decode_correction(_published(session, CORRECTION))
 
 
 def published_rows(session: Session) -> tuple[SyntheticRow, ...]:
-    """The published synthetic rows; none where there are none yet."""
+    """Return the published synthetic rows, none before the first publication."""
     return decode_synthetic_rows(_published(session, SYNTHETIC_ROWS))
 
 
 def published_at(session: Session, kind: str) -> datetime | None:
-    """The time of the last such publication; None where there was none."""
+    """Return the time of the last publication of that kind, or None before the first."""
     published = select(PublicationRow.published_at).where(PublicationRow.kind == kind)
     at = session.scalar(published)
     return None if at is None else from_unix_ms(at)
@@ -348,13 +352,13 @@ def _publish(session: Session, kind: str, payload: bytes, at: datetime) -> None:
     session.merge(PublicationRow(kind=kind, payload=payload, published_at=to_unix_ms(at)))
 
 
-def _version(row: ModelVersionRow, standing: VersionStatus) -> ModelVersion:
+def _to_version(row: ModelVersionRow, status: VersionStatus) -> ModelVersion:
     return ModelVersion(
-        row.version, row.checkpoint, from_unix_ms(row.created_at), standing, row.public_error
+        row.version, row.checkpoint, from_unix_ms(row.created_at), status, row.public_error
     )
 
 
-def _verdict(row: VerdictRow) -> PromotionRecord:
+def _to_decision(row: DecisionRow) -> PromotionRecord:
     return PromotionRecord(
         row.version,
         VersionStatus(row.standing),

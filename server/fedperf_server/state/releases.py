@@ -1,13 +1,12 @@
-"""Stored schedules, reports, receipts, refusals and questions of organizations.
+"""Storage of the organizations' schedules, reports, receipts and refusals, and of linear queries.
 
-A schedule is stored once per organization and period. One with parameters that may not be declared,
-stored before these had bounds, counts as none. A release is stored once under its id. The same
-bytes get the same receipt again; other bytes are refused. Whoever sends other bytes has forgotten
-what left before, and is shown the receipt of that. A receipt counts an organization's accepted
-releases, so its sequence never passes the number of releases that the organization's own ledger has
-charged.
+A schedule is stored once per organization and period. A stored schedule whose parameters exceed
+today's bounds is ignored. A release is stored once under its id. The same bytes get the same
+receipt again, and other bytes are refused. An organization that sends other bytes has lost its
+record of the first release and gets the receipt of that. Receipts count an organization's accepted
+releases, so the sequence never exceeds the number of charges in the organization's ledger.
 
-The question of a directed slot is stored once, before anybody gets it, and never changes.
+The linear query of a directed slot is stored once, before it is sent, and never changes.
 """
 
 import hashlib
@@ -22,7 +21,7 @@ from sqlalchemy.orm import Session
 
 from fedperf_server.state.database import (
     OrganizationRow,
-    QuestionRow,
+    QueryRow,
     ReceiptRow,
     RejectionRow,
     ReportRow,
@@ -42,44 +41,44 @@ from fedperf_shared.wire.codec import decode_question, encode_question
 
 
 def has_query(session: Session, period: Period, slot: SlotKey) -> bool:
-    """Whether the slot has a question."""
-    return session.get(QuestionRow, _question_key(period, slot)) is not None
+    """Return whether the slot has a linear query."""
+    return session.get(QueryRow, _query_key(period, slot)) is not None
 
 
 def load_query(session: Session, period: Period, slot: SlotKey) -> CellQuery | None:
-    """The question of the slot; None where none was made."""
-    row = session.get(QuestionRow, _question_key(period, slot))
+    """Return the linear query of the slot, or None if there is none."""
+    row = session.get(QueryRow, _query_key(period, slot))
     return decode_question(row.payload) if row else None
 
 
-def newest_question(session: Session) -> int:
-    """The number of the newest question of all periods; 0 where there is none."""
-    return session.scalar(select(func.max(QuestionRow.version))) or 0
+def newest_query_version(session: Session) -> int:
+    """Return the number of the newest linear query of all periods, 0 without any."""
+    return session.scalar(select(func.max(QueryRow.version))) or 0
 
 
-def stored_questions(session: Session, period: Period) -> Iterator[CellQuery]:
-    """The questions of a period, oldest slot first."""
+def stored_queries(session: Session, period: Period) -> Iterator[CellQuery]:
+    """Yield the linear queries of a period, oldest slot first."""
     query = (
-        select(QuestionRow)
-        .where(QuestionRow.period_start == to_unix_ms(period.start))
-        .order_by(QuestionRow.window, QuestionRow.index)
+        select(QueryRow)
+        .where(QueryRow.period_start == to_unix_ms(period.start))
+        .order_by(QueryRow.window, QueryRow.index)
     )
     return (decode_question(row.payload) for row in session.scalars(query))
 
 
-def store_question(session: Session, period: Period, question: CellQuery, *, at: datetime) -> None:
-    """Keep a question that was made at that moment."""
+def store_query(session: Session, period: Period, query: CellQuery, *, at: datetime) -> None:
+    """Store a linear query that was designed at that time."""
     session.add(
-        QuestionRow(
-            **_question_key(period, question.slot),
-            version=question.version,
-            payload=encode_question(question),
+        QueryRow(
+            **_query_key(period, query.slot),
+            version=query.version,
+            payload=encode_question(query),
             asked_at=to_unix_ms(at),
         )
     )
 
 
-def _question_key(period: Period, slot: SlotKey) -> dict[str, int]:
+def _query_key(period: Period, slot: SlotKey) -> dict[str, int]:
     return {
         "period_start": to_unix_ms(period.start),
         "window": slot.window,
@@ -88,16 +87,16 @@ def _question_key(period: Period, slot: SlotKey) -> dict[str, int]:
 
 
 class DifferentScheduleError(InvalidInputError):
-    """A second, different schedule was declared for the same period."""
+    """Raised when a second, different schedule is declared for the same period."""
 
 
 ReportKey = tuple[int, int, bytes]
-"""Window, slot in it, and organization of a report."""
+"""Window, index of the slot, and organization of a report."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredReport:
-    """An accepted report, its organization, its slot as declared, and whether it is a first one."""
+    """An accepted report, its organization, its declared slot, and whether it is a first report."""
 
     organization_id: bytes
     report: Report
@@ -108,12 +107,12 @@ class StoredReport:
 def declare_schedule(
     session: Session, organization_id: bytes, schedule: Schedule, *, at: datetime
 ) -> bool:
-    """Store the schedule; False where the same one was stored already.
+    """Store the schedule and return whether it is new.
 
     Raises:
-        DifferentScheduleError: another one was declared for this period.
+        DifferentScheduleError: a different one was declared for this period.
     """
-    start = to_unix_ms(schedule.timetable.period.start)
+    start = to_unix_ms(schedule.calendar.period.start)
     payload = codec.encode_schedule(schedule)
     row = session.get(ScheduleRow, (organization_id, start))
     if row is not None:
@@ -132,13 +131,13 @@ def declare_schedule(
 
 
 def declared_schedule(session: Session, organization_id: bytes, period: Period) -> Schedule | None:
-    """The organization's declared schedule for the period; None if there is none yet."""
+    """Return the organization's declared schedule for the period, or None."""
     row = session.get(ScheduleRow, (organization_id, to_unix_ms(period.start)))
     return _usable(row.payload) if row else None
 
 
 def declared_schedules(session: Session, period: Period) -> list[tuple[bytes, Schedule]]:
-    """The schedules of today's members for the period, with their ids, in the order of these."""
+    """Return the current members' schedules for the period, with and ordered by their ids."""
     query = (
         select(ScheduleRow)
         .join(OrganizationRow, OrganizationRow.organization_id == ScheduleRow.organization_id)
@@ -148,26 +147,26 @@ def declared_schedules(session: Session, period: Period) -> list[tuple[bytes, Sc
         )
         .order_by(ScheduleRow.organization_id)
     )
-    found = [(row.organization_id, _usable(row.payload)) for row in session.scalars(query)]
-    return [(organization_id, each) for organization_id, each in found if each is not None]
+    stored = [(row.organization_id, _usable(row.payload)) for row in session.scalars(query)]
+    return [(organization_id, each) for organization_id, each in stored if each is not None]
 
 
-def promised_calendar(session: Session) -> ReleaseCalendar | None:
-    """The newest calendar that a member of today declared a schedule for; None where none did."""
+def declared_calendar(session: Session) -> ReleaseCalendar | None:
+    """Return the newest calendar that a current member declared a schedule for, or None."""
     newest = (
         select(ScheduleRow)
         .join(OrganizationRow, OrganizationRow.organization_id == ScheduleRow.organization_id)
         .where(OrganizationRow.revoked_at.is_(None))
         .order_by(ScheduleRow.period_start.desc())
     )
-    found = (_usable(row.payload) for row in session.scalars(newest))
-    return next((each.timetable for each in found if each is not None), None)
+    schedules = (_usable(row.payload) for row in session.scalars(newest))
+    return next((each.calendar for each in schedules if each is not None), None)
 
 
 def receipt_for(
     session: Session, organization_id: bytes, release_id: bytes, signed: SignedRelease
 ) -> SignedReceipt | None:
-    """The receipt that these bytes got before; None if the release is new.
+    """Return the earlier receipt of these bytes, or None if the release is new.
 
     Raises:
         RejectedReleaseError: other bytes were accepted under this id.
@@ -183,13 +182,13 @@ def receipt_for(
 def first_receipt(
     session: Session, organization_id: bytes, release_id: bytes
 ) -> SignedReceipt | None:
-    """The receipt of whatever bytes were accepted under the id; None if none were."""
+    """Return the receipt of any bytes accepted under the id, or None."""
     row = session.get(ReceiptRow, (organization_id, release_id))
     return None if row is None else SignedReceipt(row.payload, row.signature)
 
 
 def receipts_in(session: Session, organization_id: bytes, period: Period) -> list[SignedReceipt]:
-    """Every receipt that the organization was given for the period, newest first."""
+    """Return all receipts of the organization for the period, newest first."""
     schedule = declared_schedule(session, organization_id, period)
     slots = () if schedule is None else schedule.slots
     query = (
@@ -210,7 +209,7 @@ def give_receipt(
     key: ec.EllipticCurvePrivateKey,
     at: datetime,
 ) -> SignedReceipt:
-    """The receipt of an accepted release: an old one for the same bytes, else the next.
+    """Return the receipt of an accepted release: the earlier one of the same bytes, or a new one.
 
     Raises:
         RejectedReleaseError: other bytes were accepted under this id.
@@ -247,7 +246,7 @@ def store_report(
     period: Period,
     at: datetime,
 ) -> None:
-    """Keep an accepted report as it was signed, with the model version that it is about."""
+    """Store an accepted report as it was signed, with its reference version."""
     session.add(
         ReportRow(
             organization_id=organization_id,
@@ -266,39 +265,39 @@ def store_report(
 def stored_reports(
     session: Session, period: Period, *, but: Collection[ReportKey] = ()
 ) -> dict[ReportKey, StoredReport]:
-    """Accepted reports of the period, without those that are known already."""
+    """Return accepted reports of the period except those with a key in `but`."""
     of_period = ReportRow.period_start == to_unix_ms(period.start)
-    places = select(ReportRow.window, ReportRow.index, ReportRow.organization_id).where(of_period)
-    new = {(window, index, whose) for window, index, whose in session.execute(places)} - set(but)
+    keys = select(ReportRow.window, ReportRow.index, ReportRow.organization_id).where(of_period)
+    new = {(window, index, owner) for window, index, owner in session.execute(keys)} - set(but)
     query = select(ReportRow).where(of_period, ReportRow.window.in_({each[0] for each in new}))
     schedules: dict[bytes, Schedule | None] = {}
-    found: dict[ReportKey, StoredReport] = {}
+    reports: dict[ReportKey, StoredReport] = {}
     for row in session.scalars(query):
-        whose = row.organization_id
-        if (key := (row.window, row.index, whose)) not in new:
+        owner = row.organization_id
+        if (key := (row.window, row.index, owner)) not in new:
             continue
-        if whose not in schedules:
-            schedules[whose] = declared_schedule(session, whose, period)
-        schedule, report = schedules[whose], codec.decode_release(row.payload)
+        if owner not in schedules:
+            schedules[owner] = declared_schedule(session, owner, period)
+        schedule, report = schedules[owner], codec.decode_release(row.payload)
         if schedule is None or not is_report(report):
             continue
         slot = schedule.slot(report.slot)
         if slot is None or not fits(report, slot):
-            raise TypeError("a stored report was accepted for the slot of its kind")
-        found[key] = StoredReport(
-            whose, report, slot, schedule.timetable.is_first_report(slot.key.index)
+            raise TypeError("a stored report does not fit its declared slot")
+        reports[key] = StoredReport(
+            owner, report, slot, schedule.calendar.is_first_report(slot.key.index)
         )
-    return found
+    return reports
 
 
 def count_reports(session: Session, period: Period) -> int:
-    """The number of accepted reports of the period."""
+    """Return the number of accepted reports of the period."""
     query = select(func.count()).where(ReportRow.period_start == to_unix_ms(period.start))
     return session.scalar(query) or 0
 
 
 def count_rejection(session: Session, organization_id: bytes, kind: str, reason: Reason) -> None:
-    """Count that something of an organization was refused."""
+    """Count a refusal of something that an organization sent."""
     row = session.get(RejectionRow, (organization_id, kind, reason.value))
     if row is None:
         row = RejectionRow(organization_id=organization_id, kind=kind, reason=reason.value, count=0)
@@ -308,14 +307,14 @@ def count_rejection(session: Session, organization_id: bytes, kind: str, reason:
 
 
 def rejections(session: Session) -> dict[tuple[bytes, str, str], int]:
-    """Counts by organization, kind and reason."""
+    """Return the numbers of refusals by organization, kind and reason."""
     rows = session.scalars(select(RejectionRow))
     return {(row.organization_id, row.kind, row.reason): row.count for row in rows}
 
 
 @lru_cache(maxsize=10_000)
 def _usable(payload: bytes) -> Schedule | None:
-    """The stored schedule; None where it may not be declared (any more); parsed once."""
+    """Return the stored schedule, or None if it may not be declared any more."""
     schedule = codec.decode_schedule(payload)
     try:
         require_declarable(schedule)

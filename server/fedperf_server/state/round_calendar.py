@@ -1,8 +1,8 @@
-"""The rounds of a period in the order of their slots, the one that is due, and results.
+"""The round calendar orders the rounds of a period, finds the round that is due, and lists results.
 
-Every window has the timetable's model slots. A window with which an epoch begins has extra ones, as
-often in the period as the timetable says. Rounds run one after the other, so a slot is due when it
-has opened and all before it are closed.
+Every window has the calendar's model slots. A window with which a drift regime begins has extra
+ones, in at most `extra_windows` windows of the period. Rounds run one after the other, so a slot is
+due when it has opened and all before it are closed.
 """
 
 from collections import Counter
@@ -15,7 +15,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from fedperf_server.state.database import ReplyRow, RoundRow
-from fedperf_server.state.drift_regimes import epoch_starts
+from fedperf_server.state.drift_regimes import regime_starts
 from fedperf_shared.releases.period import ReleaseCalendar, to_unix_ms
 from fedperf_shared.releases.release import ReleaseKind, SlotKey
 
@@ -24,7 +24,7 @@ ACCEPTED = "accepted"
 
 @unique
 class RoundOutcome(StrEnum):
-    """The outcome of a round; `FAILED`: the accepted updates made no usable model."""
+    """The outcome of a round. `FAILED`: the accepted updates gave no usable model."""
 
     NEW_VERSION = "new_version"
     NO_QUORUM = "no_quorum"
@@ -34,18 +34,18 @@ class RoundOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RoundResult:
-    """One closed round.
+    """The result of a closed round.
 
     Attributes:
-        number: rounds count from 1 over all periods.
+        number: number of the round, from 1 over all periods.
         slot: its slot.
         outcome: how it ended.
-        asked: organizations whose schedule holds the slot.
-        replies: accepted updates.
-        failures: how many were not accepted, by reason (`missing`: no answer).
+        asked: number of organizations whose schedule contains the slot.
+        replies: number of accepted updates.
+        failures: numbers of updates not accepted, by reason (`missing`: no reply).
         seconds: from its opening to its end.
         new_version: the model version that it made.
-        public_error: of that version, on public data.
+        public_error: error of that version on public data.
     """
 
     number: int
@@ -59,9 +59,9 @@ class RoundResult:
     public_error: float | None
 
 
-def round_results(session: Session, timetable: ReleaseCalendar) -> list[RoundResult]:
-    """All closed rounds of the period, in order."""
-    start = to_unix_ms(timetable.period.start)
+def round_results(session: Session, calendar: ReleaseCalendar) -> list[RoundResult]:
+    """Return all closed rounds of the period, in order."""
+    start = to_unix_ms(calendar.period.start)
     query = (
         select(RoundRow)
         .where(RoundRow.period_start == start, RoundRow.closed_at.is_not(None))
@@ -78,12 +78,12 @@ def round_results(session: Session, timetable: ReleaseCalendar) -> list[RoundRes
             )
         )
         slot = SlotKey(ReleaseKind.MODEL_UPDATE, row.window, row.index)
-        results.append(result_of(row, slot, Counter(outcomes)))
+        results.append(to_result(row, slot, Counter(outcomes)))
     return results
 
 
-def result_of(row: RoundRow, slot: SlotKey, failures: Mapping[str, int]) -> RoundResult:
-    """The result in a row, together with its failures by reason."""
+def to_result(row: RoundRow, slot: SlotKey, failures: Mapping[str, int]) -> RoundResult:
+    """Return the result stored in a row, together with its failures by reason."""
     return RoundResult(
         number=row.number,
         slot=slot,
@@ -97,55 +97,55 @@ def result_of(row: RoundRow, slot: SlotKey, failures: Mapping[str, int]) -> Roun
     )
 
 
-def row_key(timetable: ReleaseCalendar, slot: SlotKey) -> dict[str, int]:
-    """The primary key of the slot's round, by column."""
+def row_key(calendar: ReleaseCalendar, slot: SlotKey) -> dict[str, int]:
+    """Return the primary key of the slot's round, by column."""
     return {
-        "period_start": to_unix_ms(timetable.period.start),
+        "period_start": to_unix_ms(calendar.period.start),
         "window": slot.window,
         "index": slot.index,
     }
 
 
-def due_slot(session: Session, timetable: ReleaseCalendar, *, now: datetime) -> SlotKey | None:
-    """The first slot that is not closed, if it has opened."""
-    slot = next(_unclosed(session, timetable), None)
-    return slot if slot is not None and opens_at(timetable, slot) <= now else None
+def due_slot(session: Session, calendar: ReleaseCalendar, *, now: datetime) -> SlotKey | None:
+    """Return the first slot that is not closed, if it has opened."""
+    slot = next(_unclosed(session, calendar), None)
+    return slot if slot is not None and opens_at(calendar, slot) <= now else None
 
 
-def opens_at(timetable: ReleaseCalendar, slot: SlotKey) -> datetime:
-    """The time at which a model slot opens."""
-    start = timetable.period.window_start(slot.window)
-    return start + timetable.model_times[slot.index].opens_after
+def opens_at(calendar: ReleaseCalendar, slot: SlotKey) -> datetime:
+    """Return the time at which a model slot opens."""
+    start = calendar.period.window_start(slot.window)
+    return start + calendar.model_times[slot.index].opens_after
 
 
-def replies_at(timetable: ReleaseCalendar, slot: SlotKey) -> datetime:
-    """The time at which the replies to a model slot are due."""
-    start = timetable.period.window_start(slot.window)
-    return start + timetable.model_times[slot.index].replies_after
+def replies_at(calendar: ReleaseCalendar, slot: SlotKey) -> datetime:
+    """Return the time at which the replies to a model slot are due."""
+    start = calendar.period.window_start(slot.window)
+    return start + calendar.model_times[slot.index].replies_after
 
 
-def _unclosed(session: Session, timetable: ReleaseCalendar) -> Iterator[SlotKey]:
-    closed = _closed(session, timetable)
-    return (slot for slot in _slots(session, timetable) if (slot.window, slot.index) not in closed)
+def _unclosed(session: Session, calendar: ReleaseCalendar) -> Iterator[SlotKey]:
+    closed = _closed(session, calendar)
+    return (slot for slot in _slots(session, calendar) if (slot.window, slot.index) not in closed)
 
 
-def _slots(session: Session, timetable: ReleaseCalendar) -> Iterator[SlotKey]:
-    """In the order in which they open."""
-    period, times = timetable.period, timetable.model_times
-    begun = {period.first_window(each) for each in epoch_starts(session)}
-    ordinary, extra_left = len(timetable.model_slots), timetable.extra_windows
+def _slots(session: Session, calendar: ReleaseCalendar) -> Iterator[SlotKey]:
+    """Yield the model slots in the order in which they open."""
+    period, times = calendar.period, calendar.model_times
+    first_windows = {period.first_window(each) for each in regime_starts(session)}
+    ordinary, extra_left = len(calendar.model_slots), calendar.extra_windows
     for window in range(period.windows):
-        has_extra = window in begun and extra_left > 0
+        has_extra = window in first_windows and extra_left > 0
         extra_left -= has_extra
         indices = range(len(times) if has_extra else ordinary)
         for index in sorted(indices, key=lambda each: times[each].opens_after):
             yield SlotKey(ReleaseKind.MODEL_UPDATE, window, index)
 
 
-def _closed(session: Session, timetable: ReleaseCalendar) -> set[tuple[int, int]]:
-    """Window and index of every closed round of the period."""
+def _closed(session: Session, calendar: ReleaseCalendar) -> set[tuple[int, int]]:
+    """Return window and index of every closed round of the period."""
     query = select(RoundRow.window, RoundRow.index).where(
-        RoundRow.period_start == to_unix_ms(timetable.period.start),
+        RoundRow.period_start == to_unix_ms(calendar.period.start),
         RoundRow.closed_at.is_not(None),
     )
     return {(window, index) for window, index in session.execute(query)}

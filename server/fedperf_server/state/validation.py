@@ -1,8 +1,8 @@
-"""Checks on everything that organizations send to the coordinator.
+"""Validation of everything that organizations send to the coordinator.
 
-The functions are pure. They judge a release against the schedule that its organization declared and
-against public constants. A refusal has one of a closed set of reasons, which is counted, and
-carries nothing of what was sent.
+The functions are pure. They check a release against its organization's declared schedule and
+against public constants. A refusal has one of a fixed set of reasons, which is counted, and
+contains nothing of the release.
 """
 
 import math
@@ -32,16 +32,16 @@ from fedperf_shared.releases.release import (
 from fedperf_shared.wire.codec import decode_release, decode_signed_release
 
 MAX_WORKLOADS = 10_000_000
-"""More workloads than any organization has: bounds the sums of a report."""
+"""Maximum number of workloads of an organization, which bounds the sums of a report."""
 NOISE_DEVIATIONS = 12.0
-"""A Gaussian passes this many standard deviations with a probability below 1e-32."""
+"""Allowed noise in standard deviations. A Gaussian exceeds it with probability below 1e-32."""
 GRID_EXPONENTS = range(-60, 1)
 CLOCK_TOLERANCE = timedelta(seconds=300)
 
 
 @unique
 class Reason(StrEnum):
-    """Why something was not accepted; a member that refuses to answer gives its `Refusal`."""
+    """The reason why a release was not accepted, including the `Refusal` codes of clients."""
 
     MALFORMED = "malformed"
     SIGNATURE = "signature"
@@ -71,7 +71,7 @@ class Reason(StrEnum):
 
 
 class RejectedReleaseError(InvalidInputError):
-    """A release was not accepted; `reason` says why."""
+    """Raised when a release is not accepted, with its `reason`."""
 
     def __init__(self, reason: Reason) -> None:
         super().__init__(f"release not accepted: {reason}")
@@ -80,22 +80,22 @@ class RejectedReleaseError(InvalidInputError):
 
 @dataclass(frozen=True, slots=True)
 class ReportContext:
-    """The public facts, beside its slot, that a release's contents are judged against.
+    """The public data for checking a release's contents, in addition to its slot.
 
     Attributes:
-        reference_versions: model versions that residuals may be taken against.
-        question: of the slot, where one was asked.
+        reference_versions: model versions that residuals may refer to.
+        query: linear query of the slot, if it has one.
     """
 
     reference_versions: Collection[int] = ()
-    question: CellQuery | None = None
+    query: CellQuery | None = None
 
 
 def open_signed(signed: SignedRelease, key: ec.EllipticCurvePublicKey) -> Release:
-    """The release, once the signature over its bytes is the key's.
+    """Verify the signature and return the release.
 
     Raises:
-        RejectedReleaseError: wrong signature, or not a release.
+        RejectedReleaseError: the signature is wrong, or the bytes are no release.
     """
     try:
         verify(key, signed.payload, signed.signature)
@@ -109,10 +109,10 @@ def open_signed(signed: SignedRelease, key: ec.EllipticCurvePublicKey) -> Releas
 def open_update(
     body: bytes | None, key: ec.EllipticCurvePublicKey, *, refusal: Refusal | None = None
 ) -> tuple[SignedRelease, Update]:
-    """The signed model update that answers a round; None is a refusal to answer, for `refusal`.
+    """Return the signed model update in a reply. A `body` of None means a refusal.
 
     Raises:
-        RejectedReleaseError: refused, malformed, wrong signature, or no model update.
+        RejectedReleaseError: a refusal, a malformed body, a wrong signature, or no model update.
     """
     if body is None:
         raise RejectedReleaseError(Reason[refusal.name] if refusal else Reason.REFUSED)
@@ -127,10 +127,10 @@ def open_update(
 
 
 def check_place(update: Update, schedule: Schedule, *, slot: SlotKey, base_version: int) -> Slot:
-    """Check that an update fills `slot`, starting from that model; the slot as declared.
+    """Check slot and base version of an update, and return the declared slot.
 
     Raises:
-        RejectedReleaseError: with the first reason that holds.
+        RejectedReleaseError: a check failed; it has the first reason.
     """
     declared = _check_slot(update, schedule)
     _require(update.slot == slot, Reason.WRONG_SLOT)
@@ -139,10 +139,10 @@ def check_place(update: Update, schedule: Schedule, *, slot: SlotKey, base_versi
 
 
 def check_due(report: Release, schedule: Schedule, *, now: datetime) -> Slot:
-    """Check that a report fills a slot that has opened; the slot as declared.
+    """Check that the report's slot has opened, and return the declared slot.
 
     Raises:
-        RejectedReleaseError: with the first reason that holds.
+        RejectedReleaseError: a check failed; it has the first reason.
     """
     declared = _check_slot(report, schedule)
     _require(now >= schedule.opens_at(report.slot) - CLOCK_TOLERANCE, Reason.NOT_OPEN)
@@ -150,15 +150,15 @@ def check_due(report: Release, schedule: Schedule, *, now: datetime) -> Slot:
 
 
 def check_contents(
-    release: Release, slot: Slot, known: ReportContext, *, kind: kinds.AnyKind
+    release: Release, slot: Slot, public: ReportContext, *, kind: kinds.AnyKind
 ) -> int:
-    """Check what a release of that kind holds; the model version that it is about.
+    """Check the contents of a release of that kind, and return its model version.
 
     Raises:
-        RejectedReleaseError: with the first reason that holds.
+        RejectedReleaseError: a check failed; it has the first reason.
     """
     _require(kinds.kind_of(release) is kind, Reason.WRONG_SLOT)
-    return CHECKS[kind](release, slot.parameters.noise_multiplier, known)
+    return CHECKS[kind](release, slot.parameters.noise_multiplier, public)
 
 
 def _check_slot(release: Release, schedule: Schedule) -> Slot:
@@ -169,15 +169,15 @@ def _check_slot(release: Release, schedule: Schedule) -> Slot:
     return slot
 
 
-def _check_report(release: Release, noise_multiplier: float, known: ReportContext) -> int:
-    """Whether noise of the declared size on sums of contributions can give these values.
+def _check_report(release: Release, noise_multiplier: float, public: ReportContext) -> int:
+    """Check that sums of contributions plus noise as declared can have these values.
 
-    A contribution's counts are not negative, and its residual in a cell is never
-    longer than its count there; so the sums obey the same, up to the noise.
+    Counts of a contribution are not negative, and its residual in a cell is at most its
+    count there. So the same holds for the sums, up to the noise.
     """
     report = kinds.RESIDUAL_REPORT.as_release(release)
     _require(report.basis_version == basis.BASIS_VERSION, Reason.BASIS_VERSION)
-    _require(report.reference_version in known.reference_versions, Reason.REFERENCE_VERSION)
+    _require(report.reference_version in public.reference_versions, Reason.REFERENCE_VERSION)
     values, margin = _on_grid(report, noise_multiplier)
     counts, residuals = values[: basis.CELLS], values[basis.CELLS :]
     _require(bool(np.all(counts >= -margin)), Reason.RANGE)
@@ -186,52 +186,52 @@ def _check_report(release: Release, noise_multiplier: float, known: ReportContex
     return report.reference_version
 
 
-def _check_answer(release: Release, noise_multiplier: float, known: ReportContext) -> int:
-    """Whether noise of the declared size on sums of answers can give these values.
+def _check_response(release: Release, noise_multiplier: float, public: ReportContext) -> int:
+    """Check that sums of responses plus noise as declared can have these values.
 
-    A workload adds at most the largest |direction| * clip to a value, and 1 to their norm.
+    A workload adds at most the largest |direction| * clip to a value, and 1 to the norm.
     """
-    report, question = kinds.DIRECTED_REPORT.as_release(release), known.question
-    if question is None or report.design_version != question.version:
+    report, query = kinds.DIRECTED_REPORT.as_release(release), public.query
+    if query is None or report.design_version != query.version:
         raise RejectedReleaseError(Reason.QUESTION)
     values, margin = _on_grid(report, noise_multiplier)
-    most = np.max(np.abs(question.design.directions) * question.design.clips, axis=1)
-    _require(bool(np.all(np.abs(values) <= MAX_WORKLOADS * most + margin)), Reason.RANGE)
-    _require(_is_short(values, margin), Reason.RANGE)
-    return question.reference_version
+    bounds = np.max(np.abs(query.design.directions) * query.design.clips, axis=1)
+    _require(bool(np.all(np.abs(values) <= MAX_WORKLOADS * bounds + margin)), Reason.RANGE)
+    _require(_has_valid_norm(values, margin), Reason.RANGE)
+    return query.reference_version
 
 
-def _check_tangent_update(release: Release, noise_multiplier: float, known: ReportContext) -> int:
-    """Whether a step at a tangent can be: a workload adds at most 1, in length, to the sum."""
-    del known
+def _check_tangent_update(release: Release, noise_multiplier: float, public: ReportContext) -> int:
+    """Check a linearized update. A workload adds at most 1 to the norm of the sum."""
+    del public
     update = kinds.TANGENT_UPDATE.as_release(release)
     values, margin = _on_grid(update, noise_multiplier)
     _require(bool(np.all(np.abs(values) <= MAX_WORKLOADS + margin)), Reason.RANGE)
-    _require(_is_short(values, margin), Reason.NORM)
+    _require(_has_valid_norm(values, margin), Reason.NORM)
     return update.base_version
 
 
 CHECKS: Mapping[kinds.AnyKind, Callable[[Release, float, ReportContext], int]] = {
     kinds.RESIDUAL_REPORT: _check_report,
-    kinds.DIRECTED_REPORT: _check_answer,
+    kinds.DIRECTED_REPORT: _check_response,
     kinds.TANGENT_UPDATE: _check_tangent_update,
 }
-"""Of release, noise multiplier and what is known: raises, or gives the model version."""
+"""Checks by kind. Each takes release, noise multiplier and context, and returns the version."""
 
 
 def _on_grid(release: NoisySum, noise_multiplier: float) -> tuple[NDArray[np.float64], float]:
-    """The numbers, so many as there should be, and the most that noise and grid add to one."""
+    """Return the checked values, and the maximum that noise and grid add to one of them."""
     _require(release.values.shape == (kinds.kind_of(release).numbers,), Reason.SIZE)
     _require(release.grid_exponent in GRID_EXPONENTS, Reason.GRID)
     margin = NOISE_DEVIATIONS * noise_multiplier + math.ldexp(1.0, release.grid_exponent)
     return release.natural(), margin
 
 
-def _is_short(values: NDArray[np.float64], margin: float) -> bool:
-    """Whether vectors of norm at most 1, and noise, can sum up to a vector as long as this."""
+def _has_valid_norm(values: NDArray[np.float64], margin: float) -> bool:
+    """Return whether vectors of norm at most 1 plus noise can have a sum of this norm."""
     return bool(np.linalg.norm(values) <= MAX_WORKLOADS + margin * math.sqrt(len(values)))
 
 
-def _require(holds: bool, reason: Reason) -> None:
-    if not holds:
+def _require(condition: bool, reason: Reason) -> None:
+    if not condition:
         raise RejectedReleaseError(reason)

@@ -20,7 +20,7 @@ from fedperf_shared.workflow.features import Features
 
 
 class EmptyBatchError(InvalidInputError):
-    """A batch was asked for of no plans at all."""
+    """Raised for a batch without plans."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -181,7 +181,7 @@ def arrays_to_state(arrays: Mapping[str, NDArray[np.float32]]) -> "dict[str, Ten
 
 
 def _with_sorted_header(data: bytes) -> bytes:
-    """The same file with a header in one fixed order; safetensors writes metadata in any."""
+    """Rewrite the header in one fixed order; safetensors writes metadata in any order."""
     header, values = _split(data)
     text = json.dumps(json.loads(header), sort_keys=True, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)

@@ -26,7 +26,7 @@ from fedperf_shared.workflow.vocabulary import MAX_RUNTIME_SECONDS, MIN_RUNTIME_
 MAX_GRADIENT_NORM = 5.0
 _BUCKET_BATCHES = 16
 _TOGETHER = 8
-"""So many answers to one question are in a batch together, so that there are others as well."""
+"""Plans of one query that a batch holds together, so that it holds other queries as well."""
 
 Progress = Callable[[int, float], None]
 """Called after every epoch with its number, from 1, and its mean loss."""
@@ -82,7 +82,7 @@ def fit(
         TrainingDivergedError: a loss was not finite.
     """
     targets, importance = _checked(graphs, log_seconds, weights)
-    asked = None if questions is None else torch.from_numpy(np.asarray(questions, np.int64))
+    query_indices = None if questions is None else torch.from_numpy(np.asarray(questions, np.int64))
     if not (epochs > 0 and batch_size > 0 and 0 < learning_rate < float("inf")):
         raise InvalidTrainingDataError(
             "epochs, batch_size and learning_rate must be positive, got "
@@ -100,11 +100,13 @@ def fit(
         generator = torch.Generator().manual_seed(seed)
         for epoch in range(1, epochs + 1):
             total = 0.0
-            for chosen in _batches(lengths, asked, batch_size, generator):
+            for chosen in _batches(lengths, query_indices, batch_size, generator):
                 predicted = model(collate([graphs[index] for index in chosen.tolist()]))
                 errors = huber_per_sample(predicted, targets[chosen])
-                if asked is not None:
-                    errors = errors + huber_within(predicted, targets[chosen], asked[chosen])
+                if query_indices is not None:
+                    errors = errors + huber_within(
+                        predicted, targets[chosen], query_indices[chosen]
+                    )
                 total += _step(model, optimizer, errors * importance[chosen])
                 schedule.step()
             losses.append(total / len(graphs))
@@ -166,7 +168,7 @@ def _batches(
 
 
 def _together(shuffled: Tensor, questions: Tensor, generator: torch.Generator) -> Tensor:
-    """The samples in another random order, few answers to a question next to each other."""
+    """Return the samples in random order with few plans of one query next to each other."""
     dealt = shuffled[torch.argsort(questions[shuffled], stable=True)]
     _, sizes = torch.unique_consecutive(questions[dealt], return_counts=True)
     places = torch.cat([torch.arange(size) for size in sizes.tolist()])

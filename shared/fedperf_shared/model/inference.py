@@ -32,12 +32,12 @@ _NEGATIVE_SLOPE = np.float32(0.2)
 _GATES = 2 * HIDDEN
 _PLANS_AT_ONCE = 256
 _PAIRS_AT_ONCE = 2**20
-"""Of operators that attend to each other; a bound on memory."""
+"""Bound on pairs of operators that attend to each other; it bounds memory."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GgfnArrays:
-    """A state of the model, its arrays as passes read them; made once for many questions."""
+    """A state of the model as arrays for forward passes, built once for many queries."""
 
     attention: tuple["_Attention", ...]
     recurrent: tuple["_Recurrent", ...]
@@ -109,7 +109,7 @@ class GgfnArrays:
 
 
 def _edge_counts(plans: Sequence[Features]) -> Floats:
-    """How many edges lead from an operator to another [plans, to, from], with self loops."""
+    """Count the edges between operators, [plans, to, from], with self loops."""
     length = len(plans[0].order)
     places = [
         (number * length + plan.edges[1]) * length + plan.edges[0]
@@ -225,7 +225,7 @@ class _Recurrent:
             states[count - 1 - step, :, 1] = state[1]
 
     def _read(self, inputs: Floats, part: int) -> tuple[Floats, Floats]:
-        """What all rows give to the gates and to the new state, biases of the gates included."""
+        """Return what all rows add to the gates (with biases) and to the new state."""
         weight, bias = self.of_input[part], self.input_bias[part]
         gates, news = inputs @ weight[:, :_GATES], inputs @ weight[:, _GATES:]
         gates += bias[:_GATES]
@@ -245,7 +245,7 @@ class _Recurrent:
 
 
 _Read = tuple[tuple[Floats, Floats], tuple[Floats, Floats]]
-"""Of each direction what all rows give to the gates and to the new state."""
+"""By direction, what all rows add to the gates and to the new state."""
 
 
 def _sigmoid(values: Floats) -> Floats:

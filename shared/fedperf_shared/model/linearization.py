@@ -49,7 +49,7 @@ _LEAST_SHARE = 1e-6
 
 
 Gradients = Callable[[GGFN, Sequence[Features]], Tensor]
-"""Of the model at anchors, [anchors, weights], as `gradients_at` takes them."""
+"""Gradients of the model at anchors, [anchors, weights], as `gradients_at` takes them."""
 
 
 class InvalidLinearizationError(InvalidInputError):
@@ -74,7 +74,8 @@ class Tangent:
         """Each plan's change of output for a step of 1 per direction, float64 [plans, directions].
 
         In units of the standardised output (`ggfn.standardise`) for a step of 1; last digits as
-        `plan_gradients` says, so not for a sum whose sensitivity is promised: that takes `felt`.
+        `plan_gradients` says, so not for a sum whose sensitivity is promised: that takes
+        `directional_derivatives`.
         """
         names, found = tangent_names(model), np.zeros((len(graphs), len(self.lengths)))
         for first in range(0, len(graphs), _MANY):
@@ -157,15 +158,15 @@ def directions_of(
 
     Where the anchors' `gradients_at` the model are at hand, these are not taken again.
     """
-    found = torch.zeros(_weights(model), coefficients.shape[1])
+    products = torch.zeros(_weights(model), coefficients.shape[1])
     for first in range(0, len(anchors), _BLOCK):
         some = slice(first, first + _BLOCK)
         if gradients is None:
             _, taken = sample_gradients(model, anchors[some], tangent_names(model))
         else:
             taken = gradients[some]
-        found += taken.T @ torch.from_numpy(coefficients[some])
-    return found
+        products += taken.T @ torch.from_numpy(coefficients[some])
+    return products
 
 
 def directional_derivatives(
@@ -204,15 +205,15 @@ def _tangent(gradients: Tensor, coefficients: NDArray[np.float32]) -> Tangent:
 
 
 def _coefficients(gradients: Tensor, directions: int) -> Tensor:
-    """Of the principal directions, stretched.
+    """Return the stretched principal directions.
 
     With J J' = U L U' over the anchors, the directions are J' U L^-1/2 (orthonormal), each
     times (L / anchors + ridge)^-1/2, so that its feature has a mean square of 1 at most.
     """
     strengths, vectors = torch.linalg.eigh((gradients @ gradients.T).double())
     strengths, vectors = strengths.flip(0), vectors.flip(1)
-    told = int((strengths > _LEAST_SHARE * strengths[0]).sum())
-    kept = min(directions, told)
+    rank = int((strengths > _LEAST_SHARE * strengths[0]).sum())
+    kept = min(directions, rank)
     strengths, vectors = strengths[:kept], vectors[:, :kept]
     mean = strengths / len(gradients)
     stretch = (mean + STRETCH_RIDGE * mean[0]).rsqrt()

@@ -22,7 +22,7 @@ from fedperf_shared.workflow.vocabulary import OperatorClass, Platform
 WIDTHS_PATH = Path(__file__).with_name("start_widths.json")
 
 UNMEASURED_MACHINE = math.log(3.0)
-"""Half width by which machines differ whose speed nobody measured, log seconds.
+"""Half width for machines of unmeasured speed, log seconds.
 
 An assumption, as all was measured on one machine. At 90 %, a factor of 1.7 for each of four
 causes: CPUs of ten years by core, storage and network, engines' versions and settings, the
@@ -30,7 +30,7 @@ coordination of several nodes. Their squares add up to that of a factor of about
 """
 
 UNKNOWN_SIZE = math.log(1000.0)
-"""Half width where nothing tells the size of a job: from milliseconds to hours, log seconds."""
+"""Half width for jobs of unknown size: from milliseconds to hours, log seconds."""
 
 OTHER_ENGINE = math.log(10.0)
 """Half width that is added to that of a plan that another engine than Spark's own executes, such
@@ -78,7 +78,7 @@ class StartWidth:
         return self.of_estimates if is_relational(workflow) else self.of_other_estimates
 
     def about(self, question: PlanOnCluster) -> float:
-        """The half width of the interval around the answer to a question."""
+        """Return the half width of the prediction interval of a query."""
         return math.hypot(self.half_width, self.per_decade * self.decades_beyond(question))
 
 
@@ -121,12 +121,12 @@ def estimates_half_width(question: PlanOnCluster) -> float:
 
 
 def other_engine_half_width(question: PlanOnCluster) -> float:
-    """What is added to all half widths of a plan that another engine executes; 0 of others."""
+    """Return what is added to half widths of plans on another engine; 0 for other plans."""
     return OTHER_ENGINE if question.job is not None and question.job.is_accelerated else 0.0
 
 
 def write_widths(widths: Mapping[Platform, StartWidth], path: Path = WIDTHS_PATH) -> None:
     """Write the widths to the file that ships."""
-    told = {platform.name: asdict(width) for platform, width in widths.items()}
-    path.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
+    widths_by_name = {platform.name: asdict(width) for platform, width in widths.items()}
+    path.write_text(json.dumps(widths_by_name, indent=1) + "\n", encoding="utf-8")
     shipped_widths.cache_clear()

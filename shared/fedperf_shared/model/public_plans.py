@@ -18,10 +18,10 @@ from fedperf_shared.workflow.graph import Plan
 from fedperf_shared.workflow.vocabulary import Platform
 
 ANCHOR_PLATFORMS = (Platform.DUCKDB, Platform.POLARS, Platform.PANDAS)
-"""On which each public plan is looked at beside the platforms that it has."""
+"""Platforms on which each public plan is also evaluated."""
 
 CONTAINER_SPEED, CONTAINER_MEMORY = 1 / 2, 1 / 8
-"""Of the machine that a public plan ran on: what the small container of an anchor has."""
+"""An anchor's small container, as fractions of the machine that the public plan ran on."""
 
 PUBLIC_PLANS_PATH = Path(__file__).with_name("public_plans.binpb")
 

@@ -1,1 +1,1 @@
-"""Public rules of releases: what may be asked of an organization, what may leave it, and when."""
+"""Public rules of releases: linear queries, contents and dates."""

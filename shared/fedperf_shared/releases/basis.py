@@ -24,7 +24,7 @@ PLATFORM_GROUPS: tuple[Platform, ...] = (
     Platform.SPARK,
     Platform.OTHER,
 )
-"""Where most operators run; `OTHER` also stands for platforms that the basis does not name."""
+"""The platform of most operators; `OTHER` includes platforms that the basis does not name."""
 
 SIZE_BOUNDS = (1e4, 1e5, 1e6)
 """Upper bounds of source rows of the size groups; the last group is open."""

@@ -44,7 +44,7 @@ DECLARABLE: Mapping[str, Bounds] = MappingProxyType(
 
 
 class NotDeclarableError(ConfigurationError):
-    """A parameter of a slot may not be declared; `rule` says what may, without the value."""
+    """Raised for a slot parameter out of bounds; `rule` is the bound, without the value."""
 
     def __init__(self, name: str, value: float) -> None:
         bounds = DECLARABLE[name]

@@ -97,7 +97,7 @@ DIRECTED_REPORT = Kind(
     numbers=QUESTION_DIRECTIONS,
     has_question=True,
 )
-"""A workload adds a vector of norm at most 1: the norm rule of the question's `Design`."""
+"""A workload adds a vector of norm at most 1: the norm rule of the query's `Design`."""
 
 MODEL_UPDATE = Kind(
     "model_update",
@@ -107,7 +107,7 @@ MODEL_UPDATE = Kind(
     numbers=None,
     has_question=False,
 )
-"""In a step for which it is drawn, a workload adds a gradient of norm at most the clip norm."""
+"""In a step that samples it, a workload adds a gradient of norm at most the clip norm."""
 
 TANGENT_UPDATE = Kind(
     "tangent_update",

@@ -1,4 +1,4 @@
-"""A coordinator's questions: over the cells in a directed slot, at the tangent in a model round.
+"""A coordinator's linear queries: over cells in a directed slot, linearized in a model round.
 
 A question follows from earlier releases and public things alone, so it is public and the same for
 everybody. A question that a node could not answer safely cannot be made: what an answer's size
@@ -110,7 +110,7 @@ class Design:
 
 
 def public_design(directions: Floats, clips: Floats) -> Design:
-    """A design for points that the server knows: no offsets.
+    """Return a design for points that the server has: no offsets.
 
     Raises:
         InvalidDesignError: the norm rule does not hold.
@@ -119,7 +119,7 @@ def public_design(directions: Floats, clips: Floats) -> Design:
 
 
 def unit_feature_design(features: Floats, clip: float) -> Design:
-    """The design at plans that nobody else knows, from features that anybody could compute.
+    """Return the design at private plans, from features that are a public function of a plan.
 
     A workload sends features / |features| * clip(r) / clip: norm at most 1, whatever the
     features are. One that feels nothing, or whose features are not finite, sends nothing.
@@ -142,18 +142,18 @@ def unit_feature_design(features: Floats, clip: float) -> Design:
 
 
 QUESTION_DIRECTIONS = 16
-"""Of a question over the cells: numbers in an answer; more than some twelve add nothing at
+"""Numbers in the response to a query over the cells. More than about twelve add nothing at
 epsilon 1."""
 
 MAX_CENTER = 20.0
-"""Bound on the center, log seconds: a reference model that is off by 5 * 10^8 says nothing."""
+"""Bound on the center, log seconds: a reference model that is off by 5 * 10^8 is useless."""
 
 MIN_CELL_CLIP, MAX_CELL_CLIP = 1e-2, 1e2
 """Bounds on a cell's clip, log seconds; they also keep the norm rule away from under- and
 overflow."""
 
 DIRECTIONS = 256
-"""Of a tangent; some are zeros where the anchors do not tell so many apart."""
+"""Directions of a linearized query; some are zeros if the anchors distinguish fewer."""
 
 MAX_ANCHORS = 10_000
 """More plans than fedperf ships with; how many it ships is checked where they are read."""
@@ -166,16 +166,16 @@ MIN_TANGENT_CLIP, MAX_TANGENT_CLIP = 1e-3, 1e2
 
 
 class InvalidQueryError(InvalidInputError):
-    """A question over the cells may not be answered."""
+    """Raised for an invalid query over the cells."""
 
 
 class InvalidLinearizedQueryError(InvalidInputError):
-    """A question at the tangent may not be answered."""
+    """Raised for an invalid linearized query."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CellQuery:
-    """The question of one directed slot.
+    """The linear query of one directed slot.
 
     Attributes:
         slot: which slot it is for.
@@ -215,7 +215,7 @@ class CellQuery:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LinearizedQuery:
-    """The question of one model round.
+    """The linear query of one model round.
 
     Attributes:
         clip: bound on a residual, in units of the standardised output.

@@ -58,7 +58,7 @@ class Period:
 
     @property
     def end(self) -> datetime:
-        """The moment after the last window."""
+        """The end of the last window, exclusive."""
         return self.start + self.windows * self.window
 
     def window_start(self, window: int) -> datetime:
@@ -66,12 +66,12 @@ class Period:
         return self.start + window * self.window
 
     def window_at(self, moment: datetime) -> int | None:
-        """The window that holds `moment`; None outside of the period."""
+        """Return the window that contains `moment`, or None outside of the period."""
         window = (moment - self.start) // self.window
         return window if 0 <= window < self.windows else None
 
     def first_window(self, moment: datetime) -> int:
-        """The first window that starts at or after `moment`; below 0 if long before this period.
+        """Return the first window that starts at or after `moment`; below 0 long before it.
 
         The one with which an epoch that begins at `moment` begins: the calendar before this one
         may have ended, and the epoch begun, less than a window before window 0.
@@ -79,7 +79,7 @@ class Period:
         return -((self.start - moment) // self.window)
 
     def nearest_window(self, moment: datetime) -> int:
-        """The window that holds `moment`; 0 before the period, `windows` after it."""
+        """Return the window that contains `moment`; 0 before the period, `windows` after it."""
         return min(max((moment - self.start) // self.window, 0), self.windows)
 
 
@@ -158,7 +158,7 @@ class ReleaseCalendar:
         return index >= len(self.report_slots)
 
     def reported_window(self, moment: datetime) -> int:
-        """The last window whose reports were all due by `moment`; -1 before those of the first.
+        """Return the last window whose reports were all due by `moment`, or -1.
 
         Without report slots it is the last one that began.
         """
@@ -194,13 +194,13 @@ def default_calendar(start: datetime) -> ReleaseCalendar:
 
 
 def _seconds(span: timedelta) -> str:
-    """As calendars are written, and in days where it is many seconds."""
+    """Format seconds as calendars do, and in days for many seconds."""
     seconds, days = span.total_seconds(), span / timedelta(days=1)
     return f"{seconds:.15g} s" + (f" ({days:.4g} days)" if abs(days) >= 1 else "")
 
 
 def from_unix_ms(milliseconds: int) -> datetime:
-    """The UTC moment of a Unix time in milliseconds."""
+    """Return the UTC timestamp of a Unix time in milliseconds."""
     return datetime.fromtimestamp(milliseconds / 1000, tz=UTC)
 
 

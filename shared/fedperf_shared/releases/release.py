@@ -50,7 +50,7 @@ class InvalidReleaseError(InvalidInputError):
 
 @dataclass(frozen=True, slots=True, order=True)
 class SlotKey:
-    """Which slot of a period."""
+    """Identifies a slot of a period."""
 
     kind: ReleaseKind
     window: int
@@ -74,7 +74,7 @@ class _SlotParameters:
 
     @property
     def exact_counts(self) -> int:
-        """How many of the numbers, the first ones, leave without noise."""
+        """The number of leading values that are sent without noise."""
         return 0
 
 
@@ -105,7 +105,7 @@ class ReportParameters(_SlotParameters):
 
 @dataclass(frozen=True, slots=True)
 class _AskedParameters(_SlotParameters):
-    """Parameters of one noisy sum whose bounds come with the coordinator's question.
+    """Parameters of one noisy sum whose bounds come with the coordinator's linear query.
 
     Attributes:
         noise_multiplier: stddev of the Gaussian / L2 sensitivity, which is 1.
@@ -120,7 +120,7 @@ class _AskedParameters(_SlotParameters):
 
 @dataclass(frozen=True, slots=True)
 class DirectedParameters(_AskedParameters):
-    """Privacy parameters of a directed report; center and clips come with its question."""
+    """Privacy parameters of a directed report; center and clips come with its linear query."""
 
     slot_kind = ReleaseKind.RESIDUAL_REPORT
 
@@ -159,14 +159,14 @@ class TrainingParameters(_SlotParameters):
 
 @dataclass(frozen=True, slots=True)
 class LinearizedParameters(_AskedParameters):
-    """Privacy parameters of a step at the tangent; directions and clip come with its question."""
+    """Privacy parameters of a linearized step; directions and clip come with its linear query."""
 
     slot_kind = ReleaseKind.MODEL_UPDATE
     method = ModelMethod.TANGENT
 
 
 Parameters = ReportParameters | DirectedParameters | TrainingParameters | LinearizedParameters
-"""How the release of a slot is made private."""
+"""Parameters of the mechanism that makes a slot's release private."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,11 +187,11 @@ class Slot:
 class Schedule:
     """All slots of a period, in the order in which they open.
 
-    Of the extra slots (`period.ReleaseCalendar`) only as many are charged as the timetable says,
+    Of the extra slots (`period.ReleaseCalendar`) only as many are charged as the calendar says,
     whichever these are; so all have the same parameters. A schedule has at most one first slot.
     """
 
-    timetable: ReleaseCalendar
+    calendar: ReleaseCalendar
     slots: tuple[Slot, ...]
 
     def __post_init__(self) -> None:
@@ -199,11 +199,11 @@ class Schedule:
         if len(set(keys)) != len(keys):
             raise ConfigurationError("a schedule names each slot once")
         for key in keys:
-            if not 0 <= key.window < self.timetable.period.windows:
+            if not 0 <= key.window < self.calendar.period.windows:
                 raise ConfigurationError(f"slot {key} lies outside of the period")
             if not 0 <= key.index < len(self._times(key.kind)):
-                raise ConfigurationError(f"slot {key} is not in the timetable")
-        method = self.timetable.model_method
+                raise ConfigurationError(f"slot {key} is not in the calendar")
+        method = self.calendar.model_method
         for slot in self.slots:
             if slot.parameters.method not in (None, method):
                 raise ConfigurationError(
@@ -212,7 +212,7 @@ class Schedule:
         if len({slot.parameters for slot in self.slots if self.is_extra(slot.key)}) > 1:
             raise ConfigurationError("all extra slots have the same parameters")
         reports = [key.index for key in keys if key.kind is ReleaseKind.RESIDUAL_REPORT]
-        if sum(map(self.timetable.is_first_report, reports)) > 1:
+        if sum(map(self.calendar.is_first_report, reports)) > 1:
             raise ConfigurationError("a schedule has one first slot at most")
 
     def slot(self, key: SlotKey) -> Slot | None:
@@ -222,26 +222,26 @@ class Schedule:
     def is_extra(self, key: SlotKey) -> bool:
         """Whether the slot is an extra one, of which only a fixed number is charged."""
         is_update = key.kind is ReleaseKind.MODEL_UPDATE
-        return is_update and key.index >= len(self.timetable.model_slots)
+        return is_update and key.index >= len(self.calendar.model_slots)
 
     def at_most(self) -> tuple[Slot, ...]:
         """The most that is charged: every slot, and as many extra ones as may be used."""
         extra = [slot for slot in self.slots if self.is_extra(slot.key)]
         ordinary = [slot for slot in self.slots if not self.is_extra(slot.key)]
-        return (*ordinary, *extra[: self.timetable.most_extra])
+        return (*ordinary, *extra[: self.calendar.most_extra])
 
     def opens_at(self, key: SlotKey) -> datetime:
         """The time from which the slot's release may be made."""
-        start = self.timetable.period.window_start(key.window)
+        start = self.calendar.period.window_start(key.window)
         return start + self._times(key.kind)[key.index].opens_after
 
     def replies_at(self, key: SlotKey) -> datetime:
         """The time at which the slot's release leaves, however early it was ready."""
-        start = self.timetable.period.window_start(key.window)
+        start = self.calendar.period.window_start(key.window)
         return start + self._times(key.kind)[key.index].replies_after
 
     def _times(self, kind: ReleaseKind) -> tuple[SlotTimes, ...]:
-        is_report, table = kind is ReleaseKind.RESIDUAL_REPORT, self.timetable
+        is_report, table = kind is ReleaseKind.RESIDUAL_REPORT, self.calendar
         return table.report_times if is_report else table.model_times
 
 
@@ -258,7 +258,7 @@ class _OnGrid:
         return np.ldexp(self.values.astype(np.float64), self.grid_exponent)
 
     def noisy_parts(self, exact_counts: int) -> tuple[str, ...]:
-        """What has noise, a line for each part; `exact_counts` as its parameters say."""
+        """Describe the noisy parts, one line each; `exact_counts` is that of its parameters."""
         return (f"values: {len(self.values) - exact_counts} noisy integers",)
 
     def flaw(self, numbers: int | None) -> str:
@@ -288,7 +288,7 @@ class ResidualReport(_OnGrid):
     values: NDArray[np.int64]
 
     def public(self) -> dict[str, object]:
-        """Its public facts, beside slot and grid."""
+        """Public values besides slot and grid."""
         return {"basis_version": self.basis_version, "reference_version": self.reference_version}
 
 
@@ -309,7 +309,7 @@ class DirectedReport(_OnGrid):
     values: NDArray[np.int64]
 
     def public(self) -> dict[str, object]:
-        """Its public facts, beside slot and grid."""
+        """Public values besides slot and grid."""
         return {"question": self.design_version}
 
 
@@ -334,7 +334,7 @@ class ModelUpdate:
         return np.concatenate([array.ravel() for array in self.arrays]).astype(np.float64)
 
     def public(self) -> dict[str, object]:
-        """Its public facts, beside the slot."""
+        """Public values besides the slot."""
         versions = {"architecture": self.architecture, "base_version": self.base_version}
         return {**versions, "arrays": len(self.arrays)}
 
@@ -361,18 +361,18 @@ class LinearizedUpdate(_OnGrid):
     values: NDArray[np.int64]
 
     def public(self) -> dict[str, object]:
-        """Its public facts, beside slot and grid."""
+        """Public values besides slot and grid."""
         return {"base_version": self.base_version}
 
 
 NoisySum = ResidualReport | DirectedReport | LinearizedUpdate
-"""What is a sum of integers with one noise on it."""
+"""Kinds that are a sum of integers with one noise scale."""
 
 Update = ModelUpdate | LinearizedUpdate
-"""What the slot of a model round releases."""
+"""Releases of a model round's slot."""
 
 Report = ResidualReport | DirectedReport
-"""What a report slot releases."""
+"""Releases of a report slot."""
 
 Release = Report | Update
 

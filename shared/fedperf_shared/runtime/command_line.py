@@ -69,6 +69,11 @@ RENAMED = {
     "fedperf quality": "fedperf evaluate-synthetic",
     "fedperf rehearse": "fedperf simulate",
     "fedperf evaluate --chart": "fedperf evaluate --plot",
+    "fedperf-server add-org": "fedperf-server org add",
+    "fedperf-server announce": "fedperf-server declare-change",
+    "fedperf-server epochs": "fedperf-server regimes",
+    "fedperf-server list": "fedperf-server org list",
+    "fedperf-server revoke": "fedperf-server org revoke",
 }
 """Commands and options that have another name now, with their program."""
 
@@ -105,7 +110,7 @@ def _one_blas_thread() -> Iterator[None]:
 
 
 def _show_version(has_query: bool) -> None:
-    """Print the version of all programs and end, where it was asked for."""
+    """Print the version of all programs and end, if requested."""
     if has_query:
         from importlib.metadata import version
 
@@ -117,7 +122,7 @@ Version = Annotated[
     bool,
     typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version."),
 ]
-"""What every program's own options begin with."""
+"""Prefix of every program's own options."""
 
 
 class WrongValueError(InvalidInputError):
@@ -131,12 +136,12 @@ class RenamedError(FedperfError):
 
 
 class TimestampParameter(ParamType[datetime]):
-    """A moment in UTC, written as a day or as ISO 8601 has it."""
+    """A timestamp in UTC, written as a day or in ISO 8601."""
 
     name = "moment"
 
     def convert(self, value: object, param: Parameter | None, ctx: "Context | None") -> datetime:
-        """The moment that `value` names; UTC is meant where no zone is named."""
+        """Return the timestamp of `value`, in UTC unless it has a time zone."""
         if isinstance(value, datetime):
             return value
         try:
@@ -182,7 +187,7 @@ class ProgramCommands(TyperGroup):
             raise NoSuchCommand(typed, possibilities=close, ctx=ctx) from None
 
     def invoke(self, ctx: "Context") -> object:
-        """Run the command that was asked for; an interrupt says how to go on.
+        """Run the requested command. An interrupt prints how to continue.
 
         Raises:
             WrongValueError: one of its options cannot have the value that was given.
@@ -222,10 +227,14 @@ def _restore_help(command: Command) -> None:
             each.help = next(found, None)
 
 
-def run(program: Callable[[], object]) -> None:
+def run(program: Callable[[], object], *, extra: str | None = None) -> None:
     """Run a program to its end and leave with its exit code.
 
     Its matrices are small, so it multiplies them in one thread, and so do its workers.
+
+    Args:
+        program: what runs.
+        extra: the extra that the program needs, if all of its commands need it.
     """
     try:
         with _one_blas_thread():
@@ -236,12 +245,12 @@ def run(program: Callable[[], object]) -> None:
     except ModuleNotFoundError as error:
         from fedperf_shared.runtime.extras import extra_with
 
-        extra = None if error.name is None else extra_with(error.name)
-        if extra is None:
+        missing = None if error.name is None else extra_with(error.name, extra)
+        if missing is None:
             raise
         print(
             f"error: this needs {error.name}, which is not installed; "
-            f"run: pip install 'fedperf[{extra}]'",
+            f"run: pip install 'fedperf[{missing}]'",
             file=sys.stderr,
         )
         sys.exit(InvalidInputError.exit_code)
@@ -296,7 +305,7 @@ def show_rows(
 
 
 def output_width() -> int | None:
-    """That of the terminal (None), or what `COLUMNS` says; a file or a pipe folds no row."""
+    """Return None for the terminal's width, or `COLUMNS`. Files and pipes fold no row."""
     return None if sys.stdout.isatty() or "COLUMNS" in os.environ else UNFOLDED
 
 

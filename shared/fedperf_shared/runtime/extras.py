@@ -49,11 +49,12 @@ def module_of(package: str) -> str:
     return {"grpcio": "grpc"}.get(package, package.replace("-", "_").lower())
 
 
-def extra_with(module: str) -> str | None:
+def extra_with(module: str, preferred: str | None = None) -> str | None:
     """Return the smallest extra that brings a module, None where none does.
 
     Args:
         module: name of what cannot be imported, such as `torch.nn`.
+        preferred: the extra to return if it is one of those that bring the module.
     """
     imported = module.partition(".")[0]
     able = {
@@ -61,4 +62,4 @@ def extra_with(module: str) -> str | None:
         for extra, packages in extras().items()
         if imported in map(module_of, packages)
     }
-    return min(able, key=able.__getitem__, default=None)
+    return preferred if preferred in able else min(able, key=able.__getitem__, default=None)

@@ -11,7 +11,7 @@ class Closing(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Give back what is held; says whether it can be used again."""
+        """Release the resources; return whether the object can be used again."""
 
     def __enter__(self) -> Self:
         return self

@@ -8,10 +8,12 @@ here a place is the keys as they stand in the file, and a message says what the 
 unknown key comes with the one that may be meant.
 """
 
+import sys
 import tomllib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from difflib import get_close_matches
+from functools import cache
 from pathlib import Path
 from typing import TypeVar, get_args
 
@@ -62,18 +64,21 @@ _SENTENCES: Mapping[str, str] = {
 }
 
 
-def load_model(path: Path, model: type[M], *, absent: str = "") -> M:
+def load_model(
+    path: Path, model: type[M], *, absent: str = "", new_names: Mapping[str, str] | None = None
+) -> M:
     """Read a TOML file as a model.
 
     Args:
         path: of the file.
         model: of what stands in it.
         absent: what to do where there is no file.
+        new_names: the present name of each key of the file that had another one.
 
     Raises:
         ConfigurationError: not there, not TOML, or wrong; every problem is named.
     """
-    content = read_settings(path, absent=absent)
+    content = rename_keys(read_settings(path, absent=absent), new_names or {}, name=str(path))
     try:
         return model.model_validate(content)
     except ValidationError as error:
@@ -128,13 +133,13 @@ def _problem(
 ) -> str:
     first = errors[0]
     if first["type"] in _UNKNOWN:
-        said = _unknown_key(first["loc"], model)
+        message = _unknown_key(first["loc"], model)
     elif all(each["type"] in _KINDS for each in errors):
-        said = f"must be {_alternatives([_kind(each) for each in errors])}{_got(first['input'])}"
+        message = f"must be {_alternatives([_kind(each) for each in errors])}{_got(first['input'])}"
     else:
         sentence = _SENTENCES.get(first["type"])
-        said = sentence.format(**first.get("ctx", {})) if sentence else _message(first)
-    return f"{_named(place, content, titles)}: {said}"
+        message = sentence.format(**first.get("ctx", {})) if sentence else _message(first)
+    return f"{_named(place, content, titles)}: {message}"
 
 
 def _kind(error: ErrorDetails) -> str:
@@ -147,10 +152,10 @@ def _alternatives(kinds: Sequence[str]) -> str:
 
 
 def _got(value: object) -> str:
-    """What stands there instead, unless it is long."""
-    shown = repr(value)
-    is_short = isinstance(value, str | int | float) and len(shown) <= LONGEST_VALUE
-    return f", got {shown}" if is_short else ""
+    """Return the wrong value for a message, unless it is long."""
+    text = repr(value)
+    is_short = isinstance(value, str | int | float) and len(text) <= LONGEST_VALUE
+    return f", got {text}" if is_short else ""
 
 
 def _message(error: ErrorDetails) -> str:
@@ -172,7 +177,7 @@ def _named(place: Place, content: object, titles: Titles) -> str:
 
 
 def _in(container: object, key: int | str) -> object:
-    """What stands there by that key or at that position; `_ABSENT` where nothing does."""
+    """Return the entry at that key or position, or `_ABSENT`."""
     if isinstance(container, Mapping):
         return container.get(key, _ABSENT)
     if isinstance(container, list | tuple) and isinstance(key, int) and key < len(container):
@@ -181,18 +186,18 @@ def _in(container: object, key: int | str) -> object:
 
 
 def _unknown_key(place: Place, model: type) -> str:
-    """What the key at the end of `place` may have been meant to be."""
+    """Suggest a known key for the one at the end of `place`."""
     tables = [model]
     for part in place[:-1]:
         of_type = [each for each in tables if part in _tags_of(each)]
-        found = [
+        inner_tables = [
             inner
             for table in tables
             for name, annotation in _keys_of(table).items()
             if part == name
             for inner in _tables_in(annotation)
         ]
-        tables = of_type or found or tables  # a position, or a name that people gave
+        tables = of_type or inner_tables or tables  # a position, or a name that people gave
     known = list(dict.fromkeys(name for table in tables for name in _keys_of(table)))
     return unknown_key(str(place[-1]), known)
 
@@ -227,11 +232,34 @@ class WrongSettingsError(ConfigurationError):
 
 
 def unknown_key(key: str, known: Collection[str]) -> str:
-    """What is wrong with a key that nobody reads: which one may be meant, in whatever table."""
+    """Return the message for an unknown key, with the nearest known key of any table."""
     by_end = {each.rpartition(".")[2]: each for each in known}
     near = get_close_matches(key.rpartition(".")[2], by_end, n=1)
     meant = f'did you mean "{by_end[near[0]]}"?' if near else f"known are {', '.join(known)}"
     return f"unknown key; {meant}"
+
+
+def rename_keys(
+    table: Mapping[str, object], new_names: Mapping[str, str], *, name: str
+) -> dict[str, object]:
+    """Return `table` with old keys renamed, and warn once about each.
+
+    An old key beside its new one stays, so that it is reported as unknown.
+
+    Args:
+        table: as it was read from the file.
+        new_names: by old key.
+        name: of the file, for the warning.
+    """
+    old = [key for key in table if key in new_names and new_names[key] not in table]
+    for key in old:
+        _warn_renamed(name, key, new_names[key])
+    return {new_names[key] if key in old else key: value for key, value in table.items()}
+
+
+@cache
+def _warn_renamed(name: str, old: str, new: str) -> None:
+    print(f'warning: {name}: the key "{old}" is now "{new}"; rename it', file=sys.stderr)
 
 
 def read_settings(path: Path, *, name: str | None = None, absent: str = "") -> dict[str, object]:

@@ -82,7 +82,7 @@ def decoded(what: str, kind: type[M], payload: bytes, to_domain: Callable[[M], T
 
 
 def received(what: str, kind: type[M], payload: bytes, to_domain: Callable[[M], T]) -> T:
-    """As `decoded`, of bytes that somebody else chose: their parts are counted before."""
+    """Decode untrusted bytes as `decoded` does, but count their parts before."""
 
     def decode() -> T:
         check_parts(cast("Descriptor", kind.DESCRIPTOR), payload)
@@ -388,7 +388,7 @@ _FROM_MESSAGE: Mapping[str, Callable[..., Any]] = {
     "values": lambda values: np.array(values, dtype=np.int64),
     "arrays": lambda arrays: tuple(array_from_message(array) for array in arrays),
 }
-"""Of the parts that are more than a whole number, by name."""
+"""Codecs by name of the parts that are more than a whole number."""
 
 
 PARAMETERS: Mapping[kinds.AnyKind, str] = {
@@ -400,7 +400,7 @@ PARAMETERS: Mapping[kinds.AnyKind, str] = {
 """The field of each kind's parameters in a `Slot`, which names them as their class does."""
 
 _SLOTS = ("report_slots", "model_slots", "extra_slots", "first_slots")
-"""The fields of a timetable that hold times of slots, in messages as in `ReleaseCalendar`."""
+"""The fields of a calendar that hold times of slots, in messages as in `ReleaseCalendar`."""
 
 
 def encode_schedule(schedule: Schedule) -> bytes:
@@ -417,15 +417,15 @@ def decode_schedule(payload: bytes) -> Schedule:
     return schedule_from_message(guarded("schedule", lambda: parse(exchange_pb2.Schedule, payload)))
 
 
-def calendar_to_message(timetable: ReleaseCalendar) -> exchange_pb2.Timetable:
+def calendar_to_message(calendar: ReleaseCalendar) -> exchange_pb2.Timetable:
     """Domain to message."""
     return exchange_pb2.Timetable(
-        period_start_unix_ms=to_unix_ms(timetable.period.start),
-        window_ms=_to_ms(timetable.period.window),
-        windows=timetable.period.windows,
-        model_method=exchange_pb2.ModelMethod.Name(int(timetable.model_method)),
-        extra_windows=timetable.extra_windows,
-        **{name: map(_times_to_message, getattr(timetable, name)) for name in _SLOTS},
+        period_start_unix_ms=to_unix_ms(calendar.period.start),
+        window_ms=_to_ms(calendar.period.window),
+        windows=calendar.period.windows,
+        model_method=exchange_pb2.ModelMethod.Name(int(calendar.model_method)),
+        extra_windows=calendar.extra_windows,
+        **{name: map(_times_to_message, getattr(calendar, name)) for name in _SLOTS},
     )
 
 
@@ -433,7 +433,7 @@ def calendar_from_message(message: exchange_pb2.Timetable) -> ReleaseCalendar:
     """Message to domain.
 
     Raises:
-        InvalidInputError: not a timetable.
+        InvalidInputError: not a calendar.
     """
 
     def decode() -> ReleaseCalendar:
@@ -449,13 +449,13 @@ def calendar_from_message(message: exchange_pb2.Timetable) -> ReleaseCalendar:
             **{name: tuple(map(_times_from_message, getattr(message, name))) for name in _SLOTS},
         )
 
-    return guarded("timetable", decode)
+    return guarded("calendar", decode)
 
 
 def schedule_to_message(schedule: Schedule) -> exchange_pb2.Schedule:
     """Domain to message."""
     return exchange_pb2.Schedule(
-        timetable=calendar_to_message(schedule.timetable),
+        timetable=calendar_to_message(schedule.calendar),
         slots=[_slot_to_message(slot) for slot in schedule.slots],
     )
 
@@ -508,13 +508,13 @@ def _to_ms(span: timedelta) -> int:
 
 
 def encode_question(question: CellQuery) -> bytes:
-    """A question as the bytes that are stored and sent."""
+    """Encode a linear query for storage and transport."""
     return encoded(question_to_message(question))
 
 
 @lru_cache(maxsize=64)
 def decode_question(payload: bytes) -> CellQuery:
-    """The question that `encode_question` wrote; decoded once, for everybody asks for it.
+    """Decode the output of `encode_question`, cached because every organization requests it.
 
     Raises:
         InvalidInputError: not a question, or none that may be answered.
@@ -538,7 +538,7 @@ def question_to_message(question: CellQuery | None) -> exchange_pb2.Question:
 
 
 def question_from_message(message: exchange_pb2.Question) -> CellQuery | None:
-    """Message to domain; None for the empty message, which says that there is none yet.
+    """Decode the message; None for the empty message, sent while there is none yet.
 
     Raises:
         InvalidInputError: not a question, or none that may be answered.
@@ -549,7 +549,7 @@ def question_from_message(message: exchange_pb2.Question) -> CellQuery | None:
 
 
 def asked_slot(message: exchange_pb2.GetQuestionRequest) -> SlotKey:
-    """The slot whose question is asked for.
+    """Return the slot whose linear query is requested.
 
     Raises:
         InvalidInputError: no slot.
@@ -593,12 +593,12 @@ def decode_train_request(body: bytes) -> TrainRequest:
 
 
 def encode_tangent_question(question: LinearizedQuery) -> bytes:
-    """A question as the bytes that a coordinator keeps."""
+    """Encode a linearized query for the coordinator's storage."""
     return encoded(_tangent_question_to_message(question))
 
 
 def decode_tangent_question(payload: bytes) -> LinearizedQuery:
-    """The question that `encode_tangent_question` wrote.
+    """Decode the output of `encode_tangent_question`.
 
     Raises:
         InvalidInputError: not a question, or none that may be answered.
@@ -656,7 +656,7 @@ def synthetic_rows_to_message(rows: Iterable[SyntheticRow]) -> exchange_pb2.Synt
 
 
 def correction_from_message(message: exchange_pb2.Correction) -> Correction | None:
-    """Message to domain; None for the empty message, which says that there is none yet.
+    """Decode the message; None for the empty message, sent while there is none yet.
 
     Raises:
         InvalidInputError: not a correction.

@@ -34,7 +34,7 @@ MOST: Mapping[str, int] = {
 """By the name of a field; of all others `MAX_MESSAGES` together."""
 
 _VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
-"""How a field is written, in the last three bits of its tag."""
+"""A field's encoding, in the last three bits of its tag."""
 
 _FIXED = {
     FieldDescriptor.TYPE_DOUBLE: (8, _FIXED64),
@@ -58,7 +58,7 @@ class MalformedMessageError(InvalidInputError):
 
 
 class _Field(NamedTuple):
-    """What follows the tag of a field.
+    """Return what follows the tag of a field.
 
     Attributes:
         name: of the field.
@@ -126,7 +126,7 @@ def _walk(fields: _Fields, payload: bytes) -> None:
 def _next_nested(
     fields: _Fields, payload: bytes, position: int, end: int
 ) -> tuple[int, float, _Field | None, int]:
-    """Where the next nested message begins, numbers before it, its field, and its length.
+    """Return the next nested message's start, numbers before it, its field, and its length.
 
     Every tag is looked at once; what takes one byte is read in place, since a call takes as
     long. At the end of the message that is walked there is no field.

@@ -1,4 +1,4 @@
-"""The gRPC services in domain types: one table of calls, served by handlers, asked by stubs.
+"""The gRPC services in domain types: one table of calls for handlers and stubs.
 
 A handler ends a call with `CallRefusedError` and a constant code. Whatever else it
 raises goes out as one of two constant codes, so nothing of the server's inside leaves.
@@ -45,7 +45,7 @@ EXCHANGE_OPTIONS = (
     ("grpc.max_receive_message_length", _MODEL),
     ("grpc.max_send_message_length", _MODEL),
 )
-"""Of both ends of the Exchange: the longest message that any call allows."""
+"""The longest message that any call of the Exchange allows, at both ends."""
 
 Caller = TypeVar("Caller")
 T = TypeVar("T")
@@ -65,7 +65,7 @@ class EnrollmentHandler(Protocol):
     """The calls that a server of Enrollment answers."""
 
     def join(self, token: bytes, certificate_request: bytes) -> JoinReply:
-        """Make whoever holds `token` a member; the request is PKCS#10, DER."""
+        """Register the holder of `token`; the request is PKCS#10, DER."""
 
 
 class ExchangeHandler(Protocol[Caller]):
@@ -77,7 +77,7 @@ class ExchangeHandler(Protocol[Caller]):
     def status(self, caller: Caller) -> Status:
         """The server's time and the versions in force."""
 
-    def timetable(self, caller: Caller) -> ReleaseCalendar:
+    def calendar(self, caller: Caller) -> ReleaseCalendar:
         """The public calendar."""
 
     def declare_schedule(self, caller: Caller, schedule: Schedule) -> None:
@@ -99,7 +99,7 @@ class ExchangeHandler(Protocol[Caller]):
         """The published synthetic rows."""
 
     def question(self, caller: Caller, slot: SlotKey) -> CellQuery | None:
-        """The question of a directed slot; None while there is none."""
+        """Return the linear query of a directed slot, or None while there is none."""
 
 
 class ExchangeCalls(Protocol):
@@ -108,7 +108,7 @@ class ExchangeCalls(Protocol):
     def status(self) -> Status:
         """The coordinator's time and the versions in force."""
 
-    def timetable(self) -> ReleaseCalendar:
+    def calendar(self) -> ReleaseCalendar:
         """The public calendar."""
 
     def declare_schedule(self, schedule: Schedule) -> None:
@@ -130,7 +130,7 @@ class ExchangeCalls(Protocol):
         """The published synthetic rows."""
 
     def question(self, slot: SlotKey) -> CellQuery | None:
-        """The question of a directed slot; None while there is none."""
+        """Return the linear query of a directed slot, or None while there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +181,7 @@ EXCHANGE: Mapping[str, Call] = {
         codec.status_to_message,
         codec.status_from_message,
     ),
-    "timetable": Call(
+    "calendar": Call(
         "GetTimetable",
         messages.GetTimetableRequest,
         _no_arguments,
@@ -345,7 +345,7 @@ def _bounded(call: Call, kind: Descriptor, most: int) -> Callable[[bytes], Messa
 
 
 def _answer(context: grpc.ServicerContext, work: Callable[[], T]) -> T:
-    """What `work` gives; otherwise the call ends with a constant code."""
+    """Return the result of `work`, or end the call with a constant code."""
     try:
         return work()
     except CallRefusedError as error:

@@ -228,7 +228,7 @@ def analytic_log_seconds(
 def analytic_log_seconds_of_many(
     columns: WorkflowColumns, placed: Placements, machines: Sequence[Resources], sizes: Ints
 ) -> Floats:
-    """The same of several workflows, each with one plan on its machine, [workflows].
+    """Estimate several workflows, each with one plan on its machine, [workflows].
 
     Args:
         columns: of all workflows.

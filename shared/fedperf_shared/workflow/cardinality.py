@@ -25,7 +25,7 @@ GROUPED_POWER = 0.5
 """n rows are taken to fall into n ** GROUPED_POWER groups."""
 
 DEFAULT_ROW_BYTES = 64.0
-"""Width of a row where nothing tells it."""
+"""Width of a row whose width is unknown."""
 
 _SHARES: Mapping[OperatorKind, float] = MappingProxyType(
     {OperatorKind.FILTER: 1 / 3, OperatorKind.SAMPLE: 1 / 3, OperatorKind.FLATMAP: 3.0}
@@ -58,7 +58,7 @@ def known_before(operator: Operator) -> bool:
 
 
 def plan_with_estimated_cardinalities(plan: Plan) -> Plan:
-    """The plan with estimates in place of what only a run tells.
+    """Return the plan with estimates in place of values that only a run measures.
 
     A source behind which a filter stands keeps the rows that it reads; widths stay, as the
     columns of an operator are known.
@@ -67,7 +67,7 @@ def plan_with_estimated_cardinalities(plan: Plan) -> Plan:
 
 
 def workflow_before(workflow: Workflow) -> Workflow:
-    """As `plan_with_estimated_cardinalities`, of a workflow."""
+    """Return the workflow with estimated cardinalities."""
     unknown = [place for place, each in enumerate(workflow.operators) if not known_before(each)]
     return with_estimates(workflow, unknown)
 
@@ -141,7 +141,7 @@ def _planned_as_one(workflow: Workflow) -> frozenset[int]:
 
 
 def _width(operator: Operator, given: Sequence[Operator]) -> float:
-    """That of the inputs, side by side where they are joined; `DEFAULT_ROW_BYTES` of a source."""
+    """Return the row bytes of the inputs, added up for joins; `DEFAULT_ROW_BYTES` for a source."""
     widths = [each.row_bytes for each in given]
     if not widths:
         return DEFAULT_ROW_BYTES

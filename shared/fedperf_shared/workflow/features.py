@@ -143,24 +143,24 @@ def featurize(plan: Plan, cluster: Resources) -> Features:
 def featurize_assignments(
     workflow: Workflow, assignments: Sequence[Sequence[Platform]], cluster: Resources
 ) -> list[Features]:
-    """As `featurize` for plans of one workflow, each with its platforms, in their order.
+    """Featurize plans of one workflow, each with its platforms, in their order.
 
     What does not depend on platforms is computed once per topological order; mostly all
     assignments share one.
     """
     orders = topological_orders(workflow, assignments)
-    found: dict[int, Features] = {}
+    features_by_id: dict[int, Features] = {}
     for order in dict.fromkeys(orders):
         same = [place for place, each in enumerate(orders) if each == order]
         columns = WorkflowColumns.of((workflow, order))
         platforms = np.array([assignments[place] for place in same], dtype=np.int64)[:, order]
         rows = _of_columns(columns, order, platforms, workflow.sources, cluster)
-        found |= zip(same, rows, strict=True)
-    return [found[place] for place in range(len(orders))]
+        features_by_id |= zip(same, rows, strict=True)
+    return [features_by_id[place] for place in range(len(orders))]
 
 
 def featurize_many(plans: Sequence[Plan], clusters: Sequence[Resources]) -> list[Features]:
-    """As `featurize` for plans of any workflows, each on its cluster, several times as fast.
+    """Featurize plans of any workflows, each on its cluster, several times as fast.
 
     Sums over a plan may be rounded otherwise, before features become float32.
     """

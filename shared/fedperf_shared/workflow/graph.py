@@ -195,7 +195,7 @@ class Plan:
         return cls(workflow, (platform,) * len(workflow.operators))
 
     def prefix(self, positions: Iterable[int]) -> "Plan":
-        """As `Workflow.prefix`, each operator where it is; errors as there."""
+        """Return the prefix with each operator's platform; errors as `Workflow.prefix`."""
         kept = sorted(set(positions))
         platforms = tuple(self.platforms[position] for position in kept)
         return Plan(self.workflow.prefix(kept), platforms)

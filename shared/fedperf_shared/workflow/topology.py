@@ -24,7 +24,7 @@ _Ordered = TypeVar("_Ordered", Signature, tuple[float, ...], int)
 
 
 def workflow_colours(workflow: Workflow, depth: Sequence[int]) -> list[int]:
-    """Colours over everything a workflow says, ordered by (depth, kind) first."""
+    """Compute colours from everything in a workflow, ordered by (depth, kind) first."""
     attributes = [
         (
             depth[position],

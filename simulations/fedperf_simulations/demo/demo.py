@@ -173,7 +173,7 @@ def _result(
     result = collected(
         each,
         world.home(each.name),
-        joined.timetable,
+        joined.calendar,
         fingerprint=joined.fingerprints[each.name],
         status=ask("status"),
         budget=ask("budget"),

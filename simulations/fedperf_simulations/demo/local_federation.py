@@ -37,17 +37,17 @@ class LocalFederation:
     """A federation whose period is about to begin.
 
     Attributes:
-        timetable: of the period.
+        calendar: of the period.
         fingerprints: of the members' keys by name, the same on both sides.
     """
 
-    timetable: ReleaseCalendar
+    calendar: ReleaseCalendar
     fingerprints: Mapping[str, str]
 
     @property
     def seconds(self) -> float:
         """The length of the period, seconds."""
-        return (self.timetable.period.end - self.timetable.period.start).total_seconds()
+        return (self.calendar.period.end - self.calendar.period.start).total_seconds()
 
 
 def join_all(
@@ -63,15 +63,15 @@ def join_all(
     Raises:
         StepFailedError: a program failed, or was not up in time.
     """
-    timetable = _start_coordinator(world, calendar, pace)
+    release_calendar = _start_coordinator(world, calendar, pace)
     stage.say("organizations join, daemons start")
     joined = world.programs.together(
         [partial(_join_and_start, world, name) for name in names], at_once=2
     )
     fingerprints = dict(zip(names, joined, strict=True))
     _require_same_on_both_sides(world, fingerprints)
-    _wait_for_daemons(world, names, timetable)
-    return LocalFederation(timetable, fingerprints)
+    _wait_for_daemons(world, names, release_calendar)
+    return LocalFederation(release_calendar, fingerprints)
 
 
 def live_through(
@@ -82,7 +82,7 @@ def live_through(
     Raises:
         StepFailedError: a program ended, or the round did not close.
     """
-    period = joined.timetable.period
+    period = joined.calendar.period
     _pass_time(world, period.start, stage, counts=False)
     _pass_time(world, period.end, stage)
     latest = period.end + timedelta(seconds=calendar.window_seconds)
@@ -104,10 +104,10 @@ def _start_coordinator(
     world.programs.call(world.server("init", "init", "--host", HOST))
     exchange, enrollment, fleet = free_ports(3)
     lead = timedelta(seconds=8 + HEAVY_STARTS * pace.startup_seconds)
-    timetable = calendar.timetable((world.clock() + lead).replace(microsecond=0))
+    release_calendar = calendar.to_release_calendar((world.clock() + lead).replace(microsecond=0))
     config = replace(
         load_config(world.coordinator),
-        timetable=timetable,
+        calendar=release_calendar,
         exchange_port=exchange,
         enrollment_port=enrollment,
         fleet_port=fleet,
@@ -117,11 +117,12 @@ def _start_coordinator(
     write_config(config)
     world.programs.start(replace(world.server("run", "run"), log="coordinator.log"))
     _wait_for_ports(world, (exchange, enrollment, fleet))
-    return timetable
+    return release_calendar
 
 
 def _invite(world: DemoWorkspace, name: str) -> str:
-    return str(world.programs.facts(world.server("add-org", "add-org", name, "--json"))["join_url"])
+    invite = world.server("org add", "org", "add", name, "--json")
+    return str(world.programs.facts(invite)["join_url"])
 
 
 def _join_and_start(world: DemoWorkspace, name: str) -> str:
@@ -133,7 +134,7 @@ def _join_and_start(world: DemoWorkspace, name: str) -> str:
 
 
 def _require_same_on_both_sides(world: DemoWorkspace, own: Mapping[str, str]) -> None:
-    members = world.programs.facts(world.server("list", "list", "--json"))
+    members = world.programs.facts(world.server("org list", "org", "list", "--json"))
     seen = {member["name"]: member["fingerprint"] for member in members}
     if seen != own:
         raise StepFailedError("joining", f"fingerprints differ: {own} here, {seen} there")
@@ -155,12 +156,12 @@ def _wait_for_ports(world: DemoWorkspace, ports: tuple[int, ...]) -> None:
 
 
 def _wait_for_daemons(
-    world: DemoWorkspace, names: Sequence[str], timetable: ReleaseCalendar
+    world: DemoWorkspace, names: Sequence[str], release_calendar: ReleaseCalendar
 ) -> None:
     def all_up() -> bool:
         return all(UP in world.programs.log_of(f"{name}.log") for name in names)
 
-    if not _wait(world, all_up, until=timetable.period.start):
+    if not _wait(world, all_up, until=release_calendar.period.start):
         raise StepFailedError(
             "starting the daemons",
             "not all were up when the period began; the machine is busy with something else",

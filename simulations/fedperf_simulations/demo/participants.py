@@ -78,7 +78,7 @@ class YearSize:
         """Workloads of each organization in the year."""
         return 3 * self.own
 
-    def timetable(self) -> ReleaseCalendar:
+    def calendar(self) -> ReleaseCalendar:
         """The default calendar, shorter."""
         whole = default_calendar(BEGINS)
         return replace(
@@ -96,7 +96,7 @@ class YearSize:
             nominal_workloads=self.workloads,
             workloads_per_window=self.own * windows / self.windows,
         )
-        return plan_schedule(policy, self.timetable())
+        return plan_schedule(policy, self.calendar())
 
 
 QUICK_YEAR = YearSize(
@@ -150,7 +150,7 @@ def cast_of(
     whole, capped, new = (
         [segment[each] for each in rng.permutation(len(segment)).tolist()] for segment in segments
     )
-    period = size.timetable().period
+    period = size.calendar().period
     old_machine, whole_pool, rest = _cut(whole, size.asked, size.pool)
     new_machine, capped_pool, _ = _cut(capped, size.asked, size.pool)
     like_newcomer, newcomer, _ = _cut([e for e in new if is_new_family(e)], size.asked, OWN_RUNS)

@@ -32,7 +32,7 @@ Facts = Mapping[str, Any]
 def collected(
     who: DemoMember,
     home: Home,
-    timetable: ReleaseCalendar,
+    calendar: ReleaseCalendar,
     *,
     fingerprint: str,
     status: Facts,
@@ -42,7 +42,7 @@ def collected(
 ) -> OrganizationResult:
     """One organization's result."""
     period = budget[-1]
-    ledger = PrivacyLedger.open(home.ledger(timetable.period.start))
+    ledger = PrivacyLedger.open(home.ledger(calendar.period.start))
     return OrganizationResult(
         name=who.name,
         size_class=str(who.size_class),
@@ -53,7 +53,7 @@ def collected(
         epsilon_budget=period["epsilon"],
         delta=period["delta"],
         left=by_kind(releases),
-        slots_not_planned=left_out(plan_schedule(load_policy(home.policy), timetable)),
+        slots_not_planned=left_out(plan_schedule(load_policy(home.policy), calendar)),
         lost=lost([slot_name(each.key) for each in ledger.schedule.slots], releases, log),
         fingerprint=fingerprint,
     )

@@ -150,7 +150,7 @@ class Calendar:
     model_seconds: float
     window_seconds: float
 
-    def timetable(self, start: datetime) -> ReleaseCalendar:
+    def to_release_calendar(self, start: datetime) -> ReleaseCalendar:
         """The calendar as the coordinator publishes it."""
         report, opens, model = (
             timedelta(seconds=each)

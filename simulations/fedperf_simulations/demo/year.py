@@ -30,11 +30,11 @@ from fedperf_client.prediction.learners.residual_learners import PUBLIC
 from fedperf_client.prediction.prediction import PredictLog
 from fedperf_client.prediction.query_encoding import History
 from fedperf_memory.memory_federation import Federation
-from fedperf_server.app.process import announce
-from fedperf_server.controllers.drift import DetectedDrift, seen_drifts
+from fedperf_server.app.process import log_event
+from fedperf_server.controllers.drift import DetectedDrift, stored_drifts
 from fedperf_server.rehearsal import buffer
 from fedperf_server.state import registry
-from fedperf_server.state.drift_regimes import DriftRegime, RegimeTrigger, epochs
+from fedperf_server.state.drift_regimes import DriftRegime, RegimeTrigger, regimes
 from fedperf_shared.execution import Execution
 from fedperf_shared.model.checkpoint import save_model
 from fedperf_shared.model.fit import fit, predict
@@ -121,7 +121,7 @@ def lived(size: YearSize, directory: Path, *, seed: int, say: Say) -> YearResult
         for window in range(size.windows):
             federation = next(lived_to)
             while federation.news:
-                announce(federation.news.pop(0))
+                log_event(federation.news.pop(0))
             model = federation.in_force()
             before = model if window < size.cap_window else before
             errors = (errors_of(model, each) for each in (like, cast.old_machine, cast.new_machine))
@@ -228,12 +228,12 @@ def _machine(name: str, asked: MeasuredTimes, before: GGFN, after: GGFN) -> Mach
 
 def _of_coordinator(federation: Federation, size: YearSize) -> dict[str, Any]:
     """What its database says of drift, rehearsal and verdicts."""
-    period = federation.config.timetable.period
+    period = federation.config.calendar.period
     with federation.database.transaction() as session:
-        seen = seen_drifts(session, period)
-        versions, verdicts = registry.versions(session), registry.verdicts(session)
+        seen = stored_drifts(session, period)
+        versions, verdicts = registry.versions(session), registry.decisions(session)
         return {
-            "noticed": noticed_in(seen, epochs(session), period, cap_window=size.cap_window),
+            "noticed": noticed_in(seen, regimes(session), period, cap_window=size.cap_window),
             "false_alarms": sum(
                 each.drift.shared and each.drift.found < size.cap_window for each in seen
             ),

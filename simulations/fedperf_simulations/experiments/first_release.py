@@ -122,15 +122,15 @@ class LivingCompute:
     """Sums of reports over what lived (`workers.computing_process.TaskRunner`)."""
 
     lived: LivingWorkloads
-    timetable: ReleaseCalendar
+    calendar: ReleaseCalendar
 
     def __call__(self, task: Callable[[], T], /, *, seconds: float | None = None) -> T:
         """The sum of a report; what else may be asked is not asked here."""
         del seconds
         if not isinstance(task, ReportTask):
             raise UnknownTaskError(type(task).__name__)
-        since = -math.inf if task.since is None else _place(self.timetable, task.since)
-        found = self.lived.between(since, _place(self.timetable, task.until))
+        since = -math.inf if task.since is None else _place(self.calendar, task.since)
+        found = self.lived.between(since, _place(self.calendar, task.until))
         residuals = [
             WorkloadResiduals(self.lived.cells[[place]], self.lived.levels[[place]])
             for place in found.tolist()
@@ -171,12 +171,12 @@ def planned_schedule() -> PlannedSchedule:
 
 def in_the_last_window(planned: Schedule) -> Schedule:
     """The same reports in the last window, where they lay until 0.4.0."""
-    window = planned.timetable.period.windows - 1
+    window = planned.calendar.period.windows - 1
     slots = tuple(
         Slot(SlotKey(ReleaseKind.RESIDUAL_REPORT, window, stage), slot.parameters)
         for stage, slot in enumerate(planned.slots)
     )
-    return Schedule(planned.timetable, slots)
+    return Schedule(planned.calendar, slots)
 
 
 def draw_members(
@@ -219,23 +219,23 @@ def year(condition: YearCondition, seed: Sequence[int]) -> Row:
             planned.budget,
             schedule,
             noise_of([*seed, 2], number),
-            LivingCompute(lived, schedule.timetable),
+            LivingCompute(lived, schedule.calendar),
             policy=POLICY,
         )
         for number, lived in enumerate(group)
     ]
     with directory_in_memory() as place:
-        config = ServerConfig(place / "coordinator", HOST, schedule.timetable)
+        config = ServerConfig(place / "coordinator", HOST, schedule.calendar)
         with memory_federation(config, _task(), newcomers) as federation:
             errors = [*_errors(federation, group[0])]
-            end = schedule.timetable.period.end
+            end = schedule.calendar.period.end
             spent = max(each.ledger.spent(end) for each in federation.members)
     first = min(map(schedule.replies_at, (slot.key for slot in schedule.slots)))
     return {
         "schedule": condition.schedule,
         "members": condition.members,
         "replaced": condition.replaced,
-        "first release, days": (first - schedule.timetable.period.start) / timedelta(days=1),
+        "first release, days": (first - schedule.calendar.period.start) / timedelta(days=1),
         "epsilon": spent,
         AT_START: errors[0],
         AVERAGED: float(np.mean(errors)),
@@ -245,7 +245,7 @@ def year(condition: YearCondition, seed: Sequence[int]) -> Row:
 
 def _errors(federation: Federation, lived: LivingWorkloads) -> Sequence[float]:
     """At the start of every week of the period, and at its end."""
-    table, found = federation.config.timetable, []
+    table, found = federation.config.calendar, []
     moment = table.period.start
     while moment <= table.period.end:
         federation.live(moment)

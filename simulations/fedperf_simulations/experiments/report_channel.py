@@ -30,7 +30,7 @@ from rich.progress import track
 from fedperf_memory.paired import PairedComparison
 from fedperf_memory.seeded_noise import SeededNoise
 from fedperf_server.inference.cell_directions import STAGES, Stage
-from fedperf_server.inference.gaussian_process import GaussianPosterior, conditioned
+from fedperf_server.inference.gaussian_process import GaussianPosterior, condition
 from fedperf_shared.model.metrics import mape, median_q_error
 from fedperf_simulations.data.c3o import data_files, load
 from fedperf_simulations.federation.c3o_federation import (
@@ -355,7 +355,7 @@ def _hidden_once(
 
 def _no_noise(question: JobFederation, *_: object) -> GaussianPosterior:
     everything = np.arange(len(question.others))
-    return conditioned(question.start, everything, question.others.log_seconds, RECORD_VARIANCE)
+    return condition(question.start, everything, question.others.log_seconds, RECORD_VARIANCE)
 
 
 def _spoiled(question: JobFederation, *_: object) -> GaussianPosterior:

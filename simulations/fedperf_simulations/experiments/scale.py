@@ -156,7 +156,7 @@ def _year(settings: Settings, size: int) -> Row:
     anchors = anchors_of(load_public_plans())[:: QUICK_SHARE if settings.quick else 1]
     task = replace(
         ggfn_task(),
-        start=weights_of(load_limited_start().arrays),
+        pretrained=weights_of(load_limited_start().arrays),
         strategy=LinearizedAvg([featurize(each.plan, each.cluster) for each in anchors]),
     )
     with directory_in_memory() as place:
@@ -164,7 +164,7 @@ def _year(settings: Settings, size: int) -> Row:
             replace(_newcomer(settings, number, shared, clock, place / "models"), anchors=anchors)
             for number in range(size)
         ]
-        table = newcomers[0].schedule.timetable
+        table = newcomers[0].schedule.calendar
         config = ServerConfig(place / "coordinator", HOST, table)
         with memory_federation(config, task, newcomers, clock=clock) as federation:
             before = _error(federation, settings.seed)
@@ -231,7 +231,7 @@ def _rounds_on_engine(settings: Settings) -> Row:
 def _released(federation: Federation) -> Row:
     """What left the organizations, in means over them."""
     entries = [each.ledger.entries() for each in federation.members]
-    size, end = len(entries), federation.config.timetable.period.end
+    size, end = len(entries), federation.config.calendar.period.end
     reports = sum(e.key.kind is ReleaseKind.RESIDUAL_REPORT for own in entries for e in own)
     return {
         "reports": reports / size,

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedperf_server.inference.gaussian_process import GaussianPosterior, conditioned
+from fedperf_server.inference.gaussian_process import GaussianPosterior, condition
 from fedperf_simulations.data.c3o import C3O, JOBS, JobConfigurations
 from fedperf_simulations.federation.channel import Sender
 from fedperf_simulations.federation.job_kernel import (
@@ -92,7 +92,7 @@ def job_federation(data: C3O, kernel: JobKernel, number: int, *, seed: int) -> J
     physics = [data.published.physics, others.physics, newcomer.physics, np.zeros(TARGET_POINTS)]
     prior = GaussianPosterior(np.concatenate(physics), kernel.covariance(points.joined(asked)))
     known = np.arange(len(data.published))
-    start = conditioned(prior, known, data.published.log_seconds, RECORD_VARIANCE)
+    start = condition(prior, known, data.published.log_seconds, RECORD_VARIANCE)
     low, high = job.feature_box
     varies = low < high
 

@@ -26,7 +26,7 @@ from fedperf_client.privacy.accountant import (
 )
 from fedperf_client.privacy.directed_report import PointResiduals, directed_report
 from fedperf_memory.seeded_noise import SeededNoise
-from fedperf_server.inference.cell_directions import DIRECTIONS, STAGES, Stage, ask, learn
+from fedperf_server.inference.cell_directions import DIRECTIONS, STAGES, Stage, design_query, infer
 from fedperf_server.inference.gaussian_process import GaussianPosterior
 from fedperf_shared.releases.release import DirectedReport, ReleaseKind, ReportParameters, SlotKey
 from fedperf_simulations.federation.job_kernel import RECORD_VARIANCE
@@ -115,7 +115,7 @@ def public_configurations(
     """
     for number, stage in enumerate(channel.stages):
         noise_multiplier = stage.noise_multiplier(channel.noise_multiplier)
-        question = ask(
+        question = design_query(
             belief,
             [each.positions for each in senders],
             targets,
@@ -135,13 +135,13 @@ def public_configurations(
                 design_version=number,
             )
             reports.append(_said(sender, report, noise_multiplier, noise))
-        belief = learn(
+        belief = infer(
             belief,
             question,
             reports,
             noise_multiplier=noise_multiplier,
             record_variance=channel.record_variance,
-        ).belief
+        ).posterior
     return belief
 
 
@@ -186,7 +186,7 @@ def private_configurations(
             said.append((hidden, _said(sender, report, noise_multiplier, noise)))
         belief = learn_hidden(
             belief, box, answers, declared, record_variance=channel.record_variance
-        ).belief
+        ).posterior
     return belief
 
 

@@ -93,9 +93,9 @@ class FederationFixture:
     organizations: Sequence[DriftingYear]
 
     @property
-    def timetable(self) -> ReleaseCalendar:
+    def calendar(self) -> ReleaseCalendar:
         """The calendar."""
-        return self.planned.schedule.timetable
+        return self.planned.schedule.calendar
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,10 +151,10 @@ class FederatedYear:
 
     def lived(self) -> Generator[Federation]:
         """The federation at the end of each window; it is gone once the iterator is."""
-        world, period = self.world, self.world.timetable.period
+        world, period = self.world, self.world.calendar.period
         announced = self._begins() if self.is_announced else ()
         with directory_in_memory() as place:
-            config = ServerConfig(place / "coordinator", HOST, world.timetable)
+            config = ServerConfig(place / "coordinator", HOST, world.calendar)
             clock, gradients = Clock(period.start), SharedGradients()
             task, newcomers = self._task(gradients), self._newcomers(clock, gradients)
             with memory_federation(config, task, newcomers, clock=clock) as federation:
@@ -222,16 +222,16 @@ class FederatedYear:
 def _announce(federation: Federation, at: datetime) -> None:
     federation.live(at)
     federation.clock.now = at
-    period = federation.config.timetable.period
+    period = federation.config.calendar.period
     with federation.database.transaction() as session:
-        declare(session, period, RegimeTrigger.ANNOUNCED, at=at)
+        declare(session, period, RegimeTrigger.DECLARED, at=at)
 
 
 def _put_in_force(federation: Federation) -> None:
     """The newest version, before reports can speak of it."""
     at, reason = federation.clock.now, "the newest version is in force"
     with federation.database.transaction() as session:
-        made = candidates_after(session, registry.in_force(session))
+        made = candidates_after(session, registry.current_version(session))
         for version in made[-1:]:
             verdict = PromotionRecord(version, VersionStatus.PROMOTED, reason, None, None, {}, at)
             registry.decide(session, verdict)

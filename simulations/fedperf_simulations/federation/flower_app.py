@@ -162,7 +162,7 @@ def main(grid: Grid, context: Context) -> None:
             member, home = admitted(federation, new)
             calls = memory_calls(service, member, federation.meter)
             declared(federation, new, home, Exchange(calls, Membership.load(home.identity)))
-        federation.live(config.timetable.period.end)
+        federation.live(config.calendar.period.end)
     _log.info("the rounds are over", coordinator=str(config.directory))
 
 
@@ -213,7 +213,7 @@ def _member(context: Context) -> Iterator[tuple[Participant, PrivacyLedger]]:
             if each.organization_id == membership.organization_id
         )
         exchange = Exchange(memory_calls(service, member, CpuMeter()), membership)
-        ledger = PrivacyLedger.open(home.ledger(config.timetable.period.start))
+        ledger = PrivacyLedger.open(home.ledger(config.calendar.period.start))
         yield participant_of(new, home, exchange, ledger), ledger
 
 

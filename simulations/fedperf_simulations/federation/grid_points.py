@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from fedperf_server.inference.cell_directions import ask
+from fedperf_server.inference.cell_directions import design_query
 from fedperf_server.inference.gaussian_process import GaussianPosterior, Observation, Update, update
 from fedperf_shared.errors import ConfigurationError
 from fedperf_shared.releases.linear_queries import Design
@@ -47,7 +47,7 @@ def design_grid_query(
         ConfigurationError: the declared number is not within the grid.
     """
     everywhere = np.arange(len(belief.mean))
-    question = ask(
+    question = design_query(
         belief,
         [everywhere],
         everywhere,

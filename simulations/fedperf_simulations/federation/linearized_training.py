@@ -109,7 +109,7 @@ class LinearizedTraining:
 
     def config(self, place: Path, *, organizations: int) -> ServerConfig:
         """The settings of a coordinator under `place`, which wants two replies where it can."""
-        directory, table = place / "coordinator", self.schedule.timetable
+        directory, table = place / "coordinator", self.schedule.calendar
         return ServerConfig(directory, HOST, table, quorum=min(2, organizations))
 
     def newcomer(
@@ -135,7 +135,7 @@ class LinearizedTraining:
         with directory_in_memory() as place:
             config = self.config(place, organizations=len(newcomers))
             with memory_federation(config, self.task, newcomers, clock=clock) as federation:
-                federation.live(config.timetable.period.end)
+                federation.live(config.calendar.period.end)
                 return versions_after(federation.database)
 
 

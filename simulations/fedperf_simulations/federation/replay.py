@@ -24,21 +24,21 @@ from fedperf_memory.memory_federation import Federation, founded, moments
 from fedperf_memory.memory_transport import MemoryFleet
 from fedperf_server.app.composition import Task
 from fedperf_server.config import ServerConfig
-from fedperf_server.controllers.drift import seen_drifts
+from fedperf_server.controllers.drift import stored_drifts
 from fedperf_server.endpoints.grpc_ports import ExchangeService
-from fedperf_server.membership.enrollment import member_of
+from fedperf_server.membership.enrollment import to_member
 from fedperf_server.state import registry
 from fedperf_server.state.database import (
     Database,
     DatabaseTable,
-    EpochRow,
     OrganizationRow,
-    QuestionRow,
+    QueryRow,
+    RegimeRow,
     ReportRow,
     ScheduleRow,
     UpdateRow,
 )
-from fedperf_server.state.drift_regimes import RegimeTrigger, epochs
+from fedperf_server.state.drift_regimes import RegimeTrigger, regimes
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.exchange import TrainRequest
 from fedperf_shared.releases.period import Period, from_unix_ms, to_unix_ms
@@ -75,9 +75,9 @@ class _History:
             rows += [(each.joined_at, each) for each in session.scalars(select(OrganizationRow))]
             schedules = select(ScheduleRow).where(ScheduleRow.period_start == start)
             rows += [(each.declared_at, each) for each in session.scalars(schedules)]
-            questions = select(QuestionRow).where(QuestionRow.period_start == start)
+            questions = select(QueryRow).where(QueryRow.period_start == start)
             rows += [(each.asked_at, each) for each in session.scalars(questions)]
-            announced = select(EpochRow).where(EpochRow.cause == RegimeTrigger.ANNOUNCED)
+            announced = select(RegimeRow).where(RegimeRow.cause == RegimeTrigger.DECLARED)
             rows += [(each.declared_at, each) for each in session.scalars(announced)]
             reports = select(ReportRow).where(ReportRow.period_start == start)
             arrived = [(each.received_at, each) for each in session.scalars(reports)]
@@ -108,18 +108,18 @@ def replayed(source: Database, config: ServerConfig, task: Task) -> Iterator[Fed
         NothingToReplayError: the stored coordinator has no version.
         CallRefusedError: the coordinator of now does not take a report.
     """
-    history, fleet = _History.of(source, config.timetable.period), MemoryFleet()
+    history, fleet = _History.of(source, config.calendar.period), MemoryFleet()
     with source.transaction() as session:
-        known = registry.known_versions(session)
+        known = registry.version_numbers(session)
         if not known:
             raise NothingToReplayError
         first = registry.get_version(session, min(known))
-    task = replace(task, start=task.model_format.decode(first.checkpoint))
+    task = replace(task, pretrained=task.model_format.decode(first.checkpoint))
     updates = _Updates(history.updates)
     for organization_id in {each for each, _, _ in history.updates}:
         fleet.connect(organization_id, partial(updates.answer, organization_id))
     with founded(config, task, fleet) as (federation, service):
-        calendar = moments(config.timetable, grace=config.grace)
+        calendar = moments(config.calendar, grace=config.grace)
         events = (at for at, _ in (*history.rows, *history.reports))
         for moment in sorted({*calendar, *events}):
             federation.clock.now = moment
@@ -138,7 +138,7 @@ def replayed(source: Database, config: ServerConfig, task: Task) -> Iterator[Fed
 
 def _submit(database: Database, service: ExchangeService, report: ReportRow) -> None:
     with database.transaction() as session:
-        member = member_of(session.get_one(OrganizationRow, report.organization_id))
+        member = to_member(session.get_one(OrganizationRow, report.organization_id))
     service.submit(member, SignedRelease(report.payload, report.signature))
 
 
@@ -186,13 +186,13 @@ def _outcome(database: Database, period: Period) -> dict[str, tuple[str, object]
     with database.transaction() as session:
         correction = registry.published_correction(session)
         found: dict[str, tuple[str, object]] = {
-            f"version {each.version}": (str(each.standing), each.checkpoint)
+            f"version {each.version}": (str(each.status), each.checkpoint)
             for each in registry.versions(session)
         }
-        for epoch in epochs(session):
+        for epoch in regimes(session):
             words = f"{epoch.cause}, reference {epoch.reference_version}"
             found[f"epoch {epoch.number}"] = (words, epoch.begins_at)
-        for number, seen in enumerate(seen_drifts(session, period), 1):
+        for number, seen in enumerate(stored_drifts(session, period), 1):
             words = f"{seen.drift.platform.name.lower()} by {seen.drift.log_factor:+.2f}"
             found[f"drift {number}"] = (words, seen.drift)
     if correction is not None:

@@ -33,8 +33,8 @@ from tests.integration.federation.worlds import (
     Organization,
     World,
     admit,
+    calendar,
     new_server,
-    timetable,
     world,
 )
 from tests.unit.client.privacy.seeded_noise import SeededNoise
@@ -52,7 +52,7 @@ class Scene:
 
     def ask(self) -> None:
         desk = QueryController(self.server.database, self.table)
-        desk.look(snapshot(self.server.database, self.table.period, system_clock()))
+        desk.run_once(snapshot(self.server.database, self.table.period, system_clock()))
 
     def counted(self) -> dict[str, int]:
         with self.server.database.transaction() as session:
@@ -61,7 +61,7 @@ class Scene:
 
 @pytest.fixture
 def scene(tmp_path: Path) -> Iterator[Scene]:
-    plain = timetable()
+    plain = calendar()
     times = SlotTimes(timedelta(0), timedelta(seconds=1))
     table = replace(plain, report_slots=(times, times))
     with world(new_server(tmp_path / "server", table)) as server:

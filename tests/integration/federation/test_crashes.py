@@ -23,11 +23,11 @@ from fedperf_shared.releases.release import SignedRelease
 from tests.integration.federation.worlds import (
     Organization,
     admit,
+    calendar,
     constant,
     full_schedule,
     new_server,
     node,
-    timetable,
     world,
 )
 
@@ -63,8 +63,8 @@ def read_until(running: subprocess.Popen[str], start: str) -> str:
 def test_a_node_killed_in_a_round_is_missing_there_and_takes_part_in_the_next(
     tmp_path: Path,
 ) -> None:
-    start = timetable().period.start + timedelta(seconds=6)
-    table = timetable(start=start, window=14.0, windows=2, replies=6.0)
+    start = calendar().period.start + timedelta(seconds=6)
+    table = calendar(start=start, window=14.0, windows=2, replies=6.0)
     config = new_server(tmp_path / "server", table, grace=2.0)
     results: list[RoundResult] = []
     with world(config) as server:
@@ -99,8 +99,8 @@ def test_a_node_killed_in_a_round_is_missing_there_and_takes_part_in_the_next(
 @pytest.mark.fault
 @pytest.mark.timeout(90)
 def test_a_node_that_returns_within_the_round_still_answers_it(tmp_path: Path) -> None:
-    start = timetable().period.start + timedelta(seconds=4)
-    table = timetable(start=start, replies=30.0)
+    start = calendar().period.start + timedelta(seconds=4)
+    table = calendar(start=start, replies=30.0)
     config = new_server(tmp_path / "server", table)
     results: list[RoundResult] = []
     with world(config, quorum=1) as server:
@@ -125,7 +125,7 @@ def test_a_node_that_returns_within_the_round_still_answers_it(tmp_path: Path) -
 def test_a_coordinator_killed_in_a_round_runs_it_again_with_the_stored_bytes(
     tmp_path: Path,
 ) -> None:
-    table = timetable(replies=20.0)
+    table = calendar(replies=20.0)
     config = new_server(tmp_path / "server", table)
     directory = str(tmp_path / "server")
     stored: dict[str, SignedRelease] = {}
@@ -158,6 +158,6 @@ def test_a_coordinator_killed_in_a_round_runs_it_again_with_the_stored_bytes(
             assert read_until(third, "round") == "round 1 new_version 2"
     with database.transaction() as session:
         (result,) = round_results(session, table)
-        assert registry.known_versions(session) == {1, 2}
+        assert registry.version_numbers(session) == {1, 2}
     assert (result.replies, result.failures, result.new_version) == (2, {}, 2)
     database.close()

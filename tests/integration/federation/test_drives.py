@@ -39,7 +39,7 @@ from fedperf_memory.memory_federation import (
 from fedperf_memory.seeded_noise import noise_of
 from fedperf_server.app.composition import Task, ggfn_task
 from fedperf_server.config import ServerConfig
-from fedperf_server.controllers.drift import seen_drifts
+from fedperf_server.controllers.drift import stored_drifts
 from fedperf_server.controllers.promotion import PromotionController
 from fedperf_server.endpoints.gateway import Gateway
 from fedperf_server.endpoints.grpc_ports import exchange_server
@@ -47,8 +47,8 @@ from fedperf_server.membership.authority import SERVER, KeyRing
 from fedperf_server.membership.enrollment import Enrollment
 from fedperf_server.rounds.open_round import FleetRound
 from fedperf_server.state import registry
-from fedperf_server.state.database import Database, QuestionRow
-from fedperf_server.state.drift_regimes import RegimeTrigger, declare, epochs
+from fedperf_server.state.database import Database, QueryRow
+from fedperf_server.state.drift_regimes import RegimeTrigger, declare, regimes
 from fedperf_server.state.round_calendar import round_results
 from fedperf_shared.exchange import TrainRequest
 from fedperf_shared.releases.period import Period, ReleaseCalendar, SlotTimes
@@ -155,7 +155,7 @@ def live_through(federation: Federation) -> None:
     federation.live(EPOCH_DECLARED)
     federation.clock.now = EPOCH_DECLARED
     with federation.database.transaction() as session:
-        declare(session, TABLE.period, RegimeTrigger.ANNOUNCED, at=EPOCH_DECLARED)
+        declare(session, TABLE.period, RegimeTrigger.DECLARED, at=EPOCH_DECLARED)
     federation.live(TABLE.period.end)
 
 
@@ -272,11 +272,11 @@ def state(database: Database, *, answered: bool = True) -> dict[str, object]:
             "mean": correction and correction.mean.tolist(),
             "covariance": correction and correction.covariance.tolist(),
             "rows": registry.published_rows(session),
-            "versions": [(e.version, e.standing, e.public_error, e.checkpoint) for e in versions],
-            "verdicts": registry.verdicts(session),
-            "epochs": epochs(session),
-            "drifts": seen_drifts(session, TABLE.period),
-            "questions": [each.payload for each in session.query(QuestionRow)],
+            "versions": [(e.version, e.status, e.public_error, e.checkpoint) for e in versions],
+            "verdicts": registry.decisions(session),
+            "epochs": regimes(session),
+            "drifts": stored_drifts(session, TABLE.period),
+            "questions": [each.payload for each in session.query(QueryRow)],
             "rounds": [
                 (each.slot, each.outcome, each.replies, each.new_version)
                 + ((each.asked, each.failures) if answered else ())
@@ -290,7 +290,7 @@ def config_in(directory: Path) -> ServerConfig:
     return ServerConfig(
         directory=directory / "coordinator",
         host=HOST,
-        timetable=TABLE,
+        calendar=TABLE,
         exchange_port=exchange,
         enrollment_port=enrollment,
         fleet_port=fleet,
@@ -365,7 +365,7 @@ def test_a_drive_that_leaves_something_out_is_noticed(
     left_out: str,
 ) -> None:
     if left_out == "judging":
-        monkeypatch.setattr(PromotionController, "look", lambda self, snapshot: ())
+        monkeypatch.setattr(PromotionController, "run_once", lambda self, snapshot: ())
         assert in_memory(tmp_path / "less", task).state != remembered.state
     else:
         uncharged = PrivacyLedger._due_slot

@@ -19,7 +19,7 @@ from fedperf_client.federation.exchange import (
 from fedperf_server.app.process import system_clock
 from fedperf_server.membership.authority import SIGNING, KeyRing
 from fedperf_server.state import registry, releases
-from fedperf_server.state.database import EpochRow
+from fedperf_server.state.database import RegimeRow
 from fedperf_server.state.drift_regimes import RegimeTrigger, declare
 from fedperf_shared.exchange import SyntheticRow
 from fedperf_shared.execution import ClusterConfig
@@ -45,9 +45,9 @@ from tests.integration.federation.worlds import (
     SmallFormat,
     World,
     admit,
+    calendar,
     full_schedule,
     new_server,
-    timetable,
     world,
 )
 
@@ -64,7 +64,7 @@ class Scene:
 
 @pytest.fixture
 def scene(tmp_path: Path) -> Iterator[Scene]:
-    table = timetable()
+    table = calendar()
     with world(new_server(tmp_path / "server", table)) as server:
         acme = admit(tmp_path, server.invite("Acme"), "acme", None)
         yield Scene(server, acme, table)
@@ -90,13 +90,13 @@ def hand_in(
     return signed
 
 
-def test_status_and_timetable_are_those_of_the_server(
+def test_status_and_calendar_are_those_of_the_server(
     scene: Scene, exchange: ExchangeClient
 ) -> None:
     status = exchange.check_clock(system_clock())
     assert (status.model_version, status.basis_version) == (1, basis.BASIS_VERSION)
     assert status.reference_version == 1
-    assert exchange.timetable() == scene.table
+    assert exchange.calendar() == scene.table
 
 
 def test_a_clock_that_is_wrong_is_named_with_its_error(exchange: ExchangeClient) -> None:
@@ -112,7 +112,7 @@ def test_a_schedule_is_declared_once(scene: Scene, exchange: ExchangeClient) -> 
     exchange.declare_schedule(schedule)
     with pytest.raises(RefusedByCoordinatorError, match="other_schedule_declared"):
         exchange.declare_schedule(Schedule(scene.table, schedule.slots[:1]))
-    other = timetable(windows=3, start=scene.table.period.start)
+    other = calendar(windows=3, start=scene.table.period.start)
     with pytest.raises(RefusedByCoordinatorError, match="other_timetable"):
         exchange.declare_schedule(full_schedule(other))
     with scene.server.database.transaction() as session:
@@ -179,7 +179,7 @@ def test_an_organization_is_told_all_its_receipts_of_the_period_and_nobody_elses
     first = exchange.submit(scene.acme.sign(codec.encode_release(report())))
     own = scene.acme.membership.organization_id
     update = SlotKey(ReleaseKind.MODEL_UPDATE, 0, 0).release_id(scene.table.period)
-    earlier = FIRST.release_id(timetable(start=scene.table.period.start - YEAR).period)
+    earlier = FIRST.release_id(calendar(start=scene.table.period.start - YEAR).period)
     with scene.server.database.transaction() as session:
         for release_id in (earlier, update):
             releases.give_receipt(
@@ -300,10 +300,10 @@ def test_an_epoch_is_known_when_it_begins_and_its_reference_a_window_later(
     arrays = [np.zeros(shape, dtype=np.float32) for shape in SHAPES]
     with scene.server.database.transaction() as session:
         registry.add_version(session, SmallFormat(), arrays, at=before, promoted=True)
-        assert declare(session, period, RegimeTrigger.ANNOUNCED, at=before).reference_version == 2
+        assert declare(session, period, RegimeTrigger.DECLARED, at=before).reference_version == 2
     status = exchange.status()
     assert (status.epoch_starts, status.reference_version) == ((period.start,), 1)
     with scene.server.database.transaction() as session:
-        row = session.query(EpochRow).one()
+        row = session.query(RegimeRow).one()
         row.begins_at = to_unix_ms(period.start - period.window)
     assert exchange.status().reference_version == 2

@@ -37,9 +37,9 @@ from tests.integration.federation.worlds import (
     HOST,
     Organization,
     World,
+    calendar,
     new_server,
     node,
-    timetable,
     world,
 )
 
@@ -49,7 +49,7 @@ PROTOBUF = {"content-type": "application/protobuf", "accept": "application/proto
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    with world(new_server(tmp_path_factory.mktemp("server"), timetable())) as running:
+    with world(new_server(tmp_path_factory.mktemp("server"), calendar())) as running:
         yield running
 
 
@@ -105,7 +105,7 @@ def test_junk_and_long_bodies_do_no_harm(server: World) -> None:
 @contextmanager
 def fleet(directory: Path) -> Iterator[tuple[Gateway, Organization]]:
     """A gateway without a coordinator, and a joined organization."""
-    config = new_server(directory / "server", timetable())
+    config = new_server(directory / "server", calendar())
     ring = KeyRing(config.directory)
     membership = Membership(
         organization_id=bytes(16),

@@ -25,10 +25,10 @@ from fedperf_shared.identity import fingerprint, new_private_key
 from tests.integration.federation.worlds import (
     HOST,
     admit,
+    calendar,
     free_ports,
     full_schedule,
     new_server,
-    timetable,
     world,
 )
 from tests.unit.client.homes import fedperf, made_home
@@ -37,7 +37,7 @@ from tests.unit.client.homes import fedperf, made_home
 def test_both_sides_show_the_same_fingerprint_and_the_name_stays_at_the_server(
     tmp_path: Path,
 ) -> None:
-    with world(new_server(tmp_path / "server", timetable())) as server:
+    with world(new_server(tmp_path / "server", calendar())) as server:
         acme = admit(tmp_path, server.invite("Acme"), "acme", None)
         (member,) = server.operator.members()
         assert member.fingerprint == fingerprint(acme.key.public_key())
@@ -52,7 +52,7 @@ def test_both_sides_show_the_same_fingerprint_and_the_name_stays_at_the_server(
 
 
 def test_an_invitation_is_used_once(tmp_path: Path) -> None:
-    with world(new_server(tmp_path / "server", timetable())) as server:
+    with world(new_server(tmp_path / "server", calendar())) as server:
         url = server.invite("Acme")
         admit(tmp_path, url, "acme", None)
         with pytest.raises(JoinRefusedError, match="used already"):
@@ -60,7 +60,7 @@ def test_an_invitation_is_used_once(tmp_path: Path) -> None:
 
 
 def test_a_foreign_or_expired_token_is_refused_in_one_line(tmp_path: Path) -> None:
-    with world(new_server(tmp_path / "server", timetable())) as server:
+    with world(new_server(tmp_path / "server", calendar())) as server:
         url = server.invite("Acme")
         with pytest.raises(JoinRefusedError, match="does not know this invitation") as refusal:
             join(url[:-4] + "0000", new_private_key())
@@ -71,7 +71,7 @@ def test_a_foreign_or_expired_token_is_refused_in_one_line(tmp_path: Path) -> No
 
 
 def test_another_certificate_than_the_pinned_one_ends_the_joining(tmp_path: Path) -> None:
-    with world(new_server(tmp_path / "server", timetable())) as server:
+    with world(new_server(tmp_path / "server", calendar())) as server:
         url = server.invite("Acme")
         pin = url.split("#")[1].split(".")[0]
         port = server.config.enrollment_port
@@ -83,7 +83,7 @@ def test_another_certificate_than_the_pinned_one_ends_the_joining(tmp_path: Path
 
 
 def test_another_port_of_the_coordinator_is_told_as_what_it_may_be(tmp_path: Path) -> None:
-    with world(new_server(tmp_path / "server", timetable())) as server:
+    with world(new_server(tmp_path / "server", calendar())) as server:
         url = server.invite("Acme")
         here, other = server.config.enrollment_port, server.config.exchange_port
         with pytest.raises(JoinRefusedError, match="is it the port of the invitation"):
@@ -93,7 +93,7 @@ def test_another_port_of_the_coordinator_is_told_as_what_it_may_be(tmp_path: Pat
 def test_a_host_that_the_certificate_does_not_name_is_told_with_those_that_it_names(
     tmp_path: Path,
 ) -> None:
-    with world(new_server(tmp_path / "server", timetable())) as server:
+    with world(new_server(tmp_path / "server", calendar())) as server:
         url = server.invite("Acme").replace(HOST, "localhost")
         says = f"not for 'localhost' but for {HOST}; check the host in the join URL"
         with pytest.raises(JoinRefusedError, match=re.escape(says)):
@@ -102,10 +102,10 @@ def test_a_host_that_the_certificate_does_not_name_is_told_with_those_that_it_na
 
 def test_a_home_that_has_joined_says_so_and_keeps_its_membership(tmp_path: Path) -> None:
     home = made_home(tmp_path / "home")
-    with world(new_server(tmp_path / "server", timetable())) as server:
+    with world(new_server(tmp_path / "server", calendar())) as server:
         url = server.invite("Acme")
         joined = fedperf(home, "join", url)
-        assert "by telephone: it must be the one of `fedperf-server list`" in joined.out
+        assert "by telephone: it must be the one of `fedperf-server org list`" in joined.out
         assert "last contact with the coordinator: " in fedperf(home, "status").out
         before = Membership.load(home.identity)
         for each in (url, server.invite("Acme again")):
@@ -139,7 +139,7 @@ def test_the_doctor_knows_a_member_a_revoked_one_and_a_coordinator_that_is_off(
         found = examine(home, surroundings(system_clock))
         return {each.check: each.verdict for each in found}
 
-    with world(new_server(tmp_path / "server", timetable())) as server:
+    with world(new_server(tmp_path / "server", calendar())) as server:
         admit(home.directory, server.invite("Acme"), "identity", None)
         assert (verdicts()["identity"], verdicts()["coordinator"]) == (Severity.OK, Severity.OK)
         server.operator.revoke("Acme")
@@ -151,7 +151,7 @@ def test_the_doctor_knows_a_member_a_revoked_one_and_a_coordinator_that_is_off(
 
 
 def test_a_revoked_organization_is_refused_from_the_next_call_on(tmp_path: Path) -> None:
-    table = timetable()
+    table = calendar()
     with world(new_server(tmp_path / "server", table)) as server:
         acme = admit(tmp_path, server.invite("Acme"), "acme", full_schedule(table))
         with pytest.raises(OrganizationExistsError):
@@ -169,8 +169,8 @@ def test_a_revoked_organization_is_refused_from_the_next_call_on(tmp_path: Path)
 
 def test_a_certificate_of_another_authority_opens_nothing(tmp_path: Path) -> None:
     with (
-        world(new_server(tmp_path / "one", timetable())) as one,
-        world(new_server(tmp_path / "two", timetable())) as two,
+        world(new_server(tmp_path / "one", calendar())) as one,
+        world(new_server(tmp_path / "two", calendar())) as two,
     ):
         ours = admit(tmp_path / "a", one.invite("Acme"), "acme", None)
         theirs = admit(tmp_path / "b", two.invite("Acme"), "acme", None)

@@ -40,10 +40,13 @@ from fedperf_client.workers.child_side import peak_bytes, reset_peak
 
 membership = pickle.loads(pathlib.Path(sys.argv[1]).read_bytes())
 polling = PollingPolicy(poll=datetime.timedelta(seconds=0.05))
-node = Node(membership, ec.generate_private_key(ec.SECP384R1()), lambda _: Future(),
-polling=polling) reset_peak() before, stop = peak_bytes(), threading.Event() talking =
-threading.Thread(target=node.run, args=(stop,)) talking.start() while node.odd_answers < 2 and
-talking.is_alive():
+key = ec.generate_private_key(ec.SECP384R1())
+node = Node(membership, key, lambda _: Future(), polling=polling)
+reset_peak()
+before, stop = peak_bytes(), threading.Event()
+talking = threading.Thread(target=node.run, args=(stop,))
+talking.start()
+while node.odd_answers < 2 and talking.is_alive():
     time.sleep(0.02)
 stop.set()
 talking.join()

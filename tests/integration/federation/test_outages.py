@@ -24,11 +24,11 @@ from tests.integration.federation.test_crashes import process
 from tests.integration.federation.worlds import (
     Organization,
     admit,
+    calendar,
     constant,
     full_schedule,
     new_server,
     node,
-    timetable,
 )
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow, pytest.mark.timeout(240)]
@@ -40,7 +40,7 @@ DISK_BYTES = 8 << 20
 def later() -> ReleaseCalendar:
     """A calendar that begins in an hour: no round is in the way."""
     start = system_clock().replace(microsecond=0) + timedelta(hours=1)
-    return timetable(start=start)
+    return calendar(start=start)
 
 
 def served(directory: Path, table: ReleaseCalendar) -> ServerConfig:
@@ -87,7 +87,7 @@ def test_a_round_closes_with_the_reply_in_hand_after_a_minute_in_which_every_cal
 
     Neither sends a report, which is said when the database is back.
     """
-    table = timetable(replies=50.0)
+    table = calendar(replies=50.0)
     config = served(tmp_path / "server", table)
     marker, answered = tmp_path / "failing", threading.Event()
 
@@ -139,7 +139,7 @@ def test_a_server_survives_a_full_disk_and_closes_its_round_when_there_is_room(
     small_disk: Path,
 ) -> None:
     start = system_clock().replace(microsecond=0) + timedelta(seconds=20)
-    config = served(small_disk / "server", timetable(start=start, replies=25.0))
+    config = served(small_disk / "server", calendar(start=start, replies=25.0))
     with serving(config, small_disk / "never") as lines:
         filler = small_disk / "filler"
         with filler.open("wb", buffering=0) as stream, suppress(OSError):

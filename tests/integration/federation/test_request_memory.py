@@ -125,7 +125,7 @@ def test_no_request_fills_the_memory_of_a_node(name: str, asked: Asked) -> None:
 def test_no_record_beside_a_request_fills_the_memory_of_a_node(
     asked: Asked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    question = gateway._question
+    question = gateway._to_request
     record = ConfigRecord({"numbers": [1] * 4_500_000})
     written = record.deflate()
     # Written anew each time it would take so long that the node asks before it is all there.
@@ -136,7 +136,7 @@ def test_no_record_beside_a_request_fills_the_memory_of_a_node(
         message.content["more"] = record
         return message
 
-    monkeypatch.setattr(gateway, "_question", with_more)
+    monkeypatch.setattr(gateway, "_to_request", with_more)
     added, reply = asked(encode_train_request(TrainRequest(SLOT, 1, 0, ())))
     assert added <= MOST_MEGABYTES
     assert reply is None

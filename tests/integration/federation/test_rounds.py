@@ -25,11 +25,11 @@ from tests.integration.federation.worlds import (
     SmallFormat,
     World,
     admit,
+    calendar,
     constant,
     full_schedule,
     new_server,
     node,
-    timetable,
     world,
 )
 
@@ -93,7 +93,7 @@ MEMBERS: dict[str, tuple[Answer, str]] = {
 
 @pytest.mark.slow
 def test_bad_replies_are_dropped_and_counted_and_the_round_completes(tmp_path: Path) -> None:
-    table = timetable(replies=20.0)
+    table = calendar(replies=20.0)
     config = new_server(tmp_path / "server", table)
     with world(config) as server, ExitStack() as nodes:
         ids: dict[bytes, str] = {}
@@ -121,7 +121,7 @@ def test_bad_replies_are_dropped_and_counted_and_the_round_completes(tmp_path: P
 
 
 def test_a_revoked_organization_does_not_count_in_a_round_under_way(tmp_path: Path) -> None:
-    table = timetable(replies=5.0)
+    table = calendar(replies=5.0)
     config = new_server(tmp_path / "server", table, grace=2.0)
     with world(config, quorum=1) as server:
         good = admit(tmp_path, server.invite("Good"), "good", full_schedule(table))
@@ -138,8 +138,8 @@ def test_a_revoked_organization_does_not_count_in_a_round_under_way(tmp_path: Pa
 
 
 def test_a_slot_that_passed_while_the_coordinator_was_down_is_missed(tmp_path: Path) -> None:
-    began = timetable().period.start - timedelta(seconds=70)
-    table = timetable(start=began, window=60, windows=2, replies=5)
+    began = calendar().period.start - timedelta(seconds=70)
+    table = calendar(start=began, window=60, windows=2, replies=5)
     with world(new_server(tmp_path / "server", table)) as server:
         first, second = next_round(server), next_round(server)
         assert (first.outcome, second.outcome) == (RoundOutcome.MISSED, RoundOutcome.MISSED)
@@ -150,7 +150,7 @@ def test_a_slot_that_passed_while_the_coordinator_was_down_is_missed(tmp_path: P
 
 
 def test_accepted_updates_get_receipts_and_the_same_bytes_get_the_same_one(tmp_path: Path) -> None:
-    table = timetable(replies=5.0)
+    table = calendar(replies=5.0)
     kept: list[SignedRelease] = []
 
     def answer(organization: Organization, request: TrainRequest) -> SignedRelease:
@@ -172,7 +172,7 @@ def test_accepted_updates_get_receipts_and_the_same_bytes_get_the_same_one(tmp_p
 
 def test_the_products_model_makes_a_round(tmp_path: Path) -> None:
     """615,809 parameters to three organizations, and sums along few directions back, over TLS."""
-    table = timetable(replies=10.0)
+    table = calendar(replies=10.0)
     config = new_server(tmp_path / "server", table, model_format=GgfnFormat())
     with world(config, model_format=GgfnFormat()) as server, ExitStack() as nodes:
         for name in ("one", "two", "three"):

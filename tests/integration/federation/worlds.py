@@ -18,7 +18,7 @@ from fedperf_client.federation.exchange import ExchangeClient
 from fedperf_client.federation.node import Node, PollingPolicy
 from fedperf_client.federation.request import Handler
 from fedperf_client.workers.background import in_thread
-from fedperf_server.app.composition import store_start_model
+from fedperf_server.app.composition import store_first_version
 from fedperf_server.app.process import run, serving, system_clock
 from fedperf_server.config import ServerConfig, write_config
 from fedperf_server.membership.authority import KeyRing, init
@@ -81,7 +81,7 @@ def mean_square(arrays: Weights) -> float:
     return float(sum(np.square(array).sum() for array in arrays))
 
 
-def timetable(
+def calendar(
     *,
     start: datetime | None = None,
     window: float = 3600.0,
@@ -132,7 +132,7 @@ def new_server(
     config = ServerConfig(
         directory=directory,
         host=HOST,
-        timetable=table,
+        calendar=table,
         exchange_port=exchange,
         enrollment_port=enrollment,
         fleet_port=fleet,
@@ -144,7 +144,7 @@ def new_server(
     database = Database(config.database_url)
     form = model_format or SmallFormat()
     start = [np.ones(shape, dtype=np.float32) for shape in form.shapes]
-    store_start_model(database, form, start, at=system_clock())
+    store_first_version(database, form, start, at=system_clock())
     database.close()
     return config
 
@@ -174,7 +174,7 @@ class World:
             if isinstance(news, RoundResult):
                 on_round(news)
 
-        run(self.coordinator, self.stop, clock=system_clock, on_news=tell)
+        run(self.coordinator, self.stop, clock=system_clock, on_event=tell)
 
 
 @contextmanager

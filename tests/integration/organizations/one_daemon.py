@@ -8,7 +8,7 @@ from datetime import datetime
 
 from fedperf_client.daemon.daemon import run_daemon
 from fedperf_client.home.config import Home
-from fedperf_server.app.composition import store_start_model
+from fedperf_server.app.composition import store_first_version
 from fedperf_server.app.process import serving
 from fedperf_server.config import ServerConfig
 from fedperf_server.state.database import Database
@@ -36,7 +36,7 @@ def coordinator(
     """A running coordinator that `home` has joined; its database."""
     database = Database(config.database_url)
     start = [*pretrained_model.load_pretrained_model().arrays.values()]
-    store_start_model(database, GgfnFormat(), start, at=now())
+    store_first_version(database, GgfnFormat(), start, at=now())
     task = task_of(tangent_avg(), evaluate=nought)
     with (
         serving(config, task, clock=clock),

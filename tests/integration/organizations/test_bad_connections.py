@@ -21,7 +21,7 @@ from fedperf_client.home.config import Home
 from fedperf_client.home.store import ExecutionStore
 from fedperf_client.release.policy import policy_template
 from fedperf_server import cli as server_cli
-from fedperf_server.app.composition import store_start_model
+from fedperf_server.app.composition import store_first_version
 from fedperf_server.app.process import serving
 from fedperf_server.config import ServerConfig
 from fedperf_server.state.database import Database
@@ -96,7 +96,7 @@ def coordinator(
     """A running coordinator; yields what lets an organization in."""
     database = Database(config.database_url)
     start = [*pretrained_model.load_pretrained_model().arrays.values()]
-    store_start_model(database, GgfnFormat(), start, at=clock())
+    store_first_version(database, GgfnFormat(), start, at=clock())
     database.close()
 
     task = task_of(tangent_avg(), evaluate=lambda arrays: float(len(arrays)))
@@ -119,10 +119,10 @@ def test_a_join_url_with_another_certificate_is_refused(config: ServerConfig, ho
         assert ended.code == 6
         assert "another certificate" in ended.complaint()
         assert nothing_lost(before, home.directory)
-        (invited,) = fedperf_server(config, "list", "--json").rows()
+        (invited,) = fedperf_server(config, "org", "list", "--json").rows()
         assert invited["state"] == "invited"
         joined = fedperf(home, "join", url, "--json").json()
-        (listed,) = fedperf_server(config, "list", "--json").rows()
+        (listed,) = fedperf_server(config, "org", "list", "--json").rows()
     assert isinstance(joined, dict)
     (said,) = [each for each in logs if each["event"] == "organization joined"]
     assert (said["name"], said["fingerprint"]) == ("one", joined["fingerprint"])
@@ -137,7 +137,7 @@ def test_a_join_url_with_another_certificate_is_refused(config: ServerConfig, ho
 def test_a_coordinator_with_another_certificate_is_refused(
     config: ServerConfig, home: Home, tmp_path: Path
 ) -> None:
-    stranger = new_coordinator(tmp_path / "stranger", config.timetable)
+    stranger = new_coordinator(tmp_path / "stranger", config.calendar)
     with coordinator(config) as admit:
         admit(home)
     membership = Membership.load(home.identity)
@@ -181,7 +181,7 @@ def test_a_coordinator_that_is_gone_is_named(config: ServerConfig, home: Home) -
 def test_a_revoked_organization_is_told_what_to_do(config: ServerConfig, home: Home) -> None:
     with coordinator(config) as admit:
         admit(home)
-        assert fedperf_server(config, "revoke", home.directory.name).code == 0
+        assert fedperf_server(config, "org", "revoke", home.directory.name).code == 0
         ended = fedperf(home, "daemon")
     assert ended.code == 6
     assert "new invitation" in ended.complaint()
@@ -220,7 +220,7 @@ def test_bad_reports_are_dropped_and_counted_and_shown_to_the_operator(
         admit(home)
         membership, key = Membership.load(home.identity), load_or_create_key(home.identity)
         with ExchangeClient(membership, key) as exchange:
-            exchange.declare_schedule(full_schedule(config.timetable))
+            exchange.declare_schedule(full_schedule(config.calendar))
             for reason, payload in bad.items():
                 with pytest.raises(RefusedByCoordinatorError, match=reason):
                     exchange.submit(SignedRelease(payload, sign(key, payload)))
@@ -229,6 +229,6 @@ def test_bad_reports_are_dropped_and_counted_and_shown_to_the_operator(
                 exchange.submit(SignedRelease(forged, sign(new_private_key(), forged)))
             good = report()
             exchange.submit(SignedRelease(good, sign(key, good)))
-    (row,) = fedperf_server(config, "list", "--json").rows()
+    (row,) = fedperf_server(config, "org", "list", "--json").rows()
     assert row["accepted"] == 1
     assert row["refused"] == {f"report/{reason}": 1 for reason in (*bad, "signature")}

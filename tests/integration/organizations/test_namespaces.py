@@ -111,14 +111,14 @@ def set_calendar(path: Path, pace: float) -> None:
     """What the operator edits: a calendar of minutes instead of a year."""
     start = whole_second(now() + timedelta(seconds=LEAD * pace))
     text = path.read_text()
-    timetable = f"""[timetable]
+    calendar = f"""[calendar]
 period_start = {start.isoformat()}
 window_seconds = {WINDOW * pace:.1f}
 windows = 1
 report_slots = [{{ opens_after_seconds = {pace:.1f}, replies_after_seconds = {REPORT * pace:.1f} }}]
 model_slots = []
 """
-    path.write_text(text[: text.index("[timetable]")] + timetable)
+    path.write_text(text[: text.index("[calendar]")] + calendar)
 
 
 def test_two_hosts_join_by_the_lines_of_the_readme_and_a_report_is_handed_in(
@@ -135,10 +135,10 @@ def test_two_hosts_join_by_the_lines_of_the_readme_and_a_report_is_handed_in(
     serving = there.start("fedperf-server run")
     try:
         wait_until(lambda: "serving" in there.output(), seconds=60, what="the coordinator")
-        url = json.loads(there.run('fedperf-server add-org "Acme" --json'))["join_url"]
+        url = json.loads(there.run('fedperf-server org add "Acme" --json'))["join_url"]
         here.run("fedperf init --size small --workloads 200")
         joined = json.loads(here.run(f'fedperf join "{url}" --json'))
-        (member,) = json.loads(there.run("fedperf-server list --json"))["rows"]
+        (member,) = json.loads(there.run("fedperf-server org list --json"))["rows"]
         assert (member["name"], member["fingerprint"]) == ("Acme", joined["fingerprint"])
         assert joined["exchange"].startswith(f"{SERVER}:")
         here.run("fedperf ingest history.parquet")
@@ -154,7 +154,7 @@ def test_two_hosts_join_by_the_lines_of_the_readme_and_a_report_is_handed_in(
             assert daemon.wait(30) == 0
         (listed,) = json.loads(here.run("fedperf release list --json"))["rows"]
         assert (listed["state"], listed["receipt"]) == ("confirmed", True)
-        (member,) = json.loads(there.run("fedperf-server list --json"))["rows"]
+        (member,) = json.loads(there.run("fedperf-server org list --json"))["rows"]
         assert (member["accepted"], member["refused"]) == (1, {})
     finally:
         print(

@@ -28,7 +28,7 @@ from fedperf_client.release.ledger.ledger import PrivacyLedger
 from fedperf_client.release.noise import system_noise
 from fedperf_client.release.policy import load_policy, policy_template
 from fedperf_server.config import ServerConfig
-from fedperf_server.controllers.reports import OrganizationCounts, standings
+from fedperf_server.controllers.reports import OrganizationCounts, count_releases
 from fedperf_server.state.database import Database, ReportRow
 from fedperf_shared.model import pretrained_model
 from fedperf_shared.releases.period import Period, ReleaseCalendar, SlotTimes, from_unix_ms
@@ -146,7 +146,7 @@ def test_a_report_whose_process_is_killed_leaves_at_its_time_all_the_same(
     """By a clock that both sides read and the test sets; the process is killed as it sums up."""
     monkeypatch.syspath_prepend(Path(__file__).parents[3])  # where the process looks for `Killed`
     monkeypatch.setattr(report_slot, "ReportTask", Killed)
-    clock = ScriptedClock(config.timetable.period.start)
+    clock = ScriptedClock(config.calendar.period.start)
     opens_at = clock.now + OPENS
     with coordinator(config, home, clock=clock) as database:
         with daemon(home, clock=clock):
@@ -176,11 +176,11 @@ def entries(home: Home) -> Sequence[LedgerEntry]:
 
 def standing(database: Database) -> OrganizationCounts:
     with database.transaction() as session:
-        return next(iter(standings(session).values()), OrganizationCounts())
+        return next(iter(count_releases(session).values()), OrganizationCounts())
 
 
 def begin_period(home: Home, config: ServerConfig) -> None:
-    open_ledger(home, load_policy(home.policy), config.timetable, now=config.timetable.period.start)
+    open_ledger(home, load_policy(home.policy), config.calendar, now=config.calendar.period.start)
 
 
 def nothing_more(home: Home, config: ServerConfig) -> None:

@@ -56,8 +56,8 @@ def test_a_running_daemon_declares_and_keeps_every_period_that_its_calendar_brin
         daemon = stage.start("fedperf", "--home", str(home.directory), "daemon")
         for number in range(1, 4):
             wait_until(partial(has_receipts, home, number), seconds=180, what=f"receipt {number}")
-            period = Period(config.timetable.period.end, PERIOD, 1)
-            config = replace(config, timetable=replace(calendar, period=period))
+            period = Period(config.calendar.period.end, PERIOD, 1)
+            config = replace(config, calendar=replace(calendar, period=period))
             write_config(config)
             assert server.stop() == 0
             server = stage.start("fedperf-server", "--directory", str(config.directory), "run")
@@ -68,6 +68,6 @@ def test_a_running_daemon_declares_and_keeps_every_period_that_its_calendar_brin
         print(stage.texts())
     for path, start in zip(home.ledgers, range(3), strict=True):
         ledger = PrivacyLedger.open(path)
-        assert ledger.schedule.timetable.period.start == calendar.period.start + start * PERIOD
+        assert ledger.schedule.calendar.period.start == calendar.period.start + start * PERIOD
         (entry,) = ledger.entries()
         assert entry.state is ReleaseState.HANDED_OUT

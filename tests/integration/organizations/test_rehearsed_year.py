@@ -22,7 +22,7 @@ from fedperf_client.release.ledger.spent_budget import spending_of
 from fedperf_client.release.policy import load_policy, policy_template
 from fedperf_client.release.schedule import plan_schedule
 from fedperf_memory.memory_federation import moments
-from fedperf_server.app.composition import store_start_model
+from fedperf_server.app.composition import store_first_version
 from fedperf_server.app.process import serving
 from fedperf_server.config import write_calendar
 from fedperf_server.state.database import Database
@@ -154,7 +154,7 @@ def lived_by_the_daemon(
     keys = [slot.key for slot in planned.slots]
     database = Database(config.database_url)
     start = [*pretrained_model.load_pretrained_model().arrays.values()]
-    store_start_model(database, GgfnFormat(), start, at=now())
+    store_first_version(database, GgfnFormat(), start, at=now())
 
     def is_settled() -> bool:
         """What is due by the clock was drawn, and has left."""

@@ -29,9 +29,9 @@ from fedperf_client.release.ledger.entries import LedgerEntry, ReleaseState
 from fedperf_client.release.ledger.ledger import PrivacyLedger
 from fedperf_client.release.policy import policy_template
 from fedperf_server.config import ServerConfig
-from fedperf_server.controllers.reports import standings
+from fedperf_server.controllers.reports import count_releases
 from fedperf_server.state import registry
-from fedperf_server.state.database import Database, QuestionRow, ReceiptRow, ReportRow
+from fedperf_server.state.database import Database, QueryRow, ReceiptRow, ReportRow
 from fedperf_server.state.registry import VersionStatus
 from fedperf_server.state.releases import declared_schedule
 from fedperf_server.state.round_calendar import RoundOutcome, RoundResult, round_results
@@ -134,7 +134,7 @@ class Season:
 
     @property
     def period(self) -> Period:
-        return self.config.timetable.period
+        return self.config.calendar.period
 
     def ledger(self, name: str) -> PrivacyLedger:
         return PrivacyLedger.open(self.homes[name].ledger(self.period.start))
@@ -185,10 +185,10 @@ def play(
     daemons = {
         name: daemon(stage, home, record if name == LARGE else None) for name, home in homes.items()
     }
-    ledgers = {name: home.ledger(config.timetable.period.start) for name, home in homes.items()}
+    ledgers = {name: home.ledger(config.calendar.period.start) for name, home in homes.items()}
     first_schedule = restart_small(stage, daemons, homes[SMALL], ledgers[SMALL], config)
     kill_in_round(stage, daemons, homes[KILLED], ledgers[KILLED], config)
-    sleep_until(config.timetable.period.end + timedelta(seconds=1.5))
+    sleep_until(config.calendar.period.end + timedelta(seconds=1.5))
     exit_codes = {name: each.stop() for name, each in {**daemons, "server": server}.items()}
     rounds = closed_rounds(config)
     return Season(
@@ -228,7 +228,7 @@ def kill_in_round(
 
 def left(config: ServerConfig) -> float:
     """Seconds until the end of the period."""
-    return (config.timetable.period.end - now()).total_seconds()
+    return (config.calendar.period.end - now()).total_seconds()
 
 
 def is_drawn(ledger: Path, key: SlotKey) -> bool:
@@ -242,7 +242,7 @@ def closed_rounds(config: ServerConfig) -> list[RoundResult]:
     database = Database(config.database_url)
     try:
         with database.transaction() as session:
-            return round_results(session, config.timetable)
+            return round_results(session, config.calendar)
     finally:
         database.close()
 
@@ -259,7 +259,7 @@ def looked_at(season: Season) -> set[int]:
     """Versions that reports were asked about."""
     database = Database(season.config.database_url)
     with database.transaction() as session:
-        found = {each.version for each in registry.verdicts(session)}
+        found = {each.version for each in registry.decisions(session)}
     database.close()
     return found
 
@@ -277,7 +277,7 @@ def test_the_rounds_make_new_versions_and_everybody_fetches_the_promoted_one(
     start, judged, *late = versions(season)
     assert start.promoted
     assert judged.version in looked_at(season)  # reports may leave it open
-    assert late[-1].standing is VersionStatus.CANDIDATE  # no window comes after it
+    assert late[-1].status is VersionStatus.CANDIDATE  # no window comes after it
     # The second was judged when the last reports were in: too late to be fetched by all.
     newest = max(each.version for each in (start, judged) if each.promoted)
     may_be = {newest, *(each.version for each in late if each.promoted)}
@@ -305,7 +305,7 @@ def test_reports_arrive_at_their_fixed_time_and_have_receipts(season: Season) ->
         for row in mine:
             due = (
                 season.period.window_start(row.window)
-                + season.config.timetable.report_slots[row.index].replies_after
+                + season.config.calendar.report_slots[row.index].replies_after
             )
             late = (from_unix_ms(row.received_at) - due).total_seconds()
             is_restarting = (name, row.window, row.index) == (SMALL, 0, 0)
@@ -330,7 +330,7 @@ def test_a_restart_in_mid_period_hands_in_the_bytes_that_were_drawn(season: Seas
 def test_every_directed_slot_is_asked_once_and_answered(season: Season) -> None:
     database = Database(season.config.database_url)
     with database.transaction() as session:
-        asked = session.query(QuestionRow).order_by(QuestionRow.version).all()
+        asked = session.query(QueryRow).order_by(QueryRow.version).all()
     database.close()
     assert [(row.version, row.window, row.index) for row in asked] == [
         (window + 1, window, 1) for window in range(WINDOWS)
@@ -361,8 +361,8 @@ def test_the_correction_of_the_reports_is_fetched(season: Season) -> None:
 def test_nothing_is_refused_in_an_ordinary_season(season: Season) -> None:
     database = Database(season.config.database_url)
     with database.transaction() as session:
-        standing = standings(session)
-        versions = registry.known_versions(session)
+        standing = count_releases(session)
+        versions = registry.version_numbers(session)
     database.close()
     assert versions == {1, 2, 3, 4}
     assert standing[season.ids[LARGE]].refused == {}

@@ -37,7 +37,7 @@ from fedperf_client.learning.tasks import NEEDED_FOR_REPORTS, NEEDED_FOR_TANGENT
 from fedperf_client.release.policy import parse_policy, policy_template
 from fedperf_client.release.schedule import plan_schedule
 from fedperf_client.workers.worker_process import TaskRunner, WorkerProcess
-from fedperf_server.app.composition import store_start_model
+from fedperf_server.app.composition import store_first_version
 from fedperf_server.app.process import run, serving
 from fedperf_server.rounds.open_round import RoundRules
 from fedperf_server.state import registry
@@ -258,11 +258,11 @@ def seconds_to_warm_up(training: TaskRunner, directory: Path) -> float:
     anchors = anchors_of(load_public_plans())
     question = make_tangent_question(len(anchors))
     training(LinearizedTask(directory / "nothing", arrays, question, anchors))
-    plan_schedule(parse_policy(tomllib.loads(POLICY), "test"), timetable(whole_second(now()), 1.0))
+    plan_schedule(parse_policy(tomllib.loads(POLICY), "test"), calendar(whole_second(now()), 1.0))
     return time.monotonic() - began
 
 
-def timetable(start: datetime, pace: float) -> ReleaseCalendar:
+def calendar(start: datetime, pace: float) -> ReleaseCalendar:
     seconds = timedelta(seconds=pace)
     return ReleaseCalendar(
         Period(start, END * seconds, WINDOWS),
@@ -344,14 +344,14 @@ def make_mutants(patch: pytest.MonkeyPatch) -> None:
             told = release.payload + bytes(len(list(store.executions())))
         return SignedRelease(told, release.signature)
 
-    patch.setattr(Participant, "hand_out", hand_out_early)
+    patch.setattr(Participant, "dispatch", hand_out_early)
     patch.setattr(Participant, "_let_out", let_out_telling)
 
 
 def play(directory: Path, pace: float) -> datetime:
     """The period from its first to its last second; its start."""
     start = whole_second(now() + timedelta(seconds=LEAD * pace))
-    table = timetable(start, pace)
+    table = calendar(start, pace)
     config = new_coordinator(directory / "server", table, quorum=1)
     history = make_executions(WORKLOADS, seed=1)
     # The last ones run in the first window: the first report is about the others.
@@ -365,10 +365,10 @@ def play(directory: Path, pace: float) -> datetime:
     ]
     database = Database(config.database_url)
     start_model = [*pretrained_model.load_pretrained_model().arrays.values()]
-    store_start_model(database, GgfnFormat(), start_model, at=now())
+    store_first_version(database, GgfnFormat(), start_model, at=now())
     with database.transaction() as session:
         registry.add_version(session, GgfnFormat(), start_model, at=now(), promoted=True)
-        epoch = declare(session, table.period, RegimeTrigger.ANNOUNCED, at=now())
+        epoch = declare(session, table.period, RegimeTrigger.DECLARED, at=now())
         assert (epoch.begins_at, epoch.reference_version) == (start, 2)
     database.close()
     rules, method = RoundRules(1, config.grace), Keeping(tangent_avg())
@@ -377,8 +377,8 @@ def play(directory: Path, pace: float) -> datetime:
         operator(config) as tools,
     ):
         # What a coordinator makes of reports is not heard by anybody here, and takes a while.
-        desks = {each: desk for each, desk in coordinator._desks.items() if "questions" in each}
-        coordinator._desks = desks
+        queries = "designing linear queries"
+        coordinator._controllers = {queries: coordinator._controllers[queries]}
         for home in homes:
             join(home, tools.add_organization(home.directory.name).url)
         until = table.period.end + timedelta(seconds=2)

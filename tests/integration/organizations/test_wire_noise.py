@@ -27,7 +27,7 @@ from fedperf_client.release.ledger.ledger import PrivacyLedger
 from fedperf_client.release.noise import system_noise
 from fedperf_client.release.policy import Policy, load_policy, policy_template
 from fedperf_client.release.schedule import plan_schedule
-from fedperf_server.app.composition import store_start_model
+from fedperf_server.app.composition import store_first_version
 from fedperf_server.app.process import run, serving
 from fedperf_server.config import ServerConfig
 from fedperf_server.controllers.queries import QueryController
@@ -123,7 +123,7 @@ def test_reports_of_nothing_arrive_as_noise_of_the_declared_scale(tmp_path: Path
         """All slots as its first one."""
         parameters = schedule.slots[0].parameters
         slots = (Slot(slot.key, parameters) for slot in schedule.slots)
-        return Schedule(schedule.timetable, tuple(slots))
+        return Schedule(schedule.calendar, tuple(slots))
 
     assert_noise_of_the_declared_scale(received_reports(tmp_path, plain))
 
@@ -164,7 +164,7 @@ def received_reports(
     config = new_coordinator(directory / "server", table)
     home = new_home(directory / "home", policy_template(SizeClass.SMALL, 50_000), [])
     database = Database(config.database_url)
-    store_start_model(database, GgfnFormat(), start_arrays(), at=now())
+    store_first_version(database, GgfnFormat(), start_arrays(), at=now())
     with (
         serving(config, task_of(tangent_avg(), evaluate=nought)),
         operator(config) as tools,
@@ -172,11 +172,11 @@ def received_reports(
         join(home, tools.add_organization("one").url)
         membership, key = Membership.load(home.identity), load_or_create_key(home.identity)
         with ExchangeClient(membership, key) as exchange:
-            planned = plan_schedule(load_policy(home.policy), exchange.timetable())
+            planned = plan_schedule(load_policy(home.policy), exchange.calendar())
             schedule = schedule_of(planned.schedule)
             ledger = PrivacyLedger.create(home.ledger(period.start), planned.budget, schedule)
             exchange.declare_schedule(schedule)
-            QueryController(database, table).look(snapshot(database, period, now()))
+            QueryController(database, table).run_once(snapshot(database, period, now()))
             participant = participant_of(home, exchange, ledger)
             wait_until(
                 lambda: looked(participant) and received(database, table) == REPORTS,
@@ -242,9 +242,9 @@ def received_answers(
     count: int,
 ) -> list[AcceptedUpdate]:
     """The first `count` answers that the coordinator gets from this organization alone."""
-    kept, table = Keeping(method), config.timetable
+    kept, table = Keeping(method), config.calendar
     database = Database(config.database_url)
-    store_start_model(database, GgfnFormat(), start_arrays(), at=now())
+    store_first_version(database, GgfnFormat(), start_arrays(), at=now())
     database.close()
     stop = threading.Event()
     rules = RoundRules(1, config.grace)

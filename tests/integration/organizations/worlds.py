@@ -89,7 +89,7 @@ def new_coordinator(
     config = ServerConfig(
         directory=directory,
         host=host,
-        timetable=table,
+        calendar=table,
         exchange_port=exchange,
         enrollment_port=door,
         fleet_port=fleet,
@@ -121,7 +121,7 @@ def new_home(
     home.create(policy)
     (directory / history).mkdir()
     write_history(directory / history / "jobs.parquet", executions)
-    home.config.write_text(f'history = ["{history}"]\npoll_seconds = 0.5\n')
+    home.config.write_text(f'watch_paths = ["{history}"]\npoll_seconds = 0.5\n')
     return home
 
 

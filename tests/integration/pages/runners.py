@@ -160,8 +160,8 @@ RUNNERS: Mapping[str, Runner] = {
         f"{MEASURED}/prices/test_price_fit.py::test_the_prices_that_ship_"
     ),
     "fedperf-sim train-base": run_by(
-        f"{MEASURED}/starts/test_start_training.py::test_",
-        f"{MEASURED}/starts/test_shipped_head.py::test_",
+        f"{MEASURED}/starts/test_pretraining.py::test_",
+        f"{MEASURED}/starts/test_shipped_surrogate.py::test_",
     ),
     "fedperf-sim calibrate-intervals": run_by(
         f"{MEASURED}/starts/test_widths.py::test_widths_are_the_errors_"

@@ -46,7 +46,7 @@ class Coordinator:
         """What others do once the operator has said so."""
         if line.startswith("fedperf-server init"):
             self.is_edited()
-        elif line.startswith("fedperf-server add-org"):
+        elif line.startswith("fedperf-server org add"):
             self.has_a_member(said)
         elif line == "fedperf-server models":
             self.promotes()
@@ -63,7 +63,7 @@ class Coordinator:
         table = ReleaseCalendar(period, (SlotTimes(hour / 60, 2 * hour),), ())
         edited = replace(
             self.config,
-            timetable=table,
+            calendar=table,
             exchange_port=exchange,
             enrollment_port=door,
             fleet_port=fleet,
@@ -82,7 +82,7 @@ class Coordinator:
             parameters=parameters,
             reference_version=1,
         )
-        schedule = Schedule(self.config.timetable, (Slot(key, parameters),))
+        schedule = Schedule(self.config.calendar, (Slot(key, parameters),))
         acme = admit(self.directory.parent, url, "acme", schedule)
         with acme.exchange() as exchange:
             exchange.submit(acme.sign(encode_release(report)))

@@ -25,7 +25,7 @@ from tests.fakes.spark_logs import SparkLog, node
 from tests.pages import ENGINEER, README
 from tests.unit.client.executions import make_execution
 from tests.unit.client.homes import made_home
-from tests.unit.client.release.periods import START, timetable
+from tests.unit.client.release.periods import START, calendar
 from tests.unit.shared.console_programs import Ended, commands, contents, nothing_lost, run
 
 HEAVY = ("torch", "flwr", "sdv", "pandas", "polars", "duckdb", "scipy", "sklearn", "lightgbm")
@@ -125,7 +125,7 @@ def test_a_second_init_with_other_options_says_what_differs_and_what_to_do(home:
 
 
 def test_a_second_init_in_a_period_says_that_changes_count_from_the_next(home: Home) -> None:
-    planned = plan_schedule(load_policy(home.policy), timetable())
+    planned = plan_schedule(load_policy(home.policy), calendar())
     PrivacyLedger.create(home.ledger(START), planned.budget, planned.schedule)
     said = fedperf(home, "init", "--workloads", 4000).complaint()
     assert "it counts with the next period" in said
@@ -208,7 +208,7 @@ def test_before_a_period_there_is_nothing_to_show(home: Home) -> None:
 
 
 def test_status_and_budget_show_a_stop_and_what_to_do(home: Home) -> None:
-    planned = plan_schedule(load_policy(home.policy), timetable())
+    planned = plan_schedule(load_policy(home.policy), calendar())
     ledger = PrivacyLedger.create(home.ledger(START), planned.budget, planned.schedule)
     first = planned.schedule.slots[0].key
     ledger.reserve(first, planned.schedule.opens_at(first))
@@ -224,7 +224,7 @@ def test_status_and_budget_show_a_stop_and_what_to_do(home: Home) -> None:
 
 
 def test_budget_and_slots_are_those_of_the_ledger(home: Home) -> None:
-    planned = plan_schedule(load_policy(home.policy), timetable())
+    planned = plan_schedule(load_policy(home.policy), calendar())
     PrivacyLedger.create(home.ledger(START), planned.budget, planned.schedule)
     lifetime, row = fedperf(home, "budget", "--json").rows()
     assert (row["epsilon"], row["delta"], row["unit"]) == (1.0, 1e-5, "workload")
@@ -244,7 +244,7 @@ def test_budget_and_slots_are_those_of_the_ledger(home: Home) -> None:
 
 
 def test_a_lost_lifetime_record_is_made_again_by_reconciling(home: Home) -> None:
-    planned = plan_schedule(load_policy(home.policy), timetable())
+    planned = plan_schedule(load_policy(home.policy), calendar())
     PrivacyLedger.create(home.ledger(START), planned.budget, planned.schedule)
     before = fedperf(home, "budget", "--json").rows()
     lifetime_path(home.directory).unlink()
@@ -284,14 +284,14 @@ def nothing(home: Home) -> None:
 
 
 BAD = {
-    "broken TOML": (write("config.toml", "history = ["), ["status"], 3, "is not TOML"),
+    "broken TOML": (write("config.toml", "watch_paths = ["), ["status"], 3, "is not TOML"),
     "not text": (write("config.toml", b"\xff\xfe"), ["status"], 3, "is not TOML"),
     "unknown key": (write("config.toml", "histroy = []"), ["status"], 3, "histroy"),
     "all problems": (
-        write("config.toml", "poll_seconds = -1\nhistory = 3"),
+        write("config.toml", "poll_seconds = -1\nwatch_paths = 3"),
         ["status"],
         3,
-        "history",
+        "watch_paths",
     ),
     "poll 0": (write("config.toml", "poll_seconds = 0"), ["status"], 3, "poll_seconds"),
     "poll NaN": (write("config.toml", "poll_seconds = nan"), ["status"], 3, "poll_seconds"),

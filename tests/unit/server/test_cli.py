@@ -25,6 +25,7 @@ from fedperf_shared.errors import ConfigurationError
 from fedperf_shared.identity import new_private_key
 from fedperf_shared.releases.period import to_unix_ms
 from fedperf_shared.releases.release import Schedule
+from fedperf_shared.runtime.command_line import RENAMED
 from fedperf_shared.workflow.vocabulary import Platform
 from tests.pages import OPERATOR
 from tests.unit.client.public import seeded_checkpoint
@@ -60,6 +61,16 @@ def test_every_command_is_on_the_operators_page(name: str) -> None:
     assert f"fedperf-server {name}" in OPERATOR.read_text(encoding="utf-8")
 
 
+@pytest.mark.parametrize("old", [each for each in RENAMED if each.startswith("fedperf-server ")])
+def test_renamed_command_names_the_new_one_in_a_line_and_ends_with_2(
+    old: str, tmp_path: Path
+) -> None:
+    ended = server(tmp_path, *old.split()[1:], "x")
+    assert (ended.code, ended.out) == (2, "")
+    assert RENAMED[old] in ended.complaint()
+    assert RENAMED[old].removeprefix("fedperf-server ") in COMMANDS
+
+
 def test_help_imports_nothing_heavy() -> None:
     program = (
         "import sys\n"
@@ -77,7 +88,7 @@ def test_help_imports_nothing_heavy() -> None:
 def test_keys_are_for_their_owner_only_and_the_calendar_is_a_year(directory: Path) -> None:
     for path in directory.glob("*.key.pem"):
         assert path.stat().st_mode & 0o077 == 0
-    period = load_config(directory).timetable.period
+    period = load_config(directory).calendar.period
     assert (period.end - period.start).days == 364
     assert period.start.hour == period.start.minute == 0
 
@@ -87,7 +98,7 @@ def test_a_second_init_overwrites_nothing(directory: Path) -> None:
     ended = server(directory, "init", "--host", "other.example")
     assert ended.code == 3
     said = ended.complaint()
-    assert "exists already and was left as it is, with host 127.0.0.1, not other.example" in said
+    assert "holds a server with host 127.0.0.1, not other.example" in said
     assert str(directory / FILE_NAME) in said
     ended = server(directory, "init", "--host", "127.0.0.1", "--period-start", "2027-05-01")
     assert "period_start" in ended.complaint()
@@ -117,47 +128,47 @@ def test_a_period_begins_at_the_moment_that_was_given(
     tmp_path: Path, given: str, kept: datetime
 ) -> None:
     assert server(tmp_path, "init", "--host", "127.0.0.1", "--period-start", given).code == 0
-    assert load_config(tmp_path).timetable.period.start == kept
+    assert load_config(tmp_path).calendar.period.start == kept
 
 
 def test_an_invitation_is_a_url_to_hand_over(directory: Path) -> None:
-    invited = server(directory, "add-org", "Acme", "--json").json()
+    invited = server(directory, "org", "add", "Acme", "--json").json()
     assert isinstance(invited, dict)
     assert str(invited["join_url"]).startswith("fedperf://127.0.0.1:8752/#")
     assert "Acme" not in str(invited["join_url"])
 
 
 def test_who_is_invited_is_listed_until_they_joined(directory: Path) -> None:
-    assert server(directory, "list", "--json").json() == []
-    assert server(directory, "list").out == "no organization has joined or is invited yet\n"
-    invited = server(directory, "add-org", "Acme", "--json").json()
+    assert server(directory, "org", "list", "--json").json() == []
+    assert server(directory, "org", "list").out == "no organization has joined or is invited yet\n"
+    invited = server(directory, "org", "add", "Acme", "--json").json()
     assert isinstance(invited, dict)
-    (row,) = server(directory, "list", "--json").rows()
+    (row,) = server(directory, "org", "list", "--json").rows()
     assert (row["name"], row["state"]) == ("Acme", "invited")
     assert row["expires_at"] == invited["expires_at"][:23] + "000" + invited["expires_at"][26:]
-    assert str(invited["join_url"]) not in server(directory, "list").out
+    assert str(invited["join_url"]) not in server(directory, "org", "list").out
     join(directory, "Birch")
-    birch = {row["name"]: row for row in server(directory, "list", "--json").rows()}["Birch"]
+    birch = {row["name"]: row for row in server(directory, "org", "list", "--json").rows()}["Birch"]
     assert (birch["state"], birch["last_seen"]) == ("member", None)
 
 
 def test_an_invitation_that_nobody_used_is_withdrawn_and_opens_nothing(directory: Path) -> None:
-    invited = server(directory, "add-org", "Acme", "--json").json()
+    invited = server(directory, "org", "add", "Acme", "--json").json()
     assert isinstance(invited, dict)
-    assert server(directory, "revoke", "Acme").out.startswith("withdrawn: Acme\n")
-    assert server(directory, "list", "--json").json() == []
+    assert server(directory, "org", "revoke", "Acme").out.startswith("withdrawn: Acme\n")
+    assert server(directory, "org", "list", "--json").json() == []
     token = bytes.fromhex(str(invited["join_url"]).rsplit(".", 1)[1])
     with pytest.raises(EnrollmentRefusedError, match="token_unknown"):
         with_enrollment(directory, lambda each: each.join(token, _request(new_private_key())))
-    assert server(directory, "revoke", "Acme").code == 3
+    assert server(directory, "org", "revoke", "Acme").code == 3
 
 
 @pytest.mark.parametrize("name", ["", " ", "two  blanks", " Acme", "a\nb", "x" * 101])
 def test_a_name_that_no_list_can_show_is_refused(directory: Path, name: str) -> None:
-    ended = server(directory, "add-org", name)
+    ended = server(directory, "org", "add", name)
     assert ended.code == 3
-    assert "1 to 100 characters" in ended.complaint()
-    assert server(directory, "list", "--json").json() == []
+    assert "1 to 100 printable characters" in ended.complaint()
+    assert server(directory, "org", "list", "--json").json() == []
 
 
 def test_a_host_that_the_certificates_are_not_for_is_not_served(directory: Path) -> None:
@@ -170,7 +181,7 @@ def test_a_host_that_the_certificates_are_not_for_is_not_served(directory: Path)
 def test_a_certificate_that_is_none_is_named(directory: Path) -> None:
     KeyRing(directory).certificate_path("server").write_text("junk")
     ended = server(directory, "run")
-    assert (ended.code, "server.pem is no certificate" in ended.complaint()) == (4, True)
+    assert (ended.code, "server.pem is not a certificate" in ended.complaint()) == (4, True)
 
 
 @pytest.mark.parametrize(
@@ -178,7 +189,7 @@ def test_a_certificate_that_is_none_is_named(directory: Path) -> None:
     [
         ("2027-01-01T", "2027-02-01T", "period_start 2027-02-01"),
         ("windows = 13", "windows = 12", "windows 12, not 13"),
-        ("extra_windows = 2", "extra_windows = 1", "other slots"),
+        ("extra_round_windows = 2", "extra_round_windows = 1", "other slots"),
     ],
 )
 def test_a_calendar_that_members_declared_themselves_for_is_kept_until_it_ends(
@@ -196,10 +207,10 @@ def test_a_calendar_that_members_declared_themselves_for_is_kept_until_it_ends(
     with pytest.raises(OtherCalendarError, match=says):
         require_ready(load_config(directory))
     assert server(directory, "run").code == 3
-    end = config.timetable.period.end
+    end = config.calendar.period.end
     config_with("period_start = 2027-0", f"period_start = {end.isoformat()} # ")(directory)
     require_ready(load_config(directory))
-    assert server(directory, "revoke", "Acme").code == 0
+    assert server(directory, "org", "revoke", "Acme").code == 0
     config_with(f"{end.isoformat()} #", "2027-03-01T00:00:00Z #")(directory)
     require_ready(load_config(directory))
 
@@ -207,8 +218,8 @@ def test_a_calendar_that_members_declared_themselves_for_is_kept_until_it_ends(
 def test_a_fingerprint_stays_in_one_piece(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "100")
     join(directory, "Acme Analytics of the North")
-    (row,) = server(directory, "list", "--json").rows()
-    assert str(row["fingerprint"]) in server(directory, "list").out
+    (row,) = server(directory, "org", "list", "--json").rows()
+    assert str(row["fingerprint"]) in server(directory, "org", "list").out
 
 
 def test_who_was_last_seen_when_is_listed_to_the_minute(directory: Path) -> None:
@@ -217,16 +228,16 @@ def test_who_was_last_seen_when_is_listed_to_the_minute(directory: Path) -> None
     database = Database(config.database_url)
     enrollment = Enrollment(database, KeyRing(directory), config, clock=lambda: moment)
     (member,) = enrollment.members()
-    enrollment.saw(member)
+    enrollment.record_call(member)
     moment = AT + timedelta(seconds=59)
-    enrollment.saw(member)
+    enrollment.record_call(member)
     assert enrollment.last_seen() == {member.organization_id: AT}, "not a write for every call"
     moment = AT + timedelta(seconds=61)
-    enrollment.saw(member)
+    enrollment.record_call(member)
     database.close()
-    (row,) = server(directory, "list", "--json").rows()
+    (row,) = server(directory, "org", "list", "--json").rows()
     assert row["last_seen"] == moment.isoformat()
-    assert "2027-01-01 00:01" in server(directory, "list").out
+    assert "2027-01-01 00:01" in server(directory, "org", "list").out
 
 
 def test_the_calendar_is_shown_in_dates_and_as_a_file_is_the_same_calendar(
@@ -245,13 +256,13 @@ def test_the_calendar_is_shown_in_dates_and_as_a_file_is_the_same_calendar(
     text = server(directory, "calendar").out
     assert "30 Nov, 7, 14, 21 Dec" in text
     assert "the period ends on 24 November 2027" in text
-    assert load_calendar(file) == load_config(directory).timetable
+    assert load_calendar(file) == load_config(directory).calendar
     file.write_text(file.read_text().replace("2026-11-25", "2027-11-24"))
     (first, *_) = server(directory, "calendar", "--read", file, "--json").rows()
     assert first["begins_at"] == "2027-11-24T00:00:00+00:00"
 
 
-@pytest.mark.parametrize("text", ["", "timetable = 3", "[timetable]\nwindows = 0", "[timetable"])
+@pytest.mark.parametrize("text", ["", "calendar = 3", "[calendar]\nwindows = 0", "[calendar"])
 def test_a_file_that_holds_no_calendar_is_refused(tmp_path: Path, text: str) -> None:
     file = tmp_path / "calendar.toml"
     file.write_text(text)
@@ -269,17 +280,17 @@ def test_what_was_refused_is_listed_with_its_reasons(directory: Path) -> None:
     join(directory, "Acme")
     config = load_config(directory)
     database = Database(config.database_url)
-    (row,) = server(directory, "list", "--json").rows()
+    (row,) = server(directory, "org", "list", "--json").rows()
     with database.transaction() as session:
         for reason in (Reason.RANGE, Reason.RANGE, Reason.SIZE):
             count_rejection(session, bytes.fromhex(str(row["organization_id"])), "report", reason)
     database.close()
-    (row,) = server(directory, "list", "--json").rows()
+    (row,) = server(directory, "org", "list", "--json").rows()
     assert (row["name"], row["accepted"]) == ("Acme", 0)
     assert row["refused"] == {"report/range": 2, "report/size": 1}
-    ended = server(directory, "revoke", "Acme", "--json")
+    ended = server(directory, "org", "revoke", "Acme", "--json")
     assert ended.json() == {"revoked": "Acme", "fingerprint": row["fingerprint"]}
-    assert server(directory, "list", "--json").rows() == []
+    assert server(directory, "org", "list", "--json").rows() == []
 
 
 def test_versions_are_listed_in_order(directory: Path) -> None:
@@ -318,7 +329,7 @@ def test_a_version_is_taken_back_and_the_table_says_what_it_forgot(directory: Pa
         registry.add_version(session, GgfnFormat(), arrays, at=AT, promoted=True)
     ended = server(directory, "rollback", "slow")
     assert ended.code == 3
-    assert "no other was before it" in ended.complaint()
+    assert "no other version was promoted before it" in ended.complaint()
     with database.transaction() as session:
         registry.add_version(session, GgfnFormat(), arrays, at=AT, public_error=1.5)
         judged = PromotionRecord(
@@ -360,8 +371,8 @@ def test_reasons_say_what_was_passed_over_and_what_went_with_a_rollback(director
     assert reasons() == ["the start", goes_with, "taken back: slow", goes_with]
 
 
-def test_an_announced_upgrade_begins_an_epoch_with_the_next_window(directory: Path) -> None:
-    ended = server(directory, "announce", "Spark 4.1", "--platform", "spark")
+def test_declared_change_begins_a_regime_with_the_next_window(directory: Path) -> None:
+    ended = server(directory, "declare-change", "Spark 4.1", "--platform", "spark")
     assert ended.code == 3
     assert "no model is in force yet" in ended.complaint()
     database = Database(load_config(directory).database_url)
@@ -369,42 +380,44 @@ def test_an_announced_upgrade_begins_an_epoch_with_the_next_window(directory: Pa
         arrays = [*seeded_checkpoint().arrays.values()]
         registry.add_version(session, GgfnFormat(), arrays, at=AT, promoted=True)
     database.close()
-    declared = server(directory, "announce", "Spark 4.1", "--platform", "Spark", "--json").json()
+    declared = server(
+        directory, "declare-change", "Spark 4.1", "--platform", "Spark", "--json"
+    ).json()
     assert isinstance(declared, dict)
-    period = load_config(directory).timetable.period
+    period = load_config(directory).calendar.period
     assert declared == {
-        "epoch": 2,
+        "regime": 2,
         "begins_at": period.window_start(1).isoformat(),
         "cause": "announced",
         "platforms": ["spark"],
         "reference_version": 1,
         "note": "Spark 4.1",
     }
-    first, second = server(directory, "epochs", "--json").rows()
-    assert (first["epoch"], first["begins_at"], second) == (1, None, declared)
-    said_again = server(directory, "announce", "Spark 4.1", "--platform", "spark", "--json")
+    first, second = server(directory, "regimes", "--json").rows()
+    assert (first["regime"], first["begins_at"], second) == (1, None, declared)
+    said_again = server(directory, "declare-change", "Spark 4.1", "--platform", "spark", "--json")
     assert said_again.json() == declared
-    ended = server(directory, "announce", "DuckDB 3", "--platform", "duckdb")
+    ended = server(directory, "declare-change", "DuckDB 3", "--platform", "duckdb")
     assert ended.code == 3
     assert "already (announced, platforms: spark, note: 'Spark 4.1')" in ended.complaint()
-    assert server(directory, "epochs", "--json").rows() == [first, second]
-    ended = server(directory, "announce", "x", "--platform", "sparkle")
+    assert server(directory, "regimes", "--json").rows() == [first, second]
+    ended = server(directory, "declare-change", "x", "--platform", "sparkle")
     assert ended.code == 3
     assert "known are duckdb" in ended.complaint()
 
 
 def test_drifts_are_listed_with_their_sizes_and_whose_they_are(directory: Path) -> None:
     assert server(directory, "drifts", "--json").json() == []
-    assert server(directory, "drifts").out == "no drift was found\n"
+    assert server(directory, "drifts").out == "no drift was detected\n"
     join(directory, "Acme")
-    (member,) = server(directory, "list", "--json").rows()
+    (member,) = server(directory, "org", "list", "--json").rows()
     config = load_config(directory)
     database = Database(config.database_url)
     with database.transaction() as session:
         session.add(
             DriftRow(
                 number=1,
-                period_start=to_unix_ms(config.timetable.period.start),
+                period_start=to_unix_ms(config.calendar.period.start),
                 epoch_begins_at=0,
                 platform=Platform.SPARK.name,
                 since=4,
@@ -456,7 +469,7 @@ def declare(config: ServerConfig) -> None:
     database = Database(config.database_url)
     with database.transaction() as session:
         (organization_id,) = session.scalars(select(OrganizationRow.organization_id))
-        declare_schedule(session, organization_id, Schedule(config.timetable, ()), at=AT)
+        declare_schedule(session, organization_id, Schedule(config.calendar, ()), at=AT)
     database.close()
 
 
@@ -495,24 +508,29 @@ def nothing(directory: Path) -> None:
 
 
 BAD = {
-    "broken TOML": (config_with("[timetable]", "[timetable"), ["rounds"], 3, "not TOML"),
+    "broken TOML": (config_with("[calendar]", "[calendar"), ["rounds"], 3, "not TOML"),
     "unknown key": (config_with("quorum", "qorum"), ["rounds"], 3, "qorum"),
-    "quorum 0": (config_with("quorum = 2", "quorum = 0"), ["list"], 3, "quorum"),
+    "quorum 0": (config_with("quorum = 2", "quorum = 0"), ["org", "list"], 3, "quorum"),
     "grace NaN": (config_with("grace_seconds = 300.0", "grace_seconds = nan"), ["run"], 3, "grace"),
     "port taken twice": (config_with("8752", "8751"), ["run"], 3, "must differ"),
-    "unreadable database": (database_is(b"hello" * 1000), ["list"], 4, "database"),
-    "lost database": (database_is_lost, ["list"], 4, "restore it from a backup"),
+    "unreadable database": (database_is(b"hello" * 1000), ["org", "list"], 4, "database"),
+    "lost database": (database_is_lost, ["org", "list"], 4, "restore it from a backup"),
     "lost database, to serve": (database_is_lost, ["run"], 4, "restore it from a backup"),
-    "a lost key": (key_is_lost, ["add-org", "X"], 3, "enrollment.pem does not exist; restore"),
+    "a lost key": (key_is_lost, ["org", "add", "X"], 3, "enrollment.pem does not exist; restore"),
     "a word for a moment": (
         nothing,
         ["init", "--host", "h", "--period-start", "tomorrow"],
         3,
         "is no day or moment like 2027-01-01",
     ),
-    "no platform": (nothing, ["announce", "x", "--platform", "unassigned"], 3, "name an engine"),
+    "no platform": (
+        nothing,
+        ["declare-change", "x", "--platform", "unassigned"],
+        3,
+        "expected an engine",
+    ),
     "no batch": (nothing, ["synthesize"], 3, "no synthetic batch is published yet"),
-    "unknown organization": (nothing, ["revoke", "Nobody"], 3, "Nobody"),
+    "unknown organization": (nothing, ["org", "revoke", "Nobody"], 3, "Nobody"),
 }
 
 
@@ -527,7 +545,7 @@ def test_bad_input_is_one_clear_line_and_nothing_is_lost(case: str, directory: P
     assert nothing_lost(before, directory)
 
 
-@pytest.mark.parametrize("command", ["run", "list", "rounds", "models", "add-org X"])
+@pytest.mark.parametrize("command", ["run", "org list", "rounds", "models", "org add X"])
 def test_a_directory_that_is_none_of_ours_is_named_and_not_made(
     command: str, tmp_path: Path
 ) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fedperf_server.app.process import _say_what_is_served
+from fedperf_server.app.process import _log_start
 from fedperf_server.config import (
     FILE_NAME,
     ServerConfig,
@@ -51,10 +51,10 @@ def test_a_directory_may_move_and_be_named_from_anywhere(
 @pytest.mark.parametrize("method", ModelMethod)
 def test_the_calendar_says_how_model_rounds_train(tmp_path: Path, method: ModelMethod) -> None:
     table = replace(default_calendar(START), model_method=method)
-    path = write_config(replace(config(tmp_path), timetable=table))
-    assert load_config(tmp_path).timetable.model_method is method
+    path = write_config(replace(config(tmp_path), calendar=table))
+    assert load_config(tmp_path).calendar.model_method is method
     path.write_text(re.sub("(?m)^model_method.*$", "", path.read_text()))
-    assert load_config(tmp_path).timetable.model_method is ModelMethod.TANGENT
+    assert load_config(tmp_path).calendar.model_method is ModelMethod.TANGENT
     for wrong in ("1", "[]", "true"):
         path.write_text(write_config(config(tmp_path)).read_text().replace('"tangent"', wrong))
         with pytest.raises(ConfigurationError, match="model_method: must be"):
@@ -88,9 +88,9 @@ def test_all_problems_are_told_at_once_with_their_keys(tmp_path: Path) -> None:
         "exchange_port: must be a whole number",
         'flet_port: unknown key; did you mean "fleet_port"?',
         "must differ",
-        'timetable.window: unknown key; did you mean "windows"?',
+        'calendar.window: unknown key; did you mean "windows"?',
         "windows must be 1 to",
-        "timetable.model_method: must be \"tangent\", got 'sgd'",
+        "calendar.model_method: must be \"tangent\", got 'sgd'",
     ):
         assert key in str(refusal.value)
     assert "\n" not in str(refusal.value)
@@ -103,16 +103,16 @@ def test_a_missing_or_broken_file_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="is not TOML"):
         load_config(tmp_path)
     (tmp_path / FILE_NAME).write_text('host = "x"')
-    with pytest.raises(ConfigurationError, match="timetable must be a table"):
+    with pytest.raises(ConfigurationError, match="calendar must be a table"):
         load_config(tmp_path)
 
 
 @pytest.mark.parametrize("slot", ["{}", "1", "{opens_after_seconds = 2}", "{replies = 1}"])
 def test_a_slot_says_when_it_opens_and_replies(tmp_path: Path, slot: str) -> None:
     (tmp_path / FILE_NAME).write_text(
-        f'host = "x"\n[timetable]\nperiod_start = 2027-01-01T00:00:00Z\nreport_slots = [{slot}]'
+        f'host = "x"\n[calendar]\nperiod_start = 2027-01-01T00:00:00Z\nreport_slots = [{slot}]'
     )
-    with pytest.raises(ConfigurationError, match=r"timetable\.report_slots, slot 1: "):
+    with pytest.raises(ConfigurationError, match=r"calendar\.report_slots, slot 1: "):
         load_config(tmp_path)
 
 
@@ -134,10 +134,26 @@ def test_a_directory_of_before_opens_and_says_that_it_holds_no_model_round(
         opened = load_config(tmp_path)
         write_config(opened)
         assert load_config(tmp_path) == opened
-        _say_what_is_served(opened, at=START)
+        _log_start(opened, at=START)
         said.append(capsys.readouterr().out.splitlines())
-    assert opened.timetable == replace(
-        default_calendar(START), model_method=ModelMethod.UNSPECIFIED
-    )
+    assert opened.calendar == replace(default_calendar(START), model_method=ModelMethod.UNSPECIFIED)
     assert (len(said[0]), len(said[1])) == (1, 2)
     assert "DP-SGD" in said[1][1]
+
+
+def test_old_keys_are_read_with_one_warning_each(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write_config(config(tmp_path))
+    text = path.read_text()
+    old = text.replace("[calendar]", "[timetable]").replace("extra_round_windows", "extra_windows")
+    path.write_text(old)
+    for _ in range(2):
+        assert load_config(tmp_path) == config(tmp_path)
+    assert [each.split('"')[1::2] for each in capsys.readouterr().err.splitlines()] == [
+        ["timetable", "calendar"],
+        ["extra_windows", "extra_round_windows"],
+    ]
+    path.write_text(f"{text}\n[timetable]\n")
+    with pytest.raises(ConfigurationError, match="timetable: unknown key"):
+        load_config(tmp_path)

@@ -40,6 +40,6 @@ def fleet(directory: Path, port: int) -> object:
 def test_a_port_that_is_taken_is_wrong_input_and_its_setting_is_named(
     tmp_path: Path, taken: int, port_of: Callable[[Path, int], object], setting: str
 ) -> None:
-    with pytest.raises(PortTakenError, match=f"127.0.0.1:{taken}.*{setting} in") as refused:
+    with pytest.raises(PortTakenError, match=f"127.0.0.1:{taken}.*change {setting}") as refused:
         port_of(tmp_path, taken)
     assert refused.value.exit_code == 3

@@ -1,4 +1,4 @@
-"""The entries of a ledger: what its file says of charges, read inside the caller's transaction.
+"""The entries of a ledger: the charges in its file, read inside the caller's transaction.
 
 An entry is one charged slot. It was reserved, then drawn, then handed out, and never goes
 back. Entries are numbered from 1 without a gap, so the newest number is their count. What an
@@ -20,7 +20,7 @@ from fedperf_shared.releases.release import ReleaseKind, SlotKey
 
 @unique
 class ReleaseState(StrEnum):
-    """How far a slot has come. One that stays `RESERVED` was wasted by a crash."""
+    """The state of a slot. One that stays `RESERVED` was wasted by a crash."""
 
     RESERVED = "reserved"
     DRAWN = "drawn"
@@ -39,7 +39,7 @@ class LedgerEntry:
 
 
 def charges_in(connection: sqlite3.Connection) -> int:
-    """How many slots were charged: the newest number, which is found without counting."""
+    """Return the number of charged slots: the newest number, found without counting."""
     (count,) = connection.execute("SELECT coalesce(max(number), 0) FROM reserved").fetchone()
     return int(count)
 
@@ -65,7 +65,7 @@ def entries_in(connection: sqlite3.Connection) -> tuple[LedgerEntry, ...]:
 
 
 def state_in(connection: sqlite3.Connection, release_id: bytes) -> ReleaseState | None:
-    """How far the slot of that release has come; None where it was not charged."""
+    """Return the state of the release's slot, or None if it was not charged."""
     row = connection.execute(
         "SELECT drawn.release_id, handed_out.release_id FROM reserved"
         " LEFT JOIN drawn USING (release_id) LEFT JOIN handed_out USING (release_id)"
@@ -86,7 +86,7 @@ def is_settled(connection: sqlite3.Connection, release_id: bytes) -> bool:
 
 
 def receipt_disagreement(connection: sqlite3.Connection, confirmed: ConfirmedRelease) -> str | None:
-    """What a receipt says against the entries, in words; None if they agree or it is settled."""
+    """Describe how a receipt contradicts the entries; None if they agree or it is settled."""
     row = connection.execute(
         "SELECT payload FROM drawn WHERE release_id = ?", (confirmed.release_id,)
     ).fetchone()

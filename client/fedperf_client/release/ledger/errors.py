@@ -14,7 +14,7 @@ from fedperf_shared.releases.release import SlotKey
 
 
 class SlotNotPlannedError(PrivacyRefusedError):
-    """A release was asked for that the schedule does not have."""
+    """Raised for a release that the schedule does not have."""
 
     def __init__(self, key: SlotKey) -> None:
         super().__init__(f"{_name(key)} is not in the schedule of this period; nothing is released")
@@ -22,7 +22,7 @@ class SlotNotPlannedError(PrivacyRefusedError):
 
 
 class SlotNotDueError(PrivacyRefusedError):
-    """A slot was asked for before it opens or after its period has ended."""
+    """Raised for a slot before it opens or after its period has ended."""
 
     def __init__(
         self, key: SlotKey, *, at: datetime, opens_at: datetime, ends_at: datetime
@@ -36,7 +36,7 @@ class SlotNotDueError(PrivacyRefusedError):
 
 
 class SlotSpentError(PrivacyRefusedError):
-    """A slot was charged already; it is never drawn twice."""
+    """Raised when a slot was charged before: its noise is never sampled twice."""
 
     def __init__(self, key: SlotKey, state: ReleaseState) -> None:
         super().__init__(f"{_name(key)} is spent ({state}); a slot is never drawn twice")
@@ -45,7 +45,7 @@ class SlotSpentError(PrivacyRefusedError):
 
 
 class ExtraSlotsSpentError(PrivacyRefusedError):
-    """As many extra slots were charged as the calendar has for the whole period."""
+    """Raised when the calendar's extra slots of the period are all charged."""
 
     def __init__(self, key: SlotKey, most: int) -> None:
         super().__init__(

@@ -183,7 +183,7 @@ class PrivacyLedger:
             if state is not None:
                 raise SlotSpentError(key, state)
             if self.schedule.is_extra(key) and not self._extra_left(connection) > 0:
-                raise ExtraSlotsSpentError(key, self.schedule.timetable.most_extra)
+                raise ExtraSlotsSpentError(key, self.schedule.calendar.most_extra)
             # A crash may have left the counter one behind; two would be a disagreement.
             write_counter(self.path, self._identity, charges_in(connection))
             self._insert_reserved(connection, key, at, reconciled=False)
@@ -191,7 +191,7 @@ class PrivacyLedger:
         return slot
 
     def commit(self, key: SlotKey, release: SignedRelease) -> None:
-        """Store the drawn and signed bytes of a reserved slot.
+        """Store the sampled and signed bytes of a reserved slot.
 
         Raises:
             SlotNotReservedError: the slot is not reserved, or was drawn before.
@@ -205,7 +205,7 @@ class PrivacyLedger:
             )
 
     def stored(self, key: SlotKey) -> SignedRelease | None:
-        """What was drawn for the slot, None if nothing was."""
+        """Return the payload sampled for the slot, or None."""
         with self._reading() as connection:
             row = connection.execute(
                 "SELECT payload, signature FROM drawn WHERE release_id = ?",
@@ -214,7 +214,7 @@ class PrivacyLedger:
         return None if row is None else SignedRelease(row[0], row[1])
 
     def dispatch(self, key: SlotKey, at: datetime) -> None:
-        """Record that the slot's bytes left; again is no error.
+        """Record that the slot's bytes were sent. A repeated call is no error.
 
         Raises:
             SlotNotReservedError: nothing was drawn for the slot.
@@ -308,7 +308,7 @@ class PrivacyLedger:
             return entries_in(connection)
 
     def disagreement(self) -> str | None:
-        """What counter or receipt know and the ledger does not, in words; None if they agree."""
+        """Describe an entry of counter or receipts that the ledger lacks; None if they agree."""
         with self._transaction() as connection:
             return self._disagreement(connection)
 
@@ -316,7 +316,7 @@ class PrivacyLedger:
         slot = self._planned.get(key)
         if slot is None:
             raise SlotNotPlannedError(key)
-        opens_at, ends_at = self.schedule.opens_at(key), self.schedule.timetable.period.end
+        opens_at, ends_at = self.schedule.opens_at(key), self.schedule.calendar.period.end
         if not opens_at <= at <= ends_at:
             raise SlotNotDueError(key, at=at, opens_at=opens_at, ends_at=ends_at)
         return slot
@@ -349,9 +349,9 @@ class PrivacyLedger:
         """So many extra slots may still be charged."""
         (charged,) = connection.execute(
             "SELECT count(*) FROM reserved WHERE kind = ? AND slot >= ?",
-            (int(ReleaseKind.MODEL_UPDATE), len(self.schedule.timetable.model_slots)),
+            (int(ReleaseKind.MODEL_UPDATE), len(self.schedule.calendar.model_slots)),
         ).fetchone()
-        return self.schedule.timetable.most_extra - int(charged)
+        return self.schedule.calendar.most_extra - int(charged)
 
     def _insert_reserved(
         self, connection: sqlite3.Connection, key: SlotKey, at: datetime, *, reconciled: bool
@@ -375,7 +375,7 @@ class PrivacyLedger:
             write_counter(self.path, self._identity, charges_in(connection))
 
     def _release_id(self, key: SlotKey) -> bytes:
-        return key.release_id(self.schedule.timetable.period)
+        return key.release_id(self.schedule.calendar.period)
 
     def _transaction(self) -> AbstractContextManager[sqlite3.Connection]:
         return transaction(self.path)

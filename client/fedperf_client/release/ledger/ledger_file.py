@@ -19,7 +19,7 @@ _BUSY_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class FileLayout:
-    """What a kind of file holds.
+    """The contents of one kind of file.
 
     Attributes:
         name: in error messages.
@@ -135,7 +135,7 @@ def new_file(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def transaction(path: Path) -> Iterator[sqlite3.Connection]:
-    """One durable, exclusive transaction; an exception inside leaves nothing of it.
+    """Run one durable, exclusive transaction. An exception inside rolls it back.
 
     Raises:
         StorageError: the file cannot be used.

@@ -90,8 +90,8 @@ class ActivePeriod:
 
     @property
     def period(self) -> Period:
-        """When it is."""
-        return self.schedule.timetable.period
+        """The dates of the period."""
+        return self.schedule.calendar.period
 
 
 def lifetime_of(budget: PrivacyBudget) -> PrivacyBudget:
@@ -100,7 +100,7 @@ def lifetime_of(budget: PrivacyBudget) -> PrivacyBudget:
 
 
 def lifetime_path(directory: Path) -> Path:
-    """Where the record of the ledgers in `directory` stands."""
+    """Return the path of the record of the ledgers in `directory`."""
     return directory / "lifetime.sqlite"
 
 
@@ -221,7 +221,7 @@ class LifetimeRecord:
         self._advance_counter()
 
     def disagreement(self) -> str | None:
-        """What files beside the record know and it does not, in words; None if they agree."""
+        """Describe what other files hold and the record lacks; None if they agree."""
         with transaction(self.path) as connection:
             return self._disagreement(connection)
 

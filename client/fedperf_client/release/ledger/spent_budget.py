@@ -48,7 +48,7 @@ class Spending:
 
     @property
     def facts(self) -> list[Fact]:
-        """As `fedperf budget` shows it; rounded for people."""
+        """Return the row of `fedperf budget`, rounded for people."""
         scope, start, of_table = "lifetime", None, "lifetime"
         if self.period is not None:
             scope, start = "period", self.period.start.isoformat()
@@ -90,7 +90,7 @@ def spending_of(ledgers: Sequence[Path], *, at: datetime) -> tuple[Spending, ...
         _spending(None, record.promise, planned, every),
         *(
             _spending(
-                ledger.schedule.timetable.period,
+                ledger.schedule.calendar.period,
                 ledger.budget,
                 ledger.schedule.at_most(),
                 charged[ledger.path],
@@ -103,11 +103,11 @@ def spending_of(ledgers: Sequence[Path], *, at: datetime) -> tuple[Spending, ...
 def expected_spending(
     schedule: Schedule, budget: PrivacyBudget, lifetime: PrivacyBudget
 ) -> tuple[Spending, ...]:
-    """As `spending_of` before the first period: what its schedule would plan, nothing spent."""
+    """Return the planned spending before the first period, with nothing spent."""
     planned = schedule.at_most()
     return (
         _spending(None, lifetime, planned, []),
-        _spending(schedule.timetable.period, budget, planned, []),
+        _spending(schedule.calendar.period, budget, planned, []),
     )
 
 

@@ -1,4 +1,4 @@
-"""Two small files beside the ledger's database, by which a restored backup is noticed.
+"""Two small files next to the ledger's database reveal a restored backup.
 
 One holds how many slots were charged, the other the last receipt of the coordinator. Both are
 replaced atomically and synced to disk. A file that cannot be read is an error, never "nothing

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 BITS = 22
-"""Of a number of a row or matrix: 384 products of two such have at most 2^52.6 steps."""
+"""Bound of a number of a row or matrix: 384 products of two such have at most 2^52.6 steps."""
 
 LARGEST = 2.0**100
 """A row with a number beyond this is no longer numbers at all; powers of two stay in float32."""

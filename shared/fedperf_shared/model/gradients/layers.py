@@ -25,7 +25,7 @@ from fedperf_shared.model.gradients.exact_arithmetic import (
 from fedperf_shared.model.gradients.records import ALL, Part, Place, Record, Rows
 
 _NEGATIVE_SLOPE = 0.2
-"""Of the leaky ReLU on attention scores."""
+"""Slope of the leaky ReLU on attention scores."""
 
 
 def _weights(layer: nn.Module) -> dict[str, Tensor]:

@@ -152,5 +152,5 @@ def _side_by_side(states: Tensor, rows: Rows) -> Tensor:
 def sample_gradients(
     model: GGFN, graphs: Sequence[Features], names: Sequence[str]
 ) -> tuple[Tensor, Tensor]:
-    """As `Network.sample_gradients`; `model` is left as it is, dropout plays no part."""
+    """Compute `Network.sample_gradients` without dropout. `model` is unchanged."""
     return Network(model).sample_gradients(graphs, names)

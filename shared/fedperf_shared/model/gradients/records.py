@@ -27,7 +27,7 @@ Index = int | slice | tuple[int | slice, ...]
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """Which rows of a batch belong to which sample.
+    """Maps the rows of a batch to samples.
 
     Attributes:
         batch_sizes: samples that have an operator at each step.
@@ -80,7 +80,7 @@ class Rows:
     def groups(self) -> tuple["Group", ...]:
         """The samples in groups of similar length."""
         offsets = torch.tensor(self.offsets)
-        found = []
+        parts = []
         for first in range(0, len(self.lengths), self.group):
             lengths = self.lengths[first : first + self.group, None]
             steps = torch.arange(int(lengths[0]))[None]
@@ -88,8 +88,8 @@ class Rows:
             inside = steps < lengths
             # Padding repeats a row of the same sample: nobody else's values, finite or not.
             rows = offsets[torch.where(inside, steps, 0)] + samples
-            found.append(Group(rows, inside))
-        return tuple(found)
+            parts.append(Group(rows, inside))
+        return tuple(parts)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -109,7 +109,7 @@ class Group:
         return values.index_select(0, self.rows.flatten()).view(*self.rows.shape, -1)
 
     def zero_padded(self, values: Tensor) -> Tensor:
-        """As `padded`, with zeros where there is no row."""
+        """Return `padded` with zeros where there is no row."""
         return torch.where(self.inside[..., None], self.padded(values), 0.0)
 
 
@@ -169,16 +169,16 @@ class Record:
     def sample_gradients(self, rows: Rows, shapes: Mapping[str, torch.Size]) -> dict[str, Tensor]:
         """Every sample's gradient, [samples, ...], by the names of the parameters."""
         count = len(rows.lengths)
-        found = {name: self.gradient.new_empty(count, *shapes[name]) for name in self.names}
+        gradients = {name: self.gradient.new_empty(count, *shapes[name]) for name in self.names}
         for part in self.parts:
             gradient = self.gradient[:, part.columns]
             if part.activation is not None:
                 products = self._per_sample(rows, gradient, part.activation)
-                write(found, part.matrix, products, lead=1)
+                write(gradients, part.matrix, products, lead=1)
             if part.bias:
                 ones = gradient.new_ones(len(gradient), 1)
-                write(found, part.bias, self._per_sample(rows, gradient, ones)[..., 0], lead=1)
-        return found
+                write(gradients, part.bias, self._per_sample(rows, gradient, ones)[..., 0], lead=1)
+        return gradients
 
     def _per_sample(self, rows: Rows, gradient: Tensor, activation: Tensor) -> Tensor:
         """Gradient' activation of each sample, [samples, outputs, inputs]."""

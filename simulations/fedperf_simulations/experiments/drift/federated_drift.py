@@ -174,7 +174,7 @@ def _lived(settings: Settings, method: str, seed: int) -> Row:
     world, dealt = _world(settings, seed)
     year = FederatedYear(world, WAYS[method], seed=[settings.seed, seed, 1])
     found = [[errors_on(model, asked) for asked in dealt.asked] for model in year.models()]
-    period = world.timetable.period
+    period = world.calendar.period
     last = [*[each - 1 for each in first_windows(period.windows)[1:]], period.windows - 1]
     squares = {
         name: np.array([[[each[name] for each in found[window]] for window in last]])
@@ -202,7 +202,7 @@ def errors_on(model: GGFN, asked: MeasuredTimes) -> dict[str, float]:
 def _world(settings: Settings, seed: int) -> tuple[FederationFixture, DriftSplit]:
     planned = _planned(quick=settings.quick)
     hands = QUICK_HANDS if settings.quick else HANDS
-    period = planned.schedule.timetable.period
+    period = planned.schedule.calendar.period
     drawn = int(np.random.default_rng([settings.seed, seed, 0]).integers(2**31))
     dealt = deal(_segments(), hands, period, seed=drawn)
     plans = load_public_plans()
@@ -247,10 +247,10 @@ def _planned(*, quick: bool) -> PlannedSchedule:
         workloads_per_window=HANDS.workloads,
     )
     start = datetime(2027, 1, 4, tzinfo=UTC)
-    return plan_schedule(policy, _short_timetable(start) if quick else default_calendar(start))
+    return plan_schedule(policy, _short_calendar(start) if quick else default_calendar(start))
 
 
-def _short_timetable(start: datetime) -> ReleaseCalendar:
+def _short_calendar(start: datetime) -> ReleaseCalendar:
     """Four windows with a round each, and one more where an epoch begins."""
     day = timedelta(days=1)
     times = [SlotTimes(first * day, (first + 1) * day) for first in (1, 2, 3, 4)]

@@ -36,7 +36,7 @@ from fedperf_memory.memory_federation import (
 from fedperf_memory.seeded_noise import noise_of
 from fedperf_server.app.composition import Task
 from fedperf_server.config import ServerConfig
-from fedperf_server.controllers.drift import seen_drifts
+from fedperf_server.controllers.drift import stored_drifts
 from fedperf_server.inference.drift_evidence import SHIFT, PlatformDrift
 from fedperf_server.rehearsal.synthetic_batch import PredictLog
 from fedperf_server.rounds.linearized_avg import LinearizedAvg
@@ -200,7 +200,7 @@ def drifts_of_a_year(
             budget,
             schedule,
             noise_of([*seed, 2], number),
-            DrawnResiduals(each, shifts, schedule.timetable.period, [*seed, 3, number]),
+            DrawnResiduals(each, shifts, schedule.calendar.period, [*seed, 3, number]),
         )
         for number, each in enumerate(group)
     ]
@@ -208,14 +208,14 @@ def drifts_of_a_year(
         [np.zeros(1, dtype=np.float32)], UntrainedFormat(), _no_rounds(), _nought, _nowhere, plans
     )
     with directory_in_memory() as place:
-        config = ServerConfig(place / "coordinator", HOST, schedule.timetable)
+        config = ServerConfig(place / "coordinator", HOST, schedule.calendar)
         with memory_federation(config, task, newcomers) as federation:
-            federation.live(schedule.timetable.period.end)
+            federation.live(schedule.calendar.period.end)
             names = {
                 each.member.organization_id.hex(): each.member.name for each in federation.members
             }
             with federation.database.transaction() as session:
-                found = seen_drifts(session, schedule.timetable.period)
+                found = stored_drifts(session, schedule.calendar.period)
     return tuple(
         replace(each.drift, organizations=tuple(names[who] for who in each.drift.organizations))
         for each in found
@@ -337,7 +337,7 @@ def _is(drift: PlatformDrift, shift: PlatformShift) -> bool:
 
 def _left(window: int, schedule: Schedule) -> float:
     """When the last report of a window has left, in windows after the start of the period."""
-    period = schedule.timetable.period
+    period = schedule.calendar.period
     last = max(slot.key for slot in schedule.slots if slot.key.window == window)
     return (schedule.replies_at(last) - period.start) / period.window
 

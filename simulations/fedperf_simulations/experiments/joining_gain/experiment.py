@@ -33,7 +33,7 @@ from fedperf_client.prediction.fetched_models import predictor
 from fedperf_client.prediction.query_encoding import History
 from fedperf_client.privacy.accountant import PrivacyBudget, calibrate, event_of
 from fedperf_memory.seeded_noise import SeededNoise
-from fedperf_server.inference.gaussian_process import GaussianPosterior, conditioned
+from fedperf_server.inference.gaussian_process import GaussianPosterior, condition
 from fedperf_shared.execution import Execution
 from fedperf_shared.model.checkpoint import Checkpoint, model_from_arrays, state_to_arrays
 from fedperf_shared.model.public_plans import anchors_of, load_public_plans
@@ -204,7 +204,7 @@ def _judge_c3o(
     def joined(name: str) -> GaussianPosterior:
         if name == NO_NOISE:
             everything = np.arange(len(job.others))
-            belief = conditioned(job.start, everything, job.others.log_seconds, RECORD_VARIANCE)
+            belief = condition(job.start, everything, job.others.log_seconds, RECORD_VARIANCE)
         else:
             senders = [job.together()] if name in {ONCE1, ONCE3} else job.organizations()
             belief = public_configurations(
@@ -272,7 +272,7 @@ def _known(start: GaussianPosterior, senders: Sequence[Sender]) -> GaussianPoste
         points, place, counts = np.unique(each.positions, return_inverse=True, return_counts=True)
         means = np.bincount(place, each.log_seconds) / counts
         noise = tokio.RECORD_VARIANCE / float(counts.min())
-        belief = conditioned(belief, points, means, noise)
+        belief = condition(belief, points, means, noise)
     return belief
 
 

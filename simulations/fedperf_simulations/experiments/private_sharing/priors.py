@@ -18,7 +18,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fedperf_server.inference.gaussian_process import GaussianPosterior, conditioned
+from fedperf_server.inference.gaussian_process import GaussianPosterior, condition
 from fedperf_simulations.data.shared_runs import (
     Floats,
     Integers,
@@ -103,7 +103,7 @@ def _prior(
     points = _points(target).joined(seen)
     asked, known = np.arange(len(target)), np.arange(len(target), len(points))
     start = GaussianPosterior(_regressors(points.features) @ line, kernel.covariance(points))
-    return conditioned(start, known, values, RECORD_VARIANCE).at(asked)
+    return condition(start, known, values, RECORD_VARIANCE).at(asked)
 
 
 def _common_line(jobs: Sequence[JobRuns]) -> Floats:

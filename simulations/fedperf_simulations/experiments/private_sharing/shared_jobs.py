@@ -116,7 +116,7 @@ def shared_belief(
             [declared],
             noise_multiplier=multiplier,
             record_variance=RECORD_VARIANCE,
-        ).belief
+        ).posterior
     return belief
 
 

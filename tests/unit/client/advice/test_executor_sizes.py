@@ -270,7 +270,7 @@ def test_where_no_difference_can_be_told_what_ran_is_kept_and_the_rival_is_named
     keep, why = list(lines_of(found, None))[1:3]
     assert keep.startswith("  keep 4 executors of 8 cores: ")
     assert why.startswith("  8 executors of 8 cores would be cheaper by the medians, ")
-    assert why.endswith("% only, which is no difference that can be told")
+    assert why.endswith(": the difference is not distinguishable")
     quicker = executor_advice(ran(), a_little, lambda _, seconds: 1.0)
     [why] = [each for each in lines_of(quicker, None) if "by the medians" in each]
     assert "8 executors of 8 cores would be faster" in why

@@ -32,7 +32,7 @@ from fedperf_shared.exchange import Status
 from fedperf_shared.identity import new_private_key
 from tests.unit.client.executions import make_execution
 from tests.unit.client.public import install_start
-from tests.unit.client.release.periods import START, timetable
+from tests.unit.client.release.periods import START, calendar
 from tests.unit.shared.console_programs import Ended, contents, run
 
 NOW = START + timedelta(days=1)
@@ -108,7 +108,7 @@ def join(home: Home, **changes: bytes) -> None:
 
 def begin_period(home: Home) -> PrivacyLedger:
     policy = load_policy(home.policy)
-    planned = plan_schedule(policy, timetable())
+    planned = plan_schedule(policy, calendar())
     return PrivacyLedger.create(
         home.ledger(START), planned.budget, planned.schedule, lifetime=policy.lifetime
     )
@@ -119,7 +119,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Home:
     """A home that is joined, has executions and a period, and in which all is well."""
     home = Home(tmp_path_factory.mktemp("template") / "home")
     assert run(cli.main, "--home", home.directory, "init").code == 0
-    home.config.write_text('history = [".."]\n')
+    home.config.write_text('watch_paths = [".."]\n')
     with ExecutionStore.open(home.store) as store:
         store.add([make_execution(n) for n in range(3)])
     join(home)
@@ -210,7 +210,7 @@ def _certificate_of_another(home: Home) -> None:
 
 PROBLEMS: dict[str, tuple[Spoil, str, str]] = {
     "open directory": (lambda home: home.directory.chmod(0o750), "directory", "chmod 700"),
-    "no TOML": (write("config.toml", "history = ["), "configuration", "is not TOML"),
+    "no TOML": (write("config.toml", "watch_paths = ["), "configuration", "is not TOML"),
     "no config": (forget("config.toml"), "configuration", "fedperf init"),
     "policy": (write("policy.toml", "epsilon = 0"), "policy", "epsilon"),
     "store": (write("executions.sqlite", "hello" * 500), "executions", "not a store"),
@@ -232,7 +232,7 @@ PROBLEMS: dict[str, tuple[Spoil, str, str]] = {
     "not yet": (_young_certificate, "identity", "clock"),
     "authority expired": (_old_authority, "identity", "authority was valid until"),
     "another key": (_certificate_of_another, "identity", "for another key"),
-    "no history": (write("config.toml", 'history = ["nowhere"]'), "history", "does not exist"),
+    "no history": (write("config.toml", 'watch_paths = ["nowhere"]'), "history", "does not exist"),
     "model": (
         write("models/shared.safetensors", "x" * 100),
         "models",

@@ -28,7 +28,7 @@ from tests.unit.client.homes import empty_home, fedperf, with_history
 from tests.unit.client.prediction.worlds import executions_of_world
 from tests.unit.client.profiling.trials.test_profiler import program
 from tests.unit.client.public import seeded_checkpoint
-from tests.unit.client.release.periods import START, timetable
+from tests.unit.client.release.periods import START, calendar
 from tests.unit.client.terminals import on_a_terminal
 from tests.unit.client.workflow_files import GOOD, changed
 from tests.unit.shared.console_programs import contents, nothing_lost
@@ -350,7 +350,7 @@ def test_questions_cause_no_traffic_and_touch_nothing_that_counts_releases(
     """In a home that joined and has a ledger, every socket call forbidden."""
     load_or_create_key(home.identity)
     membership_with(ec.generate_private_key(ec.SECP256R1())).save(home.identity)
-    planned = plan_schedule(load_policy(home.policy), timetable())
+    planned = plan_schedule(load_policy(home.policy), calendar())
     PrivacyLedger.create(home.ledger(START), planned.budget, planned.schedule)
     before = contents(home.directory)
     workflow = tmp_path / "workflow.json"

@@ -47,10 +47,10 @@ from tests.unit.client.public import install_start
 from tests.unit.client.release.periods import (
     BUDGET,
     START,
+    calendar,
     open_at,
     report_key,
     schedule,
-    timetable,
     update_key,
 )
 from tests.unit.client.terminals import on_a_terminal
@@ -105,7 +105,7 @@ class Scene:
         assert stored is not None
         values: dict[str, object] = {
             "organization_id": MEMBERSHIP.organization_id,
-            "release_id": key.release_id(timetable().period),
+            "release_id": key.release_id(calendar().period),
             "payload_sha256": hashlib.sha256(stored.payload).digest(),
             "sequence": 1,
             "received_at": open_at(key.window),
@@ -182,8 +182,8 @@ class FakeExchange:
     def __exit__(self, *arguments: object) -> None:
         del arguments
 
-    def timetable(self) -> ReleaseCalendar:
-        return timetable()
+    def calendar(self) -> ReleaseCalendar:
+        return calendar()
 
 
 def test_before_the_period_the_coordinators_calendar_is_enough(
@@ -313,7 +313,7 @@ def test_a_sequence_number_counts_once(scene: Scene) -> None:
 
 def test_a_preview_names_what_leaves_without_noise(scene: Scene) -> None:
     slot = Slot(report_key(0), ReportParameters(20.0, 3.0, public_counts=True))
-    PrivacyLedger.create(scene.home.ledger(START), BUDGET, Schedule(timetable(2), (slot,)))
+    PrivacyLedger.create(scene.home.ledger(START), BUDGET, Schedule(calendar(2), (slot,)))
     (shown,) = scene("preview", "report-0-0", "--json").rows()
     assert shown["public_counts"] is True
     assert "96 exact numbers of workloads per cell, WITHOUT NOISE" in str(shown["schema"])
@@ -328,7 +328,7 @@ def test_a_directed_slot_is_shown_as_one_before_and_after_it_leaves(scene: Scene
         Slot(report_key(0), ReportParameters(20.0, 3.0)),
         Slot(DIRECTED, DirectedParameters(20.0, 60.0)),
     )
-    planned = Schedule(timetable(2, reports=2), slots)
+    planned = Schedule(calendar(2, reports=2), slots)
     ledger = PrivacyLedger.create(scene.home.ledger(START), BUDGET, planned)
     (shown,) = scene("preview", "report-0-1", "--json").rows()
     assert (shown["kind"], shown["sample_values"]) == ("directed_report", 16)
@@ -378,7 +378,7 @@ def test_releases_of_an_older_period_stay_in_sight(scene: Scene) -> None:
     ledger = scene.begin()
     scene.gate(ledger).release(report_key(0), empty_report, at=open_at(0))
     later = START + timedelta(days=400)
-    moved = replace(timetable(models=0), period=replace(timetable().period, start=later))
+    moved = replace(calendar(models=0), period=replace(calendar().period, start=later))
     planned = plan_schedule(load_policy(scene.home.policy), moved)
     PrivacyLedger.create(scene.home.ledger(later), planned.budget, planned.schedule)
     (row,) = scene("list", "--json").rows()
@@ -548,7 +548,7 @@ def test_a_preview_of_a_kind_within_a_slots_kind_shows_the_next_of_it(scene: Sce
         Slot(report_key(0), ReportParameters(20.0, 3.0)),
         Slot(DIRECTED, DirectedParameters(20.0, 60.0)),
     )
-    planned = Schedule(timetable(2, reports=2), slots)
+    planned = Schedule(calendar(2, reports=2), slots)
     PrivacyLedger.create(scene.home.ledger(START), BUDGET, planned)
     (shown,) = scene("preview", "directed_report", "--json").rows()
     assert shown["slot"] == "report-0-1"

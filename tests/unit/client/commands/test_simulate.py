@@ -28,7 +28,7 @@ def test_a_calendar_that_is_none_is_named(home: Home, tmp_path: Path) -> None:
     assert "next.toml cannot be read" in missing.complaint()
     (tmp_path / "next.toml").write_text("windows = 3\n")
     wrong = simulate(home, "--calendar", tmp_path / "next.toml")
-    assert "timetable must be a table with period_start" in wrong.complaint()
+    assert "calendar must be a table with period_start" in wrong.complaint()
 
 
 @pytest.mark.parametrize(

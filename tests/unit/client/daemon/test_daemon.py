@@ -117,12 +117,12 @@ class FakeExchange(Exchange):
         self.published_at: datetime | None = None
         self.questions: dict[SlotKey, CellQuery] = {}
         self.bad_question: Exception | None = None
-        self.calendar = TABLE
+        self.current_calendar = TABLE
         self.declared: list[Schedule] = []
 
-    def timetable(self) -> ReleaseCalendar:
-        self._called("timetable")
-        return self.calendar
+    def calendar(self) -> ReleaseCalendar:
+        self._called("calendar")
+        return self.current_calendar
 
     def declare_schedule(self, schedule: Schedule) -> None:
         self._called("declare")

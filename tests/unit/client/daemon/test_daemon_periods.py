@@ -55,7 +55,7 @@ def test_a_period_that_is_over_is_followed_by_the_next_with_a_ledger_and_a_sched
     scene: Scene,
 ) -> None:
     daemon = Follower(scene)
-    scene.exchange.calendar = NEXT
+    scene.exchange.current_calendar = NEXT
     scene.now -= HOUR
     assert daemon.look() == (None, [])
     assert scene.exchange.calls == []
@@ -63,7 +63,7 @@ def test_a_period_that_is_over_is_followed_by_the_next_with_a_ledger_and_a_sched
     found, said = daemon.look()
     assert found is not None
     assert found.path == scene.home.ledger(NEXT.period.start)
-    assert found.schedule.timetable.period == NEXT.period
+    assert found.schedule.calendar.period == NEXT.period
     assert scene.exchange.declared == [found.schedule]
     assert said == []
 
@@ -81,7 +81,7 @@ def test_a_calendar_that_nobody_continues_is_said_once_and_looked_at_ever_more_r
     assert "has no next one" in said[0]
     assert len(said) == 4
     assert len(scene.exchange.calls) <= 3600 / LONGEST_REST_SECONDS + 6
-    scene.exchange.calendar = NEXT
+    scene.exchange.current_calendar = NEXT
     scene.now += timedelta(seconds=LONGEST_REST_SECONDS)
     found, lines = daemon.look()
     assert found is not None
@@ -93,7 +93,7 @@ def test_what_stands_in_the_way_of_a_period_is_said_and_tried_again(
     scene: Scene, fault: str
 ) -> None:
     daemon = Follower(scene)
-    scene.exchange.calendar = NEXT
+    scene.exchange.current_calendar = NEXT
     policy = scene.home.policy.read_text()
     if fault == "coordinator":
         scene.exchange.fault = ExchangeError("away")

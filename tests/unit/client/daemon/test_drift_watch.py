@@ -91,7 +91,7 @@ def test_nothing_is_computed_where_nothing_came(
 ) -> None:
     watched.add(0, 30)
     found = watched.look()
-    read = "fedperf_client.daemon.drift_watch.streams_at_home"
+    read = "fedperf_client.daemon.drift_watch.load_drift_streams"
     monkeypatch.setattr(read, lambda store: pytest.fail("read again"))
     watched.conclude()
     assert watched.look() == found

@@ -95,6 +95,6 @@ def test_a_period_without_model_rounds_begins_without_torch(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
-    reports = Schedule(SCHEDULE.timetable, SCHEDULE.slots[:1])
+    reports = Schedule(SCHEDULE.calendar, SCHEDULE.slots[:1])
     with daemon._computing(reports, POLICY):
         pass

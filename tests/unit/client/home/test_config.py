@@ -15,7 +15,7 @@ def test_a_new_home_is_for_its_owner_only(tmp_path: Path) -> None:
     assert stat.S_IMODE(home.directory.stat().st_mode) == 0o700
     for path in (home.config, home.policy):
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert home.load_config().history == ()
+    assert home.load_config().watch_paths == ()
 
 
 def test_creating_again_changes_nothing(tmp_path: Path) -> None:
@@ -27,8 +27,8 @@ def test_creating_again_changes_nothing(tmp_path: Path) -> None:
 
 def test_relative_histories_count_from_the_home(tmp_path: Path) -> None:
     home = Home(tmp_path)
-    home.config.write_text('history = ["jobs", "/var/jobs", "~/jobs"]')
-    assert home.load_config().history == (
+    home.config.write_text('watch_paths = ["jobs", "/var/jobs", "~/jobs"]')
+    assert home.load_config().watch_paths == (
         tmp_path / "jobs",
         Path("/var/jobs"),
         Path.home() / "jobs",
@@ -37,10 +37,10 @@ def test_relative_histories_count_from_the_home(tmp_path: Path) -> None:
 
 def test_every_problem_is_named_at_once_with_its_key(tmp_path: Path) -> None:
     home = Home(tmp_path)
-    home.config.write_text('poll_seconds = nan\nhistory = 3\nunknown = "x"')
+    home.config.write_text('poll_seconds = nan\nwatch_paths = 3\nunknown = "x"')
     with pytest.raises(ConfigurationError) as caught:
         home.load_config()
-    for key in ("poll_seconds", "history", "unknown", str(home.config)):
+    for key in ("poll_seconds", "watch_paths", "unknown", str(home.config)):
         assert key in str(caught.value)
 
 
@@ -68,3 +68,17 @@ def test_a_private_file_is_replaced_whole(tmp_path: Path) -> None:
     assert path.read_bytes() == b"new and longer"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert [each.name for each in path.parent.iterdir()] == ["file"]
+
+
+def test_old_key_is_read_with_one_warning(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    home = Home(tmp_path)
+    home.config.write_text('history = ["jobs"]')
+    for _ in range(2):
+        assert home.load_config().watch_paths == (tmp_path / "jobs",)
+    (warning,) = capsys.readouterr().err.splitlines()
+    assert '"watch_paths"' in warning
+    home.config.write_text('history = ["jobs"]\nwatch_paths = ["jobs"]')
+    with pytest.raises(ConfigurationError, match="history: unknown key"):
+        home.load_config()

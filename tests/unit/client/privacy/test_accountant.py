@@ -22,7 +22,7 @@ from fedperf_client.release.policy import Policy
 from fedperf_client.release.schedule import plan_schedule
 from fedperf_shared.errors import ConfigurationError
 from fedperf_shared.releases.release import ReportParameters, SizeClass, TrainingParameters
-from tests.unit.client.release.periods import timetable
+from tests.unit.client.release.periods import calendar
 
 DELTA = 1e-5
 
@@ -159,7 +159,7 @@ def test_a_planned_schedule_is_within_0_03_of_the_accountant_of_opacus() -> None
     from opacus.accountants import PRVAccountant
 
     policy = Policy(size_class=SizeClass.LARGE, nominal_workloads=4000)
-    planned = plan_schedule(policy, timetable(13, models=2))
+    planned = plan_schedule(policy, calendar(13, models=2))
     accountant = PRVAccountant()
     accountant.history = [
         (slot.parameters.noise_multiplier, 1.0, 1) for slot in planned.schedule.slots

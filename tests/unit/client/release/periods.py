@@ -23,7 +23,7 @@ UPDATE = TrainingParameters(4.0, 0.05, 10, 0.5, 2000)
 TANGENT_UPDATE = LinearizedParameters(40.0, 2000)
 
 
-def timetable(
+def calendar(
     windows: int = 6,
     *,
     reports: int = 1,
@@ -59,12 +59,12 @@ def schedule(
     update = UPDATE if method is ModelMethod.UNSPECIFIED else TANGENT_UPDATE
     slots = [Slot(report_key(window), report) for window in range(windows)]
     slots += [Slot(update_key(window), update) for window in range(windows)]
-    return Schedule(timetable(windows, method=method), tuple(slots))
+    return Schedule(calendar(windows, method=method), tuple(slots))
 
 
 def with_extra_slots(windows: int = 6, *, extra_windows: int = 2) -> Schedule:
     """Updates and, in every window, one extra one; of these so many may be charged."""
-    table = timetable(windows, reports=0, extra=1, extra_windows=extra_windows)
+    table = calendar(windows, reports=0, extra=1, extra_windows=extra_windows)
     keys = [SlotKey(ReleaseKind.MODEL_UPDATE, w, index) for w in range(windows) for index in (0, 1)]
     return Schedule(table, tuple(Slot(key, TANGENT_UPDATE) for key in keys))
 

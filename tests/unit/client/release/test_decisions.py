@@ -105,7 +105,7 @@ def test_nothing_is_decided_about_what_has_left_or_is_over(
     with pytest.raises(DecisionTooLateError, match="left"):
         decisions.decide(KEY, WITHHELD, at=OPEN)
     with pytest.raises(DecisionTooLateError, match="period ended"):
-        decisions.decide(report_key(1), WITHHELD, at=ledger.schedule.timetable.period.end)
+        decisions.decide(report_key(1), WITHHELD, at=ledger.schedule.calendar.period.end)
     with pytest.raises(SlotNotPlannedError):
         decisions.decide(report_key(77), WITHHELD, at=START)
 

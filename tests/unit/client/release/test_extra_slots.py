@@ -19,9 +19,9 @@ from fedperf_shared.wire.codec import decode_schedule, encode_schedule
 from tests.unit.client.release.periods import (
     BUDGET,
     START,
+    calendar,
     extra_key,
     open_at,
-    timetable,
     update_key,
     with_extra_slots,
 )
@@ -45,7 +45,7 @@ def test_extra_slots_are_charged_up_to_their_number_in_any_windows(ledger: Priva
 
 @pytest.mark.slow
 def test_what_all_slots_cost_counts_the_extra_ones_that_may_be_charged(tmp_path: Path) -> None:
-    planned = plan_schedule(LARGE, timetable(extra=2, extra_windows=2))
+    planned = plan_schedule(LARGE, calendar(extra=2, extra_windows=2))
     schedule = planned.schedule
     assert len(schedule.at_most()) == len(schedule.slots) - 2 * 6 + 2 * 2
     assert planned.epsilon == epsilon(events_of(schedule.at_most()), LARGE.delta)
@@ -54,7 +54,7 @@ def test_what_all_slots_cost_counts_the_extra_ones_that_may_be_charged(tmp_path:
     for slot in schedule.slots:
         if not schedule.is_extra(slot.key) or slot.key.window in {0, 3}:
             ledger.reserve(slot.key, open_at(slot.key.window))
-    end = schedule.timetable.period.end
+    end = schedule.calendar.period.end
     assert ledger.spent(end) == planned.epsilon
     spending = spending_of([ledger.path], at=end)
     assert [(each.slots, each.made) for each in spending] == [(len(schedule.at_most()),) * 2] * 2
@@ -62,7 +62,7 @@ def test_what_all_slots_cost_counts_the_extra_ones_that_may_be_charged(tmp_path:
 
 @pytest.mark.slow
 def test_one_extra_slot_more_would_cost_more_than_the_budget() -> None:
-    schedule = plan_schedule(LARGE, timetable(extra=1, extra_windows=1)).schedule
+    schedule = plan_schedule(LARGE, calendar(extra=1, extra_windows=1)).schedule
     more = next(slot for slot in schedule.slots if schedule.is_extra(slot.key))
     events = [*events_of(schedule.at_most()), event_of(more.parameters)]
     assert epsilon(events, LARGE.delta) > LARGE.epsilon
@@ -78,13 +78,13 @@ def test_extra_slots_are_equal_to_each_other() -> None:
     other = Slot(extra_key(3), LinearizedParameters(41.0, 2000))
     slots = [other if slot.key == other.key else slot for slot in schedule.slots]
     with pytest.raises(ConfigurationError, match="same parameters"):
-        Schedule(schedule.timetable, tuple(slots))
+        Schedule(schedule.calendar, tuple(slots))
 
 
 @pytest.mark.parametrize(("extra", "windows"), [(1, 0), (0, 1), (1, -1), (1, 7)])
 def test_a_calendar_that_contradicts_itself_is_refused(extra: int, windows: int) -> None:
     with pytest.raises(ConfigurationError, match="extra_windows"):
-        timetable(extra=extra, extra_windows=windows)
+        calendar(extra=extra, extra_windows=windows)
 
 
 def test_no_extra_slot_is_announced_as_the_next_one() -> None:
@@ -112,10 +112,10 @@ def test_a_reconciled_backup_charges_as_many_as_may_have_been_drawn(
 
 @pytest.mark.slow
 def test_without_extra_windows_nothing_changes() -> None:
-    plain = plan_schedule(LARGE, timetable())
+    plain = plan_schedule(LARGE, calendar())
     assert plain.schedule.at_most() == plain.schedule.slots
-    more = plan_schedule(LARGE, timetable(extra=1, extra_windows=1))
+    more = plan_schedule(LARGE, calendar(extra=1, extra_windows=1))
     noise = {s.parameters.noise_multiplier for s in more.schedule.slots if s.key == update_key(0)}
     before = {s.parameters.noise_multiplier for s in plain.schedule.slots if s.key == update_key(0)}
     assert max(noise) > max(before)
-    assert replace(plain.schedule.timetable, extra_slots=(), extra_windows=0) == timetable()
+    assert replace(plain.schedule.calendar, extra_slots=(), extra_windows=0) == calendar()

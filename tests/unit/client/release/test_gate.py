@@ -48,11 +48,11 @@ from tests.unit.client.privacy.seeded_noise import SeededNoise, seeded
 from tests.unit.client.release.periods import (
     BUDGET,
     START,
+    calendar,
     new_ledger,
     open_at,
     report_key,
     schedule,
-    timetable,
     update_key,
 )
 from tests.unit.shared.console_programs import contents
@@ -190,7 +190,7 @@ def staged(tmp_path: Path) -> PrivacyLedger:
         Slot(DIRECTED, DirectedParameters(20.0, 60.0)),
     )
     return PrivacyLedger.create(
-        tmp_path / "ledger.sqlite", BUDGET, Schedule(timetable(2, reports=2), slots)
+        tmp_path / "ledger.sqlite", BUDGET, Schedule(calendar(2, reports=2), slots)
     )
 
 
@@ -300,7 +300,7 @@ def test_the_next_slots_are_one_of_each_kind_that_may_still_be_made(ledger: Priv
 
     assert upcoming(at=START) == {update_key(0), report_key(0)}
     assert upcoming(report_key(0), at=open_at(0)) == {update_key(1), report_key(1)}
-    assert upcoming(at=ledger.schedule.timetable.period.end) == set()
+    assert upcoming(at=ledger.schedule.calendar.period.end) == set()
     old = schedule(method=ModelMethod.UNSPECIFIED)
     assert next_slots(old, charged=(), at=START) == (report_key(0),)
 
@@ -318,7 +318,7 @@ def receipt_of(
 ) -> bytes:
     values: dict[str, object] = {
         "organization_id": MEMBERSHIP.organization_id,
-        "release_id": (key or report_key(0)).release_id(timetable().period),
+        "release_id": (key or report_key(0)).release_id(calendar().period),
         "payload_sha256": hashlib.sha256(payload).digest(),
         "sequence": 1,
         "received_at": open_at(0),

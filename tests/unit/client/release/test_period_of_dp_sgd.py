@@ -27,7 +27,7 @@ from fedperf_shared.releases.release import (
     TrainingParameters,
 )
 from fedperf_shared.wire.codec import decode_release, decode_schedule, encode_schedule
-from tests.unit.client.release.periods import START, open_at, timetable, update_key
+from tests.unit.client.release.periods import START, calendar, open_at, update_key
 from tests.unit.shared.console_programs import run
 
 CASE = Path(__file__).parents[3] / "cases" / "dp_sgd"
@@ -60,7 +60,7 @@ def test_the_schedule_is_declared_with_the_same_bytes(ledger: PrivacyLedger) -> 
     declared = encode_schedule(ledger.schedule)
     assert hashlib.sha256(declared).hexdigest() == FROZEN["sha256 of the schedule"]
     assert decode_schedule(declared) == ledger.schedule
-    assert ledger.schedule.timetable.model_method is ModelMethod.UNSPECIFIED
+    assert ledger.schedule.calendar.model_method is ModelMethod.UNSPECIFIED
     kinds = {type(each.parameters) for each in ledger.schedule.slots}
     assert kinds == {ReportParameters, TrainingParameters}
 
@@ -117,14 +117,14 @@ def test_its_policy_is_unchanged_and_may_name_what_training_took(home: Home) -> 
 
 def test_a_new_period_by_dp_sgd_is_refused_in_one_sentence() -> None:
     with pytest.raises(ConfigurationError, match="DP-SGD") as refused:
-        plan_schedule(LARGE, timetable(method=ModelMethod.UNSPECIFIED))
+        plan_schedule(LARGE, calendar(method=ModelMethod.UNSPECIFIED))
     assert "\n" not in str(refused.value)
 
 
 def test_who_takes_no_part_in_model_rounds_plans_reports_as_before() -> None:
     small = Policy(size_class=SizeClass.SMALL, nominal_workloads=4000)
-    old, new = (plan_schedule(small, timetable(method=method)) for method in ModelMethod)
+    old, new = (plan_schedule(small, calendar(method=method)) for method in ModelMethod)
     assert old.schedule.slots == new.schedule.slots
     assert {each.key.kind for each in old.schedule.slots} == {ReleaseKind.RESIDUAL_REPORT}
-    without = plan_schedule(LARGE, timetable(models=0, method=ModelMethod.UNSPECIFIED))
+    without = plan_schedule(LARGE, calendar(models=0, method=ModelMethod.UNSPECIFIED))
     assert without.schedule.slots

@@ -10,9 +10,9 @@ from fedperf_shared.releases.linear_queries import CellQuery
 from fedperf_shared.releases.release import SlotKey
 from fedperf_shared.wire.codec import encode_question
 from tests.fakes.questions import DIRECTED, make_question
-from tests.unit.client.release.periods import timetable
+from tests.unit.client.release.periods import calendar
 
-PERIOD = timetable(2, reports=2).period
+PERIOD = calendar(2, reports=2).period
 
 
 class Coordinator:

@@ -18,7 +18,7 @@ from fedperf_shared.releases.release import (
     Slot,
 )
 from fedperf_shared.wire.codec import decode_schedule, encode_schedule
-from tests.unit.client.release.periods import timetable
+from tests.unit.client.release.periods import calendar
 
 SMALL = Policy(size_class=SizeClass.SMALL, nominal_workloads=400, occupied_cells=8)
 LARGE = Policy(size_class=SizeClass.LARGE, nominal_workloads=4000)
@@ -34,7 +34,7 @@ def reasons(planned: PlannedSchedule) -> str:
 
 @pytest.mark.parametrize("policy", [SMALL, replace(LARGE, epsilon=8.0, delta=1e-6)])
 def test_the_whole_schedule_costs_at_most_the_budget_and_nearly_all_of_it(policy: Policy) -> None:
-    planned = plan_schedule(policy, timetable())
+    planned = plan_schedule(policy, calendar())
     recomputed = epsilon(events_of(planned.schedule.slots), policy.delta)
     assert planned.epsilon == recomputed
     assert 0.99 * policy.epsilon < recomputed <= policy.epsilon
@@ -42,7 +42,7 @@ def test_the_whole_schedule_costs_at_most_the_budget_and_nearly_all_of_it(policy
 
 
 def test_a_small_organization_sends_reports_only_and_is_told_why() -> None:
-    planned = plan_schedule(SMALL, timetable())
+    planned = plan_schedule(SMALL, calendar())
     assert of_kind(planned, ReleaseKind.MODEL_UPDATE) == []
     assert of_kind(planned, ReleaseKind.RESIDUAL_REPORT)
     assert "size class small" in reasons(planned)
@@ -50,7 +50,7 @@ def test_a_small_organization_sends_reports_only_and_is_told_why() -> None:
 
 @pytest.mark.slow
 def test_a_large_organization_sends_both_and_updates_get_what_reports_leave() -> None:
-    planned = plan_schedule(LARGE, timetable())
+    planned = plan_schedule(LARGE, calendar())
     reports = of_kind(planned, ReleaseKind.RESIDUAL_REPORT)
     updates = of_kind(planned, ReleaseKind.MODEL_UPDATE)
     assert len(updates) == 6
@@ -66,7 +66,7 @@ def test_a_large_organization_sends_both_and_updates_get_what_reports_leave() ->
 def test_every_planned_report_has_a_signal_and_more_workloads_carry_more_of_them() -> None:
     counts = []
     for workloads in (20, 60, 200, 400, 4000):
-        planned = plan_schedule(replace(SMALL, nominal_workloads=workloads), timetable(13))
+        planned = plan_schedule(replace(SMALL, nominal_workloads=workloads), calendar(13))
         reports = of_kind(planned, ReleaseKind.RESIDUAL_REPORT)
         counts.append(len(reports))
         noise = {slot.parameters.noise_multiplier for slot in reports}
@@ -78,8 +78,8 @@ def test_every_planned_report_has_a_signal_and_more_workloads_carry_more_of_them
 
 def test_workloads_that_recur_carry_more_reports_at_the_same_epsilon() -> None:
     policy = replace(SMALL, nominal_workloads=600, occupied_cells=24)
-    once = plan_schedule(policy, timetable(13, reports=3))
-    again = plan_schedule(replace(policy, workloads_per_window=600), timetable(13, reports=3))
+    once = plan_schedule(policy, calendar(13, reports=3))
+    again = plan_schedule(replace(policy, workloads_per_window=600), calendar(13, reports=3))
     assert len(once.schedule.slots) == 3 * 2
     assert len(again.schedule.slots) == 3 * 13
     assert all(0.99 < each.epsilon <= 1.0 for each in (once, again))
@@ -92,7 +92,7 @@ def test_a_report_over_several_windows_holds_no_more_workloads_than_there_are() 
     held = {}
     for per_window in (300, 100, 60):
         planned = plan_schedule(
-            replace(policy, workloads_per_window=per_window), timetable(13, reports=2)
+            replace(policy, workloads_per_window=per_window), calendar(13, reports=2)
         )
         first, *later = [
             slot.parameters.nominal_workloads
@@ -107,11 +107,11 @@ def test_a_report_over_several_windows_holds_no_more_workloads_than_there_are() 
 
 
 def test_what_is_not_planned_is_said_in_words() -> None:
-    tiny = plan_schedule(replace(SMALL, nominal_workloads=20), timetable())
+    tiny = plan_schedule(replace(SMALL, nominal_workloads=20), calendar())
     assert tiny.schedule.slots == ()
     assert tiny.epsilon == 0.0
     assert "signal-to-noise: 20 declared workloads in 8 cells at epsilon 1" in reasons(tiny)
-    some = plan_schedule(replace(SMALL, nominal_workloads=200), timetable(13))
+    some = plan_schedule(replace(SMALL, nominal_workloads=200), calendar(13))
     assert "carry reports in 2 of 13 windows" in reasons(some)
 
 
@@ -125,17 +125,17 @@ def spans(planned: PlannedSchedule) -> list[Span]:
 @pytest.mark.parametrize("workloads", [400, 9000])
 def test_every_moment_before_the_last_report_is_in_exactly_one(workloads: int) -> None:
     """However late in its window a report is made: only what is over by then counts."""
-    planned = plan_schedule(replace(SMALL, nominal_workloads=workloads), timetable(13))
+    planned = plan_schedule(replace(SMALL, nominal_workloads=workloads), calendar(13))
     found = spans(planned)
     assert len(found) > 1
     assert [each.since for each in found] == [None, *(each.until for each in found[:-1])]
     for slot, span in zip(planned.schedule.slots, found, strict=True):
-        assert span.until == planned.schedule.timetable.period.window_start(slot.key.window)
+        assert span.until == planned.schedule.calendar.period.window_start(slot.key.window)
         assert span.until <= planned.schedule.opens_at(slot.key)
 
 
 def test_of_several_report_slots_the_first_clips_wide_and_the_others_are_directed() -> None:
-    planned = plan_schedule(replace(SMALL, nominal_workloads=9000), timetable(2, reports=3))
+    planned = plan_schedule(replace(SMALL, nominal_workloads=9000), calendar(2, reports=3))
     reports = [slot.parameters for slot in of_kind(planned, ReleaseKind.RESIDUAL_REPORT)]
     noise = reports[0].noise_multiplier
     for held, group in ((9000.0, reports[:3]), (4500.0, reports[3:])):
@@ -156,7 +156,7 @@ def test_what_a_policy_plans_may_be_declared_at_the_ends_of_its_bounds() -> None
         replace(LARGE, nominal_workloads=1e7, delta=1e-8),
     )
     for policy in ends:
-        planned = plan_schedule(policy, timetable(13, reports=2))
+        planned = plan_schedule(policy, calendar(13, reports=2))
         assert of_kind(planned, ReleaseKind.RESIDUAL_REPORT)
         require_declarable(planned.schedule)
 
@@ -164,26 +164,26 @@ def test_what_a_policy_plans_may_be_declared_at_the_ends_of_its_bounds() -> None
 def test_a_budget_that_needs_more_noise_than_may_be_declared_is_refused() -> None:
     policy = replace(LARGE, epsilon=1e-6, delta=1e-9, report_share=0)
     with pytest.raises(ConfigurationError, match=r"epsilon 1e-06 .* noise_multiplier must be"):
-        plan_schedule(policy, timetable())
+        plan_schedule(policy, calendar())
 
 
 def test_only_a_policy_that_says_so_lets_counts_leave_without_noise() -> None:
     for configurations in ConfigurationSecrecy:
         policy = replace(SMALL, configurations=configurations)
-        planned = plan_schedule(policy, timetable(13, reports=2))
+        planned = plan_schedule(policy, calendar(13, reports=2))
         found = {
             slot.parameters.public_counts
             for slot in planned.schedule.slots
             if isinstance(slot.parameters, ReportParameters)
         }
         assert found == {configurations is ConfigurationSecrecy.PUBLIC}
-        assert planned.epsilon == plan_schedule(SMALL, timetable(13, reports=2)).epsilon
+        assert planned.epsilon == plan_schedule(SMALL, calendar(13, reports=2)).epsilon
         assert decode_schedule(encode_schedule(planned.schedule)) == planned.schedule
 
 
 def test_stages_cost_together_what_a_single_report_would() -> None:
-    single = plan_schedule(SMALL, timetable(13))
-    staged = plan_schedule(SMALL, timetable(13, reports=3))
+    single = plan_schedule(SMALL, calendar(13))
+    staged = plan_schedule(SMALL, calendar(13, reports=3))
     assert staged.epsilon == pytest.approx(single.epsilon, abs=0.005)
     windows = [
         {slot.key.window for slot in of_kind(each, ReleaseKind.RESIDUAL_REPORT)}
@@ -198,7 +198,7 @@ def test_stages_cost_together_what_a_single_report_would() -> None:
 
 
 def test_all_stages_of_a_window_are_about_the_same_windows() -> None:
-    planned = plan_schedule(replace(SMALL, nominal_workloads=400), timetable(13, reports=2))
+    planned = plan_schedule(replace(SMALL, nominal_workloads=400), calendar(13, reports=2))
     covered: dict[int, set[Span]] = {}
     for slot in of_kind(planned, ReleaseKind.RESIDUAL_REPORT):
         span = span_covered(planned.schedule, slot.key)
@@ -212,8 +212,8 @@ def test_a_report_is_about_one_epoch_and_no_moment_is_in_two(
     workloads: int, begun: tuple[int, ...]
 ) -> None:
     """Epochs that begin with a report's own window or later are nothing to it."""
-    planned = plan_schedule(replace(SMALL, nominal_workloads=workloads), timetable(13))
-    period = planned.schedule.timetable.period
+    planned = plan_schedule(replace(SMALL, nominal_workloads=workloads), calendar(13))
+    period = planned.schedule.calendar.period
     starts = [period.start - timedelta(days=90), *(period.window_start(each) for each in begun)]
     before: Span | None = None
     for slot in of_kind(planned, ReleaseKind.RESIDUAL_REPORT):
@@ -230,8 +230,8 @@ def test_a_report_is_about_one_epoch_and_no_moment_is_in_two(
 
 def test_an_epoch_that_began_between_two_calendars_is_nothing_to_the_first_windows_report() -> None:
     """Else that report would be about the day between them alone."""
-    planned = plan_schedule(replace(SMALL, nominal_workloads=9000), timetable(13))
-    period = planned.schedule.timetable.period
+    planned = plan_schedule(replace(SMALL, nominal_workloads=9000), calendar(13))
+    period = planned.schedule.calendar.period
     between = period.start - timedelta(days=1)
     first, second = of_kind(planned, ReleaseKind.RESIDUAL_REPORT)[:2]
     assert (first.key.window, second.key.window) == (0, 1)
@@ -241,7 +241,7 @@ def test_an_epoch_that_began_between_two_calendars_is_nothing_to_the_first_windo
 
 
 def test_a_kind_that_is_withheld_is_not_planned_and_leaves_the_budget_to_the_other() -> None:
-    no_updates = plan_schedule(replace(LARGE, model_update=ReleaseMode.NEVER), timetable())
+    no_updates = plan_schedule(replace(LARGE, model_update=ReleaseMode.NEVER), calendar())
     assert of_kind(no_updates, ReleaseKind.MODEL_UPDATE) == []
     assert no_updates.epsilon > 0.99
 
@@ -250,20 +250,20 @@ def test_a_kind_that_is_withheld_is_not_planned_and_leaves_the_budget_to_the_oth
 def test_a_kind_that_asks_is_planned_like_one_that_does_not(share: float) -> None:
     policy = replace(LARGE, report_share=share)
     asking = replace(policy, residual_report=ReleaseMode.ASK, model_update=ReleaseMode.ASK)
-    assert plan_schedule(asking, timetable()) == plan_schedule(policy, timetable())
+    assert plan_schedule(asking, calendar()) == plan_schedule(policy, calendar())
 
 
 def test_a_share_of_all_or_nothing_is_taken_at_its_word() -> None:
-    all_reports = plan_schedule(replace(LARGE, report_share=1.0), timetable())
+    all_reports = plan_schedule(replace(LARGE, report_share=1.0), calendar())
     assert of_kind(all_reports, ReleaseKind.MODEL_UPDATE) == []
-    no_reports = plan_schedule(replace(LARGE, report_share=0.0), timetable(2))
+    no_reports = plan_schedule(replace(LARGE, report_share=0.0), calendar(2))
     assert of_kind(no_reports, ReleaseKind.RESIDUAL_REPORT) == []
     assert 0.99 < no_reports.epsilon <= 1.0
     assert "report.share is 0" in reasons(no_reports)
 
 
 def test_a_calendar_without_model_slots_gives_the_budget_to_reports() -> None:
-    planned = plan_schedule(LARGE, timetable(models=0))
+    planned = plan_schedule(LARGE, calendar(models=0))
     assert of_kind(planned, ReleaseKind.MODEL_UPDATE) == []
     assert planned.epsilon > 0.99
     assert "calendar has no slots" in reasons(planned)

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from fedperf_client.release.slot_names import UnknownSlotError, named_slot, slot_name
 from fedperf_shared.releases.release import ReleaseKind, SlotKey
-from tests.unit.client.release.periods import START, timetable
+from tests.unit.client.release.periods import START, calendar
 
-OLDER = timetable().period
+OLDER = calendar().period
 NEWER = replace(OLDER, start=START + timedelta(days=365))
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from sqlalchemy.orm import Session
 
-from fedperf_server.app.composition import Task, coordinator_of
+from fedperf_server.app.composition import Task, build_coordinator
 from fedperf_server.app.process import run
 from fedperf_server.config import ServerConfig
 from fedperf_server.membership.authority import KeyRing
@@ -68,8 +68,8 @@ def test_a_coordinator_tries_a_failing_database_again_after_rests_that_double(
     minute = Minute()
     config = ServerConfig(tmp_path, "localhost", default_calendar(AT))
     database = FailingDatabase(config.database_url, lambda: minute.seconds)
-    monkeypatch.setattr("fedperf_server.app.composition.store_start_model", lambda *a, **k: None)
-    coordinator = coordinator_of(
+    monkeypatch.setattr("fedperf_server.app.composition.store_first_version", lambda *a, **k: None)
+    coordinator = build_coordinator(
         config,
         database,
         Enrollment(database, KeyRing(tmp_path), config, clock=lambda: AT),
@@ -84,7 +84,7 @@ def test_a_coordinator_tries_a_failing_database_again_after_rests_that_double(
         ),
         signing_key=new_private_key(),
         since=AT,
-        troubles=FailureTracker(timer=lambda: minute.seconds),
+        failures=FailureTracker(timer=lambda: minute.seconds),
     )
     run(coordinator, minute, clock=lambda: AT)
     database.close()

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fedperf_server.app.composition import ggfn_task, predict_with, public_error
-from fedperf_server.app.process import announce
+from fedperf_server.app.process import log_event
 from fedperf_server.rounds.linearized_avg import LinearizedAvg
 from fedperf_server.state.round_calendar import RoundOutcome, RoundResult
 from fedperf_shared.execution import MeasuredPlan, PlanOnCluster
@@ -56,7 +56,7 @@ def test_rounds_step_at_the_tangent(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_a_closed_round_is_said_with_what_was_refused(capsys: pytest.CaptureFixture[str]) -> None:
     slot = SlotKey(ReleaseKind.MODEL_UPDATE, 2, 0)
     failures = {"missing": 2, "not_due": 1}
-    announce(RoundResult(7, slot, RoundOutcome.NO_QUORUM, 4, 1, failures, 30.0, None, None))
+    log_event(RoundResult(7, slot, RoundOutcome.NO_QUORUM, 4, 1, failures, 30.0, None, None))
     (line,) = capsys.readouterr().out.splitlines()
     said = ("round closed", "round=7", "outcome=no_quorum", "replies='1 of 4'")
     for part in (*said, "refused={'missing': 2, 'not_due': 1}"):

@@ -20,7 +20,7 @@ from sqlalchemy import event
 from sqlalchemy.orm import Session
 
 from fedperf_client.privacy.report_mechanism import WorkloadResiduals, residual_report
-from fedperf_server.app.composition import Task, coordinator_of
+from fedperf_server.app.composition import Task, build_coordinator
 from fedperf_server.config import ServerConfig
 from fedperf_server.endpoints.grpc_ports import ExchangeService
 from fedperf_server.membership.authority import SIGNING, KeyRing, init
@@ -253,7 +253,7 @@ class World:
             predict_with,
             PLANS,
         )
-        self.coordinator = coordinator_of(
+        self.coordinator = build_coordinator(
             self.config,
             database,
             enrollment,

@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedperf_server.controllers.drift import DriftController, seen_drifts
+from fedperf_server.controllers.drift import DriftController, stored_drifts
 from fedperf_server.inference.drift_evidence import SHIFT, PlatformDrift
 from fedperf_server.state import audit, registry, releases
-from fedperf_server.state.database import Database, OrganizationRow, QuestionRow
-from fedperf_server.state.drift_regimes import DriftRegime, RegimeTrigger, declare, epochs
+from fedperf_server.state.database import Database, OrganizationRow, QueryRow
+from fedperf_server.state.drift_regimes import DriftRegime, RegimeTrigger, declare, regimes
 from fedperf_server.state.registry import UnknownVersionError
 from fedperf_shared.releases.period import to_unix_ms
 from fedperf_shared.releases.release import DirectedReport, ResidualReport, SignedRelease
@@ -26,7 +26,7 @@ from tests.fakes.snapshots import snapshot
 from tests.unit.server.rounds.test_model_rounds import TinyFormat
 
 SCHEDULE = schedule_of(200)
-TABLE = SCHEDULE.timetable
+TABLE = SCHEDULE.calendar
 PERIOD = TABLE.period
 GRACE = timedelta(hours=1)
 SLOWER = PlatformShift(Platform.POLARS, 5.2, SHIFT)
@@ -77,21 +77,21 @@ def hand_in(database: Database, reports: Year, windows: Sequence[int]) -> None:
         if plain.report.slot.window in windows:
             store(database, plain.organization, plain.report)
     for version, answered in enumerate(reports.answered, 1):
-        slot = answered.question.slot
+        slot = answered.query.slot
         if slot.window not in windows:
             continue
         with database.transaction() as session:
             session.add(
-                QuestionRow(
+                QueryRow(
                     period_start=to_unix_ms(PERIOD.start),
                     window=slot.window,
                     index=slot.index,
                     version=version,
-                    payload=encode_question(answered.question),
+                    payload=encode_question(answered.query),
                     asked_at=0,
                 )
             )
-        for answer in answered.answers:
+        for answer in answered.responses:
             store(database, answer.organization, answer.report)
 
 
@@ -116,7 +116,7 @@ def look(
     database: Database, at: datetime, watching: DriftController | None = None
 ) -> tuple[PlatformDrift, ...]:
     """What a coordinator finds at that moment; one that was just started, unless one is given."""
-    return (watching or desk(database)).look(snapshot(database, PERIOD, at))
+    return (watching or desk(database)).run_once(snapshot(database, PERIOD, at))
 
 
 def live(
@@ -137,7 +137,7 @@ def live(
 def declared(database: Database) -> tuple[DriftRegime, ...]:
     with database.transaction() as session:
         assert audit.verify(session) >= 0
-        return epochs(session)[1:]
+        return regimes(session)[1:]
 
 
 @pytest.mark.slow
@@ -153,8 +153,8 @@ def test_a_drift_that_several_show_begins_an_epoch_with_the_next_window(
     assert epoch.begins_at == PERIOD.window_start(window + 1)
     assert (epoch.cause, epoch.platforms) == (RegimeTrigger.SHARED_DRIFT, (Platform.POLARS,))
     with database.transaction() as session:
-        seen = seen_drifts(session, PERIOD)
-    assert [each.seen_at for each in seen] == [reports_are_in(window) for window, _ in news]
+        seen = stored_drifts(session, PERIOD)
+    assert [each.detected_at for each in seen] == [reports_are_in(window) for window, _ in news]
     assert [each.drift for each in seen] == [each for _, each in news]
 
 
@@ -182,10 +182,10 @@ def test_found_by_the_first_reports_of_an_epoch_it_needs_no_other(database: Data
     """These are about the windows before, so that the drift is older than the epoch."""
     window = shared_drift().found
     with database.transaction() as session:
-        declare(session, PERIOD, RegimeTrigger.ANNOUNCED, at=PERIOD.window_start(window - 1))
+        declare(session, PERIOD, RegimeTrigger.DECLARED, at=PERIOD.window_start(window - 1))
     news = live(database, year(SLOWER), range(window + 1), quiet=window)
     assert any(each.shared for _, each in news)
-    assert [each.cause for each in declared(database)] == [RegimeTrigger.ANNOUNCED]
+    assert [each.cause for each in declared(database)] == [RegimeTrigger.DECLARED]
 
 
 @pytest.mark.slow

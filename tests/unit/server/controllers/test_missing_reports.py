@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from fedperf_server.app.process import announce
+from fedperf_server.app.process import log_event
 from fedperf_server.controllers.missing_reports import MissingReportController
 from fedperf_server.controllers.regime_releases import Snapshot
 from fedperf_server.state import releases
-from fedperf_server.state.database import Database, OrganizationRow, QuestionRow
+from fedperf_server.state.database import Database, OrganizationRow, QueryRow
 from fedperf_shared.identity import new_private_key
 from fedperf_shared.releases.period import ReleaseCalendar, SlotTimes, to_unix_ms
 from fedperf_shared.releases.release import (
@@ -25,12 +25,12 @@ from fedperf_shared.releases.release import (
     Slot,
     SlotKey,
 )
-from tests.unit.client.release.periods import START, timetable
+from tests.unit.client.release.periods import START, calendar
 
 DAY = timedelta(days=1)
 WINDOW = 28 * DAY
 GRACE = timedelta(hours=2)
-TABLE = timetable(4, reports=2)
+TABLE = calendar(4, reports=2)
 OVER = START + 21 * DAY + GRACE
 """When the first report slot is over."""
 
@@ -80,8 +80,8 @@ def said(
     desk = MissingReportController(database, table, grace=GRACE, since=since)
     with capture_logs() as logs:
         for at in moments:
-            for absence in desk.look(Snapshot(at, TABLE.period, (), (), ())):
-                announce(absence)
+            for absence in desk.run_once(Snapshot(at, TABLE.period, (), (), ())):
+                log_event(absence)
     assert all((each["log_level"], each["event"]) == ("warning", "report missing") for each in logs)
     return [(each["organization"], each["slot"]) for each in logs]
 
@@ -125,7 +125,7 @@ def test_an_answer_is_missed_where_there_was_a_question(database: Database) -> N
     assert said(database, OVER + DAY, since=OVER) == []
     with database.transaction() as session:
         key = {"period_start": to_unix_ms(START), "window": 0, "index": 1}
-        session.add(QuestionRow(**key, version=1, payload=b"a question", asked_at=0))
+        session.add(QueryRow(**key, version=1, payload=b"a question", asked_at=0))
     assert said(database, OVER + DAY, since=OVER) == [("Acme", "report-0-1")]
 
 

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from fedperf_server.controllers import promotion
 from fedperf_server.controllers.promotion import (
-    NothingToTakeBackError,
+    NothingToRollBackError,
     PromotionController,
-    take_back,
+    roll_back,
 )
 from fedperf_server.inference.promotion_rules import ReportedOffset
 from fedperf_server.rehearsal import buffer
@@ -111,19 +111,19 @@ def look(
     predict: Callable[[bytes], PredictLog] = predict_with,
 ) -> PromotionRecord | None:
     desk = PromotionController(database, table, PLANS, predict, grace=grace)
-    found = desk.look(snapshot(database, table.period, at))
+    found = desk.run_once(snapshot(database, table.period, at))
     return found[0] if found else None
 
 
 def standings(database: Database) -> list[VersionStatus]:
     with database.transaction() as session:
-        return [each.standing for each in registry.versions(session)]
+        return [each.status for each in registry.versions(session)]
 
 
 def reasons(database: Database) -> dict[int, str]:
     """Of the latest verdict about each version."""
     with database.transaction() as session:
-        return {each.version: each.reason for each in registry.verdicts(session)}
+        return {each.version: each.reason for each in registry.decisions(session)}
 
 
 def test_a_candidate_waits_for_the_reports_of_the_next_window(database: Database) -> None:
@@ -180,11 +180,11 @@ def test_a_candidate_for_which_no_report_speaks_is_left_open(
     add(database, None, public_error=1.0, at=START + 11 * DAY)
     verdict = look(database, START + 34 * DAY)
     assert verdict is not None
-    assert verdict.standing is VersionStatus.CANDIDATE
+    assert verdict.status is VersionStatus.CANDIDATE
     assert verdict.reason == "no report speaks for it yet"
     assert look(database, START + 35 * DAY) is None
     with database.transaction() as session:
-        assert promotion_graph.start_of(session, TABLE, window=1).version.version == 2
+        assert promotion_graph.find_round_start(session, TABLE, window=1).version.version == 2
 
 
 def test_what_was_left_open_is_judged_again_with_what_was_made_of_it(
@@ -250,21 +250,21 @@ def test_steps_to_a_promoted_version_are_passed_over(database: Database) -> None
     assert (verdict.version, verdict.promoted) == (4, True)
     assert look(database, START + 62 * DAY) is None
     with database.transaction() as session:
-        assert len(registry.verdicts(session)) == 1
+        assert len(registry.decisions(session)) == 1
 
 
 def test_what_was_forgotten_is_seen_on_the_rows_of_the_epochs_before(database: Database) -> None:
     row = replace(ROW, log_seconds=0.0)
     with database.transaction() as session:
         registry.publish_synthetic_rows(session, [row] * 3, at=START)
-        declare(session, TABLE.period, RegimeTrigger.ANNOUNCED, at=START + DAY)
-        assert buffer.waiting(session, TABLE.period, window=0) is None
+        declare(session, TABLE.period, RegimeTrigger.DECLARED, at=START + DAY)
+        assert buffer.find_unstored(session, TABLE.period, window=0) is None
         assert buffer.rows(session) == ()
-        ended = buffer.waiting(session, TABLE.period, window=1)
+        ended = buffer.find_unstored(session, TABLE.period, window=1)
         assert ended is not None
-        buffer.keep(session, ended.labelled(predict_with), at=START + 28 * DAY)
-        buffer.keep(session, replace(ended, rows=()), at=START + 29 * DAY)
-        assert buffer.waiting(session, TABLE.period, window=1) is None
+        buffer.store(session, ended.labelled(predict_with), at=START + 28 * DAY)
+        buffer.store(session, replace(ended, rows=()), at=START + 29 * DAY)
+        assert buffer.find_unstored(session, TABLE.period, window=1) is None
         assert buffer.rows(session) == (row,) * 3
     add(database, 0.5, public_error=1.9, at=START + 12 * DAY)
     verdict = look(database, START + 34 * DAY)
@@ -272,14 +272,14 @@ def test_what_was_forgotten_is_seen_on_the_rows_of_the_epochs_before(database: D
     assert verdict.reason == "forgets polars"
     assert verdict.by_segment == {Platform.POLARS: pytest.approx(0.5)}
     with database.transaction() as session:
-        assert registry.verdicts(session) == (verdict,)
+        assert registry.decisions(session) == (verdict,)
 
 
 def keep_rows(database: Database, at: datetime) -> None:
     """Into the buffer, labelled 0."""
     with database.transaction() as session:
         rows = (replace(ROW, log_seconds=0.0),) * 3
-        buffer.keep(session, buffer.PreviousRegimeRows(at, rows, b"", 0), at=at)
+        buffer.store(session, buffer.PreviousRegimeRows(at, rows, b"", 0), at=at)
 
 
 def test_what_is_forgotten_little_by_little_is_forgotten(database: Database) -> None:
@@ -308,7 +308,7 @@ def test_in_a_new_epoch_its_reference_is_what_must_not_be_forgotten(database: Da
     add(database, 0.09, public_error=1.9, at=START + 11 * DAY)
     look(database, START + 34 * DAY)
     with database.transaction() as session:
-        declare(session, TABLE.period, RegimeTrigger.ANNOUNCED, at=START + 35 * DAY)
+        declare(session, TABLE.period, RegimeTrigger.DECLARED, at=START + 35 * DAY)
     add(database, 0.18, public_error=1.9, at=START + 67 * DAY)
     verdict = look(database, START + 90 * DAY)
     assert verdict is not None
@@ -320,8 +320,8 @@ def test_a_reference_that_was_taken_back_is_no_yardstick(database: Database) -> 
     add(database, 0.09, public_error=1.9, at=START + 11 * DAY)
     look(database, START + 34 * DAY)
     with database.transaction() as session:
-        declare(session, TABLE.period, RegimeTrigger.ANNOUNCED, at=START + 35 * DAY)
-        take_back(session, "slow", at=START + 36 * DAY)
+        declare(session, TABLE.period, RegimeTrigger.DECLARED, at=START + 35 * DAY)
+        roll_back(session, "slow", at=START + 36 * DAY)
         assert [each.version for each in registry.promoted_since(session, 2)] == [1]
     add(database, 0.18, public_error=1.9, at=START + 67 * DAY)
     verdict = look(database, START + 90 * DAY)
@@ -343,7 +343,7 @@ def test_judged_twice_at_once_one_verdict_counts(database: Database) -> None:
     assert look(database, at, predict=judged_meanwhile) is None
     assert judged[0] is not None
     with database.transaction() as session:
-        assert len(registry.verdicts(session)) == 1
+        assert len(registry.decisions(session)) == 1
 
 
 def test_a_verdict_does_not_count_where_another_version_came_into_force_meanwhile(
@@ -376,7 +376,7 @@ def test_what_is_judged_during_a_rollback_is_not_promoted(database: Database) ->
     def taken_back_meanwhile(checkpoint: bytes) -> PredictLog:
         if not taken:
             with database.transaction() as session:
-                taken.append(take_back(session, "slow", at=at))
+                taken.append(roll_back(session, "slow", at=at))
         return predict_with(checkpoint)
 
     assert look(database, at, predict=taken_back_meanwhile) is None
@@ -458,18 +458,18 @@ def test_a_grace_that_is_longer_than_the_rest_of_the_window_is_waited_for(
 
 
 def test_an_operator_takes_the_promoted_version_back(database: Database) -> None:
-    with database.transaction() as session, pytest.raises(NothingToTakeBackError, match="no other"):
-        take_back(session, "slow", at=START)
+    with database.transaction() as session, pytest.raises(NothingToRollBackError, match="no other"):
+        roll_back(session, "slow", at=START)
     add(database, None, public_error=1.9, at=START + 11 * DAY)
     look(database, START + 34 * DAY)
     with database.transaction() as session:
-        assert take_back(session, "slow on Spark", at=START + 40 * DAY) == (2, 1)
+        assert roll_back(session, "slow on Spark", at=START + 40 * DAY) == (2, 1)
         assert registry.get_version(session, 0).version == 1
         assert newest_version(session).version == 1
-        assert [each.reason for each in registry.verdicts(session)][
+        assert [each.reason for each in registry.decisions(session)][
             -1
         ] == "taken back: slow on Spark"
-        assert registry.get_version(session, 2).standing is VersionStatus.REJECTED
+        assert registry.get_version(session, 2).status is VersionStatus.REJECTED
         with pytest.raises(UnknownVersionError):
             registry.decide(
                 session, PromotionRecord(9, VersionStatus.PROMOTED, "", None, None, {}, START)
@@ -484,7 +484,7 @@ def test_what_was_taken_back_takes_its_steps_and_what_was_trained_from_it_along(
     look(database, START + 34 * DAY)
     add(database, None, public_error=1.9, at=START + 39 * DAY)
     with database.transaction() as session:
-        assert take_back(session, "slow", at=START + 40 * DAY) == (4, 1)
+        assert roll_back(session, "slow", at=START + 40 * DAY) == (4, 1)
     for days in (40, 62, 90):
         assert look(database, START + days * DAY) is None
     assert standings(database) == [VersionStatus.PROMOTED, *[VersionStatus.REJECTED] * 4]
@@ -504,7 +504,7 @@ def test_what_was_passed_over_before_the_version_in_force_stays_so_in_a_rollback
     for days in (34, 62):
         look(database, START + days * DAY)
     with database.transaction() as session:
-        assert take_back(session, "slow", at=START + 70 * DAY) == (4, 3)
+        assert roll_back(session, "slow", at=START + 70 * DAY) == (4, 3)
     assert look(database, START + 70 * DAY) is None
     assert standings(database)[1:] == [
         VersionStatus.CANDIDATE,

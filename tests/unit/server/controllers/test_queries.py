@@ -39,10 +39,10 @@ from fedperf_shared.wire.codec import (
 from tests.fakes.snapshots import evidence, snapshot
 from tests.unit.client.prediction.synthetic import draw_questions
 from tests.unit.client.public import seeded_checkpoint
-from tests.unit.client.release.periods import START, timetable
+from tests.unit.client.release.periods import START, calendar
 from tests.unit.server.inference.worlds_of_cells import PLAIN, Member, draw_truth, members, stage
 
-TABLE = timetable(2, reports=3)
+TABLE = calendar(2, reports=3)
 SIGMA = 1.4
 OPENS = [START + times.opens_after for times in TABLE.report_slots]
 CATALOGUE = [
@@ -112,7 +112,7 @@ def hand_in(database: Database, member: Member, report: ResidualReport | Directe
 
 
 def asked(database: Database, at: datetime) -> tuple[CellQuery, ...]:
-    return QueryController(database, TABLE).look(snapshot(database, TABLE.period, at))
+    return QueryController(database, TABLE).run_once(snapshot(database, TABLE.period, at))
 
 
 def stored(database: Database, slot: SlotKey) -> bytes:
@@ -165,7 +165,7 @@ def test_a_question_is_asked_around_what_the_reports_told(
     for member in group:
         hand_in(database, member, member.plain(SIGMA).report)
     (question,) = asked(database, OPENS[1])
-    told = evidence(database, TABLE.period, window=0).learned.correction
+    told = evidence(database, TABLE.period, window=0).posterior.correction
     np.testing.assert_allclose(question.center, told.mean, rtol=0, atol=GRID / 2)
     assert np.abs(question.center).max() > 0.1
 
@@ -188,7 +188,7 @@ def test_once_reports_of_an_earlier_window_are_known_questions_ask_for_changes(
         heard.append(named["change"])
         return design_cell_query(*arguments, **named)
 
-    monkeypatch.setattr("fedperf_server.controllers.queries.ask_cells", ask)
+    monkeypatch.setattr("fedperf_server.controllers.queries.design_cell_query", ask)
     asked(database, OPENS[1] + window * TABLE.period.window)
     assert heard == [change]
 
@@ -249,7 +249,7 @@ def nought(checkpoint: bytes) -> PredictLog:
 
 
 def look(database: Database, desk: PublicationController) -> int | None:
-    found = desk.look(snapshot(database, TABLE.period, OPENS[1]))
+    found = desk.run_once(snapshot(database, TABLE.period, OPENS[1]))
     return found[0].reports if found else None
 
 

@@ -30,8 +30,8 @@ def assert_same(found: CellPosterior, expected: CellPosterior) -> None:
 
 def test_answers_that_come_later_give_what_all_give_at_once(year: RegimeReleases) -> None:
     first, second = year.answered
-    nobody = replace(second, answers=())
-    late = replace(first, answers=first.answers[:-1])
+    nobody = replace(second, responses=())
+    late = replace(first, responses=first.responses[:-1])
     learner = CellLearner()
     for known in (
         replace(year, answered=()),
@@ -42,7 +42,7 @@ def test_answers_that_come_later_give_what_all_give_at_once(year: RegimeReleases
         replace(year, answered=(first,)),
         year,
     ):
-        assert_same(learner.learn(known), CellLearner().learn(known))
+        assert_same(learner.infer(known), CellLearner().infer(known))
 
 
 def test_an_answered_question_is_not_learned_again(
@@ -56,8 +56,8 @@ def test_an_answered_question_is_not_learned_again(
         read.append(len(answered))
         return infer_cells(plain, answered, **others)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("fedperf_server.controllers.regime_releases.learn_cells", counted)
+    monkeypatch.setattr("fedperf_server.controllers.regime_releases.infer_cells", counted)
     learner = CellLearner()
     for count in (0, 1, 2, 2):
-        learner.learn(replace(year, answered=year.answered[:count]))
+        learner.infer(replace(year, answered=year.answered[:count]))
     assert read == [0, 1, 1, 0]

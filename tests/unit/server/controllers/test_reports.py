@@ -13,7 +13,7 @@ from fedperf_server.controllers.reports import (
     SYNTHETIC_ROWS,
     PublicationController,
     PublicationCounts,
-    standings,
+    count_releases,
 )
 from fedperf_server.rehearsal.synthetic_batch import PredictLog
 from fedperf_server.state import registry, releases
@@ -35,12 +35,12 @@ from fedperf_shared.wire.codec import encode_release
 from tests.fakes.snapshots import snapshot
 from tests.unit.client.prediction.synthetic import draw_questions
 from tests.unit.client.public import seeded_checkpoint
-from tests.unit.client.release.periods import timetable
+from tests.unit.client.release.periods import calendar
 from tests.unit.server.controllers.report_worlds import simulated_report
 
 AT = datetime(2027, 1, 20, tzinfo=UTC)
 SLOTS_WINDOWS = 4
-TABLE = timetable(SLOTS_WINDOWS)
+TABLE = calendar(SLOTS_WINDOWS)
 PARAMETERS = ReportParameters(1.4, 3.0)
 CATALOGUE = [
     MeasuredPlan(question.plan, question.cluster, 0.0)
@@ -64,7 +64,7 @@ def desk(database: Database) -> PublicationController:
 
 
 def look(database: Database, watching: PublicationController) -> PublicationCounts | None:
-    found = watching.look(snapshot(database, TABLE.period, AT))
+    found = watching.run_once(snapshot(database, TABLE.period, AT))
     return found[0] if found else None
 
 
@@ -174,7 +174,7 @@ def test_accepted_and_refused_releases_are_counted_by_organization(database: Dat
     with database.transaction() as session:
         releases.count_rejection(session, b"1", "report", Reason.SIZE)
         releases.count_rejection(session, b"2", "model_update", Reason.NORM)
-        found = standings(session)
+        found = count_releases(session)
     assert (found[b"1"].accepted, found[b"1"].refused) == (2, {"report/size": 1})
     assert (found[b"2"].accepted, found[b"2"].refused) == (0, {"model_update/norm": 1})
     assert found[b"nobody"].refused == {}

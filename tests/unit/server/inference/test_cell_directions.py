@@ -15,7 +15,7 @@ from fedperf_server.inference.cell_directions import (
     design_cell_query,
     directions_through_clips,
     infer_cells,
-    observations_of,
+    to_observations,
 )
 from fedperf_server.inference.corrections import SAME_PLATFORM, correct
 from fedperf_server.inference.gaussian_process import GaussianPosterior, influence_bounds
@@ -76,9 +76,9 @@ def heard_as(group: Sequence[Member], factor: float) -> CellPosterior:
     reports, (answered,), _ = learned_in_stages(group, plain=THIRD, directed=(THIRD,))
     answers = tuple(
         replace(each, parameters=replace(each.parameters, noise_multiplier=factor * THIRD))
-        for each in answered.answers
+        for each in answered.responses
     )
-    return infer_cells(reports, [replace(answered, answers=answers)], reference_version=REFERENCE)
+    return infer_cells(reports, [replace(answered, responses=answers)], reference_version=REFERENCE)
 
 
 def gain_of_a_stage(factor: float) -> float:
@@ -121,7 +121,7 @@ def test_a_start_that_is_off_by_more_than_its_clips_is_recovered_by_the_wide_fir
     _, _, unprepared = learned_in_stages(group, plain=None, directed=(noise,))
     assert error(staged, truth, group) < 0.5
     assert error(unprepared, truth, group) > 0.9
-    centers = [each.question.center[occupied(group)].mean() for each in answered]
+    centers = [each.query.center[occupied(group)].mean() for each in answered]
     assert abs(centers[0] - off) < 1.0
 
 
@@ -145,7 +145,7 @@ def test_the_same_workloads_do_not_count_twice() -> None:
     """Without noise a second answer to the same question says nothing about the truth."""
     _, group = world(4, count=1)
     reports, answered, once = learned_in_stages(group, plain=0.01, directed=(0.01,))
-    question = replace(answered[0].question, slot=stage(2), version=2)
+    question = replace(answered[0].query, slot=stage(2), version=2)
     again = QueryResponses(question, (group[0].answer(question, 0.01),))
     twice = infer_cells(reports, [*answered, again], reference_version=REFERENCE, scales=(1.0,))
     before, after = (np.diag(each.correction.covariance) for each in (once, twice))
@@ -154,10 +154,10 @@ def test_the_same_workloads_do_not_count_twice() -> None:
 
 def test_a_declared_number_is_believed_as_far_as_the_noise_hides_the_counts() -> None:
     _, (member,) = world(5, count=1)
-    declared_only = OrganizationPosterior.before_answers(200.0, None)
+    declared_only = OrganizationPosterior.before_responses(200.0, None)
     assert declared_only.counts.sum() == pytest.approx(200.0)
     drowned, clear = (
-        infer_cells([member.plain(noise)], [], reference_version=REFERENCE).sums_of(
+        infer_cells([member.plain(noise)], [], reference_version=REFERENCE).organization_posterior(
             member.name, declared(member, noise)
         )
         for noise in (1e5, 0.01)
@@ -165,7 +165,7 @@ def test_a_declared_number_is_believed_as_far_as_the_noise_hides_the_counts() ->
     np.testing.assert_allclose(drowned.counts, declared_only.counts, rtol=0.05)
     true = np.bincount([int(each.cells[0]) for each in member.workloads], minlength=CELLS)
     np.testing.assert_allclose(clear.counts, true, atol=0.1)
-    assert clear.doubt.max() < 0.01 < drowned.doubt.min()
+    assert clear.count_variance.max() < 0.01 < drowned.count_variance.min()
 
 
 def test_counts_that_are_declared_public_are_believed_as_they_are_and_help() -> None:
@@ -200,11 +200,13 @@ def test_a_sender_that_lies_in_every_way_moves_the_correction_by_the_stated_boun
     question = asked(before, group, THIRD)
     honest = QueryResponses(question, tuple(each.answer(question, THIRD) for each in group))
     belief = GaussianPosterior(before.correction.mean, before.correction.covariance)
-    bound = influence_bounds(belief, observations_of(before, honest), 0, scale=1.0)
+    bound = influence_bounds(belief, to_observations(before, honest), 0, scale=1.0)
 
     def mean_with(values: np.ndarray) -> Floats:
-        lie = replace(honest.answers[0], report=replace(honest.answers[0].report, values=values))
-        answered = replace(honest, answers=(lie, *honest.answers[1:]))
+        lie = replace(
+            honest.responses[0], report=replace(honest.responses[0].report, values=values)
+        )
+        answered = replace(honest, responses=(lie, *honest.responses[1:]))
         found = infer_cells(reports, [answered], reference_version=REFERENCE, scales=(1.0,))
         return found.correction.mean
 
@@ -221,7 +223,7 @@ def test_a_sender_that_lies_in_every_way_moves_the_correction_by_the_stated_boun
 def test_no_correction_leaves_the_widest_clip_around_a_center() -> None:
     _, group = world(8, off=30.0, count=1)
     _, answered, learned = learned_in_stages(group, plain=None, directed=(0.01,))
-    question = answered[0].question
+    question = answered[0].query
     limit = np.abs(question.center) + question.design.clips
     assert np.all(np.abs(learned.correction.mean) <= limit + 1e-12)
 
@@ -229,22 +231,22 @@ def test_no_correction_leaves_the_widest_clip_around_a_center() -> None:
 def test_what_answers_another_question_is_refused() -> None:
     _, group = world(9, count=1)
     _, (answered,), _ = learned_in_stages(group, plain=None, directed=(THIRD,))
-    (answer,) = answered.answers
+    (answer,) = answered.responses
     for changes in (
         {"design_version": 9},
         {"slot": PLAIN},
         {"values": np.zeros(15, dtype=np.int64)},
     ):
         wrong = replace(answer, report=replace(answer.report, **changes))
-        with pytest.raises(InvalidReleaseError, match="is none to question 1"):
-            infer_cells([], [replace(answered, answers=(wrong,))], reference_version=REFERENCE)
+        with pytest.raises(InvalidReleaseError, match="does not match query 1"):
+            infer_cells([], [replace(answered, responses=(wrong,))], reference_version=REFERENCE)
     with pytest.raises(InvalidReleaseError, match="model version 1, expected 2"):
         infer_cells([], [answered], reference_version=2)
 
 
 def test_nobody_is_asked_nothing() -> None:
     nothing = correct([], reference_version=REFERENCE)
-    with pytest.raises(ConfigurationError, match="somebody"):
+    with pytest.raises(ConfigurationError, match="at least one sender"):
         design_cell_query(nothing, [], slot=stage(1), version=1)
 
 
@@ -267,7 +269,7 @@ def test_in_a_later_window_questions_ask_for_whole_platforms() -> None:
         _, group = world(seed, count=1)
         learned = learned_in_stages(group, plain=THIRD, directed=(THIRD, THIRD))[2]
         parameters = declared(group[0], THIRD)
-        sums = learned.sums_of(group[0].name, parameters)
+        sums = learned.organization_posterior(group[0].name, parameters)
         shown = sums.slopes @ learned.correction.covariance @ sums.slopes.T + sums.covariance
         for change in told:
             question = design_cell_query(
@@ -283,11 +285,11 @@ def test_in_a_later_window_questions_ask_for_whole_platforms() -> None:
 
 def in_window(answered: QueryResponses, window: int) -> QueryResponses:
     """The same question and answers, as if they were of another window."""
-    slot = replace(answered.question.slot, window=window)
+    slot = replace(answered.query.slot, window=window)
     answers = tuple(
-        replace(each, report=replace(each.report, slot=slot)) for each in answered.answers
+        replace(each, report=replace(each.report, slot=slot)) for each in answered.responses
     )
-    return QueryResponses(replace(answered.question, slot=slot), answers)
+    return QueryResponses(replace(answered.query, slot=slot), answers)
 
 
 def test_what_workloads_told_in_an_earlier_window_holds_a_little_less() -> None:
@@ -311,10 +313,10 @@ def test_only_the_first_window_may_double_the_doubt() -> None:
         make_question(stage(1)),
         tuple(
             replace(each, report=replace(each.report, values=np.zeros(16, dtype=np.int64)))
-            for each in answered[0].answers
+            for each in answered[0].responses
         ),
     )
-    nothing = in_window(replace(nothing, question=replace(answered[0].question, slot=stage(1))), 0)
+    nothing = in_window(replace(nothing, query=replace(answered[0].query, slot=stage(1))), 0)
     later = [nothing, in_window(answered[0], 1)]
     found = infer_cells(reports, later, reference_version=REFERENCE).correction
     first = infer_cells(reports, later[:1], reference_version=REFERENCE).correction

@@ -10,12 +10,12 @@ from fedperf_server.inference.corrections import (
     Kernel,
     NoisySums,
     ReceivedReport,
-    believed_counts,
     cell_means,
     correct,
     correct_sums,
+    estimate_counts,
     influence_bound,
-    pooled,
+    pool_reports,
 )
 from fedperf_shared.errors import ConfigurationError
 from fedperf_shared.releases.basis import ALL_CELLS, CELLS
@@ -183,7 +183,7 @@ def test_one_organization_weighs_the_same_however_many_workloads_or_slots_it_cla
     rng = np.random.default_rng(6)
     once = [simulated_report(rng, np.ones(CELLS), slot=0)]
     again = [*once, simulated_report(rng, np.ones(CELLS), slot=1)]
-    fewer, more = pooled(once, reference_version=1), pooled(again, reference_version=1)
+    fewer, more = pool_reports(once, reference_version=1), pool_reports(again, reference_version=1)
     assert more.sum_sd == pytest.approx(fewer.sum_sd / np.sqrt(2))
     assert more.counts.sum() == pytest.approx(fewer.counts.sum(), rel=0.3)
 
@@ -192,7 +192,7 @@ def test_pooled_reports_are_in_workloads_and_log_seconds() -> None:
     rng = np.random.default_rng(8)
     truth = np.full(CELLS, -0.7)
     report = simulated_report(rng, truth, workloads=400, noise_multiplier=0.02)
-    sums = pooled([report], reference_version=1)
+    sums = pool_reports([report], reference_version=1)
     assert sums.counts.sum() == pytest.approx(400, abs=2.0)
     assert sums.sums.sum() / 400 == pytest.approx(-0.7, abs=0.1)
     assert sums.count_sd == pytest.approx(0.02 * np.sqrt(2))
@@ -201,7 +201,7 @@ def test_pooled_reports_are_in_workloads_and_log_seconds() -> None:
 
 def test_a_noisy_count_is_believed_as_far_as_the_noise_allows() -> None:
     noisy = np.array([-20.0, 0.0, 10.0, 300.0, 1e9])
-    mean, variance = believed_counts(noisy, noise_sd=5.0)
+    mean, variance = estimate_counts(noisy, noise_sd=5.0)
     assert (mean >= 0).all()
     assert (variance >= 0).all()
     assert mean[0] < 0.5
@@ -209,7 +209,7 @@ def test_a_noisy_count_is_believed_as_far_as_the_noise_allows() -> None:
     assert mean[2] < 10.0
     assert mean[3] == pytest.approx(300.0, rel=0.05)
     assert mean[4] <= 10_000
-    exact, spread = believed_counts(np.array([0.0, 7.0]), noise_sd=1e-3)
+    exact, spread = estimate_counts(np.array([0.0, 7.0]), noise_sd=1e-3)
     np.testing.assert_allclose(exact, [0.0, 7.0], rtol=0.02, atol=0.01)
     assert spread.max() < 0.1
 
@@ -217,7 +217,7 @@ def test_a_noisy_count_is_believed_as_far_as_the_noise_allows() -> None:
 def test_what_stays_unknown_of_a_count_is_noise_of_its_mean_residual() -> None:
     """A sum without noise over 5 +- 5 workloads says little; over 5 it says all it can."""
     drowned = NoisySums(np.full(CELLS, 5.0), np.zeros(CELLS), 5.0, 0.0, CLIP)
-    count, uncertainty = believed_counts(drowned.counts, drowned.count_sd)
+    count, uncertainty = estimate_counts(drowned.counts, drowned.count_sd)
     _, weights = cell_means(drowned, np.full(CELLS, 0.7))
     spread = DEFAULT_KERNEL.organization_sd**2 + DEFAULT_KERNEL.execution_sd**2 / count
     np.testing.assert_allclose(1 / weights - spread, 0.7 * uncertainty / count**2)

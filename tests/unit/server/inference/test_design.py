@@ -7,8 +7,8 @@ from fedperf_server.inference.cell_directions import (
     STAGES,
     QueryDesign,
     Stage,
-    ask,
-    learn,
+    design_query,
+    infer,
 )
 from fedperf_server.inference.gaussian_process import GaussianPosterior
 from fedperf_shared.errors import ConfigurationError
@@ -37,7 +37,7 @@ def smooth_belief(seed: int = 0) -> GaussianPosterior:
 def a_question(
     belief: GaussianPosterior, *, noise_multiplier: float = 2.0, directions: int = 6
 ) -> QueryDesign:
-    return ask(
+    return design_query(
         belief,
         SENDERS,
         TARGETS,
@@ -120,7 +120,9 @@ def test_clear_answers_bring_the_truth_at_the_targets() -> None:
         a_report(design.directions @ truth[points] + 0.01 * rng.standard_normal(design.values))
         for points, design in zip(question.points, question.designs, strict=True)
     ]
-    after = learn(belief, question, reports, noise_multiplier=0.01, record_variance=RECORD).belief
+    after = infer(
+        belief, question, reports, noise_multiplier=0.01, record_variance=RECORD
+    ).posterior
     assert np.abs(after.mean - truth)[TARGETS].mean() < 0.1
     assert np.abs(belief.mean - truth)[TARGETS].mean() > 0.2
     assert after.variances()[TARGETS].mean() < 0.05 * belief.variances()[TARGETS].mean()
@@ -130,7 +132,7 @@ def test_what_is_learned_is_the_posterior_for_the_noise_of_the_slot() -> None:
     """With one sender of one point everything can be written down."""
     belief = GaussianPosterior(np.array([0.2, 1.0]), np.array([[0.5, 0.3], [0.3, 0.8]]))
     clip = 2 * np.sqrt(0.5 + RECORD)
-    question = ask(
+    question = design_query(
         belief,
         [np.array([0])],
         np.array([1]),
@@ -142,7 +144,7 @@ def test_what_is_learned_is_the_posterior_for_the_noise_of_the_slot() -> None:
     way = question.designs[0].directions[0, 0]
     assert question.designs[0].clips == pytest.approx(clip, abs=GRID / 2)
     assert abs(way) == pytest.approx(1 / question.designs[0].clips[0])
-    after = learn(
+    after = infer(
         belief,
         question,
         [a_report(np.array([0.7]))],
@@ -151,9 +153,9 @@ def test_what_is_learned_is_the_posterior_for_the_noise_of_the_slot() -> None:
     )
     variance = way**2 * (after.scale * 0.5 + RECORD) + 1.3**2
     gain = after.scale * np.array([0.5, 0.3]) * way / variance
-    np.testing.assert_allclose(after.belief.mean, belief.mean + 0.7 * gain, rtol=1e-5)
+    np.testing.assert_allclose(after.posterior.mean, belief.mean + 0.7 * gain, rtol=1e-5)
     expected = after.scale * belief.covariance - np.outer(gain, gain) * variance
-    np.testing.assert_allclose(after.belief.covariance, expected, rtol=1e-6)
+    np.testing.assert_allclose(after.posterior.covariance, expected, rtol=1e-6)
 
 
 def test_an_absent_answer_tells_nothing_and_the_other_still_counts() -> None:
@@ -161,10 +163,10 @@ def test_an_absent_answer_tells_nothing_and_the_other_still_counts() -> None:
     question = a_question(belief)
     report = a_report(np.full(6, 0.5))
     known = {"noise_multiplier": 2.0, "record_variance": RECORD}
-    nobody = learn(belief, question, [None, None], **known)
-    np.testing.assert_array_equal(nobody.belief.mean, belief.mean)
-    one = learn(belief, question, [None, report], **known)
-    assert np.abs(one.belief.mean).max() > 0.01
+    nobody = infer(belief, question, [None, None], **known)
+    np.testing.assert_array_equal(nobody.posterior.mean, belief.mean)
+    one = infer(belief, question, [None, report], **known)
+    assert np.abs(one.posterior.mean).max() > 0.01
 
 
 def test_answers_to_another_question_are_refused() -> None:
@@ -172,9 +174,9 @@ def test_answers_to_another_question_are_refused() -> None:
     question = a_question(belief)
     known = {"noise_multiplier": 2.0, "record_variance": RECORD}
     with pytest.raises(InvalidReleaseError, match="2 senders"):
-        learn(belief, question, [None], **known)
+        infer(belief, question, [None], **known)
     with pytest.raises(InvalidReleaseError, match="6 values"):
-        learn(belief, question, [a_report(np.zeros(5)), None], **known)
+        infer(belief, question, [a_report(np.zeros(5)), None], **known)
 
 
 def test_stages_together_cost_one_gaussian_of_the_whole() -> None:
@@ -193,7 +195,7 @@ def test_a_stage_without_budget_or_clip_is_refused(share: float, kappa: float) -
 def test_many_workloads_at_a_point_are_asked_as_one_and_told_as_many() -> None:
     belief = smooth_belief()
     often = np.repeat(WORKLOADS[:10], 50)
-    question = ask(
+    question = design_query(
         belief,
         [often, WORKLOADS[10:]],
         TARGETS,
@@ -219,7 +221,7 @@ def expected_error(
 ) -> float:
     """Variance left at the targets once answers of the expected size are in."""
     reports = [a_report(np.zeros(each.values)) for each in question.designs]
-    after = learn(
+    after = infer(
         belief, question, reports, noise_multiplier=noise_multiplier, record_variance=RECORD
     )
-    return float(np.diag(after.belief.covariance / after.scale)[TARGETS].mean())
+    return float(np.diag(after.posterior.covariance / after.scale)[TARGETS].mean())

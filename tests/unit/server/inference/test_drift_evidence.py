@@ -12,8 +12,8 @@ from fedperf_server.inference import drift_evidence
 from fedperf_server.inference.cell_directions import QueryResponse
 from fedperf_server.inference.corrections import DEFAULT_KERNEL, ReceivedReport
 from fedperf_server.inference.drift_evidence import (
-    DEFAULT_STEADINESS,
-    MOST,
+    DEFAULT_PROCESS_NOISE,
+    MAX_OWN_DRIFTS,
     SHIFT,
     STATE,
     THRESHOLD,
@@ -23,7 +23,7 @@ from fedperf_server.inference.drift_evidence import (
     SteadyStateFilter,
     WindowInformation,
     by_organization,
-    evidence_of,
+    compute_evidence,
 )
 from fedperf_shared.errors import ConfigurationError
 from fedperf_shared.releases.basis import CELLS, PLATFORM_GROUPS
@@ -53,14 +53,14 @@ def found(reports: Year) -> tuple[PlatformDrift, ...]:
 def until(reports: Year, window: int) -> Year:
     return Year(
         tuple(each for each in reports.plain if each.report.slot.window <= window),
-        tuple(each for each in reports.answered if each.question.slot.window <= window),
+        tuple(each for each in reports.answered if each.query.slot.window <= window),
     )
 
 
 def since(reports: Year, window: int) -> Year:
     return Year(
         tuple(each for each in reports.plain if each.report.slot.window >= window),
-        tuple(each for each in reports.answered if each.question.slot.window >= window),
+        tuple(each for each in reports.answered if each.query.slot.window >= window),
     )
 
 
@@ -74,8 +74,9 @@ def edited(
     answered = tuple(
         replace(
             each,
-            answers=tuple(
-                answer(said) if said.organization == organization else said for said in each.answers
+            responses=tuple(
+                answer(said) if said.organization == organization else said
+                for said in each.responses
             ),
         )
         for each in reports.answered
@@ -225,7 +226,7 @@ def lies(window: int, size: float) -> Callable[[QueryResponse], QueryResponse]:
 @pytest.mark.parametrize("size", [5.0, 1e4])
 def test_one_that_lies_makes_no_drift_shared(size: float) -> None:
     drifts = found(edited(year(organizations=3), "0", lies(6, size)))
-    assert len(drifts) == MOST
+    assert len(drifts) == MAX_OWN_DRIFTS
     assert {each.organizations for each in drifts} == {("0",)}
     assert not any(each.shared for each in drifts)
 
@@ -280,17 +281,17 @@ def a_steady_state(seed: int, windows: Sequence[int]) -> SteadyStateFilter:
 def test_the_evidence_is_the_likelihood_ratio_of_a_shift_against_none() -> None:
     """Against the marginal likelihood as a function of the shift, integrated over the state."""
     steady = a_steady_state(1, (0, 2, 3, 7))
-    evidence = evidence_of(steady, (2, 3, 7))
-    precision = steady.precision + sum(each.precision for each in steady.told)
+    evidence = compute_evidence(steady, (2, 3, 7))
+    precision = steady.precision + sum(each.precision for each in steady.windows)
     for row, since in enumerate((2, 3, 7)):
         for place in range(len(PLATFORM_GROUPS)):
             shift = steady.shifts()[:, place]
-            after = [each for each in steady.told if each.window >= since]
+            after = [each for each in steady.windows if each.window >= since]
 
             def likelihood(
                 size: float, shift: np.ndarray = shift, after: list[WindowInformation] = after
             ) -> float:
-                seen = steady.information + sum(each.information for each in steady.told)
+                seen = steady.information + sum(each.information for each in steady.windows)
                 seen = seen - size * sum(each.precision @ shift for each in after)
                 own = sum(
                     size * shift @ each.information - size**2 / 2 * shift @ each.precision @ shift
@@ -305,10 +306,12 @@ def test_the_evidence_is_the_likelihood_ratio_of_a_shift_against_none() -> None:
 
 def test_what_is_explained_by_a_known_drift_is_no_evidence_of_another() -> None:
     heard = by_organization(year(SLOWER).plain, year(SLOWER).answered)["0"]
-    steady = SteadyStateFilter.of(heard, kernel=DEFAULT_KERNEL, steadiness=DEFAULT_STEADINESS)
+    steady = SteadyStateFilter.fit(
+        heard, kernel=DEFAULT_KERNEL, process_noise=DEFAULT_PROCESS_NOISE
+    )
     place = PLATFORM_GROUPS.index(Platform.POLARS)
-    before = evidence_of(steady, (6,)).nats(1.0)[0, place]
-    after = evidence_of(steady, (6,), [(6, place)]).nats(1.0)[0, place]
+    before = compute_evidence(steady, (6,)).nats(1.0)[0, place]
+    after = compute_evidence(steady, (6,), [(6, place)]).nats(1.0)[0, place]
     assert before > THRESHOLD
     assert abs(after) < 1
 
@@ -316,16 +319,16 @@ def test_what_is_explained_by_a_known_drift_is_no_evidence_of_another() -> None:
 def test_a_platform_that_wanders_more_takes_more_to_be_believed() -> None:
     heard = by_organization(year(SLOWER).plain, year(SLOWER).answered)["0"]
     found_by = {
-        wander: evidence_of(
-            SteadyStateFilter.of(
-                heard, kernel=DEFAULT_KERNEL, steadiness=ProcessNoise(wander=wander)
+        wander: compute_evidence(
+            SteadyStateFilter.fit(
+                heard, kernel=DEFAULT_KERNEL, process_noise=ProcessNoise(wander=wander)
             ),
             (6,),
         ).information.max()
         for wander in (0.0, 0.05, 0.3)
     }
     assert found_by[0.0] > found_by[0.05] > 2 * found_by[0.3]
-    with pytest.raises(ConfigurationError, match="steadiness wander must not be negative"):
+    with pytest.raises(ConfigurationError, match="process noise wander must not be negative"):
         ProcessNoise(wander=-0.1)
 
 
@@ -334,9 +337,9 @@ def test_answers_that_refine_a_first_report_are_heard_with_it_and_show_no_drift(
     reports = year()
     first = replace(reports.plain[0], is_first=True)
     later = [each for each in reports.plain[1:] if each.report.slot.window > 1]
-    asked = [each for each in reports.answered if each.question.slot.window > 0]
+    asked = [each for each in reports.answered if each.query.slot.window > 0]
     heard = by_organization([first, *later], asked)["0"]
-    answers = {each.window: len(each.answers) for each in heard}
+    answers = {each.window: len(each.responses) for each in heard}
     assert 1 not in answers
     assert answers[0] == answers[2] > 0
     own = by_organization([first, *reports.plain[1:]], asked)["0"]

@@ -9,10 +9,10 @@ from fedperf_server.inference.gaussian_process import (
     GaussianPosterior,
     InvalidPosteriorError,
     Observation,
-    conditioned,
+    condition,
     influence_bounds,
     likeliest_scale,
-    longest,
+    max_norm,
     update,
 )
 
@@ -47,14 +47,14 @@ def an_observation(
 def test_without_observations_the_belief_stays() -> None:
     belief = a_belief()
     after = update(belief, [])
-    assert (after.belief, after.scale) == (belief, 1.0)
+    assert (after.posterior, after.scale) == (belief, 1.0)
 
 
 def test_measured_points_are_believed_and_tell_about_related_ones() -> None:
     belief = a_belief(1)
     truth = a_truth(belief, np.random.default_rng(1))
     known = np.arange(0, POINTS, 2)
-    after = conditioned(belief, known, truth[known], 1e-8)
+    after = condition(belief, known, truth[known], 1e-8)
     np.testing.assert_allclose(after.mean[known], truth[known], atol=1e-3)
     assert after.variances()[known].max() < 1e-6
     assert np.all(after.variances() <= belief.variances() + 1e-9)
@@ -69,7 +69,7 @@ def test_conditioning_is_what_the_formula_of_a_gaussian_gives() -> None:
     noise = 0.2
     system = belief.covariance[np.ix_(known, known)] + noise * np.eye(2)
     gain = belief.covariance[:, known] @ np.linalg.inv(system)
-    after = conditioned(belief, known, values, noise)
+    after = condition(belief, known, values, noise)
     np.testing.assert_allclose(after.mean, belief.mean + gain @ (values - belief.mean[known]))
     np.testing.assert_allclose(
         after.covariance, belief.covariance - gain @ belief.covariance[known], atol=1e-12
@@ -80,10 +80,10 @@ def test_answers_without_noise_are_taken_over_and_drowned_ones_ignored() -> None
     belief, rng = a_belief(3), np.random.default_rng(3)
     truth = a_truth(belief, rng)
     clear = an_observation(belief, truth, rng, noise=1e-4, values=POINTS)
-    after = update(belief, [clear], scales=(1.0,)).belief
+    after = update(belief, [clear], scales=(1.0,)).posterior
     np.testing.assert_allclose(after.mean, truth, atol=0.05)
     drowned = an_observation(belief, truth, rng, noise=1e4)
-    after = update(belief, [drowned], scales=(1.0,)).belief
+    after = update(belief, [drowned], scales=(1.0,)).posterior
     np.testing.assert_allclose(after.mean, belief.mean, atol=0.02)
     np.testing.assert_allclose(after.covariance, belief.covariance, atol=1e-3)
 
@@ -96,7 +96,7 @@ def test_many_senders_are_what_the_formula_for_all_of_them_at_once_gives(senders
     seen = [
         an_observation(belief, truth, rng, noise=noise) for noise in np.geomspace(0.01, 3, senders)
     ]
-    after = update(belief, seen, scales=(1.0,)).belief
+    after = update(belief, seen, scales=(1.0,)).posterior
     matrix = np.concatenate([each.matrix for each in seen])
     noise = np.concatenate([np.diag(each.noise) for each in seen])
     crossed = belief.covariance @ matrix.T
@@ -108,7 +108,7 @@ def test_many_senders_are_what_the_formula_for_all_of_them_at_once_gives(senders
 
 def test_senders_who_say_nothing_leave_the_belief_as_it_is() -> None:
     silent = Observation(np.zeros((4, POINTS)), np.zeros(4), np.eye(4))
-    after = update(a_belief(), [silent] * 9).belief
+    after = update(a_belief(), [silent] * 9).posterior
     np.testing.assert_allclose(after.mean, a_belief().mean)
     np.testing.assert_allclose(after.covariance, a_belief().covariance)
 
@@ -120,7 +120,7 @@ def test_the_stated_uncertainty_covers_the_truth() -> None:
         belief = a_belief(seed)
         truth = a_truth(belief, rng)
         seen = [an_observation(belief, truth, rng) for _ in range(3)]
-        after = update(belief, seen, scales=(1.0,)).belief
+        after = update(belief, seen, scales=(1.0,)).posterior
         covered.append(np.abs(after.mean - truth) < 1.645 * np.sqrt(after.variances()))
     assert 0.87 < np.mean(covered) < 0.93
 
@@ -153,8 +153,8 @@ def test_a_sender_that_lies_in_every_way_moves_the_mean_by_the_stated_bound(
     honest = [an_observation(belief, truth, rng) for _ in range(3)]
     mine = honest[1]
     lie = Observation(mine.matrix, size * rng.standard_normal(len(mine.values)), mine.noise)
-    before = update(belief, honest, scales=(scale,)).belief.mean
-    after = update(belief, [honest[0], lie, honest[2]], scales=(scale,)).belief.mean
+    before = update(belief, honest, scales=(scale,)).posterior.mean
+    after = update(belief, [honest[0], lie, honest[2]], scales=(scale,)).posterior.mean
     bound = influence_bounds(belief, honest, 1, scale=scale)
     assert np.all(np.abs(after - before) <= bound + 1e-12)
 
@@ -172,7 +172,7 @@ def test_the_bound_on_influence_is_not_idle() -> None:
                 belief,
                 [Observation(honest[0].matrix, way * push, honest[0].noise), *honest[1:]],
                 scales=(1.0,),
-            ).belief.mean
+            ).posterior.mean
             for way in (1.0, -1.0)
         ]
         closest = max(closest, float(np.max(np.abs(means[0] - means[1]) / bound)))
@@ -196,14 +196,14 @@ def test_a_lie_cannot_leave_the_bound_by_changing_the_scale() -> None:
     after = update(belief, [lie, honest[1]])
     seen = [lie, honest[1]]
     reach = sum(influence_bounds(belief, seen, each, scale=after.scale) / 2 for each in range(2))
-    assert np.all(np.abs(after.belief.mean - belief.mean) <= reach + 1e-12)
+    assert np.all(np.abs(after.posterior.mean - belief.mean) <= reach + 1e-12)
     assert after.scale == max(SCALES)
 
 
 def test_honest_answers_are_hardly_ever_shortened() -> None:
     rng = np.random.default_rng(7)
     lengths = np.linalg.norm(rng.standard_normal((20_000, 16)), axis=1)
-    assert np.mean(lengths > longest(16)) < 3e-4
+    assert np.mean(lengths > max_norm(16)) < 3e-4
 
 
 def test_beliefs_and_observations_that_are_no_gaussians_are_refused() -> None:

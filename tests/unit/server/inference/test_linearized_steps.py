@@ -6,12 +6,12 @@ import torch
 
 from fedperf_server.inference.linearized_steps import (
     CAUTION,
-    MOST_MISTOLD,
+    MAX_LINEARIZATION_ERROR,
     WEIGHT_SDS,
     LinearizedSum,
     next_step,
+    reliable_step,
     step_bound,
-    trusted_step,
 )
 from fedperf_shared.errors import ConfigurationError
 from fedperf_shared.model.checkpoint import model_from_arrays
@@ -123,9 +123,11 @@ def test_a_step_is_no_longer_than_the_tangent_tells_the_truth(
     loud = np.random.default_rng(0).standard_normal(len(tangent.lengths))
     sums = [LinearizedSum(500 * loud / np.linalg.norm(loud), 2000, 0.01)]
     free = next_step(tangent, sums, clip=CLIP)
-    assert mistold(model, anchors, tangent, free) > MOST_MISTOLD  # else there is nothing to see
-    step = trusted_step(model, anchors, tangent, sums, clip=CLIP)
-    assert 0 < mistold(model, anchors, tangent, step) <= MOST_MISTOLD
+    assert (
+        mistold(model, anchors, tangent, free) > MAX_LINEARIZATION_ERROR
+    )  # else there is nothing to see
+    step = reliable_step(model, anchors, tangent, sums, clip=CLIP)
+    assert 0 < mistold(model, anchors, tangent, step) <= MAX_LINEARIZATION_ERROR
     steps = [next_step(tangent, sums, clip=CLIP, weight_sd=each) for each in WEIGHT_SDS]
     assert any(np.array_equal(step, each) for each in steps)
 
@@ -136,9 +138,9 @@ def test_sums_that_hardly_have_noise_are_followed_as_far_as_the_tangent_tells(
     tangent = tangent_at(model, anchors)
     loud = np.random.default_rng(0).standard_normal(len(tangent.lengths))
     sums = [LinearizedSum(1e6 * loud / np.linalg.norm(loud), 1e6, 1e-3)]
-    step = trusted_step(model, anchors, tangent, sums, clip=CLIP)
+    step = reliable_step(model, anchors, tangent, sums, clip=CLIP)
     assert step.any()
-    assert mistold(model, anchors, tangent, step) <= MOST_MISTOLD
+    assert mistold(model, anchors, tangent, step) <= MAX_LINEARIZATION_ERROR
 
 
 @pytest.mark.parametrize("lie", [1e9, -1e9, 300.0])
@@ -149,7 +151,7 @@ def test_no_step_is_longer_than_the_bounds_of_all_senders_together(
     size = len(tangent.lengths)
     honest = LinearizedSum(np.full(size, 20.0), 300, 5.0)
     sums = [LinearizedSum(np.full(size, lie), 300, 5.0), honest]
-    step = trusted_step(model, anchors, tangent, sums, clip=CLIP)
+    step = reliable_step(model, anchors, tangent, sums, clip=CLIP)
     bounds = [step_bound(tangent, sums, sender, clip=CLIP) for sender in (0, 1)]
     assert float(np.linalg.norm(step / tangent.lengths)) <= sum(bounds) / 2
 
@@ -159,9 +161,9 @@ def test_a_short_step_is_taken_as_it_is_and_none_without_sums(
 ) -> None:
     tangent = tangent_at(model, anchors)
     quiet = [LinearizedSum(tangent.anchors.sum(0) / 100, 2000, 1000.0)]
-    step = trusted_step(model, anchors, tangent, quiet, clip=CLIP)
+    step = reliable_step(model, anchors, tangent, quiet, clip=CLIP)
     np.testing.assert_array_equal(step, next_step(tangent, quiet, clip=CLIP))
-    assert not trusted_step(model, anchors, tangent, [], clip=CLIP).any()
+    assert not reliable_step(model, anchors, tangent, [], clip=CLIP).any()
 
 
 def test_what_is_no_sum_is_refused() -> None:
@@ -170,7 +172,7 @@ def test_what_is_no_sum_is_refused() -> None:
     for workloads, noise in ((0, 1.0), (10, 0.0), (float("inf"), 1.0), (10, float("nan"))):
         with pytest.raises(ConfigurationError, match="positive and finite"):
             LinearizedSum(np.zeros(DIRECTIONS), workloads, noise)
-    with pytest.raises(InvalidReleaseError, match="directions"):
+    with pytest.raises(InvalidReleaseError, match="shape"):
         next_step(a_tangent(), [LinearizedSum(np.zeros(2), 10, 1.0)], clip=CLIP)
     with pytest.raises(ConfigurationError, match="clip"):
         next_step(a_tangent(), [], clip=0.0)

@@ -7,17 +7,17 @@ import numpy as np
 import pytest
 
 from fedperf_server.inference.promotion_rules import (
-    MOST_FORGOTTEN,
+    CONFIDENCE_SDS,
+    MAX_FORGETTING,
     PUBLIC_SLACK,
-    SURE,
     BestErrors,
     PromotionDecision,
     PromotionMetrics,
     PromotionOutcome,
     ReportedOffset,
+    compute_gain,
     decide_promotion,
     errors_by_segment,
-    gain_of,
 )
 from fedperf_shared.releases.basis import CELLS
 from fedperf_shared.workflow.vocabulary import Platform
@@ -38,7 +38,7 @@ def reported(mean: float, *, sd: float = 0.01) -> ReportedOffset:
 
 def stepped(by: float) -> PromotionMetrics:
     """A version that differs from the promoted one in every cell."""
-    return replace(PROMOTED, apart=np.full(CELLS, by))
+    return replace(PROMOTED, offsets=np.full(CELLS, by))
 
 
 def judged(candidate: PromotionMetrics, known: ReportedOffset | None) -> PromotionDecision:
@@ -49,7 +49,7 @@ def judged(candidate: PromotionMetrics, known: ReportedOffset | None) -> Promoti
 
 @pytest.mark.parametrize(("step", "gain"), [(0.4, 0.16), (0.2, 0.12), (0.8, 0.0), (-0.2, -0.2)])
 def test_the_gain_is_how_much_the_mean_squared_error_falls(step: float, gain: float) -> None:
-    found, error = gain_of(stepped(step), PROMOTED, reported(0.4, sd=0.1))
+    found, error = compute_gain(stepped(step), PROMOTED, reported(0.4, sd=0.1))
     assert found == pytest.approx(gain)
     assert error == pytest.approx(2 * abs(step) * 0.1 / np.sqrt(2))
 
@@ -59,16 +59,16 @@ def test_the_gain_is_that_of_a_draw_from_the_belief() -> None:
     known = reported(0.3, sd=0.2)
     one, other = stepped(0.25), stepped(0.1)
     truths = known.mean + 0.2 * rng.standard_normal((20_000, CELLS))
-    gains = ((truths - other.apart) ** 2 - (truths - one.apart) ** 2) @ known.shares
-    found, error = gain_of(one, other, known)
+    gains = ((truths - other.offsets) ** 2 - (truths - one.offsets) ** 2) @ known.shares
+    found, error = compute_gain(one, other, known)
     assert found == pytest.approx(gains.mean(), abs=4 * gains.std() / np.sqrt(20_000))
     assert error == pytest.approx(gains.std(), rel=0.03)
 
 
 def test_what_reports_speak_for_is_promoted_and_what_they_speak_against_is_not() -> None:
-    assert judged(stepped(0.3), reported(0.4)).ruling is PromotionOutcome.PROMOTE
+    assert judged(stepped(0.3), reported(0.4)).outcome is PromotionOutcome.PROMOTE
     refused = judged(stepped(-0.3), reported(0.4))
-    assert (refused.ruling, refused.reason) == (
+    assert (refused.outcome, refused.reason) == (
         PromotionOutcome.REJECT,
         "worse by the reports of the next window",
     )
@@ -79,11 +79,11 @@ def test_what_reports_speak_for_is_promoted_and_what_they_speak_against_is_not()
 @pytest.mark.parametrize(
     ("standard_errors", "reason"),
     [
-        (1.1 * SURE, PASSED),
-        (0.9 * SURE, UNSURE),
+        (1.1 * CONFIDENCE_SDS, PASSED),
+        (0.9 * CONFIDENCE_SDS, UNSURE),
         (-0.1, UNSURE),
-        (-0.9 * SURE, UNSURE),
-        (-1.1 * SURE, "worse by the reports of the next window"),
+        (-0.9 * CONFIDENCE_SDS, UNSURE),
+        (-1.1 * CONFIDENCE_SDS, "worse by the reports of the next window"),
     ],
 )
 def test_a_candidate_is_promoted_only_if_the_lower_end_of_its_gain_is_above_zero(
@@ -95,18 +95,18 @@ def test_a_candidate_is_promoted_only_if_the_lower_end_of_its_gain_is_above_zero
     found = judged(stepped(0.1), reported(mean, sd=sd))
     assert found.gain == pytest.approx(standard_errors * error)
     assert found.gain_error == pytest.approx(error)
-    rulings = {PASSED: PromotionOutcome.PROMOTE, UNSURE: PromotionOutcome.LEAVE_OPEN}
-    assert (found.ruling, found.reason) == (rulings.get(reason, PromotionOutcome.REJECT), reason)
+    rulings = {PASSED: PromotionOutcome.PROMOTE, UNSURE: PromotionOutcome.INCONCLUSIVE}
+    assert (found.outcome, found.reason) == (rulings.get(reason, PromotionOutcome.REJECT), reason)
 
 
 def test_the_confidence_is_99_percent_one_sided() -> None:
-    assert NormalDist().cdf(SURE) == pytest.approx(0.99, abs=1e-4)
+    assert NormalDist().cdf(CONFIDENCE_SDS) == pytest.approx(0.99, abs=1e-4)
 
 
 def test_what_changes_nothing_is_not_promoted_however_sure_reports_are() -> None:
-    assert judged(PROMOTED, reported(0.4, sd=1e-6)).ruling is PromotionOutcome.LEAVE_OPEN
+    assert judged(PROMOTED, reported(0.4, sd=1e-6)).outcome is PromotionOutcome.INCONCLUSIVE
     undefined = judged(stepped(float("nan")), reported(0.4))
-    assert undefined.ruling is PromotionOutcome.REJECT
+    assert undefined.outcome is PromotionOutcome.REJECT
 
 
 @pytest.mark.parametrize(
@@ -117,18 +117,18 @@ def test_a_version_that_went_astray_on_public_plans_is_rejected(
     error: float | None, *, promoted: bool
 ) -> None:
     found = judged(replace(stepped(0.1), public_error=error), reported(0.1))
-    assert (found.ruling is PromotionOutcome.PROMOTE) is promoted
+    assert (found.outcome is PromotionOutcome.PROMOTE) is promoted
     if not promoted:
-        assert (found.reason, found.ruling) == ("worse on public plans", PromotionOutcome.REJECT)
+        assert (found.reason, found.outcome) == ("worse on public plans", PromotionOutcome.REJECT)
 
 
 @pytest.mark.parametrize(("lost", "promoted"), [(0.9, True), (1.1, False), (np.nan, False)])
 def test_a_version_that_forgets_a_segment_is_rejected(lost: float, *, promoted: bool) -> None:
-    by_segment = {DUCKDB: 0.1, POLARS: 0.3 + lost * MOST_FORGOTTEN}
+    by_segment = {DUCKDB: 0.1, POLARS: 0.3 + lost * MAX_FORGETTING}
     found = judged(replace(stepped(0.3), by_segment=by_segment), reported(0.4))
-    assert (found.ruling is PromotionOutcome.PROMOTE) is promoted
+    assert (found.outcome is PromotionOutcome.PROMOTE) is promoted
     if not promoted:
-        assert (found.reason, found.ruling) == ("forgets polars", PromotionOutcome.REJECT)
+        assert (found.reason, found.outcome) == ("forgets polars", PromotionOutcome.REJECT)
 
 
 def test_errors_are_told_apart_by_segment() -> None:
@@ -145,31 +145,31 @@ def test_small_losses_do_not_add_up_over_the_windows_of_an_epoch() -> None:
         forgetful = replace(
             last, by_segment={**last.by_segment, POLARS: 0.09 + last.by_segment[POLARS]}
         )
-        best = BestErrors.of(
+        best = BestErrors.over(
             [each.public_error for each in reached], [each.by_segment for each in reached]
         )
         for candidate in (worse, forgetful):
-            further = replace(candidate, apart=last.apart + 0.01)
+            further = replace(candidate, offsets=last.offsets + 0.01)
             if (
-                decide_promotion(further, last, best=best, reported=reported(1.0)).ruling
+                decide_promotion(further, last, best=best, reported=reported(1.0)).outcome
                 is PromotionOutcome.PROMOTE
             ):
                 reached.append(further)
     assert len(reached) > 2
     assert max(each.public_error or 0.0 for each in reached) <= 2.0 * PUBLIC_SLACK
-    assert max(each.by_segment[POLARS] for each in reached) <= 0.3 + MOST_FORGOTTEN
+    assert max(each.by_segment[POLARS] for each in reached) <= 0.3 + MAX_FORGETTING
 
 
 def test_without_reports_nothing_is_promoted() -> None:
     found = judged(replace(PROMOTED, public_error=1.0), None)
-    assert found == PromotionDecision(PromotionOutcome.LEAVE_OPEN, "no report speaks for it yet")
+    assert found == PromotionDecision(PromotionOutcome.INCONCLUSIVE, "no report speaks for it yet")
     astray = judged(replace(PROMOTED, public_error=9.0), None)
-    assert astray.ruling is PromotionOutcome.REJECT
+    assert astray.outcome is PromotionOutcome.REJECT
 
 
 def test_the_best_is_the_least_error_on_each_segment_for_itself() -> None:
-    found = BestErrors.of(
+    found = BestErrors.over(
         [None, 2.0, 1.5], [{DUCKDB: 0.1, POLARS: 0.4}, {DUCKDB: 0.2, POLARS: 0.3}]
     )
     assert found == BestErrors(1.5, {DUCKDB: 0.1, POLARS: 0.3})
-    assert BestErrors.of([None], []) == BestErrors(None, {})
+    assert BestErrors.over([None], []) == BestErrors(None, {})

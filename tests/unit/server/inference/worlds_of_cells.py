@@ -97,7 +97,9 @@ def asked(
 ) -> CellQuery:
     senders = [
         (
-            learned.sums_of(each.name, parameters := declared(each, noise_multiplier)),
+            learned.organization_posterior(
+                each.name, parameters := declared(each, noise_multiplier)
+            ),
             parameters,
         )
         for each in group

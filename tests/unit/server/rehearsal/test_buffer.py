@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from sqlalchemy import delete, select
 
-from fedperf_server.controllers.promotion import take_back
+from fedperf_server.controllers.promotion import roll_back
 from fedperf_server.controllers.reports import PublicationController
 from fedperf_server.rehearsal import buffer
 from fedperf_server.rehearsal.synthetic_batch import PredictLog
 from fedperf_server.state import registry
-from fedperf_server.state.database import BufferTeacherRow, Database, PublishedEpochRow
-from fedperf_server.state.drift_regimes import RegimeTrigger, declare, epochs
+from fedperf_server.state.database import BufferTeacherRow, Database, PublishedRegimeRow
+from fedperf_server.state.drift_regimes import RegimeTrigger, declare, regimes
 from fedperf_server.state.registry import GgfnFormat
 from fedperf_shared.exchange import SyntheticRow
 from fedperf_shared.execution import ClusterConfig
@@ -54,7 +54,7 @@ def promote(database: Database) -> int:
 def begin_epoch(database: Database, window: int) -> None:
     """With the newest promoted version as its reference."""
     with database.transaction() as session:
-        declared = declare(session, PERIOD, RegimeTrigger.ANNOUNCED, at=moment(window - 1))
+        declared = declare(session, PERIOD, RegimeTrigger.DECLARED, at=moment(window - 1))
         assert declared.begins_at == moment(window)
 
 
@@ -67,7 +67,7 @@ def predict_with(checkpoint: bytes) -> PredictLog:
 def look(database: Database, at: datetime, *, grace: timedelta = GRACE) -> int:
     """A coordinator that was just started; how many rows it rehearses."""
     desk = PublicationController(database, TABLE, CATALOGUE, predict_with, grace=grace)
-    desk.look(snapshot(database, PERIOD, at))
+    desk.run_once(snapshot(database, PERIOD, at))
     with database.transaction() as session:
         return len(buffer.rows(session))
 
@@ -151,7 +151,7 @@ def test_where_nothing_was_promoted_in_an_epoch_its_rows_keep_the_labels_with_th
     database: Database,
 ) -> None:
     with database.transaction() as session:
-        take_back(session, "astray", at=moment(0))  # so that the reference stays in force
+        roll_back(session, "astray", at=moment(0))  # so that the reference stays in force
     begin_epoch(database, 1)
     hand_in(database, b"1", window=0)
     look(database, moment(0, REPORTED))
@@ -192,7 +192,7 @@ def test_a_model_that_was_taken_back_does_not_teach(database: Database) -> None:
     hand_in(database, b"1", window=0)
     look(database, moment(0, REPORTED))
     with database.transaction() as session:
-        assert take_back(session, "astray", at=moment(1)) == (2, 1)
+        assert roll_back(session, "astray", at=moment(1)) == (2, 1)
     promote(database)  # it knows of the next epoch already
     look(database, moment(1, REPORTED))
     assert teachers(database) == {1}
@@ -212,7 +212,7 @@ def test_rows_get_a_new_teacher_when_theirs_is_taken_back(database: Database, kn
     assert teachers(database) == {2}
     with database.transaction() as session:
         assert len(session.scalars(select(BufferTeacherRow)).all()) == 2
-        take_back(session, "astray", at=moment(3))
+        roll_back(session, "astray", at=moment(3))
         if not known:
             session.execute(delete(BufferTeacherRow))
     look(database, moment(3))
@@ -232,7 +232,7 @@ def test_rows_outlive_two_changes_that_came_while_the_coordinator_was_away(
     before = published(database)
     if not known:
         with database.transaction() as session:
-            session.execute(delete(PublishedEpochRow))
+            session.execute(delete(PublishedRegimeRow))
     look(database, moment(2, REPORTED))
     assert rehearsed(database)
     assert set(rehearsed(database)) <= set(before)
@@ -254,7 +254,9 @@ def test_with_a_long_grace_the_rows_of_the_epoch_before_are_kept_not_those_of_th
     assert kept
     assert all(each in before for each in kept)
     with database.transaction() as session:
-        assert buffer.waiting(session, PERIOD, window=0) is None  # what the next one published
+        assert (
+            buffer.find_unstored(session, PERIOD, window=0) is None
+        )  # what the next one published
     for at in (moment(2, PERIOD.window * 0.75), moment(3, PERIOD.window - timedelta(hours=1))):
         look(database, at, grace=grace)
         assert rehearsed(database) == kept
@@ -266,8 +268,8 @@ def test_rows_of_a_period_that_ended_are_kept_before_the_next_one_publishes(
     """An epoch began with its last window, whose reports were about the one before."""
     earlier = Period(PERIOD.start - 5 * PERIOD.window, PERIOD.window, 4)  # a window apart
     with database.transaction() as session:
-        declare(session, earlier, RegimeTrigger.ANNOUNCED, at=earlier.window_start(2))
-        (start, _) = epochs(session)
+        declare(session, earlier, RegimeTrigger.DECLARED, at=earlier.window_start(2))
+        (start, _) = regimes(session)
         rows = [SyntheticRow(each.plan, each.cluster, 0.0, Platform.POLARS) for each in CATALOGUE]
         buffer.publish(session, rows, about=start.begins_at, at=earlier.window_start(3))
     hand_in(database, b"1", window=0, reference_version=2)

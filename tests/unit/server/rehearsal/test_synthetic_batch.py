@@ -22,13 +22,13 @@ from fedperf_server.config import load_config
 from fedperf_server.inference.corrections import ReceivedReport, correct
 from fedperf_server.rehearsal import synthetic_batch
 from fedperf_server.rehearsal.synthetic_batch import (
-    MOST_ROWS,
+    MAX_ROWS,
     CellCondition,
     NoSuchRowsError,
     NotReleasedError,
     SyntheticBatch,
-    more_rows,
-    on_grid,
+    cross_clusters,
+    sample_rows,
 )
 from fedperf_server.state import registry
 from fedperf_server.state.database import Database
@@ -53,7 +53,7 @@ AT = datetime(2027, 1, 20, tzinfo=UTC)
 PARAMETERS = ReportParameters(1.4, 3.0)
 SLOT = SlotKey(ReleaseKind.RESIDUAL_REPORT, 0, 0)
 ENTRIES = [PlanOnCluster(each.plan, each.cluster) for each in load_public_plans()]
-CATALOGUE = on_grid(ENTRIES)
+CATALOGUE = cross_clusters(ENTRIES)
 CLUSTER = ENTRIES[0].cluster
 POLARS_ML = CellCondition(Platform.POLARS, OperatorClass.ML)
 
@@ -109,7 +109,7 @@ def batch() -> SyntheticBatch:
 
 @pytest.fixture(scope="module")
 def drawn(batch: SyntheticBatch) -> tuple[TableRow, ...]:
-    return more_rows(batch, POLARS_ML, rows=80, seed=1)
+    return sample_rows(batch, POLARS_ML, rows=80, seed=1)
 
 
 def test_rows_are_public_plans_on_the_public_grid(batch: SyntheticBatch) -> None:
@@ -134,7 +134,7 @@ def test_the_same_report_gives_the_same_batch_whatever_lies_behind_it() -> None:
         batch_of([whole]).rows
     )
     asked = CellCondition(Platform.DUCKDB, size=1)
-    assert more_rows(batch_of([as_if]), asked, rows=20, seed=3) == more_rows(
+    assert sample_rows(batch_of([as_if]), asked, rows=20, seed=3) == sample_rows(
         batch_of([whole]), asked, rows=20, seed=3
     )
 
@@ -157,7 +157,7 @@ def test_no_string_of_a_history_is_in_what_follows_from_it() -> None:
     ]
     reference = GgfnArrays.of(seeded_checkpoint())
     batch = batch_of([released(workload_residuals(reference, labelled_graphs(own)))])
-    found = more_rows(batch, CellCondition(size=1), rows=50, seed=0)
+    found = sample_rows(batch, CellCondition(size=1), rows=50, seed=0)
     text = json.dumps([row.as_record() for row in found])
     for canary in ("CANARY", "secret"):
         assert canary not in text
@@ -173,7 +173,7 @@ def test_drawn_rows_are_of_the_kind_that_was_asked_for(drawn: tuple[TableRow, ..
 def test_drawn_rows_have_the_public_columns_and_hold_the_constraints(
     batch: SyntheticBatch, drawn: tuple[TableRow, ...]
 ) -> None:
-    any_kind = more_rows(batch, CellCondition(), rows=150, seed=4)
+    any_kind = sample_rows(batch, CellCondition(), rows=150, seed=4)
     assert max(row.sources for row in any_kind) > 1
     cells = {cell_of(row.plan) for row in batch.rows}
     clusters = {row.cluster for row in batch.rows}
@@ -186,14 +186,14 @@ def test_drawn_rows_have_the_public_columns_and_hold_the_constraints(
 
 
 def test_no_drawn_row_has_more_sources_than_operators() -> None:
-    found = more_rows(SyntheticBatch(unions()), CellCondition(), rows=300, seed=0)
+    found = sample_rows(SyntheticBatch(unions()), CellCondition(), rows=300, seed=0)
     assert all(row.sources <= row.operators for row in found)
 
 
 def test_drawn_run_times_have_the_level_of_their_cell(
     batch: SyntheticBatch, drawn: tuple[TableRow, ...]
 ) -> None:
-    real = [row.log_seconds for row in batch.table() if POLARS_ML.holds(row.cell)]
+    real = [row.log_seconds for row in batch.table() if POLARS_ML.matches(row.cell)]
     assert np.mean([row.log_seconds for row in drawn]) == pytest.approx(np.mean(real), abs=0.3)
 
 
@@ -202,8 +202,8 @@ def test_the_same_seed_draws_the_same_rows_and_another_others(
     batch: SyntheticBatch, drawn: tuple[TableRow, ...]
 ) -> None:
     before = np.random.get_state(legacy=False)["state"]["key"]  # nobody else's generator is touched
-    assert more_rows(batch, POLARS_ML, rows=80, seed=1) == drawn
-    other = more_rows(batch, POLARS_ML, rows=80, seed=2)
+    assert sample_rows(batch, POLARS_ML, rows=80, seed=1) == drawn
+    other = sample_rows(batch, POLARS_ML, rows=80, seed=2)
     labels = {row.log_seconds for row in drawn}
     assert len(labels & {row.log_seconds for row in other}) < 8
     np.testing.assert_array_equal(np.random.get_state(legacy=False)["state"]["key"], before)
@@ -213,15 +213,15 @@ def test_the_same_seed_draws_the_same_rows_and_another_others(
 def test_nothing_is_fitted_on_what_is_no_synthetic_batch(batch: SyntheticBatch, kind: str) -> None:
     raw: Any = {"table": batch.table(), "rows": batch.rows, "nothing": None}[kind]
     with pytest.raises(NotReleasedError, match="released reports") as refused:
-        more_rows(raw, CellCondition(), rows=5, seed=0)
+        sample_rows(raw, CellCondition(), rows=5, seed=0)
     assert refused.value.exit_code == 5
 
 
 def test_rows_that_the_batch_does_not_have_are_not_made_up(batch: SyntheticBatch) -> None:
-    with pytest.raises(NoSuchRowsError, match="0 of them of platform spark"):
-        more_rows(batch, CellCondition(Platform.SPARK), rows=5, seed=0)
+    with pytest.raises(NoSuchRowsError, match="0 of them match platform spark"):
+        sample_rows(batch, CellCondition(Platform.SPARK), rows=5, seed=0)
     with pytest.raises(NoSuchRowsError, match="no synthetic batch is published yet"):
-        more_rows(SyntheticBatch(()), CellCondition(), rows=5, seed=0)
+        sample_rows(SyntheticBatch(()), CellCondition(), rows=5, seed=0)
 
 
 @pytest.mark.slow
@@ -229,7 +229,7 @@ def test_rows_that_the_batch_does_not_have_are_not_made_up(batch: SyntheticBatch
 def test_a_kind_too_rare_to_draw_is_one_clear_line(
     batch: SyntheticBatch, found: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    more_rows(batch, POLARS_ML, rows=1, seed=0)  # imports SDV as the product does
+    sample_rows(batch, POLARS_ML, rows=1, seed=0)  # imports SDV as the product does
     from sdv.single_table import GaussianCopulaSynthesizer
 
     monkeypatch.setattr(
@@ -237,24 +237,24 @@ def test_a_kind_too_rare_to_draw_is_one_clear_line(
         "_filter_conditions",
         staticmethod(lambda sampled, conditions, tolerance: sampled.head(found)),
     )
-    monkeypatch.setattr(synthetic_batch, "DRAWN_AT_ONCE", 5)
+    monkeypatch.setattr(synthetic_batch, "SAMPLED_AT_ONCE", 5)
     with pytest.raises(NoSuchRowsError, match=f"only {found} of"):
-        more_rows(batch, POLARS_ML, rows=5, seed=0)
+        sample_rows(batch, POLARS_ML, rows=5, seed=0)
 
 
-@pytest.mark.parametrize("rows", [0, -1, MOST_ROWS + 1])
+@pytest.mark.parametrize("rows", [0, -1, MAX_ROWS + 1])
 def test_a_number_of_rows_out_of_bounds_is_refused(batch: SyntheticBatch, rows: int) -> None:
     with pytest.raises(InvalidInputError, match="rows must be"):
-        more_rows(batch, CellCondition(), rows=rows, seed=0)
+        sample_rows(batch, CellCondition(), rows=rows, seed=0)
 
 
 @pytest.mark.parametrize("count", [2, 3])
 def test_the_smallest_batches_can_be_drawn_from(batch: SyntheticBatch, count: int) -> None:
     few = SyntheticBatch((batch.rows[0],) * (count - 1) + batch.rows[:1])
-    found = more_rows(few, CellCondition(), rows=7, seed=0)
+    found = sample_rows(few, CellCondition(), rows=7, seed=0)
     assert {row.cell for row in found} == {cell_of(batch.rows[0].plan)}
     different = SyntheticBatch(batch.rows[:count])
-    assert len(more_rows(different, CellCondition(), rows=7, seed=0)) == 7
+    assert len(sample_rows(different, CellCondition(), rows=7, seed=0)) == 7
 
 
 @pytest.mark.parametrize(
@@ -277,11 +277,11 @@ def test_sdv_is_imported_when_used_and_leaves_no_trace(tmp_path: Path) -> None:
 import socket, sys
 def refuse(*arguments): raise OSError("a connection was tried")
 socket.socket.connect = socket.getaddrinfo = refuse
-from fedperf_server.rehearsal.synthetic_batch import CellCondition, SyntheticBatch, more_rows
+from fedperf_server.rehearsal.synthetic_batch import CellCondition, SyntheticBatch, sample_rows
 assert "sdv" not in sys.modules
 from fedperf_shared.wire.codec import decode_synthetic_rows
 batch = SyntheticBatch(decode_synthetic_rows(sys.stdin.buffer.read()))
-assert len(more_rows(batch, CellCondition(), rows=5, seed=0)) == 5
+assert len(sample_rows(batch, CellCondition(), rows=5, seed=0)) == 5
 assert "sdv" in sys.modules
 """
     rows = encode_synthetic_rows(batch_of([released(history(40))]).rows)

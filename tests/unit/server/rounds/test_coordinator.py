@@ -35,7 +35,7 @@ class Life:
             cast("SnapshotReader", self),
             {"first": Looking(self, "first"), "second": Looking(self, "second")},
             cast("ModelRounds", Looking(self, "rounds")),
-            troubles=FailureTracker(timer=lambda: self.seconds),
+            failures=FailureTracker(timer=lambda: self.seconds),
         )
 
     def read(self, *, at: datetime) -> Snapshot:
@@ -60,7 +60,7 @@ class Looking:
     life: Life
     name: str
 
-    def look(self, snapshot: Snapshot | None = None, *, at: datetime = AT) -> Sequence[object]:
+    def run_once(self, snapshot: Snapshot | None = None, *, at: datetime = AT) -> Sequence[object]:
         self.life.moments.add(at if snapshot is None else snapshot.at)
         return self.life.does(self.name)
 

@@ -12,22 +12,22 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from numpy.typing import NDArray
 from sqlalchemy import select
 
-from fedperf_server.app.composition import store_start_model
+from fedperf_server.app.composition import store_first_version
 from fedperf_server.config import ServerConfig
 from fedperf_server.inference.linearized_steps import STEP_CLIPS, step_bound
 from fedperf_server.membership.authority import SIGNING, KeyRing, init
 from fedperf_server.membership.enrollment import Enrollment
 from fedperf_server.rounds.linearized_avg import (
+    MAX_SENDER_WORKLOADS,
     MISFIT,
-    MOST_WORKLOADS,
     LinearizedAvg,
-    believed_sums,
+    bounded_sums,
     stored_tangent,
 )
 from fedperf_server.rounds.model_rounds import ModelRounds
 from fedperf_server.rounds.open_round import RoundRules
 from fedperf_server.rounds.round_messages import AcceptedUpdate
-from fedperf_server.state.database import Database, RoundQuestionRow
+from fedperf_server.state.database import Database, RoundQueryRow
 from fedperf_server.state.registry import GgfnFormat
 from fedperf_server.state.round_calendar import RoundOutcome, round_results
 from fedperf_server.state.validation import MAX_WORKLOADS
@@ -141,8 +141,8 @@ def test_whatever_a_sender_declares_and_sends_it_has_bounded_influence(
         STRATEGY.next(ARRAYS, [answer(lie, workloads=workloads), *honest], question)
         for lie in (0.0, 1e6, -1e6)
     ]
-    sums = believed_sums([answer(0.0, workloads=workloads), *honest], question)
-    assert sums[0].workloads <= MOST_WORKLOADS
+    sums = bounded_sums([answer(0.0, workloads=workloads), *honest], question)
+    assert sums[0].workloads <= MAX_SENDER_WORKLOADS
     bound = step_bound(tangent, sums, 0, clip=question.clip)
     for each in made[1:]:
         assert 0 < change([*made[0]], [*each]) <= bound * (1 + 1e-3)
@@ -150,8 +150,8 @@ def test_whatever_a_sender_declares_and_sends_it_has_bounded_influence(
 
 def test_more_workloads_than_most_count_as_most_of_the_same_mean(question: LinearizedQuery) -> None:
     few, many = (
-        believed_sums([answer(0.1 * count, workloads=count)], question)[0]
-        for count in (MOST_WORKLOADS, 10 * MOST_WORKLOADS)
+        bounded_sums([answer(0.1 * count, workloads=count)], question)[0]
+        for count in (MAX_SENDER_WORKLOADS, 10 * MAX_SENDER_WORKLOADS)
     )
     np.testing.assert_allclose(many.values, few.values, rtol=1e-6)
     assert (many.workloads, many.noise_multiplier) == (few.workloads, few.noise_multiplier)
@@ -163,7 +163,7 @@ def test_a_sum_is_never_believed_to_the_last(
 ) -> None:
     plain = answer(3.0)
     slot = replace(plain.slot, parameters=LinearizedParameters(noise, WORKLOADS))
-    (found,) = believed_sums([replace(plain, slot=slot)], question)
+    (found,) = bounded_sums([replace(plain, slot=slot)], question)
     assert found.noise_multiplier == pytest.approx(believed)
 
 
@@ -185,9 +185,7 @@ class Rounds(Scene):
     def member(self, name: str, value: float) -> list[TrainRequest]:
         """Join; what is asked of it."""
         asked: list[TrainRequest] = []
-        key, organization_id = self.join_with(
-            name, Schedule(AT_TANGENT.timetable, AT_TANGENT.slots)
-        )
+        key, organization_id = self.join_with(name, Schedule(AT_TANGENT.calendar, AT_TANGENT.slots))
 
         def reply(body: bytes) -> bytes:
             asked.append(codec.decode_train_request(body))
@@ -209,12 +207,12 @@ class Rounds(Scene):
 
 @pytest.fixture
 def scene(tmp_path: Path) -> Iterator[Rounds]:
-    table = AT_TANGENT.timetable
+    table = AT_TANGENT.calendar
     config = ServerConfig(tmp_path, "localhost", table)
     ring: KeyRing = init(tmp_path, "localhost", now=START)
     at = [START]
     database = Database(config.database_url)
-    store_start_model(database, GgfnFormat(), ARRAYS, at=START)
+    store_first_version(database, GgfnFormat(), ARRAYS, at=START)
     enrollment = Enrollment(database, ring, config, clock=lambda: at[0])
 
     def tick() -> None:
@@ -225,7 +223,7 @@ def scene(tmp_path: Path) -> Iterator[Rounds]:
         database,
         enrollment,
         fleet,
-        timetable=table,
+        calendar=table,
         rules=RoundRules(2, 5 * MINUTE),
         model_format=GgfnFormat(),
         signing_key=ring.key(SIGNING),
@@ -275,7 +273,7 @@ def test_a_coordinator_that_was_stopped_asks_exactly_the_same_again(
     scene.member("two", 50.0)
     scene.at[0] = START + 10 * MINUTE
     scene.fleet.held = True
-    assert scene.rounds.look(at=scene.at[0]) == ()
+    assert scene.rounds.run_once(at=scene.at[0]) == ()
     scene.rounds.interrupt()
     scene.fleet.held = False
 
@@ -287,7 +285,7 @@ def test_a_coordinator_that_was_stopped_asks_exactly_the_same_again(
     first, second = asked
     assert codec.encode_train_request(first) == codec.encode_train_request(second)
     with scene.database.transaction() as session:
-        (stored,) = session.scalars(select(RoundQuestionRow.payload))
+        (stored,) = session.scalars(select(RoundQueryRow.payload))
         (result,) = round_results(session, TABLE)
     assert first.question is not None
     assert stored == codec.encode_tangent_question(first.question)
@@ -306,7 +304,7 @@ def test_a_liar_moves_the_next_version_by_the_stated_bound_at_most(
     tangent = stored_tangent(model, ANCHORS, question)
     answers = [answer(30.0), answer(0.0)]
     honest = STRATEGY.next(ARRAYS, answers, question)
-    bound = step_bound(tangent, believed_sums(answers, question), 1, clip=question.clip)
+    bound = step_bound(tangent, bounded_sums(answers, question), 1, clip=question.clip)
     assert 0 < change([*honest], scene.newest()) <= bound * (1 + 1e-3)
 
 

@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from numpy.typing import NDArray
 from structlog.testing import capture_logs
 
-from fedperf_server.app.composition import store_start_model
+from fedperf_server.app.composition import store_first_version
 from fedperf_server.config import ServerConfig
 from fedperf_server.membership.authority import SIGNING, KeyRing, init
 from fedperf_server.membership.enrollment import Enrollment
@@ -144,7 +144,7 @@ class Scene:
     def step(self) -> RoundResult | None:
         """Look until the round that is due is closed, if one is."""
         while True:
-            for result in self.rounds.look(at=self.at[0]):
+            for result in self.rounds.run_once(at=self.at[0]):
                 return result
             if not self.fleet.is_open:
                 return None
@@ -165,7 +165,7 @@ class Scene:
 
     def versions(self) -> frozenset[int]:
         with self.database.transaction() as session:
-            return registry.known_versions(session)
+            return registry.version_numbers(session)
 
 
 def update(key: ec.EllipticCurvePrivateKey, body: bytes, value: float) -> bytes:
@@ -183,7 +183,7 @@ def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
     at, calls = [START], {"aggregate": 0, "evaluate": 0}
     broken: dict[str, Exception] = {}
     database = Database(config.database_url)
-    store_start_model(database, TinyFormat(), [np.zeros(2, dtype=np.float32)], at=START)
+    store_first_version(database, TinyFormat(), [np.zeros(2, dtype=np.float32)], at=START)
     enrollment = Enrollment(database, ring, config, clock=lambda: at[0])
 
     def tick() -> None:
@@ -211,7 +211,7 @@ def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
         database,
         enrollment,
         fleet,
-        timetable=TABLE,
+        calendar=TABLE,
         rules=RULES,
         model_format=TinyFormat(),
         signing_key=ring.key(SIGNING),
@@ -258,7 +258,7 @@ def test_an_epoch_brings_its_extra_rounds_in_their_place_and_not_more_often_than
         scene.join(name, 1.0)
     for before in (START - MINUTE, START + MINUTE):
         with scene.database.transaction() as session:
-            declare(session, TABLE.period, RegimeTrigger.ANNOUNCED, at=before)
+            declare(session, TABLE.period, RegimeTrigger.DECLARED, at=before)
     for moment in (10, 20, 30, 70, 90):
         scene.at[0] = START + moment * MINUTE
         if moment == 70:
@@ -279,7 +279,7 @@ def test_an_epoch_declared_before_a_gap_between_calendars_brings_its_extra_round
         scene.join(name, 1.0)
     last_year = replace(TABLE.period, start=START - 130 * MINUTE)
     with scene.database.transaction() as session:
-        declare(session, last_year, RegimeTrigger.ANNOUNCED, at=last_year.end - MINUTE)
+        declare(session, last_year, RegimeTrigger.DECLARED, at=last_year.end - MINUTE)
     for moment in (10, 20, 30, 70, 90):
         scene.at[0] = START + moment * MINUTE
         if moment == 70:
@@ -292,7 +292,7 @@ def test_steps_count_anew_in_a_new_epoch(scene: Scene) -> None:
     for name in ("one", "two"):
         scene.join(name, 1.0)
     with scene.database.transaction() as session:
-        declare(session, TABLE.period, RegimeTrigger.ANNOUNCED, at=START + MINUTE)
+        declare(session, TABLE.period, RegimeTrigger.DECLARED, at=START + MINUTE)
     for moment in (10, 30, 70, 80, 90):
         scene.at[0] = START + moment * MINUTE
         if moment == 70:
@@ -367,7 +367,7 @@ def test_a_version_whose_base_was_taken_back_meanwhile_is_rejected(scene: Scene)
     scene.step()
     with scene.database.transaction() as session:
         assert newest_version(session).version == 1
-        (*_, last) = registry.verdicts(session)
+        (*_, last) = registry.decisions(session)
     assert (last.version, last.reason) == (3, "trained from version 2, which was rejected")
 
 
@@ -552,7 +552,7 @@ def test_a_round_that_is_interrupted_stays_open_and_is_run_again(scene: Scene) -
         scene.join(name, 1.0)
     scene.at[0] = START + 10 * MINUTE
     scene.fleet.held = True
-    assert scene.rounds.look(at=scene.at[0]) == ()
+    assert scene.rounds.run_once(at=scene.at[0]) == ()
     scene.rounds.interrupt()
     assert not scene.fleet.is_open
     with scene.database.transaction() as session:
@@ -568,8 +568,8 @@ def test_a_look_waits_for_nobody_and_takes_what_came_until_the_deadline(scene: S
         scene.join(name, 1.0)
     scene.join("late", None)
     looks = [10, 15, 20, 24.9]
-    assert [scene.rounds.look(at=START + each * MINUTE) for each in looks] == [()] * 4
-    (result,) = scene.rounds.look(at=START + 25 * MINUTE)
+    assert [scene.rounds.run_once(at=START + each * MINUTE) for each in looks] == [()] * 4
+    (result,) = scene.rounds.run_once(at=START + 25 * MINUTE)
     assert (result.replies, result.failures) == (2, {"missing": 1})
 
 
@@ -578,9 +578,9 @@ def test_what_arrived_by_a_look_after_the_deadline_counts(scene: Scene) -> None:
     for name in ("one", "two"):
         scene.join(name, 1.0)
     scene.fleet.held = True
-    assert scene.rounds.look(at=START + 10 * MINUTE) == ()
+    assert scene.rounds.run_once(at=START + 10 * MINUTE) == ()
     scene.fleet.held = False
-    (result,) = scene.rounds.look(at=START + 40 * MINUTE)
+    (result,) = scene.rounds.run_once(at=START + 40 * MINUTE)
     assert (result.replies, result.failures) == (2, {})
 
 
@@ -607,10 +607,10 @@ def test_no_round_is_held_of_a_calendar_by_dp_sgd_and_its_slots_are_missed(scene
         scene.join(name, 1.0)
     with scene.database.transaction() as session:
         session.add(round_row(session, old, SLOTS[0].key, 1, at=START + 10 * MINUTE))
-    scene.rounds._timetable = old
+    scene.rounds._calendar = old
     for moment, closed in ((11, 0), (19, 0), (21, 1), (31, 1), (90, 3)):
         scene.at[0] = START + moment * MINUTE
-        while scene.rounds.look(at=scene.at[0]):
+        while scene.rounds.run_once(at=scene.at[0]):
             pass
         with scene.database.transaction() as session:
             results = round_results(session, old)

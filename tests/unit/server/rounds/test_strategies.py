@@ -133,7 +133,7 @@ def test_they_are_flowers() -> None:
     ],
 )
 def test_nothing_of_an_update_is_lost_in_flowers_records(accepted: AcceptedUpdate) -> None:
-    found = AcceptedUpdate.of(accepted.content())
+    found = AcceptedUpdate.from_content(accepted.content())
     assert found.slot == accepted.slot
     assert codec.encode_release(found.update) == codec.encode_release(accepted.update)
 
@@ -169,7 +169,7 @@ def test_only_who_was_let_in_and_has_not_answered_is_a_node(scene: Scene) -> Non
     assert scene.grid.get_node_ids() == [int.from_bytes(one), int.from_bytes(other)]
     messages = strategy().configure_train(1, round_arrays(START_WEIGHTS), config(), scene.grid)
     assert scene.grid.push_messages(messages) == [message_id(one)]
-    scene.grid.take()
+    scene.grid.receive()
     assert scene.grid.get_node_ids() == [int.from_bytes(other)]
 
 
@@ -188,7 +188,7 @@ def test_who_is_no_member_any_more_counts_no_longer(scene: Scene) -> None:
     kept, gone = scene.join("a", 1.0), scene.join("b", 5.0)
     messages = strategy().configure_train(1, round_arrays(START_WEIGHTS), config(), scene.grid)
     scene.grid.push_messages(messages)
-    scene.grid.take()
+    scene.grid.receive()
     scene.grid.set_members({kept: scene.members[kept]})
     assert scene.grid.replies.accepted.keys() == {kept}
     assert scene.grid.replies.refused == {gone: Reason.REVOKED}

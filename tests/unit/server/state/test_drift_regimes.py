@@ -1,4 +1,4 @@
-"""Epochs begin with windows, are declared once, and freeze what residuals are taken against."""
+"""Drift regimes begin with windows, are declared once, and fix the reference of residuals."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -14,10 +14,10 @@ from fedperf_server.state.drift_regimes import (
     NoNextWindowError,
     RegimeTrigger,
     declare,
-    epoch_at,
-    epoch_starts,
-    epochs,
-    reported,
+    regime_at,
+    regime_starts,
+    regimes,
+    reported_regime,
 )
 from fedperf_server.state.registry import UnknownVersionError
 from fedperf_shared.releases.period import Period
@@ -43,18 +43,18 @@ def add_version(session: object) -> int:
     return registry.add_version(session, TinyFormat(), arrays, at=START, promoted=True)  # type: ignore[arg-type]
 
 
-def test_without_any_declaration_there_is_one_epoch_about_the_first_promoted_version(
+def test_without_any_declaration_there_is_one_regime_about_the_first_promoted_version(
     database: Database,
 ) -> None:
     with database.transaction() as session:
         add_version(session)
-        (first,) = epochs(session)
+        (first,) = regimes(session)
         assert (first.number, first.reference_version, first.cause) == (1, 1, RegimeTrigger.START)
-        assert epoch_at(session, START) == epoch_at(session, PERIOD.end) == first
-        assert epoch_starts(session) == frozenset()
+        assert regime_at(session, START) == regime_at(session, PERIOD.end) == first
+        assert regime_starts(session) == frozenset()
 
 
-def test_an_epoch_begins_with_the_next_window_and_refers_to_the_newest_promoted_version(
+def test_a_regime_begins_with_the_next_window_and_refers_to_the_newest_promoted_version(
     database: Database,
 ) -> None:
     with database.transaction() as session:
@@ -62,31 +62,31 @@ def test_an_epoch_begins_with_the_next_window_and_refers_to_the_newest_promoted_
         declared = declare(
             session,
             PERIOD,
-            RegimeTrigger.ANNOUNCED,
+            RegimeTrigger.DECLARED,
             platforms=[Platform.DUCKDB, Platform.SPARK],
             note="DuckDB 3",
             at=START + 30 * DAY,
         )
         begins_at = START + 56 * DAY
         expected = DriftRegime(
-            2, begins_at, 2, RegimeTrigger.ANNOUNCED, (Platform.DUCKDB, Platform.SPARK), "DuckDB 3"
+            2, begins_at, 2, RegimeTrigger.DECLARED, (Platform.DUCKDB, Platform.SPARK), "DuckDB 3"
         )
         assert declared == expected
         add_version(session)  # a new version later on changes no reference
-        assert epoch_at(session, begins_at) == expected
-        assert epoch_at(session, begins_at - DAY).number == 1
-        assert epoch_starts(session) == {begins_at}
+        assert regime_at(session, begins_at) == expected
+        assert regime_at(session, begins_at - DAY).number == 1
+        assert regime_starts(session) == {begins_at}
 
 
-def test_declared_again_for_the_same_window_it_is_the_same_epoch(database: Database) -> None:
+def test_declared_again_for_the_same_window_it_is_the_same_regime(database: Database) -> None:
     with database.transaction() as session:
         first = declare(session, PERIOD, RegimeTrigger.SHARED_DRIFT, at=START + DAY)
     with database.transaction() as session:
         assert (
-            declare(session, PERIOD, RegimeTrigger.ANNOUNCED, note="late", at=START + 2 * DAY)
+            declare(session, PERIOD, RegimeTrigger.DECLARED, note="late", at=START + 2 * DAY)
             == first
         )
-        assert len(epochs(session)) == 2
+        assert len(regimes(session)) == 2
         assert audit.verify(session) == 1
 
 
@@ -97,7 +97,7 @@ def test_the_next_window_may_be_the_first_one_of_this_period_or_the_next(
     database: Database, days: float, begins: float
 ) -> None:
     with database.transaction() as session:
-        declared = declare(session, PERIOD, RegimeTrigger.ANNOUNCED, at=START + days * DAY)
+        declared = declare(session, PERIOD, RegimeTrigger.DECLARED, at=START + days * DAY)
         assert declared.begins_at == START + begins * DAY
 
 
@@ -105,30 +105,30 @@ def test_after_the_calendar_or_without_a_model_nothing_is_declared(
     database: Database, tmp_path: Path
 ) -> None:
     with database.transaction() as session, pytest.raises(NoNextWindowError, match="next period"):
-        declare(session, PERIOD, RegimeTrigger.ANNOUNCED, at=PERIOD.end)
+        declare(session, PERIOD, RegimeTrigger.DECLARED, at=PERIOD.end)
     empty = Database(f"sqlite:///{tmp_path / 'empty.sqlite'}")
     with empty.transaction() as session, pytest.raises(UnknownVersionError):
-        declare(session, PERIOD, RegimeTrigger.ANNOUNCED, at=START)
+        declare(session, PERIOD, RegimeTrigger.DECLARED, at=START)
     empty.close()
 
 
-def test_reports_of_an_epochs_first_window_are_about_the_epoch_before(database: Database) -> None:
+def test_reports_of_a_regimes_first_window_are_about_the_regime_before(database: Database) -> None:
     with database.transaction() as session:
-        declare(session, PERIOD, RegimeTrigger.ANNOUNCED, at=START - DAY)  # with the first window
-        declare(session, PERIOD, RegimeTrigger.ANNOUNCED, at=START + 30 * DAY)  # with window 2
-        declare(session, PERIOD, RegimeTrigger.ANNOUNCED, at=START + 57 * DAY)  # with window 3
-        about = [reported(session, PERIOD, window=window).number for window in range(6)]
+        declare(session, PERIOD, RegimeTrigger.DECLARED, at=START - DAY)  # with the first window
+        declare(session, PERIOD, RegimeTrigger.DECLARED, at=START + 30 * DAY)  # with window 2
+        declare(session, PERIOD, RegimeTrigger.DECLARED, at=START + 57 * DAY)  # with window 3
+        about = [reported_regime(session, PERIOD, window=window).number for window in range(6)]
     assert about == [1, 2, 2, 3, 4, 4]
 
 
-def test_an_epoch_declared_before_a_gap_begins_with_the_next_calendars_first_window(
+def test_a_regime_declared_before_a_gap_begins_with_the_next_calendars_first_window(
     database: Database,
 ) -> None:
     """13 windows of four weeks end a day before the year does."""
     next_period = Period(START + 365 * DAY, 28 * DAY, 13)
     with database.transaction() as session:
-        declared = declare(session, PERIOD, RegimeTrigger.ANNOUNCED, at=PERIOD.end - DAY)
+        declared = declare(session, PERIOD, RegimeTrigger.DECLARED, at=PERIOD.end - DAY)
         assert declared.begins_at == PERIOD.end < next_period.start
-        about = [reported(session, next_period, window=window).number for window in range(3)]
+        about = [reported_regime(session, next_period, window=window).number for window in range(3)]
         assert about == [1, 2, 2]
-        assert reported(session, PERIOD, window=12).number == 1
+        assert reported_regime(session, PERIOD, window=12).number == 1

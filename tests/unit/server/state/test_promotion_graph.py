@@ -74,7 +74,7 @@ def reject(database: Database, version: int) -> None:
 
 def start_of(database: Database, window: int) -> tuple[int, int]:
     with database.transaction() as session:
-        found = promotion_graph.start_of(session, TABLE, window=window)
+        found = promotion_graph.find_round_start(session, TABLE, window=window)
     return found.version.version, found.steps_made
 
 
@@ -93,7 +93,7 @@ def waits(
 ) -> bool:
     slot = SlotKey(ReleaseKind.MODEL_UPDATE, window, 0)
     with database.transaction() as session:
-        return promotion_graph.has_to_wait(session, table, slot, grace=grace, now=now)
+        return promotion_graph.must_wait(session, table, slot, grace=grace, now=now)
 
 
 def test_rounds_of_a_window_go_on_from_each_other(database: Database) -> None:
@@ -164,7 +164,7 @@ def test_steps_count_anew_in_a_new_epoch(database: Database) -> None:
     make(database, window=0, base=1)
     promote(database, 2)
     with database.transaction() as session:
-        declare(session, TABLE.period, RegimeTrigger.ANNOUNCED, at=START + DAY)
+        declare(session, TABLE.period, RegimeTrigger.DECLARED, at=START + DAY)
     assert start_of(database, 1) == (2, 0)
     make(database, window=1, base=2)
     assert start_of(database, 1) == (3, 1)

@@ -88,7 +88,7 @@ def test_versions_count_from_one_and_keep_their_arrays(database: Database) -> No
         assert registry.get_version(session, 0).version == 1
         newest = registry.get_version(session, 2)
         assert (newest.version, newest.promoted, newest.public_error) == (2, False, 1.5)
-        assert registry.known_versions(session) == {1, 2}
+        assert registry.version_numbers(session) == {1, 2}
         registry.decide(session, promoted(2))
         assert registry.get_version(session, 0).version == 2
         assert registry.first_promoted(session) == 1

@@ -196,7 +196,7 @@ def judged(
 ) -> Reason | None:
     try:
         slot = check_due(content, SCHEDULE, now=now)
-        known = ReportContext(question=QUESTION if has_query else None)
+        known = ReportContext(query=QUESTION if has_query else None)
         check_contents(content, slot, known, kind=DIRECTED_REPORT)
     except RejectedReleaseError as error:
         return error.reason

@@ -19,7 +19,7 @@ from fedperf_shared.releases.release import (
 
 START = datetime(2027, 1, 1, tzinfo=UTC)
 HOUR = timedelta(hours=1)
-TIMETABLE = ReleaseCalendar(
+CALENDAR = ReleaseCalendar(
     Period(START),
     (SlotTimes(0 * HOUR, HOUR),),
     (SlotTimes(HOUR, 3 * HOUR),),
@@ -47,22 +47,22 @@ def test_a_release_id_depends_on_period_kind_window_and_index() -> None:
         for window in range(3)
         for index in range(3)
     ]
-    ids = {key.release_id(TIMETABLE.period) for key in keys}
+    ids = {key.release_id(CALENDAR.period) for key in keys}
     assert len(ids) == len(keys)
-    later = replace(TIMETABLE.period, start=START + timedelta(days=364))
+    later = replace(CALENDAR.period, start=START + timedelta(days=364))
     assert keys[0].release_id(later) not in ids
     assert all(len(each) == 32 for each in ids)
 
 
 def test_a_schedule_names_each_slot_once() -> None:
     with pytest.raises(ConfigurationError, match="each slot once"):
-        Schedule(TIMETABLE, (Slot(report_key(), REPORT), Slot(report_key(), REPORT)))
+        Schedule(CALENDAR, (Slot(report_key(), REPORT), Slot(report_key(), REPORT)))
 
 
 @pytest.mark.parametrize("key", [report_key(window=13), report_key(index=1), report_key(index=-1)])
-def test_slots_outside_of_the_timetable_are_refused(key: SlotKey) -> None:
+def test_slots_outside_of_the_calendar_are_refused(key: SlotKey) -> None:
     with pytest.raises(ConfigurationError, match="slot"):
-        Schedule(TIMETABLE, (Slot(key, REPORT),))
+        Schedule(CALENDAR, (Slot(key, REPORT),))
 
 
 def test_a_slot_holds_the_parameters_of_its_kind() -> None:
@@ -76,17 +76,17 @@ def test_a_slot_holds_the_parameters_of_its_kind() -> None:
 
 def test_all_model_slots_of_a_period_train_by_the_method_of_its_calendar() -> None:
     key = SlotKey(ReleaseKind.MODEL_UPDATE, 1, 0)
-    at_tangent = replace(TIMETABLE, model_method=ModelMethod.TANGENT)
+    at_tangent = replace(CALENDAR, model_method=ModelMethod.TANGENT)
     assert Schedule(at_tangent, (Slot(key, TANGENT),)).slot(key) == Slot(key, TANGENT)
     with pytest.raises(ConfigurationError, match="does not train by tangent"):
         Schedule(at_tangent, (Slot(key, TRAINING),))
     with pytest.raises(ConfigurationError, match="does not train by unspecified"):
-        Schedule(TIMETABLE, (Slot(key, TANGENT),))
+        Schedule(CALENDAR, (Slot(key, TANGENT),))
 
 
 def test_slots_open_and_reply_at_public_moments() -> None:
     key = SlotKey(ReleaseKind.MODEL_UPDATE, 1, 0)
-    schedule = Schedule(TIMETABLE, (Slot(key, TRAINING),))
+    schedule = Schedule(CALENDAR, (Slot(key, TRAINING),))
     assert schedule.opens_at(key) == START + timedelta(weeks=4) + HOUR
     assert schedule.replies_at(key) == START + timedelta(weeks=4) + 3 * HOUR
     assert schedule.slot(key) == Slot(key, TRAINING)

@@ -62,7 +62,7 @@ def test_every_program_does(tmp_path: Path, package: str) -> None:
 
 
 def test_so_do_its_workers(tmp_path: Path) -> None:
-    with_worker = "ComputingProcess(()).__enter__()(__import__('program').blas)"
+    with_worker = "WorkerProcess(()).__enter__()(__import__('program').blas)"
     assert answer(tmp_path, with_worker) == "[1, 1]"
 
 

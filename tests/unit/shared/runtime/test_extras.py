@@ -37,7 +37,7 @@ print(json.dumps(codes))
         ("grpc.aio", "join"),
         ("torch.nn", "train"),
         ("dp_accounting", "join"),
-        ("sqlalchemy", "server"),
+        ("sqlalchemy", "simulate"),
         ("sdv", "server"),
         ("matplotlib.pyplot", "plot"),
         ("duckdb", "engines"),
@@ -48,6 +48,11 @@ print(json.dumps(codes))
 )
 def test_extra_with_a_module_is_the_smallest_that_brings_it(module: str, extra: str | None) -> None:
     assert extra_with(module) == extra
+
+
+def test_extra_with_a_preferred_extra_is_that_one_where_it_brings_the_module() -> None:
+    assert extra_with("sqlalchemy", "server") == "server"
+    assert extra_with("duckdb", "server") == "engines"
 
 
 def test_missing_packages_are_those_that_cannot_be_imported(

@@ -197,14 +197,14 @@ METHODS: dict[ModelMethod, Parameters] = {
 @pytest.mark.parametrize("method", ModelMethod)
 def test_schedules_round_trip(method: ModelMethod) -> None:
     hour = timedelta(hours=1)
-    timetable = ReleaseCalendar(
+    calendar = ReleaseCalendar(
         Period(datetime(2027, 1, 1, tzinfo=UTC)),
         (SlotTimes(0 * hour, hour), SlotTimes(hour, 2 * hour)),
         (SlotTimes(hour, 2 * hour),),
         method,
     )
     schedule = Schedule(
-        timetable,
+        calendar,
         (
             Slot(REPORT_KEY, ReportParameters(4.0, 1.5)),
             Slot(SlotKey(ReleaseKind.RESIDUAL_REPORT, 2, 1), DirectedParameters(4.0, 60.0)),
@@ -220,7 +220,7 @@ def test_a_calendar_that_names_no_method_is_unspecified_and_an_unknown_one_is_re
     message.ClearField("model_method")
     assert calendar_from_message(message) == replace(table, model_method=ModelMethod.UNSPECIFIED)
     message.MergeFromString(b"\x30\x63")  # field 6 = 99
-    with pytest.raises(InvalidInputError, match="not a valid timetable: 99"):
+    with pytest.raises(InvalidInputError, match="not a valid calendar: 99"):
         calendar_from_message(message)
 
 

@@ -51,7 +51,7 @@ class Coordinator:
     def declare_schedule(self, caller: str, schedule: Schedule) -> None:
         raise AssertionError(f"{caller} declared {schedule}")
 
-    def timetable(self, caller: str) -> None:
+    def calendar(self, caller: str) -> None:
         raise RuntimeError(f"something inside of the server that {caller} must not read")
 
 
@@ -106,7 +106,7 @@ def test_a_call_answers_who_is_admitted_and_nobody_else() -> None:
 
 def test_a_bug_of_the_server_goes_out_as_a_constant() -> None:
     with coordinator() as channel, pytest.raises(grpc.RpcError) as failed:
-        exchange_stub(channel, timeout_seconds=10).timetable()
+        exchange_stub(channel, timeout_seconds=10).calendar()
     assert failed.value.code() is grpc.StatusCode.INTERNAL
     assert failed.value.details() == "internal"
 

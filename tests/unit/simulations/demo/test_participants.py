@@ -60,7 +60,7 @@ def test_the_newcomer_runs_the_family_that_the_start_does_not_know() -> None:
 
 def test_members_run_two_segments_until_the_cap_and_the_third_since() -> None:
     cast = cast_of(SEGMENTS, SIZE, seed=1)
-    period = SIZE.timetable().period
+    period = SIZE.calendar().period
     for year in cast.organizations:
         before = year.between(None, period.window_start(2))
         after = year.between(period.window_start(2), period.window_start(3))
@@ -85,7 +85,7 @@ def test_a_year_that_cannot_be_is_refused(change: dict[str, int], words: str) ->
 
 @pytest.mark.parametrize("size", [YearSize(), QUICK_YEAR])
 def test_the_calendar_is_the_default_one_with_fewer_windows_and_rounds(size: YearSize) -> None:
-    table = size.timetable()
+    table = size.calendar()
     assert (table.period.windows, table.period.window) == (size.windows, timedelta(weeks=4))
     assert len(table.report_slots) == 3
     assert len(table.model_slots) == len(table.extra_slots) == size.rounds

@@ -60,9 +60,9 @@ def test_the_calendar_leaves_time_for_what_was_measured() -> None:
     ),
     st.integers(1, 1000),
 )
-def test_any_pace_gives_a_timetable_whose_slots_fit(pace: MachineTimings, anchors: int) -> None:
+def test_any_pace_gives_a_calendar_whose_slots_fit(pace: MachineTimings, anchors: int) -> None:
     calendar = fitted_calendar(pace, anchors=anchors, size=DemoSize())
-    table = calendar.timetable(START)
+    table = calendar.to_release_calendar(START)
     assert (table.period.start, table.period.windows) == (START, 1)
     (report,), (model,) = table.report_slots, table.model_slots
     assert timedelta(0) < report.replies_after <= model.opens_after < model.replies_after

@@ -48,7 +48,7 @@ def test_what_came_before_the_cap_or_one_member_alone_shows_is_not_noticed() -> 
 
 
 def test_an_epoch_that_was_announced_or_began_before_is_not_of_the_drift() -> None:
-    announced = replace(SECOND, cause=RegimeTrigger.ANNOUNCED)
+    announced = replace(SECOND, cause=RegimeTrigger.DECLARED)
     before = replace(SECOND, begins_at=PERIOD.window_start(4))
     found = noticed_in(seen(DRIFT), [FIRST, before, announced], PERIOD, cap_window=3)
     assert found is not None

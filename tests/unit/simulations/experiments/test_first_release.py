@@ -27,7 +27,7 @@ def test_both_schedules_cost_the_same_and_lie_at_both_ends_of_the_year() -> None
     late = in_the_last_window(planned.schedule)
     costs = {epsilon(events_of(each.slots), 1e-5) for each in (planned.schedule, late)}
     assert costs == {planned.epsilon}
-    period = late.timetable.period
+    period = late.calendar.period
     first = [min(each.replies_at(s.key) for s in each.slots) for each in (planned.schedule, late)]
     assert first[0] - period.start <= timedelta(days=8)
     assert (first[1] - period.start).days == 341

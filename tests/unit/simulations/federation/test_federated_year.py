@@ -11,7 +11,7 @@ from fedperf_client.release.policy import Policy
 from fedperf_client.release.schedule import PlannedSchedule, plan_schedule
 from fedperf_memory.memory_federation import least_budget
 from fedperf_server.state import registry
-from fedperf_server.state.drift_regimes import RegimeTrigger, epochs
+from fedperf_server.state.drift_regimes import RegimeTrigger, regimes
 from fedperf_shared.execution import ClusterConfig
 from fedperf_shared.model.checkpoint import model_from_arrays
 from fedperf_shared.model.fit import predict
@@ -50,7 +50,7 @@ SLOWER = 0.8
 """Log seconds by which each segment is slower than the start says."""
 
 
-def timetable() -> ReleaseCalendar:
+def calendar() -> ReleaseCalendar:
     times = [SlotTimes(first * DAY, (first + 1) * DAY) for first in (3, 6, 20, 23)]
     return ReleaseCalendar(
         PERIOD, (times[0],), (times[2],), extra_slots=(times[3],), extra_windows=1
@@ -61,7 +61,7 @@ def timetable() -> ReleaseCalendar:
 def planned() -> PlannedSchedule:
     """At an epsilon at which the reports of so few workloads tell what is better."""
     policy = Policy(size_class=SizeClass.LARGE, nominal_workloads=3000, epsilon=3000.0)
-    return plan_schedule(policy, timetable())
+    return plan_schedule(policy, calendar())
 
 
 @pytest.fixture(scope="module")
@@ -142,8 +142,8 @@ def test_epochs_begin_where_they_are_announced(
     year = FederatedYear(world, OWN, [1], is_announced=is_announced)
     for federation in year.lived():
         with federation.database.transaction() as session:
-            causes = [each.cause for each in epochs(session)]
-    assert causes.count(RegimeTrigger.ANNOUNCED) == begun
+            causes = [each.cause for each in regimes(session)]
+    assert causes.count(RegimeTrigger.DECLARED) == begun
 
 
 @pytest.mark.slow
@@ -181,6 +181,6 @@ def test_where_nothing_is_judged_a_window_ends_with_its_newest_version_in_force(
         lived = FederatedYear(world, way, seed=[1]).lived()
         federation = next(lived)
         with federation.database.transaction() as session:
-            *_, newest = registry.standings(session)
+            *_, newest = registry.statuses(session)
             assert newest > 1
-            assert (registry.in_force(session) == newest) is newest_is_in_force
+            assert (registry.current_version(session) == newest) is newest_is_in_force

@@ -57,7 +57,7 @@ def _learned(
     report = _report(design, truth, rows)
     return learn_on_grid(
         belief, design, [report], [len(rows)], noise_multiplier=noise, record_variance=RECORD
-    ).belief
+    ).posterior
 
 
 @pytest.mark.parametrize("residual", [-50.0, -0.1, 0.4, math.inf])

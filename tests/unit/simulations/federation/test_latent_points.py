@@ -63,7 +63,7 @@ def error_after(stage: HiddenStage, *, declared: float, corner: bool, seed: int)
     report = an_answer(places, seconds, stage, rng)
     after = learn_hidden(belief, box, [[(stage, report)]], [declared], record_variance=RECORD)
     there = np.all(box.features > (0.3 if corner else -1.0), axis=1)
-    return float(np.abs(after.belief.mean - asked)[there].mean())
+    return float(np.abs(after.posterior.mean - asked)[there].mean())
 
 
 def test_a_linear_truth_is_learned_from_workloads_all_over_the_box() -> None:
@@ -92,7 +92,7 @@ def test_a_report_drowned_in_noise_leaves_the_belief() -> None:
     stage = HiddenStage(clip=1.0, offset_share=0.3, noise_multiplier=1e4)
     report = an_answer(np.zeros((1, 2)), np.zeros(1), stage, rng)
     after = learn_hidden(belief, box, [[(stage, report)]], [50], record_variance=RECORD)
-    assert np.abs(after.belief.mean).max() < 0.05
+    assert np.abs(after.posterior.mean).max() < 0.05
 
 
 def test_later_stages_use_what_earlier_ones_said_about_places() -> None:
@@ -106,7 +106,7 @@ def test_later_stages_use_what_earlier_ones_said_about_places() -> None:
     newest = (second, an_answer(places, seconds, second, rng))
     errors = []
     for answers in ([[*told, newest]], [[newest]]):
-        after = learn_hidden(belief, box, answers, [80], record_variance=RECORD).belief
+        after = learn_hidden(belief, box, answers, [80], record_variance=RECORD).posterior
         nearby = np.all(box.features > 0.3, axis=1)
         errors.append(float(np.abs(after.mean - 0.4)[nearby].mean()))
     assert errors[0] < errors[1]

@@ -38,11 +38,11 @@ def test_modules_are_reached_through_others_and_through_what_is_started_by_name(
 def test_a_file_that_ships_beside_a_module_counts_and_one_of_another_room_does_not() -> None:
     load(next(each for each in ENTRIES if each.name == "profiling_models"))
     tables = Dependencies.of("fedperf_simulations.experiments.profiling_models")
-    assert "year_simulation/measured.parquet" not in tables.files
+    assert "polars/measured.parquet" not in tables.files
     load(next(each for each in ENTRIES if each.name == "intervals"))
     plans = Dependencies.of("fedperf_simulations.experiments.intervals.experiment")
     assert {
-        "year_simulation/measured.parquet",
+        "polars/measured.parquet",
         "model/public_start.safetensors",
     } <= plans.files.keys()
     assert plans.versions.keys() >= {"python", "torch", "numpy", "scikit-learn", "duckdb"}

@@ -42,7 +42,7 @@ def ledger(tmp_path: Path) -> PrivacyLedger:
 
 
 def receipt(ledger: PrivacyLedger, key: SlotKey, *, sequence: int = 1) -> ConfirmedRelease:
-    release_id = key.release_id(ledger.schedule.timetable.period)
+    release_id = key.release_id(ledger.schedule.calendar.period)
     return ConfirmedRelease(release_id, hashlib.sha256(BYTES.payload).digest(), sequence, b"signed")
 
 

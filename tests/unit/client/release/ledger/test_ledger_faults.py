@@ -62,7 +62,7 @@ def _dies_after_the_draw(path: Path) -> None:
 
 
 def _dies_before_the_handing_out(path: Path) -> None:
-    setattr(PrivacyLedger, "hand_out", die)  # noqa: B010
+    setattr(PrivacyLedger, "dispatch", die)  # noqa: B010
     _release(path)
 
 

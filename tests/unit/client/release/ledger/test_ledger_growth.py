@@ -34,14 +34,14 @@ def long_schedule() -> Schedule:
         for window in range(WINDOWS)
         for index in range(A_WINDOW)
     ]
-    timetable = ReleaseCalendar(Period(START, timedelta(days=1), WINDOWS), times, ())
-    return Schedule(timetable, tuple(Slot(key, parameters) for key in keys))
+    calendar = ReleaseCalendar(Period(START, timedelta(days=1), WINDOWS), times, ())
+    return Schedule(calendar, tuple(Slot(key, parameters) for key in keys))
 
 
 def charged(path: Path, schedule: Schedule, count: int) -> PrivacyLedger:
     """A ledger with that many charges, written at once."""
     ledger = PrivacyLedger.create(path, PrivacyBudget(1.0, 1e-5), schedule)
-    period = schedule.timetable.period
+    period = schedule.calendar.period
     rows = [
         (
             slot.key.release_id(period),

@@ -32,8 +32,8 @@ NARROW = PrivacyBudget(2.4, BUDGET.delta)
 
 def of_year(number: int, *, noise: float = 10.0) -> Schedule:
     first = schedule(report=ReportParameters(noise, 1.5))
-    period = replace(first.timetable.period, start=START + number * YEAR)
-    return replace(first, timetable=replace(first.timetable, period=period))
+    period = replace(first.calendar.period, start=START + number * YEAR)
+    return replace(first, calendar=replace(first.calendar, period=period))
 
 
 def begin(
@@ -91,8 +91,8 @@ def test_periods_that_overlap_would_spend_two_budgets_at_once_and_are_refused(
 ) -> None:
     begin(tmp_path, 0)
     moved = of_year(0)
-    period = replace(moved.timetable.period, start=START + timedelta(days=days))
-    moved = replace(moved, timetable=replace(moved.timetable, period=period))
+    period = replace(moved.calendar.period, start=START + timedelta(days=days))
+    moved = replace(moved, calendar=replace(moved.calendar, period=period))
     with pytest.raises(PeriodOverlapsError, match="overlaps with the one from 2027-01-01"):
         PrivacyLedger.create(tmp_path / "other.sqlite", BUDGET, moved)
     assert not (tmp_path / "other.sqlite").exists()

@@ -130,8 +130,8 @@ def test_a_chart_shows_a_segment_over_the_windows(tmp_path: Path) -> None:
 
 def test_the_schedule_is_that_of_a_large_organization_on_the_default_calendar() -> None:
     planned = federated_drift._planned(quick=False)
-    timetable = planned.schedule.timetable
-    assert (timetable.period.windows, len(timetable.model_slots), timetable.most_extra) == (
+    calendar = planned.schedule.calendar
+    assert (calendar.period.windows, len(calendar.model_slots), calendar.most_extra) == (
         13,
         3,
         6,

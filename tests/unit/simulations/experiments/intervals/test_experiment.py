@@ -91,6 +91,6 @@ def test_nothing_judged_is_read_before_everything_is_fixed(
 
 def test_without_public_data_the_files_are_those_that_ship(tmp_path: Path) -> None:
     shipped = set(EXPERIMENT.public_files(None))
-    assert any(path.parent.name == "logs" for path in shipped)
+    assert any(path.parent.name == "year_simulation" for path in shipped)
     public = set(EXPERIMENT.public_files(with_c3o(tmp_path))) - shipped
     assert {path.parent.name for path in public} == {"c3o-experiments"}
