@@ -234,9 +234,9 @@ def reproduce(
 
 
 app.command()(measured_set.measure)
-app.command()(measured_set.prices)
-app.command()(measured_set.widths)
-app.command()(measured_set.start)
+app.command()(measured_set.fit_coefficients)
+app.command()(measured_set.calibrate_intervals)
+app.command()(measured_set.train_base)
 
 
 def _conduct(kind: str, name: str, settings: "Settings", *, json: bool) -> None:

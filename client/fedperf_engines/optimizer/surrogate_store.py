@@ -28,7 +28,7 @@ from fedperf_shared.model.public_plans import load_public_plans
 from fedperf_shared.workflow.graph import Workflow
 
 SHIPPED_HEAD = Path(__file__).with_name("shipped_head.safetensors")
-"""Distilled from the public start that ships, by `fedperf-sim start`."""
+"""Distilled from the public start that ships, by `fedperf-sim train-base`."""
 
 OWN_WORKFLOWS = 200
 """Most workflows of the organization that a head is distilled with: the newest."""

@@ -1,7 +1,8 @@
 """The accuracy that is claimed of the shipped start: half widths of 90 % intervals, by platform.
 
-They hold for jobs whose shapes the start was not trained on. `fedperf-sim widths` measures them by
-leaving out shapes, and sizes and cores, of what the project itself measured, on one machine. For a
+They hold for jobs whose shapes the start was not trained on. `fedperf-sim calibrate-intervals`
+measures them by leaving out shapes, and sizes and cores, of what the project itself
+measured, on one machine. For a
 platform that was never measured, a factor of 16 each way is claimed.
 """
 

@@ -11,8 +11,8 @@ logarithm, bytes beyond the memory. So twice the rows take about twice as long, 
 as far as there are tasks, wherever a plan lies. The first queries of a session pay for what
 later ones find warm, by a share that falls with the queries before.
 
-Prices are constants of the code (`analytic_prices.json`, seconds for a unit, by platform),
-fitted on runs that the project itself measured (`fedperf-sim prices`); a price that these
+Prices are constants of the code (`cost_coefficients.json`, seconds for a unit, by platform),
+fitted on runs that the project itself measured (`fedperf-sim fit-coefficients`); a price that these
 runs say nothing of is a published or plausible figure. Each plan's answer is computed from
 that plan alone. Nothing is refused: every valid plan has a price.
 """
@@ -47,7 +47,7 @@ from fedperf_shared.workflow.vocabulary import (
     Platform,
 )
 
-PRICES_PATH = Path(__file__).with_name("analytic_prices.json")
+PRICES_PATH = Path(__file__).with_name("cost_coefficients.json")
 
 KINDS = tuple(kind for kind in OperatorKind if kind not in RESERVED_KINDS)
 

@@ -1,4 +1,4 @@
-"""`fedperf-sim measure`, `prices`, `start`, `widths`: what really ran here, learned from."""
+"""Commands of `fedperf-sim` that measure plans and fit the models that ship to them."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -25,7 +25,8 @@ def measure(
         bool, typer.Option("--comparisons", help="Many plans of each workload: the comparison set.")
     ] = False,
     training_plans: Annotated[
-        bool, typer.Option("--lessons", help="As many more to learn from, which nothing judges.")
+        bool,
+        typer.Option("--train-only", help="Measure the training set, which no evaluation uses."),
     ] = False,
     cpu_limit: Annotated[
         float | None, typer.Option(help="Share of one core for every run: the capped set.")
@@ -59,6 +60,7 @@ def measure(
     from fedperf_simulations.data.datasets import (
         CAPPED,
         COMPARISONS,
+        JUDGED_SESSIONS,
         LARGE,
         LESSONS,
         measured_directory,
@@ -70,11 +72,11 @@ def measure(
         LARGE: large,
         CAPPED: cpu_limit is not None,
         platform or "": platform is not None,
-        f"{sessions}_sessions": sessions is not None,
+        JUDGED_SESSIONS if sessions == "judged" else f"{sessions}_sessions": sessions is not None,
     }
     if sum(chosen.values()) > 1:
         raise typer.BadParameter(
-            "--comparisons, --lessons, --large, --platform, --cpu-limit and --sessions "
+            "--comparisons, --train-only, --large, --platform, --cpu-limit and --sessions "
             "exclude each other"
         )
     out.mkdir(parents=True, exist_ok=True)
@@ -132,7 +134,7 @@ def _provenance(seed: int, out: Path) -> dict[str, str]:
     return measured_provenance(commit=commit, measured_at=now())
 
 
-def prices(json: Json = False) -> None:
+def fit_coefficients(json: Json = False) -> None:
     """Fit the prices of the analytic cost model to what was measured, and install them.
 
     Models correct these prices: train both starts again afterwards.
@@ -142,7 +144,7 @@ def prices(json: Json = False) -> None:
     show(dict(fit_shipped_prices().executions), json=json)
 
 
-def start(
+def train_base(
     seed: Seed = 0,
     limited: Annotated[
         bool, typer.Option("--limited", help="The start of simulations, which knows little.")
@@ -184,7 +186,7 @@ def start(
     show({**asdict(learnt), "head": asdict(head)}, json=json)
 
 
-def widths(seed: Seed = 0, json: Json = False) -> None:
+def calibrate_intervals(seed: Seed = 0, json: Json = False) -> None:
     """Measure how far off the start may be, by platform, and install it; 40 minutes.
 
     Two starts are trained that never saw a part of what was measured, and asked about it.

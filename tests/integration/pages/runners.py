@@ -152,18 +152,20 @@ RUNNERS: Mapping[str, Runner] = {
     "fedperf-sim bench store": QUICK,
     "fedperf-sim measure": ONE_WORKLOAD,
     "fedperf-sim measure --out DIR --comparisons": run_by(f"{PLATFORMS}::measured"),
-    "fedperf-sim measure --out DIR --lessons": run_by(f"{PLATFORMS}::measured"),
+    "fedperf-sim measure --out DIR --train-only": run_by(f"{PLATFORMS}::measured"),
     "fedperf-sim measure --out DIR --sessions": run_by(
         "unit/simulations/commands/test_measured_set.py::test_sessions_are_measured_"
     ),
-    "fedperf-sim prices": run_by(
+    "fedperf-sim fit-coefficients": run_by(
         f"{MEASURED}/prices/test_price_fit.py::test_the_prices_that_ship_"
     ),
-    "fedperf-sim start": run_by(
+    "fedperf-sim train-base": run_by(
         f"{MEASURED}/starts/test_pretraining.py::test_",
         f"{MEASURED}/starts/test_shipped_surrogate.py::test_",
     ),
-    "fedperf-sim widths": run_by(f"{MEASURED}/starts/test_widths.py::test_widths_are_the_errors_"),
+    "fedperf-sim calibrate-intervals": run_by(
+        f"{MEASURED}/starts/test_widths.py::test_widths_are_the_errors_"
+    ),
 }
 """By how lines begin; of several the longest counts. Lines that change the package itself (prices,
 starts, widths) are not run: the tests call what they call, and write elsewhere."""

@@ -14,7 +14,7 @@ def measure(*options: str) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize(
-    "options", [("--large", "--lessons"), ("--sessions", "duckdb", "--comparisons")]
+    "options", [("--large", "--train-only"), ("--sessions", "duckdb", "--comparisons")]
 )
 def test_one_set_is_measured_at_a_time(tmp_path: Path, options: tuple[str, ...]) -> None:
     code, said = measure("--out", str(tmp_path), *options)

@@ -114,6 +114,7 @@ def test_the_prices_that_ship_are_those_of_what_was_measured(tmp_path: Path) -> 
     ]
     assert not changed, (
         f"the prices of {', '.join(changed)} are not those of what was measured: fit them with "
-        "'fedperf-sim prices', then train what corrects them ('fedperf-sim start --limited', "
-        "'fedperf-sim start', 'fedperf-sim widths')"
+        "'fedperf-sim fit-coefficients', then train what corrects them "
+        "('fedperf-sim train-base --limited', "
+        "'fedperf-sim train-base', 'fedperf-sim calibrate-intervals')"
     )
