@@ -85,10 +85,10 @@ EXIT_CODES = {
     4: "a local file or database cannot be read or written",
     5: "refused to protect privacy",
     6: "the coordinator cannot be reached or refuses",
-    NO_ANSWER: "no answer: nothing that was asked about keeps the deadline",
+    NO_ANSWER: "no size meets the deadline",
     NOTHING_MEASURED: "nothing measured: every trial of a campaign failed",
-    INCOMPLETE: "a demo in which nothing was promoted, or a report or an update was lost",
-    DIFFERENT: "evidence is not what its kept cells say, or an experiment failed",
+    INCOMPLETE: "the demo promoted nothing, or lost a report or an update",
+    DIFFERENT: "results differ from their cached cells, or an experiment failed",
     INTERRUPTED: "interrupted; a daemon or server that is told to stop ends with 0",
 }
 
