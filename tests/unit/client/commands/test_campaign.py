@@ -212,7 +212,7 @@ def test_unknown_keys_come_with_the_one_that_may_be_meant(home: Home) -> None:
     home.config.write_text("pol_seconds = 3\nzzz = 1\n")
     said = profile(home, wrong).complaint()
     assert 'pol_seconds: unknown key; did you mean "poll_seconds"?' in said
-    assert "zzz: unknown key; known are poll_seconds, watch_paths" in said
+    assert "zzz: unknown key; known are watch_paths, poll_seconds" in said
 
 
 def write_jobs(directory: Path) -> None:
