@@ -127,11 +127,6 @@ def regime_at(session: Session, timestamp: datetime) -> DriftRegime:
     return [each for each in regimes(session) if each.begins_at <= timestamp][-1]
 
 
-def reported_regime(session: Session, period: Period, *, window: int) -> DriftRegime:
-    """Return the regime that reports of `window` cover; raises as `regimes`."""
-    return find_reported_regime(regimes(session), period, window=window)
-
-
 def find_reported_regime(
     declared: Sequence[DriftRegime], period: Period, *, window: int
 ) -> DriftRegime:
