@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     name="fedperf",
-    help="Predict run times with what many organizations learned, without showing your jobs.",
+    help="Predict run times of data-analytics jobs from logs; optionally learn with others.",
     cls=AnnexCommands,
     no_args_is_help=True,
     add_completion=False,
@@ -92,7 +92,7 @@ def init(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Make this organization's directory with a configuration and a privacy policy to read.
+    """Create the data directory with a configuration and a privacy policy.
 
     Says when the first release would leave and what would change that, while it can be changed.
     A directory that is there stays as it is: exit code 3 where other options are asked for.
@@ -137,7 +137,7 @@ def join(
     url: Annotated[str, typer.Argument(help="The join URL from the coordinator's operator.")],
     json: Json = False,
 ) -> None:
-    """Become a member of a coordinator; both sides show the same fingerprint of your key."""
+    """Join a coordinator; both sides show the same fingerprint of your key."""
     from fedperf_client.commands.expectations import (
         forecast_facts,
         keep_calendar,
@@ -194,7 +194,7 @@ def leave() -> None:
 
 @app.command()
 def daemon(context: typer.Context) -> None:
-    """Follow the history, keep this period's slots, fetch shared models; until interrupted."""
+    """Watch for new runs, send scheduled releases and fetch shared models until interrupted."""
     from fedperf_shared.runtime.flower_settings import quiet_flower
     from fedperf_shared.runtime.shutdown import stop_on_signals
 
@@ -206,7 +206,7 @@ def daemon(context: typer.Context) -> None:
 
 @app.command()
 def budget(context: typer.Context, json: Json = False) -> None:
-    """Show what all releases cost, and what is left: over all periods, then by period.
+    """Show the epsilon that releases have spent and what is left, in total and by period.
 
     Epsilon is for adding or removing one workload; beside it stands what was spent when one
     workload is replaced by another. "planned" is what all slots of the schedules cost, made
@@ -233,7 +233,7 @@ def budget(context: typer.Context, json: Json = False) -> None:
 
 @app.command()
 def reconcile(context: typer.Context, json: Json = False) -> None:
-    """After a ledger was restored from a backup: charge all that may have been lost, go on."""
+    """Charge all that a ledger restored from a backup may have lost, and continue."""
     from fedperf_client.release.ledger.ledger import PrivacyLedger
     from fedperf_client.release.ledger.spent_budget import reconcile_lifetime
     from fedperf_client.release.policy import load_policy
@@ -255,7 +255,7 @@ def reconcile(context: typer.Context, json: Json = False) -> None:
 
 @app.command()
 def evaluate_synthetic(context: typer.Context, json: Json = False) -> None:
-    """Compare the coordinator's synthetic rows with your own executions; the scores stay here."""
+    """Compare the coordinator's synthetic rows with your own runs; the scores stay local."""
     from fedperf_client.federation.enrollment import Membership, load_or_create_key
     from fedperf_client.federation.exchange import ExchangeClient
     from fedperf_client.home.store import ExecutionStore

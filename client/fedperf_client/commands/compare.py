@@ -50,7 +50,7 @@ def compare(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Say what takes longer since an upgrade, a date, or between two directories of logs.
+    """Find regressions since an upgrade or a date, or between two directories of logs.
 
     Without options, what ran on the version of each workload's newest run (as its log names it)
     is compared with what it ran on before. Both sides are named. Per workload the ratio of

@@ -32,7 +32,7 @@ def diagnose(
     top: Annotated[int, typer.Option(min=1, help="Jobs that are shown, most at stake first.")] = 10,
     json: Json = False,
 ) -> None:
-    """Say what held Spark's jobs up, with the evidence of the log and a setting that mends it.
+    """Find what slows Spark jobs, with evidence from their logs and the setting that helps.
 
     Reads event logs and nothing else: spills, skew, stragglers, idle cores, waiting for
     executors or for the driver, garbage collection, shuffles, broadcasts, failures, time of an

@@ -19,7 +19,7 @@ def drift(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Show since when own executions take longer or shorter, by platform and operator class.
+    """Show when stored runs became slower or faster, by platform and operator class.
 
     "concept": the same work takes longer or shorter since then, and predictions count older
     executions on the level of today. "covariate": other inputs came, or came too. Looked for in

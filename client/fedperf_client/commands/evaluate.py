@@ -27,7 +27,7 @@ def evaluate(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Compare predictions with and without joining: median q-errors, 1.10 is ten percent off.
+    """Compare predictions with and without joining by median q-error; 1.10 is ten percent off.
 
     By default on own workloads, each predicted as if it had never run, over the number of own
     executions that are known. With --held-out on the executions of a history file, whose

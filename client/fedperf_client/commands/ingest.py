@@ -39,7 +39,7 @@ def ingest(
     ] = 0,
     json: Json = False,
 ) -> None:
-    """Take executions that already ran into the local store; twice is harmless.
+    """Store runs from event logs, profiles and histories; repeating it is harmless.
 
     Reads Spark event logs (files, rolling directories, zips of the History Server, compressed or
     not), DuckDB profiles, fedperf's own histories, and what other installed packages add. Nothing

@@ -45,44 +45,50 @@ def predict(
         Path | None,
         typer.Argument(
             click_type=LocalPath(),
-            help="Workflow as JSON, as docs/data-engineer.md or runs show ID --json have it; - for "
-            "standard input. An id of an own execution counts as --execution.",
+            help="Workflow as JSON, in the format of `fedperf runs show ID --json`; - for standard "
+            "input. The id of a stored run is accepted too.",
         ),
     ] = None,
     execution: Annotated[
         str | None,
-        typer.Option(help="Id of an own execution, or its beginning."),
+        typer.Option(help="Id of a stored run, or its beginning."),
     ] = None,
-    cores: Annotated[str | None, typer.Option(help="Over all nodes, like 8,16,32.")] = None,
+    cores: Annotated[
+        str | None, typer.Option(help="Total cores to evaluate, such as 8,16,32.")
+    ] = None,
     nodes: Annotated[
-        str | None, typer.Option(help="Like 1,2,4; each with its memory, and its cores.")
+        str | None,
+        typer.Option(
+            help="Node counts to evaluate, such as 1,2,4; each node adds its memory and cores."
+        ),
     ] = None,
-    deadline: Annotated[str | None, typer.Option(help="Like 30ms, 90s, 20m or 1.5h.")] = None,
+    deadline: Annotated[
+        str | None, typer.Option(help="Deadline, such as 30ms, 90s, 20m or 1.5h.")
+    ] = None,
     platform: Annotated[
-        str | None, typer.Option(help="For the whole workflow, like duckdb.")
+        str | None, typer.Option(help="Platform for the whole workflow, such as duckdb.")
     ] = None,
     campaign: Annotated[
         str | None,
-        typer.Option(help="Campaign that was profiled: its file, or its name in this home."),
+        typer.Option(help="Profiled campaign: its file, or its name in the data directory."),
     ] = None,
     at: Annotated[
         list[str] | None,
         typer.Option(
-            help="Size of the input, like rows=2x, rows=5e6 or bytes=10GB; of a campaign its "
-            "columns, like rows=3.2M,workers=1,2,4."
+            help="Input size, such as rows=2x, rows=5e6 or bytes=10GB; with --campaign column "
+            "values, such as rows=3.2M,workers=1,2,4."
         ),
     ] = None,
     columns: Annotated[list[str] | None, typer.Option("--set", hidden=True)] = None,
     plot: Annotated[Path | None, typer.Option(help="Draw a .png or .html file.")] = None,
     json: Json = False,
 ) -> None:
-    """Predict how long a workflow takes, how sure that is, and whether a deadline will hold.
+    """Predict the run time of a workflow with an interval, and the probability of a deadline.
 
-    With --at it is the same work on more or less data. With --campaign it is a job that was
-    profiled, at any values of its columns. P50 is the median, P90 what nine of ten executions stay
-    below. A question outside of what was seen is marked as extrapolating, and its interval is
-    wider. Exit code 7: nothing that was asked about keeps the deadline, or none is promised so far
-    from all that ran.
+    With --at the same work has more or less data. With --campaign a profiled job has other values
+    of its columns. P50 is the median; nine of ten executions stay below P90. A query outside the
+    training support is marked as extrapolating and gets a wider interval. Exit code 7: no size
+    meets the deadline, or too little is known to promise one.
     """
     from fedperf_client.charts.charts import draw_prediction, require_chart_file
     from fedperf_client.drift.streams import recent_drift
@@ -176,10 +182,10 @@ def predict(
 
 
 def weights(context: typer.Context, json: Json = False) -> None:
-    """Show who was mixed for each kind of question, with weights, errors, and why.
+    """Show the ensemble of each query regime: its members, their weights and errors.
 
-    The error is the factor by which a member was typically off, either way, on own executions
-    in folds that mimic the question: 1.10x stands for ten percent. Weights follow from errors.
+    The error is the factor by which a member was typically off, either way, in query-matched
+    cross-validation on stored runs: 1.10x is ten percent. Weights follow from errors.
     """
     from fedperf_client.home.config import write_private
     from fedperf_client.home.store import ExecutionStore

@@ -23,7 +23,7 @@ MUCH = 2.0
 
 
 def status(context: typer.Context, json: Json = False) -> None:
-    """Show membership, daemon, executions, the shared model, the budget, and what leaves when."""
+    """Show membership, daemon, stored runs, shared model, budget and the next release."""
     from fedperf_client.commands.planned_slots import PlannedSlots
     from fedperf_client.federation.enrollment import Membership, is_member, load_or_create_key
     from fedperf_client.home.contact import Contact
