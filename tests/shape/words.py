@@ -65,11 +65,11 @@ def replaced_names(path: Path) -> Iterator[tuple[int, str, str]]:
 
 def replaced_phrases(path: Path) -> Iterator[tuple[int, str]]:
     """Yield line and phrase of a text; a line break counts as a space."""
-    text = re.sub(r"\s", " ", path.read_text(encoding="utf-8")).lower()
+    text = path.read_text(encoding="utf-8")
+    one_line = re.sub(r"\s", " ", text).lower()
     for phrase in PHRASES:
-        for match in re.finditer(rf"\b{re.escape(phrase)}\b", text):
-            line = path.read_text(encoding="utf-8").count("\n", 0, match.start()) + 1
-            yield line, phrase
+        for match in re.finditer(rf"\b{re.escape(phrase)}\b", one_line):
+            yield text.count("\n", 0, match.start()) + 1, phrase
 
 
 def modules() -> Iterator[Path]:
