@@ -11,7 +11,6 @@ from fedperf_campaigns.tables.catalogue import Ernest, WithShare, table_learners
 from fedperf_client.prediction.ensemble.learner_catalogue import joined_learners, public_learners
 from fedperf_client.prediction.learners.learner import Learner
 from fedperf_client.prediction.learners.local_learners import (
-    BoostedRidge,
     Boosting,
     Constant,
     Forest,
@@ -44,7 +43,6 @@ LEARNERS: tuple[Learner, ...] = (
     ResidualRidge(),
     ResidualBoosting(),
     Constant(),
-    BoostedRidge(),
     Nearest(),
     LogRidge(),
     Boosting(),

@@ -12,7 +12,6 @@ from collections.abc import Container
 
 from fedperf_client.prediction.learners.learner import Learner
 from fedperf_client.prediction.learners.local_learners import (
-    BoostedRidge,
     Boosting,
     Constant,
     LocalProcess,
@@ -89,7 +88,6 @@ def local_learners(fewest: int = 0) -> tuple[Learner, ...]:
         Nearest(),
         LocalProcess(fewest=20, most=300),
         Boosting(),
-        BoostedRidge(),
         Boosting("local linear boosting", fewest=100, linear_leaves=True),
     )
 

@@ -125,23 +125,6 @@ class Boosting:
 
 
 @dataclass(frozen=True, slots=True)
-class BoostedRidge:
-    """A ridge regression, and gradient boosting of what it leaves: lines beyond what was seen."""
-
-    name: str = "local ridge+boosting"
-    start: None = None
-    fewest: int = 50
-    most: int | None = None
-
-    def fit(self, samples: EncodedQueries, log_seconds: Floats) -> Fitted:
-        """Learn the coefficients, then the trees."""
-        line = fit_ridge(samples.features, log_seconds, weights=samples.shares)
-        left = log_seconds - line(samples.features)
-        trees = fit_boosting(samples.features, left, weights=samples.shares)
-        return Additive(line=line, trees=trees)
-
-
-@dataclass(frozen=True, slots=True)
 class Forest:
     """Random forest of log seconds on the flat features; `seed` draws its trees."""
 

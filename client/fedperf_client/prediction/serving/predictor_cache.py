@@ -55,7 +55,7 @@ from fedperf_shared.workflow.vocabulary import Platform
 USUAL_CLUSTER = ClusterConfig(nodes=1, cores=2, memory_bytes=16 * 2**30)
 """The cluster of a question that names none, before any own execution."""
 
-PREDICTOR_VERSION = 11
+PREDICTOR_VERSION = 12
 """Of all code between the columns of executions and an answer: learners, their mix and this file.
 A change of what a stored number means, or of an answer, raises it: see `ENCODER_VERSION`."""
 

@@ -15,7 +15,7 @@ from fedperf_client.prediction.learners.boosted_trees import (
     _settings,
 )
 from fedperf_client.prediction.learners.learner import Learner
-from fedperf_client.prediction.learners.local_learners import BoostedRidge, Boosting, LogRidge
+from fedperf_client.prediction.learners.local_learners import Boosting, LogRidge
 from fedperf_client.prediction.learners.residual_learners import (
     SHARED,
     ResidualBoosting,
@@ -73,7 +73,6 @@ def test_trees_that_split_by_categories_are_refused() -> None:
         LogRidge(degree=2),
         Boosting(),
         Boosting(linear_leaves=True),
-        BoostedRidge(),
         ResidualRidge(),
         ResidualBoosting(),
     ],
