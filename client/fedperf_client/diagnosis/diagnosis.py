@@ -12,18 +12,15 @@ from bisect import insort
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
-from fedperf_client.diagnosis.finding import JobFinding, Symptom
-from fedperf_client.diagnosis.job_facts import JobFacts
-from fedperf_client.diagnosis.job_rules import (
+from fedperf_client.diagnosis.job_facts import JobFacts, JobFinding, Symptom
+from fedperf_client.diagnosis.rules import (
+    broadcasts,
     dropped_events,
     failures,
-    idle_executors,
-    outside_jobs,
-)
-from fedperf_client.diagnosis.stage_rules import (
-    broadcasts,
     few_tasks,
     garbage_collection,
+    idle_executors,
+    outside_jobs,
     shuffles,
     spills,
     tiny_tasks,
@@ -31,8 +28,8 @@ from fedperf_client.diagnosis.stage_rules import (
 )
 from fedperf_client.formatting.durations import duration_text
 from fedperf_client.home.node_prices import PriceList, cost_text
-from fedperf_client.sources.spark.application import Application
 from fedperf_client.sources.spark.fields import moment
+from fedperf_client.sources.spark.reader import Application
 from fedperf_shared.execution import ClusterConfig
 from fedperf_shared.runtime.command_line import shortened, visible
 

@@ -1,4 +1,9 @@
-"""Facts of the jobs of a Spark log: their stages, tasks, and the times when nothing ran.
+"""One finding: what is wrong with a job, how the log shows it, and what would change it.
+
+The time at stake is a bound: the job would be faster by so much at most, were the finding
+mended and nothing else changed. Bounds of several findings overlap and do not add up.
+
+Facts of the jobs of a Spark log: their stages, tasks, and the times when nothing ran.
 
 They are the view of what `sources.spark.reader` read for those who diagnose. A job is a query with
 all its Spark jobs, or a Spark job without a query. Moments and durations are whole milliseconds, as
@@ -7,24 +12,69 @@ estimated here.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum, unique
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 
-from fedperf_client.sources import NothingToReadError, SkippedRecord
-from fedperf_client.sources.codecs import UnreadCodecError
-from fedperf_client.sources.kinds import places
-from fedperf_client.sources.opener import UnreadArchiveError
-from fedperf_client.sources.spark.application import Application
+from fedperf_client.sources import NothingToReadError, SkippedRecord, find_sources
+from fedperf_client.sources.opener import UnreadArchiveError, UnreadCodecError
 from fedperf_client.sources.spark.event_log import WHOLE_LOG, EventLog, open_event_log
 from fedperf_client.sources.spark.failures import LostAttempt, Removal
-from fedperf_client.sources.spark.query import Interval, SparkQuery
+from fedperf_client.sources.spark.query import (
+    RESUBMITTED,
+    Interval,
+    Longs,
+    SparkQuery,
+    StageAttempt,
+)
+from fedperf_client.sources.spark.reader import Application
 from fedperf_client.sources.spark.settings import SparkSettings
-from fedperf_client.sources.spark.tasks import RESUBMITTED, Longs, StageAttempt
 from fedperf_shared.errors import InvalidInputError
+
+
+@unique
+class Symptom(StrEnum):
+    """What a finding is about."""
+
+    SPILL = "spill"
+    SKEW = "skew"
+    STRAGGLER = "straggler"
+    FEW_TASKS = "few tasks"
+    LAST_WAVE = "last wave"
+    TINY_TASKS = "tiny tasks"
+    EXECUTOR_WAIT = "executor wait"
+    DRIVER = "driver alone"
+    GARBAGE = "garbage collection"
+    SHUFFLE_WAIT = "shuffle wait"
+    SHUFFLE_GROWTH = "shuffle growth"
+    BROADCAST = "broadcast"
+    FAILURES = "failures"
+    DROPPED_EVENTS = "dropped events"
+    OUTSIDE_JOBS = "outside jobs"
+
+
+@dataclass(frozen=True, slots=True)
+class JobFinding:
+    """What a rule found."""
+
+    symptom: Symptom  # what it is about
+    place: str  # the stage, or the job as a whole
+    seconds: float  # of the job's time that are at stake, at most
+    evidence: str  # figures of the log, for people who look them up there
+    advice: str  # what would change it
+    conf: tuple[str, ...] = ()  # the same as settings, each like `spark.sql.shuffle.partitions=400`
+    # those of the evidence, for programs
+    figures: Mapping[str, float | str | tuple[str, ...]] = field(default_factory=dict)
+    share: float | None = None  # of the job's cost at stake, where that is not that of its time
+
+    def __post_init__(self) -> None:
+        if not self.seconds >= 0:
+            raise ValueError(f"the time at stake must not be negative, got {self.seconds}")
+
 
 _OVERLAP = 0.05
 """Share of all task time that may exceed the slots: some milliseconds at each task's end."""
@@ -206,7 +256,7 @@ def event_logs_in(
     """
     problems, others = list[str](), list[str]()
     found: list[tuple[Path, EventLog]] = []
-    for place, is_named in places(paths, problems):
+    for place, is_named in find_sources(paths, problems):
         try:
             log = open_event_log(place)
         except (NothingToReadError, UnreadArchiveError, UnreadCodecError) as error:

@@ -1,4 +1,15 @@
-"""Spark event logs: single files, directories of those that roll over or were split, and zips.
+"""The events of a log that count, found among all others by the first bytes of their lines.
+
+Nearly all bytes of a log are tasks, whose figures are in their stages as well. Unless somebody
+asks for them these lines are passed over without being parsed, but for the ends of tasks that did
+not succeed. So is every other event that nobody looks at. Of the plans that a query has one after
+the other only the last counts: updates are held back until a query ends.
+
+Spark writes an event into one line, with its name first. Other programs that had the log since may
+have sorted its keys, or spread its events over lines: such a log is read as well, without the speed
+that comes from not looking. Memory is bounded whatever a log claims.
+
+Spark event logs: single files, directories of those that roll over or were split, and zips.
 
 A log may be that of an application that still runs. Its files are read as they are, in
 order, in bounded memory; damage and lines that are no events cost what they hold and no more.
@@ -6,30 +17,371 @@ order, in bounded memory; damage and lines that are no events cost what they hol
 
 import re
 import string
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from operator import attrgetter
 from pathlib import Path
 
-from fedperf_client.sources import NothingToReadError, SkippedRecord, codecs
-from fedperf_client.sources.opener import FilePlace, JoinedFile, ZipDirectory, open_zip
-from fedperf_client.sources.spark.application import Application
-from fedperf_client.sources.spark.events import (
-    STARTS_OF_TASKS,
-    TASKS_THAT_DID_WELL,
-    Events,
-    is_list_of_events,
-    lines,
-    name_of,
-    whole_events,
+import orjson
+
+from fedperf_client.sources import NothingToReadError, SkippedRecord
+from fedperf_client.sources.opener import (
+    READ_ON,
+    CutLogError,
+    DamagedLogError,
+    FilePlace,
+    JoinedFile,
+    UnreadCodecError,
+    exceeds_json_memory,
+    is_packed,
+    open_place,
+    read_blocks,
 )
-from fedperf_client.sources.spark.fields import MalformedEventError
+from fedperf_client.sources.spark.fields import Event, MalformedEventError
 from fedperf_client.sources.spark.query import SparkQuery
-from fedperf_client.sources.spark.reader import WANTED, Reader
+from fedperf_client.sources.spark.reader import WANTED, Application, Reader
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import Execution
+
+MAX_LINE_BYTES = 8 * 1024**2
+NEAR_BYTES = 200
+MAX_STAGES = 20_000
+"""Whose lines are counted apart."""
+
+_STAGE = re.compile(rb'\{"Event":"\w{1,100}","Stage ID":(\d{1,10}),')
+_STARTED = b'{"Event":"SparkListenerTaskStart","Stage ID":%b,'
+_NAME_BYTES = 34
+"""As many as stand before the stage at most, and end behind the comma before it at least."""
+
+Line = tuple[int, bytes | None]
+"""A line's number, from 1 on, and the line; None for one above `MAX_LINE_BYTES`."""
+
+
+@dataclass(frozen=True, slots=True)
+class SkippedLines:
+    """Lines that are not wanted and found before they are copied.
+
+    Of tasks they are counted by the stage that they name first, and the first of each stage, which
+    tells when it began, is given like any other line.
+
+    Attributes:
+        beginnings: of lines that are passed over.
+        beginning_near: of lines that are passed over if `near` is in their first bytes.
+        near: sought in the first `NEAR_BYTES` of these, which are at least as long.
+        beginning_stage: of lines that are passed over but for the first of each stage.
+        stages: how many were passed over, by their beginning with the stage's number; by an empty
+            one those of no stage that was found, or is remembered.
+    """
+
+    beginnings: tuple[bytes, ...] = ()
+    beginning_near: bytes | tuple[()] = ()
+    near: bytes = b""
+    beginning_stage: bytes | tuple[()] = ()
+    stages: dict[bytes, int] = field(default_factory=dict)
+
+    def holds(self, block: bytes | bytearray, start: int = 0) -> bool:
+        """Whether the line that starts there is one of them."""
+        is_near = block.startswith(self.beginning_near, start)
+        if is_near and block.find(self.near, start, start + NEAR_BYTES) < 0:
+            return False
+        if not (is_near or block.startswith(self.beginning_stage, start)):
+            return block.startswith(self.beginnings, start)
+        stage = bytes(block[start : block.find(b",", start + _NAME_BYTES, start + NEAR_BYTES) + 1])
+        if stage not in self.stages:
+            found = _STAGE.fullmatch(stage)
+            stage, number = (stage, found[1]) if found else (b"", b"")
+            is_first = found is not None and _STARTED % number not in self.stages
+            self.stages[stage] = self.stages.get(stage, 0) + (not is_first)
+            if len(self.stages) > MAX_STAGES:
+                for each in list(islice(self.stages, MAX_STAGES // 2)):
+                    self.stages[b""] = self.stages.get(b"", 0) + self.stages.pop(each)
+            return not is_first
+        self.stages[stage] += 1
+        return True
+
+
+NOTHING = SkippedLines()
+TASKS_THAT_DID_WELL = SkippedLines(
+    beginnings=(b'{"Event":"SparkListenerTaskGettingResult"',),
+    beginning_near=b'{"Event":"SparkListenerTaskEnd"',
+    near=b'"Task End Reason":{"Reason":"Success"}',
+    beginning_stage=b'{"Event":"SparkListenerTaskStart"',
+)
+"""All lines of tasks that did not fail, but for the first of each stage."""
+
+STARTS_OF_TASKS = replace(TASKS_THAT_DID_WELL, beginning_near=())
+"""Of these the starts alone, for those who ask for the figures of tasks."""
+
+_EVENT = rb'"Event"\s*:\s*"(?:[\w.$]{1,200}\.)?([\w$]{1,100})"'
+_NAME = re.compile(rb"\s*\{\s*" + _EVENT)
+_NAME_WITHIN = re.compile(_EVENT)
+_BETWEEN = b" \t\r\n[],"
+"""What may stand between events, where they are a list."""
+
+_WRITTEN = b'{"'
+"""How Spark begins an event."""
+
+_BEGIN_ALONE = re.compile(rb"(\s*)\{\s*")
+
+_UPDATE, _END = "SparkListenerSQLAdaptiveExecutionUpdate", "SparkListenerSQLExecutionEnd"
+_QUERY = re.compile(rb'"executionId"\s*:\s*(\d{1,19})\s*,')
+_HEAD_BYTES = 200
+MAX_HELD_BYTES = 8 * 1024**2
+"""Of updates of plans that are held back, unless a single one is larger."""
+
+TOO_LONG = "a line above the limit"
+NO_EVENT = "no event"
+TORN = "a piece of an event: its line was cut or wrapped since Spark wrote it"
+
+
+@dataclass(slots=True)
+class Events:
+    """The events of a log that are wanted, file after file.
+
+    Attributes:
+        wanted: short names.
+        passed_over: lines that are not even looked at.
+        line: number of the line that was read last.
+        seen: names of the events that came.
+    """
+
+    wanted: frozenset[str]
+    passed_over: SkippedLines = TASKS_THAT_DID_WELL
+    line: int = 0
+    seen: set[str] = field(default_factory=set)
+    _file: str = ""
+    _updates: dict[bytes, tuple[int, bytes]] = field(default_factory=dict)
+    _held_bytes: int = 0
+
+    def __post_init__(self) -> None:
+        self.passed_over = replace(self.passed_over, stages={})
+
+    def ends_passed(self, stage: int) -> int | None:
+        """How many ends of a stage's tasks were passed over; None where nobody counted them."""
+        stages = self.passed_over.stages
+        key = b'{"Event":"SparkListenerTaskEnd","Stage ID":%d,' % stage
+        return None if b"" in stages else stages.get(key, 0)
+
+    def bad(self, reason: str, number: int | None = None) -> SkippedRecord:
+        """What is wrong with a line of the file that is read, by default the last one."""
+        return SkippedRecord(f"line {number or self.line} of {self._file}", reason)
+
+    def of(self, path: FilePlace) -> Iterator[tuple[str, Event] | SkippedRecord]:
+        """Short name and content of the wanted events in a file; errors as `streams.lines`.
+
+        Lines that are no events come where they stand: however many there are, none is kept.
+
+        What is held back when a file turns out to be damaged comes with the next one.
+        """
+        self._file = path.name
+        for number, line in whole_events(lines(path, self.passed_over, is_whole=_ends_as_an_event)):
+            self.line = number
+            if line is None:
+                yield self.bad(TOO_LONG)
+                continue
+            name = name_of(line)
+            if not name and line.strip(_BETWEEN):
+                is_piece = line.rstrip().endswith(b"}") != line.lstrip().startswith(b"{")
+                yield self.bad(TORN if is_piece else NO_EVENT)
+            if name not in self.wanted:
+                continue
+            if name == _UPDATE:
+                yield from self._held_back(number, line)
+                continue
+            if name == _END:
+                yield from self._last_updates()
+            yield from self._event(name, number, line)
+        yield from self._last_updates()
+
+    def _event(
+        self, name: str, number: int, line: bytes
+    ) -> Iterator[tuple[str, Event] | SkippedRecord]:
+        if exceeds_json_memory(line):
+            yield self.bad(TOO_LONG, number)
+            return
+        event = _parsed(line)
+        if event is None:
+            yield self.bad(NO_EVENT if _ends_as_an_event(line) else TORN, number)
+            return
+        self.seen.add(name)
+        yield name, event
+
+    def _held_back(self, number: int, line: bytes) -> Iterator[tuple[str, Event] | SkippedRecord]:
+        """Keep an update until a query ends or another takes its place; a plan has megabytes."""
+        found = _QUERY.search(line, 0, _HEAD_BYTES)
+        if found is None:  # whose it is stands too far behind to be seen
+            yield from self._event(_UPDATE, number, line)
+            return
+        if self._held_bytes + len(line) > MAX_HELD_BYTES:
+            yield from self._last_updates()
+        _, before = self._updates.pop(found[1], (0, b""))
+        self._updates[found[1]] = (number, line)
+        self._held_bytes += len(line) - len(before)
+
+    def _last_updates(self) -> Iterator[tuple[str, Event] | SkippedRecord]:
+        held, self._updates, self._held_bytes = self._updates, {}, 0
+        for number, line in held.values():
+            yield from self._event(_UPDATE, number, line)
+
+
+def name_of(line: bytes | None) -> str:
+    """The short name of the event that a line begins as, wherever it stands; empty if of none."""
+    if line is None:
+        return ""
+    found = _NAME.match(line)
+    return found[1].decode("ascii", "replace") if found else _name_within(line)
+
+
+def _name_within(line: bytes) -> str:
+    """The name of an event whose name is not its first key."""
+    if not line.lstrip().startswith(b"{"):
+        return ""
+    names = set[str]()
+    for found in _NAME_WITHIN.finditer(line):
+        names.add(found[1].decode("ascii", "replace"))
+        if len(names) > 1:
+            break
+    if len(names) > 1 and not exceeds_json_memory(line):  # others stand in what the event holds
+        name = (_parsed(line) or {}).get("Event")
+        names = {name.rpartition(".")[2]} if isinstance(name, str) else set()
+    return names.pop() if len(names) == 1 else ""
+
+
+def is_list_of_events(line: bytes | None) -> bool:
+    """Whether a line begins as a list of events does, of which more follow in it."""
+    return line is not None and _NAME.match(line.lstrip(b" [")) is not None
+
+
+def whole_events(found: Iterable[Line]) -> Iterator[Line]:
+    """The lines, of which those that one event was spread over come as one, by the first's number.
+
+    Such an event begins with a brace alone in its line and ends with one that stands below it.
+    """
+    begun, end, event = 0, b"", bytearray()
+    is_too_long = False
+    for number, line in found:
+        if begun and (line is None or not line.startswith(_WRITTEN)):
+            piece = b"" if line is None else line.rstrip(b",\r ") if line.startswith(end) else line
+            is_too_long = is_too_long or line is None or len(event) + len(piece) > MAX_LINE_BYTES
+            event += b"" if is_too_long else piece
+            if piece == end:
+                yield begun, None if is_too_long else bytes(event)
+                begun = 0
+            continue
+        if begun:  # it never ended
+            yield begun, None if is_too_long else bytes(event)
+            begun = 0
+        brace = None
+        if line is not None and not line.startswith(_WRITTEN):
+            brace = _BEGIN_ALONE.fullmatch(line)
+        if brace is None:
+            yield number, line
+        else:
+            begun, end, event, is_too_long = number, brace[1] + b"}", bytearray(b"{"), False
+    if begun:
+        yield begun, None if is_too_long else bytes(event)
+
+
+def _ends_as_an_event(line: bytes) -> bool:
+    return line.rstrip().endswith((b"}", b"]"))
+
+
+def _parsed(line: bytes) -> Event | None:
+    try:
+        found = orjson.loads(line)
+    except orjson.JSONDecodeError:
+        return _mended(line)
+    return found if isinstance(found, dict) else None
+
+
+def _mended(line: bytes) -> Event | None:
+    """An event that another program wrote into a list, or in the encoding of its machine."""
+    if (alone := line.rstrip(_BETWEEN)) != line:
+        return _parsed(alone)
+    try:
+        line.decode()
+    except UnicodeDecodeError:
+        return _parsed(line.decode("cp1252", "replace").encode())
+    return None
+
+
+def lines(  # noqa: PLR0912 (one loop, by which nearly all time goes)
+    path: FilePlace,
+    passed_over: SkippedLines = NOTHING,
+    *,
+    is_whole: Callable[[bytes], bool] = lambda _: True,
+) -> Iterator[Line]:
+    """The lines of the log that are not passed over, without their ends.
+
+    Args:
+        path: of the log.
+        passed_over: lines that are not wanted.
+        is_whole: whether a last line, whose end is missing, is one nevertheless.
+
+    Raises:
+        DamagedLogError: the bytes are damaged or cut off; all whole lines before were given.
+        OSError: the file cannot be read.
+    """
+    # Nearly all time goes by here: most lines begin as the last one of their kind did.
+    near, stages, ended = passed_over.near, passed_over.stages, 0
+    same_end: bytes | tuple[()] = ()
+    same_start: bytes | tuple[()] = ()
+    same_stage = b""
+    number, tail, is_too_long = 0, bytearray(), False
+    for block in read_blocks(path):
+        start, end = 0, block.find(b"\n")
+        if end >= 0 and (tail or is_too_long):
+            tail += block[:end]
+            number += 1
+            whole, is_too_long = bytes(tail), is_too_long or len(tail) > MAX_LINE_BYTES
+            tail.clear()  # a line of megabytes is held once while it is looked at
+            if is_too_long:
+                yield number, None
+            elif not passed_over.holds(whole):
+                yield number, whole
+            del whole
+            is_too_long, start = False, end + 1
+            end = block.find(b"\n", start)
+        while end >= 0:
+            number += 1
+            if block.startswith(same_end, start):
+                ended += 1
+            elif not block.startswith(same_start, start):
+                if ended:
+                    stages[same_stage], ended = stages.get(same_stage, 0) + ended, 0
+                comma = block.find(b",", start + _NAME_BYTES, start + NEAR_BYTES)
+                stage = block[start : comma + 1]
+                if not passed_over.holds(block, start):
+                    yield number, block[start:end]
+                elif stage and stage in stages:
+                    if stage.startswith(passed_over.beginning_stage):
+                        same_start = stage
+                    else:
+                        so_far = block.find(near, start, start + NEAR_BYTES) + len(near)
+                        same_end, same_stage = block[start:so_far], stage
+            start = end + 1
+            end = block.find(b"\n", start)
+        if ended:
+            stages[same_stage], ended = stages.get(same_stage, 0) + ended, 0
+        if not is_too_long:
+            tail += block[start:]
+        if len(tail) > MAX_LINE_BYTES:
+            tail, is_too_long = bytearray(), True
+    if is_too_long:
+        yield number + 1, None
+    elif tail and not passed_over.holds(_whole(path, tail, is_whole)):
+        yield number + 1, bytes(tail)
+
+
+def _whole(path: FilePlace, tail: bytearray, is_whole: Callable[[bytes], bool]) -> bytes:
+    """A last line whose end is missing, if it is whole nevertheless."""
+    last = bytes(tail)
+    if not is_whole(last):
+        raise CutLogError(f"{path}: cut off in the middle of a line, {READ_ON}")
+    return last
+
 
 WHOLE_LOG = "the log"
 """The record of what is wrong with all of it."""
@@ -109,7 +461,7 @@ def _of_file(
                 version = reader.application.settings.version
                 is_old = version.startswith("1.")
                 yield events.bad(_OLD.format(version, error) if is_old else str(error))
-    except codecs.DamagedLogError as error:
+    except DamagedLogError as error:
         yield SkippedRecord(file.name, str(error).removeprefix(f"{file}: "))
     except OSError as error:
         yield SkippedRecord(file.name, f"cannot be read further: {error.strerror or error}")
@@ -135,26 +487,26 @@ class EventLogs:
 
 
 def open_event_log(path: Path) -> EventLogs | None:
-    """The event log at `path`, known by its first lines; see `OpenSource`.
+    """Recognize an event log by its first lines; see `OpenSource`.
 
-    The zip of Spark's History Server is read as the directory would be that it came from.
+    A zip, such as one of Spark's History Server, is read as the directory that it was made of.
     """
-    archive = open_zip(path) if path.is_file() else None
-    if (log := _log_at(archive or path)) is not None:
+    place = open_place(path)
+    if (log := _log_at(place)) is not None:
         return EventLogs((log,))
-    if archive is None:
+    if place is path:
         return None
-    found = list(_all_in(archive))
-    logs = tuple(each for each in found if isinstance(each, EventLog))
-    others = tuple(each for each in found if isinstance(each, SkippedRecord))
-    told = [each.reason for each in others if each.reason != _NO_LOG]
-    if not logs and told:
-        raise NothingToReadError(f"{path}: {'; '.join(told[:_REASONS_TOLD])}")
+    contents = list(_all_in(place))
+    logs = tuple(each for each in contents if isinstance(each, EventLog))
+    others = tuple(each for each in contents if isinstance(each, SkippedRecord))
+    reasons = [each.reason for each in others if each.reason != _NO_LOG]
+    if not logs and reasons:
+        raise NothingToReadError(f"{path}: {'; '.join(reasons[:_REASONS_TOLD])}")
     return EventLogs(logs, others) if logs else None
 
 
-def _all_in(directory: ZipDirectory) -> Iterator[EventLog | SkippedRecord]:
-    """The logs in an archive, and what is none."""
+def _all_in(directory: FilePlace) -> Iterator[EventLog | SkippedRecord]:
+    """Yield the logs in an archive, and every other file as a skipped record."""
     for place in sorted(directory.iterdir(), key=attrgetter("name")):
         try:
             log = _log_at(place)
@@ -163,7 +515,7 @@ def _all_in(directory: ZipDirectory) -> Iterator[EventLog | SkippedRecord]:
             continue
         if log is not None:
             yield log
-        elif isinstance(place, ZipDirectory):
+        elif place.is_dir():
             yield from _all_in(place)
         elif not place.name.startswith(_STATUS):
             yield SkippedRecord(place.name, _NO_LOG)
@@ -180,16 +532,16 @@ def _log_at(place: FilePlace) -> EventLog | None:
             if name_of(line):
                 return EventLog((place,))
             is_empty, is_list = False, is_list or is_list_of_events(line)
-    except codecs.UnreadCodecError:
+    except UnreadCodecError:
         raise
-    except codecs.CutLogError as error:
+    except CutLogError as error:
         raise NothingToReadError(f"{place}: {_CUT}") from error
-    except codecs.DamagedLogError as error:
+    except DamagedLogError as error:
         raise NothingToReadError(f"{error}; nothing of it can be read, copy it again") from error
     if is_empty:
         raise NothingToReadError(f"{place}: {_EMPTY}")
     if is_list:
-        raise codecs.UnreadCodecError(f"{place}: {_LIST}")
+        raise UnreadCodecError(f"{place}: {_LIST}")
     return None
 
 
@@ -233,7 +585,7 @@ def _split(files: Sequence[FilePlace], name: str) -> EventLog | None:
         order.reverse()  # programs that rotate logs give the oldest the highest number
     if not _begins_a_log(order[0]) or _begins_a_log(order[1]):
         return None
-    is_text = not codecs.is_packed(order[0])
+    is_text = not is_packed(order[0])
     for each in order[1:]:
         if _begins_a_log(each) or (is_text and not _first_names(each)):
             return None

@@ -1,4 +1,14 @@
-"""Spark's physical plan of a query, and what was counted while it ran, as a workflow.
+"""Spark's physical operators in the vocabulary of workflows.
+
+GPU, Photon and other accelerated operators have the names of Spark's own with a prefix or
+a suffix, and mean the same. Layers that only wrap others (code generation, query stages)
+are no operators. What no rule knows is `OTHER`. Names are only compared, never kept: they
+hold tables and paths.
+
+Times of operators are sums over tasks, so one of ten seconds may have taken one. What an operator
+waited for inside of its stage, such as the rows of the one below, counts as its own.
+
+Spark's physical plan of a query, and what was counted while it ran, as a workflow.
 
 A plan is read into nodes as soon as its event arrives: kinds and the ids of the counters
 that matter, no text. Rows come from counters; where an operator has none they follow from
@@ -6,11 +16,19 @@ its neighbours when it neither adds nor drops rows. What follows from nothing is
 from its inputs and does not count as known.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
-from fedperf_client.sources.spark import operators
-from fedperf_client.sources.spark.fields import Event, MalformedEventError, objects, text, words
+from fedperf_client.sources.spark.fields import (
+    Event,
+    MalformedEventError,
+    integer,
+    objects,
+    text,
+    words,
+)
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.workflow.cardinality import DEFAULT_ROW_BYTES
 from fedperf_shared.workflow.graph import Operator, Workflow
@@ -19,10 +37,176 @@ from fedperf_shared.workflow.vocabulary import (
     MAX_OPERATORS,
     MAX_ROW_BYTES,
     MAX_ROWS,
+    PARSES_TEXT,
+    RUNS_PYTHON,
     Complexity,
     OperatorClass,
     OperatorKind,
 )
+
+_LONGEST_NAME = 200
+
+_ACCELERATED = re.compile(
+    r"^(?:Gpu|Photon|Comet|Native|Velox|ClickHouse|CH)(?=[A-Z])|"
+    r"(?:ExecTransformer|Transformer|Exec)$"
+)
+
+_WRAPPERS = re.compile(
+    r"^(?:WholeStageCodegen.*|WholeStage|InputAdapter|InputIterator|AdaptiveSparkPlan|"
+    r".*QueryStage|ResultStage|ShuffleMapStage|WriteStage|ReusedExchange|ReusedSubquery|"
+    r"ResultQueryStage|AdaptivePlan|Subquery.*Wrapper)$"
+)
+
+_RULES = {
+    OperatorKind.TABLE_SOURCE: (
+        r"Scan (?:jdbc|JDBC).*|Scan (?:ExistingRDD|OneRowRelation|In-memory|hive).*|"
+        r"(?:LocalTable|InMemoryTable|HiveTable|RDD|OneRowRelation|ExternalRDD)Scan.*|"
+        r"(?:Range|CommandResult|EmptyRelation|LocalRelation)\b.*"
+    ),
+    OperatorKind.FILE_SOURCE: (
+        r"(?:Scan|FileScan|BatchScan|FileSourceScan|MicroBatchScan|ContinuousScan)\b.*|"
+        r"(?:DataScan|RowDataSourceScan|ParquetScan|OrcScan|CsvScan).*"
+    ),
+    OperatorKind.CROSS: r"CartesianProduct.*|.*NestedLoopJoin.*",
+    OperatorKind.JOIN: r".*Join(?:Like)?(?:\(skew=true\))?(?: .*)?|CoGroup.*|FlatMapCoGroups.*",
+    OperatorKind.AGGREGATE: (
+        r".*Aggregate.*|.*GroupingAgg.*|.*\bAgg\b.*|AggregateInPandas.*|AggregateInArrow.*|"
+        r"StreamingDeduplicate.*|Deduplicate.*"
+    ),
+    OperatorKind.WINDOW: r".*Window.*",
+    OperatorKind.TOPK: r"TakeOrdered.*|TopN.*|TopK.*|.*Limit\b.*|TakeOrderedAndProject.*|.*Tail",
+    OperatorKind.SORT: r".*Sort(?:Order)?$|Sort .*",
+    OperatorKind.EXCHANGE: (
+        r".*Exchange.*|.*ShuffleRead(?:er)?.*|Coalesce.*|.*ShuffleCoalesce.*|RoundRobin.*|"
+        r"Subquery.*|.*CoalesceBatches.*|.*CoalescePartitions.*|Repartition.*"
+    ),
+    OperatorKind.FILTER: r"Filter.*",
+    OperatorKind.FLATMAP: (
+        r"Generate.*|Expand.*|MapPartitions.*|FlatMapGroups.*|MapGroups.*|MapInPandas.*|"
+        r"(?:PythonMapIn|MapInArrow|FlatMap|PythonUDTF|ArrowEvalPythonUDTF|BatchEvalPythonUDTF).*"
+    ),
+    OperatorKind.MAP: (
+        r"(?:Project|MapElements|SerializeFromObject|DeserializeToObject|AppendColumns).*|"
+        r".*EvalPython.*|.*ColumnarToRow.*|.*RowToColumnar.*|.*HostToGpu.*|.*ToHost.*|Host.*|"
+        r"(?:CollectMetrics|EventTimeWatermark|AttachDistributedSequence|BringBackToHost).*"
+    ),
+    OperatorKind.UNION: r"Union.*",
+    OperatorKind.SAMPLE: r"Sample.*",
+    OperatorKind.SINK: (
+        r"WriteFiles.*|.*Writer.*|WriteTo.*|AppendData.*|Overwrite.*|ReplaceData.*|WriteDelta.*|"
+        r"(?:Atomic)?(?:Create|Replace)TableAsSelect.*|CacheTableAsSelect.*|"
+        r"Execute (?:Optimized)?(?:InsertInto|SaveInto|CreateDataSourceTableAsSelect|"
+        r"CreateHiveTableAsSelect|InsertAdaptor|MergeInto|WriteInto|Delete|Update).*"
+    ),
+    OperatorKind.COMMAND: (
+        r"Execute\b.*|Show.*|Describe.*|Set.*|Create.*|Drop.*|Alter.*|Add.*|Rename.*|Truncate.*|"
+        r"(?:Cache|Uncache|Refresh|Analyze|Repair|Call|Explain|Recover|Load|Delete|Update|"
+        r"Merge)\b.*|(?:CacheTable|UncacheTable|RefreshTable|DeleteFromTable).*"
+    ),
+}
+"""Names of what reads, joins, groups, orders, moves, changes rows, writes, and of commands; the
+first that fits counts."""
+
+_KINDS = tuple((re.compile(pattern), kind) for kind, pattern in _RULES.items())
+
+_TEXT = re.compile(r"(?:File)?Scan (?:csv|json|text)\b.*|BatchScan (?:csv|json|text)\b.*|CsvScan.*")
+_PYTHON = re.compile(r".*(?:EvalPython|InPandas|InArrow|PythonMapIn|PythonUDTF|PythonRDD).*")
+
+_BESIDE_THE_JVM = re.compile(r"Python|PySpark|InPandas|InArrow")
+
+_LIMIT = re.compile(r"^\w*?(?:Limit\w* |TakeOrderedAndProject\(limit=|Tail )(\d{1,12})")
+
+
+@lru_cache(maxsize=1024)
+def kind_of(name: str) -> OperatorKind | None:
+    """The kind of a node by its name; None for a layer that only wraps others."""
+    plain = _plain(name)
+    if _WRAPPERS.match(plain):
+        return None
+    return next((kind for rule, kind in _KINDS if rule.fullmatch(plain)), OperatorKind.OTHER)
+
+
+def grouping_kind(description: str) -> OperatorKind:
+    """Whether a grouping has keys, and computes anything but the keys.
+
+    Args:
+        description: Spark's `simpleString`, such as `HashAggregate(keys=[], functions=[...])`.
+    """
+    head = description[:_LONGEST_NAME]
+    if "(keys=[]," in head or "(key=[]," in head:
+        return OperatorKind.GLOBAL_AGGREGATE
+    if ", functions=[])" in description[: 20 * _LONGEST_NAME]:
+        return OperatorKind.DISTINCT
+    return OperatorKind.AGGREGATE
+
+
+def limit_of(description: str) -> float | None:
+    """The rows that a limit lets through; None where it does not say."""
+    found = _LIMIT.match(_ACCELERATED.sub("", description[:_LONGEST_NAME]))
+    return float(found[1]) if found else None
+
+
+@lru_cache(maxsize=1024)
+def steps_of(name: str) -> int:
+    """Steps of the code that a node runs for each row, by its name; 0 where it runs none."""
+    plain = _plain(name)
+    if _PYTHON.fullmatch(plain):
+        return RUNS_PYTHON
+    return PARSES_TEXT if _TEXT.fullmatch(plain) else 0
+
+
+@lru_cache(maxsize=1024)
+def is_accelerated(name: str) -> bool:
+    """Whether another engine than Spark's own runs a node, by its name."""
+    found = _ACCELERATED.search(name.strip()[:_LONGEST_NAME])
+    return found is not None and found[0] != "Exec"
+
+
+@lru_cache(maxsize=1024)
+def runs_python(name: str) -> bool:
+    """Whether the name of a node, RDD or scope says that Python works beside the JVM."""
+    return _BESIDE_THE_JVM.search(name, 0, _LONGEST_NAME) is not None
+
+
+def _plain(name: str) -> str:
+    """A name without what accelerators add to it."""
+    return _ACCELERATED.sub("", name.strip()[:_LONGEST_NAME])
+
+
+_UNITS = {"timing": 1e-3, "nsTiming": 1e-9}  # seconds of a counter's unit, by Spark's `metricType`
+
+_NAMES = frozenset(
+    {"duration", "scan time", "sort time", "time in aggregation build", "shuffle write time",
+     "fetch wait time", "time to build", "time to build hash map", "time to collect",
+     "time to broadcast", "op time", "opTime"}
+)  # fmt: skip
+"""Counters of time; an operator has one of them, or some that count different times."""
+
+Times = tuple[tuple[int, float], ...]  # ids of counters of time, and the seconds of their units
+
+
+def times_of(node: Event) -> Times:
+    """The counters of time of a plan's node.
+
+    Raises:
+        MalformedEventError: they are no objects.
+    """
+    found: list[tuple[int, float]] = []
+    for each in objects(node, "metrics"):
+        unit = _UNITS.get(str(each.get("metricType")))
+        if unit is not None and each.get("name") in _NAMES:
+            try:
+                found.append((integer(each, "accumulatorId"), unit))
+            except MalformedEventError:
+                continue  # as a counter without an id elsewhere
+    return tuple(found)
+
+
+def seconds_of(times: Times, counters: Mapping[int, int]) -> float | None:
+    """The seconds that these counted together; None where none was counted."""
+    counted = [max(counters[each], 0) * unit for each, unit in times if each in counters]
+    return sum(counted) if counted else None
+
 
 MAX_NODES = 4 * MAX_OPERATORS  # nodes of a plan with all its wrappers; a larger one is refused
 MAX_ROUNDS = 8  # passes over a plan in which rows follow from others; more never bring anything
@@ -68,7 +252,7 @@ class PlanNode:
     reads_exchange: bool = False  # it reads what the exchange below it wrote, in its own partitions
     sent: Mapping[str, int] | None = None  # counters by name of a table that every task gets whole
     code_steps: int = 0  # of code that runs for each row
-    times: operators.Times = ()  # counters of its time
+    times: Times = ()  # counters of its time
     children: tuple[int, ...] = ()  # positions of its children in the plan
 
 
@@ -135,8 +319,8 @@ def read_plan(info: Event) -> PhysicalPlan:
     names = {str(each.get("nodeName")) for each in infos}
     return PhysicalPlan(
         tuple(_node(each, below) for each, below in zip(infos, children, strict=True)),
-        any(map(operators.is_accelerated, names)),
-        any(map(operators.runs_python, names)),
+        any(map(is_accelerated, names)),
+        any(map(runs_python, names)),
     )
 
 
@@ -172,18 +356,18 @@ def workflow_of(plan: PhysicalPlan, counters: Counters) -> CountedWorkflow:
                 partitions=1 if node.sent is not None else min(max(counted, 0), MAX_ITERATIONS),
             )
         )
-    seconds = tuple(operators.seconds_of(node.times, counters) for node in nodes)
+    seconds = tuple(seconds_of(node.times, counters) for node in nodes)
     return CountedWorkflow(Workflow(tuple(found)), known, seconds)
 
 
 def _node(info: Event, children: tuple[int, ...]) -> PlanNode:
     name = text(info, "nodeName")
-    kind = operators.kind_of(name)
+    kind = kind_of(name)
     description = words(info, "simpleString")
     if kind is OperatorKind.AGGREGATE:
-        kind = operators.grouping_kind(description)
+        kind = grouping_kind(description)
     if kind is None:
-        return PlanNode(None, times=operators.times_of(info), children=children)
+        return PlanNode(None, times=times_of(info), children=children)
     ids = {
         counted: number
         for each in objects(info, "metrics")
@@ -199,11 +383,11 @@ def _node(info: Event, children: tuple[int, ...]) -> PlanNode:
         rows=_known(ids, names),
         sizes=() if kind is OperatorKind.EXCHANGE and is_kept_whole else _known(ids, SIZES),
         partitions=next(iter(_known(ids, PARTITIONS)), None),
-        limit=operators.limit_of(description) if kind is OperatorKind.TOPK else None,
+        limit=limit_of(description) if kind is OperatorKind.TOPK else None,
         reads_exchange=kind is OperatorKind.EXCHANGE and "ShuffleRead" in name,
         sent=ids if kind is OperatorKind.EXCHANGE and "Broadcast" in name else None,
-        code_steps=operators.steps_of(name),
-        times=operators.times_of(info),
+        code_steps=steps_of(name),
+        times=times_of(info),
         children=children,
     )
 
@@ -235,7 +419,7 @@ def _operators(
         if node.kind is OperatorKind.TABLE_SOURCE and not ran_below:
             below = ()
         if node.kind is None:
-            if len(below) == 1 and operators.seconds_of(nodes[below[0]].times, counters) is None:
+            if len(below) == 1 and seconds_of(nodes[below[0]].times, counters) is None:
                 nodes[below[0]] = replace(nodes[below[0]], times=node.times)
             outputs[position] = below
             continue

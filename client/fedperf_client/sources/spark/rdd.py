@@ -17,8 +17,16 @@ import orjson
 
 from fedperf_client.sources.spark import fields
 from fedperf_client.sources.spark.fields import Event, MalformedEventError
-from fedperf_client.sources.spark.operators import is_accelerated, kind_of, runs_python, steps_of
-from fedperf_client.sources.spark.plan import MAX_NODES, PhysicalPlan, PlanNode, PlanTooLargeError
+from fedperf_client.sources.spark.plan import (
+    MAX_NODES,
+    PhysicalPlan,
+    PlanNode,
+    PlanTooLargeError,
+    is_accelerated,
+    kind_of,
+    runs_python,
+    steps_of,
+)
 from fedperf_shared.workflow.vocabulary import OperatorKind
 
 INTERNAL = "internal.metrics."  # how the names of Spark's own counters begin

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from fedperf_client.diagnosis.diagnosis import Ranking, diagnosed
-from fedperf_client.diagnosis.finding import JobFinding, Symptom
+from fedperf_client.diagnosis.job_facts import JobFinding, Symptom
 from fedperf_client.home.node_prices import PriceList
 from tests.fakes.measured_logs import FakeTask, MeasuredLog, log_of, started
 from tests.fakes.spark_logs import SQL, node

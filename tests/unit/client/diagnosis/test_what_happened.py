@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from fedperf_client.diagnosis.diagnosis import WHOLE, Diagnosis, Ranking
-from fedperf_client.diagnosis.finding import JobFinding, Symptom
-from fedperf_client.diagnosis.job_facts import JobFacts, jobs_of
+from fedperf_client.diagnosis.job_facts import JobFacts, JobFinding, Symptom, jobs_of
 from fedperf_client.sources.spark.event_log import EventLog
 from fedperf_shared.execution import Execution, ExecutionWarning
 from tests.fakes.measured_logs import FakeTask, MeasuredLog, log_of, named, started

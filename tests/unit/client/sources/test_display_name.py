@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedperf_client.sources.display_name import LONGEST_NAME, job_name, query_name
+from fedperf_client.sources.spark.names import LONGEST_NAME, job_name, query_name
 from tests.fakes.spark_logs import SparkLog, grouped, node, read_log
 
 Json = dict[str, object]

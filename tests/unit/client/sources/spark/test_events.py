@@ -17,11 +17,10 @@ import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fedperf_client.sources import SkippedRecord
-from fedperf_client.sources.codecs import CutLogError, DamagedLogError
-from fedperf_client.sources.kinds import read_source
-from fedperf_client.sources.spark import events
-from fedperf_client.sources.spark.events import (
+from fedperf_client.sources import SkippedRecord, read_source
+from fedperf_client.sources.opener import CutLogError, DamagedLogError
+from fedperf_client.sources.spark import event_log
+from fedperf_client.sources.spark.event_log import (
     MAX_LINE_BYTES,
     NEAR_BYTES,
     Events,
@@ -306,7 +305,7 @@ def as_event(found: tuple[str, Event] | SkippedRecord) -> tuple[str, Event]:
 def test_the_ends_of_more_stages_than_are_remembered_are_not_known(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(events, "MAX_STAGES", 10)
+    monkeypatch.setattr(event_log, "MAX_STAGES", 10)
     every = [task("TaskEnd", stage) for stage in range(30) for _ in range(2)]
     (tmp_path / "log").write_bytes(b"\n".join(every))
     found = Events(frozenset())
