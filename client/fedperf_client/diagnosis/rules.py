@@ -223,11 +223,11 @@ def dropped_events(job: JobFacts) -> Iterator[JobFinding]:
         Symptom.DROPPED_EVENTS,
         f"stage {dropped.stage}",
         0.0,
-        f"{dropped.told} of {dropped.announced} tasks of stage {dropped.stage} are in the log: "
+        f"{dropped.reported} of {dropped.announced} tasks of stage {dropped.stage} are in the log: "
         "Spark dropped events, so that nothing is said about idle time, and sums are too low",
         "a longer queue for the events, and more memory for the driver that keeps it",
         (f"{name}={4 * (job.settings.number(name, 0) or USUAL_EVENTS)}",),
-        {"stage": dropped.stage, "told_tasks": dropped.told, "tasks": dropped.announced},
+        {"stage": dropped.stage, "told_tasks": dropped.reported, "tasks": dropped.announced},
     )
 
 

@@ -1,18 +1,15 @@
-"""The events of a log that count, found among all others by the first bytes of their lines.
+"""Spark event logs: files and directories, their lines, and the events that are read.
 
-Nearly all bytes of a log are tasks, whose figures are in their stages as well. Unless somebody
-asks for them these lines are passed over without being parsed, but for the ends of tasks that did
-not succeed. So is every other event that nobody looks at. Of the plans that a query has one after
-the other only the last counts: updates are held back until a query ends.
+A log is one file, a directory of a rolling or split log, or a zip of these. The application may
+still run. Damaged bytes and lines that are no events are skipped.
 
-Spark writes an event into one line, with its name first. Other programs that had the log since may
-have sorted its keys, or spread its events over lines: such a log is read as well, without the speed
-that comes from not looking. Memory is bounded whatever a log claims.
+Nearly all bytes of a log are tasks, whose figures are in their stages as well. Unless the figures
+of tasks are read, their lines are skipped without parsing, apart from the ends of failed tasks.
+All other unused events are skipped in the same way. Of successive plans of a query only the last
+one counts, so updates of plans are held back until a query ends.
 
-Spark event logs: single files, directories of those that roll over or were split, and zips.
-
-A log may be that of an application that still runs. Its files are read as they are, in
-order, in bounded memory; damage and lines that are no events cost what they hold and no more.
+Spark writes an event into one line, with its name first. Other programs may have sorted its keys,
+or spread it over lines. Such logs are read as well, but more slowly. Memory is bounded.
 """
 
 import re
@@ -48,31 +45,31 @@ from fedperf_shared.execution import Execution
 MAX_LINE_BYTES = 8 * 1024**2
 NEAR_BYTES = 200
 MAX_STAGES = 20_000
-"""Whose lines are counted apart."""
+"""Most stages whose skipped lines are counted separately."""
 
 _STAGE = re.compile(rb'\{"Event":"\w{1,100}","Stage ID":(\d{1,10}),')
 _STARTED = b'{"Event":"SparkListenerTaskStart","Stage ID":%b,'
 _NAME_BYTES = 34
-"""As many as stand before the stage at most, and end behind the comma before it at least."""
+"""Most bytes before the number of a stage; its comma is behind them."""
 
 Line = tuple[int, bytes | None]
-"""A line's number, from 1 on, and the line; None for one above `MAX_LINE_BYTES`."""
+"""Number of a line, from 1 on, and the line; None for a line above `MAX_LINE_BYTES`."""
 
 
 @dataclass(frozen=True, slots=True)
 class SkippedLines:
-    """Lines that are not wanted and found before they are copied.
+    """Lines that are skipped before they are copied.
 
-    Of tasks they are counted by the stage that they name first, and the first of each stage, which
-    tells when it began, is given like any other line.
+    Lines of tasks are counted by stage. The first line of each stage, which tells when it began, is
+    not skipped.
 
     Attributes:
-        beginnings: of lines that are passed over.
-        beginning_near: of lines that are passed over if `near` is in their first bytes.
-        near: sought in the first `NEAR_BYTES` of these, which are at least as long.
-        beginning_stage: of lines that are passed over but for the first of each stage.
-        stages: how many were passed over, by their beginning with the stage's number; by an empty
-            one those of no stage that was found, or is remembered.
+        beginnings: beginnings of lines that are skipped.
+        beginning_near: beginning of lines that are skipped if `near` is in their first bytes.
+        near: searched in the first `NEAR_BYTES` of these lines, which are at least as long.
+        beginning_stage: beginning of lines that are skipped apart from the first of each stage.
+        stages: number of skipped lines, by their beginning with the stage's number. An empty
+            beginning counts the lines of unknown stages.
     """
 
     beginnings: tuple[bytes, ...] = ()
@@ -82,7 +79,7 @@ class SkippedLines:
     stages: dict[bytes, int] = field(default_factory=dict)
 
     def holds(self, block: bytes | bytearray, start: int = 0) -> bool:
-        """Whether the line that starts there is one of them."""
+        """Return whether the line at `start` is skipped, and count it."""
         is_near = block.startswith(self.beginning_near, start)
         if is_near and block.find(self.near, start, start + NEAR_BYTES) < 0:
             return False
@@ -90,9 +87,9 @@ class SkippedLines:
             return block.startswith(self.beginnings, start)
         stage = bytes(block[start : block.find(b",", start + _NAME_BYTES, start + NEAR_BYTES) + 1])
         if stage not in self.stages:
-            found = _STAGE.fullmatch(stage)
-            stage, number = (stage, found[1]) if found else (b"", b"")
-            is_first = found is not None and _STARTED % number not in self.stages
+            match = _STAGE.fullmatch(stage)
+            stage, number = (stage, match[1]) if match else (b"", b"")
+            is_first = match is not None and _STARTED % number not in self.stages
             self.stages[stage] = self.stages.get(stage, 0) + (not is_first)
             if len(self.stages) > MAX_STAGES:
                 for each in list(islice(self.stages, MAX_STAGES // 2)):
@@ -103,25 +100,25 @@ class SkippedLines:
 
 
 NOTHING = SkippedLines()
-TASKS_THAT_DID_WELL = SkippedLines(
+SUCCESSFUL_TASKS = SkippedLines(
     beginnings=(b'{"Event":"SparkListenerTaskGettingResult"',),
     beginning_near=b'{"Event":"SparkListenerTaskEnd"',
     near=b'"Task End Reason":{"Reason":"Success"}',
     beginning_stage=b'{"Event":"SparkListenerTaskStart"',
 )
-"""All lines of tasks that did not fail, but for the first of each stage."""
+"""All lines of tasks that did not fail, apart from the first of each stage."""
 
-STARTS_OF_TASKS = replace(TASKS_THAT_DID_WELL, beginning_near=())
-"""Of these the starts alone, for those who ask for the figures of tasks."""
+TASK_STARTS = replace(SUCCESSFUL_TASKS, beginning_near=())
+"""Only the starts of tasks, if the figures of tasks are read."""
 
 _EVENT = rb'"Event"\s*:\s*"(?:[\w.$]{1,200}\.)?([\w$]{1,100})"'
 _NAME = re.compile(rb"\s*\{\s*" + _EVENT)
 _NAME_WITHIN = re.compile(_EVENT)
 _BETWEEN = b" \t\r\n[],"
-"""What may stand between events, where they are a list."""
+"""Characters between events of a list."""
 
 _WRITTEN = b'{"'
-"""How Spark begins an event."""
+"""The beginning of an event as Spark writes it."""
 
 _BEGIN_ALONE = re.compile(rb"(\s*)\{\s*")
 
@@ -129,7 +126,7 @@ _UPDATE, _END = "SparkListenerSQLAdaptiveExecutionUpdate", "SparkListenerSQLExec
 _QUERY = re.compile(rb'"executionId"\s*:\s*(\d{1,19})\s*,')
 _HEAD_BYTES = 200
 MAX_HELD_BYTES = 8 * 1024**2
-"""Of updates of plans that are held back, unless a single one is larger."""
+"""Most bytes of held updates of plans, unless a single one is larger."""
 
 TOO_LONG = "a line above the limit"
 NO_EVENT = "no event"
@@ -138,17 +135,17 @@ TORN = "a piece of an event: its line was cut or wrapped since Spark wrote it"
 
 @dataclass(slots=True)
 class Events:
-    """The events of a log that are wanted, file after file.
+    """The used events of a log, file after file.
 
     Attributes:
-        wanted: short names.
-        passed_over: lines that are not even looked at.
-        line: number of the line that was read last.
-        seen: names of the events that came.
+        wanted: short names of the used events.
+        skipped: lines that are skipped.
+        line: number of the last line.
+        seen: names of the events so far.
     """
 
     wanted: frozenset[str]
-    passed_over: SkippedLines = TASKS_THAT_DID_WELL
+    skipped: SkippedLines = SUCCESSFUL_TASKS
     line: int = 0
     seen: set[str] = field(default_factory=set)
     _file: str = ""
@@ -156,27 +153,25 @@ class Events:
     _held_bytes: int = 0
 
     def __post_init__(self) -> None:
-        self.passed_over = replace(self.passed_over, stages={})
+        self.skipped = replace(self.skipped, stages={})
 
-    def ends_passed(self, stage: int) -> int | None:
-        """How many ends of a stage's tasks were passed over; None where nobody counted them."""
-        stages = self.passed_over.stages
+    def skipped_ends(self, stage: int) -> int | None:
+        """Return how many task ends of a stage were skipped; None if nobody counted them."""
+        stages = self.skipped.stages
         key = b'{"Event":"SparkListenerTaskEnd","Stage ID":%d,' % stage
         return None if b"" in stages else stages.get(key, 0)
 
     def bad(self, reason: str, number: int | None = None) -> SkippedRecord:
-        """What is wrong with a line of the file that is read, by default the last one."""
+        """Return a problem with a line of the current file, by default the last line."""
         return SkippedRecord(f"line {number or self.line} of {self._file}", reason)
 
     def of(self, path: FilePlace) -> Iterator[tuple[str, Event] | SkippedRecord]:
-        """Short name and content of the wanted events in a file; errors as `streams.lines`.
+        """Yield name and content of each used event, and each bad line; errors as `lines`.
 
-        Lines that are no events come where they stand: however many there are, none is kept.
-
-        What is held back when a file turns out to be damaged comes with the next one.
+        Updates that are held back when a file turns out to be damaged come with the next file.
         """
         self._file = path.name
-        for number, line in whole_events(lines(path, self.passed_over, is_whole=_ends_as_an_event)):
+        for number, line in whole_events(lines(path, self.skipped, is_whole=_ends_as_an_event)):
             self.line = number
             if line is None:
                 yield self.bad(TOO_LONG)
@@ -209,15 +204,15 @@ class Events:
         yield name, event
 
     def _held_back(self, number: int, line: bytes) -> Iterator[tuple[str, Event] | SkippedRecord]:
-        """Keep an update until a query ends or another takes its place; a plan has megabytes."""
-        found = _QUERY.search(line, 0, _HEAD_BYTES)
-        if found is None:  # whose it is stands too far behind to be seen
+        """Hold an update of a plan until a query ends or another update replaces it."""
+        match = _QUERY.search(line, 0, _HEAD_BYTES)
+        if match is None:  # the number of its query is too far behind
             yield from self._event(_UPDATE, number, line)
             return
         if self._held_bytes + len(line) > MAX_HELD_BYTES:
             yield from self._last_updates()
-        _, before = self._updates.pop(found[1], (0, b""))
-        self._updates[found[1]] = (number, line)
+        _, before = self._updates.pop(match[1], (0, b""))
+        self._updates[match[1]] = (number, line)
         self._held_bytes += len(line) - len(before)
 
     def _last_updates(self) -> Iterator[tuple[str, Event] | SkippedRecord]:
@@ -227,41 +222,41 @@ class Events:
 
 
 def name_of(line: bytes | None) -> str:
-    """The short name of the event that a line begins as, wherever it stands; empty if of none."""
+    """Return the short name of the event of a line, wherever it is; empty if it is no event."""
     if line is None:
         return ""
-    found = _NAME.match(line)
-    return found[1].decode("ascii", "replace") if found else _name_within(line)
+    match = _NAME.match(line)
+    return match[1].decode("ascii", "replace") if match else _name_within(line)
 
 
 def _name_within(line: bytes) -> str:
-    """The name of an event whose name is not its first key."""
+    """Return the name of an event whose name is not its first key."""
     if not line.lstrip().startswith(b"{"):
         return ""
     names = set[str]()
-    for found in _NAME_WITHIN.finditer(line):
-        names.add(found[1].decode("ascii", "replace"))
+    for match in _NAME_WITHIN.finditer(line):
+        names.add(match[1].decode("ascii", "replace"))
         if len(names) > 1:
             break
-    if len(names) > 1 and not exceeds_json_memory(line):  # others stand in what the event holds
+    if len(names) > 1 and not exceeds_json_memory(line):  # others are nested in the event
         name = (_parsed(line) or {}).get("Event")
         names = {name.rpartition(".")[2]} if isinstance(name, str) else set()
     return names.pop() if len(names) == 1 else ""
 
 
 def is_list_of_events(line: bytes | None) -> bool:
-    """Whether a line begins as a list of events does, of which more follow in it."""
+    """Return whether a line begins as a list of events does."""
     return line is not None and _NAME.match(line.lstrip(b" [")) is not None
 
 
-def whole_events(found: Iterable[Line]) -> Iterator[Line]:
-    """The lines, of which those that one event was spread over come as one, by the first's number.
+def whole_events(numbered_lines: Iterable[Line]) -> Iterator[Line]:
+    """Yield lines, with events that are spread over lines joined, under their first number.
 
-    Such an event begins with a brace alone in its line and ends with one that stands below it.
+    Such an event begins with a single brace in a line, and ends with a brace below it.
     """
     begun, end, event = 0, b"", bytearray()
     is_too_long = False
-    for number, line in found:
+    for number, line in numbered_lines:
         if begun and (line is None or not line.startswith(_WRITTEN)):
             piece = b"" if line is None else line.rstrip(b",\r ") if line.startswith(end) else line
             is_too_long = is_too_long or line is None or len(event) + len(piece) > MAX_LINE_BYTES
@@ -270,7 +265,7 @@ def whole_events(found: Iterable[Line]) -> Iterator[Line]:
                 yield begun, None if is_too_long else bytes(event)
                 begun = 0
             continue
-        if begun:  # it never ended
+        if begun:  # it had no end
             yield begun, None if is_too_long else bytes(event)
             begun = 0
         brace = None
@@ -290,14 +285,14 @@ def _ends_as_an_event(line: bytes) -> bool:
 
 def _parsed(line: bytes) -> Event | None:
     try:
-        found = orjson.loads(line)
+        event = orjson.loads(line)
     except orjson.JSONDecodeError:
         return _mended(line)
-    return found if isinstance(found, dict) else None
+    return event if isinstance(event, dict) else None
 
 
 def _mended(line: bytes) -> Event | None:
-    """An event that another program wrote into a list, or in the encoding of its machine."""
+    """Parse an event that is part of a list, or in a legacy encoding."""
     if (alone := line.rstrip(_BETWEEN)) != line:
         return _parsed(alone)
     try:
@@ -307,25 +302,25 @@ def _mended(line: bytes) -> Event | None:
     return None
 
 
-def lines(  # noqa: PLR0912 (one loop, by which nearly all time goes)
+def lines(  # noqa: PLR0912 (one loop, which takes nearly all time)
     path: FilePlace,
-    passed_over: SkippedLines = NOTHING,
+    skipped: SkippedLines = NOTHING,
     *,
     is_whole: Callable[[bytes], bool] = lambda _: True,
 ) -> Iterator[Line]:
-    """The lines of the log that are not passed over, without their ends.
+    """Yield the lines of a log that are not skipped, without line ends.
 
     Args:
         path: of the log.
-        passed_over: lines that are not wanted.
-        is_whole: whether a last line, whose end is missing, is one nevertheless.
+        skipped: lines to skip.
+        is_whole: returns whether a last line without line end is complete.
 
     Raises:
-        DamagedLogError: the bytes are damaged or cut off; all whole lines before were given.
+        DamagedLogError: the bytes are damaged or cut off; all whole lines before were yielded.
         OSError: the file cannot be read.
     """
-    # Nearly all time goes by here: most lines begin as the last one of their kind did.
-    near, stages, ended = passed_over.near, passed_over.stages, 0
+    # This loop takes nearly all time: most lines begin like the last one of their kind.
+    near, stages, ended = skipped.near, skipped.stages, 0
     same_end: bytes | tuple[()] = ()
     same_start: bytes | tuple[()] = ()
     same_stage = b""
@@ -336,10 +331,10 @@ def lines(  # noqa: PLR0912 (one loop, by which nearly all time goes)
             tail += block[:end]
             number += 1
             whole, is_too_long = bytes(tail), is_too_long or len(tail) > MAX_LINE_BYTES
-            tail.clear()  # a line of megabytes is held once while it is looked at
+            tail.clear()  # a line of megabytes is held only once
             if is_too_long:
                 yield number, None
-            elif not passed_over.holds(whole):
+            elif not skipped.holds(whole):
                 yield number, whole
             del whole
             is_too_long, start = False, end + 1
@@ -353,10 +348,10 @@ def lines(  # noqa: PLR0912 (one loop, by which nearly all time goes)
                     stages[same_stage], ended = stages.get(same_stage, 0) + ended, 0
                 comma = block.find(b",", start + _NAME_BYTES, start + NEAR_BYTES)
                 stage = block[start : comma + 1]
-                if not passed_over.holds(block, start):
+                if not skipped.holds(block, start):
                     yield number, block[start:end]
                 elif stage and stage in stages:
-                    if stage.startswith(passed_over.beginning_stage):
+                    if stage.startswith(skipped.beginning_stage):
                         same_start = stage
                     else:
                         so_far = block.find(near, start, start + NEAR_BYTES) + len(near)
@@ -371,12 +366,11 @@ def lines(  # noqa: PLR0912 (one loop, by which nearly all time goes)
             tail, is_too_long = bytearray(), True
     if is_too_long:
         yield number + 1, None
-    elif tail and not passed_over.holds(_whole(path, tail, is_whole)):
+    elif tail and not skipped.holds(_whole(path, tail, is_whole)):
         yield number + 1, bytes(tail)
 
 
 def _whole(path: FilePlace, tail: bytearray, is_whole: Callable[[bytes], bool]) -> bytes:
-    """A last line whose end is missing, if it is whole nevertheless."""
     last = bytes(tail)
     if not is_whole(last):
         raise CutLogError(f"{path}: cut off in the middle of a line, {READ_ON}")
@@ -384,7 +378,7 @@ def _whole(path: FilePlace, tail: bytearray, is_whole: Callable[[bytes], bool]) 
 
 
 WHOLE_LOG = "the log"
-"""The record of what is wrong with all of it."""
+"""The name of the record of a problem with the whole log."""
 
 _ROLLED = re.compile(r"events_(\d{1,9})_.*")
 _DATABRICKS = re.compile(r"eventlog(-[\d-]+)?(\.[a-z0-9]+)?")
@@ -395,7 +389,7 @@ _LETTERS = re.compile("[a-z]+")
 _AS_DIGITS = str.maketrans(string.ascii_lowercase, "0123456789" + string.ascii_lowercase[:16])
 _LONGEST_NUMBER = 9
 _FIRST_LINES = 5
-_REASONS_TOLD = 3
+_MOST_REASONS = 3
 _LIST = "all events in one line; write one a line, such as with: jq -c '.[]'"
 _NO_LOG = "not a Spark event log"
 _PART = (
@@ -413,28 +407,28 @@ class EventLog:
     """The log of one application."""
 
     files: tuple[FilePlace, ...]  # in order
-    is_partial: bool = False  # earlier events are gone
+    is_partial: bool = False  # earlier events are missing
 
     def read(self) -> Iterator[Execution | SkippedRecord]:
-        """Every query, and every job without one, once; see `Source.read`."""
-        application, found = Application(is_partial=self.is_partial), None
-        for found in self.work(application):
-            yield found if isinstance(found, SkippedRecord) else application.found(found)
-        if found is None:
+        """Yield every query, and every job without one, once; see `Source.read`."""
+        application, item = Application(is_partial=self.is_partial), None
+        for item in self.work(application):
+            yield item if isinstance(item, SkippedRecord) else application.to_execution(item)
+        if item is None:
             yield SkippedRecord(WHOLE_LOG, "no query and no job ran")
 
     def work(
         self, application: Application, *, with_tasks: bool = False
     ) -> Iterator[SparkQuery | SkippedRecord]:
-        """Every query and job when it is over, and what is wrong with the log, where it is.
+        """Yield every query and job when it is complete, and every problem of the log.
 
         Args:
-            application: that gets what the log tells of the whole.
-            with_tasks: the figures of tasks are wanted, not only those of stages.
+            application: receives what the log has about the application.
+            with_tasks: read the figures of tasks, not only those of stages.
         """
         wanted = WANTED if with_tasks else WANTED - {"SparkListenerStageSubmitted"}
-        events = Events(wanted, STARTS_OF_TASKS if with_tasks else TASKS_THAT_DID_WELL)
-        reader = Reader(application, with_tasks, events.ends_passed)
+        events = Events(wanted, TASK_STARTS if with_tasks else SUCCESSFUL_TASKS)
+        reader = Reader(application, with_tasks, events.skipped_ends)
         for file in self.files:
             yield from _of_file(file, events, reader)
         yield from reader.end()
@@ -449,14 +443,14 @@ class EventLog:
 def _of_file(
     file: FilePlace, events: Events, reader: Reader
 ) -> Iterator[SparkQuery | SkippedRecord]:
-    """What becomes complete with the events of a file, and what is wrong with it."""
+    """Yield queries that are complete after the events of a file, and problems of the file."""
     try:
-        for found in events.of(file):
-            if isinstance(found, SkippedRecord):
-                yield found
+        for event in events.of(file):
+            if isinstance(event, SkippedRecord):
+                yield event
                 continue
             try:
-                yield from reader.take(*found)
+                yield from reader.take(*event)
             except MalformedEventError as error:
                 version = reader.application.settings.version
                 is_old = version.startswith("1.")
@@ -469,18 +463,18 @@ def _of_file(
 
 @dataclass(frozen=True, slots=True)
 class EventLogs:
-    """The log at one place, or several in one file, such as those of all attempts.
+    """The log at one place, or several in one zip, such as those of all attempts.
 
     Attributes:
         logs: in the order of their names.
-        others: files of an archive that are none.
+        others: files of the zip that are no logs.
     """
 
     logs: tuple[EventLog, ...]
     others: tuple[SkippedRecord, ...] = ()
 
     def read(self) -> Iterator[Execution | SkippedRecord]:
-        """Every execution of every log; see `Source.read`."""
+        """Yield every execution of every log; see `Source.read`."""
         yield from self.others
         for log in self.logs:
             yield from log.read()
@@ -501,7 +495,7 @@ def open_event_log(path: Path) -> EventLogs | None:
     others = tuple(each for each in contents if isinstance(each, SkippedRecord))
     reasons = [each.reason for each in others if each.reason != _NO_LOG]
     if not logs and reasons:
-        raise NothingToReadError(f"{path}: {'; '.join(reasons[:_REASONS_TOLD])}")
+        raise NothingToReadError(f"{path}: {'; '.join(reasons[:_MOST_REASONS])}")
     return EventLogs(logs, others) if logs else None
 
 
@@ -546,7 +540,7 @@ def _log_at(place: FilePlace) -> EventLog | None:
 
 
 def _in_directory(files: Sequence[FilePlace], name: str) -> EventLog | None:
-    """The log that all files of a directory are."""
+    """Return the log that all files of a directory form."""
     for file in files:
         if (match := _BEFORE_1_2.fullmatch(file.name)) is not None:
             raise InvalidInputError(
@@ -556,33 +550,33 @@ def _in_directory(files: Sequence[FilePlace], name: str) -> EventLog | None:
 
 
 def _rolled(files: Sequence[FilePlace]) -> EventLog | None:
-    """Spark's own rolling log (`spark.eventLog.rolling.enabled`)."""
-    every = ((_ROLLED.fullmatch(file.name), file) for file in files)
-    found = {(int(match[1]), file.name): file for match, file in every if match}
-    if not found:
+    """Return Spark's own rolling log (`spark.eventLog.rolling.enabled`)."""
+    matches = ((_ROLLED.fullmatch(file.name), file) for file in files)
+    parts = {(int(match[1]), file.name): file for match, file in matches if match}
+    if not parts:
         return None
-    order = sorted(found)
+    order = sorted(parts)
     is_partial = order[0][0] != 1 or any(name.endswith(".compact") for _, name in order)
-    return EventLog(tuple(found[each] for each in order), is_partial)
+    return EventLog(tuple(parts[each] for each in order), is_partial)
 
 
 def _databricks(files: Sequence[FilePlace]) -> EventLog | None:
-    """The rolling log of Databricks: dated files, and the newest without a date."""
-    found = {file.name: match[1] for file in files if (match := _DATABRICKS.fullmatch(file.name))}
-    dated = [file for file in sorted(files, key=attrgetter("name")) if found.get(file.name)]
+    """Return the rolling log of Databricks: dated files, and the latest without a date."""
+    dates = {file.name: match[1] for file in files if (match := _DATABRICKS.fullmatch(file.name))}
+    dated = [file for file in sorted(files, key=attrgetter("name")) if dates.get(file.name)]
     newest = [file for file in files if file.name == "eventlog"]
     return EventLog((*dated, *newest)) if dated else None
 
 
 def _split(files: Sequence[FilePlace], name: str) -> EventLog | None:
-    """A log that was split into the files of a directory: the first begins it, no other does."""
+    """Return a log that was split into files, of which only the first begins a log."""
     content = [each for each in files if not each.name.startswith((".", "_"))]
     numbers = _part_numbers([each.name for each in content])
     if numbers is None:
         return None
     order = [each for _, each in sorted(zip(numbers, content, strict=True), key=lambda e: e[0])]
     if not _begins_a_log(order[0]):
-        order.reverse()  # programs that rotate logs give the oldest the highest number
+        order.reverse()  # rotated logs have the highest number on the oldest file
     if not _begins_a_log(order[0]) or _begins_a_log(order[1]):
         return None
     is_text = not is_packed(order[0])
@@ -593,7 +587,7 @@ def _split(files: Sequence[FilePlace], name: str) -> EventLog | None:
 
 
 def _part_numbers(names: Sequence[str]) -> list[int] | None:
-    """The numbers of parts whose names differ in nothing else, without a gap; None if of none."""
+    """Return the numbers, without gaps, of parts whose names differ in nothing else, or None."""
     start = _common_start(names).rstrip(string.digits)
     rest = [each[len(start) :] for each in names]
     end = _common_start([each[::-1] for each in rest])[::-1].lstrip(string.digits)

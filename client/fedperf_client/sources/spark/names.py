@@ -1,19 +1,16 @@
-"""The workload of a Spark execution: its application's name and its query's shape.
+"""Names of Spark executions: the workload they belong to, and a display name for people.
 
-A name is stripped of what changes from one submission to the next: dates, numbers, ids. The shape
-is what the query asks for, whatever the optimizer made of it this time. Exchanges, sorts and
-projections do not count, nor does the order of a join's sides. A job without a query is named by
-the place in the code that asked for it as well. Names and shapes are local only.
+The workload is the name of the application and the shape of the query. The name is stripped of
+what changes between submissions: dates, numbers, ids. The shape is what the query computes,
+however the optimizer planned it. Exchanges, sorts, projections and the order of a join's sides do
+not count. The workload of a job without a query also has its call site.
 
-A name of a query or job of Spark for people, by what it reads and writes.
+The display name is the description of a query or job. Where Spark only describes the bridge that
+called it, such as "count at NativeMethodAccessorImpl.java:0", the name tells what was read and
+written: "count of orders.parquet, customers -> daily". It holds names of tables and topics and
+the last parts of paths, without dates, partition values and the rest of an address.
 
-Spark describes what nobody described by the place in the code that asked for it. For a program in
-Python, or in a shell or notebook, that is the same place of a bridge each time, such as "count at
-NativeMethodAccessorImpl.java:0". The name is "count of orders.parquet, customers -> daily" then.
-
-It holds the last parts of paths and the names of tables and topics, without dates, values of
-partitions, and what an address holds beside its path. It is text of the organization, as every
-description is, and no part of what workloads are told apart by.
+All these texts stay local. Display names do not distinguish workloads.
 """
 
 import hashlib
@@ -48,34 +45,34 @@ _NAMES = {
     OperatorKind.DISTINCT: "group",
     OperatorKind.CROSS: "join",
 }
-"""Of kinds that mean the same; others have their own."""
+"""Names of kinds that count as the same; other kinds have their own name."""
 
 
 def workload_of(application: str, shape: str, *, call_site: str = "") -> str:
-    """The name of a workload.
+    """Return the name of a workload.
 
     Args:
         application: its name.
         shape: of its plan.
         call_site: of a job without a query, such as "count at /home/me/clean.py:13".
     """
-    asked = stripped(_DIRECTORIES.sub("", call_site))
-    return f"{stripped(application) or 'spark'}/{asked}{'-' if asked else ''}{shape}"
+    site = stripped(_DIRECTORIES.sub("", call_site))
+    return f"{stripped(application) or 'spark'}/{site}{'-' if site else ''}{shape}"
 
 
 def is_interactive(name: str) -> bool:
-    """Whether anybody does anything under the name of an application, as in a shell."""
+    """Return whether an application is a shell, whose name tells nothing about its jobs."""
     return _INTERACTIVE.fullmatch(name) is not None
 
 
 def stripped(text: str) -> str:
-    """A name without dates, numbers and ids."""
+    """Return a name without dates, numbers and ids."""
     plain = _SEPARATORS.sub("-", _IDS.sub("", text[: 10 * LONGEST_NAME].lower()))
     return plain.strip("-")[:LONGEST_NAME]
 
 
 def shape_of(plan: PhysicalPlan) -> str:
-    """Hex digits that are equal for plans that ask for the same."""
+    """Return hex digits that are equal for plans that compute the same."""
     shapes: list[tuple[str, ...]] = [()] * len(plan.nodes)
     for position in reversed(range(len(plan.nodes))):
         node = plan.nodes[position]
@@ -138,7 +135,7 @@ _DEFAULTS = ("spark_catalog", "default")
 
 
 def query_name(description: str, plan: object) -> str:
-    """That of a query: its description, unless that only names the bridge that asked for it."""
+    """Return the description of a query, or what it reads and writes; see the module."""
     call = _call(description)
     if call is None:
         return description
@@ -150,11 +147,11 @@ def query_name(description: str, plan: object) -> str:
             sinks |= dict.fromkeys(_written(text))
         elif "Scan" in name:
             sources |= dict.fromkeys(_read(name, text, node.get("metadata")))
-    return _told(call, list(sources), list(sinks)) or description
+    return _name(call, list(sources), list(sinks)) or description
 
 
 def job_name(call_site: str, stages: Iterable[_Node]) -> str:
-    """That of a job without a query: where code asked for it, unless that only names the bridge."""
+    """Return the call site of a job without a query, or what it reads; see the module."""
     call = _call(call_site)
     if call is None:
         return call_site
@@ -167,30 +164,29 @@ def job_name(call_site: str, stages: Iterable[_Node]) -> str:
                 is_path = not _NO_PATH.search(path) and ("/" in path or _EXTENSION.search(path))
                 if is_path and (last := _last(path)):
                     sources[last] = None
-    return _told(call, list(sources), []) or call_site
+    return _name(call, list(sources), []) or call_site
 
 
 def _call(description: str) -> str | None:
-    """What was called, in a word; None where a description tells more than that."""
-    found = _BRIDGE.fullmatch(description.strip())
-    if found is None:
+    """Return the called function of a bridge; None for any other description."""
+    match = _BRIDGE.fullmatch(description.strip())
+    if match is None:
         return None
-    call = found["call"]
+    call = match["call"]
     return _CALLS.get(call, "" if "$" in call else call)
 
 
-def _told(call: str, sources: Sequence[str], sinks: Sequence[str]) -> str:
+def _name(call: str, sources: Sequence[str], sinks: Sequence[str]) -> str:
     if not (sources or sinks):
         return ""
     call = "write" if sinks else call or "query"
     more = len(sources) - _MOST_NAMES
     names = ", ".join(sources[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
-    written = "".join(f" -> {each}" for each in sinks[:1])
-    return f"{call}{' of ' if sources else ''}{names}{written}"[:LONGEST_DISPLAY_NAME]
+    sink = "".join(f" -> {each}" for each in sinks[:1])
+    return f"{call}{' of ' if sources else ''}{names}{sink}"[:LONGEST_DISPLAY_NAME]
 
 
 def _nodes(plan: object) -> Iterator[_Node]:
-    """The nodes of a plan, each before what it reads."""
     waiting = [plan]
     for _ in range(_MOST_NODES):
         node = waiting.pop() if waiting else None
@@ -208,44 +204,40 @@ def _text(event: _Node, name: str) -> str:
 
 
 def _read(name: str, text: str, metadata: object) -> Iterator[str]:
-    """What a scan reads."""
-    if (found := _JDBC.search(name)) is not None:
-        yield _table(found[1]) if found[1] else "a JDBC query"
-    elif (found := _TOPICS.search(text)) is not None:
-        yield from filter(None, map(_last, found[1].split(", ")))
-    elif (found := _PATH.match(name)) is not None:
-        yield from filter(None, (_last(found[1]),))
-    elif (found := _TABLE.fullmatch(name)) is not None:
-        yield _table(found[1])
-    elif (found := _QUOTED.search(text.partition("HiveTableRelation")[2])) is not None:
-        yield _table(found[0])
+    """Yield the names that a scan reads."""
+    if (match := _JDBC.search(name)) is not None:
+        yield _table(match[1]) if match[1] else "a JDBC query"
+    elif (match := _TOPICS.search(text)) is not None:
+        yield from filter(None, map(_last, match[1].split(", ")))
+    elif (match := _PATH.match(name)) is not None:
+        yield from filter(None, (_last(match[1]),))
+    elif (match := _TABLE.fullmatch(name)) is not None:
+        yield _table(match[1])
+    elif (match := _QUOTED.search(text.partition("HiveTableRelation")[2])) is not None:
+        yield _table(match[0])
     else:
-        known = metadata if isinstance(metadata, Mapping) else {}
-        place = _text(known, "Location") or text.partition("Location: ")[2]
-        if (found := _LOCATION.match(place)) is not None:
-            yield from _all_last(found[1], is_cut=not found[2])
-
-
-def _all_last(paths: str, *, is_cut: bool) -> Iterator[str]:
-    each = paths.split(", ")
-    if is_cut or each[-1].endswith("..."):  # of the last path only the beginning is told
-        each[-1] = each[-1].rpartition("/")[0]
-    yield from filter(None, map(_last, each))
+        details = metadata if isinstance(metadata, Mapping) else {}
+        place = _text(details, "Location") or text.partition("Location: ")[2]
+        if (match := _LOCATION.match(place)) is not None:
+            paths = match[1].split(", ")
+            if not match[2] or paths[-1].endswith("..."):  # the last path is cut
+                paths[-1] = paths[-1].rpartition("/")[0]
+            yield from filter(None, map(_last, paths))
 
 
 def _written(text: str) -> Iterator[str]:
-    """Where a command that writes does so."""
-    what = text.removeprefix("Execute ").partition(" ")[2]
-    if (found := _QUOTED.match(what)) is not None:
-        yield _table(found[0])
-    elif (found := _OPTION.search(what)) is not None:
-        yield from filter(None, (_last(found[1]),))
-    elif _SCHEME.match(what) or what.startswith("/"):
-        yield from filter(None, (_last(what.partition(", ")[0]),))
+    """Yield the name that a writing command writes."""
+    rest = text.removeprefix("Execute ").partition(" ")[2]
+    if (match := _QUOTED.match(rest)) is not None:
+        yield _table(match[0])
+    elif (match := _OPTION.search(rest)) is not None:
+        yield from filter(None, (_last(match[1]),))
+    elif _SCHEME.match(rest) or rest.startswith("/"):
+        yield from filter(None, (_last(rest.partition(", ")[0]),))
 
 
 def _table(name: str) -> str:
-    """A table without the catalogue and the database that stand for none."""
+    """Return the name of a table without a default catalogue and database."""
     parts = [each for each in re.split(r"[.`\"]+", name) if each]
     while len(parts) > 1 and parts[0] in _DEFAULTS:
         parts = parts[1:]
@@ -253,7 +245,7 @@ def _table(name: str) -> str:
 
 
 def _last(path: str) -> str:
-    """The last part of a path that names something, not one day's or one value's part of it."""
+    """Return the last part of a path that is no date, partition value or hidden file."""
     place = re.split(r"[?#;]", path.strip(), maxsplit=1)[0]
     scheme = _SCHEME.match(place)
     place = (place[scheme.end() :] if scheme else place).rpartition("@")[2]  # without its user

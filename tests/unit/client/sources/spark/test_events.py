@@ -294,7 +294,7 @@ def test_ends_of_tasks_are_counted_by_stage_and_the_first_line_of_each_is_given(
         ends = given.count(("SparkListenerTaskEnd", stage))
         assert given.count(("SparkListenerTaskStart", stage)) == bool(starts)
         assert ends in {len(badly), len(badly) + bool(well)}
-        assert found.ends_passed(stage) == len(well) - (ends - len(badly))
+        assert found.skipped_ends(stage) == len(well) - (ends - len(badly))
 
 
 def as_event(found: tuple[str, Event] | SkippedRecord) -> tuple[str, Event]:
@@ -310,5 +310,5 @@ def test_the_ends_of_more_stages_than_are_remembered_are_not_known(
     (tmp_path / "log").write_bytes(b"\n".join(every))
     found = Events(frozenset())
     assert list(found.of(tmp_path / "log")) == []
-    assert found.ends_passed(29) is None
-    assert len(found.passed_over.stages) <= 11
+    assert found.skipped_ends(29) is None
+    assert len(found.skipped.stages) <= 11
