@@ -1,11 +1,11 @@
-"""The findings about jobs and whole applications, those that cost most first.
+"""Findings about jobs and whole applications, ranked by potential saving.
 
-A finding below `LEAST_SHARE` of its job's time, or below `LEAST_SECONDS`, is not worth a
-person's look and is left out, unless it says why there are no others. Only the jobs that are
-shown are kept, so that memory does not grow with a log.
+A finding below `LEAST_SHARE` of its job's time, or below `LEAST_SECONDS`, is left out, unless it
+explains why there are no others. Only the jobs that are shown are kept, so that memory does not
+grow with a log.
 
-Names and descriptions come from logs of others: they are printed so that they command
-neither terminal nor markup, and cut where they are long.
+Names and descriptions come from foreign logs. They are printed so that they control neither
+terminal nor markup, and cut where they are long.
 """
 
 from bisect import insort
@@ -33,8 +33,8 @@ from fedperf_client.sources.spark.reader import Application
 from fedperf_shared.execution import ClusterConfig
 from fedperf_shared.runtime.command_line import shortened, visible
 
-LEAST_SHARE = 0.05  # Of a job's time: two runs of one job differ by as much
-LEAST_SECONDS = 0.2  # nobody waits for less
+LEAST_SHARE = 0.05  # of a job's time, by which two runs of one job differ
+LEAST_SECONDS = 0.2  # a saving below is not noticed
 
 RULES: tuple[Callable[[JobFacts], Iterable[JobFinding]], ...] = (
     spills,
@@ -49,49 +49,49 @@ RULES: tuple[Callable[[JobFacts], Iterable[JobFinding]], ...] = (
     dropped_events,
 )
 
-LONGEST_TEXT = 60  # of a name or description that is shown
+LONGEST_TEXT = 60  # of a shown name or description
 
-WHOLE = "application"  # label of what is found about an application as a whole
+WHOLE = "application"  # label of a finding about a whole application
 
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """One job, or an application as a whole, and what is wrong with it."""
+    """One job, or an application as a whole, with its findings."""
 
-    log: str  # name of the file or directory that tells it; local text
-    application: str  # application, label, description: which job it is; local text
+    log: str  # name of the file or directory; local text
+    application: str  # application, label, description: of the job; local text
     label: str
     description: str
     started_at: int  # milliseconds since 1970
-    seconds: float  # that it took, without what it waited for its first executor
-    cores: int  # that it had
+    seconds: float  # run time, without the wait for its first executor
+    cores: int  # of the cluster
     cluster: ClusterConfig | None  # its executors; None where none is known
-    findings: tuple[JobFinding, ...]  # the one with most at stake first; at least one
-    prices: PriceList | None  # where they are known
+    findings: tuple[JobFinding, ...]  # largest potential saving first; at least one
+    prices: PriceList | None  # None if unknown
     waited_seconds: float = 0.0  # for its first executor
 
     @property
     def cost(self) -> float:
-        """What it cost, in money where prices are known, else in core-seconds."""
+        """Its cost, in money if prices are known, otherwise in core-seconds."""
         if self.prices is None:
             return self.cores * self.seconds
         return 0.0 if self.cluster is None else self.prices.cost(self.cluster, self.seconds)
 
     def rank(self) -> tuple[float, float]:
-        """What it is sorted by: most cost at stake first, then most time."""
+        """Return the sort key: largest potential saving of cost first, then of time."""
         return -max(map(self.at_stake, self.findings)), -self.findings[0].seconds
 
     def at_stake(self, finding: JobFinding) -> float:
-        """The part of its cost that a finding is about, at most."""
+        """Return the potential saving of a finding, as cost."""
         return self.cost * self.share_of(finding)
 
     def share_of(self, finding: JobFinding) -> float:
-        """The same as a share of its cost."""
+        """Return the same as a share of its cost."""
         return finding.seconds / self.seconds if finding.share is None else finding.share
 
 
-def diagnosed(job: JobFacts, log: str, prices: PriceList | None) -> Diagnosis | None:
-    """What all rules found about a job; None where nothing is worth a look."""
+def diagnose_job(job: JobFacts, log: str, prices: PriceList | None) -> Diagnosis | None:
+    """Apply all rules to a job; return None if nothing is worth a look."""
     least = max(LEAST_SECONDS, LEAST_SHARE * job.wall_seconds)
     bounded = (
         replace(each, seconds=min(each.seconds, job.wall_seconds))
@@ -118,40 +118,42 @@ def diagnosed(job: JobFacts, log: str, prices: PriceList | None) -> Diagnosis | 
     )
 
 
-def diagnosed_whole(whole: Application, log: str, prices: PriceList | None) -> Diagnosis | None:
-    """What there is to say about an application as a whole; None where nothing is."""
+def diagnose_application(
+    whole: Application, log: str, prices: PriceList | None
+) -> Diagnosis | None:
+    """Apply the rule about a whole application; return None if it finds nothing."""
     start, end = whole.submitted_at, whole.stopped_at
     if start is None or end is None or not whole.seconds > 0:
         return None
     cluster = whole.executors.whole(start, end)
     cores = 0 if cluster is None else cluster.cores
-    found = outside_jobs(whole, cores)
-    if found is None:
+    finding = outside_jobs(whole, cores)
+    if finding is None:
         return None
-    seconds, findings = whole.seconds, (found,)
+    seconds, findings = whole.seconds, (finding,)
     return Diagnosis(log, whole.name, WHOLE, "", start, seconds, cores, cluster, findings, prices)
 
 
 @dataclass(slots=True)
 class Ranking:
-    """The jobs with most at stake among all that were added, `most` of them."""
+    """The jobs with the largest potential saving among all that were added."""
 
-    most: int  # that are kept
-    jobs: int = 0  # that were added, with findings or without
-    without_tasks: int = 0  # of these, that ran no task, such as commands of the catalogue
-    with_findings: int = 0  # how many have some
-    applications: int = 0  # that have one as a whole
-    first: list[Diagnosis] = field(default_factory=list)  # the kept ones, most at stake first
+    most: int  # diagnoses that are kept
+    jobs: int = 0  # that were added
+    without_tasks: int = 0  # jobs that ran no task, such as commands of the catalogue
+    with_findings: int = 0  # jobs with findings
+    applications: int = 0  # applications with a finding
+    first: list[Diagnosis] = field(default_factory=list)  # largest potential saving first
 
     def add(self, found: JobFacts | Application, log: str, prices: PriceList | None) -> None:
-        """Diagnose a job, or a whole, and keep what was found if it is among the largest."""
+        """Diagnose a job or an application, and keep the result if it is among the largest."""
         if isinstance(found, Application):
-            diagnosis = diagnosed_whole(found, log, prices)
+            diagnosis = diagnose_application(found, log, prices)
             self.applications += diagnosis is not None
         else:
             self.jobs += 1
             self.without_tasks += not (found.stages or found.lost)
-            diagnosis = diagnosed(found, log, prices)
+            diagnosis = diagnose_job(found, log, prices)
             self.with_findings += diagnosis is not None
         if diagnosis is not None:
             insort(self.first, diagnosis, key=Diagnosis.rank)
@@ -159,7 +161,7 @@ class Ranking:
 
 
 def lines_of(found: Diagnosis) -> Iterator[str]:
-    """A job, or an application as a whole, and its findings, for people."""
+    """Yield a diagnosis as lines for people."""
     log, application, text = (
         shortened(each, LONGEST_TEXT) for each in (found.log, found.application, found.description)
     )
@@ -184,7 +186,7 @@ def lines_of(found: Diagnosis) -> Iterator[str]:
 
 
 def row_of(found: Diagnosis) -> dict[str, object]:
-    """The same for programs."""
+    """Return a diagnosis for programs."""
     cluster = found.cluster
     return {
         "log": found.log,

@@ -1,14 +1,11 @@
-"""One finding: what is wrong with a job, how the log shows it, and what would change it.
+"""Jobs of a Spark log with their stages, tasks and idle times, and the findings about them.
 
-The time at stake is a bound: the job would be faster by so much at most, were the finding
-mended and nothing else changed. Bounds of several findings overlap and do not add up.
+`JobFacts` is the view of a `SparkQuery` that diagnosis uses. A job is a query with all its Spark
+jobs, or a Spark job without a query. Timestamps and durations are whole milliseconds, as in the
+log. All figures are sums, medians or extremes of what tasks reported; nothing is estimated.
 
-Facts of the jobs of a Spark log: their stages, tasks, and the times when nothing ran.
-
-They are the view of what `sources.spark.reader` read for those who diagnose. A job is a query with
-all its Spark jobs, or a Spark job without a query. Moments and durations are whole milliseconds, as
-the log has them. All figures are sums, medians or extremes of what tasks reported; nothing is
-estimated here.
+The potential saving of a finding is an upper bound: the job would be faster by at most so much if
+only this were fixed. Bounds of several findings overlap and do not add up.
 """
 
 from collections import Counter
@@ -38,7 +35,7 @@ from fedperf_shared.errors import InvalidInputError
 
 @unique
 class Symptom(StrEnum):
-    """What a finding is about."""
+    """The kind of a finding."""
 
     SPILL = "spill"
     SKEW = "skew"
@@ -59,17 +56,17 @@ class Symptom(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class JobFinding:
-    """What a rule found."""
+    """One finding of a rule."""
 
-    symptom: Symptom  # what it is about
+    symptom: Symptom
     place: str  # the stage, or the job as a whole
-    seconds: float  # of the job's time that are at stake, at most
-    evidence: str  # figures of the log, for people who look them up there
-    advice: str  # what would change it
-    conf: tuple[str, ...] = ()  # the same as settings, each like `spark.sql.shuffle.partitions=400`
-    # those of the evidence, for programs
+    seconds: float  # upper bound of the potential saving of the job's time
+    evidence: str  # figures as in the log, for people
+    advice: str  # what would fix it
+    conf: tuple[str, ...] = ()  # as settings, each like `spark.sql.shuffle.partitions=400`
+    # the evidence for programs
     figures: Mapping[str, float | str | tuple[str, ...]] = field(default_factory=dict)
-    share: float | None = None  # of the job's cost at stake, where that is not that of its time
+    share: float | None = None  # of the job's cost, if it is not that of its time
 
     def __post_init__(self) -> None:
         if not self.seconds >= 0:
@@ -88,18 +85,18 @@ _BAD = "a line that is no usable event"
 class JobFacts:
     """One job of a log."""
 
-    query: SparkQuery  # what was read of it
+    query: SparkQuery  # as it was read
     application: str  # name and id of the application; local text
     settings: SparkSettings  # that it ran with
-    attempts: tuple[StageAttempt, ...]  # at stages, in the order of their numbers
+    attempts: tuple[StageAttempt, ...]  # at stages, by number
     removals: tuple[Removal, ...]  # of executors of the application, so far
 
     @classmethod
     def of(cls, query: SparkQuery, application: Application) -> "JobFacts":
-        """A query or job that is over."""
+        """Return the facts of a query or job that is over."""
         stages = [stage for _, stage in sorted(query.attempts.items())]
         if query.plan.runs_python and not any(each.runs_python for each in stages):
-            for each in stages:  # one of them does
+            for each in stages:  # one of them runs Python
                 each.runs_python = True
         return cls(
             query,
@@ -111,9 +108,9 @@ class JobFacts:
 
     @property
     def description(self) -> str:
-        """What the log says of it; local text."""
-        told = self.query.description or self.query.display_name
-        return " ".join(told.split())
+        """Its description; local text."""
+        text = self.query.description or self.query.display_name
+        return " ".join(text.split())
 
     @cached_property
     def stages(self) -> tuple[StageAttempt, ...]:
@@ -127,17 +124,17 @@ class JobFacts:
 
     @property
     def wall_seconds(self) -> float:
-        """From its start to its end, with what it waited for the first executor."""
+        """Seconds from its start to its end, with the wait for the first executor."""
         return (self.query.end - self.query.started_at) / 1000
 
     @property
     def seconds(self) -> float:
-        """Its run time: without what it waited while no executor was there."""
+        """Its run time, without the wait for executors."""
         return self.query.milliseconds / 1000
 
     @cached_property
     def cores(self) -> int:
-        """Its number of cores; where no executor is known, those that its tasks used at once."""
+        """Its number of cores; if no executor is known, those that its tasks used at once."""
         if self.query.cluster is not None:
             return self.query.cluster.cores
         return max(1, int(self._changes[1].max(initial=0)) * self.settings.cores_per_task)
@@ -148,7 +145,7 @@ class JobFacts:
         return self.query.slots or max(1, self.cores // self.settings.cores_per_task)
 
     def held_at_once(self, stage: StageAttempt) -> float:
-        """The most that tasks of one executor held: the largest beside others of the mean."""
+        """Return the most memory that tasks of one executor held: the largest with mean ones."""
         cores, tasks = self.settings.executor_cores or self.cores, len(stage.tasks)
         at_once = max(1, round(self.slots * min(1.0, cores / self.cores)))
         others = min(at_once, tasks) - 1
@@ -156,27 +153,27 @@ class JobFacts:
 
     @cached_property
     def _changes(self) -> tuple[Longs, Longs]:
-        """Moments at which the number of running tasks changes, and the number from then on."""
-        places = [
+        """Timestamps at which the number of running tasks changes, and the number from then on."""
+        intervals = [
             (each.launched, each.finished)
             for each in self.lost
-            if each.reason.name != RESUBMITTED  # what it had done before stands there already
+            if each.reason.name != RESUBMITTED  # its earlier success counts already
         ]
-        lost = np.array(places, np.int64).reshape(-1, 2)
+        lost = np.array(intervals, np.int64).reshape(-1, 2)
         launched = np.concatenate([*(e.tasks["launched"] for e in self.stages), *lost.T[:1]])
         finished = np.concatenate([*(e.tasks["finished"] for e in self.stages), *lost.T[1:]])
         moments = np.concatenate([launched, np.maximum(finished, launched)])
         steps = np.concatenate([np.ones_like(launched), -np.ones_like(finished)])
-        order = np.lexsort((steps, moments))  # who ends makes room before who begins
+        order = np.lexsort((steps, moments))  # ends before starts
         return moments[order], np.cumsum(steps[order])
 
     @cached_property
     def idle_is_known(self) -> bool:
-        """Whether unused cores can be told: executors are known, and nobody else used them.
+        """Whether unused cores are known: executors are known, and no other job used them.
 
-        Where events were dropped, what seems idle is what is not told. Where more tasks ran than
-        there were slots for, the log does not tell all executors. A task is said to end a little
-        after the next has begun in its place, hence `_OVERLAP`.
+        If events were dropped, missing tasks look like idle time. If more tasks ran than there were
+        slots, executors are missing in the log. A task is reported to end a little after the next
+        one has begun in its slot, hence `_OVERLAP`.
         """
         moments, running = self._changes
         most = max((self.slots, *(each.slots for each in self.stages)))
@@ -188,10 +185,10 @@ class JobFacts:
         return float(above.sum()) <= _OVERLAP * used
 
     def unused(self, stage: StageAttempt) -> float:
-        """Milliseconds of a stage's span without a task of this job, the mean over its slots.
+        """Return the mean idle milliseconds per slot in a stage's span.
 
-        A stage cannot become faster by more than that without more slots. 0 where unused
-        cores cannot be told.
+        Without more slots, a stage cannot become faster by more than that. Time in which no task of
+        this job ran counts as idle. 0 if unused cores are unknown.
         """
         if not (self.idle_is_known and stage.slots):
             return 0.0
@@ -203,13 +200,13 @@ class JobFacts:
         return float(idle.sum()) / stage.slots
 
     def uneven(self, stage: StageAttempt) -> float:
-        """Milliseconds that a stage took longer than with the same tasks, all alike."""
+        """Return the milliseconds that a stage took longer than with equally long tasks."""
         least = max(stage.even_span, stage.mean)
         return min(max(0.0, stage.span - least), self.unused(stage))
 
     @cached_property
     def quiet(self) -> tuple[Interval, ...]:
-        """Intervals from its start to its end in which none of its tasks ran."""
+        """Intervals of its time in which none of its tasks ran."""
         moments, running = self._changes
         began, ended = self.query.started_at, self.query.end
         edges = np.clip(moments, began, ended)
@@ -221,9 +218,9 @@ class JobFacts:
 
 
 def jobs_of(log: EventLog) -> Iterator[JobFacts | Application | str]:
-    """Every job of a log when it is complete, and at its end the whole.
+    """Yield every job of a log when it is complete, and the application at the end.
 
-    Texts say what of it no finding is about; local.
+    Texts name what was left out; local.
     """
     names = {file.name for file in log.files}
     missing, application = Counter[str](), Application(is_partial=log.is_partial)
@@ -250,9 +247,10 @@ def jobs_of(log: EventLog) -> Iterator[JobFacts | Application | str]:
 def event_logs_in(
     paths: Iterable[Path],
 ) -> tuple[list[tuple[Path, EventLog]], list[str], list[str]]:
-    """Every Spark log below the paths, what is wrong with what was named, and what else is there.
+    """Return every Spark log below the paths, problems, and what else is there.
 
-    The last is what lies in directories and is no log, or holds nothing.
+    Problems concern paths that were named explicitly. The rest are files in directories that are no
+    logs, or empty.
     """
     problems, others = list[str](), list[str]()
     found: list[tuple[Path, EventLog]] = []

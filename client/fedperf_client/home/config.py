@@ -1,14 +1,8 @@
-"""An organization's home directory and its configuration file.
+"""The home directory of an organization and its configuration file.
 
-Everything that fedperf keeps for an organization lies in one directory, readable by
-its owner only: configuration and policy (written by people), identity, executions,
-ledger and downloaded models. A configuration that is wrong is refused whole, with
-every problem named by its key.
-
-Notes on the last contact with the coordinator, to the minute, which `fedperf status` reads.
-
-A daemon keeps them while it runs, and joining is a contact as well. Whatever the coordinator
-answers to a member ends a refusal from before.
+Everything that fedperf keeps for an organization is in one directory, which only its owner can
+read: configuration and policy (written by people), identity, executions, ledger and downloaded
+models. A wrong configuration is refused, with every problem named by its key.
 """
 
 import os
@@ -34,7 +28,7 @@ poll_seconds = 5.0
 """
 
 _NEW_NAMES = {"history": "watch_paths"}
-"""By old key of config.toml."""
+"""Present names of old keys of config.toml."""
 
 
 class ClientConfig(BaseModel):
@@ -47,43 +41,65 @@ class ClientConfig(BaseModel):
 
 
 @dataclass(frozen=True, slots=True)
+class _Entry:
+    """A file or directory in the home directory."""
+
+    name: str
+
+    def __get__(self, home: "Home", owner: type["Home"]) -> Path:
+        return home.directory / self.name
+
+
+@dataclass(frozen=True, slots=True)
 class Home:
     """Paths of one organization."""
 
     directory: Path
 
-    @property
-    def config(self) -> Path:
-        """Configuration, written by people."""
-        return self.directory / "config.toml"
+    config = _Entry("config.toml")
+    """Configuration, written by people."""
 
-    @property
-    def policy(self) -> Path:
-        """Privacy policy, written by people."""
-        return self.directory / "policy.toml"
+    policy = _Entry("policy.toml")
+    """Privacy policy, written by people."""
 
-    @property
-    def identity(self) -> Path:
-        """Private key, certificates and the coordinator's addresses."""
-        return self.directory / "identity"
+    identity = _Entry("identity")
+    """Private key, certificates and the coordinator's addresses."""
 
-    @property
-    def store(self) -> Path:
-        """Executions; raw data that never leaves."""
-        return self.directory / "executions.sqlite"
+    store = _Entry("executions.sqlite")
+    """Executions: raw data that never leaves."""
 
-    @property
-    def receipts(self) -> Path:
-        """The coordinator's signed receipts, one file per release."""
-        return self.directory / "receipts"
+    receipts = _Entry("receipts")
+    """The coordinator's signed receipts, one file per release."""
 
-    @property
-    def questions(self) -> Path:
-        """What the coordinator asked in directed slots, one file per slot."""
-        return self.directory / "questions"
+    questions = _Entry("questions")
+    """Linear queries of the coordinator, one file per directed slot."""
+
+    models = _Entry("models")
+    """Downloaded model versions and the correction."""
+
+    predictor = _Entry("predictor.safetensors")
+    """Fitted predictors, cached between commands; can be removed."""
+
+    data = _Entry("data")
+    """Generated data of the workloads that ship with fedperf."""
+
+    lock = _Entry("daemon.lock")
+    """Held by the running daemon."""
+
+    contact = _Entry("last-contact")
+    """When the coordinator last answered, to the minute."""
+
+    refusal = _Entry("last-refusal")
+    """When the coordinator last refused this organization as a member, to the minute."""
+
+    modes = _Entry("modes-in-force.json")
+    """The release modes of the policy that the running daemon has read."""
+
+    calendar = _Entry("calendar")
+    """The coordinator's calendar when this organization joined."""
 
     def ledger(self, period_start: datetime) -> Path:
-        """The privacy ledger of a period."""
+        """Return the path of the privacy ledger of a period."""
         return self.directory / f"ledger-{period_start:%Y%m%dT%H%M%S}.sqlite"
 
     @property
@@ -91,52 +107,12 @@ class Home:
         """The ledgers of all periods so far, oldest first."""
         return tuple(sorted(self.directory.glob("ledger-*.sqlite")))
 
-    @property
-    def models(self) -> Path:
-        """Downloaded model versions and the correction."""
-        return self.directory / "models"
-
-    @property
-    def predictor(self) -> Path:
-        """What predictions are made from, kept between commands; can be removed."""
-        return self.directory / "predictor.safetensors"
-
-    @property
-    def data(self) -> Path:
-        """Generated data of the workloads that ship with fedperf."""
-        return self.directory / "data"
-
-    @property
-    def lock(self) -> Path:
-        """Held by the daemon that runs on this home."""
-        return self.directory / "daemon.lock"
-
-    @property
-    def contact(self) -> Path:
-        """When the daemon last heard of the coordinator, to the minute."""
-        return self.directory / "last-contact"
-
-    @property
-    def refusal(self) -> Path:
-        """When the coordinator last said that this organization is no member, to the minute."""
-        return self.directory / "last-refusal"
-
-    @property
-    def modes(self) -> Path:
-        """The release modes that the running daemon has read of the policy."""
-        return self.directory / "modes-in-force.json"
-
-    @property
-    def calendar(self) -> Path:
-        """The coordinator's calendar as it was when this organization joined."""
-        return self.directory / "calendar"
-
     def begun_policy(self, period_start: datetime) -> Path:
-        """What of the policy a period's schedule follows from."""
+        """Return the path of the part of the policy that fixes a period's schedule."""
         return self.directory / f"policy-{period_start:%Y%m%dT%H%M%S}.json"
 
     def create(self, policy: str) -> None:
-        """Make the directory and write what is missing; existing files stay as they are.
+        """Create the directory and write missing files; existing files stay as they are.
 
         Raises:
             StorageError: the directory cannot be written.
@@ -156,7 +132,7 @@ class Home:
         """Read config.toml.
 
         Raises:
-            ConfigurationError: missing, not TOML, or wrong; every problem is named.
+            ConfigurationError: it is missing, not TOML, or wrong; every problem is named.
         """
         config = load_model(
             self.config, ClientConfig, absent="run: fedperf init", new_names=_NEW_NAMES
@@ -166,7 +142,7 @@ class Home:
 
 
 def write_private(path: Path, content: bytes) -> None:
-    """Write a file that only its owner can read; a reader sees the old or the whole new one."""
+    """Write a file that only its owner can read. Readers see the old file or the whole new one."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     scratch = path.with_name(f".{path.name}.tmp")
     descriptor = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
@@ -179,12 +155,13 @@ def write_private(path: Path, content: bytes) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Contact:
-    """The last contact.
+    """The last contact with the coordinator, for `fedperf status`.
+
+    The daemon and joining record it. Any answer to a member ends an earlier refusal.
 
     Attributes:
-        heard_at: when the coordinator last answered; None where it never did.
-        refused_at: when it last said that this organization is no member; None where it answered
-            since.
+        heard_at: when the coordinator last answered; None if it never did.
+        refused_at: when it last refused this organization as a member; None if it answered since.
     """
 
     heard_at: datetime | None = None
@@ -192,15 +169,15 @@ class Contact:
 
     @classmethod
     def of(cls, home: Home) -> Self:
-        """What was noted.
+        """Read the last contact.
 
         Raises:
-            StorageError: a note cannot be read.
+            StorageError: a file cannot be read.
         """
-        return cls(_noted(home.contact), _noted(home.refusal))
+        return cls(_read(home.contact), _read(home.refusal))
 
     def note(self, home: Home) -> None:
-        """Keep it, with what was noted before where it says nothing of its own."""
+        """Store the contact, to the minute; values that are None leave what is stored."""
         if self.heard_at is not None:
             _write(home.contact, self.heard_at)
         if self.refused_at is not None:
@@ -209,7 +186,7 @@ class Contact:
             home.refusal.unlink(missing_ok=True)
 
 
-def _noted(path: Path) -> datetime | None:
+def _read(path: Path) -> datetime | None:
     try:
         return datetime.fromisoformat(path.read_text(encoding="ascii").strip())
     except FileNotFoundError:
@@ -218,7 +195,7 @@ def _noted(path: Path) -> datetime | None:
         raise StorageError(f"{path}: cannot be read: {error}; remove it") from error
 
 
-def _write(path: Path, moment: datetime) -> None:
-    said = f"{moment.replace(second=0, microsecond=0).isoformat()}\n".encode()
-    if not (path.exists() and path.read_bytes() == said):
-        write_private(path, said)
+def _write(path: Path, timestamp: datetime) -> None:
+    content = f"{timestamp.replace(second=0, microsecond=0).isoformat()}\n".encode()
+    if not (path.exists() and path.read_bytes() == content):
+        write_private(path, content)

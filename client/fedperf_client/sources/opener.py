@@ -215,8 +215,13 @@ class ZipPlace:
 
     def open(self, mode: Literal["rb"]) -> IO[bytes]:
         """Open the bytes of a file; reading raises what `zipfile` does where they are damaged."""
-        with zipfile.ZipFile(self.archive) as archive:  # closed together with the member
-            return archive.open(self.path)
+        if self.is_dir():
+            raise IsADirectoryError(21, "Is a directory", str(self))
+        try:
+            with zipfile.ZipFile(self.archive) as archive:  # closed together with the member
+                return archive.open(self.path)
+        except _ZIP_DAMAGE as error:
+            raise zipfile.BadZipFile(f"{self.path}: {error}") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -372,7 +377,7 @@ def _damage(path: FilePlace) -> Iterator[None]:
         gzip.BadGzipFile,
         zlib.error,
         zstandard.ZstdError,
-        *_ZIP_DAMAGE,
+        zipfile.BadZipFile,
     ) as error:
         raise DamagedLogError(f"{path}: {_DAMAGED.format(error)}") from error
 

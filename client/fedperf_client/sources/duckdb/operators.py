@@ -1,34 +1,28 @@
-"""The operators of a profile as it has them, with the figures of its schema checked.
+"""Operators of a DuckDB profile, and the rows that its scans read.
 
-Where a family of versions writes what is its `ProfileSchema`. A value that is missing is None or 0;
-one that is there is a finite number of at least 0. Physical operators have the names of versions
-0.10 to 2.0 (`PhysicalOperatorType`, and what older profiles print instead); a name that is not in
-`KINDS` does something else: `OperatorKind.OTHER`.
+`ProfileSchema` says where a family of versions writes what. A missing value is None or 0; a value
+that is there is a finite number of at least 0. Operators have the names of versions 0.10 to 2.0
+(`PhysicalOperatorType`, and what older profiles print instead). Unknown names are `OTHER`. Errors
+name what is wrong but never hold a value.
 
-Refused: operators that are no objects or have no name, more of their rows than a plan may have,
-anything else where a number belongs, negative or infinite numbers, and counts that are more than
-there can be. The reason never holds a value.
+DuckDB 1.1 to 1.4, and 1.5 for files, do not count the rows that a scan read. They add the rows that
+the table announces once for every thread that took part: `scanned = threads * announced`. The
+announced rows follow where only one number fits:
 
-Rows that a scan of a profile looked at, from what the profile and others tell.
-
-DuckDB 1.1 to 1.4, and 1.5 for files, do not count them. They add up, once for every thread
-that took part, how many rows the table announces, so that `scanned = threads * announced`.
-The announced rows follow where only one number fits:
-
-- `Estimated Cardinality` is the announced number itself where nothing filters, and a fifth of
-  it where filters have no statistics. Tables before 2.0 have them for equality, files have
-  not; 2.0 has them for both. Then the estimate is the announced number divided by distinct
-  values, which decides nothing by itself;
-- no table gives threads more work than it has row groups, and no scan returns more rows than
+- `Estimated Cardinality` is the announced number if nothing filters, and a fifth of it if filters
+  have no statistics. Tables before 2.0 have statistics for equality, files have none; 2.0 has them
+  for both. Then the estimate is the announced number divided by distinct values, which decides
+  nothing by itself;
+- no table gives work to more threads than it has row groups, and no scan returns more rows than
   were announced;
-- the same table was read as a whole elsewhere: in this profile, or in another one of the home.
+- the same table was read as a whole elsewhere: in this profile, or in another one.
 
-The announced rows are those of a table, and of one file. Of several files they are an
-estimate (the first one's times their number), which only a count of the same files corrects.
-DuckDB 1.5 counts what it looked at in tables, 2.0 too; of files 2.0 counts row groups alone.
+The announced rows are those of a table, or of one file. Of several files they are an estimate (the
+first one's times their number), which only a count of the same files corrects. DuckDB 1.5 counts
+the rows that were read of tables, 2.0 too; of files 2.0 only counts row groups.
 
-Decided means at most 1 % apart. Whatever leaves a doubt stays a range: scans that a LIMIT or
-an empty join may end early, those that recursion repeats, and numbers that fit twice.
+Decided means at most 1 % apart. Everything else stays a range: scans that a LIMIT or an empty join
+may end early, those that recursion repeats, and numbers that fit twice.
 """
 
 import hashlib
@@ -49,12 +43,12 @@ _Path = tuple[str, ...]
 
 
 class InvalidProfileError(InvalidInputError):
-    """Not the profile of a query."""
+    """Raised when JSON is not the profile of a query."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProfileSchema:
-    """Where a family of versions writes what; empty where it does not."""
+    """Where a family of versions writes what; empty if it does not write it."""
 
     source: str
     top: str
@@ -115,7 +109,7 @@ _BEFORE_1_1 = ProfileSchema(
 
 
 def schema_of(content: Mapping[str, object]) -> ProfileSchema:
-    """The schema that a profile is written in."""
+    """Return the schema that a profile is written in."""
     if isinstance(content.get("operator"), list):
         return _SINCE_2
     if "extra-info" in content or "timings" in content:
@@ -124,15 +118,15 @@ def schema_of(content: Mapping[str, object]) -> ProfileSchema:
 
 
 def value_at(content: Mapping[str, object], path: _Path) -> object:
-    """What stands at the path; None where nothing does."""
-    found: object = content if path else None
+    """Return the value at a path; None if there is none."""
+    value: object = content if path else None
     for key in path:
-        found = found.get(key) if isinstance(found, dict) else None
-    return found
+        value = value.get(key) if isinstance(value, dict) else None
+    return value
 
 
 def number_of(value: object, what: str) -> float | None:
-    """The value as a number; None where there is none."""
+    """Return a value as a number; None if it is missing."""
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -143,7 +137,7 @@ def number_of(value: object, what: str) -> float | None:
 
 
 def count_of(value: object, what: str) -> int:
-    """The value as a whole number; 0 where there is none."""
+    """Return a value as a whole number; 0 if it is missing."""
     number = number_of(value, what) or 0.0
     if not number <= _MAX_COUNT:
         raise InvalidProfileError(f"{what}: more than there can be")
@@ -151,16 +145,16 @@ def count_of(value: object, what: str) -> int:
 
 
 EXPLAINED = "EXPLAIN_ANALYZE"
-"""Stands around a query that its user asked to explain by running it."""
+"""The operator around a query that `EXPLAIN ANALYZE` runs."""
 
 PASSING = frozenset({"RESULT_COLLECTOR", EXPLAINED})
-"""Hand on what they get, and stand around a query in some versions and statements only."""
+"""Operators that pass on their input, around a query in some versions and statements only."""
 
 INVALID = "INVALID"
-"""Stands where a query ended before its operators were known."""
+"""The operator of a query that ended before its operators were known."""
 
 CTE = "CTE"
-"""Runs its first input once and lets scans of it in its second input read the result."""
+"""The operator that runs its first input once, for the scans of it in its second input."""
 
 CTE_SCAN = "CTE_SCAN"
 
@@ -221,20 +215,20 @@ _FILE_NOTES = ("Filename(s)", "Total Files Read", "Scanning Files")
 
 @dataclass(frozen=True, slots=True)
 class ProfileNode:
-    """An operator as the profile has it; None where it does not say.
+    """An operator of a profile; None for what the profile does not have.
 
     Attributes:
         name: in capitals.
-        rows: that came out.
+        rows: rows of its output.
         size: bytes of these rows.
-        seconds: spent in it, over all threads.
-        scanned: rows that it read from a table or files, or announced, see `scans`.
-        row_groups: of these that it read.
-        all_row_groups: of these that there are.
-        label: as people read it.
-        is_idle: whether it had time and rows to tell, and they are all 0.
-        notes: texts and lists of texts; only some of their keys are looked at.
-        children: what it reads from, still as JSON.
+        seconds: its time, over all threads.
+        scanned: rows that it read from a table or files, or that were announced; see the module.
+        row_groups: row groups that it read.
+        all_row_groups: row groups of the table or files.
+        label: for people.
+        is_idle: time and rows are there, and all 0.
+        notes: texts and lists of texts, of which a few are used.
+        children: its inputs, still as JSON.
     """
 
     name: str
@@ -251,7 +245,7 @@ class ProfileNode:
 
     @property
     def kind(self) -> OperatorKind:
-        """What it does."""
+        """The kind of operator."""
         kind = KINDS.get(self.name, OperatorKind.OTHER)
         if kind is OperatorKind.TABLE_SOURCE and any(each in self.notes for each in _FILE_NOTES):
             return OperatorKind.FILE_SOURCE
@@ -260,40 +254,40 @@ class ProfileNode:
 
     @property
     def code_steps(self) -> int:
-        """Of a source that parses text."""
+        """Steps of code per row, for a source that parses text."""
         return PARSES_TEXT if _TEXT.match(self.function or self.name) else 0
 
     @property
     def columns(self) -> int:
-        """That it takes from a table or file."""
+        """Number of columns that it reads from a table or file."""
         names = self.notes.get("Projections")
         return len(names) if isinstance(names, list) else int(bool(names))
 
     @property
     def function(self) -> str:
-        """The function that scans, in capitals; empty for tables of DuckDB's own."""
+        """The function that scans, in capitals; empty for DuckDB's own tables."""
         return _plain(self.note("Function"))
 
     @property
     def filters(self) -> tuple[str, ...]:
-        """That it applies to what it scans."""
+        """Filters of the scan."""
         filters = self.notes.get("Filters", ())
         return tuple(map(str, filters)) if isinstance(filters, list | tuple) else (str(filters),)
 
     @property
     def estimate(self) -> int:
-        """Rows that were expected before it ran; 0 where nothing tells."""
+        """Estimated rows; 0 if unknown."""
         text = self.note("Estimated Cardinality")
         return int(text) if text.isdecimal() and len(text) <= _DIGITS else 0
 
     def note(self, key: str) -> str:
-        """The text of a note, empty where there is none."""
+        """Return the text of a note, empty if there is none."""
         value = self.notes.get(key)
         return value if isinstance(value, str) else ""
 
 
 def node_of(content: object, schema: ProfileSchema) -> ProfileNode:
-    """The operator that a part of a profile describes, without what it reads from."""
+    """Return the operator that a part of a profile describes, without its inputs."""
     if not isinstance(content, dict):
         raise InvalidProfileError("an operator is not an object")
     name = next((content[key] for key in schema.kind if content.get(key)), None)
@@ -322,7 +316,7 @@ def node_of(content: object, schema: ProfileSchema) -> ProfileNode:
 
 
 def limited_rows(rows: float) -> float:
-    """The rows, refused where they are more than a plan may have."""
+    """Return the rows, or raise if they are more than a plan may have."""
     if not rows <= MAX_ROWS:
         raise InvalidProfileError(f"more than {MAX_ROWS:g} rows")
     return rows
@@ -333,20 +327,20 @@ def _plain(name: str) -> str:
 
 
 ROW_GROUP_ROWS = 122_880
-"""Of a row group, as DuckDB writes tables and Parquet."""
+"""Rows of a row group, as DuckDB writes tables and Parquet."""
 
 _DECIDED = 1.01
 _MOST_THREADS = 64
-"""That are taken to scan one file where nothing tells."""
+"""Threads that are assumed to scan one file if nothing tells."""
 
 _COUNT_WITHIN = 1.25
-"""Factor that several files, of which the first is as long as before, may have changed by."""
+"""Factor that several files may have changed by, if the first is as long as before."""
 
 _ESTIMATE_WITHIN = 8.0
-"""Factor that the announced rows of several files are taken to be right within."""
+"""Factor that the announced rows of several files are assumed to be right within."""
 
 _MOST = 1e15
-"""Of anything that a profile counts of a scan."""
+"""Largest number that a profile may count of a scan."""
 
 _TABLE_SCANS = frozenset({"TABLE_SCAN", "SEQ_SCAN", "INDEX_SCAN"})
 _COLUMN_FILES = frozenset(
@@ -355,7 +349,7 @@ _COLUMN_FILES = frozenset(
 _LIMITS = frozenset({"LIMIT", "STREAMING_LIMIT", "LIMIT_PERCENT"})
 _RECURSIONS = frozenset({"RECURSIVE_CTE", "REC_CTE", "RECURSIVE_KEY_CTE", "REC_KEY_CTE"})
 _UNCOUNTED = frozenset({"DELIM_SCAN", "DUMMY_SCAN"})
-"""Hand on rows that profiles do not count."""
+"""Operators with rows that profiles do not count."""
 
 _WANTS_ALL = frozenset(
     {
@@ -366,7 +360,7 @@ _WANTS_ALL = frozenset(
         OperatorKind.TOPK,
     }
 )
-"""Read all rows before they hand on the first."""
+"""Operators that read all rows before they return the first."""
 
 _OPTIONAL = "optional:"
 _EQUALITY = re.compile(r"(?<![<>!=])=(?!=)|\bIN\b|\bIS\b(?!\s+NOT\s+NULL)", re.IGNORECASE)
@@ -374,12 +368,12 @@ _EQUALITY = re.compile(r"(?<![<>!=])=(?!=)|\bIN\b|\bIS\b(?!\s+NOT\s+NULL)", re.I
 
 @dataclass(frozen=True, slots=True)
 class RowRange:
-    """Between how many rows and how many a source has.
+    """The range of the rows of a source.
 
     Attributes:
-        low: at least.
-        high: at most.
-        is_known: whether that is decided.
+        low: least rows.
+        high: most rows.
+        is_known: whether they are decided.
     """
 
     low: float
@@ -394,21 +388,21 @@ class RowRange:
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """A scan of a table or of files, as a profile has it.
+    """A scan of a table or of files.
 
     Attributes:
-        place: digest of what it reads; empty where the profile does not name it.
-        returned: rows that came out.
-        scanned: as the profile has it: announced rows times threads, or what was looked at.
-        estimate: `Estimated Cardinality`; 0 where there is none.
-        filters: that the scan applies, one text for each column.
-        is_table: of DuckDB's own, else files.
-        is_single: whether it reads one file, or a table; None where nothing tells.
-        counts: `scanned` is what was looked at.
+        place: digest of the name of what it reads; empty if the profile does not name it.
+        returned: rows of its output.
+        scanned: announced rows times threads, or rows that were read.
+        estimate: `Estimated Cardinality`; 0 if there is none.
+        filters: of the scan, one text per column.
+        is_table: it reads one of DuckDB's own tables, otherwise files.
+        is_single: it reads one file, or a table; None if unknown.
+        counts: `scanned` is the number of rows that were read.
         is_since_2: of DuckDB 2.0 and later.
-        parts: row groups that were read; 0 where nothing tells.
-        all_parts: row groups that there are.
-        may_end_early: something above it may want no more rows.
+        parts: row groups that were read; 0 if unknown.
+        all_parts: row groups of the table or files.
+        may_end_early: an operator above may stop it.
         repeats: it runs more than once.
         has_hidden_filter: a join or a sort above may have filtered it while it ran.
     """
@@ -430,19 +424,19 @@ class Scan:
 
     @property
     def is_whole(self) -> bool:
-        """Whether all rows that it looked at came out."""
+        """Whether it returned all rows that it read."""
         return not self.filters and not self.has_hidden_filter
 
 
 @dataclass(frozen=True, slots=True)
 class Above:
-    """What the operators above a scan do to it.
+    """The effect of the operators above a scan.
 
     Attributes:
-        may_end_early: they may want no more rows.
-        may_idle: they may want no row at all.
+        may_end_early: they may stop it.
+        may_idle: they may not read it at all.
         repeats: they run it more than once.
-        joins: they may filter it while it runs, with what they found elsewhere.
+        joins: they may filter it while it runs, with what they read elsewhere.
     """
 
     may_end_early: bool = False
@@ -451,7 +445,7 @@ class Above:
     joins: bool = False
 
     def through(self, node: ProfileNode, empty: Collection[ProfileNode]) -> "Above":
-        """The same for an input of `node`, a join where others of its inputs are `empty`."""
+        """Return the effect on an input of `node`, a join with `empty` other inputs."""
         ends = node.name in _LIMITS or any(each.name not in _UNCOUNTED for each in empty)
         wants_all = node.kind in _WANTS_ALL or node.name == "WINDOW"
         repeats = node.name in _RECURSIONS
@@ -464,27 +458,27 @@ class Above:
 
 
 def is_join(node: ProfileNode) -> bool:
-    """Whether an operator joins what it reads."""
+    """Return whether an operator is a join."""
     return node.kind in (OperatorKind.JOIN, OperatorKind.CROSS)
 
 
-def scan_of(node: ProfileNode, above: Above, schema: ProfileSchema) -> Scan | None:
-    """A node as a scan of DuckDB's own tables or of files of columns; None for others."""
+def to_scan(node: ProfileNode, above: Above, schema: ProfileSchema) -> Scan | None:
+    """Return a node as a scan of DuckDB's own tables or of columnar files; None for others."""
     is_plain = node.name in _TABLE_SCANS and not node.function
     is_file = node.kind is OperatorKind.FILE_SOURCE and (
         is_plain or node.function in _COLUMN_FILES or node.name in _COLUMN_FILES
     )
     is_own = is_plain and not is_file
-    table = node.note("Text") or node.note("Table")  # of 1.1, of the others
+    table = node.note("Text") or node.note("Table")  # of 1.1, of others
     is_since_1_5 = "Filename(s)" in node.notes or _is_qualified(node, table)
     counts = is_own and (schema.counts_scanned_rows or is_since_1_5)
     is_announced = is_own and bool(node.note("Text") or node.note("Type") == "Sequential Scan")
     is_table = counts or is_announced
     if node.rows is None or not schema.scanned or not (is_file or is_table):
         return None
-    files = node.note("Total Files Read")  # 1.1 and 1.2 do not tell
+    files = node.note("Total Files Read")  # missing in 1.1 and 1.2
     name = table if is_table else node.note("Filename(s)") or ("" if files else "a file")
-    tells = schema.counts_scanned_rows or is_since_1_5
+    has_notes = schema.counts_scanned_rows or is_since_1_5
     return Scan(
         place=place_of(name) if name else "",
         returned=node.rows,
@@ -499,12 +493,12 @@ def scan_of(node: ProfileNode, above: Above, schema: ProfileSchema) -> Scan | No
         all_parts=int(min(node.all_row_groups or 0, _MOST)),
         may_end_early=above.may_end_early,
         repeats=above.repeats,
-        has_hidden_filter="Dynamic Filters" in node.notes if tells else above.joins,
+        has_hidden_filter="Dynamic Filters" in node.notes if has_notes else above.joins,
     )
 
 
 def _is_single(node: ProfileNode) -> bool | None:
-    """Whether a scan of files reads one; None where nothing tells, as in 1.1 and 1.2."""
+    """Return whether a scan of files reads one file; None if unknown, as in 1.1 and 1.2."""
     if "File Filters" in node.notes or not node.note("Function"):
         return False
     files = node.note("Total Files Read")
@@ -512,17 +506,17 @@ def _is_single(node: ProfileNode) -> bool | None:
 
 
 def _is_qualified(node: ProfileNode, table: str) -> bool:
-    """Whether a table has the name that 1.5 gives it, and its scan the label."""
+    """Return whether a table and its scan have names as in 1.5."""
     return node.label == "SEQ_SCAN" and table.count(".") >= 2  # noqa: PLR2004
 
 
 def place_of(name: str) -> str:
-    """The digest that stands for the name of a table or for paths of files."""
+    """Return the digest of the name of a table or of paths of files."""
     return hashlib.sha256(name.encode(errors="replace")).hexdigest()[:32]
 
 
-def count_of_scan(scan: Scan) -> RowCount | None:
-    """What a scan tells of its table or files as a whole; None where it does not."""
+def whole_count(scan: Scan) -> RowCount | None:
+    """Return the row count of a whole table or of files; None if the scan does not tell."""
     if scan.counts or scan.may_end_early or scan.repeats or not scan.place:
         return None
     announced = set(_announced(scan))
@@ -538,19 +532,19 @@ def count_of_scan(scan: Scan) -> RowCount | None:
     if scan.is_whole and returned and not scan.is_single:
         return RowCount(scan.place, most, returned, parts)
     if scan.is_whole and not most <= returned * _DECIDED <= most * _DECIDED**2:
-        return None  # a sample, rows by an index, or rows that were deleted or are not stored yet
+        return None  # a sample, an index scan, or rows that were deleted or not stored yet
     return RowCount(scan.place, most, most, parts) if scan.is_single else None
 
 
-def rows_read(scan: Scan, counted: RowCounts) -> RowRange:
-    """The rows that a scan looked at, or between how many and how many."""
+def rows_read(scan: Scan, counts: RowCounts) -> RowRange:
+    """Return the rows that a scan read, or their range."""
     if scan.is_whole:
         return _known(scan.returned)
     if scan.counts:
         return _known(max(scan.returned, scan.scanned))
     if scan.repeats:
         return RowRange(scan.returned, max(scan.returned, scan.scanned), is_known=False)
-    sizes = _sizes(scan, counted(scan.place) if scan.place else ())
+    sizes = _sizes(scan, counts(scan.place) if scan.place else ())
     if scan.may_end_early:
         most = max(scan.returned, scan.scanned, 5 * scan.estimate)
         return RowRange(scan.returned, most, is_known=False)
@@ -558,21 +552,21 @@ def rows_read(scan: Scan, counted: RowCounts) -> RowRange:
     if not sizes:
         return _by_parts(scan) if scan.is_since_2 else _by_threads(scan)
     low, high = min(low for low, _ in sizes), max(high for _, high in sizes)
-    if 0 < scan.parts < scan.all_parts:  # row groups are alike, but for the last one
+    if 0 < scan.parts < scan.all_parts:  # all row groups but the last have equally many rows
         low *= (scan.parts - 1) / scan.all_parts
         high *= min(1.0, scan.parts / (scan.all_parts - 1))
     return RowRange(max(low, scan.returned), high, is_known=high <= low * _DECIDED)
 
 
 def _sizes(scan: Scan, counts: Collection[RowCount]) -> list[tuple[float, float]]:
-    """Ranges that the rows of its table may lie in, one for each announced number that fits."""
+    """Return possible ranges of the rows of a table, one per announced number that fits."""
     parts = {scan.all_parts} if scan.is_since_2 else {each.parts for each in counts}
     fitting = [each for each in counts if _fits(scan, each, parts)]
     if fitting:
         return [_size_of(scan, each) for each in fitting]
     announced = list(_announced(scan))
     is_exact = scan.is_single
-    if scan.is_single is None and counts:  # as all files that were counted, until one is not
+    if scan.is_single is None and counts:  # as exact as all counted files
         is_exact = all(each.counted == each.announced for each in counts) and all(
             scan.scanned <= each * _row_groups(each) for each in announced
         )
@@ -583,21 +577,21 @@ def _sizes(scan: Scan, counts: Collection[RowCount]) -> list[tuple[float, float]
 
 
 def _size_of(scan: Scan, count: RowCount) -> tuple[float, float]:
-    """Where a count says that the rows of a table or of files lie."""
+    """Return the range of the rows of a table or of files that follows from a count."""
     low, high = sorted((count.announced, count.counted))
     if scan.is_single or (scan.is_single is None and low == high):
-        return low, high  # apart where rows were deleted
+        return low, high  # different if rows were deleted
     return count.counted / _COUNT_WITHIN, count.counted * _COUNT_WITHIN
 
 
 def _announced(scan: Scan) -> Iterator[int]:
-    """Every announced number that explains the estimate and what was scanned."""
+    """Yield every announced number that explains the estimate and the scanned rows."""
     estimate = scan.estimate
     if estimate < 1 or (_has_equality(scan) and (scan.is_table or scan.is_since_2)):
         return
     binding = _binding(scan)
     numbers = set[int]() if binding else {estimate}
-    if binding or _mixed(scan) or not scan.is_since_2:  # 1.x forgets what is always true
+    if binding or _mixed(scan) or not scan.is_since_2:  # 1.x drops filters that are always true
         numbers |= {
             each for each in range(5 * estimate - 4, 5 * estimate + 5) if _fifth(each, estimate)
         }
@@ -609,7 +603,7 @@ def _fifth(announced: int, estimate: int) -> bool:
 
 
 def _threads(scan: Scan, announced: int) -> int | None:
-    """Threads that explain what was scanned; None where none do. 1 where they do not count."""
+    """Return the threads that explain the scanned rows; None if none do, 1 if they do not count."""
     if announced < max(scan.returned if scan.is_single else 1, 1):
         return None
     if scan.is_since_2:
@@ -620,18 +614,18 @@ def _threads(scan: Scan, announced: int) -> int | None:
 
 
 def _row_groups(rows: int) -> int:
-    """The most threads that a table of so many rows keeps busy."""
+    """Return the most threads that a table of so many rows keeps busy."""
     return rows // ROW_GROUP_ROWS + 1
 
 
 def _fits(scan: Scan, count: RowCount, parts: Collection[int]) -> bool:
-    """Whether a scan may have read what was counted there, in as many parts as were seen there.
+    """Return whether a scan may have read what was counted, in as many parts as were seen there.
 
-    Else a table that has grown to twice its size would look as if two threads had read it.
+    Otherwise a table that has grown to twice its size would look as if two threads had read it.
     """
     threads = _threads(scan, count.announced)
-    seen = count.parts if scan.is_since_2 else threads
-    if threads is None or seen not in parts or count.counted < scan.returned:
+    part_count = count.parts if scan.is_since_2 else threads
+    if threads is None or part_count not in parts or count.counted < scan.returned:
         return False
     estimate, announced = scan.estimate, count.announced
     if estimate < 1:
@@ -641,19 +635,19 @@ def _fits(scan: Scan, count: RowCount, parts: Collection[int]) -> bool:
     if not (_has_equality(scan) and (scan.is_table or scan.is_since_2)):
         return False
     near = announced // estimate
-    off = 6.0 if scan.is_since_2 else 1.0  # a fifth tells the announced number but for four
+    off = 6.0 if scan.is_since_2 else 1.0  # a fifth leaves four possible numbers
     return any(
         abs(announced - estimate * each) < each + off - 1.0 for each in (near, near + 1) if each
     )
 
 
 def _binding(scan: Scan) -> list[str]:
-    """Filters that the estimate takes into account; optional ones it does not."""
+    """Return the filters that the estimate takes into account, without optional ones."""
     return [each for each in scan.filters if _OPTIONAL not in each]
 
 
 def _mixed(scan: Scan) -> list[str]:
-    """Filters of one column of which the estimate may take a part into account."""
+    """Return the filters of one column that the estimate may partly take into account."""
     return [each for each in scan.filters if _OPTIONAL in each and " AND " in each]
 
 
@@ -662,7 +656,7 @@ def _has_equality(scan: Scan) -> bool:
 
 
 def _by_threads(scan: Scan) -> RowRange:
-    """All that so many threads may have scanned."""
+    """Return the range that follows from the number of threads."""
     high = scan.scanned
     if high < max(scan.returned, 1.0):  # nothing was announced
         high = max(scan.returned, 5 * scan.estimate)
@@ -674,12 +668,12 @@ def _by_threads(scan: Scan) -> RowRange:
 
 
 def _least_of(scanned: float) -> float:
-    """Rows of the smallest table that as many threads as it has row groups scanned."""
+    """Return the rows of the smallest table that as many threads as its row groups scanned."""
     return scanned / int((1 + math.sqrt(1 + 4 * scanned / ROW_GROUP_ROWS)) / 2)
 
 
 def _by_parts(scan: Scan) -> RowRange:
-    """As many rows as the row groups that were read have where DuckDB wrote them."""
+    """Return the range that follows from the row groups that were read."""
     if not scan.parts and scan.all_parts:
         return _known(scan.returned)
     high = max(scan.parts * ROW_GROUP_ROWS, scan.returned)

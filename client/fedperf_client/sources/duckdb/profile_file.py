@@ -1,41 +1,32 @@
-"""The tree of operators in a profile, turned into the operators of a workflow.
+"""DuckDB profiles: what a query did, written by DuckDB as JSON.
 
-Operators stand before those that read them. What several read, stands once; what the profile
-leaves out at the end, a sink, is added. An operator that hands on its rows and has no figures
-takes them from its inputs; for each it is known whether its rows were counted.
+A file holds one profile, as `profiling_output` writes it, or one profile per line, as programs
+collect them. It is recognized by its first bytes, never by its name. Profiles of 2.x, of 1.1 to
+1.5 and of the versions before are read.
 
-Refused: operators that are no objects or have no name, more of them or of their rows than a
-plan may have, trees without any operator, commands alone.
+Invariants: an execution's id is a digest of its profile's bytes, so that reading a profile again,
+also from a copy or from a file that has grown, adds nothing. Rows that are counted later do not
+change it. A profile has no time, so an execution finished when its file was modified. No text of
+a profile gets into an execution.
 
-DuckDB profiles: what a query did, written by DuckDB as JSON.
-
-A file holds one profile, as `profiling_output` writes it, or one profile a line (JSON
-lines), as a program collects them. It is known by its first bytes, never by its name.
-Profiles of 2.x, of 1.1 to 1.5 and of the versions before are read; see `execution_of`.
-
-Invariants: an execution's id is a digest of its profile's bytes, so that reading a profile
-again, also from a copy or from a file that has grown, adds nothing; what was counted later
-does not change it. A profile names no time, so the moment of the execution is the
-modification of its file. No text of a profile gets into an execution.
-
-Skipped, with its reason: a profile of more than 8 MiB, one that would take too much memory,
-one that is cut off, and whatever `execution_of` refuses.
+Skipped, each with its reason: a profile of more than 8 MiB, one that would take too much memory,
+one that is cut off, and those that `execution_of` refuses.
 
 All versions give the same plan for the same work:
 
-- what collects the result is a sink at the end, also where the version does not print it;
+- what collects the result is a sink at the end, also if the version does not print it;
 - what `WITH ... AS MATERIALIZED` computes once is one operator that several read;
-- a scan that filters is a source and a filter behind it. The source's rows are those that it
-  looked at (see `scans`); where they are not decided they count as not known, and stand in the
-  middle of what is possible, whose width is in the origin.
+- a scan that filters is a source and a filter behind it. The source has the rows that were read
+  (see `operators`). If these are not decided they count as unknown, and are the middle of the
+  possible range, whose width is in the metadata.
 
-Resources that a profile does not name: the nodes are one; the cores are CPU time / wall time,
-rounded up, what at least was used; the memory is `ASSUMED_MEMORY_BYTES`, or what was used where
+Resources that a profile does not have: there is one node. The cores are CPU time / wall time,
+rounded up, the least that was used. The memory is `ASSUMED_MEMORY_BYTES`, or the used memory if
 that is more. The workload is the shape of the plan, never a text.
 
 Refused, each with one reason whatever the values: no run to its end, no wall time, no operators,
-operators without a name, commands alone, more operators or rows than a plan may have, anything that
-is no number where one belongs.
+operators without a name, commands alone, more operators or rows than a plan may have, anything
+that is not a number where one is expected.
 """
 
 import hashlib
@@ -63,15 +54,15 @@ from fedperf_client.sources.duckdb.operators import (
     ProfileSchema,
     RowRange,
     count_of,
-    count_of_scan,
     is_join,
     limited_rows,
     node_of,
     number_of,
     rows_read,
-    scan_of,
     schema_of,
+    to_scan,
     value_at,
+    whole_count,
 )
 from fedperf_client.sources.opener import exceeds_json_memory
 from fedperf_shared.errors import InvalidInputError, StorageError
@@ -98,10 +89,10 @@ from fedperf_shared.workflow.vocabulary import (
 )
 
 _MAX_NODES = 2 * MAX_OPERATORS
-"""Nodes of a profile that are looked at, those without an operator of their own among them."""
+"""Most nodes of a profile, with those that give no operator."""
 
 _MOST_JOINED = 4
-"""Inputs that a join has."""
+"""Most inputs of a join."""
 
 _KEEPS_ROWS = frozenset(
     {
@@ -112,7 +103,7 @@ _KEEPS_ROWS = frozenset(
         OperatorKind.SINK,
     }
 )
-"""Hand on every row that they read."""
+"""Operators that return every row that they read."""
 
 _GROUPS = frozenset({OperatorKind.AGGREGATE, OperatorKind.DISTINCT})
 
@@ -129,23 +120,26 @@ class _Visit:
 
 @dataclass(slots=True)
 class OperatorTree:
-    """Turns a tree of operators into those of a workflow, from the leaves on.
+    """The operators of a workflow, made of the tree of a profile from the leaves on.
+
+    Operators come before those that read them. A shared operator occurs once. A missing sink at the
+    end is added. An operator that keeps its rows and has no figures takes them from its inputs.
 
     Attributes:
         schema: of the profile.
-        counted: what else is known to have been counted.
-        operators: so far, inputs before those that read them.
+        row_counts: row counts of tables, of all sources.
+        operators: so far, inputs first.
         known: for each operator, whether its rows were counted or follow from counted ones.
         is_complete: whether every operator had its figures.
-        seconds: of all operators.
+        seconds: sum over all operators.
         operator_seconds: of each of `operators`, over all threads; None for one that the profile
             does not have.
         columns: of all sources.
-        counts: what scans of whole tables or files counted.
+        counts: row counts of scans of whole tables or files.
     """
 
     schema: ProfileSchema
-    counted: RowCounts
+    row_counts: RowCounts
     operators: list[Operator] = field(default_factory=list)
     known: list[bool] = field(default_factory=list)
     is_complete: bool = True
@@ -171,7 +165,7 @@ class OperatorTree:
                 self._add_following(OperatorKind.SINK, [end])
 
     def workflow(self) -> Workflow:
-        """What was read."""
+        """Return the workflow of all operators."""
         if not self.operators:
             raise InvalidProfileError("no operators")
         if all(each.kind is OperatorKind.COMMAND for each in self.operators):
@@ -187,7 +181,7 @@ class OperatorTree:
         return math.sqrt(max(self._most_rows, 1.0) / max(self._least_rows, 1.0))
 
     def _read_tree(self, top: object) -> int | None:
-        """Position of the last operator of a tree; None where it has none of its own."""
+        """Add a tree; return the position of its last operator, or None if it has none."""
         visits = [self._visit(top, Above())]
         while True:
             visit = visits[-1]
@@ -213,7 +207,7 @@ class OperatorTree:
         return _Visit(node, above, self._below(node, above))
 
     def _below(self, node: ProfileNode, above: Above) -> Iterator[tuple[object, Above]]:
-        """What a node reads from, each with what stands above it."""
+        """Yield the inputs of a node, each with the effect of the operators above it."""
         joined = node.children if is_join(node) and len(node.children) <= _MOST_JOINED else ()
         inputs = [node_of(each, self.schema) for each in joined]
         for number, child in enumerate(node.children):
@@ -228,7 +222,7 @@ class OperatorTree:
             self._shared[parent.node.note("Table Index")] = position
 
     def _add_node(self, node: ProfileNode, inputs: list[int], above: Above) -> int | None:
-        """Position of what stands for the node."""
+        """Add a node; return the position of its operator."""
         if node.name in PASSING:
             return inputs[-1] if inputs else None
         if node.name == CTE_SCAN and node.note("CTE Index") in self._shared:
@@ -266,20 +260,20 @@ class OperatorTree:
 
     def _rows_of_source(self, node: ProfileNode, above: Above) -> RowRange:
         rows = node.rows or 0.0
-        scan = scan_of(node, above, self.schema)
-        if scan is None:  # not of DuckDB's own tables or files of columns
+        scan = to_scan(node, above, self.schema)
+        if scan is None:  # neither DuckDB's own table nor columnar files
             self.is_complete &= node.rows is not None
             is_known = node.rows is not None and "Filters" not in node.notes
             most = rows if is_known else max(rows, 5.0 * node.estimate)
             return RowRange(rows, most, is_known)
         if node.is_idle and node.estimate and not above.may_idle:
             raise _unfinished()
-        count = count_of_scan(scan)
+        count = whole_count(scan)
         self.counts += [] if count is None else [count]
-        return rows_read(scan, self.counted)
+        return rows_read(scan, self.row_counts)
 
     def _add_counted(self, node: ProfileNode, kind: OperatorKind, inputs: Sequence[int]) -> int:
-        """An operator with the node's own figures."""
+        """Add an operator with the node's own figures."""
         rows = node.rows or 0.0
         before = self.operators[inputs[0]].output_rows if inputs else 0.0
         ratio = min(1.0, rows / before) if kind in _GROUPS and before > 0 else 0.0
@@ -300,7 +294,7 @@ class OperatorTree:
     def _add_following(
         self, kind: OperatorKind, inputs: Sequence[int], *, seconds: float | None = None
     ) -> int:
-        """An operator whose rows are those of its inputs together."""
+        """Add an operator with the rows of its inputs together."""
         read = [self.operators[each] for each in inputs]
         rows = sum(each.output_rows for each in read)
         size = sum(each.output_bytes for each in read)
@@ -345,7 +339,7 @@ def _nothing_counted(place: str) -> Collection[RowCount]:
 
 
 def counts_in(content: object) -> list[RowCount]:
-    """What the scans of a profile counted of whole tables and files; errors as `execution_of`."""
+    """Return the row counts of whole tables and files in a profile; errors as `execution_of`."""
     return _tree_of(content, _nothing_counted)[0].counts
 
 
@@ -356,13 +350,13 @@ def execution_of(
     finished_at: datetime,
     counted: RowCounts = _nothing_counted,
 ) -> Execution:
-    """The execution that a profile tells of.
+    """Return the execution of a profile.
 
     Args:
         content: of the profile, as JSON gives it.
-        execution_id: for the execution.
-        finished_at: when it ended, with time zone.
-        counted: what other profiles counted.
+        execution_id: of the execution.
+        finished_at: its end, with time zone.
+        counted: row counts of all profiles.
 
     Raises:
         InvalidInputError: see the module.
@@ -398,7 +392,7 @@ def execution_of(
 def _tree_of(
     content: object, counted: RowCounts
 ) -> tuple[OperatorTree, float, Mapping[str, object]]:
-    """The operators of a profile, its wall time, and the profile as what it was found to be."""
+    """Return the operators of a profile, its wall time, and the profile as a mapping."""
     if not isinstance(content, dict):
         raise InvalidProfileError("no profile: not an object")
     schema = schema_of(content)
@@ -432,33 +426,33 @@ _MARKS = (
     (b'"rows_returned"', b'"result_set_size"'),
     (b'"Query"', b'"extra-info"'),
 )
-"""Keys that stand together near the start of a profile: of 2.x, 1.x (two), before 1.1."""
+"""Keys that occur together near the start of a profile: of 2.x, 1.x (two), before 1.1."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProfileFile:
-    """A file of profiles as a source."""
+    """A file of profiles as a `CountingSource`."""
 
     path: Path
 
     def read(self) -> Iterator[Execution | SkippedRecord]:
-        """Every profile once, in file order; see `Source.read`."""
+        """Yield every profile once, in file order; see `Source.read`."""
         counted: dict[str, set[RowCount]] = {}
         for each in self.counts():
             counted.setdefault(each.place, set()).add(each)
         yield from self.read_with_counts(lambda place: counted.get(place, ()))
 
     def read_with_counts(self, counted: RowCounts) -> Iterator[Execution | SkippedRecord]:
-        """The same beside what was counted elsewhere; see `CountingSource`."""
+        """Yield the same with the row counts of all sources; see `CountingSource`."""
         for name, record, finished_at in self._records():
             yield _judged(name, record, finished_at, counted)
 
     def counts(self) -> Iterator[RowCount]:
-        """What the scans of all profiles counted; see `CountingSource`."""
+        """Yield the row counts of all profiles; see `CountingSource`."""
         for name, record, _ in self._records():
             content = _content(name, record)
             if not isinstance(content, SkippedRecord):
-                with suppress(InvalidInputError):  # `read` tells of it
+                with suppress(InvalidInputError):  # `read` reports it
                     yield from counts_in(content)
 
     def _records(self) -> Iterator[tuple[str, bytes, datetime]]:
@@ -483,7 +477,7 @@ class ProfileFile:
 
 
 def open_profile(path: Path) -> ProfileFile | None:
-    """The file of profiles at `path`, known by its first bytes; see `OpenSource`."""
+    """Recognize a file of profiles by its first bytes; see `OpenSource`."""
     if not path.is_file():
         return None
     with path.open("rb") as stream:
@@ -495,11 +489,11 @@ def open_profile(path: Path) -> ProfileFile | None:
 
 
 def _records(stream: BinaryIO) -> Iterator[tuple[str, bytes]]:
-    """Name and bytes of every record; of one that is too long, as many as show that."""
+    """Yield name and bytes of every record; of one that is too long, enough bytes to show that."""
     number = 0
     while line := stream.readline(MAX_PROFILE_BYTES + 1):
         number += 1
-        if line.strip() == b"{":  # printed over many lines: the whole file is one profile
+        if line.strip() == b"{":  # one profile over many lines
             yield "profile", line + stream.read(MAX_PROFILE_BYTES + 1 - len(line))
             return
         if line.strip():
@@ -524,7 +518,7 @@ def _judged(
 
 
 def _content(name: str, record: bytes) -> object:
-    """What JSON gives of a record; why it is skipped where it gives nothing."""
+    """Return the JSON of a record, or why it is skipped."""
     if len(record) > MAX_PROFILE_BYTES:
         return SkippedRecord(name, f"longer than {MAX_PROFILE_BYTES // 2**20} MiB")
     if exceeds_json_memory(record):

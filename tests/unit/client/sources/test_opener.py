@@ -28,11 +28,8 @@ NAMED = (
     zlib.error,
     EOFError,
     OSError,
-    KeyError,
-    NotImplementedError,
-    struct.error,
 )
-"""All but the first two come while a member is read; `read_blocks` names them."""
+"""The last four come while a member is read; `read_blocks` names them."""
 
 with_files = settings(
     suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=80, deadline=None
