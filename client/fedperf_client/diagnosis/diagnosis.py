@@ -72,7 +72,7 @@ class Diagnosis:
 
     @property
     def cost(self) -> float:
-        """Its cost, in money if prices are known, otherwise in core-seconds."""
+        """The cost, in money if prices are known, otherwise in core-seconds."""
         if self.prices is None:
             return self.cores * self.seconds
         return 0.0 if self.cluster is None else self.prices.cost(self.cluster, self.seconds)
@@ -145,39 +145,40 @@ class Ranking:
     applications: int = 0  # applications with a finding
     first: list[Diagnosis] = field(default_factory=list)  # largest potential saving first
 
-    def add(self, found: JobFacts | Application, log: str, prices: PriceList | None) -> None:
+    def add(self, item: JobFacts | Application, log: str, prices: PriceList | None) -> None:
         """Diagnose a job or an application, and keep the result if it is among the largest."""
-        if isinstance(found, Application):
-            diagnosis = diagnose_application(found, log, prices)
+        if isinstance(item, Application):
+            diagnosis = diagnose_application(item, log, prices)
             self.applications += diagnosis is not None
         else:
             self.jobs += 1
-            self.without_tasks += not (found.stages or found.lost)
-            diagnosis = diagnose_job(found, log, prices)
+            self.without_tasks += not (item.stages or item.lost)
+            diagnosis = diagnose_job(item, log, prices)
             self.with_findings += diagnosis is not None
         if diagnosis is not None:
             insort(self.first, diagnosis, key=Diagnosis.rank)
             del self.first[self.most :]
 
 
-def lines_of(found: Diagnosis) -> Iterator[str]:
+def lines_of(diagnosis: Diagnosis) -> Iterator[str]:
     """Yield a diagnosis as lines for people."""
     log, application, text = (
-        shortened(each, LONGEST_TEXT) for each in (found.log, found.application, found.description)
+        shortened(each, LONGEST_TEXT)
+        for each in (diagnosis.log, diagnosis.application, diagnosis.description)
     )
-    described = f" {text!r}" if found.description else ""
-    waited = found.waited_seconds
+    described = f" {text!r}" if diagnosis.description else ""
+    waited = diagnosis.waited_seconds
     after = f" after {duration_text(waited)} without an executor" if waited else ""
     yield (
-        f"{found.label}{described}{' ' if found.label == WHOLE else ' of '}{application}, "
-        f"{moment(found.started_at):%Y-%m-%d %H:%M}: {duration_text(found.seconds)} on "
-        f"{found.cores} cores{after}, {cost_text(found.cost, found.prices)} ({log})"
+        f"{diagnosis.label}{described}{' ' if diagnosis.label == WHOLE else ' of '}{application}, "
+        f"{moment(diagnosis.started_at):%Y-%m-%d %H:%M}: {duration_text(diagnosis.seconds)} on "
+        f"{diagnosis.cores} cores{after}, {cost_text(diagnosis.cost, diagnosis.prices)} ({log})"
     )
-    for number, finding in enumerate(found.findings, 1):
-        stake = cost_text(found.at_stake(finding), found.prices, largest=found.cost)
+    for number, finding in enumerate(diagnosis.findings, 1):
+        stake = cost_text(diagnosis.at_stake(finding), diagnosis.prices, largest=diagnosis.cost)
         at_most = (
             f": at most {duration_text(finding.seconds)} of "
-            f"{duration_text(found.seconds + waited)}, {stake}"
+            f"{duration_text(diagnosis.seconds + waited)}, {stake}"
         )
         yield f"  {number}. {finding.symptom}, {finding.place}{at_most if finding.seconds else ''}"
         yield f"     log: {visible(finding.evidence)}"
@@ -185,33 +186,33 @@ def lines_of(found: Diagnosis) -> Iterator[str]:
         yield from (f"     --conf {each}" for each in finding.conf)
 
 
-def row_of(found: Diagnosis) -> dict[str, object]:
+def row_of(diagnosis: Diagnosis) -> dict[str, object]:
     """Return a diagnosis for programs."""
-    cluster = found.cluster
+    cluster = diagnosis.cluster
     return {
-        "log": found.log,
-        "application": found.application,
-        "job": found.label,
-        "description": found.description,
-        "started_at": moment(found.started_at).isoformat(),
-        "seconds": found.seconds,
-        "waited_seconds": found.waited_seconds,
-        "cores": found.cores,
+        "log": diagnosis.log,
+        "application": diagnosis.application,
+        "job": diagnosis.label,
+        "description": diagnosis.description,
+        "started_at": moment(diagnosis.started_at).isoformat(),
+        "seconds": diagnosis.seconds,
+        "waited_seconds": diagnosis.waited_seconds,
+        "cores": diagnosis.cores,
         "nodes": None if cluster is None else cluster.nodes,
         "memory_bytes": None if cluster is None else cluster.memory_bytes,
-        "core_seconds": found.cores * found.seconds,
-        "cost": None if found.prices is None else found.cost,
-        "findings": [_finding_row(found, each) for each in found.findings],
+        "core_seconds": diagnosis.cores * diagnosis.seconds,
+        "cost": None if diagnosis.prices is None else diagnosis.cost,
+        "findings": [_finding_row(diagnosis, each) for each in diagnosis.findings],
     }
 
 
-def _finding_row(found: Diagnosis, finding: JobFinding) -> dict[str, object]:
+def _finding_row(diagnosis: Diagnosis, finding: JobFinding) -> dict[str, object]:
     return {
         "symptom": finding.symptom.value,
         "place": finding.place,
         "seconds_at_most": finding.seconds,
-        "core_seconds_at_most": found.share_of(finding) * found.seconds * found.cores,
-        "cost_at_most": None if found.prices is None else found.at_stake(finding),
+        "core_seconds_at_most": diagnosis.share_of(finding) * diagnosis.seconds * diagnosis.cores,
+        "cost_at_most": None if diagnosis.prices is None else diagnosis.at_stake(finding),
         "evidence": finding.evidence,
         "figures": dict(finding.figures),
         "advice": finding.advice,

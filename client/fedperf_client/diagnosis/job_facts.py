@@ -108,7 +108,7 @@ class JobFacts:
 
     @property
     def description(self) -> str:
-        """Its description; local text."""
+        """The description of the job; local text."""
         text = self.query.description or self.query.display_name
         return " ".join(text.split())
 
@@ -129,12 +129,12 @@ class JobFacts:
 
     @property
     def seconds(self) -> float:
-        """Its run time, without the wait for executors."""
+        """The run time, without the wait for executors."""
         return self.query.milliseconds / 1000
 
     @cached_property
     def cores(self) -> int:
-        """Its number of cores; if no executor is known, those that its tasks used at once."""
+        """The number of cores; if no executor is known, those that its tasks used at once."""
         if self.query.cluster is not None:
             return self.query.cluster.cores
         return max(1, int(self._changes[1].max(initial=0)) * self.settings.cores_per_task)
@@ -224,18 +224,18 @@ def jobs_of(log: EventLog) -> Iterator[JobFacts | Application | str]:
     """
     names = {file.name for file in log.files}
     missing, application = Counter[str](), Application(is_partial=log.is_partial)
-    for found in log.work(application, with_tasks=True):
-        if isinstance(found, SkippedRecord):
-            if found.record in {*names, WHOLE_LOG}:
-                yield str(found) if found.record in names and len(names) > 1 else found.reason
+    for item in log.work(application, with_tasks=True):
+        if isinstance(item, SkippedRecord):
+            if item.record in {*names, WHOLE_LOG}:
+                yield str(item) if item.record in names and len(names) > 1 else item.reason
             else:
                 missing[_BAD] += 1
-        elif found.is_given_up:
+        elif item.is_given_up:
             missing[_GIVEN_UP] += 1
-        elif found.is_nested:
+        elif item.is_nested:
             continue
-        elif found.is_complete:
-            yield JobFacts.of(found, application)
+        elif item.is_complete:
+            yield JobFacts.of(item, application)
         else:
             missing[_UNFINISHED] += 1
     yield application
@@ -253,7 +253,7 @@ def event_logs_in(
     logs, or empty.
     """
     problems, others = list[str](), list[str]()
-    found: list[tuple[Path, EventLog]] = []
+    logs: list[tuple[Path, EventLog]] = []
     for place, is_named in find_sources(paths, problems):
         try:
             log = open_event_log(place)
@@ -266,6 +266,6 @@ def event_logs_in(
         if log is None:
             (problems if is_named else others).append(f"{place}: not a Spark event log")
             continue
-        found += [(place, each) for each in log.logs]
+        logs += [(place, each) for each in log.logs]
         others += [f"{place}: {each}" for each in log.others]
-    return found, problems, others
+    return logs, problems, others

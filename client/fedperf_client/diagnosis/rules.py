@@ -92,18 +92,18 @@ def _waiting(job: JobFacts, waited: list[Interval], stage: StageAttempt) -> JobF
     conf: tuple[str, ...] = ()
     cores = job.settings.executor_cores
     if cores and missing and not stage.at_start:
-        wanted = -(-stage.slots * job.settings.cores_per_task // cores)
-        conf = (f"spark.dynamicAllocation.minExecutors={max(1, wanted)}",)
+        executors = -(-stage.slots * job.settings.cores_per_task // cores)
+        conf = (f"spark.dynamicAllocation.minExecutors={max(1, executors)}",)
     total = sum(b - a for a, b in waited) / 1000
     longest = max(end - start for start, end in waited) / 1000
-    said = "no executor was there" if missing else "executors were there"
+    state = "no executor was there" if missing else "executors were there"
     before = f"before the first task of {stage}" if stage.has_begun else f"no task of {stage} began"
     return JobFinding(
         Symptom.EXECUTOR_WAIT,
         str(stage),
         total,
         f"for {duration_text(total)} stages were submitted and no task ran; the longest time, "
-        f"{duration_text(longest)}, {before}: {said}",
+        f"{duration_text(longest)}, {before}: {state}",
         _how_to_wait_less(stage),
         conf,
         {"waited_seconds": total, "longest_seconds": longest},
@@ -205,8 +205,10 @@ def _against_idleness(settings: SparkSettings) -> tuple[str, tuple[str, ...]]:
     conf: tuple[str, ...] = (f"spark.dynamicAllocation.executorIdleTimeout={IDLE_TIMEOUT}s",)
     back = "a shorter idle timeout gives executors back"
     if not settings.has_dynamic_executors:
-        kept = "dynamicAllocation.shuffleTracking" if settings.knows((3, 0)) else "shuffle.service"
-        conf = ("spark.dynamicAllocation.enabled=true", f"spark.{kept}.enabled=true", *conf)
+        tracking = (
+            "dynamicAllocation.shuffleTracking" if settings.knows((3, 0)) else "shuffle.service"
+        )
+        conf = ("spark.dynamicAllocation.enabled=true", f"spark.{tracking}.enabled=true", *conf)
         back = "dynamic allocation with an idle timeout, or fewer executors, gives the cores back"
     return back, () if settings.is_databricks else conf
 
@@ -264,7 +266,7 @@ def _failure(job: JobFacts, cause: FailureCause, again: list[StageAttempt]) -> J
     seconds = covered([*lost, *((each.began, each.ended) for each in again)]) / 1000
     ended = f"the job ended with an error after {duration_text(job.seconds)}"
     repeated = f"{', '.join(map(str, again))} ran again"
-    said = (
+    evidence = (
         ended * cause.ends_job,
         advice.reason,
         *cause.evidence,
@@ -276,7 +278,7 @@ def _failure(job: JobFacts, cause: FailureCause, again: list[StageAttempt]) -> J
         Symptom.FAILURES,
         str(job.query) if cause.stage is None else f"stage {cause.stage}",
         job.seconds if cause.ends_job else min(seconds, job.seconds),
-        "; ".join(filter(None, said)),
+        "; ".join(filter(None, evidence)),
         advice.action,
         advice.conf,
         {
@@ -679,18 +681,18 @@ def shuffles(job: JobFacts) -> Iterator[JobFinding]:
                 (),
                 {"fetch_wait_seconds": wait, "shuffle_write_seconds": write, "run_seconds": run},
             )
-        read, rows, written = totals.rows_read, totals.rows_written, totals.shuffle_written
-        if read and rows >= GROWS * read and written >= LEAST_SHUFFLE_BYTES:
+        read, rows, size = totals.rows_read, totals.rows_written, totals.shuffle_written
+        if read and rows >= GROWS * read and size >= LEAST_SHUFFLE_BYTES:
             yield JobFinding(
                 Symptom.SHUFFLE_GROWTH,
                 str(stage),
                 stage.span * (1 - read / rows) / 1000,
                 f"it read {read:,} rows and wrote {rows:,} for the next stage, {rows / read:.1f} "
-                f"times as many, {size_text(written)}",
+                f"times as many, {size_text(size)}",
                 "look for joins or explodes that multiply rows, for columns that nobody needs, and "
                 "for a filter or a partial aggregate that could come first",
                 (),
-                {"read_rows": read, "written_rows": rows, "written_bytes": written},
+                {"read_rows": read, "written_rows": rows, "written_bytes": size},
             )
 
 

@@ -284,9 +284,9 @@ class ExecutionStore(Closing):
             InvalidExecutionError: a value does not fit the store; nothing was stored.
             StorageError: the file cannot be written; nothing was stored.
         """
-        given = list(executions)
-        rows = [_to_row(execution) for execution in given]
-        missing = [] if encoder is None else self.missing(given)
+        batch = list(executions)
+        rows = [_to_row(execution) for execution in batch]
+        missing = [] if encoder is None else self.missing(batch)
         encoded = None if encoder is None or not missing else encoder(missing)
         with clear_errors(self._path), transaction(self._connection):
             ((last,),) = self._rows("SELECT coalesce(max(rowid), 0) FROM execution")

@@ -142,12 +142,12 @@ class NothingFoundError(InvalidInputError):
     """Raised when nothing below the given paths can be read."""
 
     def __init__(self, paths: Iterable[Path], reasons: Sequence[str]) -> None:
-        shown = list(reasons[:_MOST_REASONS])
-        if len(reasons) > len(shown):
-            shown.append(f"{len(reasons) - len(shown)} more")
+        some = list(reasons[:_MOST_REASONS])
+        if len(reasons) > len(some):
+            some.append(f"{len(reasons) - len(some)} more")
         super().__init__(
             f"{', '.join(map(str, paths))}: nothing there can be read: "
-            f"{'; '.join(shown) or 'there is no file'}"
+            f"{'; '.join(some) or 'there is no file'}"
         )
 
 
@@ -225,7 +225,7 @@ def find_sources(paths: Iterable[Path], problems: list[str]) -> Iterator[tuple[P
     to directories. Paths that do not exist or cannot be read are skipped, and the reason is
     added to `problems`.
     """
-    seen: set[Path] = set()
+    places: set[Path] = set()
     for path in paths:
         waiting = [path]  # the next one last
         while waiting:
@@ -237,8 +237,8 @@ def find_sources(paths: Iterable[Path], problems: list[str]) -> Iterator[tuple[P
                 continue
             if entries is not None:
                 waiting += reversed(entries)
-            elif place not in seen:
-                seen.add(place)
+            elif place not in places:
+                places.add(place)
                 yield place, place == path
 
 

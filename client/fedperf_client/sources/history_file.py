@@ -168,10 +168,10 @@ def read_metadata(path: Path) -> dict[str, str]:
     from pyarrow import parquet
 
     with _file_errors(path):
-        found = parquet.read_schema(path).metadata or {}
+        metadata = parquet.read_schema(path).metadata or {}
     return {
         key.decode(errors="replace"): value.decode(errors="replace")
-        for key, value in found.items()
+        for key, value in metadata.items()
         if key != b"ARROW:schema"
     }
 

@@ -172,12 +172,12 @@ def ingest_source(
     remaining = executions()
     while batch := list(islice(remaining, _BATCH)):
         operators = [len(each.plan.workflow.operators) for each in batch]
-        known = (round(e.origin.rows_known * n) for e, n in zip(batch, operators, strict=True))
+        rows_known = (round(e.origin.rows_known * n) for e, n in zip(batch, operators, strict=True))
         counts += IngestionCounts(
             executions=len(batch),
             new=store.add(batch, encoder) if scratch is None else scratch.add(store.missing(batch)),
             operators=sum(operators),
-            known_operators=sum(known),
+            known_operators=sum(rows_known),
             failed=sum(not each.is_ok for each in batch),
         )
     return counts + IngestionCounts(skipped=skipped)

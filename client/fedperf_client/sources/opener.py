@@ -43,7 +43,7 @@ MAX_WINDOW_BYTES = 128 * 1024**2
 """The largest window that `zstd` reads by default and writes with `--long`."""
 
 MAX_LAYERS = 2
-"""Codecs around a log: Spark's own, and one of whoever collected it."""
+"""Codecs around a log: Spark's own, and one of the program that collected it."""
 
 MAX_PARSED_BYTES = 32 * 2**20
 """Most memory that parsed JSON may take; an event or a profile above it is skipped."""
@@ -75,7 +75,7 @@ class FilePlace(Protocol):
 
     @property
     def name(self) -> str:
-        """Its name, without directories."""
+        """The name without directories."""
         ...
 
     def is_dir(self) -> bool:
@@ -192,7 +192,7 @@ class ZipPlace:
 
     @property
     def name(self) -> str:
-        """Its name, without directories."""
+        """The name without directories."""
         return self.path.rpartition("/")[2] or self.archive.name
 
     def __str__(self) -> str:

@@ -48,7 +48,7 @@ class InvalidProfileError(InvalidInputError):
 
 @dataclass(frozen=True, slots=True)
 class ProfileSchema:
-    """Where a family of versions writes what; empty if it does not write it."""
+    """The places of values in a family of versions; empty for values that it does not write."""
 
     source: str
     top: str

@@ -445,7 +445,7 @@ class ProfileFile:
     def read_with_counts(self, counted: RowCounts) -> Iterator[Execution | SkippedRecord]:
         """Yield the same with the row counts of all sources; see `CountingSource`."""
         for name, record, finished_at in self._records():
-            yield _judged(name, record, finished_at, counted)
+            yield _read_record(name, record, finished_at, counted)
 
     def counts(self) -> Iterator[RowCount]:
         """Yield the row counts of all profiles; see `CountingSource`."""
@@ -502,7 +502,7 @@ def _records(stream: BinaryIO) -> Iterator[tuple[str, bytes]]:
             line = stream.readline(MAX_PROFILE_BYTES + 1)
 
 
-def _judged(
+def _read_record(
     name: str, record: bytes, finished_at: datetime, counted: RowCounts
 ) -> Execution | SkippedRecord:
     content = _content(name, record)

@@ -1,7 +1,7 @@
 """Executors of an application, and the resources that a query had.
 
 Executors come and go. Cores and memory of a query are means over the part of its time in which
-there was any executor, weighted by how long each lived during it. Nodes are the distinct hosts
+there was any executor, weighted by how long each lifetimes during it. Nodes are the distinct hosts
 among them. These are the resources that existed, not those that were requested.
 
 Read them when a stage or a query ends. Later, executors that came since would count as well,
@@ -44,7 +44,7 @@ def profile_of(info: Event) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Profile:
-    """What executors of a resource profile have, and what its tasks require."""
+    """The resources that executors of a profile have, and that its tasks require."""
 
     memory_bytes: int = 0
     of_executor: Amounts = field(default_factory=dict)
@@ -63,7 +63,7 @@ class _Executor:
     resources: Amounts = field(default_factory=dict)
 
 
-_Lived = tuple[_Executor, float, float]  # from when until when
+_Lifetime = tuple[_Executor, float, float]  # from when until when
 
 
 @dataclass(slots=True)
@@ -72,7 +72,7 @@ class Executors:
 
     removals: list[Removal] = field(default_factory=list)  # the latest removals
     _gone: list[_Executor] = field(default_factory=list)
-    _known: dict[str, _Executor] = field(default_factory=dict)
+    _present: dict[str, _Executor] = field(default_factory=dict)
     _ended: list[_Executor] = field(default_factory=list)
     _profiles: dict[int, _Profile] = field(default_factory=dict)
     _managed: dict[str, int] = field(default_factory=dict)
@@ -134,8 +134,8 @@ class Executors:
                 if isinstance(each, dict) and isinstance(each.get("addresses"), list)
             },
         )
-        if len(self._known) < MAX_EXECUTORS and 0 < executor.cores <= MAX_CORES:
-            self._known[identity] = executor
+        if len(self._present) < MAX_EXECUTORS and 0 < executor.cores <= MAX_CORES:
+            self._present[identity] = executor
         self._newest = max(self._newest, executor.added_at)
 
     def block_manager_added(self, event: Event) -> None:
@@ -144,13 +144,13 @@ class Executors:
         memory = round(fields.integer(event, "Maximum Memory") / UNIFIED_SHARE)
         if len(self._managed) < MAX_EXECUTORS:
             self._managed[identity] = memory
-        if identity == DRIVER and DRIVER in self._known and memory > 0:
-            self._known[DRIVER] = replace(self._known[DRIVER], memory_bytes=memory)
+        if identity == DRIVER and DRIVER in self._present and memory > 0:
+            self._present[DRIVER] = replace(self._present[DRIVER], memory_bytes=memory)
 
     def removed(self, event: Event) -> None:
         """Remove an executor, and keep the reason."""
         identity, at = fields.text(event, "Executor ID"), fields.milliseconds(event, "Timestamp")
-        executor = self._known.pop(identity, None)
+        executor = self._present.pop(identity, None)
         host = "" if executor is None else executor.host
         self.removals.append(Removal.of(identity, host, at, event.get("Removed Reason")))
         del self.removals[:-MAX_REMOVALS]
@@ -178,7 +178,7 @@ class Executors:
             needed: when work began. Executors that had gone by then did none of it.
         """
         first = None
-        for each in (*self._ended, *self._known.values()):
+        for each in (*self._ended, *self._present.values()):
             if at < needed and each.removed_at <= needed:
                 continue
             if each.removed_at > at and not at < each.added_at <= end:
@@ -193,17 +193,17 @@ class Executors:
         An executor that claims to have come later has another clock and counts in full. Times
         without executors are left out. None if there was no executor at all.
         """
-        lived = self._lived(start, end)
-        return _mean(lived, covered(each[1:] for each in lived))
+        lifetimes = self._lifetimes(start, end)
+        return _mean(lifetimes, covered(each[1:] for each in lifetimes))
 
     def core_time_during(self, start: int, end: int) -> float:
         """Return the core-milliseconds of executors between two timestamps, as `during`."""
-        return sum((b - a) * each.cores for each, a, b in self._lived(start, end))
+        return sum((b - a) * each.cores for each, a, b in self._lifetimes(start, end))
 
     def whole(self, start: int, end: int) -> ClusterConfig | None:
         """Return the mean resources in the time of an application; None without executors."""
         self._ended, self._gone = [*self._gone, *self._ended], []
-        return _mean(self._lived(start, end), max(end - start, 1))
+        return _mean(self._lifetimes(start, end), max(end - start, 1))
 
     def slots_of(
         self, start: int, end: int, *, profile: int = 0, takers: Mapping[str, int] | None = None
@@ -230,12 +230,14 @@ class Executors:
 
     def are_there(self, at: int, profile: int) -> bool:
         """Return whether an executor can run tasks of a profile now."""
-        return bool(self._lived(at, at + 1, profile))
+        return bool(self._lifetimes(at, at + 1, profile))
 
     def _slots(self, start: int, end: int, profile: int, only: Container[str] | None) -> int:
-        lived = self._lived(start, end, profile, only)
-        slot_time = sum((b - a) * self._slots_on(each, profile) for each, a, b in lived)
-        return max(1, round(slot_time / covered(each[1:] for each in lived))) if slot_time else 0
+        lifetimes = self._lifetimes(start, end, profile, only)
+        slot_time = sum((b - a) * self._slots_on(each, profile) for each, a, b in lifetimes)
+        return (
+            max(1, round(slot_time / covered(each[1:] for each in lifetimes))) if slot_time else 0
+        )
 
     def _slots_on(self, executor: _Executor, profile: int) -> int:
         """Return how many tasks of a profile an executor runs at once, by its scarcest resource.
@@ -256,35 +258,35 @@ class Executors:
                 fits.append(int(has[name] * each + 1e-9))
         return min(fits)
 
-    def _lived(
+    def _lifetimes(
         self, start: int, end: int, profile: int | None = None, only: Container[str] | None = None
-    ) -> list[_Lived]:
-        """Return executors that run tasks of a profile, each with the time that it lived."""
+    ) -> list[_Lifetime]:
+        """Return executors that run tasks of a profile, each with the time that it lifetimes."""
         if profile is not None and profile in self._profiles:
             is_of_tasks = not self._profiles[profile].of_executor
             profile = 0 if is_of_tasks else profile  # it asks for no executors of its own
         span = max(end - start, 1)
-        every = [*self._ended, *self._known.values()]
+        every = [*self._ended, *self._present.values()]
         if not self._newest and self._local_cores:  # local mode, told by its properties alone
             memory = self._managed.get(DRIVER, 0) or DEFAULT_MEMORY_BYTES
             every = [_Executor(DRIVER, 0, DRIVER, self._local_cores, memory, 0)]
-        last, lived = start + span, list[_Lived]()
+        last, lifetimes = start + span, list[_Lifetime]()
         for each in every:
             if profile in (None, each.profile) and (only is None or each.identity in only):
                 added_at = each.added_at if start < each.added_at <= end else start
                 removed_at = each.removed_at if each.removed_at < last else last
                 if removed_at > added_at:
-                    lived.append((each, added_at, removed_at))
-        return lived
+                    lifetimes.append((each, added_at, removed_at))
+        return lifetimes
 
 
-def _mean(lived: Collection[_Lived], span: float) -> ClusterConfig | None:
-    if not lived:
+def _mean(lifetimes: Collection[_Lifetime], span: float) -> ClusterConfig | None:
+    if not lifetimes:
         return None
-    cores = sum((b - a) * each.cores for each, a, b in lived) / span
-    memory = sum((b - a) * each.memory_bytes for each, a, b in lived) / span
+    cores = sum((b - a) * each.cores for each, a, b in lifetimes) / span
+    memory = sum((b - a) * each.memory_bytes for each, a, b in lifetimes) / span
     return ClusterConfig(
-        nodes=len({each.host for each, _, _ in lived}),
+        nodes=len({each.host for each, _, _ in lifetimes}),
         cores=max(1, round(cores)),
         memory_bytes=max(1, round(memory)),
     )

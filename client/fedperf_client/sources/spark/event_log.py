@@ -38,7 +38,7 @@ from fedperf_client.sources.opener import (
 )
 from fedperf_client.sources.spark.fields import Event, MalformedEventError
 from fedperf_client.sources.spark.query import SparkQuery
-from fedperf_client.sources.spark.reader import WANTED, Application, Reader
+from fedperf_client.sources.spark.reader import USED_EVENTS, Application, Reader
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import Execution
 
@@ -138,13 +138,13 @@ class Events:
     """The used events of a log, file after file.
 
     Attributes:
-        wanted: short names of the used events.
+        names: short names of the used events.
         skipped: lines that are skipped.
         line: number of the last line.
         seen: names of the events so far.
     """
 
-    wanted: frozenset[str]
+    names: frozenset[str]
     skipped: SkippedLines = SUCCESSFUL_TASKS
     line: int = 0
     seen: set[str] = field(default_factory=set)
@@ -180,7 +180,7 @@ class Events:
             if not name and line.strip(_BETWEEN):
                 is_piece = line.rstrip().endswith(b"}") != line.lstrip().startswith(b"{")
                 yield self.bad(TORN if is_piece else NO_EVENT)
-            if name not in self.wanted:
+            if name not in self.names:
                 continue
             if name == _UPDATE:
                 yield from self._held_back(number, line)
@@ -426,11 +426,26 @@ class EventLog:
             application: receives what the log has about the application.
             with_tasks: read the figures of tasks, not only those of stages.
         """
-        wanted = WANTED if with_tasks else WANTED - {"SparkListenerStageSubmitted"}
-        events = Events(wanted, TASK_STARTS if with_tasks else SUCCESSFUL_TASKS)
+        names = USED_EVENTS if with_tasks else USED_EVENTS - {"SparkListenerStageSubmitted"}
+        events = Events(names, TASK_STARTS if with_tasks else SUCCESSFUL_TASKS)
         reader = Reader(application, with_tasks, events.skipped_ends)
         for file in self.files:
-            yield from _of_file(file, events, reader)
+            try:
+                for event in events.of(file):
+                    if isinstance(event, SkippedRecord):
+                        yield event
+                        continue
+                    try:
+                        yield from reader.take(*event)
+                    except MalformedEventError as error:
+                        version = application.settings.version
+                        is_old = version.startswith("1.")
+                        yield events.bad(_OLD.format(version, error) if is_old else str(error))
+            except DamagedLogError as error:
+                yield SkippedRecord(file.name, str(error).removeprefix(f"{file}: "))
+            except OSError as error:
+                reason = f"cannot be read further: {error.strerror or error}"
+                yield SkippedRecord(file.name, reason)
         yield from reader.end()
         if (
             events.seen
@@ -438,27 +453,6 @@ class EventLog:
             and not self.is_partial
         ):
             yield SkippedRecord(WHOLE_LOG, _PART)
-
-
-def _of_file(
-    file: FilePlace, events: Events, reader: Reader
-) -> Iterator[SparkQuery | SkippedRecord]:
-    """Yield queries that are complete after the events of a file, and problems of the file."""
-    try:
-        for event in events.of(file):
-            if isinstance(event, SkippedRecord):
-                yield event
-                continue
-            try:
-                yield from reader.take(*event)
-            except MalformedEventError as error:
-                version = reader.application.settings.version
-                is_old = version.startswith("1.")
-                yield events.bad(_OLD.format(version, error) if is_old else str(error))
-    except DamagedLogError as error:
-        yield SkippedRecord(file.name, str(error).removeprefix(f"{file}: "))
-    except OSError as error:
-        yield SkippedRecord(file.name, f"cannot be read further: {error.strerror or error}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -592,13 +586,13 @@ def _part_numbers(names: Sequence[str]) -> list[int] | None:
     rest = [each[len(start) :] for each in names]
     end = _common_start([each[::-1] for each in rest])[::-1].lstrip(string.digits)
     middles = [each.removesuffix(end).strip("._-") for each in rest]
-    told = [each for each in middles if each]
-    if not told or len(told) < len(middles) - 1 or max(map(len, told)) > _LONGEST_NUMBER:
+    digits = [each for each in middles if each]
+    if not digits or len(digits) < len(middles) - 1 or max(map(len, digits)) > _LONGEST_NUMBER:
         return None
-    if all(each.isascii() and each.isdecimal() for each in told):
-        values = {each: int(each) for each in told}
-    elif all(_LETTERS.fullmatch(each) for each in told):
-        values = {each: int(each.translate(_AS_DIGITS), 26) for each in told}
+    if all(each.isascii() and each.isdecimal() for each in digits):
+        values = {each: int(each) for each in digits}
+    elif all(_LETTERS.fullmatch(each) for each in digits):
+        values = {each: int(each.translate(_AS_DIGITS), 26) for each in digits}
     else:
         return None
     least = min(values.values())

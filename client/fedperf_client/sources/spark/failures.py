@@ -169,12 +169,12 @@ class EndReason:
     def of(cls, end: Event) -> "EndReason":
         """Read the reason of a "Task End Reason"."""
         reason, raised = words(end, "Reason"), words(end, "Class Name")
-        said = "\n".join(each for name in _MESSAGES if (each := words(end, name)))
+        message = "\n".join(each for name in _MESSAGES if (each := words(end, name)))
         place = part(end, "Block Manager Address")
-        whole = f"{raised}: {said}\n{words(end, 'Full Stack Trace')}" if raised else said
+        whole = f"{raised}: {message}\n{words(end, 'Full Stack Trace')}" if raised else message
         return cls(
             (raised.rpartition(".")[2] or reason or "unknown")[:_LONGEST_NAME],
-            shortened_text(said),
+            shortened_text(message),
             reason_of(whole, reason or "unknown"),
             (words(place, "Executor ID")[:_LONGEST_NAME], words(place, "Host")[:_LONGEST_NAME]),
         )
@@ -197,7 +197,7 @@ class LostAttempt:
 
     @property
     def duration(self) -> int:
-        """Its milliseconds."""
+        """The duration in milliseconds."""
         return max(0, self.finished - self.launched)
 
     @property
@@ -326,7 +326,7 @@ class FailureCause:
 
     @property
     def evidence(self) -> Iterator[str]:
-        """What failed where, with the message, for people."""
+        """The places and the message of the failures, for people."""
         where = "several executors" if self.executor is None else f"executor {self.executor}"
         where += f" on {self.host}" if self.host else ""
         failed = len(self.failures) - self.missing
@@ -344,7 +344,7 @@ class FailureCause:
 
     @property
     def figures(self) -> dict[str, float | str]:
-        """The same for programs, without values that differ or are unknown."""
+        """The evidence for programs, without values that differ or are unknown."""
         figures = {
             "reason": self.kind,
             "summary": self.summary,
@@ -495,10 +495,10 @@ def _overhead(case: _Failure) -> tuple[str, ...]:
         name = "spark.yarn.executor.memoryOverhead"
     # The older name of a setting still counts where it is the only one.
     now = case.settings.size(name, 0) or case.settings.size("spark.yarn.executor.memoryOverhead", 0)
-    wanted = 2 * (now or _given_overhead(case))
+    size = 2 * (now or _given_overhead(case))
     if name == "spark.executor.memoryOverhead":
-        return (f"{name}={-(-wanted // _GIB)}g",)
-    return (f"{name}={-(-wanted // _GIB) * 1024}",)  # those settings count MiB, without a unit
+        return (f"{name}={-(-size // _GIB)}g",)
+    return (f"{name}={-(-size // _GIB) * 1024}",)  # those settings count MiB, without a unit
 
 
 def _given_overhead(case: _Failure) -> int:

@@ -252,8 +252,8 @@ def _last(path: str) -> str:
     for part in reversed(re.split(r"[/\\]+", place)):
         if "=" in part or part.startswith(("part-", "_", ".")):
             continue
-        if re.search(r"[^\W\d_]", shown := _plain(part)):
-            return shown
+        if re.search(r"[^\W\d_]", plain := _plain(part)):
+            return plain
     return ""
 
 

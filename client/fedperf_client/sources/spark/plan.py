@@ -326,7 +326,7 @@ def workflow_of(plan: PhysicalPlan, counters: Counters) -> CountedWorkflow:
         InvalidWorkflowError: it has no operators, or more than the public limit.
     """
     nodes, inputs = _operators(plan, counters)
-    rows = _propagated_rows(nodes, inputs, [_rows(node, counters) for node in nodes])
+    rows = _propagated_rows(nodes, inputs, counters)
     known = sum(each is not None for each in rows)
     filled = _estimated(nodes, inputs, rows)
     widths = _widths(nodes, inputs, filled, counters)
@@ -404,7 +404,7 @@ def _operators(
     """
     nodes: list[PlanNode] = []
     inputs: list[tuple[int, ...]] = []
-    seen: dict[tuple[int, ...], int] = {}
+    positions: dict[tuple[int, ...], int] = {}
     outputs: list[tuple[int, ...]] = [()] * len(plan.nodes)
     has_run = [not counters.keys().isdisjoint((*n.rows, *n.sizes)) for n in plan.nodes]
     for position in reversed(range(len(plan.nodes))):
@@ -423,13 +423,13 @@ def _operators(
             nodes[below[0]] = replace(nodes[below[0]], partitions=node.partitions)
             outputs[position] = below
             continue
-        place = seen.get(node.identity)
+        place = positions.get(node.identity)
         if place is None:
             place = len(nodes)
             nodes.append(node)
             inputs.append(below)
             if node.identity:
-                seen[node.identity] = place
+                positions[node.identity] = place
         outputs[position] = (place,)
     return _reached(nodes, inputs, outputs[0] if outputs else ())
 
@@ -450,20 +450,15 @@ def _reached(
     )
 
 
-def _rows(node: PlanNode, counters: Counters) -> float | None:
-    for each in node.rows:
-        if each in counters:
-            return float(counters[each])
-    if node.kind is OperatorKind.COMMAND and not node.rows:
-        return 0.0  # it changes the catalogue and has no rows
-    return None
-
-
 def _propagated_rows(
-    nodes: Sequence[PlanNode], inputs: Sequence[tuple[int, ...]], counted: list[float | None]
+    nodes: Sequence[PlanNode], inputs: Sequence[tuple[int, ...]], counters: Counters
 ) -> list[float | None]:
     """Return counted rows, and those that follow from them, forwards and backwards."""
-    rows = list(counted)
+    rows = list[float | None]()
+    for node in nodes:
+        changes_catalogue = node.kind is OperatorKind.COMMAND and not node.rows
+        counts = (float(counters[each]) for each in node.rows if each in counters)
+        rows.append(next(counts, 0.0 if changes_catalogue else None))
     forwards = range(len(nodes))
     for _ in range(MAX_ROUNDS):
         before = list(rows)

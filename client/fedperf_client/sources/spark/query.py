@@ -109,20 +109,20 @@ class TaskTotals:
         Raises:
             MalformedEventError: a figure is no number, or negative.
         """
-        read, given = part(metrics, "Shuffle Read Metrics"), part(metrics, "Input Metrics")
-        written = part(metrics, "Shuffle Write Metrics")
+        read, files = part(metrics, "Shuffle Read Metrics"), part(metrics, "Input Metrics")
+        write = part(metrics, "Shuffle Write Metrics")
         run, garbage = count(metrics, "Executor Run Time"), count(metrics, "JVM GC Time")
         wait, spilled = count(read, "Fetch Wait Time"), count(metrics, "Memory Bytes Spilled")
         figures = {
             "cpu_nanoseconds": count(metrics, "Executor CPU Time"),
             "garbage": min(garbage, run),
             "fetch_wait": min(wait, run),
-            "write_nanoseconds": min(count(written, "Shuffle Write Time"), run * _NANOSECONDS),
-            "input_bytes": count(given, "Bytes Read"),
+            "write_nanoseconds": min(count(write, "Shuffle Write Time"), run * _NANOSECONDS),
+            "input_bytes": count(files, "Bytes Read"),
             "shuffle_read": count(read, "Remote Bytes Read") + count(read, "Local Bytes Read"),
-            "shuffle_written": count(written, "Shuffle Bytes Written"),
-            "rows_read": count(read, "Total Records Read") + count(given, "Records Read"),
-            "rows_written": count(written, "Shuffle Records Written"),
+            "shuffle_written": count(write, "Shuffle Bytes Written"),
+            "rows_read": count(read, "Total Records Read") + count(files, "Records Read"),
+            "rows_written": count(write, "Shuffle Records Written"),
             "spilled_memory": spilled,
             "spilled_disk": count(metrics, "Disk Bytes Spilled"),
             "spilled_tasks": int(spilled > 0),
@@ -410,7 +410,25 @@ class SparkQuery:
         if not stage.is_done:
             self.failed(str(stage), info.get("Failure Reason"))
         self.has_failed_tasks |= stage.attempt > 0
-        self.take_stage(info)
+        for each in fields.objects(info, "Accumulables"):
+            name = each.get("Name")
+            if not isinstance(name, str) or (name.startswith("internal.") and name not in TOTALS):
+                continue
+            try:
+                value = fields.integer(each, "Value")
+                if name in TOTALS:
+                    self.totals[TOTALS[name]] += value
+                else:
+                    self.count(fields.integer(each, "ID"), value)
+            except MalformedEventError:
+                continue  # a user's own counter, of any type
+        if self.is_job:
+            ended = read_stage(info)
+            before = self.stages.get(ended.number)
+            # A repeated stage mostly runs only a part of its tasks.
+            if before is None or ended.tasks >= before.tasks:
+                self.stages[ended.number] = ended
+                self.rdds += ended.size - (0 if before is None else before.size)
 
     def give_up_tasks(self) -> None:
         """Drop the figures of all tasks."""
@@ -426,28 +444,6 @@ class SparkQuery:
             at = fields.milliseconds(info, "Launch Time")
             first = self.first_task_at
             self.first_task_at = at if first is None else min(at, first)
-
-    def take_stage(self, stage: Event) -> None:
-        """Add the totals and counters of a stage that has ended."""
-        for each in fields.objects(stage, "Accumulables"):
-            name = each.get("Name")
-            if not isinstance(name, str) or (name.startswith("internal.") and name not in TOTALS):
-                continue
-            try:
-                value = fields.integer(each, "Value")
-                if name in TOTALS:
-                    self.totals[TOTALS[name]] += value
-                else:
-                    self.count(fields.integer(each, "ID"), value)
-            except MalformedEventError:
-                continue  # a user's own counter, of any type
-        if self.is_job:
-            ended = read_stage(stage)
-            before = self.stages.get(ended.number)
-            # A repeated stage mostly runs only a part of its tasks.
-            if before is None or ended.tasks >= before.tasks:
-                self.stages[ended.number] = ended
-                self.rdds += ended.size - (0 if before is None else before.size)
 
     def count(self, counter: int, value: int) -> None:
         """Set a counter, which never falls, so that a repeated stage counts once."""
@@ -545,12 +541,12 @@ class SparkQuery:
 
     @property
     def end(self) -> int:
-        """Its end, or that of its last stage; its start if neither is known."""
+        """The end, or that of the last stage; the start if neither is known."""
         return max(self.ended_at or self.last_stage_at or 0, self.started_at)
 
     @property
     def milliseconds(self) -> int:
-        """Its run time, without the wait for the first executor."""
+        """The run time, without the wait for the first executor."""
         return self.end - self.started_at - self.wait_milliseconds
 
     @property

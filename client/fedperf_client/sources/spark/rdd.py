@@ -120,7 +120,7 @@ class StageRun:
 
     @property
     def size(self) -> int:
-        """Its RDDs, and their parents."""
+        """The number of its RDDs and their parents."""
         return sum(1 + len(each.parents) for each in self.rdds)
 
 
@@ -130,7 +130,12 @@ def read_stage(info: Event) -> StageRun:
     Raises:
         MalformedEventError: it is no stage, or has malformed RDDs.
     """
-    counted = _counters(info)
+    counted: dict[str, int] = {}
+    for each in fields.objects(info, "Accumulables"):
+        name = each.get("Name")
+        if isinstance(name, str) and name.startswith(INTERNAL):
+            with suppress(MalformedEventError):  # a list of blocks
+                counted[name.removeprefix(INTERNAL)] = fields.integer(each, "Value")
 
     def total(*names: str) -> int:
         return sum(max(counted.get(name, 0), 0) for name in names)
@@ -154,19 +159,6 @@ def has_python(info: Event) -> bool:
     return any(runs_python(fields.words(each, name)) for each in rdds for name in ("Name", "Scope"))
 
 
-def _counters(info: Event) -> dict[str, int]:
-    """Return Spark's own counters by name."""
-    found: dict[str, int] = {}
-    for each in fields.objects(info, "Accumulables"):
-        name = each.get("Name")
-        if isinstance(name, str) and name.startswith(INTERNAL):
-            try:
-                found[name.removeprefix(INTERNAL)] = fields.integer(each, "Value")
-            except MalformedEventError:
-                continue  # a list of blocks
-    return found
-
-
 def _rdd(info: Event) -> Rdd:
     number = fields.integer(info, "RDD ID")
     scope, call = _scope(number, info)
@@ -181,10 +173,10 @@ def _rdd(info: Event) -> Rdd:
 
 def _scope(number: int, info: Event) -> tuple[str, str]:
     """Return id and name of the call that made an RDD; a scope of its own if it has none."""
-    found = info.get("Scope")
-    if isinstance(found, str) and len(found) <= _LONGEST_SCOPE:
+    content = info.get("Scope")
+    if isinstance(content, str) and len(content) <= _LONGEST_SCOPE:
         with suppress(orjson.JSONDecodeError, MalformedEventError, AttributeError):
-            scope = orjson.loads(found)
+            scope = orjson.loads(content)
             identity, name = fields.text(scope, "id"), fields.text(scope, "name")
             if len(identity) <= _LONGEST_ID:
                 return identity, name
@@ -276,8 +268,16 @@ def _steps(stages: Sequence[StageRun]) -> dict[_Place, _Step]:
                 rdd.code_steps,
             )
             steps.setdefault((_RDD, rdd.number), step)
-    for stage in stages:
-        _add_output(stage, steps)
+    for stage in stages:  # its run time counts at its exchange, its sink, or its last operator
+        ends = tuple((_RDD, end) for end in sorted(_ends(stage)))
+        took = stage.run_milliseconds
+        if (_MOVED, stage.number) in steps:
+            continue
+        if any(stage.written):
+            steps[_SINK, stage.number] = _Step(OperatorKind.SINK, ends, (*stage.written, 0, took))
+        elif ends:
+            rows, size, parts, _ = steps[ends[0]].figures
+            steps[ends[0]] = replace(steps[ends[0]], figures=(rows, size, parts, took))
     read = {place for step in steps.values() for place in step.inputs}
     steps[_END] = _Step(None, tuple(place for place in steps if place not in read))
     return steps
@@ -297,22 +297,9 @@ def _fetched(stage: StageRun, writers: Mapping[int, StageRun]) -> dict[int, tupl
     rows = stage.fetched.rows - sum(each.moved.rows for each in ran.values())
     size = stage.fetched.bytes - sum(each.moved.bytes for each in ran.values())
     table = _Step(OperatorKind.TABLE_SOURCE, (), (max(rows, 0), max(size, 0), 0, 0))
-    found: dict[int, tuple[_Place, _Step]] = dict.fromkeys(outside, ((_TABLE, stage.number), table))
+    steps: dict[int, tuple[_Place, _Step]] = dict.fromkeys(outside, ((_TABLE, stage.number), table))
     for parent, each in ran.items():
         figures = (*each.moved, stage.tasks, each.run_milliseconds)
         moved = _Step(OperatorKind.EXCHANGE, ((_RDD, parent),), figures)
-        found[parent] = ((_MOVED, each.number), moved)
-    return found
-
-
-def _add_output(stage: StageRun, steps: dict[_Place, _Step]) -> None:
-    """Add the run time of a stage to its exchange, its sink, or its last operator."""
-    if (_MOVED, stage.number) in steps:
-        return
-    ends = tuple((_RDD, end) for end in sorted(_ends(stage)))
-    took = stage.run_milliseconds
-    if any(stage.written):
-        steps[_SINK, stage.number] = _Step(OperatorKind.SINK, ends, (*stage.written, 0, took))
-    elif ends:
-        rows, size, parts, _ = steps[ends[0]].figures
-        steps[ends[0]] = replace(steps[ends[0]], figures=(rows, size, parts, took))
+        steps[parent] = ((_MOVED, each.number), moved)
+    return steps

@@ -162,7 +162,7 @@ class Application:
 
     @property
     def name(self) -> str:
-        """Its name with its id; local text."""
+        """The name with the id; local text."""
         name = self._display_name
         return f"{name} ({self._display_id})" if self._display_id else name
 
@@ -262,13 +262,8 @@ class Reader:
     _running: OpenWork = field(default_factory=OpenWork)
     _free_since: int | None = None
     _next_job: int = 0  # above the numbers of all jobs so far
-    _kept: int = 0
+    _total_size: int = 0
     _tasks: int = 0
-
-    @property
-    def executors(self) -> Executors:
-        """The executors of its application."""
-        return self.application.executors
 
     def take(self, name: str, event: Event) -> list[SparkQuery]:
         """Read an event by its short name; return queries that are complete, or given up.
@@ -280,7 +275,7 @@ class Reader:
         """
         if name in _BEGINNINGS:
             self._retire()
-        if name in WANTED:
+        if name in USED_EVENTS:
             _HANDLERS[name](self, event)
         output, self._output = self._output, []
         return output
@@ -350,7 +345,9 @@ class Reader:
         if query.is_nested:
             return
         if self.wants_tasks and not self._running.count and self._free_since is not None:
-            self.application.gaps.add(self._free_since, query.started_at, self.executors)
+            self.application.gaps.add(
+                self._free_since, query.started_at, self.application.executors
+            )
         self._running.begins(query)
 
     def _query_of(self, event: Event) -> SparkQuery | None:
@@ -436,8 +433,8 @@ class Reader:
         stage.announced = fields.integer(info, "Number of Tasks") if has_count else 0
         stage.profile = profile_of(info)
         stage.runs_python = has_python(info)
-        stage.had_executors = self.executors.are_there(at, stage.profile)
-        stage.at_start = not self.executors.have_come
+        stage.had_executors = self.application.executors.are_there(at, stage.profile)
+        stage.at_start = not self.application.executors.have_come
         self._update_size(query)
 
     def _stage_completed(self, event: Event) -> None:
@@ -454,7 +451,7 @@ class Reader:
         if stage.columns:
             launched, finished, executors = (stage.columns[at :: len(COLUMNS)] for at in range(3))
             ids = [identity for identity, _ in stage.names.executors]
-            stage.slots = self.executors.slots_of(
+            stage.slots = self.application.executors.slots_of(
                 min(launched),
                 max(finished),
                 profile=stage.profile,
@@ -527,15 +524,15 @@ class Reader:
                 self._dispatch(query)
         if self._complete:
             starts = [each.started_at for each in self._open.values()]
-            self.executors.forget_before(min([*starts, self._free_since or 0]))
+            self.application.executors.forget_before(min([*starts, self._free_since or 0]))
         self._complete.clear()
 
     def _update_size(self, query: SparkQuery) -> None:
         """Count what is kept for a query, and give up the oldest queries if all is too much."""
         size = query.size
-        self._kept += size - query.counted_size
+        self._total_size += size - query.counted_size
         query.counted_size = size
-        while self._open and (len(self._open) > MAX_OPEN or self._kept > MAX_KEPT):
+        while self._open and (len(self._open) > MAX_OPEN or self._total_size > MAX_KEPT):
             oldest = next(iter(self._open.values()))
             if not oldest.is_complete:
                 oldest.problem, oldest.is_given_up = GIVEN_UP, True
@@ -548,7 +545,7 @@ class Reader:
 
     def _forget(self, query: SparkQuery) -> None:
         del self._open[query.is_job, query.number]
-        self._kept -= query.counted_size
+        self._total_size -= query.counted_size
         self._tasks -= query.counted_tasks
         self._running.stops(query)
         for number in query.stage_numbers:
@@ -560,13 +557,17 @@ class Reader:
 
 
 _HANDLERS: Mapping[str, Callable[[Reader, Event], None]] = {
-    "SparkListenerLogStart": lambda of, event: of.application.log_started(event),
-    "SparkListenerEnvironmentUpdate": lambda of, event: of.application.configured(event),
-    "SparkListenerApplicationEnd": lambda of, event: of.application.stopped(event),
-    "SparkListenerResourceProfileAdded": lambda of, event: of.executors.resource_profile(event),
-    "SparkListenerBlockManagerAdded": lambda of, event: of.executors.block_manager_added(event),
-    "SparkListenerExecutorAdded": lambda of, event: of.executors.added(event),
-    "SparkListenerExecutorRemoved": lambda of, event: of.executors.removed(event),
+    "SparkListenerLogStart": lambda r, e: r.application.log_started(e),
+    "SparkListenerEnvironmentUpdate": lambda r, e: r.application.configured(e),
+    "SparkListenerApplicationEnd": lambda r, e: r.application.stopped(e),
+    "SparkListenerResourceProfileAdded": lambda of, event: (
+        of.application.executors.resource_profile(event)
+    ),
+    "SparkListenerBlockManagerAdded": lambda of, event: (
+        of.application.executors.block_manager_added(event)
+    ),
+    "SparkListenerExecutorAdded": lambda r, e: r.application.executors.added(e),
+    "SparkListenerExecutorRemoved": lambda r, e: r.application.executors.removed(e),
     "SparkListenerApplicationStart": Reader._application_started,
     "SparkListenerSQLExecutionStart": Reader._query_started,
     "SparkListenerSQLAdaptiveExecutionUpdate": Reader._plan_changed,
@@ -580,5 +581,5 @@ _HANDLERS: Mapping[str, Callable[[Reader, Event], None]] = {
     "SparkListenerJobEnd": Reader._job_ended,
 }
 _BEGINNINGS = frozenset({"SparkListenerSQLExecutionStart", "SparkListenerJobStart"})
-WANTED = frozenset(_HANDLERS)
+USED_EVENTS = frozenset(_HANDLERS)
 """Names of the events that are read; of the ends of tasks, those of failed ones."""

@@ -12,7 +12,7 @@ from fedperf_client.sources import NothingToReadError, UnknownSourceError, open_
 from fedperf_client.sources.history_file import HistoryFile
 from fedperf_client.sources.spark import event_log
 from fedperf_client.sources.spark.event_log import TORN, Events, open_event_log
-from fedperf_client.sources.spark.reader import WANTED
+from fedperf_client.sources.spark.reader import USED_EVENTS
 from fedperf_shared.execution import Execution, ExecutionStatus, ExecutionWarning
 from fedperf_shared.workflow.vocabulary import OperatorKind, Platform
 from tests.fakes.spark_logs import APP_START, SQL, SparkLog, grouped, node, read_log
@@ -114,7 +114,7 @@ def test_updates_without_end_are_not_held_without_end(
     log = SparkLog().begin()
     for query in range(200):
         log.add(update, executionId=query, sparkPlanInfo=grouped(SCAN))
-    reading = Events(WANTED)
+    reading = Events(USED_EVENTS)
     for _ in reading.of(log.write(tmp_path / "log")):
         assert sum(len(line) for _, line in reading._updates.values()) <= 5000
 
