@@ -169,7 +169,7 @@ class JobFacts:
 
     @cached_property
     def idle_is_known(self) -> bool:
-        """Whether unused cores are known: executors are known, and no other job used them.
+        """Return whether unused cores are known: executors are known, and no other job used them.
 
         If events were dropped, missing tasks look like idle time. If more tasks ran than there were
         slots, executors are missing in the log. A task is reported to end a little after the next

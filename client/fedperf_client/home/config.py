@@ -74,9 +74,6 @@ class Home:
     questions = _Entry("questions")
     """Linear queries of the coordinator, one file per directed slot."""
 
-    models = _Entry("models")
-    """Downloaded model versions and the correction."""
-
     predictor = _Entry("predictor.safetensors")
     """Fitted predictors, cached between commands; can be removed."""
 
@@ -97,6 +94,11 @@ class Home:
 
     calendar = _Entry("calendar")
     """The coordinator's calendar when this organization joined."""
+
+    @property
+    def models(self) -> Path:
+        """Downloaded model versions and the correction."""
+        return self.directory / "models"
 
     def ledger(self, period_start: datetime) -> Path:
         """Return the path of the privacy ledger of a period."""

@@ -93,17 +93,15 @@ def is_read_only(path: Path) -> bool:
 def _write_ahead(connection: sqlite3.Connection) -> None:
     """Turn on the write-ahead log. SQLite itself does not wait for another program that does so."""
     attempts = Retrying(
-        retry=retry_if_exception(_is_busy),
+        retry=retry_if_exception(
+            lambda error: getattr(error, "sqlite_errorname", "").startswith(_BUSY)
+        ),
         stop=stop_after_delay(BUSY_SECONDS),
         wait=wait_random(0.001, 0.05),
         reraise=True,
     )
     # An unfinished statement would block every commit.
     attempts(lambda: connection.execute("PRAGMA journal_mode = WAL").fetchone())
-
-
-def _is_busy(error: BaseException) -> bool:
-    return getattr(error, "sqlite_errorname", "").startswith(_BUSY)
 
 
 @contextmanager

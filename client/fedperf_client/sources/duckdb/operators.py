@@ -424,7 +424,7 @@ class Scan:
 
     @property
     def is_whole(self) -> bool:
-        """Whether it returned all rows that it read."""
+        """Return whether it returned all rows that it read."""
         return not self.filters and not self.has_hidden_filter
 
 
@@ -470,7 +470,8 @@ def to_scan(node: ProfileNode, above: Above, schema: ProfileSchema) -> Scan | No
     )
     is_own = is_plain and not is_file
     table = node.note("Text") or node.note("Table")  # of 1.1, of others
-    is_since_1_5 = "Filename(s)" in node.notes or _is_qualified(node, table)
+    is_qualified = node.label == "SEQ_SCAN" and table.count(".") >= 2  # noqa: PLR2004 (1.5)
+    is_since_1_5 = "Filename(s)" in node.notes or is_qualified
     counts = is_own and (schema.counts_scanned_rows or is_since_1_5)
     is_announced = is_own and bool(node.note("Text") or node.note("Type") == "Sequential Scan")
     is_table = counts or is_announced
@@ -503,11 +504,6 @@ def _is_single(node: ProfileNode) -> bool | None:
         return False
     files = node.note("Total Files Read")
     return files == "1" if files or "Filename(s)" in node.notes else None
-
-
-def _is_qualified(node: ProfileNode, table: str) -> bool:
-    """Return whether a table and its scan have names as in 1.5."""
-    return node.label == "SEQ_SCAN" and table.count(".") >= 2  # noqa: PLR2004
 
 
 def place_of(name: str) -> str:

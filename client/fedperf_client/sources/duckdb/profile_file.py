@@ -193,7 +193,11 @@ class OperatorTree:
                 position = self._add_node(visit.node, visit.inputs, visit.above)
                 if not visits:
                     return position
-                self._hand_on(visits[-1], position)
+                parent = visits[-1]
+                if position is not None:
+                    parent.inputs.append(position)
+                    if parent.node.name == CTE and len(parent.inputs) == 1:
+                        self._shared[parent.node.note("Table Index")] = position
 
     def _visit(self, content: object, above: Above) -> _Visit:
         self._nodes += 1
@@ -213,13 +217,6 @@ class OperatorTree:
         for number, child in enumerate(node.children):
             others = inputs[:number] + inputs[number + 1 :]
             yield child, above.through(node, [each for each in others if not each.rows])
-
-    def _hand_on(self, parent: _Visit, position: int | None) -> None:
-        if position is None:
-            return
-        parent.inputs.append(position)
-        if parent.node.name == CTE and len(parent.inputs) == 1:
-            self._shared[parent.node.note("Table Index")] = position
 
     def _add_node(self, node: ProfileNode, inputs: list[int], above: Above) -> int | None:
         """Add a node; return the position of its operator."""
@@ -371,11 +368,13 @@ def execution_of(
         read_bytes=count_of(value_at(content, schema.read), "bytes read"),
         written_bytes=count_of(value_at(content, schema.written), "bytes written"),
     )
+    busy = min(measured.cpu_seconds / measured.runtime_seconds, MAX_CORES)
+    memory = max(ASSUMED_MEMORY_BYTES, measured.peak_memory_bytes)
     return Execution(
         execution_id=execution_id,
         workload=f"duckdb/{fingerprint(workflow)[:16]}",
         plan=Plan.on_one_platform(workflow, Platform.DUCKDB),
-        cluster=_cluster(measured),
+        cluster=ClusterConfig(nodes=1, cores=max(1, math.ceil(busy)), memory_bytes=memory),
         status=ExecutionStatus.OK,
         measurement=measured,
         finished_at=finished_at,
@@ -408,12 +407,6 @@ def _tree_of(
     tree = OperatorTree(schema, counted)
     tree.read(tops)
     return tree, wall, content
-
-
-def _cluster(measured: Measurement) -> ClusterConfig:
-    busy = min(measured.cpu_seconds / measured.runtime_seconds, MAX_CORES)
-    memory = max(ASSUMED_MEMORY_BYTES, measured.peak_memory_bytes)
-    return ClusterConfig(nodes=1, cores=max(1, math.ceil(busy)), memory_bytes=memory)
 
 
 MAX_PROFILE_BYTES = 8 * 2**20
@@ -458,22 +451,19 @@ class ProfileFile:
     def _records(self) -> Iterator[tuple[str, bytes, datetime]]:
         try:
             with self.path.open("rb") as stream:
-                finished_at = self._modified()
+                seconds = self.path.stat().st_mtime
+                try:
+                    finished_at = datetime.fromtimestamp(seconds, UTC)
+                except (OverflowError, ValueError) as error:
+                    raise InvalidInputError(
+                        f"{self.path} was modified at no possible time: {seconds!r}"
+                    ) from error
                 for name, record in _records(stream):
                     yield name, record, finished_at
         except FileNotFoundError as error:
             raise InvalidInputError(f"there is no profile {self.path}") from error
         except OSError as error:
             raise StorageError(f"cannot read the profile {self.path}: {error.strerror}") from error
-
-    def _modified(self) -> datetime:
-        seconds = self.path.stat().st_mtime
-        try:
-            return datetime.fromtimestamp(seconds, UTC)
-        except (OverflowError, ValueError) as error:
-            raise InvalidInputError(
-                f"{self.path} was modified at no possible time: {seconds!r}"
-            ) from error
 
 
 def open_profile(path: Path) -> ProfileFile | None:

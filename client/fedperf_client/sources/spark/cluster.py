@@ -160,7 +160,7 @@ class Executors:
 
     @property
     def have_come(self) -> bool:
-        """Whether there ever was an executor."""
+        """Return whether there ever was an executor."""
         return self._newest > 0 or self._local_cores > 0
 
     def forget_before(self, at: int) -> None:

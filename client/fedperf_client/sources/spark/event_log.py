@@ -19,6 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from operator import attrgetter
+from os.path import commonprefix
 from pathlib import Path
 
 import orjson
@@ -302,7 +303,7 @@ def _mended(line: bytes) -> Event | None:
     return None
 
 
-def lines(  # noqa: PLR0912 (one loop, which takes nearly all time)
+def lines(  # noqa: PLR0912, PLR0915 (one loop, which takes nearly all time)
     path: FilePlace,
     skipped: SkippedLines = NOTHING,
     *,
@@ -366,15 +367,12 @@ def lines(  # noqa: PLR0912 (one loop, which takes nearly all time)
             tail, is_too_long = bytearray(), True
     if is_too_long:
         yield number + 1, None
-    elif tail and not skipped.holds(_whole(path, tail, is_whole)):
-        yield number + 1, bytes(tail)
-
-
-def _whole(path: FilePlace, tail: bytearray, is_whole: Callable[[bytes], bool]) -> bytes:
-    last = bytes(tail)
-    if not is_whole(last):
-        raise CutLogError(f"{path}: cut off in the middle of a line, {READ_ON}")
-    return last
+    elif tail:
+        last = bytes(tail)
+        if not is_whole(last):
+            raise CutLogError(f"{path}: cut off in the middle of a line, {READ_ON}")
+        if not skipped.holds(last):
+            yield number + 1, last
 
 
 WHOLE_LOG = "the log"
@@ -582,9 +580,10 @@ def _split(files: Sequence[FilePlace], name: str) -> EventLog | None:
 
 def _part_numbers(names: Sequence[str]) -> list[int] | None:
     """Return the numbers, without gaps, of parts whose names differ in nothing else, or None."""
-    start = _common_start(names).rstrip(string.digits)
+    start = commonprefix(names).rstrip(string.digits)  # noqa: RUF071 - of letters
     rest = [each[len(start) :] for each in names]
-    end = _common_start([each[::-1] for each in rest])[::-1].lstrip(string.digits)
+    ends = [each[::-1] for each in rest]
+    end = commonprefix(ends)[::-1].lstrip(string.digits)  # noqa: RUF071 - of letters
     middles = [each.removesuffix(end).strip("._-") for each in rest]
     digits = [each for each in middles if each]
     if not digits or len(digits) < len(middles) - 1 or max(map(len, digits)) > _LONGEST_NUMBER:
@@ -599,12 +598,6 @@ def _part_numbers(names: Sequence[str]) -> list[int] | None:
     numbers = [values.get(each, least - 1) for each in middles]  # log, log.1, log.2
     is_whole = len(names) > 1 and max(numbers) - min(numbers) == len(set(numbers)) - 1
     return numbers if is_whole and len(set(numbers)) == len(numbers) else None
-
-
-def _common_start(texts: Sequence[str]) -> str:
-    least, most = min(texts, default=""), max(texts, default="")
-    size = next((at for at, each in enumerate(least) if each != most[at]), len(least))
-    return least[:size]
 
 
 def _begins_a_log(file: FilePlace) -> bool:

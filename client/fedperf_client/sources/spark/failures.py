@@ -181,7 +181,7 @@ class EndReason:
 
     @property
     def is_called_off(self) -> bool:
-        """Whether it was no failure: another attempt was first, or the task became needless."""
+        """Return whether it was no failure: another attempt was first, or none was needed."""
         return self.name in KILLED and (self.kind is None or has_role(self.kind, "called off"))
 
 

@@ -261,7 +261,7 @@ class PhysicalPlan:
 
     @property
     def is_command(self) -> bool:
-        """Whether it only changes or shows the catalogue."""
+        """Return whether it only changes or shows the catalogue."""
         return all(node.kind in (None, OperatorKind.COMMAND) for node in self.nodes)
 
 

@@ -508,34 +508,34 @@ class SparkQuery:
 
     @property
     def is_nested(self) -> bool:
-        """Whether it runs inside another query."""
+        """Return whether it runs inside another query."""
         return self.root != self.number and not self.is_job
 
     @property
     def is_complete(self) -> bool:
-        """Whether it and all its jobs have ended."""
+        """Return whether it and all its jobs have ended."""
         return self.ended_at is not None and not self.open_jobs
 
     @property
     def _has_result(self) -> bool:
-        """Whether the last of its stages is done."""
+        """Return whether the last of its stages is done."""
         last = max(self.stage_numbers, default=None)
         return any(each.is_done and each.number == last for each in self.attempts.values())
 
     @property
     def seems_over(self) -> bool:
-        """Whether nothing of it seems to run, though its end may be missing."""
+        """Return whether nothing of it seems to run, though its end may be missing."""
         is_over = self.ended_at is not None or not (self.is_job or self.open_jobs)
         return self.jobs > 0 and (is_over or self._has_result)
 
     @property
     def has_failed(self) -> bool:
-        """Whether it ended with an error, by the rule of Spark's own user interface."""
+        """Return whether it ended with an error, by the rule of Spark's own user interface."""
         return self.has_failed_jobs if self.ended_badly is None else self.ended_badly
 
     @property
     def is_accelerated(self) -> bool:
-        """Whether another engine than Spark's own ran a part of it."""
+        """Return whether another engine than Spark's own ran a part of it."""
         stages = self.stages.values()
         return self.plan.is_accelerated or any(r.is_accelerated for s in stages for r in s.rdds)
 

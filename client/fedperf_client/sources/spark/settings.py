@@ -57,7 +57,7 @@ class SparkSettings:
 
     @property
     def is_local(self) -> bool:
-        """Whether everything runs in the driver's process."""
+        """Return whether everything runs in the driver's process."""
         return self.runs_on("local")
 
     def runs_on(self, *managers: str) -> bool:
@@ -76,7 +76,7 @@ class SparkSettings:
 
     @property
     def is_adaptive(self) -> bool:
-        """Whether queries are replanned while they run (AQE)."""
+        """Return whether queries are replanned while they run (AQE)."""
         is_default = bool(self.version) and self.knows(ADAPTIVE_BY_DEFAULT)
         return self.is_on("spark.sql.adaptive.enabled", default=is_default)
 
@@ -102,7 +102,7 @@ class SparkSettings:
 
     @property
     def has_dynamic_executors(self) -> bool:
-        """Whether executors are allocated dynamically."""
+        """Return whether executors are allocated dynamically."""
         return self.is_on("spark.dynamicAllocation.enabled")
 
     @property
