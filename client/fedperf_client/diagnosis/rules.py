@@ -436,11 +436,11 @@ def tiny_tasks(job: JobFacts) -> Iterator[JobFinding]:
             continue
         if not (stage.slots and is_tiny and tasks >= WAVES * enough):
             continue
-        beside = max(0, stage.task_time - totals.cpu)
+        overhead = max(0, stage.task_time - totals.cpu)
         yield JobFinding(
             Symptom.TINY_TASKS,
             str(stage),
-            stage.share_of_span(beside * (1 - enough / tasks)) / 1000,
+            stage.share_of_span(overhead * (1 - enough / tasks)) / 1000,
             f"{tasks} tasks on {stage.slots} slots read {size_text(read / tasks)} each and took "
             f"{duration_text(stage.median / 1000)} in the median; of "
             f"{duration_text(stage.task_time / 1000)} in all, {duration_text(totals.cpu / 1000)} "
@@ -574,12 +574,12 @@ def _skew(job: JobFacts, stage: StageAttempt, seconds: float) -> JobFinding:
 
 def _overtaken(stage: StageAttempt, lost: LostAttempt) -> JobFinding:
     """Return the finding of an attempt that a later attempt overtook."""
-    beside = lost.duration - stage.median  # it would have ended before the others
+    overhead = lost.duration - stage.median  # it would have ended before the others
     took = lost.duration / 1000
     return JobFinding(
         Symptom.STRAGGLER,
         str(stage),
-        min(beside, max(0.0, stage.span - max(stage.even_span, stage.median))) / 1000,
+        min(overhead, max(0.0, stage.span - max(stage.even_span, stage.median))) / 1000,
         f"{_where(*lost.executor)} worked on a task for {duration_text(took)} and more, "
         f"the median is {duration_text(stage.median / 1000)}; another attempt at it was first",
         f"not the data: look at {_where(*lost.executor)}, its disk and its garbage collection",

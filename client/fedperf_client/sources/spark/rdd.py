@@ -34,43 +34,38 @@ INTERNAL = "internal.metrics."  # how the names of Spark's own counters begin
 _LONGEST_SCOPE, _LONGEST_ID = 1000, 40
 
 _CALLS: Mapping[str, OperatorKind] = {
-    **dict.fromkeys(
-        ("textFile", "wholeTextFiles", "binaryFiles", "binaryRecords", "hadoopFile",
-         "newAPIHadoopFile", "sequenceFile", "objectFile", "hadoopRDD", "newAPIHadoopRDD"),
-        OperatorKind.FILE_SOURCE,
-    ),
-    **dict.fromkeys(("parallelize", "makeRDD", "range", "emptyRDD"), OperatorKind.TABLE_SOURCE),
-    **dict.fromkeys(
-        ("map", "mapValues", "keyBy", "zipWithIndex", "zipWithUniqueId", "glom", "values", "keys"),
-        OperatorKind.MAP,
-    ),
-    "filter": OperatorKind.FILTER,
-    **dict.fromkeys(
-        ("flatMap", "flatMapValues", "mapPartitions", "mapPartitionsWithIndex", "pipe",
-         "mapPartitionsInternal", "mapPartitionsWithIndexInternal"),
-        OperatorKind.FLATMAP,
-    ),
-    **dict.fromkeys(
-        ("reduceByKey", "groupByKey", "aggregateByKey", "combineByKey", "foldByKey", "groupBy",
-         "countByKey", "combineByKeyWithClassTag"),
-        OperatorKind.AGGREGATE,
-    ),
-    **dict.fromkeys(("treeAggregate", "treeReduce"), OperatorKind.GLOBAL_AGGREGATE),
-    "distinct": OperatorKind.DISTINCT,
-    **dict.fromkeys(
-        ("sortByKey", "sortBy", "repartitionAndSortWithinPartitions"), OperatorKind.SORT
-    ),
-    **dict.fromkeys(("top", "takeOrdered"), OperatorKind.TOPK),
-    **dict.fromkeys(
-        ("join", "leftOuterJoin", "rightOuterJoin", "fullOuterJoin", "cogroup", "groupWith",
-         "intersection", "subtract", "subtractByKey", "zip", "zipPartitions"),
-        OperatorKind.JOIN,
-    ),
-    "cartesian": OperatorKind.CROSS,
-    **dict.fromkeys(("union", "$plus$plus"), OperatorKind.UNION),
-    **dict.fromkeys(("sample", "sampleByKey", "randomSplit"), OperatorKind.SAMPLE),
-    **dict.fromkeys(("repartition", "coalesce", "partitionBy"), OperatorKind.EXCHANGE),
-}  # fmt: skip
+    name: kind
+    for kind, names in {
+        OperatorKind.FILE_SOURCE: (
+            "textFile wholeTextFiles binaryFiles binaryRecords hadoopFile newAPIHadoopFile "
+            "sequenceFile objectFile hadoopRDD newAPIHadoopRDD"
+        ),
+        OperatorKind.TABLE_SOURCE: "parallelize makeRDD range emptyRDD",
+        OperatorKind.MAP: "map mapValues keyBy zipWithIndex zipWithUniqueId glom values keys",
+        OperatorKind.FILTER: "filter",
+        OperatorKind.FLATMAP: (
+            "flatMap flatMapValues mapPartitions mapPartitionsWithIndex pipe "
+            "mapPartitionsInternal mapPartitionsWithIndexInternal"
+        ),
+        OperatorKind.AGGREGATE: (
+            "reduceByKey groupByKey aggregateByKey combineByKey foldByKey groupBy countByKey "
+            "combineByKeyWithClassTag"
+        ),
+        OperatorKind.GLOBAL_AGGREGATE: "treeAggregate treeReduce",
+        OperatorKind.DISTINCT: "distinct",
+        OperatorKind.SORT: "sortByKey sortBy repartitionAndSortWithinPartitions",
+        OperatorKind.TOPK: "top takeOrdered",
+        OperatorKind.JOIN: (
+            "join leftOuterJoin rightOuterJoin fullOuterJoin cogroup groupWith intersection "
+            "subtract subtractByKey zip zipPartitions"
+        ),
+        OperatorKind.CROSS: "cartesian",
+        OperatorKind.UNION: "union $plus$plus",
+        OperatorKind.SAMPLE: "sample sampleByKey randomSplit",
+        OperatorKind.EXCHANGE: "repartition coalesce partitionBy",
+    }.items()
+    for name in names.split()
+}
 """Kinds of Spark's API calls; other calls are named as SQL operators, or are `OTHER`."""
 
 _CLASSES: Mapping[str, OperatorKind | None] = {
