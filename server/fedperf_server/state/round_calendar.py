@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum, unique
 
-from sqlalchemy import select
+from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from fedperf_server.state.database import ReplyRow, RoundRow
@@ -95,6 +95,29 @@ def to_result(row: RoundRow, slot: SlotKey, failures: Mapping[str, int]) -> Roun
         new_version=row.new_version,
         public_error=row.public_error,
     )
+
+
+def new_round(
+    session: Session, calendar: ReleaseCalendar, slot: SlotKey, base_version: int, *, at: datetime
+) -> RoundRow:
+    """Store a round that begins now, with the next number."""
+    row = RoundRow(
+        **row_key(calendar, slot),
+        number=(session.scalar(select(func.max(RoundRow.number))) or 0) + 1,
+        base_version=base_version,
+        opened_at=to_unix_ms(at),
+        asked=0,
+        replies=0,
+    )
+    session.add(row)
+    return row
+
+
+def finish(session: Session, row: RoundRow, *, at: datetime) -> None:
+    """Store when the round was closed, and how long it took."""
+    row.closed_at = to_unix_ms(at)
+    row.seconds = max(0, row.closed_at - row.opened_at) / 1000
+    session.flush()
 
 
 def row_key(calendar: ReleaseCalendar, slot: SlotKey) -> dict[str, int]:

@@ -33,7 +33,7 @@ from fedperf_memory.seeded_noise import noise_of
 from fedperf_server.app.composition import Task, predict_with, public_error
 from fedperf_server.config import ServerConfig
 from fedperf_server.rounds.linearized_avg import LinearizedAvg
-from fedperf_server.rounds.round_messages import AcceptedUpdate
+from fedperf_server.rounds.open_round import AcceptedUpdate
 from fedperf_server.state import registry
 from fedperf_server.state.drift_regimes import RegimeTrigger, declare
 from fedperf_server.state.promotion_graph import candidates_after

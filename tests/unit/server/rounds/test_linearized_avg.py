@@ -14,19 +14,18 @@ from sqlalchemy import select
 
 from fedperf_server.app.composition import store_first_version
 from fedperf_server.config import ServerConfig
-from fedperf_server.inference.linearized_steps import STEP_CLIPS, step_bound
 from fedperf_server.membership.authority import SIGNING, KeyRing, init
 from fedperf_server.membership.enrollment import Enrollment
 from fedperf_server.rounds.linearized_avg import (
     MAX_SENDER_WORKLOADS,
     MISFIT,
+    STEP_CLIPS,
     LinearizedAvg,
     bounded_sums,
     stored_tangent,
 )
 from fedperf_server.rounds.model_rounds import ModelRounds
-from fedperf_server.rounds.open_round import RoundRules
-from fedperf_server.rounds.round_messages import AcceptedUpdate
+from fedperf_server.rounds.open_round import AcceptedUpdate, RoundRules
 from fedperf_server.state.database import Database, RoundQueryRow
 from fedperf_server.state.registry import GgfnFormat
 from fedperf_server.state.round_calendar import RoundOutcome, round_results
@@ -43,6 +42,7 @@ from fedperf_shared.releases.release import LinearizedParameters, LinearizedUpda
 from fedperf_shared.wire import codec
 from fedperf_shared.workflow.features import featurize
 from fedperf_shared.workflow.vocabulary import Platform
+from tests.fakes.influence_bounds import step_bound
 from tests.fakes.rounds import newest_version
 from tests.fakes.tangents import few_plans, tangent_at
 from tests.unit.client.public import seeded_checkpoint

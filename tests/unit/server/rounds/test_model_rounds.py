@@ -19,7 +19,6 @@ from fedperf_server.membership.authority import SIGNING, KeyRing, init
 from fedperf_server.membership.enrollment import Enrollment
 from fedperf_server.rounds.model_rounds import ModelRounds
 from fedperf_server.rounds.open_round import Reply, RoundRules
-from fedperf_server.rounds.round_record import round_row
 from fedperf_server.state import registry, releases, round_calendar
 from fedperf_server.state.database import Database
 from fedperf_server.state.drift_regimes import RegimeTrigger, declare
@@ -606,7 +605,7 @@ def test_no_round_is_held_of_a_calendar_by_dp_sgd_and_its_slots_are_missed(scene
     for name in ("one", "two"):
         scene.join(name, 1.0)
     with scene.database.transaction() as session:
-        session.add(round_row(session, old, SLOTS[0].key, 1, at=START + 10 * MINUTE))
+        round_calendar.new_round(session, old, SLOTS[0].key, 1, at=START + 10 * MINUTE)
     scene.rounds._calendar = old
     for moment, closed in ((11, 0), (19, 0), (21, 1), (31, 1), (90, 3)):
         scene.at[0] = START + moment * MINUTE
