@@ -14,7 +14,6 @@ as failed. A usable model is finite, has the shapes of its format, and has an er
 """
 
 import hashlib
-from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -24,7 +23,7 @@ import structlog
 from cryptography.hazmat.primitives.asymmetric import ec
 from sqlalchemy.orm import Session
 
-from fedperf_server.membership.enrollment import Enrollment, Member
+from fedperf_server.membership.enrollment import Enrollment
 from fedperf_server.rehearsal import buffer
 from fedperf_server.rounds.open_round import (
     Fleet,
@@ -33,28 +32,26 @@ from fedperf_server.rounds.open_round import (
     RoundRules,
     RoundStrategy,
 )
-from fedperf_server.state import audit, promotion_graph, registry, releases, round_calendar
+from fedperf_server.state import registry, releases, round_calendar
 from fedperf_server.state.database import (
+    ACCEPTED,
     Database,
     DatabaseError,
+    Member,
+    ModelRound,
     ReplyRow,
+    RoundOutcome,
     RoundQueryRow,
-    RoundRow,
     UpdateRow,
+    record_event,
+    slot_key,
 )
 from fedperf_server.state.registry import ModelFormat
-from fedperf_server.state.round_calendar import (
-    ACCEPTED,
-    RoundOutcome,
-    RoundResult,
-    row_key,
-    to_result,
-)
 from fedperf_server.state.validation import Reason, RejectedReleaseError
 from fedperf_shared.errors import ConfigurationError, FedperfError, InvalidInputError
 from fedperf_shared.exchange import TrainRequest
 from fedperf_shared.model.architecture import Weights
-from fedperf_shared.releases.period import ModelMethod, ReleaseCalendar, to_unix_ms
+from fedperf_shared.releases.period import ModelMethod, ReleaseCalendar
 from fedperf_shared.releases.release import SlotKey
 from fedperf_shared.wire.codec import (
     decode_tangent_question,
@@ -126,7 +123,7 @@ class ModelRounds:
         self._evaluate = evaluate
         self._running: _RunningRound | None = None
 
-    def run_once(self, *, at: datetime) -> tuple[RoundResult, ...]:
+    def run_once(self, *, at: datetime) -> tuple[ModelRound, ...]:
         """Admit new members, begin or advance the due round, and return closed rounds.
 
         A call that fails in the database can be repeated. Transactions are stored whole or not at
@@ -154,7 +151,7 @@ class ModelRounds:
             self._running.channel.close()
             self._running = None
 
-    def _begin(self, at: datetime) -> RoundResult | None:
+    def _begin(self, at: datetime) -> ModelRound | None:
         """Begin the due round, or begin a stored one again. Return it if it was missed."""
         calendar, opened = self._calendar, None
         with self._database.transaction() as session:
@@ -169,7 +166,7 @@ class ModelRounds:
                 return self._miss(session, slot, at=at)
             if opened is None and (
                 is_skipped
-                or promotion_graph.must_wait(
+                or round_calendar.must_wait(
                     session, calendar, slot, grace=self._rules.grace, now=at
                 )
             ):
@@ -190,8 +187,8 @@ class ModelRounds:
 
     def _load(self, session: Session, slot: SlotKey) -> OpenRound | None:
         """Return the stored round, or None if it was not begun."""
-        key = row_key(self._calendar, slot)
-        row, stored_query = session.get(RoundRow, key), session.get(RoundQueryRow, key)
+        key = slot_key(self._calendar.period, slot)
+        row, stored_query = session.get(ModelRound, key), session.get(RoundQueryRow, key)
         if row is None:
             return None
         base = registry.get_version(session, row.base_version)
@@ -202,21 +199,21 @@ class ModelRounds:
     def _open(self, slot: SlotKey, *, at: datetime) -> OpenRound:
         """Store that the round began, with its base model and linear query."""
         with self._database.transaction() as session:
-            start = promotion_graph.find_round_start(session, self._calendar, window=slot.window)
+            start = round_calendar.find_round_start(session, self._calendar, window=slot.window)
         base = start.version
         current = self._format.decode(base.checkpoint)
         query = self._strategy.question(current, steps_made=start.steps_made)
         with self._database.transaction() as session:
             row = round_calendar.new_round(session, self._calendar, slot, base.version, at=at)
             if query is not None:
-                key, payload = row_key(self._calendar, slot), encode_tangent_question(query)
+                key, payload = slot_key(self._calendar.period, slot), encode_tangent_question(query)
                 session.add(RoundQueryRow(**key, payload=payload))
-            audit.record(session, "round_opened", {"round": row.number}, at=at)
+            record_event(session, "round_opened", at=at, round=row.number)
             return OpenRound(row.number, slot, base.version, current, query)
 
     def _advance(
         self, running: _RunningRound, members: Mapping[bytes, Member], *, at: datetime
-    ) -> tuple[RoundResult, ...]:
+    ) -> tuple[ModelRound, ...]:
         """Exchange messages, and close the round once all replied or its time is over."""
         opened = running.opened
         self._admit_to_round(opened, members)
@@ -252,14 +249,14 @@ class ModelRounds:
                 else:
                     opened.schedules[organization_id] = schedule
 
-    def _close(self, opened: OpenRound, *, at: datetime) -> RoundResult:
+    def _close(self, opened: OpenRound, *, at: datetime) -> ModelRound:
         """Make the new version, if there is one, and store everything in one transaction."""
         slot = opened.slot
         with self._database.transaction() as session:
             self._reject_contradictions(session, opened)
         outcome, arrays, error = self._aggregate(opened)
         with self._database.transaction() as session:
-            row = session.get_one(RoundRow, row_key(self._calendar, slot))
+            row = session.get_one(ModelRound, slot_key(self._calendar.period, slot))
             if arrays is not None:
                 row.new_version = registry.add_version(
                     session,
@@ -269,22 +266,22 @@ class ModelRounds:
                     public_error=error,
                     promoted=self._rules.promote,
                 )
-                promotion_graph.reject_with_base(
+                round_calendar.reject_with_base(
                     session, row.new_version, base=opened.base_version, at=at
                 )
-            row.outcome = outcome
+            row.close(outcome, at=at)
             row.asked, row.replies = len(opened.schedules), len(opened.accepted)
             row.public_error = error
-            round_calendar.finish(session, row, at=at)
-            self._store_replies(session, opened, at=at)
-            failures = Counter(reason.value for reason in opened.refused.values())
-            detail: audit.Detail = {
-                "round": row.number,
-                "replies": row.replies,
-                "outcome": row.outcome,
-            }
-            audit.record(session, "round_closed", detail, at=at)
-            return to_result(row, slot, failures)
+            self._store_replies(session, row, opened, at=at)
+            record_event(
+                session,
+                "round_closed",
+                at=at,
+                round=row.number,
+                replies=row.replies,
+                outcome=row.outcome,
+            )
+            return row
 
     def _reject_contradictions(self, session: Session, opened: OpenRound) -> None:
         """Refuse replies that contradict an earlier receipt."""
@@ -328,49 +325,46 @@ class ModelRounds:
         except _ARITHMETIC_ERRORS as error:
             raise AggregationError(f"{type(error).__name__}: {error}") from error
 
-    def _store_replies(self, session: Session, opened: OpenRound, *, at: datetime) -> None:
+    def _store_replies(
+        self, session: Session, row: ModelRound, opened: OpenRound, *, at: datetime
+    ) -> None:
         """Store accepted replies with their receipts, and count refused ones."""
         release_id = opened.slot.release_id(self._calendar.period)
-        key = row_key(self._calendar, opened.slot)
         for organization_id, (signed, _) in opened.accepted.items():
             releases.give_receipt(
                 session, organization_id, release_id, signed, key=self._key, at=at
             )
             session.add(
                 UpdateRow(
-                    **key,
+                    **slot_key(self._calendar.period, opened.slot),
                     organization_id=organization_id,
                     payload=signed.payload,
                     signature=signed.signature,
-                    received_at=to_unix_ms(at),
+                    received_at=at,
+                )
+            )
+            row.reply_rows.append(
+                ReplyRow(
+                    organization_id=organization_id,
+                    outcome=ACCEPTED,
+                    payload_sha256=hashlib.sha256(signed.payload).digest(),
+                    size=opened.sizes.get(organization_id, 0),
                 )
             )
         for organization_id, reason in opened.refused.items():
             releases.count_rejection(session, organization_id, "model_update", reason)
-        outcomes: dict[bytes, tuple[str, bytes | None]] = {
-            organization_id: (ACCEPTED, hashlib.sha256(signed.payload).digest())
-            for organization_id, (signed, _) in opened.accepted.items()
-        }
-        outcomes |= {each: (reason.value, None) for each, reason in opened.refused.items()}
-        session.add_all(
-            ReplyRow(
-                **key,
-                organization_id=organization_id,
-                outcome=outcome,
-                payload_sha256=digest,
-                size=opened.sizes.get(organization_id, 0),
+            size = opened.sizes.get(organization_id, 0)
+            row.reply_rows.append(
+                ReplyRow(organization_id=organization_id, outcome=reason.value, size=size)
             )
-            for organization_id, (outcome, digest) in outcomes.items()
-        )
 
-    def _miss(self, session: Session, slot: SlotKey, *, at: datetime) -> RoundResult:
+    def _miss(self, session: Session, slot: SlotKey, *, at: datetime) -> ModelRound:
         """Close a slot that passed without a round."""
-        row = session.get(RoundRow, row_key(self._calendar, slot))
+        row = session.get(ModelRound, slot_key(self._calendar.period, slot))
         if row is None:
-            start = promotion_graph.find_round_start(session, self._calendar, window=slot.window)
+            start = round_calendar.find_round_start(session, self._calendar, window=slot.window)
             version = start.version.version
             row = round_calendar.new_round(session, self._calendar, slot, version, at=at)
-        row.outcome = RoundOutcome.MISSED
-        round_calendar.finish(session, row, at=at)
-        audit.record(session, "round_missed", {"round": row.number}, at=at)
-        return to_result(row, slot, {})
+        row.close(RoundOutcome.MISSED, at=at)
+        record_event(session, "round_missed", at=at, round=row.number)
+        return row
