@@ -17,8 +17,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from fedperf_client.federation.request import RequestRefusedError, open_request
 from fedperf_memory.cpu_meter import CpuMeter, Side
 from fedperf_server.endpoints.grpc_ports import ExchangeService
-from fedperf_server.membership.enrollment import Member
 from fedperf_server.rounds.open_round import Reply
+from fedperf_server.state.database import Member
 from fedperf_shared.exchange import TrainRequest
 from fedperf_shared.releases.release import SignedRelease
 from fedperf_shared.wire.codec import encode_signed_release

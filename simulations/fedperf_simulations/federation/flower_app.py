@@ -48,10 +48,10 @@ from fedperf_memory.memory_federation import (
     participant_of,
 )
 from fedperf_memory.memory_transport import memory_calls
+from fedperf_server.endpoints.gateway import body_in
 from fedperf_server.endpoints.grpc_ports import ExchangeService
 from fedperf_server.membership.authority import SIGNING, KeyRing
 from fedperf_server.membership.enrollment import Enrollment
-from fedperf_server.rounds.round_messages import body_in
 from fedperf_server.state.database import Database
 from fedperf_shared.exchange import TrainRequest
 from fedperf_shared.model.checkpoint import model_from_arrays
