@@ -1,4 +1,17 @@
-"""A coordinator and its members in one process and one thread, on a virtual clock.
+"""Processor time of the coordinator and of the members, where both share one process.
+
+Sections nest: while a member computes, the coordinator's clock stands still, and the other way
+round. Times are seconds of the process (`time.process_time`).
+
+A replacement for threads: work that is done when the call returns.
+
+Messages between a coordinator and its members in one process, as function calls.
+
+The coordinator's own handlers replace gRPC. In model rounds a request is opened as every node
+opens it, and a release is serialized as for the coordinator. As in production, a member that
+refuses gives its reason, and a member that fails stays silent.
+
+A coordinator and its members in one process and one thread, on a virtual clock.
 
 Coordinator (desks, rounds, database) and members (participant, gate, ledger, accountant, receipts)
 are the product's own. Messages are function calls (`memory_transport`). Noise is seeded per member
@@ -11,22 +24,29 @@ through some moments: it answers late, or never.
 """
 
 import tempfile
-from collections.abc import Callable, Collection, Iterator, Sequence
+import time
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from functools import cache, partial
+from enum import StrEnum, unique
+from functools import cache, lru_cache, partial
 from pathlib import Path
+from types import SimpleNamespace
+from typing import TypeVar, cast
 
 import numpy as np
 from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 from sqlalchemy import func, select
 from threadpoolctl import threadpool_limits
 
 from fedperf_client.daemon.participant import Participant
 from fedperf_client.federation.enrollment import Membership, load_or_create_key
 from fedperf_client.federation.exchange import Exchange
+from fedperf_client.federation.request import RequestRefusedError, open_request
 from fedperf_client.home.config import Home
 from fedperf_client.prediction.fetched_models import FetchedModels
 from fedperf_client.privacy.accountant import PrivacyBudget, epsilon, events_of
@@ -34,16 +54,13 @@ from fedperf_client.release.gate import NoiseOf
 from fedperf_client.release.ledger.ledger import PrivacyLedger
 from fedperf_client.release.policy import Policy
 from fedperf_client.workers.worker_process import TaskRunner
-from fedperf_memory.cpu_meter import CpuMeter, Side
-from fedperf_memory.memory_transport import MemoryFleet, memory_calls
-from fedperf_memory.one_thread import at_once
 from fedperf_server.app.composition import Task, build_coordinator
 from fedperf_server.config import ServerConfig
 from fedperf_server.endpoints.grpc_ports import ExchangeService
 from fedperf_server.membership.authority import CA, SIGNING, KeyRing, init, issue
 from fedperf_server.membership.enrollment import Enrollment, Member
 from fedperf_server.rounds.coordinator import Coordinator
-from fedperf_server.rounds.open_round import Fleet
+from fedperf_server.rounds.open_round import Fleet, Reply
 from fedperf_server.state import registry
 from fedperf_server.state.database import Database, OrganizationRow
 from fedperf_server.state.drift_regimes import BEFORE_EVERYTHING
@@ -63,6 +80,155 @@ from fedperf_shared.releases.release import (
     SizeClass,
     SlotKey,
 )
+from fedperf_shared.wire.codec import encode_signed_release
+from fedperf_shared.wire.services import EXCHANGE, ExchangeCalls
+
+
+@unique
+class Side(StrEnum):
+    """The side that computes."""
+
+    COORDINATOR = "coordinator"
+    MEMBERS = "members"
+    NOBODY = "nobody"
+
+
+@dataclass(slots=True)
+class CpuMeter:
+    """Charges the processor's time to one side after the other.
+
+    Attributes:
+        timer: seconds of the processor.
+        seconds: by side.
+    """
+
+    timer: Callable[[], float] = time.process_time
+    seconds: dict[Side, float] = field(default_factory=lambda: defaultdict(float))
+    _now: Side = Side.NOBODY
+    _since: float = 0.0
+
+    def __post_init__(self) -> None:
+        self._since = self.timer()
+
+    @contextmanager
+    def of(self, side: Side) -> Iterator[None]:
+        """Charge what happens inside to `side`."""
+        before = self._turn(side)
+        try:
+            yield
+        finally:
+            self._turn(before)
+
+    def _turn(self, side: Side) -> Side:
+        before, at = self._now, self.timer()
+        self.seconds[before] += at - self._since
+        self._now, self._since = side, at
+        return before
+
+
+T = TypeVar("T")
+
+
+def at_once(work: Callable[[], T], /) -> Future[T]:
+    """As `workers.background.BackgroundRunner`, done when it returns."""
+    future: Future[T] = Future()
+    try:
+        future.set_result(work())
+    except Exception as error:  # judged by whoever reads the future
+        future.set_exception(error)
+    return future
+
+
+Answer = Callable[[TrainRequest], "Future[SignedRelease]"]
+"""A member's handler of model rounds."""
+
+
+def memory_calls(service: ExchangeService, caller: Member, meter: CpuMeter) -> ExchangeCalls:
+    """A member's calls of the Exchange, answered at once on the coordinator's time."""
+
+    def asking(method: Callable[..., object]) -> Callable[..., object]:
+        def ask(*arguments: object) -> object:
+            with meter.of(Side.COORDINATOR):
+                return method(caller, *arguments)
+
+        return ask
+
+    calls = {method: asking(getattr(service, method)) for method in EXCHANGE}
+    return cast("ExchangeCalls", SimpleNamespace(**calls))
+
+
+@dataclass(slots=True)
+class MemoryFleet:
+    """The connected members (`rounds.fleet.Fleet`)."""
+
+    answers: dict[bytes, Answer] = field(default_factory=dict)
+    admitted: frozenset[bytes] = frozenset()
+
+    def connect(self, organization_id: bytes, answer: Answer) -> None:
+        """Ask that member from now on."""
+        self.answers[organization_id] = answer
+
+    def set_members(self, keys: Mapping[bytes, ec.EllipticCurvePublicKey]) -> None:
+        """As `Fleet`."""
+        self.admitted = frozenset(keys)
+
+    def round(self) -> "MemoryRound":
+        """As `Fleet`."""
+        return MemoryRound(self)
+
+
+@dataclass(slots=True)
+class MemoryRound:
+    """The messages of one round (`rounds.fleet.FleetRound`)."""
+
+    fleet: MemoryFleet
+    _asked: dict[bytes, Future[SignedRelease]] = field(default_factory=dict)
+    _replied: set[bytes] = field(default_factory=set)
+
+    def ask(self, organization_id: bytes, body: bytes) -> bool:
+        """As `FleetRound`."""
+        answer = self.fleet.answers.get(organization_id)
+        is_there = answer is not None and organization_id in self.fleet.admitted
+        if answer is None or not is_there or organization_id in self._asked:
+            return False
+        try:
+            self._asked[organization_id] = answer(_opened(body))
+        except RequestRefusedError as error:
+            refused: Future[SignedRelease] = Future()
+            refused.set_exception(error)
+            self._asked[organization_id] = refused
+        return True
+
+    def replies(self) -> Sequence[Reply]:
+        """As `FleetRound`; in the order in which they were asked."""
+        found: list[Reply] = []
+        for organization_id, answer in self._asked.items():
+            if answer.done() and organization_id not in self._replied:
+                self._replied.add(organization_id)
+                found += _reply(organization_id, answer)
+        return found
+
+    def close(self) -> None:
+        """As `FleetRound`."""
+        self._asked.clear()
+
+
+@lru_cache(maxsize=1)
+def _opened(body: bytes) -> TrainRequest:
+    """All members get the same request, so it is opened once."""
+    return open_request(body)
+
+
+def _reply(organization_id: bytes, answer: "Future[SignedRelease]") -> Sequence[Reply]:
+    error = answer.exception()
+    if error is None:
+        signed = answer.result()
+        body = encode_signed_release(signed.payload, signed.signature)
+        return [Reply(organization_id, body)]
+    if isinstance(error, RequestRefusedError):
+        return [Reply(organization_id, None, error.refusal)]
+    return []
+
 
 HOST = "localhost"
 

@@ -20,12 +20,9 @@ from pathlib import Path
 
 import numpy as np
 
-from fedperf_campaigns.campaign.components import WHOLE
-from fedperf_campaigns.campaign.definition import Campaign, journal_path, other_campaigns
-from fedperf_campaigns.campaign.expressions import Value, value_text, value_word
-from fedperf_campaigns.campaign.grid import Configuration, Grid
-from fedperf_campaigns.campaign.history import TrialHistory
-from fedperf_campaigns.campaign.journal import Journal, TrialOutcome, TrialStatus
+from fedperf_campaigns.campaign.definition import WHOLE, Campaign, journal_path, other_campaigns
+from fedperf_campaigns.campaign.grid import Configuration, Grid, Value, value_text, value_word
+from fedperf_campaigns.campaign.journal import Journal, TrialHistory, TrialOutcome, TrialStatus
 from fedperf_campaigns.tables.predictor import MeasuredTable, TablePredictor
 from fedperf_client.formatting.durations import duration_text
 from fedperf_client.formatting.facts import Fact, for_people

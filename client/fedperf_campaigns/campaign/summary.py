@@ -11,17 +11,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fedperf_campaigns.campaign.definition import Campaign
-from fedperf_campaigns.campaign.expressions import Value
-from fedperf_campaigns.campaign.history import TrialHistory
+from fedperf_campaigns.campaign.definition import Campaign, Strategy
+from fedperf_campaigns.campaign.grid import Value
 from fedperf_campaigns.campaign.journal import (
     JournalTrial,
     Session,
+    TrialHistory,
     TrialKey,
     TrialOutcome,
     TrialStatus,
 )
-from fedperf_campaigns.sampling import Strategy
 from fedperf_client.formatting.facts import Fact, values_of
 
 _LOST = TrialOutcome(TrialStatus.FAILED)

@@ -41,10 +41,8 @@ def profile(
     tells how long the job takes elsewhere. Where nothing was measured, results of an earlier
     campaign stay, and the command ends with 8 if every trial failed. Nothing is sent anywhere.
     """
-    from fedperf_campaigns.campaign.campaign import plan, profile_campaign
-    from fedperf_campaigns.campaign.components import unused_columns
-    from fedperf_campaigns.campaign.definition import keep_definition, load_campaign
-    from fedperf_campaigns.campaign.readiness import missing_parts
+    from fedperf_campaigns.campaign.campaign import missing_parts, plan, profile_campaign
+    from fedperf_campaigns.campaign.definition import keep_definition, load_campaign, unused_columns
     from fedperf_client.home.store import ExecutionStore
     from fedperf_shared.runtime.settings_file import WrongSettingsError
     from fedperf_shared.runtime.shutdown import stop_on_signals
@@ -154,8 +152,8 @@ def _noise_text(noise: Mapping[str, float | None]) -> str:
 
 def _times_found(summary: "Summary") -> dict[str, str]:
     """The fastest and the slowest configuration, and how to ask about others."""
-    from fedperf_campaigns.campaign.components import WHOLE
-    from fedperf_campaigns.campaign.expressions import value_word
+    from fedperf_campaigns.campaign.definition import WHOLE
+    from fedperf_campaigns.campaign.grid import value_word
     from fedperf_client.formatting.durations import duration_text
 
     def columns(number: int) -> str:

@@ -9,13 +9,12 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fedperf_client.formatting.numbers import size_text
-from fedperf_engines.optimizer.constraints import (
+from fedperf_engines.optimizer.costs import (
     MEMORY_FACTORS,
     MEMORY_IN_OBJECTS,
     MEMORY_WHERE_SPILLED,
 )
-from fedperf_engines.platforms.engine import ENGINES
-from fedperf_engines.platforms.support import installed_platforms
+from fedperf_engines.platforms.engine import ENGINES, installed_platforms
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import ClusterConfig, KnownJob
 from fedperf_shared.workflow.graph import Plan, Workflow

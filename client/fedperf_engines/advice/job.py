@@ -15,12 +15,11 @@ import orjson
 from fedperf_client.formatting.workflow_file import MAX_FILE_BYTES
 from fedperf_client.prediction.serving.reconfiguration import moved
 from fedperf_client.workers.machine import available_memory_bytes
+from fedperf_engines.platforms.engine import could_run, supports
 from fedperf_engines.platforms.executor import DatasetMissingError, dataset_path
 from fedperf_engines.platforms.operations import InvalidProgramError
 from fedperf_engines.platforms.program import Program, from_json
-from fedperf_engines.platforms.support import could_run, supports
-from fedperf_engines.trials.pool import TrialLimits, WorkerPool
-from fedperf_engines.trials.profiler import Profiler
+from fedperf_engines.trials.profiler import Profiler, TrialLimits, WorkerPool
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import ClusterConfig, KnownJob, PlanOnCluster
 from fedperf_shared.workflow.graph import Plan, Workflow

@@ -25,14 +25,12 @@ if TYPE_CHECKING:
     from fedperf_client.home.config import Home
     from fedperf_client.home.store import ExecutionStore
     from fedperf_client.prediction.serving.predictor_cache import CachedPredictor
-    from fedperf_engines.advice.advice import Advice
+    from fedperf_engines.advice.advice import Advice, MeasuredChoice
     from fedperf_engines.advice.constraints import PlanConstraints
-    from fedperf_engines.advice.interleaved_runs import MeasuredChoice
     from fedperf_engines.advice.job import Job
     from fedperf_engines.optimizer.additive_surrogate import AdditiveSurrogate
     from fedperf_engines.platforms.program import Program
-    from fedperf_engines.trials.pool import Trial
-    from fedperf_engines.trials.profiler import Profiler
+    from fedperf_engines.trials.profiler import Profiler, Trial
     from fedperf_shared.workflow.vocabulary import Platform
 
 
@@ -138,7 +136,7 @@ def advise(
     if by is not None:
         seconds = seconds_until(by, now().astimezone())
     if source is not None and is_spark_log(source):
-        from fedperf_engines.platforms.support import could_run
+        from fedperf_engines.platforms.engine import could_run
 
         refuse_for_logs(
             {
@@ -336,7 +334,7 @@ def _runs(
     asked: _AdviceOptions,
 ) -> "list[MeasuredChoice]":
     """The choice and its rivals, run in turns and stored."""
-    from fedperf_engines.advice.interleaved_runs import measured, runnable_rivals
+    from fedperf_engines.advice.advice import measured, runnable_rivals
     from fedperf_engines.workloads.families import workload_name
 
     found, program = shown.advice, shown.advice.job.program
@@ -369,7 +367,7 @@ def _show(shown: _TimedAdvice) -> None:
     for sentence in (say(found) for say in says):
         if sentence is not None:
             typer.echo(sentence)
-    tree, depth = operator_tree(found.choice.plan, presentation.COLOURS)
+    tree, depth = operator_tree(found.choice.plan, presentation.TERMINAL_COLOURS)
     Console(width=max(Console().width, 4 * depth + 80)).print(tree)
     for reason in shown.reasons:
         typer.echo(f"- {reason}")
@@ -401,7 +399,7 @@ def _show_json(shown: _TimedAdvice, runs: "Sequence[MeasuredChoice] | None") -> 
 
 
 def _draw(path: Path, shown: _TimedAdvice, *, json: bool) -> None:
-    from fedperf_engines.advice.plan_chart import draw_advice
+    from fedperf_engines.advice.presentation import draw_advice
 
     draw_advice(path, shown.advice)
     if not json:

@@ -19,8 +19,7 @@ from fedperf_engines.optimizer.additive_surrogate import (
     load_head,
     save_head,
 )
-from fedperf_engines.platforms.engine import ENGINES
-from fedperf_engines.platforms.support import could_run
+from fedperf_engines.platforms.engine import ENGINES, could_run
 from fedperf_shared.errors import StorageError
 from fedperf_shared.execution import ClusterConfig, Execution
 from fedperf_shared.model.checkpoint import load_checkpoint

@@ -13,10 +13,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedperf_engines.platforms.engine import Engine, UnsupportedOperationError, open_engine
+from fedperf_engines.platforms.engine import (
+    Engine,
+    UnsupportedOperationError,
+    open_engine,
+    supports,
+)
 from fedperf_engines.platforms.operations import InvalidProgramError, ReadParquet, Sink, names_of
 from fedperf_engines.platforms.program import Program
-from fedperf_engines.platforms.support import supports
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.workflow.vocabulary import Platform
 

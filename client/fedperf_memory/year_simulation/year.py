@@ -1,4 +1,26 @@
-"""The year itself: the organization, its stand-ins and a coordinator, in memory, by the calendar.
+"""An organization's own executions, read from its home and split for a rehearsal of its year.
+
+The home is read and stays as it is. Some workloads are kept away from everything that is learned,
+so that answers about them can be judged. At most `MOST_WORKLOADS` are drawn from a store, so that a
+rehearsal takes about as long for everybody.
+
+An organization's gain from a rehearsed year: the change of errors on its own workloads.
+
+Workloads that were kept away are asked about in three ways: by own executions alone, by these with
+the start that ships, and by what joining gave. Ways are compared case by case, and workloads are
+resampled.
+
+A member's executions in a rehearsal: its history once more, spread over the period.
+
+Nobody knows what an organization will run. The assumption is that what it ran before it joins runs
+again in the same order, evenly over the rest of the period, and takes as long as it did.
+
+Stand-ins for the other members of a rehearsal: jobs of the measured set that ships.
+
+Each stand-in declares what the organization itself declares. It has as many workloads, as far as
+there are so many. No workload is in two hands, and none is one of the organization's own.
+
+The year itself: the organization, its stand-ins and a coordinator, in memory, by the calendar.
 
 Everything is the product's own (`federation.memory_federation`). The schedule is planned as a
 daemon plans it when it joins (`release.schedule.plan_schedule`); what is charged, and when, is
@@ -8,13 +30,30 @@ and noise is seeded: nothing that is drawn here may leave.
 Where the policy says "ask" it is taken that everything is approved, which changes no charge.
 """
 
-from collections.abc import Callable, Sequence
+import math
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
 
 from fedperf_client.federation.enrollment import Membership
 from fedperf_client.federation.exchange import read_receipt
+from fedperf_client.home.config import Home
+from fedperf_client.home.store import ExecutionStore
+from fedperf_client.learning.residuals import LabelledGraph, labelled_graphs
+from fedperf_client.prediction.evaluation.gain import (
+    LOCAL,
+    PERSONALIZED,
+    PUBLIC_START,
+    errors_by_way,
+)
 from fedperf_client.prediction.fetched_models import FetchedModels
+from fedperf_client.prediction.query_encoding import History
 from fedperf_client.release.history import LEFT, past_releases
 from fedperf_client.release.ledger.spent_budget import Spending, spending_of
 from fedperf_client.release.policy import Policy, ReleaseMode
@@ -24,16 +63,14 @@ from fedperf_memory.memory_federation import (
     HOST,
     Clock,
     FederationMember,
+    MemoryFleet,
     NewMember,
     directory_in_memory,
     founded,
     joined,
 )
-from fedperf_memory.memory_transport import MemoryFleet
+from fedperf_memory.paired import Interval, PairedComparison
 from fedperf_memory.seeded_noise import noise_of
-from fedperf_memory.year_simulation.own_gain import OwnGain, own_gain
-from fedperf_memory.year_simulation.own_jobs import LocalHistory
-from fedperf_memory.year_simulation.repeated_history import RepeatedHistory
 from fedperf_server.app.composition import ggfn_task
 from fedperf_server.config import ServerConfig
 from fedperf_server.rounds.linearized_avg import LinearizedAvg
@@ -41,6 +78,229 @@ from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import Execution
 from fedperf_shared.releases.period import ReleaseCalendar
 from fedperf_shared.releases.release import ReleaseKind, Schedule
+
+MOST_WORKLOADS = 2000
+MOST_EXECUTIONS = 3
+"""Of a workload, the ones that finished last."""
+
+ASKED_SHARE, MOST_ASKED = 0.25, 50
+"""Of the workloads, those that are kept away."""
+
+
+@dataclass(frozen=True, slots=True)
+class LocalHistory:
+    """An organization's own executions.
+
+    Attributes:
+        stored: workloads in the home.
+        known: executions that the organization has when it joins.
+        asked: executions of other workloads that answers are judged by.
+    """
+
+    stored: int
+    known: tuple[Execution, ...]
+    asked: tuple[Execution, ...]
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The names of all workloads."""
+        return frozenset(each.workload for each in (*self.known, *self.asked))
+
+
+def read_jobs(home: Home, *, seed: int) -> LocalHistory:
+    """The executions in the home; `seed` decides which workloads are kept away.
+
+    Raises:
+        StorageError: the store cannot be read.
+    """
+    if not home.store.is_file():
+        return LocalHistory(0, (), ())
+    with ExecutionStore.open_unchanged(home.store) as store:
+        names = store.workloads()
+        order = np.random.default_rng([seed, 1]).permutation(len(names))[:MOST_WORKLOADS]
+        drawn = [
+            deque(store.executions(workload=names[place]), MOST_EXECUTIONS)
+            for place in order.tolist()
+        ]
+    ended_well = [any(each.is_ok for each in every) for every in drawn]
+    count = min(MOST_ASKED, int(ASKED_SHARE * sum(ended_well)))
+    asked = np.flatnonzero(ended_well)[:count].tolist()
+    known = [each for place, each in enumerate(drawn) if place not in asked]
+    return LocalHistory(len(names), _flat(known), _flat([drawn[place] for place in asked]))
+
+
+def _flat(workloads: Sequence[Sequence[Execution]]) -> tuple[Execution, ...]:
+    return tuple(each for executions in workloads for each in executions)
+
+
+ALONE, WITH_START, JOINED = "alone", "with the start that ships", "joined"
+
+_WAYS = {ALONE: LOCAL, WITH_START: PUBLIC_START, JOINED: PERSONALIZED}
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorChange:
+    """Change of a typical answer's q-error, percent; below 0 is better.
+
+    Attributes:
+        percent: change of the geometric mean over the cases.
+        interval: 95 %, resampling workloads; None of a single one.
+    """
+
+    percent: float
+    interval: Interval | None
+
+    @classmethod
+    def of(
+        cls,
+        ours: NDArray[np.float64],
+        theirs: NDArray[np.float64],
+        workloads: Sequence[str],
+    ) -> Self:
+        """The change from absolute log errors of the same cases."""
+        paired = PairedComparison.by_groups(ours, theirs, groups=workloads)
+        if paired.interval is None:
+            return cls(_percent(paired.mean), None)
+        low, high = paired.interval
+        return cls(_percent(paired.mean), (_percent(low), _percent(high)))
+
+    @property
+    def is_told(self) -> bool:
+        """Whether it differs from 0 surely."""
+        return self.interval is not None and not self.interval[0] <= 0 <= self.interval[1]
+
+    @property
+    def verdict(self) -> str:
+        """The verdict in words."""
+        if not self.is_told:
+            return "no difference"
+        return "better" if self.percent < 0 else "worse"
+
+
+@dataclass(frozen=True, slots=True)
+class OwnGain:
+    """Errors of each way to predict, and what joining changes.
+
+    Attributes:
+        known: executions that were learned from.
+        asked: executions that were asked about.
+        workloads: that these are of.
+        errors: median q-error by way to predict.
+        means: geometric mean of the q-errors by way to predict.
+        changes: of that mean, of `JOINED` against each other way.
+    """
+
+    known: int
+    asked: int
+    workloads: int
+    errors: Mapping[str, float]
+    means: Mapping[str, float]
+    changes: Mapping[str, ErrorChange]
+
+    @classmethod
+    def of(
+        cls, errors: Mapping[str, NDArray[np.float64]], workloads: Sequence[str], *, known: int
+    ) -> Self:
+        """The gain from absolute log errors by way to predict, [asked], and the workload of each.
+
+        A way without an answer to everything is left out: own executions alone where there are
+        none.
+        """
+        answered = {way: each for way, each in errors.items() if np.isfinite(each).all()}
+        joined = answered[JOINED]
+        return cls(
+            known=known,
+            asked=len(joined),
+            workloads=len(set(workloads)),
+            errors={way: math.exp(float(np.median(each))) for way, each in answered.items()},
+            means={way: math.exp(float(np.mean(each))) for way, each in answered.items()},
+            changes={
+                way: ErrorChange.of(joined, each, workloads)
+                for way, each in answered.items()
+                if way != JOINED
+            },
+        )
+
+
+def own_gain(jobs: LocalHistory, models: FetchedModels) -> OwnGain | None:
+    """The gain of `models`; None where no own execution can be asked about."""
+    known, asked = History.from_executions(jobs.known), History.from_executions(jobs.asked)
+    if not len(asked):
+        return None
+    found = errors_by_way(known, asked, models.starts(), models)
+    errors = {way: found[name] for way, name in _WAYS.items()}
+    return OwnGain.of(errors, asked.workloads, known=len(known))
+
+
+def _percent(log_change: float) -> float:
+    return 100 * math.expm1(log_change)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RepeatedHistory:
+    """A history that is there when its member joins (`federation.histories.MemberHistory`).
+
+    Attributes:
+        executed: in the order in which it finished.
+        joins: all of it finished before.
+        again: when each finishes once more, in that order.
+    """
+
+    executed: Sequence[LabelledGraph]
+    joins: datetime
+    again: Sequence[datetime]
+
+    @classmethod
+    def of(cls, executions: Iterable[Execution], *, joins: datetime, ends: datetime) -> Self:
+        """The history of executions that ended well, in a period that ends at `ends`."""
+        executed = labelled_graphs(sorted(executions, key=lambda each: each.finished_at))
+        step = (ends - joins) / max(len(executed), 1)
+        return cls(executed, joins, [joins + place * step for place in range(len(executed))])
+
+    def between(self, since: datetime | None, until: datetime) -> Sequence[LabelledGraph]:
+        """The executions that finished then, each once."""
+        if (since is None or since < self.joins) and self.joins <= until:
+            return self.executed
+        return [
+            each
+            for each, at in zip(self.executed, self.again, strict=True)
+            if (since is None or since <= at) and at < until
+        ]
+
+
+MEASURED_RUNS = Path(__file__).with_name("measured.parquet")
+"""Thousands of drawn workloads that ran on one machine: `fedperf-sim measure --install`."""
+
+
+def stand_ins(
+    measured: Iterable[Execution],
+    *,
+    members: int,
+    workloads: int,
+    others: Collection[str],
+    seed: int,
+) -> tuple[tuple[Execution, ...], ...]:
+    """Executions of each stand-in.
+
+    Args:
+        measured: what they are drawn from.
+        members: how many there are.
+        workloads: of each, where there are enough.
+        others: names of workloads that none of them has.
+        seed: of who has what.
+    """
+    found: dict[str, list[Execution]] = {}
+    for each in measured:
+        if each.workload not in others:
+            found.setdefault(each.workload, []).append(each)
+    names = sorted(found)
+    count = min(workloads, len(names) // max(members, 1))
+    order = np.random.default_rng([seed, 2]).permutation(len(names)).tolist()
+    return tuple(
+        tuple(each for place in order[first : first + count] for each in found[names[place]])
+        for first in range(0, members * count, count or 1)
+    )
+
 
 OnProgress = Callable[[int, int], None]
 

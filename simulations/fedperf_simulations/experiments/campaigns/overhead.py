@@ -24,7 +24,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedperf_campaigns.campaign.components import Component
+from fedperf_campaigns.campaign.definition import Component
 from fedperf_campaigns.campaign.trial_runner import TICK_SECONDS, Limits, TrialRunner
 from fedperf_client.workers.child_process import ProcessTree
 from fedperf_shared.errors import FedperfError

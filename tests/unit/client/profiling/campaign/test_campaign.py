@@ -10,17 +10,19 @@ from pathlib import Path
 import pytest
 
 from fedperf_campaigns.campaign.campaign import (
+    AllAtOnce,
     CampaignDependencies,
+    Sampler,
     run_campaign,
+    sampler_of,
 )
-from fedperf_campaigns.campaign.components import Component
-from fedperf_campaigns.campaign.definition import Campaign
-from fedperf_campaigns.campaign.expressions import Value
-from fedperf_campaigns.campaign.interference import Host, InterferenceSample
+from fedperf_campaigns.campaign.definition import Campaign, Component
+from fedperf_campaigns.campaign.grid import Value
 from fedperf_campaigns.campaign.journal import Journal, TrialKey, TrialOutcome, TrialStatus
-from fedperf_campaigns.campaign.order import AllAtOnce, Sampler, sampler_of
 from fedperf_campaigns.campaign.summary import CampaignEnd, summarize
 from fedperf_campaigns.campaign.trial_runner import (
+    Host,
+    InterferenceSample,
     Limits,
     TrialRunner,
     TrialStoppedError,

@@ -16,8 +16,7 @@ import psutil
 import pytest
 
 from fedperf_campaigns.campaign import trial_runner
-from fedperf_campaigns.campaign.components import Component
-from fedperf_campaigns.campaign.interference import own_seconds
+from fedperf_campaigns.campaign.definition import Component
 from fedperf_campaigns.campaign.journal import ResourceUse, TrialOutcome, TrialStatus
 from fedperf_campaigns.campaign.trial_process import (
     ComponentEnd,
@@ -29,6 +28,7 @@ from fedperf_campaigns.campaign.trial_runner import (
     TrialRunner,
     TrialStoppedError,
     kill_leftovers,
+    own_seconds,
 )
 from fedperf_shared.errors import StorageError
 from tests.fakes.functions import TOKEN, function_server
