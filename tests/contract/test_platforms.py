@@ -14,7 +14,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from fedperf_engines.platforms.arrow import arrow_schema
 from fedperf_engines.platforms.engine import (
     EMBEDDED_PLATFORMS,
     ENGINES,
@@ -23,7 +22,7 @@ from fedperf_engines.platforms.engine import (
     supporting,
     supports,
 )
-from fedperf_engines.platforms.executor import dataset_path, run_plan
+from fedperf_engines.platforms.executor import arrow_schema, dataset_path, run_plan
 from fedperf_engines.platforms.operations import (
     Aggregate,
     AggregateFunction,

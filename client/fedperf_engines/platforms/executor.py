@@ -19,13 +19,20 @@ from fedperf_engines.platforms.engine import (
     open_engine,
     supports,
 )
-from fedperf_engines.platforms.operations import InvalidProgramError, ReadParquet, Sink, names_of
+from fedperf_engines.platforms.operations import (
+    ColumnType,
+    InvalidProgramError,
+    ReadParquet,
+    Schema,
+    Sink,
+    names_of,
+)
 from fedperf_engines.platforms.program import Program
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.workflow.vocabulary import Platform
 
 if TYPE_CHECKING:
-    from fedperf_engines.platforms.arrow import Table
+    import pyarrow as pa
 
 
 class DatasetMissingError(InvalidInputError):
@@ -62,12 +69,12 @@ class RunResult:
             the engines open already.
     """
 
-    tables: tuple["Table", ...]
+    tables: tuple["pa.Table", ...]
     segment_timings: tuple[SegmentTiming, ...]
     seconds: float
 
     @property
-    def table(self) -> "Table":
+    def table(self) -> "pa.Table":
         """The result of the first sink."""
         return self.tables[0]
 
@@ -151,7 +158,7 @@ class _Run:
     engines: Mapping[Platform, Engine[Any]]
     data_directory: Path
     frames: dict[tuple[int, Platform], Any] = field(default_factory=dict)
-    tables: dict[int, "Table"] = field(default_factory=dict)
+    tables: dict[int, "pa.Table"] = field(default_factory=dict)
     timings: list[SegmentTiming] = field(default_factory=list)
     pending: dict[int, float] = field(default_factory=dict)
     """Seconds behind a lazy result that no segment has counted yet."""
@@ -199,9 +206,7 @@ class _Run:
             self.tables[position] = self._collected(position, frame)
         self.frames[position, platform] = frame
 
-    def _collected(self, position: int, frame: Any) -> "Table":  # noqa: ANN401 - as above
-        from fedperf_engines.platforms.arrow import conform
-
+    def _collected(self, position: int, frame: Any) -> "pa.Table":  # noqa: ANN401 - as above
         table = self.engines[self.platforms[position]].collect(frame)
         return conform(table, self.program.schemas()[position])
 
@@ -212,3 +217,23 @@ class _Run:
                 self.tables.pop(parent, None)
                 for platform in self.engines:
                     self.frames.pop((parent, platform), None)
+
+
+def arrow_schema(schema: Schema) -> "pa.Schema":
+    """Return the Arrow schema of a program's columns."""
+    import pyarrow as pa
+
+    types = {
+        ColumnType.INTEGER: pa.int64(),
+        ColumnType.FLOAT: pa.float64(),
+        ColumnType.TEXT: pa.large_string(),
+    }
+    return pa.schema([(column.name, types[column.type]) for column in schema])
+
+
+def conform(table: "pa.Table", schema: Schema) -> "pa.Table":
+    """Cast a table to exactly these columns; pyarrow.ArrowInvalid if a value is lost.
+
+    Engines have types of their own: text views, unsigned counts, huge integers.
+    """
+    return table.select(list(names_of(schema))).cast(arrow_schema(schema))

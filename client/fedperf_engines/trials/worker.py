@@ -45,7 +45,7 @@ from fedperf_engines.platforms.program import Program, Step, from_json, to_json
 from fedperf_shared.workflow.vocabulary import Platform
 
 if TYPE_CHECKING:
-    from fedperf_engines.platforms.arrow import Table
+    from pyarrow import Table
 
 
 _ROWS = 64
