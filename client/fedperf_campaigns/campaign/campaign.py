@@ -1,37 +1,17 @@
-"""Trials of a whole workflow as executions of the organization's store.
+"""Runs a campaign: the sampler names a configuration, its trials run, their outcomes are recorded.
 
-The workload is the campaign: one operator per component, of the declared kind, with the
-configuration's size as rows and its parallelism as partitions and cores; without a size its rows
-are not known, without a parallelism it had the machine's cores. Ids follow from
-the campaign and the trial, so adding the same trial twice adds it once. A resource that
-could not be seen is 0 here, as for every source that does not tell it.
+Trials of earlier runs are walked through again without running them, in the order in which they
+happened. So the sampler chooses as it would have without the interruption. A configuration that
+failed for good (all attempts of one of its trials) is skipped from then on. A spent budget ends the
+run. With a larger budget the campaign goes on from there.
 
-The order in which the configurations of a campaign are measured.
+`profile_campaign` is the composition root. The journal is in the home, so the same file goes on
+where it was after a crash, and a file with another meaning begins anew.
 
-A `Sampler` names a row of the grid again and again; the n-th time it names a row stands for the
-row's n-th repetition. "full" runs repetitions as blocks: every configuration once in random order,
-then again in another order. So a machine that gets slower, or is disturbed for a while, spoils no
-configuration more than others. Strategies that choose by what was measured get all repetitions of a
-configuration at once.
-
-A check that the commands and functions of a campaign are there, without running them.
-
-A command is looked for where a trial would: on the PATH that it gets, or beside the campaign file.
-A function's module is imported in a process of its own, as for a trial; the function is not called.
-Not judged is what only a trial can make. That is files in its own directory, and programs beside
-the campaign file that an earlier component may build.
-
-Runs a campaign: asks the sampler what comes next, runs what is not settled, writes it down.
-
-What was finished in earlier runs is walked through again without running it, in the order
-in which it happened, so the sampler chooses as it would have without the interruption.
-
-A configuration that failed for good (all attempts of one of its trials) is not tried
-again; what was left of it is skipped. A budget that is spent ends the run; with a larger
-one the campaign goes on from there.
-
-`profile_campaign` puts the parts together. The journal lies in the home, so the same file goes on
-where it was whatever happened, and a file with another meaning begins anew.
+A trial of the whole job becomes an execution of the store. Its workload is the campaign: one
+operator per component, of the declared kind, with the configuration's size as rows and its
+parallelism as partitions and cores. Without a size the rows are unknown; without a parallelism it
+had the machine's cores. Ids follow from campaign and trial, so adding a trial twice adds it once.
 """
 
 import hashlib
@@ -41,7 +21,7 @@ import shutil
 import tempfile
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -75,7 +55,6 @@ from fedperf_campaigns.campaign.trial_process import CALLABLE_COMMAND
 from fedperf_campaigns.campaign.trial_runner import (
     Host,
     InterferenceSample,
-    Limits,
     TrialRunner,
     TrialStoppedError,
     kill_leftovers,
@@ -113,32 +92,35 @@ _CLASSES = {
 
 
 def is_execution(trial: JournalTrial) -> bool:
-    """Whether a trial becomes an execution: the whole workflow, measured, not a warm-up."""
+    """Return whether a trial becomes an execution: the whole job, measured, not a warm-up."""
     return trial.key.component == WHOLE and trial.is_data
 
 
 def execution_of(campaign: Campaign, trial: JournalTrial, machine: Machine) -> Execution:
-    """The execution that a trial of the whole workflow was; see `is_execution`."""
-    configuration = campaign.grid.configurations[trial.key.configuration]
-    outcome = trial.outcome
+    """Return a trial of the whole job as an execution. An unknown resource is 0."""
+    grid, key, outcome = campaign.grid, trial.key, trial.outcome
+    configuration = grid.configurations[key.configuration]
+    cores = machine.cores
+    if grid.parallelism is not None:
+        cores = int(_clip(float(configuration[grid.parallelism]), 1, MAX_CORES))
     measurement = None
-    is_noisy = trial.status is TrialStatus.NOISY
     if outcome is not None and outcome.wall_seconds is not None:
         used = outcome.resources
         measurement = Measurement(
-            runtime_seconds=_within(outcome.wall_seconds, MIN_RUNTIME_SECONDS, MAX_RUNTIME_SECONDS),
+            runtime_seconds=_clip(outcome.wall_seconds, MIN_RUNTIME_SECONDS, MAX_RUNTIME_SECONDS),
             cpu_seconds=used.cpu_seconds or 0.0,
             peak_memory_bytes=used.peak_bytes or 0,
             read_bytes=used.read_bytes or 0,
             written_bytes=used.written_bytes or 0,
         )
+    name = f"{campaign.campaign_id}/{key.configuration}/{key.repetition}/{trial.attempt}"
     return Execution(
-        execution_id=_execution_id(campaign, trial),
+        execution_id=hashlib.sha256(name.encode()).hexdigest()[:32],
         workload=campaign.name,
         plan=plan_of(campaign, configuration),
         cluster=ClusterConfig(
             nodes=1,
-            cores=_cores(campaign, configuration, machine),
+            cores=cores,
             memory_bytes=machine.memory_bytes,
             machine_speed=machine.machine_speed,
         ),
@@ -149,20 +131,20 @@ def execution_of(campaign: Campaign, trial: JournalTrial, machine: Machine) -> E
             source="campaign",
             node_type=machine.node_type,
             architecture=machine.architecture,
-            rows_known=0.0 if campaign.grid.size is None else 1.0,
-            remarks=(ExecutionWarning.NOISY,) if is_noisy else (),
+            rows_known=0.0 if grid.size is None else 1.0,
+            remarks=(ExecutionWarning.NOISY,) if trial.status is TrialStatus.NOISY else (),
         ),
     )
 
 
 def plan_of(campaign: Campaign, configuration: Mapping[str, Value]) -> Plan:
-    """What ran where in a configuration."""
-    components = campaign.settings.component
-    grid, rows, partitions = campaign.grid, 0.0, 0.0
+    """Return the components as operators with the configuration's platforms and sizes."""
+    grid, components = campaign.grid, campaign.settings.component
+    rows, partitions = 0.0, 0.0
     if grid.size is not None:
-        rows = _within(float(configuration[grid.size]), 0, MAX_ROWS)
+        rows = _clip(float(configuration[grid.size]), 0, MAX_ROWS)
     if grid.parallelism is not None:
-        partitions = _within(float(configuration[grid.parallelism]), 1, MAX_ITERATIONS)
+        partitions = _clip(float(configuration[grid.parallelism]), 1, MAX_ITERATIONS)
     names = [each.name for each in components]
     operators = tuple(
         Operator(
@@ -174,43 +156,29 @@ def plan_of(campaign: Campaign, configuration: Mapping[str, Value]) -> Plan:
         )
         for each in components
     )
-    return Plan(Workflow(operators), _platforms(components, configuration))
+    default = str(configuration.get(PLATFORM_COLUMN, ""))
+    return Plan(Workflow(operators), tuple(_platform(e.platform or default) for e in components))
 
 
-def _platforms(
-    components: Sequence[Component], configuration: Mapping[str, Value]
-) -> tuple[Platform, ...]:
-    of_grid = str(configuration.get(PLATFORM_COLUMN, ""))
-    return tuple(_platform(each.platform or of_grid) for each in components)
+def _platform(name: str) -> Platform:
+    """Return the platform of that name, `OTHER` where fedperf has none."""
+    platform = Platform.__members__.get(name.upper(), Platform.OTHER)
+    unusable = platform in RESERVED_PLATFORMS or platform is Platform.UNASSIGNED
+    return Platform.OTHER if unusable else platform
 
 
-def _platform(word: str) -> Platform:
-    """The platform of that name, `OTHER` where it is none of ours."""
-    found = Platform.__members__.get(word.upper(), Platform.OTHER)
-    return Platform.OTHER if found in RESERVED_PLATFORMS | {Platform.UNASSIGNED} else found
-
-
-def _execution_id(campaign: Campaign, trial: JournalTrial) -> str:
-    key = trial.key
-    text = f"{campaign.campaign_id}/{key.configuration}/{key.repetition}/{trial.attempt}"
-    return hashlib.sha256(text.encode()).hexdigest()[:32]
-
-
-def _cores(campaign: Campaign, configuration: Mapping[str, Value], machine: Machine) -> int:
-    """The parallel units of a configuration; those of the machine where it has none."""
-    name = campaign.grid.parallelism
-    return machine.cores if name is None else int(_within(float(configuration[name]), 1, MAX_CORES))
-
-
-def _within(value: float, least: float, most: float) -> float:
+def _clip(value: float, least: float, most: float) -> float:
     return min(max(value, least), most)
 
 
 class Sampler(Protocol):
-    """Chooses configurations; deterministic given its seed and what was measured."""
+    """Chooses configurations, deterministically given its seed and the measurements.
+
+    The n-th time it names a row of the grid stands for the row's n-th repetition.
+    """
 
     def next(self, measured: Mapping[int, float], unavailable: frozenset[int]) -> int | None:
-        """The row of the grid to measure next; None to stop.
+        """Return the row of the grid to measure next, or None to stop.
 
         Args:
             measured: row to median seconds of its ok repeats, in the order of measuring.
@@ -225,10 +193,14 @@ class Sampler(Protocol):
 
 
 class Blocks:
-    """Every configuration once in random order, then again in another, as a `Sampler`."""
+    """Measures every configuration once in random order, then again in another order.
+
+    So a machine that gets slower, or is disturbed for a while, affects all configurations alike.
+    """
+
+    reason = "every configuration had its turns"
 
     def __init__(self, rows: int, *, repetitions: int, seed: int) -> None:
-        """All turns of `rows` configurations."""
         self._turns = (
             int(row)
             for block in range(repetitions)
@@ -236,117 +208,110 @@ class Blocks:
         )
 
     def next(self, measured: Mapping[int, float], unavailable: frozenset[int]) -> int | None:
-        """As `Sampler`."""
+        """Return the next row of the blocks (`Sampler`)."""
         del measured
         return next((row for row in self._turns if row not in unavailable), None)
 
-    @property
-    def reason(self) -> str:
-        """As `Sampler`."""
-        return "every configuration had its turns"
-
 
 class AllAtOnce:
-    """The choices of another sampler, every row as often as there are repetitions."""
+    """Repeats every choice of another sampler as often as there are repetitions."""
 
     def __init__(self, chosen_by: Sampler, *, repetitions: int) -> None:
-        """Ask `chosen_by` once in `repetitions` turns."""
-        self._chosen_by = chosen_by
+        self._sampler = chosen_by
         self._repetitions = repetitions
         self._row: int | None = None
-        self._left = 0
+        self._remaining = 0
 
     def next(self, measured: Mapping[int, float], unavailable: frozenset[int]) -> int | None:
-        """As `Sampler`."""
-        if self._left == 0 or self._row in unavailable:
-            self._row = self._chosen_by.next(measured, unavailable)
-            self._left = self._repetitions
-        self._left -= 1
+        """Return the current row until it has all repetitions (`Sampler`)."""
+        if self._remaining == 0 or self._row in unavailable:
+            self._row = self._sampler.next(measured, unavailable)
+            self._remaining = self._repetitions
+        self._remaining -= 1
         return self._row
 
     @property
     def reason(self) -> str:
-        """As `Sampler`."""
-        return self._chosen_by.reason
+        """Why the other sampler stopped."""
+        return self._sampler.reason
 
 
 def sampler_of(campaign: Campaign) -> Sampler:
-    """The sampler that the campaign asks for, at its beginning."""
-    run, sampling = campaign.settings.run, campaign.settings.sampling
+    """Return a new sampler of the campaign's strategy."""
+    run, sampling, grid = campaign.settings.run, campaign.settings.sampling, campaign.grid
     if sampling.strategy is Strategy.FULL:
-        rows = len(campaign.grid.configurations)
-        return Blocks(rows, repetitions=run.repetitions, seed=run.seed)
-    return AllAtOnce(_choosing(campaign), repetitions=run.repetitions)
+        return Blocks(len(grid.configurations), repetitions=run.repetitions, seed=run.seed)
+    from fedperf_campaigns.campaign.sampling import GridSampler, SamplingGrid  # imports learners
 
-
-def _choosing(campaign: Campaign) -> Sampler:
-    from fedperf_campaigns.campaign.sampling import GridSampler, SamplingGrid
-
-    sampling, grid = campaign.settings.sampling, campaign.grid
-    return GridSampler(
+    sampler = GridSampler(
         SamplingGrid.of(grid.table(), scale=grid.parallelism_column, size=grid.size_column),
         sampling.strategy,
         target_mape=sampling.target_mape,
         patience=sampling.patience,
         max_configurations=sampling.max_configurations,
-        seed=campaign.settings.run.seed,
+        seed=run.seed,
     )
+    return AllAtOnce(sampler, repetitions=run.repetitions)
 
 
 IMPORT_SECONDS = 300.0
-"""How long a function's module may take, as in a trial."""
+"""How long a function's module may take to import, as in a trial."""
 _GRACE_SECONDS = 2.0
 
 
 def missing_parts(campaign: Campaign, environment: Mapping[str, str]) -> list[str]:
-    """The parts that a trial could not start, each with its key; empty where all are there.
+    """Check that commands and functions of a campaign are there, without running them.
+
+    A command is looked for where a trial would: on its PATH, or beside the campaign file. A
+    function's module is imported in a process of its own. Files in a trial's own directory, and
+    programs that an earlier component may build, are not checked.
 
     Args:
         campaign: whose components are looked for.
         environment: that its trials will have.
+
+    Returns:
+        Each problem with its key.
     """
     problems: list[str] = []
     for component in campaign.settings.component:
+        key, problem = "command", ""
         if component.command is not None:
-            found = _command_problem(campaign, component, environment)
-            problems += [f"component {component.name}: command: {found}"] if found else []
+            problem = _command_problem(campaign, component, environment)
         elif component.target is not None:
-            found = _function_problem(campaign, component)
-            problems += [f"component {component.name}: callable: {found}"] if found else []
+            key, problem = "callable", _function_problem(campaign, component)
+        problems += [f"component {component.name}: {key}: {problem}"] if problem else []
     return problems
 
 
 def _command_problem(
     campaign: Campaign, component: Component, environment: Mapping[str, str]
 ) -> str:
-    """Why the program of a command cannot be started in some configuration; empty if it can."""
+    """Return why the program cannot be started in some configuration; empty if it can."""
     template = (component.command or ("",))[0]
     if f"{{{TRIAL_DIRECTORY}}}" in template or (component.after and os.sep in template):
         return ""
+    directory = campaign.directory
     varies = "{" in template + component.environment.get("PATH", "")
     programs: dict[tuple[str, str], None] = {}
     for configuration in campaign.grid.configurations[: None if varies else 1]:
-        message = message_of(component, configuration, campaign.directory)
+        message = message_of(component, configuration, directory)
         words, own = message["command"], message["environment"]
         if isinstance(words, list) and isinstance(own, dict):
-            path = os.pathsep.join(os.get_exec_path({**environment, **own}))
+            folders = os.get_exec_path({**environment, **own})
+            path = os.pathsep.join(str(directory / each) for each in folders)
             programs[str(words[0]), path] = None
     for program, path in programs:
         if os.sep in program:
-            if shutil.which(campaign.directory / program) is None:
-                return f"{program} is no program that can be run in {campaign.directory}"
-        elif shutil.which(program, path=_counted_from(campaign.directory, path)) is None:
+            if shutil.which(directory / program) is None:
+                return f"{program} is no program that can be run in {directory}"
+        elif shutil.which(program, path=path) is None:
             return f"there is no program {program!r} on the PATH"
     return ""
 
 
-def _counted_from(directory: Path, path: str) -> str:
-    """The PATH as a process in `directory` reads it."""
-    return os.pathsep.join(str(directory / each) for each in path.split(os.pathsep))
-
-
 def _function_problem(campaign: Campaign, component: Component) -> str:
-    """Why a function cannot be imported; empty if it can."""
+    """Return why a function cannot be imported; empty if it can."""
     message = message_of(component, campaign.grid.configurations[0], campaign.directory)
     request = orjson.dumps({**message, "directory": str(campaign.directory)})
     with (
@@ -355,11 +320,11 @@ def _function_problem(campaign: Campaign, component: Component) -> str:
             CALLABLE_COMMAND, log=log, cwd=campaign.directory, grace_seconds=_GRACE_SECONDS
         ) as child,
     ):
-        try:  # it gets no second message, so that it ends before the call
+        try:  # without a second message the child ends before the call
             child.send(request)
             reply = orjson.loads(child.receive(IMPORT_SECONDS))
-        except ChildFailedError as failed:
-            reply = {"reason": failed.reason}
+        except ChildFailedError as error:
+            reply = {"reason": error.reason}
     if "ready" in reply:
         return ""
     return f"{component.target} cannot be imported: {reply['reason']}"
@@ -414,7 +379,6 @@ class _Run:
             surroundings.machine, boot=surroundings.boot, at=surroundings.clock()
         )
         self._history = TrialHistory(journal.trials(), retries=self._settings.retries)
-        self._limits = Limits(self._settings.timeout_seconds, self._settings.memory_bytes)
 
     def to_the_end(self, sampler: Sampler) -> CampaignEnd:
         """One turn after the other until the sampler, a budget or somebody says stop."""
@@ -474,7 +438,7 @@ class _Run:
         outcome = around.trials.run(
             self._campaign.components_of(key.component),
             self._campaign.grid.configurations[key.configuration],
-            limits=self._limits,
+            limits=self._settings,
             token=token,
         )
         outcome = self._judged(key, outcome, around.host.end())

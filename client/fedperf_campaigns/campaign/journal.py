@@ -19,9 +19,9 @@ The history of a campaign's trials: which are settled, which count, and what was
 import sqlite3
 import statistics
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, astuple, dataclass, fields
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
@@ -166,13 +166,16 @@ _SELECT = """
 SELECT * FROM started JOIN session USING (session) LEFT JOIN ended USING (number)
 """
 _END = """
-INSERT INTO ended VALUES (
+ended VALUES (
     :number, :ended_unix_us, :status, :reason, :wall_seconds, :startup_seconds, :cpu_seconds,
     :peak_bytes, :read_bytes, :written_bytes, :context_switches, :foreign_cores, :stolen_cores,
     :load_before, :load_after, :spans
 )
 """
 _RESOURCES = tuple(each.name for each in fields(ResourceUse))
+_FIGURES = tuple(
+    each.name for each in fields(TrialOutcome) if each.name not in {"status", "resources", "spans"}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,28 +296,19 @@ class Journal(Closing):
         return process_lock(self._path.with_suffix(".lock"), f"campaign {self._path.stem}")
 
     def begin_session(self, machine: Machine, *, boot: str, at: datetime) -> int:
-        """Write that a run of the campaign begins; its number."""
+        """Record that a run of the campaign begins, and return its number."""
         row = (_micros(at), boot, orjson.dumps(machine).decode())
-        with clear_errors(self._path), transaction(self._connection):
-            written = self._connection.execute(
-                "INSERT INTO session (began_unix_us, boot, machine) VALUES (?, ?, ?)", row
-            )
-            return int(written.lastrowid or 0)
+        return self._insert("session (began_unix_us, boot, machine) VALUES (?, ?, ?)", row)
 
     def begin(
         self, key: TrialKey, *, session: int, attempt: int, is_cold: bool, token: str, at: datetime
     ) -> int:
-        """Write that a trial starts, before it does; its number."""
-        row = (session, key.configuration, key.component, key.repetition, attempt)
-        row += (int(key.is_warmup), int(is_cold), token, _micros(at))  # type: ignore[assignment]
-        with clear_errors(self._path), transaction(self._connection):
-            written = self._connection.execute(
-                "INSERT INTO started VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row
-            )
-            return int(written.lastrowid or 0)
+        """Record that a trial starts, before it does, and return its number."""
+        row = (session, *astuple(key), attempt, key.is_warmup, is_cold, token, _micros(at))
+        return self._insert("started VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
 
     def end(self, number: int, outcome: TrialOutcome, *, at: datetime) -> None:
-        """Write how a trial ended; from now on it is not repeated."""
+        """Record how a trial ended. From now on it is not repeated."""
         row = asdict(outcome)
         row |= row.pop("resources") | {
             "number": number,
@@ -322,29 +316,31 @@ class Journal(Closing):
             "reason": outcome.reason.encode(errors="replace").decode(),
             "spans": orjson.dumps(row["spans"]).decode(),
         }
-        with clear_errors(self._path), transaction(self._connection):
-            self._connection.execute(_END, row)
+        self._insert(_END, row)
 
     def trials(self) -> tuple[JournalTrial, ...]:
-        """All trials that were started, in that order."""
-        with clear_errors(self._path):
-            rows = self._connection.execute(f"{_SELECT} ORDER BY number").fetchall()
-        return tuple(_trial(row, self._path) for row in rows)
+        """Return all trials that were started, in that order."""
+        return tuple(_trial(row, self._path) for row in self._rows(f"{_SELECT} ORDER BY number"))
 
     def trial(self, number: int) -> JournalTrial:
-        """The trial of that number."""
-        with clear_errors(self._path):
-            row = self._connection.execute(f"{_SELECT} WHERE number = ?", (number,)).fetchone()
+        """Return the trial of that number."""
+        [row] = self._rows(f"{_SELECT} WHERE number = ?", number)
         return _trial(row, self._path)
 
     def sessions(self) -> tuple[Session, ...]:
-        """All runs of the campaign, in their order."""
-        with clear_errors(self._path):
-            rows = self._connection.execute("SELECT * FROM session ORDER BY session").fetchall()
+        """Return all runs of the campaign, in their order."""
         return tuple(
-            Session(number, _moment(began), boot, Machine(**orjson.loads(machine)))
-            for number, began, boot, machine in rows
+            Session(number, _timestamp(began), boot, Machine(**orjson.loads(machine)))
+            for number, began, boot, machine in self._rows("SELECT * FROM session ORDER BY session")
         )
+
+    def _insert(self, what: str, row: Sequence[object] | Mapping[str, object]) -> int:
+        with clear_errors(self._path), transaction(self._connection):
+            return self._connection.execute(f"INSERT INTO {what}", row).lastrowid or 0
+
+    def _rows(self, query: str, *values: object) -> list[sqlite3.Row]:
+        with clear_errors(self._path):
+            return self._connection.execute(query, values).fetchall()
 
 
 def _check_or_create(connection: sqlite3.Connection, path: Path, campaign_id: str) -> None:
@@ -370,6 +366,7 @@ def _check_or_create(connection: sqlite3.Connection, path: Path, campaign_id: st
 
 def _trial(row: sqlite3.Row, path: Path) -> JournalTrial:
     try:
+        ended = row["ended_unix_us"]
         return JournalTrial(
             number=row["number"],
             session=row["session"],
@@ -377,38 +374,30 @@ def _trial(row: sqlite3.Row, path: Path) -> JournalTrial:
             attempt=row["attempt"],
             is_cold=bool(row["is_cold"]),
             token=row["token"],
-            started=_moment(row["started_unix_us"]),
+            started=_timestamp(row["started_unix_us"]),
             boot=row["boot"],
-            ended=None if row["status"] is None else _moment(row["ended_unix_us"]),
-            outcome=None if row["status"] is None else _outcome(row),
+            ended=None if ended is None else _timestamp(ended),
+            outcome=None if ended is None else _outcome(row),
         )
     except (ValueError, TypeError, KeyError) as error:
         raise StorageError(f"{path}: trial {row['number']} cannot be read ({error})") from error
 
 
 def _outcome(row: sqlite3.Row) -> TrialOutcome:
-    return TrialOutcome(
-        status=TrialStatus(row["status"]),
-        reason=row["reason"],
-        wall_seconds=row["wall_seconds"],
-        startup_seconds=row["startup_seconds"],
-        resources=ResourceUse(**{name: row[name] for name in _RESOURCES}),
-        spans=tuple(
-            ComponentSpan(**each | {"resources": ResourceUse(**each["resources"])})
-            for each in orjson.loads(row["spans"])
-        ),
-        foreign_cores=row["foreign_cores"],
-        stolen_cores=row["stolen_cores"],
-        load_before=row["load_before"],
-        load_after=row["load_after"],
+    plain = {name: row[name] for name in _FIGURES}
+    spans = tuple(
+        ComponentSpan(**each | {"resources": ResourceUse(**each["resources"])})
+        for each in orjson.loads(row["spans"])
     )
+    resources = ResourceUse(**{name: row[name] for name in _RESOURCES})
+    return TrialOutcome(TrialStatus(row["status"]), **plain, resources=resources, spans=spans)
 
 
-def _micros(moment: datetime) -> int:
-    return round(moment.timestamp() * 1_000_000)
+def _micros(at: datetime) -> int:
+    return round(at.timestamp() * 1_000_000)
 
 
-def _moment(micros: int) -> datetime:
+def _timestamp(micros: int) -> datetime:
     return datetime.fromtimestamp(micros / 1_000_000, UTC)
 
 

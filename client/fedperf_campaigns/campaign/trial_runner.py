@@ -31,7 +31,7 @@ from pathlib import Path
 import orjson
 import psutil
 
-from fedperf_campaigns.campaign.definition import Component, message_of
+from fedperf_campaigns.campaign.definition import Component, RunSettings, message_of
 from fedperf_campaigns.campaign.grid import Value
 from fedperf_campaigns.campaign.journal import (
     ComponentSpan,
@@ -159,14 +159,6 @@ class TrialStoppedError(FedperfError):
     """A trial was ended because the campaign is to stop; it has no outcome."""
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What a trial may use: wall seconds, resident bytes (None for as much as there is)."""
-
-    timeout_seconds: float
-    memory_bytes: int | None = None
-
-
 class TrialRunner:
     """Runs trials, one at a time, in a scratch directory that it empties."""
 
@@ -195,7 +187,7 @@ class TrialRunner:
         components: Sequence[Component],
         configuration: Mapping[str, Value],
         *,
-        limits: Limits,
+        limits: RunSettings,
         token: str,
     ) -> TrialOutcome:
         """One trial; how it ended is data, it never raises for the trial's sake.
@@ -203,7 +195,7 @@ class TrialRunner:
         Args:
             components: that run, in the order that they ask for.
             configuration: values by column.
-            limits: at which it is stopped.
+            limits: the timeout and the memory cap at which it is stopped.
             token: marks its processes, so that they are found if this process is killed.
 
         Raises:
@@ -244,7 +236,7 @@ class TrialRunner:
             raise TrialStoppedError("the trial in flight was ended")
         return outcome
 
-    def _outcome(self, child: ChildProcess, request: bytes, limits: Limits) -> TrialOutcome:
+    def _outcome(self, child: ChildProcess, request: bytes, limits: RunSettings) -> TrialOutcome:
         """Send the request and wait for the end."""
 
         def tick() -> None:

@@ -17,7 +17,7 @@ from pydantic import TypeAdapter, ValidationError
 from fedperf_engines.platforms import operations as ops
 from fedperf_shared.runtime.settings_file import problems_of
 from fedperf_shared.workflow.graph import Operator, SourceStatistics, Workflow
-from fedperf_shared.workflow.vocabulary import MAX_OPERATORS
+from fedperf_shared.workflow.vocabulary import MAX_OPERATORS, Complexity
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class Program(ops.ProgramPart):
         for position, step in enumerate(self.steps):
             try:
                 inputs = tuple(schemas[parent] for parent in step.inputs)
-                schemas.append(step.operation.output_schema(inputs))
+                schemas.append(ops.output_schema(step.operation, inputs))
             except ops.InvalidProgramError as error:
                 raise ops.InvalidProgramError(f"{_name(self.steps, position)}: {error}") from error
         return tuple(schemas)
@@ -145,16 +145,16 @@ def _adapter() -> TypeAdapter[Program]:
 
 
 def _operator(step: Step, measured: StepStatistics) -> Operator:
-    operation = step.operation
+    operation, code_steps = step.operation, ops.code_steps(step.operation)
     return Operator(
         kind=operation.kind,
         operator_class=operation.operator_class,
         inputs=step.inputs,
         output_rows=float(measured.rows),
         row_bytes=measured.row_bytes,
-        complexity=operation.complexity,
-        code_steps=operation.code_steps,
-        iterations=operation.rounds,
+        complexity=Complexity.LINEAR if code_steps else Complexity.NONE,
+        code_steps=code_steps,
+        iterations=getattr(operation, "iterations", 0),
         key_distinct_ratio=measured.key_distinct_ratio,
     )
 

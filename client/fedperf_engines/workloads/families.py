@@ -46,7 +46,7 @@ class Draft:
 
     def add(self, operation: ops.AnyOperation, *inputs: int) -> int:
         """Append a step; InvalidProgramError when its inputs do not fit."""
-        schema = operation.output_schema(tuple(self._schemas[parent] for parent in inputs))
+        schema = ops.output_schema(operation, tuple(self._schemas[parent] for parent in inputs))
         self._steps.append(Step(operation, inputs))
         self._schemas.append(schema)
         return len(self._steps) - 1

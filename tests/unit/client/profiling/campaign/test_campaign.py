@@ -16,14 +16,13 @@ from fedperf_campaigns.campaign.campaign import (
     run_campaign,
     sampler_of,
 )
-from fedperf_campaigns.campaign.definition import Campaign, Component
+from fedperf_campaigns.campaign.definition import Campaign, Component, RunSettings
 from fedperf_campaigns.campaign.grid import Value
 from fedperf_campaigns.campaign.journal import Journal, TrialKey, TrialOutcome, TrialStatus
 from fedperf_campaigns.campaign.summary import CampaignEnd, summarize
 from fedperf_campaigns.campaign.trial_runner import (
     Host,
     InterferenceSample,
-    Limits,
     TrialRunner,
     TrialStoppedError,
 )
@@ -51,7 +50,7 @@ class World(TrialRunner, Host):
         components: Sequence[Component],
         configuration: Mapping[str, Value],
         *,
-        limits: Limits,
+        limits: RunSettings,
         token: str,
     ) -> TrialOutcome:
         del limits, token
