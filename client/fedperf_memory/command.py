@@ -1,4 +1,4 @@
-"""`fedperf simulate`: an organization's own year in memory, before it joins."""
+"""`fedperf simulate`: simulate an organization's year in memory, before it joins."""
 
 import sys
 from datetime import datetime
@@ -116,7 +116,7 @@ def _simulated(
 
 
 def _calendar(home: "Home", file: Path | None, *, at: datetime) -> "tuple[ReleaseCalendar, str]":
-    """The calendar, and whose it is in words."""
+    """Return the calendar, and its origin in words."""
     from fedperf_client.commands.expectations import expected_calendar
     from fedperf_server.config import load_calendar
 

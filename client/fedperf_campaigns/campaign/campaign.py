@@ -188,7 +188,7 @@ class Sampler(Protocol):
 
     @property
     def reason(self) -> str:
-        """Why it stopped, for people."""
+        """Return why it stopped, for people."""
         ...
 
 
@@ -232,7 +232,7 @@ class AllAtOnce:
 
     @property
     def reason(self) -> str:
-        """Why the other sampler stopped."""
+        """Return why the other sampler stopped."""
         return self._sampler.reason
 
 
@@ -332,7 +332,7 @@ def _function_problem(campaign: Campaign, component: Component) -> str:
 
 @dataclass(frozen=True, slots=True)
 class CampaignDependencies:
-    """What a campaign needs from outside.
+    """The adapters that a campaign needs from outside.
 
     Attributes:
         trials: runs them.
@@ -381,7 +381,7 @@ class _Run:
         self._history = TrialHistory(journal.trials(), retries=self._settings.retries)
 
     def to_the_end(self, sampler: Sampler) -> CampaignEnd:
-        """One turn after the other until the sampler, a budget or somebody says stop."""
+        """Run turns until the sampler stops, a budget is spent or the user stops the run."""
         measured: dict[int, float] = {}
         unavailable: frozenset[int] = frozenset()
         turns: Counter[int] = Counter()
@@ -451,7 +451,7 @@ class _Run:
     def _judged(
         self, key: TrialKey, outcome: TrialOutcome, reading: InterferenceSample
     ) -> TrialOutcome:
-        """The outcome with what the machine did meanwhile, flagged where that was too much."""
+        """Add the interference to an outcome; flag it as noisy where there was too much."""
         outcome = replace(
             outcome,
             foreign_cores=reading.foreign_cores,
@@ -487,7 +487,7 @@ class _Run:
 
 @dataclass(frozen=True, slots=True)
 class CampaignPreview:
-    """What a campaign would run.
+    """The trials that a campaign would run.
 
     Attributes:
         configurations: that its constraints allow.
@@ -503,7 +503,7 @@ class CampaignPreview:
 
 
 def plan(campaign: Campaign, home: Path) -> CampaignPreview:
-    """What there is to do, without doing it; writes nothing."""
+    """Preview the campaign without running anything or writing a file."""
     run, sampling = campaign.settings.run, campaign.settings.sampling
     allowed = rows = len(campaign.grid.configurations)
     if sampling.strategy is not Strategy.FULL and sampling.max_configurations is not None:
@@ -574,7 +574,7 @@ def profile_campaign(
 
 
 def this_machine(node_type: str = "") -> Machine:
-    """What this machine is; `node_type` goes before what it says of itself."""
+    """Describe this machine; `node_type` overrides its product name."""
     config = machine.cluster_config(psutil.cpu_count() or 1)
     return Machine(
         node_type=node_type or machine.product_name(),

@@ -1,24 +1,17 @@
-"""The components of a campaign's job: what runs, and after what.
+"""The campaign file (campaign.toml): settings, the components of the job, and their validation.
 
-A component is a Python callable, a command or a function behind HTTP. In commands, URLs,
-headers, environments and names of body files `{column}` stands for the configuration's value and
-`{trial_directory}` for a directory of the trial alone; braces are doubled where they
-are meant as such. In a body only known names are replaced, so that it can be JSON.
+A component is a Python callable, a command or a function behind HTTP. In commands, URLs, headers,
+environments and names of body files `{column}` stands for the configuration's value, and
+`{trial_directory}` for a directory of the trial. Literal braces are doubled. In a body only known
+names are replaced, so that it can be JSON. A wrong file is refused as a whole, with every problem
+and its key.
 
-campaign.toml: what to measure, written by people and checked as a whole.
+A campaign's id is the hash of the file's meaning. Comments, the order of keys and the budgets of a
+run (`max_trials`, `max_wall_seconds`) do not count, so a campaign that ran out of budget goes on
+when it gets more. Any other change makes another campaign, whose trials are kept apart.
 
-A campaign's id is the hash of what the file means. Comments, the order of keys and the budgets of
-a run (`max_trials`, `max_wall_seconds`) do not count: a campaign that ran out of budget goes on
-where it was when it gets more. Everything else makes another campaign, whose trials are not mixed
-with those of this one.
-
-A file that is wrong is refused whole, with every problem named by its key.
-
-The home keeps a copy of the file beside the campaign's journal, both as `campaigns/NAME-ID` with
-the first digits of the id. So a campaign can be asked about by its name, wherever its
-own file went.
-
-The choice of the next configuration of a grid to run, and of when enough were run.
+The home stores a copy of the file beside the campaign's journal, both as `campaigns/NAME-ID` with
+the first digits of the id. So predictions find a campaign by its name.
 """
 
 import hashlib
@@ -115,18 +108,18 @@ class Component(BaseModel):
 
     @property
     def operator_kind(self) -> OperatorKind:
-        """Its kind in the vocabulary of workflows."""
+        """Return its kind in the vocabulary of workflows."""
         return _KINDS[self.kind]
 
 
 def component_title(place: int, written: object) -> str:
-    """What messages call a component of the file: by its name, or else by its number from 1 on."""
+    """Return a component's title in messages: its name, or else its number from 1 on."""
     name = written.get("name") if isinstance(written, Mapping) else None
     return f"component {name}" if isinstance(name, str) and name else f"component {place + 1}"
 
 
 def component_problems(components: Sequence[Component], columns: Collection[str]) -> list[str]:
-    """What is wrong with the components, each problem with its key."""
+    """Return the problems of the components, each with its key."""
     problems: list[str] = []
     names = [each.name for each in components]
     problems += [f"component: two are named {name!r}" for name in names if names.count(name) > 1][
@@ -151,7 +144,7 @@ def component_problems(components: Sequence[Component], columns: Collection[str]
 
 
 def unused_columns(components: Sequence[Component], columns: Sequence[str]) -> list[str]:
-    """Columns that no component is told: run times do not vary with them.
+    """Return columns that no component receives: run times do not vary with them.
 
     A function is told all; `platform` says where those run that name none.
     """
@@ -172,7 +165,7 @@ def unused_columns(components: Sequence[Component], columns: Sequence[str]) -> l
 def message_of(
     component: Component, configuration: Mapping[str, Value], trial_directory: Path
 ) -> dict[str, object]:
-    """What a trial's process is told about the component."""
+    """Return the message about the component to a trial's process."""
     values = {name: _word(value) for name, value in configuration.items()}
     values[TRIAL_DIRECTORY] = str(trial_directory)
     message: dict[str, object] = {"name": component.name, "after": component.after}
@@ -278,7 +271,7 @@ Count = Annotated[StrictInt, Field(ge=1, le=1_000_000_000)]
 
 @unique
 class Strategy(StrEnum):
-    """Which configurations of a grid a campaign measures, and in which order."""
+    """The order in which a campaign measures configurations of its grid, all or a sample."""
 
     FULL = "full"
     RANDOM = "random"
@@ -291,7 +284,7 @@ CHOOSING = (Strategy.RANDOM, Strategy.SPACE_FILLING, Strategy.ACTIVE)
 
 
 class CampaignParts(StrEnum):
-    """What a campaign measures."""
+    """The parts of a job that a campaign measures."""
 
     ALONE = "alone"
     WHOLE = "whole"
@@ -342,7 +335,7 @@ class SamplingSettings(_Table):
 
 
 class MachineSettings(_Table):
-    """The table `[machine]`; what it says goes before what the machine says of itself."""
+    """The table `[machine]`. It overrides the machine's own description."""
 
     node_type: Annotated[StrictStr, Field(max_length=200)] = ""
 
@@ -391,7 +384,7 @@ class Campaign:
 
     @property
     def targets(self) -> tuple[str, ...]:
-        """What is measured in every configuration: names of components, or `WHOLE`."""
+        """Return the targets of every configuration: names of components, or `WHOLE`."""
         names = tuple(each.name for each in self.settings.component)
         parts = self.settings.run.components
         if parts is CampaignParts.WHOLE or (parts is CampaignParts.BOTH and len(names) == 1):
@@ -399,7 +392,7 @@ class Campaign:
         return names if parts is CampaignParts.ALONE else (*names, WHOLE)
 
     def components_of(self, target: str) -> tuple[Component, ...]:
-        """What runs in a trial of `target`; alone, a component comes after nothing."""
+        """Return the components of a trial of `target`. Alone, a component has no predecessors."""
         if target == WHOLE:
             return self.settings.component
         return tuple(
@@ -468,7 +461,7 @@ _DIGITS = 12
 
 
 def journal_path(home: Path, campaign: Campaign) -> Path:
-    """The path of a campaign's journal, which its trials are written to."""
+    """Return the path of a campaign's journal, which its trials are written to."""
     return home / "campaigns" / f"{campaign.name}-{campaign.campaign_id[:_DIGITS]}.sqlite"
 
 
@@ -485,7 +478,7 @@ def keep_definition(home: Path, campaign: Campaign, file: Path) -> None:
 
 
 def journals_of(home: Path, name: str) -> list[Path]:
-    """Journals of campaigns of that name, the one that was written to last at the end."""
+    """Return the journals of campaigns of that name, the one written last at the end."""
     digits = "[0-9a-f]" * _DIGITS
     inside = home / "campaigns"
     found = [each for each in inside.glob(f"*-{digits}.sqlite") if _name_of(each) == name]
@@ -493,7 +486,7 @@ def journals_of(home: Path, name: str) -> list[Path]:
 
 
 def load_campaign_by_name_or_path(home: Path, words: str) -> Campaign:
-    """The campaign of a file, or the one of that name that ran last in this home.
+    """Return the campaign of a file, or the one of that name that ran last in this home.
 
     Raises:
         ConfigurationError: there is neither, the file is wrong, or nothing ran by it.
@@ -524,7 +517,7 @@ def load_campaign_by_name_or_path(home: Path, words: str) -> Campaign:
 
 
 def other_campaigns(home: Path, campaign: Campaign) -> Iterator[Campaign]:
-    """Campaigns that ran in this home beside that one; those that cannot be read are left out."""
+    """Yield the other campaigns that ran in this home, without unreadable ones."""
     own = journal_path(home, campaign)
     for kept in sorted((home / "campaigns").glob("*.toml")):
         if kept.with_suffix(".sqlite") != own and kept.with_suffix(".sqlite").exists():

@@ -1,19 +1,17 @@
-"""Constraints of a campaign's grid: conditions on the columns, like `workers <= 8 or rows > 10`.
+"""The grid of a campaign: columns with their values, constraints, and allowed configurations.
 
-The text is parsed by `ast` and never run by Python. It may hold comparisons, `and`, `or`, `not`,
-arithmetic with + - * / // %, numbers, words and names of columns.
-Everything else is refused by name, as are texts that are too long or too deep, so that
-a hostile constraint costs no more time or memory than a friendly one.
+A configuration is one value per column. Configurations are numbered in the order of the columns as
+written, the last one fastest, and only those that meet every constraint count. So a number means
+the same configuration as long as the campaign's meaning is the same.
 
-The grid of a campaign: columns with their values, and the configurations that are allowed.
+A constraint is a condition on the columns, like `workers <= 8 or rows > 10`. It may hold
+comparisons, `and`, `or`, `not`, arithmetic with + - * / // %, numbers, words and names of columns.
+`ast` parses the text, and Python never runs it. Everything else is refused by name, as are texts
+that are too long or too deep, so that a hostile constraint costs little time and memory.
 
-A configuration is one value per column; configurations are numbered in the order of the
-columns as written, the last one fastest, and only those that meet every constraint count.
-So a number means the same configuration as long as the campaign's meaning is the same.
-
-Refused: columns of mixed types, numbers that are not finite, a size or a parallelism that
-is not positive, grids of more than `MAX_CONFIGURATIONS` before constraints, and grids
-that the constraints leave empty.
+Refused are columns of mixed types, numbers that are not finite, a size or a parallelism that is not
+positive, grids of more than `MAX_CONFIGURATIONS` before constraints, and grids without an allowed
+configuration.
 """
 
 import ast
@@ -82,7 +80,7 @@ class Constraint:
 
     @classmethod
     def parse(cls, text: str, names: Collection[str]) -> "Constraint":
-        """The condition that `text` says about the columns `names`.
+        """Return the condition that `text` says about the columns `names`.
 
         Raises:
             InvalidConstraintError: not such a condition; says what is not allowed.
@@ -104,7 +102,7 @@ class Constraint:
             raise InvalidGridConstraintError(text, str(problem)) from None
 
     def holds(self, configuration: Mapping[str, Value]) -> bool:
-        """Whether a configuration meets it.
+        """Return whether a configuration meets it.
 
         Raises:
             InvalidConstraintError: it divides by zero, compares words with numbers, or is
@@ -120,23 +118,23 @@ class Constraint:
 
 
 def value_text(value: Value) -> str:
-    """A value for people."""
+    """Return a value for people."""
     return value_word(value) if isinstance(value, bool | str) else f"{value:,.15g}"
 
 
 def value_word(value: Value) -> str:
-    """A value as `--at` takes it."""
+    """Return a value in the syntax of `--at`."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return value if isinstance(value, str) else f"{value:.15g}"
 
 
 class _NotAllowedError(Exception):
-    """What no condition may hold."""
+    """An expression that no condition may hold."""
 
 
 def _evaluator(node: ast.expr, names: Collection[str], *, depth: int) -> _Value:  # noqa: PLR0911 (one per kind)
-    """The value of an expression by configuration; what is not allowed is refused here."""
+    """Compile an expression to a function of the configuration."""
     if depth > MAX_DEPTH:
         raise _NotAllowedError(f"is nested more than {MAX_DEPTH} deep")
 
@@ -263,7 +261,7 @@ class Range(BaseModel):
         return self
 
     def values(self) -> tuple[int | float, ...]:
-        """All numbers, ascending; whole where start and step are, else to 15 digits.
+        """Return all numbers, ascending; whole where start and step are, else to 15 digits.
 
         So the third of 0.1, 0.2, ... is 0.3 as a constraint and a command mean it, and not
         0.30000000000000004.
@@ -316,7 +314,7 @@ class Grid:
     constraints: tuple[Constraint, ...] = ()
 
     def broken_constraint(self, configuration: Configuration) -> str | None:
-        """The first constraint that any configuration breaks, as it is written; None if none.
+        """Return the first constraint that a configuration breaks, as it is written.
 
         Raises:
             InvalidGridConstraintError: one has no value for it.
@@ -337,12 +335,12 @@ class Grid:
 
     @property
     def size_column(self) -> str:
-        """The column of sizes in `table`."""
+        """Return the column of sizes in `table`."""
         return self.size or NO_SIZE
 
     @property
     def parallelism_column(self) -> str:
-        """The column of parallel units in `table`."""
+        """Return the column of parallel units in `table`."""
         return self.parallelism or NO_PARALLELISM
 
     @property
@@ -358,18 +356,18 @@ class Grid:
 
     @property
     def fixed(self) -> frozenset[str]:
-        """Columns that have one value in all configurations."""
+        """Return columns that have one value in all configurations."""
         rows = self.configurations
         return frozenset(n for n in self.columns if len({each[n] for each in rows}) == 1)
 
     @property
     def further(self) -> tuple[str, ...]:
-        """Columns beside size and parallelism."""
+        """Return columns beside size and parallelism."""
         return tuple(name for name in self.columns if name not in (self.size, self.parallelism))
 
 
 def grid_of(settings: GridSettings, problems: list[str]) -> Grid | None:
-    """The grid that the settings mean; None, with what is wrong in `problems`."""
+    """Build the grid of the settings, or return None and add to `problems`."""
     before = len(problems)
     columns = {name: _values(name, each, problems) for name, each in settings.columns.items()}
     for role in ("size", "parallelism"):

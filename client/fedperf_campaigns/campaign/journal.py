@@ -1,19 +1,18 @@
-"""The journal of a campaign: every trial of every run of it, in one SQLite file.
+"""The journal of a campaign: every trial of every run, in one SQLite file.
 
-Append-only: a trial is written when it starts and once more when it has ended, both
-synced to disk before anything else happens; nothing is changed or removed. So a campaign
-that is killed loses the trial in flight and nothing else, and what is left to do is what
-has no outcome yet, in whatever order. A trial is known by configuration, component,
-repetition and attempt; warm-ups have repetitions below 0.
+The journal is append-only. A trial is written when it starts and once more when it has ended, both
+synced to disk before anything else happens. Nothing is changed or removed. So a killed campaign
+loses the trial in flight and nothing else, and the trials without an outcome are left to do. A
+trial is identified by configuration, component, repetition and attempt. Warm-ups have repetitions
+below 0.
 
-Refuses a file that is not a journal, or of another campaign or schema. One program at a
-time may run a campaign: `locked` holds a lock that ends with its process.
+A file that is not a journal, or of another campaign or schema, is refused. One program at a time
+may run a campaign: `locked` holds a lock that ends with its process.
 
-A figure of an outcome that could not be seen, such as the memory of a function on another machine,
-is None; it is never 0. `noisy` is a trial that went well on a machine that was disturbed: still
-data, but flagged. `skipped` says that a trial never ran, which is no failure.
-
-The history of a campaign's trials: which are settled, which count, and what was spent.
+An unknown figure of an outcome, such as the memory of a function on another machine, is None and
+never 0. `noisy` is a successful trial on a disturbed machine: it is data, but flagged. `skipped` is
+a trial that never ran, which is no failure. `TrialHistory` decides which trials are settled, which
+count, and how much of the budget is spent.
 """
 
 import sqlite3
@@ -49,18 +48,18 @@ class TrialStatus(StrEnum):
 
     @property
     def is_data(self) -> bool:
-        """Whether its run time counts."""
+        """Return whether its run time counts."""
         return self in (TrialStatus.OK, TrialStatus.NOISY)
 
     @property
     def is_failure(self) -> bool:
-        """Whether it ran and did not end well."""
+        """Return whether it ran and did not end well."""
         return self in (TrialStatus.FAILED, TrialStatus.TIMEOUT, TrialStatus.OOM)
 
 
 @dataclass(frozen=True, slots=True)
 class ResourceUse:
-    """What a trial or a component of it used; None where that cannot be seen.
+    """The resources of a trial or a component; None where they are unknown.
 
     Attributes:
         cpu_seconds: of all its processes.
@@ -180,7 +179,7 @@ _FIGURES = tuple(
 
 @dataclass(frozen=True, slots=True)
 class TrialKey:
-    """What a trial measures: a configuration's number, a component or the whole, a repetition."""
+    """The target of a trial: a configuration's number, a component or the whole, a repetition."""
 
     configuration: int
     component: str
@@ -188,7 +187,7 @@ class TrialKey:
 
     @property
     def is_warmup(self) -> bool:
-        """Whether it does not count."""
+        """Return whether it does not count."""
         return self.repetition < 0
 
 
@@ -245,22 +244,22 @@ class JournalTrial:
 
     @property
     def status(self) -> TrialStatus | None:
-        """How it ended; None where it was lost in flight."""
+        """Return how the trial ended; None where it was lost in flight."""
         return None if self.outcome is None else self.outcome.status
 
     @property
     def is_data(self) -> bool:
-        """Whether its run time counts."""
+        """Return whether its run time counts."""
         return self.status in (TrialStatus.OK, TrialStatus.NOISY)
 
     @property
     def is_failure(self) -> bool:
-        """Whether it ran and did not end well."""
+        """Return whether it ran and did not end well."""
         return self.outcome is not None and self.outcome.status.is_failure
 
     @property
     def wall_seconds(self) -> float | None:
-        """Its wall time; None where it is not known."""
+        """Return its wall time; None where it is unknown."""
         return None if self.outcome is None else self.outcome.wall_seconds
 
 
@@ -409,7 +408,7 @@ _NOISY_IN_A_ROW = 3
 
 
 class TrialHistory:
-    """The trials of a campaign by what they measure; trials are added as they come."""
+    """The trials of a campaign by their keys."""
 
     def __init__(self, trials: Iterable[JournalTrial], *, retries: int) -> None:
         """Begin with what the journal holds."""
@@ -424,7 +423,7 @@ class TrialHistory:
             self.add(each)
 
     def add(self, trial: JournalTrial) -> None:
-        """A trial that was started, with its outcome unless it was lost in flight."""
+        """Add a trial that was started, with its outcome unless it was lost in flight."""
         key = trial.key
         self._trials[key].append(trial)
         self._booted.add((trial.boot, key.configuration, key.component))
@@ -439,11 +438,11 @@ class TrialHistory:
             self.spent_seconds += max(0.0, (trial.ended - trial.started).total_seconds())
 
     def attempts(self, key: TrialKey) -> int:
-        """How often it was started, lost trials included."""
+        """Return how often the trial was started, lost attempts included."""
         return len(self._trials.get(key, ()))
 
     def is_settled(self, key: TrialKey) -> bool:
-        """Whether nothing is left to do for it: it went well, or all attempts are used."""
+        """Return whether the trial succeeded or has used all its attempts."""
         statuses = self._statuses(key)
         if TrialStatus.OK in statuses or TrialStatus.WARMUP in statuses:
             return True
@@ -453,29 +452,29 @@ class TrialHistory:
         return noisy >= _NOISY_IS_ENOUGH or len(statuses) > self._retries
 
     def has_failed(self, key: TrialKey) -> bool:
-        """Whether it failed for good."""
+        """Return whether it failed for good."""
         return self.is_settled(key) and all(each.is_failure for each in self._statuses(key))
 
     def is_cold(self, key: TrialKey, boot: str) -> bool:
-        """Whether nothing like it has run since the machine was started."""
+        """Return whether its configuration and component have not run since the machine started."""
         return (boot, key.configuration, key.component) not in self._booted
 
     def counting(self, key: TrialKey) -> JournalTrial | None:
-        """The trial that counts: the one that went well, else the quietest noisy one."""
+        """Return the successful attempt, or else the noisy one with the least interference."""
         found = [trial for trial in self._trials.get(key, ()) if trial.is_data]
         return min(found, key=_disturbance, default=None)
 
     def repeats(
         self, configuration: int, component: str, repetitions: int
     ) -> tuple[JournalTrial, ...]:
-        """The trials that count, one for each repetition that has one."""
+        """Return the trials that count, one for each repetition that has one."""
         keys = (TrialKey(configuration, component, n) for n in range(repetitions))
         return tuple(each for each in map(self.counting, keys) if each is not None)
 
     def median_seconds(
         self, configuration: int, targets: tuple[str, ...], repetitions: int
     ) -> float | None:
-        """Of the whole where it is measured, else of all components one after the other."""
+        """Return the median of the whole job, or else the sum of the components' medians."""
         wanted = (WHOLE,) if WHOLE in targets else targets
         medians = []
         for target in wanted:
@@ -487,7 +486,7 @@ class TrialHistory:
         return sum(medians)
 
     def lost_tokens(self) -> tuple[str, ...]:
-        """Marks of the processes of trials that were lost in flight."""
+        """Return the tokens of processes of trials that were lost in flight."""
         every = (trial for trials in self._trials.values() for trial in trials)
         return tuple(trial.token for trial in every if trial.outcome is None)
 

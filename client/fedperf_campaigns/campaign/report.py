@@ -1,9 +1,7 @@
-"""The charts of a campaign's report, as SVG.
+"""A campaign's results as files: `report.html` with its charts, `trials.csv`, `summary.json`.
 
-A campaign's results as files: `report.html`, `trials.csv`, `summary.json`.
-
-The page stands alone: it loads nothing and holds no script. Everything that is not
-written here is escaped, whatever a component, a column or an error is called.
+The page stands alone: it loads nothing and holds no script. Everything that is not written here is
+escaped, such as names of components and columns, and errors.
 """
 
 import csv
@@ -87,7 +85,7 @@ def run_time_charts(summary: Summary) -> list[tuple[str, str]]:
 
 
 def trial_gantt(summary: Summary) -> tuple[str, str] | None:
-    """The components of a median trial, as title and chart; None where the whole never ran."""
+    """Draw the components of a median trial; None where the whole job never ran."""
     trial = _median_trial(summary)
     if trial is None or trial.outcome is None:
         return None
@@ -116,7 +114,7 @@ def trial_gantt(summary: Summary) -> tuple[str, str] | None:
 
 
 def campaign_gantt(summary: Summary) -> str | None:
-    """The first `MOST_BARS` trials over the campaign's time, pauses between its runs left out."""
+    """Draw the first `MOST_BARS` trials over the campaign's time, without pauses."""
     bars = list(_bars(summary))
     if not bars:
         return None
@@ -180,7 +178,7 @@ def _heights(axes: "Axes", seconds: Sequence[float]) -> None:
 
 
 def _median_trial(summary: Summary) -> JournalTrial | None:
-    """Of the configuration with the median run time, the repeat in the middle."""
+    """Return the trial of the whole job with the median run time."""
     whole = [each for each in summary.trials if each.key.component == WHOLE and each.is_data]
     by_time = sorted(whole, key=lambda each: each.wall_seconds or 0.0)
     return by_time[len(by_time) // 2] if by_time else None
@@ -223,7 +221,7 @@ def _values_text(values: Mapping[str, Value]) -> str:
 
 
 def _spread(values: Sequence[float], most: int = MOST_LINES) -> list[float]:
-    """At most `most` of the values, evenly spread, the first and the last among them."""
+    """Return at most `most` of the values, evenly spread, the first and the last among them."""
     if len(values) <= most:
         return list(values)
     return [values[round(n * (len(values) - 1) / (most - 1))] for n in range(most)]
@@ -321,7 +319,7 @@ def write_results(directory: Path, summary: Summary) -> dict[str, Path]:
 
 
 def holds_measurements(directory: Path) -> bool:
-    """Whether results are there that measured something; what cannot be read counts as such."""
+    """Return whether the directory has results with measurements, or unreadable ones."""
     try:
         content = orjson.loads((directory / "summary.json").read_bytes())
         return bool(content["configurations"]["measured"] > 0)
@@ -332,7 +330,7 @@ def holds_measurements(directory: Path) -> bool:
 
 
 def page(summary: Summary) -> str:
-    """The report as HTML."""
+    """Return the report as HTML."""
     charts = run_time_charts(summary)
     too_many = summary.spent_trials > MOST_BARS
     return render(
@@ -379,7 +377,7 @@ def _charts_note(summary: Summary, charts: int) -> str:
 
 
 def _table(rows: Iterable[Sequence[Fact]]) -> _Table:
-    """Rows of facts as a table for people; what is not known is a dash."""
+    """Return rows of facts as a table for people; what is not known is a dash."""
     listed = [[each for each in row if each.heading is not None] for row in rows]
     head = [str(each.heading) for each in listed[0]] if listed else []
     return head, [["-" if e.shown in (None, "") else str(e.shown) for e in row] for row in listed]
@@ -394,7 +392,7 @@ def _skipped_notes(summary: Summary) -> list[str]:
 
 
 def _noise_notes(summary: Summary) -> list[str]:
-    """What noisy trials are, and what it means where nothing else was measured."""
+    """Explain noisy trials, and that a campaign has no others."""
     if not summary.statuses[TrialStatus.NOISY.value]:
         return []
     what = "Noisy: other programs kept the machine busy; these trials count, but may be too long."

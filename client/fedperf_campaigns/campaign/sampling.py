@@ -1,31 +1,25 @@
-"""A grid of configurations as points: which are corners, which are near, which are well apart.
+"""Sampling strategies: the next configuration of a campaign's grid, and when enough were measured.
 
-The first points of a campaign are spread without any run time: the corners of input size x
-parallelism, then greedily whatever adds most to the projections. How close two points are is the
-product over the columns of how far they are apart. So points are spread in every few columns taken
-alone; in all of them together only corners would be far apart. Words are balanced: whichever a
-column has had least of, by the root of its rows, is due.
+`random` takes a random order. `space_filling` spreads configurations without run times (`Spacing`):
+first the corners of input size x parallelism, then greedily a maximum projection design. The
+closeness of two points is the product over the columns of their distances, so points are spread in
+every few columns; in all columns together only corners would be far apart. Words are balanced: the
+next one has the fewest measurements for the root of its rows. `active` starts like that and then
+measures the configuration that lowers the expected squared error over the *whole* grid most, per
+predicted second to the power `TEMPER` (`most_useful`). The configuration with the widest interval
+itself is at an edge and informs little about the others.
+
+Each strategy stops when the error on held-out configurations has been at most the target several
+times in a row. That error is cross-validated over the measured configurations, with members and
+weights fitted without the held-out ones. Configurations were not measured at random, corners first,
+so each counts by the share of the grid that it is nearest to.
+
+A sampler holds no state that cannot be recomputed: a new one with the same arguments goes on from
+`measured` as the old one would have. Refused are a grid without rows, and run times that are not
+positive and finite.
 
 Source: Joseph, Gul and Ba 2015, "Maximum projection designs for computer experiments"
 (the product), and Joseph 2020 for columns of few levels and for words.
-
-Fewer runs: which configuration of a campaign's grid to run next, and when enough were run.
-
-Three strategies. `random` takes a random order. `space_filling` spreads configurations
-without looking at run times (`spacing`). `active` starts like that and then runs what
-lowers the expected squared error over the *whole* grid most, per predicted second to the
-power `TEMPER` (`most_useful`); the configuration that is least sure itself lies at an edge
-and says little about the others.
-
-Each stops when the error on configurations left out has been at most the target several
-times in a row. That error is what folds over the measured configurations come to, with
-members and weights that have not seen them; never what a model believes of itself.
-Configurations were not measured at random, corners first: each counts by the share of the
-grid that it is nearest to, so that few odd ones do not stand for all.
-
-Nothing is remembered but what can be computed again: a sampler that is made anew with the
-same arguments goes on from `measured` as the old one would have. Refused are a grid without
-rows, and run times that are not positive and finite.
 """
 
 import math
@@ -71,7 +65,7 @@ class Spacing:
 
     @classmethod
     def of(cls, table: Table, layout: TableLayout) -> Self:
-        """The points of `table`, whose layout is `layout`; at least one row."""
+        """Return the points of `table`, whose layout is `layout`; at least one row."""
         numbers = [_logged(each, table) for each in layout.columns if not each.words]
         scaled = _unit(np.column_stack(numbers))
         words = [
@@ -91,7 +85,7 @@ class Spacing:
         return len(self.numbers)
 
     def next(self, taken: Rows, free: Rows, tie: Rows) -> int:
-        """The row that is due.
+        """Return the next row to measure.
 
         Args:
             taken: rows that were measured.
@@ -114,7 +108,7 @@ class Spacing:
         return np.asarray(apart.argmin(axis=1), dtype=np.int64)
 
     def _at_a_corner(self, taken: Rows, free: Rows) -> Rows:
-        """Free rows of the first corner that none was taken at; all of them after the last."""
+        """Return free rows of the first corner without a taken row; else all free rows."""
         for corner in self.corners:
             left = np.intersect1d(corner, free)
             if len(left) and not np.isin(corner, taken).any():
@@ -130,7 +124,7 @@ class Spacing:
         return np.asarray(free[had <= had.min() + _CLOSE], dtype=np.int64)
 
     def _crowding(self, taken: Rows, free: Rows) -> Floats:
-        """Sum over the taken rows of what the product of the distances is the inverse of."""
+        """Return, per free row, the sum of inverse squared distance products to the taken rows."""
         logs = np.zeros((len(free), len(taken)))
         for column, levels in zip(self.numbers.T, self.levels, strict=True):
             logs += np.log(np.abs(np.subtract.outer(column[free], column[taken])) + 1 / levels)
@@ -148,13 +142,13 @@ def _logged(column: TableColumn, table: Table) -> Floats:
 
 
 def _unit(columns: Floats) -> Floats:
-    """Columns that vary, each into [0, 1]."""
+    """Return columns that vary, each into [0, 1]."""
     kept = columns[:, varying_columns(columns)]
     return np.asarray((kept - kept.min(axis=0)) / np.ptp(kept, axis=0))
 
 
 def _corners(ends: Floats) -> tuple[Rows, ...]:
-    """Rows nearest to each corner of a unit box, opposite corners one after the other."""
+    """Return rows nearest to each corner of a unit box, opposite corners one after the other."""
     width = ends.shape[1]
     found = []
     for half in product((0, 1), repeat=max(width - 1, 0)):
@@ -238,7 +232,7 @@ class SamplingGrid:
 
     @classmethod
     def of(cls, table: Table, *, scale: str, size: str) -> Self:
-        """The grid of `table`.
+        """Return the grid of `table`.
 
         Raises:
             InvalidTableError: `scale` or `size` are missing or not positive.
@@ -283,7 +277,7 @@ class SamplingGrid:
 
 
 class GridSampler:
-    """Which configuration of a grid is next, and why no further one is."""
+    """Chooses the next configuration of a grid, or stops with a reason."""
 
     def __init__(
         self,
@@ -317,11 +311,11 @@ class GridSampler:
 
     @property
     def reason(self) -> str:
-        """Why it stopped, one line for people; empty while it has not."""
+        """Return why it stopped, in one line for people; empty before that."""
         return self._reason
 
     def next(self, measured: Mapping[int, float], unavailable: frozenset[int]) -> int | None:
-        """The row to run next, or None when enough were run.
+        """Return the row to run next, or None when enough were run.
 
         Args:
             measured: row -> median seconds of its ok repeats, in the order of measuring.
@@ -355,7 +349,7 @@ class GridSampler:
         )
 
     def _offered(self, free: Rows) -> Rows:
-        """The first `MOST_OFFERED` of the free rows in the random order, by their number."""
+        """Return the first `MOST_OFFERED` of the free rows in the random order, by their number."""
         if len(free) <= MOST_OFFERED:
             return free
         return np.sort(free[np.argsort(self._rank[free])[:MOST_OFFERED]])

@@ -1,18 +1,17 @@
-"""Was the machine quiet enough during a trial, and is its time like that of its repeats?
+"""Runs one trial in a process of its own, watches it and the machine, and returns its outcome.
 
-Flags only: a noisy trial is still data. The thresholds are constants of the code, so that
+Invariant: whatever a trial does (crash, hang, allocate everything, start processes that outlive
+it), the campaign gets a `TrialOutcome` and no process of the trial stays behind.
+
+The kernel counts the resources of the trial's processes. Samples of the process tree, every 50 ms
+and every 100 ms after the first second, add the memory that they held together and enforce the
+limit. The campaign's process takes the samples, so it slows a trial down only where no core is
+free. Output of components goes to a file that is emptied when it is too long, so no trial fills the
+disk.
+
+A trial is flagged as noisy where other programs or the machine's host took too many cores, or where
+its time is far from its repeats. A noisy trial is still data. The thresholds are constants, so that
 campaigns can be compared.
-
-Runs one trial in a process of its own, watches it, and says how it ended.
-
-Invariant: whatever a trial does (crash, hang, allocate everything, start processes that
-outlive it), the campaign gets an `TrialOutcome` and no process of the trial stays behind.
-
-What the trial's processes used is counted by the kernel and read when they end; samples
-of the process tree, every 50 ms and every 100 ms after the first second, add the memory
-that they held together and enforce the limit. The watching happens in the campaign's process,
-so it slows a trial down only where no core is free. What a component prints goes to a
-file that is emptied whenever it is too long, so no trial fills the disk by talking.
 """
 
 import contextlib
@@ -62,7 +61,7 @@ _MAD_TO_DEVIATION = 1.4826
 
 @dataclass(frozen=True, slots=True)
 class InterferenceSample:
-    """What the rest of the machine did during a trial."""
+    """The load of the rest of the machine during a trial."""
 
     foreign_cores: float
     stolen_cores: float
@@ -72,7 +71,7 @@ class InterferenceSample:
 
 
 class Host:
-    """Watches the machine around trials; their processes are waited for before `end`."""
+    """Measures interference during trials. Their processes are reaped before `end`."""
 
     def __init__(self) -> None:
         """Start no watch yet."""
@@ -80,12 +79,12 @@ class Host:
         self._moment, self._stolen, self._load = 0.0, 0.0, 0.0
 
     def begin(self) -> None:
-        """A trial begins."""
+        """Begin to watch a trial."""
         self._moment, self._stolen, self._load = time.monotonic(), _stolen_seconds(), _load()
         self._watch.begin()
 
     def end(self) -> InterferenceSample:
-        """It has ended, and all its processes are reaped."""
+        """End the watch. All processes of the trial have been reaped."""
         seconds = max(time.monotonic() - self._moment, 0.25)
         return InterferenceSample(
             foreign_cores=self._watch.busy_cores_since_begin(),
@@ -97,7 +96,7 @@ class Host:
 
 
 def noise_of(reading: InterferenceSample, seconds: float, repeats: Sequence[float]) -> str:
-    """Why a trial of `seconds` is flagged; empty where it is not.
+    """Return why a trial of `seconds` is flagged; empty where it is not.
 
     Args:
         reading: of the machine meanwhile.
@@ -114,7 +113,7 @@ def noise_of(reading: InterferenceSample, seconds: float, repeats: Sequence[floa
 
 
 def is_far(seconds: float, repeats: Sequence[float]) -> bool:
-    """Whether a time is far outside of the others, by the median of their deviations."""
+    """Return whether a time is far outside of the others, by the median of their deviations."""
     if len(repeats) < FEWEST_REPEATS or not seconds > 0:
         return False
     logs = [math.log(each) for each in repeats]
@@ -124,7 +123,7 @@ def is_far(seconds: float, repeats: Sequence[float]) -> bool:
 
 
 def own_seconds() -> float:
-    """CPU time of this process and of the trials, whose processes have all been waited for."""
+    """Return CPU seconds of this process and of the trials' reaped processes."""
     waited = resource.getrusage(resource.RUSAGE_CHILDREN)
     return time.process_time() + waited.ru_utime + waited.ru_stime
 
@@ -190,7 +189,7 @@ class TrialRunner:
         limits: RunSettings,
         token: str,
     ) -> TrialOutcome:
-        """One trial; how it ended is data, it never raises for the trial's sake.
+        """Run one trial and return its outcome. A failed trial is an outcome, not an exception.
 
         Args:
             components: that run, in the order that they ask for.
@@ -315,7 +314,7 @@ def _shorten(logs: Path) -> None:
 
 
 def _resources(reply: Json, sampled_peak: int) -> ResourceUse:
-    """What the whole trial used; nothing where a part of it ran elsewhere."""
+    """Return the resources of the whole trial; none where a part of it ran elsewhere."""
     spans = reply["spans"]
     if not reply.get("usage_is_seen"):
         return ResourceUse()

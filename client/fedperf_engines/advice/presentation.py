@@ -1,10 +1,7 @@
-"""Advice as facts for programs and in words for people. Seconds include start-ups throughout.
+"""Advice as facts for programs, sentences for people and a chart. Seconds include start-ups.
 
-Only what follows from the figures of the advice is said: run times are predictions of complete
-plans, start-ups public constants, bytes those of the workflow; what a transfer costs is the
-additive head's estimate and called so.
-
-Advice as a picture: the plan in the colours of its platforms, predicted times as bars.
+Run times are predictions of complete plans, start-ups are public constants, bytes are those of the
+workflow. The cost of a transfer is an estimate of the additive surrogate, and the text says so.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -61,7 +58,7 @@ TERMINAL_COLOURS: Mapping[Platform, str] = MappingProxyType(
 
 
 def facts_of(advice: Advice, reasons: Sequence[str]) -> dict[str, object]:
-    """All of it, by name."""
+    """Return all facts of the advice, by name."""
     choice, rival_size = advice.choice, advice.rival_size
     return {
         "choice": {
@@ -90,7 +87,7 @@ def facts_of(advice: Advice, reasons: Sequence[str]) -> dict[str, object]:
 
 
 def headline(advice: Advice) -> str:
-    """What to do, in one sentence."""
+    """Return the advice in one sentence."""
     choice = advice.choice
     start = choice.startup_seconds
     of_it = f"; {duration_text(start)} of it to start" if start else ""
@@ -108,7 +105,7 @@ def headline(advice: Advice) -> str:
 
 
 def verdict(advice: Advice) -> str | None:
-    """What becomes of the deadline; None without one."""
+    """Return whether the deadline is met, in a sentence; None without one."""
     best = advice.best
     if best.deadline_seconds is None:
         return None
@@ -123,7 +120,7 @@ def verdict(advice: Advice) -> str | None:
 
 
 def basis(advice: Advice) -> str:
-    """What the time of the choice rests on."""
+    """Return the evidence for the time of the choice."""
     return f"that rests on {advice.best.estimate.basis.words}"
 
 
@@ -163,7 +160,7 @@ def _runs_today(each: Alternative, advice: Advice) -> bool:
 
 
 def _label(each: Alternative, advice: Advice) -> str:
-    """What a plan is called in a table: how it differs from the choice."""
+    """Return a plan's name in a table: its difference from the choice."""
     if each is advice.choice:
         return "chosen" if each is advice.advised else "fastest by prediction"
     text = platforms_text(each.plan, advice.choice.plan)
@@ -171,17 +168,17 @@ def _label(each: Alternative, advice: Advice) -> str:
 
 
 def plan_rows(advice: Advice) -> list[list[Fact]]:
-    """The choice and its rivals."""
+    """Return the facts of the choice and its alternatives."""
     return [_plan_facts(each, advice) for each in (advice.choice, *advice.rivals)]
 
 
 def size_rows(advice: Advice) -> list[list[Fact]]:
-    """Every size with its best plan."""
+    """Return the facts of every size with its best plan."""
     return [_sized_facts(each, advice) for each in advice.sizes]
 
 
 def measured_rows(measured: Sequence[MeasuredChoice], advice: Advice) -> list[list[Fact]]:
-    """Plans that were run, in the order in which they ran.
+    """Return the facts of plans that were run, in the order in which they ran.
 
     People see run times on engines that are awake, and what a start adds.
     """
@@ -209,7 +206,7 @@ def measured_rows(measured: Sequence[MeasuredChoice], advice: Advice) -> list[li
 
 
 def outcome(measured: Sequence[MeasuredChoice], advice: Advice) -> str:
-    """Whether what is advised was the fastest, and by how much."""
+    """Return whether the advised plan was the fastest, and by how much."""
     best, [chosen] = fastest(measured), [m for m in measured if m.plan is advice.advised]
     if best is None or best.seconds is None:
         return "no plan ended well"
@@ -230,7 +227,7 @@ def outcome(measured: Sequence[MeasuredChoice], advice: Advice) -> str:
 
 
 def search_text(advice: Advice, milliseconds: float) -> str:
-    """How the choice was found."""
+    """Return how the choice was found."""
     choice, count = advice.choice, len(advice.sizes)
     plans = sum(each.choice.plans_scored for each in advice.sizes)
     sizes = "1 size" if count == 1 else f"{count} sizes"
@@ -242,12 +239,12 @@ def search_text(advice: Advice, milliseconds: float) -> str:
 
 
 def _search_name(choice: Choice) -> str:
-    """What searched: a beam where the workflow was too wide for an exact search."""
+    """Return the search's name: a beam where the workflow was too wide for an exact search."""
     return "frontier" if choice.is_exact else "beam"
 
 
 def legend(advice: Advice) -> str | None:
-    """What the mark means; None where nothing bears it."""
+    """Explain the mark of extrapolation; None where it is not shown."""
     shown = (advice.choice, *advice.rivals, *(each.choice for each in advice.sizes))
     if not any(each.prediction.extrapolating for each in shown):
         return None
@@ -332,7 +329,7 @@ _MOST_NAMED = 3
 
 
 def reasons_of(advice: Advice, reach: PlatformSizeLimits, *, all_platforms: bool) -> list[str]:
-    """What speaks for the choice, and what against relying on it, one sentence each.
+    """Return reasons for the choice and cautions, one sentence each.
 
     Args:
         advice: what is to be explained.
@@ -354,7 +351,7 @@ def reasons_of(advice: Advice, reach: PlatformSizeLimits, *, all_platforms: bool
 
 
 def platforms_text(plan: Plan, chosen: Plan | None = None) -> str:
-    """The platforms of a plan for people; of a mixed one what differs from `chosen`."""
+    """Return the platforms of a plan for people; of a mixed one what differs from `chosen`."""
     used = sorted(set(plan.platforms))
     if len(used) == 1:
         return name_of(used[0])
@@ -370,18 +367,18 @@ def platforms_text(plan: Plan, chosen: Plan | None = None) -> str:
 
 
 def name_of(platform: Platform) -> str:
-    """A platform for people."""
+    """Return a platform for people."""
     return platform.name.lower()
 
 
 def size_of(cluster: ClusterConfig) -> str:
-    """A size of cluster for people."""
+    """Return a size of cluster for people."""
     cores = counted(cluster.cores, "core")
     return cores if cluster.nodes == 1 else f"{cores} on {cluster.nodes} nodes"
 
 
 def numbers_text(positions: Sequence[int]) -> str:
-    """Operators by number, neighbours as a range."""
+    """Return operators by number, neighbours as a range."""
     ranges: list[list[int]] = []
     for position in sorted(positions):
         if ranges and position == ranges[-1][-1] + 1:
@@ -392,7 +389,7 @@ def numbers_text(positions: Sequence[int]) -> str:
 
 
 def _unlike(plan: Plan, reach: PlatformSizeLimits) -> Iterator[str]:
-    """What no own execution speaks for, although its platform ran."""
+    """Yield platforms whose local executions were much smaller."""
     for platform in reach.beyond(plan):
         asked = plan.workflow.source_rows
         yield (
@@ -402,7 +399,7 @@ def _unlike(plan: Plan, reach: PlatformSizeLimits) -> Iterator[str]:
 
 
 def _size(advice: Advice) -> Iterator[str]:
-    """What the fastest size would cost."""
+    """Yield the cost of the fastest size."""
     best = advice.best
     fastest = min(advice.sizes, key=lambda each: each.seconds)
     if fastest.seconds < best.seconds:
@@ -414,7 +411,7 @@ def _size(advice: Advice) -> Iterator[str]:
 
 
 def _groups(advice: Advice) -> Iterator[str]:
-    """What each group of the choice is worth where it is."""
+    """Yield the time that each group of the choice saves on its platform."""
     choice = advice.choice
     for group in groups_of(choice.plan):
         best = _best_move(advice, group)
@@ -434,7 +431,7 @@ def _best_move(advice: Advice, group: tuple[int, ...]) -> Move | None:
 
 
 def _transfers(advice: Advice) -> Iterator[str]:
-    """What flows between platforms, and what that saves."""
+    """Yield transfers between platforms, and the time that they save."""
     plan, costs = advice.choice.plan, advice.costs
     rows: dict[tuple[Platform, Platform], list[int]] = {}
     for row, (parent, child) in enumerate(plan.workflow.edges):
@@ -455,7 +452,7 @@ def _transfers(advice: Advice) -> Iterator[str]:
 
 
 def _saved(advice: Advice, readers: set[int], source: Platform) -> float:
-    """Seconds that the job would take longer if those who read the rows had stayed there.
+    """Return the seconds saved by moving the readers of the rows away from `source`.
 
     0 where several groups read them, or they may not run there.
     """
@@ -470,7 +467,7 @@ def _saved(advice: Advice, readers: set[int], source: Platform) -> float:
 
 
 def _memory(advice: Advice) -> Iterator[str]:
-    """Where a memory cap keeps a platform away."""
+    """Yield each platform that a memory cap excludes."""
     workflow, platforms = advice.job.workflow, advice.wishes.platforms
     caps = advice.wishes.memory_caps(advice.best.cluster)
     needed = memory_needed(workflow, platforms)
@@ -489,7 +486,7 @@ def _memory(advice: Advice) -> Iterator[str]:
 
 
 def _starts(advice: Advice) -> Iterator[str]:
-    """Platforms whose start alone would take as long as the choice, or longer."""
+    """Yield platforms whose start alone would take as long as the choice, or longer."""
     choice, costs = advice.choice, advice.costs
     slow = {
         name_of(platform): duration_text(seconds)
@@ -562,12 +559,12 @@ def draw_advice(path: Path, advice: Advice) -> None:
 
 
 def colour_of(platform: Platform) -> str:
-    """The same in every picture."""
+    """Return the platform's colour, the same in every picture."""
     return COLOURS[int(platform) % len(COLOURS)]
 
 
 def _places(workflow: Workflow) -> list[tuple[float, float]]:
-    """Where every operator is drawn: sources at the top, below all that it reads."""
+    """Return each operator's place: sources at the top, others below their inputs."""
     depth = [0] * len(workflow.operators)
     across = [0.0] * len(workflow.operators)
     taken: dict[int, int] = {}
@@ -638,6 +635,6 @@ def _draw_bars(
 
 
 def _colour_of_plan(each: Alternative) -> str:
-    """Its platform's; of a mixed plan that of the one that runs most operators."""
+    """Return the colour of the platform that runs most operators."""
     used = each.plan.platforms
     return colour_of(max(sorted(set(used)), key=used.count))

@@ -1,4 +1,4 @@
-"""`fedperf advise`: where a job should run, why, and, if wished, whether that was right.
+"""`fedperf advise`: where a job should run, why, and on request a verification by running it.
 
 Without --execute it causes no traffic and runs nothing but the count of a program's rows.
 """
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class _AdviceOptions:
-    """Options, numbers among them read."""
+    """The parsed options."""
 
     cores: Sequence[int] | None
     nodes: Sequence[int] | None
@@ -209,7 +209,7 @@ def _executor_memory(memory: Sequence[str]) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class _TimedAdvice:
-    """Advice with its reasons, and how many milliseconds the search took."""
+    """Advice with its reasons and the milliseconds of the search."""
 
     advice: "Advice"
     reasons: Sequence[str]
@@ -225,7 +225,7 @@ def _job(
     execution: str | None,
     data: Path | None,
 ) -> "tuple[Job, Profiler | None]":
-    """What is asked about, and for a program who runs it."""
+    """Return the job, and for a program its profiler."""
     from fedperf_client.formatting.workflow_file import read_workflow_file
     from fedperf_engines.advice.job import Job, NoDataError, program_in
     from fedperf_shared.execution import KnownJob
@@ -304,7 +304,7 @@ def _head(home: "Home", store: "ExecutionStore", *, json: bool) -> "AdditiveSurr
 def _searched(
     job: "Job", asked: _AdviceOptions, kept: "CachedPredictor", head: "AdditiveSurrogate"
 ) -> _TimedAdvice:
-    """The advice; predictors are weighed before the clock of the search runs."""
+    """Search for the advice. Predictors are weighed before the search is timed."""
     from fedperf_client.prediction.ensemble.platform_size_limits import PlatformSizeLimits
     from fedperf_client.prediction.serving.reconfiguration import sizes_of
     from fedperf_engines.advice.advice import advise as advise_on
@@ -333,7 +333,7 @@ def _runs(
     repeats: int,
     asked: _AdviceOptions,
 ) -> "list[MeasuredChoice]":
-    """The choice and its rivals, run in turns and stored."""
+    """Run the choice and its alternatives, interleaved, and store the executions."""
     from fedperf_engines.advice.advice import measured, runnable_rivals
     from fedperf_engines.workloads.families import workload_name
 

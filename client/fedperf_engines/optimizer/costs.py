@@ -1,15 +1,12 @@
-"""Seconds of a plan as a sum: operators, transfers between platforms, starts of platforms.
+"""Additive costs of plans, and the constraints on which platform may run which operator.
 
-Additive costs are what a search can be exact about: the cost of a plan is the sum of one
-number per operator, one per edge, and one per platform that it uses and that is not warm.
-Everything is at least 0; an operator that a platform must not run costs infinity there.
+The cost of a plan is the sum of one number per operator, one per edge, and one per platform that it
+uses and that is not warm. A search can minimize such a sum exactly. Everything is at least 0. An
+operator costs infinity on a platform that must not run it.
 
-Constraints on which platform may run which operator, as one mask.
-
-A platform may run an operator if it is a candidate (installed, wished for) and supports the
-operator. The user must not keep the operator elsewhere, and what the operator reads must fit the
-platform's memory cap. Where an operator has no platform left, one line refuses the constraints and
-names the operator and the reason.
+A platform may run an operator if it is a candidate (installed, requested), supports the operator,
+and the memory that the operator needs fits the platform's cap. A pinned operator stays on its
+platform. Where an operator has no platform left, the error names the operator and the reason.
 """
 
 import math
@@ -32,7 +29,7 @@ Mask = NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AdditiveCosts:
-    """What every part of a plan of `workflow` costs.
+    """The costs of every part of a plan of `workflow`.
 
     Attributes:
         workflow: whose plans.
@@ -81,11 +78,11 @@ class AdditiveCosts:
 
     @property
     def allowed(self) -> Mask:
-        """Where an operator may run, [operators, k]."""
+        """Return where an operator may run, [operators, k]."""
         return np.isfinite(self.operator_seconds)
 
     def within(self, platforms: Sequence[Platform], allowed: Mask) -> Self:
-        """The costs of those platforms alone, and only where they are `allowed`.
+        """Return the costs of those platforms alone, and only where they are `allowed`.
 
         Args:
             platforms: in their new order, each one of those here.
@@ -107,19 +104,19 @@ class AdditiveCosts:
         )
 
     def allows(self, assignment: Sequence[Platform]) -> bool:
-        """Whether every operator may run where that plan has it."""
+        """Return whether every operator may run where that plan has it."""
         return all(
             platform in self.platforms and bool(row[self.platforms.index(platform)])
             for platform, row in zip(assignment, self.allowed, strict=True)
         )
 
     def total(self, assignment: Sequence[Platform]) -> float:
-        """Seconds of one plan, infinity where it is forbidden."""
+        """Return seconds of one plan, infinity where it is forbidden."""
         columns = [self.platforms.index(each) for each in assignment]
         return float(self.totals(np.array([columns], dtype=np.int64))[0])
 
     def totals(self, plans: Ints) -> Floats:
-        """Seconds of many plans, rows of columns [plans, operators]."""
+        """Return seconds of many plans, rows of columns [plans, operators]."""
         operators, edges = plans.shape[1], np.array(self.workflow.edges, np.int64).reshape(-1, 2)
         seconds = self.operator_seconds[np.arange(operators), plans].sum(axis=1)
         ends = plans[:, edges]
@@ -127,12 +124,12 @@ class AdditiveCosts:
         return np.asarray(seconds + moved.sum(axis=1) + self.startups(plans))
 
     def startups(self, plans: Ints) -> Floats:
-        """Seconds of starting what each of the plans uses and is not warm, [plans]."""
+        """Return the start-up seconds of the platforms each plan uses, [plans]."""
         used = (plans[:, :, None] == np.arange(len(self.platforms))).any(axis=1)
         return np.asarray(used @ self.startup_seconds)
 
     def assignment(self, plan: Ints) -> tuple[Platform, ...]:
-        """The platforms of one row of columns."""
+        """Return the platforms of one row of columns."""
         return tuple(self.platforms[column] for column in plan.tolist())
 
 
@@ -169,7 +166,7 @@ class NoPlatformError(InvalidInputError):
 
 
 def supports_everything(position: int, platform: Platform) -> bool:
-    """The mask that refuses nothing."""
+    """Return True: no platform is excluded."""
     del position, platform
     return True
 
@@ -200,11 +197,11 @@ class Constraints:
 
     @property
     def platforms(self) -> tuple[Platform, ...]:
-        """The candidates, each once."""
+        """Return the candidates, each once."""
         return tuple(dict.fromkeys(self.candidates))
 
     def allowed(self, workflow: Workflow) -> Mask:
-        """The mask of the platforms on which every operator may run, [operators, platforms].
+        """Return the mask of the platforms on which every operator may run, [operators, platforms].
 
         Raises:
             InvalidInputError: an operator that does not exist is to stay somewhere.
@@ -239,7 +236,7 @@ class Constraints:
                 )
 
     def _reason(self, position: int, supported: Mask, needed: Floats) -> str:
-        """Why the operator may run nowhere."""
+        """Return why the operator may run nowhere."""
         names = ", ".join(_name(each) for each in self.platforms) or "none"
         stay = self.pinned.get(position)
         if stay is not None and stay not in self.platforms:
@@ -267,7 +264,7 @@ class Constraints:
 
 
 def memory_needed(workflow: Workflow, platforms: Sequence[Platform]) -> Floats:
-    """Bytes that every operator takes on every platform, [operators, platforms]."""
+    """Return bytes that every operator takes on every platform, [operators, platforms]."""
     read = np.array([_input_bytes(workflow, each) for each in workflow.operators])
     factors = np.array([MEMORY_FACTORS.get(each, MEMORY_IN_OBJECTS) for each in platforms])
     return np.asarray(read[:, None] * factors)

@@ -1,41 +1,30 @@
-"""The exact search for the K cheapest plans under additive costs, and a beam where it is wide.
+"""Plan enumeration: the platform per operator with the smallest predicted run time.
 
-A search takes a workflow operator by operator. It starts with the empty plan, extends all that it
-keeps by every platform that may run the next operator, and keeps some of these by its own rule
-(`search`). An operator is open after a step if it is placed and one of its children is not: what it
-runs on still decides what others cost. A sink is never open. What differs in the platforms of the
-open operators is kept apart, so the narrower the order keeps them, the less work there is. The
-order of the features goes level by level and is wide; the one here goes down one branch after the
-other.
+The K cheapest plans under additive costs are searched exactly, and every single-platform plan is
+added. The predictor decides among these complete plans: the smallest predicted median wins, with
+the start-up of platforms that are not warm. So the choice is never predicted to be slower than one
+platform for everything. A plan that a constraint forbids is never predicted.
 
-**Exact.** What a plan still costs after some steps depends only on the platforms of the open
-operators (transfers) and on the set of platforms started (start-ups). The rest of what was placed
-does not matter. So one sweep from the last step to the first computes, for every such state, the
-least that is still to be paid (`_completions`). It is the least over the platforms that may run
-the next operator, of a sum: the operator's seconds, the transfers from its parents (all are
-open), a start-up where the set lacks the platform, and the least from the state that follows. A
-second sweep, from
-the first step on, then keeps the K prefixes whose seconds so far plus least still to be paid
-are smallest. That loses none of the K best: let the plan P be one of them and p its prefix. Were
-K others kept in the place of p, each would have a completion that costs no more than p's best
-one, hence no more than P: K different plans that P does not beat. Work and memory of the
-first sweep: operators x k^(width + 1) x 2^(platforms that are not warm); the second one
-costs next to nothing.
+The search places operators in a topological order, extends its partial plans by every platform that
+may run the next operator, and keeps some of them. An operator is open after a step if it is placed
+and one of its children is not. Partial plans that differ in the platforms of open operators are
+kept apart, so a narrow order costs less work.
 
-**Beam.** Where the frontier is `BEAM_FROM_WIDTH` or more operators wide and the tables would
-have more than `MOST_CELLS` cells in all, the least still to be paid is not computed. A beam
-then keeps, by seconds so far, the cheapest prefixes of the `BEAM_PLANS` best states, and of the
-K cheapest of every state the `BEAM_PLANS` best: states for the best plan, others for what comes
-after it. `is_exact` is False as soon as it has dropped a prefix that could have mattered.
+**Exact search.** The cost of the remaining steps depends only on the platforms of the open
+operators (transfers) and on the set of platforms started (start-ups). A sweep from the last step to
+the first computes for every such state the least remaining cost (`_completions`): the minimum, over
+the platforms of the next operator, of its seconds, the transfers from its parents, a start-up where
+the set lacks the platform, and the least remaining cost of the state that follows. A second sweep
+from the first step keeps the K partial plans with the smallest cost so far plus least remaining
+cost. This loses none of the K best. Let P be one of them and p its prefix. If K others were kept in
+the place of p, each would have a completion that costs no more than the best one of p, hence no
+more than P: K different plans that P does not beat. Work and memory of the first sweep are
+operators x k^(width + 1) x 2^(platforms that are not warm). The second is negligible.
 
-The choice of a platform for every operator of a workflow, by predicted run time.
-
-The cheapest plans under additive costs (`costs.AdditiveCosts`) are searched exactly
-(`frontier`), and every single-platform plan is put beside them; the predictor
-then sees all of these at once, complete, and only it decides: the plan with the smallest
-predicted median, plus the start-up of platforms that are not warm, wins. So the choice is
-never predicted to be slower than one platform for everything.
-An assignment that a constraint refuses is never scored.
+**Beam.** Where the frontier is `BEAM_FROM_WIDTH` or more operators wide and the tables would have
+more than `MOST_CELLS` cells, a beam keeps, by cost so far, the cheapest partial plans of the
+`BEAM_PLANS` best states, and the `BEAM_PLANS` best of the K cheapest of every state. `is_exact` is
+False as soon as it has dropped a partial plan that could have mattered.
 """
 
 import math
@@ -93,7 +82,7 @@ class PlacementStep:
 
 
 def steps_of(costs: AdditiveCosts, order: Sequence[int]) -> tuple[PlacementStep, ...]:
-    """The operators in that topological order, with what each meets."""
+    """Return the placement steps in that topological order."""
     transfers: list[dict[int, Floats]] = [{} for _ in order]
     for (parent, child), seconds in zip(costs.workflow.edges, costs.transfer_seconds, strict=True):
         of_child = transfers[child]
@@ -111,7 +100,7 @@ def width(workflow: Workflow, order: Sequence[int]) -> int:
 
 
 def narrow_order(workflow: Workflow, platforms: int) -> tuple[int, ...]:
-    """A topological order that leaves a search with `platforms` platforms little to keep apart.
+    """Return a topological order with narrow frontiers, for `platforms` platforms.
 
     The best of three: branch by branch, the one that needs most first (Sethi and Ullman,
     optimal for trees); whatever closes most next; as written down by the features. To find
@@ -127,7 +116,7 @@ def _work(workflow: Workflow, order: Sequence[int], platforms: int) -> int:
 
 
 def _frontiers(workflow: Workflow, order: Sequence[int]) -> list[tuple[int, ...]]:
-    """What is open after each operator, in order of placement."""
+    """Return the open operators after each step, in order of placement."""
     unread = [len(each) for each in workflow.children]
     opened: list[int] = []
     found = []
@@ -184,7 +173,7 @@ def _closing(workflow: Workflow) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Startups:
-    """Which platforms have been started, as bits of a number; warm ones have no bit.
+    """The set of started platforms, as bits of a number. Warm platforms have no bit.
 
     Attributes:
         masks: how many numbers there are, 2^(platforms that are not warm).
@@ -198,7 +187,7 @@ class Startups:
 
     @classmethod
     def of(cls, startup_seconds: Floats) -> "Startups":
-        """All sets of the platforms that cost anything to start."""
+        """Return all sets of the platforms that cost anything to start."""
         cold = startup_seconds > 0
         bits = np.where(cold, 1 << (np.cumsum(cold) - cold), 0)[:, None]
         before = np.arange(1 << int(cold.sum()))
@@ -224,11 +213,11 @@ class PartialPlans:
         return len(self.seconds)
 
     def take(self, chosen: Ints) -> "PartialPlans":
-        """Those plans, in that order."""
+        """Return the plans of these rows, in that order."""
         return PartialPlans(self.seconds[chosen], self.columns[chosen], self.started[chosen])
 
     def key(self, operators: Iterable[int], platforms: int, *, with_started: bool = False) -> Ints:
-        """A number per plan, equal where all those operators have equal platforms, [plans].
+        """Return a number per plan, equal where all those operators have equal platforms, [plans].
 
         Args:
             operators: positions.
@@ -253,7 +242,7 @@ Keep = Callable[[PlacementStep, PartialPlans], Ints]
 def search(
     costs: AdditiveCosts, steps: Sequence[PlacementStep], keep: Keep
 ) -> tuple[PartialPlans, int]:
-    """What is left of all plans when `keep` has chosen after every step, and among how many."""
+    """Extend partial plans step by step, and let `keep` choose after each step."""
     startups = Startups.of(costs.startup_seconds)
     nothing = np.full((1, len(steps)), -1, np.int8)
     kept, candidates = PartialPlans(np.zeros(1), nothing, np.zeros(1, np.int64)), 0
@@ -265,7 +254,7 @@ def search(
 
 
 def best_per_key(key: Ints, seconds: Floats, count: int) -> Ints:
-    """Rows of the `count` cheapest of every key, the cheapest of all first."""
+    """Return rows of the `count` cheapest plans of every key, the cheapest of all first."""
     order = np.lexsort((seconds, key))
     sorted_key = key[order]
     firsts = np.flatnonzero(np.diff(sorted_key, prepend=sorted_key[0] - 1))
@@ -307,7 +296,7 @@ class SearchResult:
 
 
 def cheapest_plans(costs: AdditiveCosts, count: int) -> SearchResult:
-    """The `count` cheapest plans, exactly unless the workflow is too wide.
+    """Return the `count` cheapest plans, exactly unless the workflow is too wide.
 
     Fewer where there are not so many; those of equal costs stand in the order of their columns.
 
@@ -349,14 +338,14 @@ def beam(costs: AdditiveCosts, count: int, *, plans: int = BEAM_PLANS) -> Search
 
 
 def narrow_steps(costs: AdditiveCosts) -> tuple[PlacementStep, ...]:
-    """The steps in the order that every search here goes by."""
+    """Return the placement steps in a narrow order."""
     return steps_of(costs, narrow_order(costs.workflow, len(costs.platforms)))
 
 
 def found(
     costs: AdditiveCosts, kept: PartialPlans, count: int, *, is_exact: bool, candidates: int
 ) -> SearchResult:
-    """The best `count` of complete plans; summed anew, so that the order of steps is no matter."""
+    """Return the best `count` complete plans, summed anew in the order of operators."""
     plans = kept.columns.astype(np.int64)
     seconds = costs.totals(plans)
     order = np.lexsort((*plans.T[::-1], seconds))[:count]
@@ -375,7 +364,7 @@ def _is_narrow(costs: AdditiveCosts, steps: Sequence[PlacementStep]) -> bool:
 
 
 def _cells(costs: AdditiveCosts, steps: Sequence[PlacementStep]) -> int:
-    """Of the tables of the exact search, in all."""
+    """Return the number of cells in all tables of the exact search."""
     base = max(len(costs.platforms), 2)
     masks = 1 << int(np.count_nonzero(costs.startup_seconds))
     cells: int = masks * sum(base ** (len(step.open_before) + 1) for step in steps)
@@ -401,7 +390,7 @@ def _completions(costs: AdditiveCosts, steps: Sequence[PlacementStep]) -> dict[i
 
 
 def _paid(costs: AdditiveCosts, startups: Startups, step: PlacementStep) -> Floats:
-    """Seconds of a step, by the platforms of its parents, its own, and what is started."""
+    """Return seconds of a step, by the platforms of its parents, its own, and what is started."""
     count = len(costs.platforms)
     paid = costs.operator_seconds[step.operator][:, None] + startups.seconds
     for parent, transfer in step.transfers.items():
@@ -443,13 +432,13 @@ class Alternative:
 
     @property
     def seconds(self) -> float:
-        """What plans are compared by: the median and the start-up."""
+        """Return the median and the start-up, by which plans are compared."""
         return self.prediction.median_seconds + self.startup_seconds
 
 
 @dataclass(frozen=True, slots=True)
 class Choice(Alternative):
-    """The plan with the smallest predicted median and start-up, and what came after it.
+    """The plan with the smallest predicted median and start-up, and the next best plans.
 
     Attributes:
         alternatives: the next best plans, best first.
@@ -477,7 +466,7 @@ def choose(
     also: Sequence[Assignment] = (),
     search: Search = cheapest_plans,
 ) -> Choice:
-    """The platform per operator with the smallest predicted median run time on `cluster`.
+    """Return the platform per operator with the smallest predicted median run time on `cluster`.
 
     Deterministic: equal predictions are decided by additive costs, then
     by the order of `candidates`.
@@ -538,7 +527,7 @@ def ranked(
     *,
     startup_seconds: Callable[[Assignment], float],
 ) -> list[tuple[Assignment, Prediction, float]]:
-    """Every plan once, fastest first, with its prediction and start-up seconds.
+    """Return every plan once, fastest first, with its prediction and start-up seconds.
 
     Of equally fast ones the one that was named first comes first.
 
@@ -560,7 +549,7 @@ def ranked(
 
 
 def _on_one_platform(costs: AdditiveCosts) -> Iterator[Assignment]:
-    """Every single-platform plan that is allowed."""
+    """Yield every single-platform plan that is allowed."""
     for column in np.flatnonzero(costs.allowed.all(axis=0)).tolist():
         yield (costs.platforms[column],) * len(costs.workflow.operators)
 

@@ -60,7 +60,7 @@ class SegmentTiming:
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """What a run gave.
+    """The results of a run.
 
     Attributes:
         tables: one per sink, in the order of the steps.
@@ -75,17 +75,17 @@ class RunResult:
 
     @property
     def table(self) -> "pa.Table":
-        """The result of the first sink."""
+        """Return the result of the first sink."""
         return self.tables[0]
 
 
 def dataset_path(data_directory: Path, dataset: str) -> Path:
-    """Where a data set stands."""
+    """Return the path of a data set."""
     return data_directory / f"{dataset}.parquet"
 
 
 def segments_of(program: Program, platforms: Sequence[Platform]) -> Mapping[int, tuple[int, ...]]:
-    """The steps that run together, by the step whose rows are materialized, in their order."""
+    """Return the steps that run together, by the step whose rows are materialized."""
     segments: dict[int, tuple[int, ...]] = {}
     lazy: dict[int, tuple[int, ...]] = {}
     for position, step in enumerate(program.steps):

@@ -45,7 +45,7 @@ class ColumnType(StrEnum):
 
 
 class ProgramPart:
-    """What stands in a program's JSON: unknown keys and wrong types are refused there."""
+    """Base of everything in a program's JSON. Unknown keys and wrong types are refused."""
 
     __slots__ = ()
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=True)
@@ -64,7 +64,7 @@ class Column(ProgramPart):
 
     @property
     def numeric(self) -> bool:
-        """Whether it can be computed with."""
+        """Return whether it can be computed with."""
         return self.type is not ColumnType.TEXT
 
 
@@ -77,7 +77,7 @@ def names_of(schema: Schema) -> tuple[str, ...]:
 
 
 def column_of(schema: Schema, name: str) -> Column:
-    """The column of that name, or InvalidProgramError."""
+    """Return the column of that name, or InvalidProgramError."""
     for column in schema:
         if column.name == name:
             return column
@@ -85,7 +85,7 @@ def column_of(schema: Schema, name: str) -> Column:
 
 
 def numeric_column(schema: Schema, name: str) -> Column:
-    """The integer or float column of that name, or InvalidProgramError."""
+    """Return the integer or float column of that name, or InvalidProgramError."""
     column = column_of(schema, name)
     if not column.numeric:
         raise InvalidProgramError(f"column {name!r} is text, a number is needed")
@@ -99,7 +99,7 @@ def require_numeric(schema: Schema, names: Iterable[str]) -> None:
 
 
 def text_column(schema: Schema, name: str, reader: str) -> Column:
-    """The text column of that name for the operation `reader`, or InvalidProgramError."""
+    """Return the text column of that name for the operation `reader`, or InvalidProgramError."""
     column = column_of(schema, name)
     if column.numeric:
         raise InvalidProgramError(f"{reader} reads text, {name!r} is {column.type}")
@@ -107,14 +107,14 @@ def text_column(schema: Schema, name: str, reader: str) -> Column:
 
 
 def with_columns(schema: Schema, names: tuple[str, ...]) -> Schema:
-    """The schema itself when it has all these columns, else InvalidProgramError."""
+    """Return the schema itself when it has all these columns, else InvalidProgramError."""
     for name in names:
         column_of(schema, name)
     return schema
 
 
 def unique_names(schema: Schema) -> Schema:
-    """The schema itself when it has columns and no name twice, else InvalidProgramError."""
+    """Return the schema itself when it has columns and no name twice, else InvalidProgramError."""
     names = names_of(schema)
     if not names:
         raise InvalidProgramError("a result needs at least one column")
@@ -137,7 +137,7 @@ class Comparison(StrEnum):
 
     @property
     def function(self) -> Callable[[Any, Any], Any]:
-        """The comparison in Python, also of frames' columns."""
+        """Return the comparison in Python, also of frames' columns."""
         return _FUNCTIONS[self]
 
 
@@ -151,7 +151,7 @@ class ArithmeticOperator(StrEnum):
 
     @property
     def function(self) -> Callable[[Any, Any], Any]:
-        """The step in Python, also of frames' columns."""
+        """Return the step in Python, also of frames' columns."""
         return _FUNCTIONS[self]
 
 
@@ -171,7 +171,7 @@ _FUNCTIONS: Mapping[Comparison | ArithmeticOperator, Callable[[Any, Any], Any]] 
 
 @unique
 class AggregateFunction(StrEnum):
-    """What an aggregation computes of a group."""
+    """The function of an aggregation over a group."""
 
     COUNT = "count"
     SUM = "sum"
@@ -182,7 +182,7 @@ class AggregateFunction(StrEnum):
 
 @unique
 class WindowFunction(StrEnum):
-    """What a window computes for every row of a partition, in its order."""
+    """The function of a window for every row of a partition, in its order."""
 
     ROW_NUMBER = "row_number"
     RUNNING_SUM = "running_sum"
@@ -224,7 +224,7 @@ class Aggregation(ProgramPart):
             )
 
     def output(self, schema: Schema) -> Column:
-        """The column that it adds; refuses a text column for sums and means."""
+        """Return the column that it adds; InvalidProgramError for sums and means of a text."""
         if self.function is AggregateFunction.COUNT:
             return Column(self.name, ColumnType.INTEGER)
         column = column_of(schema, self.column)
@@ -245,7 +245,7 @@ class Order(ProgramPart):
 
 
 def total_order(by: tuple[Order, ...], ties: Iterable[str] = ()) -> tuple[list[str], list[bool]]:
-    """Columns to order by, and which of them descend; `ties` follow, ascending."""
+    """Return columns to order by, and which of them descend; `ties` follow, ascending."""
     named = [order.column for order in by]
     rest = [tie for tie in ties if tie not in named]
     return [*named, *rest], [*(order.descending for order in by), *(False for _ in rest)]
@@ -317,7 +317,7 @@ class Join(Operation):
     type: Literal["join"] = "join"
 
     def added(self, right: Iterable[str]) -> dict[str, str]:
-        """The right columns that the result has, and their names there."""
+        """Return the right columns that the result has, and their names there."""
         return {name: name + self.right_suffix for name in right if name != self.right_key}
 
 
@@ -529,7 +529,7 @@ class KMeansAssign(Operation):
 
 
 def model_columns(features: tuple[str, ...]) -> tuple[str, ...]:
-    """Columns of a trained `LinearRegression`."""
+    """Return columns of a trained `LinearRegression`."""
     return (*(f"coefficient_{name}" for name in features), "intercept")
 
 
@@ -601,12 +601,12 @@ class Embed(Operation):
 
     @property
     def vector_names(self) -> tuple[str, ...]:
-        """Names of the vector's columns."""
+        """Return names of the vector's columns."""
         return tuple(f"e{axis}" for axis in range(self.dimensions))
 
     @property
     def factors(self) -> tuple[int, ...]:
-        """Of the index vectors, one per dimension."""
+        """Return the factors of the index vectors, one per dimension."""
         return tuple(pow(48_271, axis + 1, INDEX_MODULUS) for axis in range(self.dimensions))
 
 

@@ -228,7 +228,7 @@ class PolarsEngine(Engine[pl.LazyFrame]):
 def _nearest(
     rows: pl.LazyFrame, columns: tuple[str, ...], centers: Vector, *, name: str
 ) -> pl.LazyFrame:
-    """The rows and, as `name`, the number of the nearest center."""
+    """Return the rows and, as `name`, the number of the nearest center."""
     nearest: pl.Expr = pl.lit(NO_CENTER, dtype=pl.Int64)
     if not len(centers):
         return rows.with_columns(nearest.alias(name))

@@ -118,5 +118,5 @@ class SklearnEngine(Engine[pa.Table]):
 
 
 def _matrix(table: pa.Table, columns: tuple[str, ...]) -> Vector:
-    """Columns as a (rows, columns) matrix of float64."""
+    """Return columns as a (rows, columns) matrix of float64."""
     return np.column_stack([table.column(name).to_numpy() for name in columns]).astype(np.float64)

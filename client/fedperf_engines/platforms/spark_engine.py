@@ -151,7 +151,7 @@ class SparkEngine(SqlEngine[DataFrame]):
         return rank
 
     def _without_history(self, frame: DataFrame) -> DataFrame:
-        """The rows, computed now, without the plan that led to them; `_free` gives them back."""
+        """Compute the rows now and drop their plan; `_free` releases them."""
         with self._spark.memory_errors():
             return frame.localCheckpoint()
 

@@ -1,24 +1,18 @@
-"""A warm pool of child processes that run trials.
+"""Runs programs in a warm pool of child processes, and makes executions of the trials.
 
-One child per set of engines, number of threads and memory cap, started when first needed and
-used again as long as measurements stay clean: a child is replaced after a failure,
-after `max_trials` runs, and when it keeps much more memory than it started with.
+There is one child per set of engines, number of threads and memory cap. It starts when first needed
+and is reused while measurements stay clean: a child is replaced after a failure, after
+`max_trials` runs, and when it keeps much more memory than it started with. A child has a temporary
+directory of its own, which is removed with it.
 
-Invariant: whatever a trial does (crash, hang, allocate everything), the parent gets
-a `Trial` and no process stays behind. A trial that failed, ran out of time or of memory is a
-`Trial` with that status, never an exception.
+Invariants: a trial that crashes, hangs or allocates everything is a `Trial` with that status, never
+an exception, and no process stays behind. The workflow of an execution carries actual
+cardinalities, counted outside of the measured run, and none of the program's parameters.
 
-Memory is capped by sampling the process tree about every 20 ms (`workers.child_process`).
-Engines that can are told a cap when their child starts, so that they spill or fail by
-themselves. The kernel keeps the exact peak of a child by itself (VmHWM, reset before each
-run); the samples add what the child's own children use.
-
-A child has a temporary directory of its own, which goes with it.
-
-From a program and its platforms to an `Execution`: rows counted once, trial run, put together.
-
-Invariant: the workflow of an execution carries the rows that really flowed, counted
-outside of the measured run, and none of the program's parameters.
+Memory is capped by sampling the process tree about every 20 ms (`workers.child_process`). Engines
+with such a setting get the cap when their child starts, so that they spill or fail by themselves.
+The kernel keeps the exact peak of a child (VmHWM, reset before each run). The samples add the
+child's own children.
 """
 
 import contextlib
@@ -56,7 +50,7 @@ from fedperf_shared.workflow.vocabulary import MAX_RUNTIME_SECONDS, Platform
 
 @dataclass(frozen=True, slots=True)
 class TrialRequest:
-    """What to run.
+    """A program to run, and its resources.
 
     Attributes:
         program: the program as JSON (`platforms.program.to_json`).
@@ -84,7 +78,7 @@ class TrialRequest:
 
 @dataclass(frozen=True, slots=True)
 class TrialLimits:
-    """What a trial may use before it is stopped.
+    """The limits at which a trial is stopped.
 
     Attributes:
         timeout_seconds: wall time of one run.
@@ -165,7 +159,7 @@ THREAD_VARIABLES = (
 
 
 class WorkerKey(NamedTuple):
-    """What a child is started for; the memory of some engines is fixed when they start.
+    """The purpose of a child. The memory of some engines is fixed when they start.
 
     Attributes:
         platforms: the engines that it may import, none to count rows.
@@ -229,7 +223,7 @@ class WorkerPool(Closing):
         self._host.restart()
 
     def run(self, request: TrialRequest, limits: TrialLimits) -> Trial:
-        """One measured run; how it ended is data, it never raises for the trial's sake."""
+        """Return one measured run; how it ended is data, it never raises for the trial's sake."""
         key = WorkerKey(frozenset(request.platforms), request.threads, request.memory_bytes)
         platforms = [int(platform) for platform in request.platforms]
         reply = self._ask(
@@ -247,7 +241,7 @@ class WorkerPool(Closing):
         )
 
     def count(self, request: TrialRequest, limits: TrialLimits) -> Mapping[str, object]:
-        """The worker's answer to "count the rows of this program", in a child of its own.
+        """Return the worker's answer to "count the rows of this program", in a child of its own.
 
         Raises:
             UncountableProgramError: counting failed, or passed the limits.
@@ -333,7 +327,7 @@ class _Worker(Closing):
         self._first_bytes = self.child.tree.resident_bytes()
 
     def is_clean(self, max_trials: int) -> bool:
-        """Whether another run would be measured as in a new child."""
+        """Return whether another run would be measured as in a new child."""
         return (
             self.child.is_alive()
             and self._trials < max_trials
@@ -431,7 +425,7 @@ class Profiler:
         *,
         workload: str,
     ) -> Execution:
-        """One measured run with `cluster.cores` threads; a failed one is an execution too.
+        """Return one measured run with `cluster.cores` threads; a failed one is an execution too.
 
         Raises:
             UncountableProgramError: the rows of the program could not be counted.
@@ -448,14 +442,14 @@ class Profiler:
         threads: int,
         memory_bytes: int | None = None,
     ) -> Trial:
-        """One measured run, with a memory cap of its own or the profiler's limits alone."""
+        """Return one measured run, with a memory cap of its own or the profiler's limits alone."""
         request = TrialRequest(
             to_json(program), tuple(platforms), self._data_directory, threads, memory_bytes
         )
         return self._pool.run(request, self._limits)
 
     def workflow(self, program: Program) -> Workflow:
-        """The workflow of a program with the rows that really flow; remembered.
+        """Return the workflow of a program with the rows that really flow; remembered.
 
         Raises:
             UncountableProgramError: the rows of the program could not be counted.
@@ -473,7 +467,7 @@ class Profiler:
     def execution(
         self, workflow: Workflow, trial: Trial, cluster: ClusterConfig, *, workload: str
     ) -> Execution:
-        """The trial as an execution that finished now."""
+        """Return the trial as an execution that finished now."""
         return Execution(
             execution_id=self._new_id(),
             workload=workload,

@@ -84,7 +84,7 @@ def profile_shipped(
 def draw(
     count: int, *, families: Sequence[str], max_rows: int, seed: int
 ) -> Iterator[tuple[Program, tuple[Platform, ...]]]:
-    """Programs with platforms, a function of the arguments; errors as `profile_shipped`."""
+    """Yield programs with platforms, a function of the arguments; errors as `profile_shipped`."""
     chosen = [_family(name) for name in families] or list(Family)
     scales = [scale for scale in SCALES if scale <= max_rows]
     if not scales:

@@ -1,17 +1,13 @@
-"""Something small for every engine to do, so that the first trial finds it awake.
-
-What engines load when first used (codecs, kernels, thread pools, parsers) would
-otherwise be measured as part of the first trial of a process. Spark starts its session
-here.
-
-The child process of trials: runs what it is told, one request after the other.
+"""The child process of trials: warms up its engines, then runs one request after the other.
 
 Requests and replies are JSON (see `workers.child_side`). The process imports only the engines that
-it was started for and warms them up before the first request. When the parent is gone it ends at
-once, its own children and its scratch directory with it.
+it was started for and runs each on a few rows before the first request, because codecs, kernels,
+thread pools and parsers would otherwise be measured as part of the first trial. Spark starts its
+session here. When the parent is gone, this process ends at once, with its own children and its
+scratch directory.
 
-The clock runs around the work alone: parsing the program before it and cleaning up
-after it are not measured.
+The clock runs around the work alone: parsing the program before it and cleaning up after it are not
+measured.
 """
 
 import contextlib
@@ -114,7 +110,7 @@ def _warm_up_engine(engine: Engine[Any], platform: Platform, table: "Table", pat
 
 @dataclass(frozen=True, slots=True)
 class EngineTimes:
-    """What engines say of a run.
+    """The times that engines measured in a run.
 
     Attributes:
         seconds: wall time of the plan itself on a monotonic clock; opening the engines'
@@ -131,7 +127,7 @@ _OUT_OF_MEMORY_ERRORS = frozenset({"OutOfMemoryException", "ArrowMemoryError"})
 
 @dataclass(frozen=True, slots=True)
 class _Settings:
-    """What the pool starts this process for; see `pool.WorkerKey`."""
+    """The purpose of this process; see `profiler.WorkerKey`."""
 
     platforms: Sequence[str]
     threads: int
@@ -177,7 +173,7 @@ class EnginesOfPlatforms:
         threads: int,
         memory_bytes: int | None,
     ) -> Callable[[], EngineTimes]:
-        """The program, ready to run; reading its data is part of the run."""
+        """Return the program, ready to run; reading its data is part of the run."""
         from fedperf_engines.platforms.executor import run_plan
         from fedperf_engines.platforms.program import from_json
 
@@ -197,7 +193,7 @@ class EnginesOfPlatforms:
         return work
 
     def count(self, program: bytes, data_directory: Path) -> dict[str, object]:
-        """Statistics of every step and of the sources."""
+        """Return statistics of every step and of the sources."""
         from fedperf_engines.platforms.program import from_json
         from fedperf_engines.platforms.statistics import count_rows, source_statistics
 

@@ -1,20 +1,14 @@
-"""Writing a program step by step: short constructors and a draft that counts positions.
+"""The families of shipped workloads: random programs of each, and random plans for them.
 
-Four jobs that are more than relational: word count, embeddings, page rank, credit analysis.
+Word count, embeddings, page rank and credit analysis are more than relational. The family `tpch`
+has six join queries in the manner of TPC-H over customers, orders, lines and parts; `rows` are the
+rows of `lines`. Foreign keys point to existing, unique keys, so no join gives more rows than its
+larger side has.
 
-Join queries in the manner of TPC-H over customers, orders, lines and parts.
-
-`rows` are the rows of `lines`. Foreign keys all point to existing, unique keys, so
-no join gives more rows than its larger side has.
-
-Random relational programs of 3 to 14 steps over events, items, offers and groups.
-
-A program grows from one stream of events. Each turn draws a move that fits what
-the stream still has (its keys, its numbers of known range), so that types fit,
-filters leave rows, and joins have a known multiplicity: at most one with two
-partners per row, all others with one.
-
-The families of shipped workloads, one function to draw from each, and plans for them.
+The family `relational` has programs of 3 to 14 steps over events, items, offers and groups. A
+program grows from one stream of events. Each turn draws an operation that fits the columns of the
+stream (its keys, its numbers of known range). So types fit, filters leave rows, and joins have a
+known multiplicity: at most one with two partners per row, all others with one.
 """
 
 import hashlib
@@ -35,7 +29,7 @@ from fedperf_shared.workflow.vocabulary import OperatorKind, Platform
 
 
 class Draft:
-    """A program being written; `add` gives the position to read the result from."""
+    """A program under construction. `add` returns the position to read the result from."""
 
     def __init__(self) -> None:
         self._steps: list[Step] = []
@@ -52,32 +46,32 @@ class Draft:
         return len(self._steps) - 1
 
     def schema(self, position: int) -> ops.Schema:
-        """Columns of a step's result."""
+        """Return columns of a step's result."""
         return self._schemas[position]
 
     def finish(self, result: int) -> Program:
-        """The program whose sink is `result`."""
+        """Return the program whose sink is `result`."""
         self.add(ops.Sink(), result)
         return Program(tuple(self._steps))
 
 
 def count(name: str = "rows_seen") -> ops.Aggregation:
-    """Number of rows of the group."""
+    """Return number of rows of the group."""
     return ops.Aggregation(ops.AggregateFunction.COUNT, name)
 
 
 def total(column: str, name: str) -> ops.Aggregation:
-    """Sum of a column."""
+    """Return sum of a column."""
     return ops.Aggregation(ops.AggregateFunction.SUM, name, column)
 
 
 def mean(column: str, name: str) -> ops.Aggregation:
-    """Mean of a column."""
+    """Return mean of a column."""
     return ops.Aggregation(ops.AggregateFunction.MEAN, name, column)
 
 
 def highest(column: str, name: str) -> ops.Aggregation:
-    """Maximum of a column."""
+    """Return maximum of a column."""
     return ops.Aggregation(ops.AggregateFunction.MAX, name, column)
 
 
@@ -107,22 +101,22 @@ def descending(column: str) -> tuple[ops.Order, ...]:
 
 
 def between(rng: np.random.Generator, low: int, high: int) -> int:
-    """A whole number from low to high, both included."""
+    """Return a whole number from low to high, both included."""
     return int(rng.integers(low, high + 1))
 
 
 def eighths(rng: np.random.Generator, low: float, high: float) -> float:
-    """A multiple of 1/8 from low to high, so that computed numbers stay exact."""
+    """Return a multiple of 1/8 from low to high, so that computed numbers stay exact."""
     return between(rng, int(low * 8), int(high * 8)) / 8
 
 
 def chance(rng: np.random.Generator, probability: float) -> bool:
-    """True with this probability."""
+    """Return True with this probability."""
     return bool(rng.random() < probability)
 
 
 def pick(rng: np.random.Generator, choices: Sequence[str]) -> str:
-    """One of the choices, all equally likely."""
+    """Return one of the choices, all equally likely."""
     return choices[int(rng.integers(len(choices)))]
 
 
@@ -243,7 +237,7 @@ _REVENUE = ops.ComputedColumn("revenue", "discount", (times(-1.0), minus(-1.0), 
 
 
 def draw_tpch(rng: np.random.Generator, rows: int) -> Program:
-    """One of six queries with drawn parameters."""
+    """Return one of six queries with drawn parameters."""
     queries = (
         _pricing_summary,
         _shipping_priority,
@@ -370,7 +364,7 @@ _NUMBERS = ("x", "y", "weight", "cost", "budget")
 
 
 class _Stream(Draft):
-    """A program being written: what is done next reads `end`, where the stream stands."""
+    """A program under construction. The next operation reads `end`, the stream's last step."""
 
     def __init__(self, rng: np.random.Generator, rows: int) -> None:
         super().__init__()
@@ -380,15 +374,15 @@ class _Stream(Draft):
 
     @property
     def columns(self) -> ops.Schema:
-        """Columns of the stream."""
+        """Return columns of the stream."""
         return self.schema(self.end)
 
     def among(self, names: Collection[str]) -> list[str]:
-        """Those names that the stream has, sorted."""
+        """Return the names that the stream has, sorted."""
         return sorted(set(ops.names_of(self.columns)).intersection(names))
 
     def numbers(self, *without: str) -> list[str]:
-        """Columns that can be computed with, but for those."""
+        """Return the numeric columns, except for those named."""
         return [each.name for each in self.columns if each.numeric and each.name not in without]
 
     def then(self, operation: ops.AnyOperation) -> None:
@@ -405,7 +399,7 @@ _Move = Callable[[_Stream], None]
 
 
 def draw_relational(rng: np.random.Generator, rows: int) -> Program:
-    """A program over `rows` events."""
+    """Return a program over `rows` events."""
     steps = between(rng, MIN_STEPS, MAX_STEPS)
     stream = _Stream(rng, rows)
     while len(stream) + 1 < steps:
@@ -453,7 +447,7 @@ def _filter(stream: _Stream) -> None:
 
 
 def _condition(stream: _Stream) -> ops.Filter:
-    """A condition that keeps between a tenth and nearly all of the rows."""
+    """Return a condition that keeps between a tenth and nearly all of the rows."""
     rng = stream.rng
     column = pick(rng, stream.among((*_RANGES, *_WHOLE_RANGES)))
     comparison, low, high = ("<", 0.15, 0.95) if chance(rng, 0.5) else (">=", 0.05, 0.85)
@@ -536,7 +530,7 @@ def _split_and_union(stream: _Stream) -> None:
 
 
 def _join_own_aggregate(stream: _Stream) -> None:
-    """Every row beside figures of its group: the shared result is read twice."""
+    """Join every row with aggregates of its group: the shared result is read twice."""
     key = pick(stream.rng, stream.among(_GROUPING))
     number = pick(stream.rng, stream.among(_NUMBERS))
     grouping = ops.Aggregate((key,), (count("size"), mean(number, f"mean_{number}")))
@@ -603,7 +597,7 @@ _FAMILY_OF_TABLE = {
 
 
 def draw_program(family: Family, *, rng: np.random.Generator, rows: int) -> Program:
-    """A program of the family whose largest source has `rows` rows (words, for texts).
+    """Return a program of the family whose largest source has `rows` rows (words, for texts).
 
     Its data sets are named by `program.datasets`; `data.prepare` writes them.
 
@@ -628,7 +622,7 @@ def workload_name(program: Program) -> str:
 def single_platforms(
     program: Program, among: Collection[Platform] = EMBEDDED_PLATFORMS
 ) -> tuple[Platform, ...]:
-    """The platforms that can run the whole program, in the order of the vocabulary."""
+    """Return the platforms that can run the whole program, in the order of the vocabulary."""
     able = set(among)
     for step in program.steps:
         able &= set(supporting(step.operation, among))
@@ -636,7 +630,7 @@ def single_platforms(
 
 
 def draw_platforms(program: Program, *, rng: np.random.Generator) -> tuple[Platform, ...]:
-    """A random valid platform per step: one for all in 60 %, else mixed with few switches.
+    """Return a random valid platform per step: one for all in 60 %, else mixed with few switches.
 
     Embedded platforms only, whatever is installed: the same seed draws the same plans.
     """

@@ -1,6 +1,6 @@
-"""A rehearsed year as `fedperf simulate` shows it: for people in words, for programs as facts.
+"""A simulated year as `fedperf simulate` shows it: sentences, facts for programs, and a page.
 
-A rehearsed year as a page for the own house: nothing fetched, no scripts, fit for a phone.
+The page loads nothing, holds no script, and fits a phone.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,7 +23,7 @@ from fedperf_shared.runtime.timestamps import day, minute, table_minute
 
 @dataclass(frozen=True, slots=True)
 class YearView:
-    """The rehearsal and its results, for people and for programs.
+    """The simulation and its results, for people and for programs.
 
     Attributes:
         ahead: calendar, policy, stand-ins.
@@ -39,11 +39,11 @@ class YearView:
 
     @property
     def stand_in_workloads(self) -> tuple[int, ...]:
-        """Numbers of workloads of each stand-in."""
+        """Return the number of workloads of each simulated peer."""
         return tuple(len({each.workload for each in every}) for every in self.ahead.others)
 
     def as_json(self) -> dict[str, object]:
-        """All facts."""
+        """Return all facts for programs."""
         ahead, year, period = self.ahead, self.year, self.ahead.calendar.period
         gain = year.gain
         return {
@@ -83,7 +83,7 @@ class YearView:
         }
 
     def beginning(self) -> Iterator[str]:
-        """Lines on the day of joining, the stand-ins and the first release."""
+        """Yield lines on the day of joining, the stand-ins and the first release."""
         ahead, year = self.ahead, self.year
         yield "nothing left this machine, nothing was written into the home: a rehearsal in memory"
         yield f"you would join on {minute(ahead.joins)}, by {self.origin}"
@@ -99,7 +99,7 @@ class YearView:
         )
 
     def release_rows(self) -> list[dict[str, object]]:
-        """A row per release, for a table."""
+        """Return a row per release, for a table."""
         return [
             {
                 "slot": each.slot,
@@ -114,7 +114,7 @@ class YearView:
         ]
 
     def costs(self) -> Iterator[str]:
-        """Lines on the cost of all releases together, and on what is left out."""
+        """Yield lines on the cost of all releases together, and on what is left out."""
         spending = self.year.spending
         yield (
             f"together: epsilon {spending.spent:.4f} of {spending.budget.epsilon:g} at delta "
@@ -130,7 +130,7 @@ class YearView:
             yield f"not planned: {each.what.name.lower().replace('_', ' ')}: {each.reason}"
 
     def gain_rows(self) -> list[dict[str, object]]:
-        """A row per way to predict, for a table."""
+        """Return a row per way to predict, for a table."""
         gain = self.year.gain
         if gain is None:
             return []
@@ -151,7 +151,7 @@ class YearView:
         return _WAYS.get(way, way)
 
     def brought(self) -> str:
-        """The line that explains the table of gains."""
+        """Return the line that explains the table of gains."""
         gain = self.year.gain
         if gain is None:
             return (
@@ -229,7 +229,7 @@ def write_page(path: Path, view: YearView) -> None:
 
 
 def page(view: YearView) -> str:
-    """The page as text."""
+    """Return the page as text."""
     first, *beginning = map(_sentence, view.beginning())
     return render(
         _PAGE,

@@ -1,33 +1,21 @@
-"""An organization's own executions, read from its home and split for a rehearsal of its year.
+"""A simulated year in memory: the organization, simulated peers and a coordinator, by the calendar.
 
-The home is read and stays as it is. Some workloads are kept away from everything that is learned,
-so that answers about them can be judged. At most `MOST_WORKLOADS` are drawn from a store, so that a
-rehearsal takes about as long for everybody.
+Everything is the product's own (`memory_federation`). The schedule is planned as a daemon plans it
+on joining (`release.schedule.plan_schedule`). Charges and their times are read from the ledger of
+the organization's participant. Homes are in a temporary directory, and noise is seeded, so nothing
+of it may be released. Where the policy says "ask", the simulation approves everything, which
+changes no charge.
 
-An organization's gain from a rehearsed year: the change of errors on its own workloads.
+The organization's home is read and stays as it is. Its future is unknown. The assumption is that
+its history runs again in the same order, evenly over the rest of the period, with the same run
+times. Some workloads are held out from everything that is learned. At most `MOST_WORKLOADS` are
+drawn, so that a simulation takes about as long for every organization. Simulated peers declare
+what the organization declares, and have as many workloads of the shipped measured set, as far as
+there are so many. No workload belongs to two members.
 
-Workloads that were kept away are asked about in three ways: by own executions alone, by these with
-the start that ships, and by what joining gave. Ways are compared case by case, and workloads are
-resampled.
-
-A member's executions in a rehearsal: its history once more, spread over the period.
-
-Nobody knows what an organization will run. The assumption is that what it ran before it joins runs
-again in the same order, evenly over the rest of the period, and takes as long as it did.
-
-Stand-ins for the other members of a rehearsal: jobs of the measured set that ships.
-
-Each stand-in declares what the organization itself declares. It has as many workloads, as far as
-there are so many. No workload is in two hands, and none is one of the organization's own.
-
-The year itself: the organization, its stand-ins and a coordinator, in memory, by the calendar.
-
-Everything is the product's own (`federation.memory_federation`). The schedule is planned as a
-daemon plans it when it joins (`release.schedule.plan_schedule`); what is charged, and when, is
-read from the ledger that the organization's participant kept. Homes lie in a temporary directory,
-and noise is seeded: nothing that is drawn here may leave.
-
-Where the policy says "ask" it is taken that everything is approved, which changes no charge.
+The gain is the change of errors on the held-out workloads, predicted in three ways: from local
+executions alone, from these with the pretrained model, and with the result of joining. Ways are
+compared case by case, and workloads are resampled.
 """
 
 import math
@@ -103,12 +91,12 @@ class LocalHistory:
 
     @property
     def names(self) -> frozenset[str]:
-        """The names of all workloads."""
+        """Return the names of all workloads."""
         return frozenset(each.workload for each in (*self.known, *self.asked))
 
 
 def read_jobs(home: Home, *, seed: int) -> LocalHistory:
-    """The executions in the home; `seed` decides which workloads are kept away.
+    """Read the executions in the home; `seed` decides which workloads are held out.
 
     Raises:
         StorageError: the store cannot be read.
@@ -140,7 +128,7 @@ _WAYS = {ALONE: LOCAL, WITH_START: PUBLIC_START, JOINED: PERSONALIZED}
 
 @dataclass(frozen=True, slots=True)
 class ErrorChange:
-    """Change of a typical answer's q-error, percent; below 0 is better.
+    """The change of a typical prediction's q-error in percent. Below 0 is better.
 
     Attributes:
         percent: change of the geometric mean over the cases.
@@ -157,7 +145,7 @@ class ErrorChange:
         theirs: NDArray[np.float64],
         workloads: Sequence[str],
     ) -> Self:
-        """The change from absolute log errors of the same cases."""
+        """Return the change from absolute log errors of the same cases."""
         paired = PairedComparison.by_groups(ours, theirs, groups=workloads)
         if paired.interval is None:
             return cls(_percent(paired.mean), None)
@@ -166,12 +154,12 @@ class ErrorChange:
 
     @property
     def is_told(self) -> bool:
-        """Whether it differs from 0 surely."""
+        """Return whether its interval excludes 0."""
         return self.interval is not None and not self.interval[0] <= 0 <= self.interval[1]
 
     @property
     def verdict(self) -> str:
-        """The verdict in words."""
+        """Return the verdict in words."""
         if not self.is_told:
             return "no difference"
         return "better" if self.percent < 0 else "worse"
@@ -179,7 +167,7 @@ class ErrorChange:
 
 @dataclass(frozen=True, slots=True)
 class OwnGain:
-    """Errors of each way to predict, and what joining changes.
+    """Errors of each way to predict, and their change by joining.
 
     Attributes:
         known: executions that were learned from.
@@ -201,7 +189,7 @@ class OwnGain:
     def of(
         cls, errors: Mapping[str, NDArray[np.float64]], workloads: Sequence[str], *, known: int
     ) -> Self:
-        """The gain from absolute log errors by way to predict, [asked], and the workload of each.
+        """Return the gain from absolute log errors by method, [held-out executions].
 
         A way without an answer to everything is left out: own executions alone where there are
         none.
@@ -223,7 +211,7 @@ class OwnGain:
 
 
 def own_gain(jobs: LocalHistory, models: FetchedModels) -> OwnGain | None:
-    """The gain of `models`; None where no own execution can be asked about."""
+    """Measure the gain of `models`; None where no local execution is held out."""
     known, asked = History.from_executions(jobs.known), History.from_executions(jobs.asked)
     if not len(asked):
         return None
@@ -238,7 +226,7 @@ def _percent(log_change: float) -> float:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RepeatedHistory:
-    """A history that is there when its member joins (`federation.histories.MemberHistory`).
+    """A history that exists when its member joins (`histories.MemberHistory`).
 
     Attributes:
         executed: in the order in which it finished.
@@ -252,13 +240,13 @@ class RepeatedHistory:
 
     @classmethod
     def of(cls, executions: Iterable[Execution], *, joins: datetime, ends: datetime) -> Self:
-        """The history of executions that ended well, in a period that ends at `ends`."""
+        """Return the history of executions that ended well, in a period that ends at `ends`."""
         executed = labelled_graphs(sorted(executions, key=lambda each: each.finished_at))
         step = (ends - joins) / max(len(executed), 1)
         return cls(executed, joins, [joins + place * step for place in range(len(executed))])
 
     def between(self, since: datetime | None, until: datetime) -> Sequence[LabelledGraph]:
-        """The executions that finished then, each once."""
+        """Return the executions that finished then, each once."""
         if (since is None or since < self.joins) and self.joins <= until:
             return self.executed
         return [
@@ -280,7 +268,7 @@ def stand_ins(
     others: Collection[str],
     seed: int,
 ) -> tuple[tuple[Execution, ...], ...]:
-    """Executions of each stand-in.
+    """Draw the executions of each simulated peer.
 
     Args:
         measured: what they are drawn from.
@@ -323,7 +311,7 @@ class PeriodPassedError(InvalidInputError):
 
 @dataclass(frozen=True, slots=True)
 class YearAhead:
-    """The plan of a rehearsal: calendar, policy, stand-ins.
+    """The settings of a simulation: calendar, policy, simulated peers.
 
     Attributes:
         policy: of the organization, which its stand-ins declare as well.
@@ -346,7 +334,7 @@ class YearAhead:
 
 @dataclass(frozen=True, slots=True)
 class RehearsedRelease:
-    """A release of the rehearsed year, as ledger and receipt of its member have it.
+    """A release of the simulated year, from the ledger and receipt of its member.
 
     Attributes:
         slot: its name.
@@ -373,7 +361,7 @@ class RehearsedRelease:
 
 @dataclass(frozen=True, slots=True)
 class RehearsedYear:
-    """The organization's results in the rehearsed year.
+    """The organization's results in the simulated year.
 
     Attributes:
         planned: its schedule, with what it leaves out.
@@ -449,7 +437,7 @@ def rehearsed_year(
 
 
 def lived_calendar(calendar: ReleaseCalendar, schedules: Sequence[Schedule]) -> ReleaseCalendar:
-    """The calendar without model rounds where nobody planned one: nobody would be asked."""
+    """Return the calendar, without model rounds where no member planned one."""
     kinds = {slot.key.kind for each in schedules for slot in each.slots}
     if ReleaseKind.MODEL_UPDATE in kinds:
         return calendar
@@ -457,7 +445,7 @@ def lived_calendar(calendar: ReleaseCalendar, schedules: Sequence[Schedule]) -> 
 
 
 def approved(policy: Policy) -> Policy:
-    """The policy with every "ask" answered."""
+    """Return the policy with every "ask" answered."""
     answers = {ReleaseMode.ASK: ReleaseMode.AUTO}
     return replace(
         policy,
