@@ -36,18 +36,18 @@ from fedperf_client.federation.exchange import Exchange
 from fedperf_client.federation.request import open_request
 from fedperf_client.learning.residuals import LabelledGraph, labelled_graphs
 from fedperf_client.release.ledger.ledger import PrivacyLedger
-from fedperf_memory.cpu_meter import CpuMeter
 from fedperf_memory.histories import SharedAnswers
 from fedperf_memory.memory_federation import (
     Clock,
+    CpuMeter,
     NewMember,
     admitted,
     declared,
     founded,
     home_of,
+    memory_calls,
     participant_of,
 )
-from fedperf_memory.memory_transport import memory_calls
 from fedperf_server.endpoints.gateway import body_in
 from fedperf_server.endpoints.grpc_ports import ExchangeService
 from fedperf_server.membership.authority import SIGNING, KeyRing
