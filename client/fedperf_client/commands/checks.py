@@ -191,7 +191,7 @@ def check_models(home: Home, around: Environment) -> Iterator[Statement]:
     del around
     from safetensors import SafetensorError, safe_open
 
-    from fedperf_shared.model.pretrained_model import load_pretrained_model
+    from fedperf_shared.model.pretrained import load_pretrained_model
 
     load_pretrained_model()
     models = FetchedModels(home.models)

@@ -75,7 +75,7 @@ from fedperf_shared.execution import (
     Measurement,
 )
 from fedperf_shared.workflow.graph import Operator, Plan, SourceStatistics, Workflow
-from fedperf_shared.workflow.template import fingerprint
+from fedperf_shared.workflow.topology import fingerprint
 from fedperf_shared.workflow.vocabulary import (
     MAX_ITERATIONS,
     MAX_OPERATORS,
