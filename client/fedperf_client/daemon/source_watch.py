@@ -65,7 +65,7 @@ class SourceWatch:
             self._troubles.failed(FOLLOWING, error)
             return
         self._troubles.worked(FOLLOWING)
-        self._seen = found.states
+        self._seen = found.seen
         for problem in found.problems:
             if problem not in self._problems:
                 log.warning("following the history failed", reason=problem)

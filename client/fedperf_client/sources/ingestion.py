@@ -245,12 +245,12 @@ class SourceCheckResult:
 
     Attributes:
         taken: counts of all sources that were read.
-        states: of every source when it was last read.
+        seen: the state of every source when it was last read.
         problems: which sources could not be read, and why.
     """
 
     taken: IngestionCounts
-    states: dict[Path, SourceState]
+    seen: dict[Path, SourceState]
     problems: tuple[str, ...]
 
 
