@@ -109,8 +109,8 @@ class StageRun:
     rdds: tuple[Rdd, ...]  # of its tasks
     read: Volume  # from files, tables and memory
     fetched: Volume  # from exchanges
-    moved: Volume  # into an exchange
-    written: Volume  # to files and tables
+    shuffled: Volume  # into an exchange
+    output: Volume  # to files and tables
     run_milliseconds: int  # of its tasks
 
     @property
@@ -142,8 +142,8 @@ def read_stage(info: Event) -> StageRun:
         rdds=tuple(map(_rdd, fields.objects(info, "RDD Info"))),
         read=Volume(total("input.recordsRead"), total("input.bytesRead")),
         fetched=Volume(total("shuffle.read.recordsRead"), fetched),
-        moved=Volume(total("shuffle.write.recordsWritten"), total("shuffle.write.bytesWritten")),
-        written=Volume(total("output.recordsWritten"), total("output.bytesWritten")),
+        shuffled=Volume(total("shuffle.write.recordsWritten"), total("shuffle.write.bytesWritten")),
+        output=Volume(total("output.recordsWritten"), total("output.bytesWritten")),
         run_milliseconds=total("executorRunTime"),
     )
 
@@ -268,8 +268,8 @@ def _steps(stages: Sequence[StageRun]) -> dict[_Place, _Step]:
         took = stage.run_milliseconds
         if (_MOVED, stage.number) in steps:
             continue
-        if any(stage.written):
-            steps[_SINK, stage.number] = _Step(OperatorKind.SINK, ends, (*stage.written, 0, took))
+        if any(stage.output):
+            steps[_SINK, stage.number] = _Step(OperatorKind.SINK, ends, (*stage.output, 0, took))
         elif ends:
             rows, size, parts, _ = steps[ends[0]].figures
             steps[ends[0]] = replace(steps[ends[0]], figures=(rows, size, parts, took))
@@ -289,12 +289,12 @@ def _fetched(stage: StageRun, writers: Mapping[int, StageRun]) -> dict[int, tupl
     here = {rdd.number for rdd in stage.rdds}
     outside = [p for rdd in stage.rdds for p in rdd.parents if p not in here]
     ran = {parent: writers[parent] for parent in outside if parent in writers}
-    rows = stage.fetched.rows - sum(each.moved.rows for each in ran.values())
-    size = stage.fetched.bytes - sum(each.moved.bytes for each in ran.values())
+    rows = stage.fetched.rows - sum(each.shuffled.rows for each in ran.values())
+    size = stage.fetched.bytes - sum(each.shuffled.bytes for each in ran.values())
     table = _Step(OperatorKind.TABLE_SOURCE, (), (max(rows, 0), max(size, 0), 0, 0))
     steps: dict[int, tuple[_Place, _Step]] = dict.fromkeys(outside, ((_TABLE, stage.number), table))
     for parent, each in ran.items():
-        figures = (*each.moved, stage.tasks, each.run_milliseconds)
-        moved = _Step(OperatorKind.EXCHANGE, ((_RDD, parent),), figures)
-        steps[parent] = ((_MOVED, each.number), moved)
+        figures = (*each.shuffled, stage.tasks, each.run_milliseconds)
+        exchange = _Step(OperatorKind.EXCHANGE, ((_RDD, parent),), figures)
+        steps[parent] = ((_MOVED, each.number), exchange)
     return steps

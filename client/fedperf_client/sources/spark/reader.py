@@ -217,7 +217,7 @@ class Application:
                 source=f"{vendor} {self.settings.version}".strip(),
                 node_type=self._node_type,
                 architecture=self._architecture,
-                rows_known=counted.known / len(counted.workflow.operators),
+                rows_known=counted.known_operators / len(counted.workflow.operators),
                 remarks=tuple(sorted(remark for remark, holds in remarks.items() if holds)),
                 application=self._display_name,
                 application_id=self._display_id,
