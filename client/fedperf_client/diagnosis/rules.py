@@ -459,7 +459,6 @@ def tiny_tasks(job: JobFacts) -> Iterator[JobFinding]:
 def _fewer_partitions(
     job: JobFacts, stage: StageAttempt, enough: int
 ) -> tuple[str, tuple[str, ...]]:
-    """Return how to split work into fewer tasks, and the settings."""
     if job.description.startswith(_LISTING):
         setting = f"spark.sql.sources.parallelPartitionDiscovery.parallelism={enough}"
         return "fewer and larger files or directories; list them in fewer tasks", (setting,)
@@ -512,7 +511,6 @@ def _is_much(stage: StageAttempt, column: str, least: int) -> bool:
 
 
 def _slow(stage: StageAttempt) -> int:
-    """Return the number of tasks that took much longer than the median."""
     return int((stage.durations >= MUCH * stage.median).sum())
 
 
@@ -573,7 +571,6 @@ def _skew(job: JobFacts, stage: StageAttempt, seconds: float) -> JobFinding:
 
 
 def _overtaken(stage: StageAttempt, lost: LostAttempt) -> JobFinding:
-    """Return the finding of an attempt that a later attempt overtook."""
     overhead = lost.duration - stage.median  # it would have ended before the others
     took = lost.duration / 1000
     return JobFinding(
@@ -721,7 +718,7 @@ def broadcasts(job: JobFacts) -> Iterator[JobFinding]:
 
 
 def _sent(query: SparkQuery) -> Iterator[tuple[int, int, int]]:
-    """Yield size in bytes, and build and send milliseconds, of every broadcast table, once."""
+    """Yield bytes, and build and send milliseconds, of every broadcast table, once."""
     sizes = set[int]()
     for node in query.plan.nodes:
         ids = node.sent or {}

@@ -652,7 +652,6 @@ def _has_equality(scan: Scan) -> bool:
 
 
 def _by_threads(scan: Scan) -> RowRange:
-    """Return the range that follows from the number of threads."""
     high = scan.scanned
     if high < max(scan.returned, 1.0):  # nothing was announced
         high = max(scan.returned, 5 * scan.estimate)
@@ -669,7 +668,6 @@ def _least_of(scanned: float) -> float:
 
 
 def _by_parts(scan: Scan) -> RowRange:
-    """Return the range that follows from the row groups that were read."""
     if not scan.parts and scan.all_parts:
         return _known(scan.returned)
     high = max(scan.parts * ROW_GROUP_ROWS, scan.returned)

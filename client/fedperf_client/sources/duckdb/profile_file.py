@@ -219,7 +219,6 @@ class OperatorTree:
             yield child, above.through(node, [each for each in others if not each.rows])
 
     def _add_node(self, node: ProfileNode, inputs: list[int], above: Above) -> int | None:
-        """Add a node; return the position of its operator."""
         if node.name in PASSING:
             return inputs[-1] if inputs else None
         if node.name == CTE_SCAN and node.note("CTE Index") in self._shared:

@@ -517,7 +517,6 @@ class Reader:
             self.application.reach(end)
 
     def _retire(self) -> None:
-        """Hand out the complete queries."""
         for query in self._complete:
             if self._open.get((query.is_job, query.number)) is query:
                 self._forget(query)
