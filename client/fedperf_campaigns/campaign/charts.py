@@ -8,7 +8,7 @@ from fedperf_campaigns.campaign.components import WHOLE
 from fedperf_campaigns.campaign.expressions import Value
 from fedperf_campaigns.campaign.journal import JournalTrial, TrialStatus
 from fedperf_campaigns.campaign.summary import ConfigurationRepeats, Summary
-from fedperf_client.charts.chart_style import (
+from fedperf_client.charts.kit import (
     COLOURS,
     FAINT,
     GRID,
@@ -20,7 +20,7 @@ from fedperf_client.charts.chart_style import (
     log_heights,
     svg,
 )
-from fedperf_client.formatting.durations import duration_text
+from fedperf_shared.runtime.quantities import duration_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -30,11 +30,11 @@ from fedperf_campaigns.campaign.summary import (
     trial_facts,
     trial_rows,
 )
-from fedperf_client.charts.page import render
-from fedperf_client.formatting.durations import duration_text
+from fedperf_client.charts.kit import render
 from fedperf_client.formatting.facts import Fact
 from fedperf_client.home.config import write_private
 from fedperf_shared.errors import StorageError
+from fedperf_shared.runtime.quantities import duration_text
 
 MOST_ROWS = 500
 _NAMES = ("report.html", "trials.csv", "summary.json")

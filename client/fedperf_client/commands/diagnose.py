@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedperf_client.commands.home_option import Json, LocalPath
+from fedperf_client.commands.program import Json, LocalPath
 from fedperf_client.formatting.progress import progress_bar
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.runtime.command_line import show, visible

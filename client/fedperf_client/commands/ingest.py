@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedperf_client.commands.home_option import Json, LocalPath, home_of
+from fedperf_client.commands.program import Json, LocalPath, home_of
 from fedperf_client.formatting.facts import Fact, show_table, values_of
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.runtime.command_line import show, visible

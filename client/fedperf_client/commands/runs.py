@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedperf_client.commands.home_option import Json, home_of
+from fedperf_client.commands.program import Json, home_of
 from fedperf_client.formatting.facts import Fact, show_table, texts_of, values_of
 from fedperf_shared.errors import InvalidInputError, StorageError
 from fedperf_shared.runtime.command_line import (
@@ -351,7 +351,7 @@ def facts_of(execution: "Execution") -> list[Fact]:
 
 def line_of(execution: "Execution", short_id: str) -> dict[str, object]:
     """A row of a table for people."""
-    from fedperf_client.formatting.durations import duration_text
+    from fedperf_shared.runtime.quantities import duration_text
 
     measured, origin = execution.measurement, execution.origin
     return {

@@ -29,12 +29,12 @@ from fedperf_client.diagnosis.stage_rules import (
     tiny_tasks,
     uneven_tasks,
 )
-from fedperf_client.formatting.durations import duration_text
 from fedperf_client.home.node_prices import PriceList, cost_text
 from fedperf_client.sources.spark.application import Application
 from fedperf_client.sources.spark.fields import moment
 from fedperf_shared.execution import ClusterConfig
 from fedperf_shared.runtime.command_line import shortened, visible
+from fedperf_shared.runtime.quantities import duration_text
 
 LEAST_SHARE = 0.05  # Of a job's time: two runs of one job differ by as much
 LEAST_SECONDS = 0.2  # nobody waits for less

@@ -17,7 +17,6 @@ from collections.abc import Iterator
 
 from fedperf_client.diagnosis.finding import JobFinding, Symptom
 from fedperf_client.diagnosis.job_facts import JobFacts
-from fedperf_client.formatting.durations import duration_text
 from fedperf_client.sources.spark.application import Application
 from fedperf_client.sources.spark.failure_advice import advice_for
 from fedperf_client.sources.spark.failures import (
@@ -31,6 +30,7 @@ from fedperf_client.sources.spark.identity import is_interactive
 from fedperf_client.sources.spark.query import Interval, covered, merged
 from fedperf_client.sources.spark.settings import SparkSettings
 from fedperf_client.sources.spark.tasks import StageAttempt
+from fedperf_shared.runtime.quantities import duration_text
 
 MUCH_OF_APPLICATION = 0.2  # Of its time: every one has some, before its first job and later
 LEAST_SECONDS = 5.0  # below this an application is short, and most of that is its start

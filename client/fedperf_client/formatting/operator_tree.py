@@ -6,8 +6,7 @@ from types import MappingProxyType
 from rich.text import Text
 from rich.tree import Tree
 
-from fedperf_client.formatting.durations import duration_text
-from fedperf_client.formatting.numbers import size_text
+from fedperf_shared.runtime.quantities import duration_text, size_text
 from fedperf_shared.workflow.graph import Plan
 from fedperf_shared.workflow.vocabulary import OperatorKind, Platform
 

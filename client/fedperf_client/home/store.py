@@ -47,7 +47,7 @@ from fedperf_client.home.sqlite_file import (
 )
 from fedperf_client.home.store_schema import COLUMNS, check_or_create, check_present
 from fedperf_shared.execution import Execution, ExecutionStatus
-from fedperf_shared.runtime.resources import Closing
+from fedperf_shared.runtime.process import Closing
 
 _PAGE_ROWS = 500
 _INSERT = "INSERT INTO execution VALUES (...) ON CONFLICT (execution_id) DO NOTHING".replace(

@@ -8,7 +8,6 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from fedperf_client.formatting.numbers import size_text
 from fedperf_engines.optimizer.constraints import (
     MEMORY_FACTORS,
     MEMORY_IN_OBJECTS,
@@ -18,6 +17,7 @@ from fedperf_engines.platforms.engine import ENGINES
 from fedperf_engines.platforms.support import installed_platforms
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import ClusterConfig, KnownJob
+from fedperf_shared.runtime.quantities import size_text
 from fedperf_shared.workflow.graph import Plan, Workflow
 from fedperf_shared.workflow.vocabulary import NAMED_PLATFORMS, Platform, platform_of
 

@@ -4,13 +4,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedperf_client.charts.chart_style import COLOURS, FAINT, GRID, INK, chart, log_lengths
-from fedperf_client.charts.charts import write_chart
-from fedperf_client.formatting.durations import duration_text
+from fedperf_client.charts.kit import COLOURS, FAINT, GRID, INK, chart, log_lengths, write_chart
 from fedperf_client.formatting.operator_tree import words_of
 from fedperf_engines.advice.advice import Advice
 from fedperf_engines.advice.presentation import name_of, platforms_text, size_of
 from fedperf_engines.optimizer.enumeration import Alternative
+from fedperf_shared.runtime.quantities import duration_text
 from fedperf_shared.workflow.graph import Workflow
 from fedperf_shared.workflow.topology import topological_order
 from fedperf_shared.workflow.vocabulary import Platform

@@ -36,7 +36,7 @@ from fedperf_client.workers.child_side import Json
 from fedperf_client.workers.machine import InterferenceMonitor
 from fedperf_shared.errors import FedperfError, InvalidInputError
 from fedperf_shared.execution import ExecutionStatus, InvalidExecutionError, Measurement
-from fedperf_shared.runtime.resources import Closing
+from fedperf_shared.runtime.process import Closing
 from fedperf_shared.workflow.vocabulary import MAX_RUNTIME_SECONDS, Platform
 
 

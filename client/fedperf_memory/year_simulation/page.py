@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from fedperf_client.charts.page import render
+from fedperf_client.charts.kit import render
 from fedperf_memory.year_simulation.presentation import YearView
 from fedperf_shared.errors import StorageError
 

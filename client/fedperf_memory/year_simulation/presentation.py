@@ -7,7 +7,7 @@ from fedperf_client.release.ledger.spent_budget import UNIT
 from fedperf_memory.year_simulation.own_gain import JOINED, ErrorChange, OwnGain
 from fedperf_memory.year_simulation.own_jobs import LocalHistory
 from fedperf_memory.year_simulation.year import RehearsedYear, YearAhead
-from fedperf_shared.runtime.timestamps import day, minute, table_minute
+from fedperf_shared.runtime.quantities import day, minute, table_minute
 
 
 @dataclass(frozen=True, slots=True)

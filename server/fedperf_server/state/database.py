@@ -24,7 +24,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from fedperf_shared.errors import StorageError
-from fedperf_shared.runtime.private_files import close_to_others, create_private
+from fedperf_shared.runtime.process import close_to_others, create_private
 
 DATABASE = "the database"
 """Name of the database in the failure tracker."""

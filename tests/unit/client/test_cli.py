@@ -105,7 +105,7 @@ def test_init_leaves_what_people_wrote(home: Home) -> None:
 
 def test_the_first_init_says_what_comes_next(tmp_path: Path) -> None:
     ended = fedperf(Home(tmp_path / "home"), "init")
-    assert "next: read the policy" in ended.out
+    assert "Next: read the policy" in ended.out
     assert ended.err == ""
     assert fedperf(Home(tmp_path / "other"), "init", "--json").json()
 
@@ -115,7 +115,7 @@ def test_a_second_init_with_other_options_says_what_differs_and_what_to_do(home:
     ended = fedperf(home, "init", "--size", "large", "--workloads", 5000)
     assert ended.code == 3
     said = ended.complaint()
-    assert f"{home.directory} exists already and was left as it is" in said
+    assert f"{home.directory} already exists and was not changed" in said
     assert "size_class small, not large, nominal_workloads 200, not 5000" in said
     assert f"edit {home.policy}" in said
     assert "it counts at once, as no period has begun" in said
@@ -138,8 +138,8 @@ def test_a_second_init_with_the_same_options_says_that_the_home_exists(
     before = contents(home.directory)
     ended = fedperf(home, "init", *options)
     assert ended.code == 0
-    assert f"{home.directory} exists already" in ended.err
-    assert "next:" not in ended.out
+    assert f"{home.directory} already exists" in ended.err
+    assert "Next:" not in ended.out
     assert contents(home.directory) == before
 
 
@@ -218,7 +218,7 @@ def test_status_and_budget_show_a_stop_and_what_to_do(home: Home) -> None:
     assert isinstance(status, dict)
     assert "the counter file is missing" in str(status["stopped"])
     assert "until an operator calls fedperf reconcile" in fedperf(home, "budget").out
-    assert "if the daemon runs and what stopped it is decided" in fedperf(home, "status").out
+    assert "if the daemon runs and you resolve the stop" in fedperf(home, "status").out
     assert fedperf(home, "reconcile").code == 0
     assert "stopped" not in fedperf(home, "status").out
 

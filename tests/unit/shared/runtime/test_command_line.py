@@ -23,7 +23,7 @@ from fedperf_shared.errors import (
     StorageError,
 )
 from fedperf_shared.runtime import command_line
-from fedperf_shared.runtime.shutdown import stop_on_signals
+from fedperf_shared.runtime.process import stop_on_signals
 from tests.unit.shared.console_programs import Ended, run
 
 
@@ -227,7 +227,7 @@ def test_no_text_of_others_commands_the_terminal() -> None:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_the_first_signal_asks_and_the_second_insists(number: signal.Signals) -> None:
     program = """
-        from fedperf_shared.runtime.shutdown import stop_on_signals
+        from fedperf_shared.runtime.process import stop_on_signals
         stop = stop_on_signals()
         print("ready", flush=True)
         stop.wait()
