@@ -179,15 +179,9 @@ def test_what_is_taken_in_says_what_each_figure_counts(home: Home, tmp_path: Pat
     log.write(tmp_path / "logs" / "log")
     dry = fedperf(home, "ingest", tmp_path / "logs", "--jobs", 1, "--dry-run").out
     out = fedperf(home, "ingest", tmp_path / "logs", "--jobs", 1).out
-    assert dry == out + "nothing was stored: --dry-run\n"
-    for line in (
-        "read: 6 executions in 3 sources\n",
-        "new: 3\n",
-        "known already: 3, stored before or in another source\n",
-        "rows known: 100% of the operators\n",
-        "skipped: 1, no executions: a command of the catalogue that ran no job (1)\n",
-    ):
-        assert line in out
+    assert dry == out + "--dry-run: nothing was stored\n"
+    (total,) = [line for line in out.splitlines() if "all 3 sources" in line]
+    assert [each.strip() for each in total.split("│")[2:6]] == ["6", "3", "0", "18"]
     assert fedperf(home, "ingest", jobs, "--jobs", -1).complaint() == (
         "error: Invalid value for '--jobs': -1 is not in the range x>=0."
     )
@@ -198,7 +192,7 @@ def test_sources_that_are_too_many_to_show_are_counted(home: Home, tmp_path: Pat
     for number in range(MOST_SHOWN + 2):
         write_jobs(tmp_path / "logs" / f"{number:02}.parquet", 1)
     out = fedperf(home, "ingest", tmp_path / "logs", "--jobs", 1).out
-    assert f"{MOST_SHOWN} of {MOST_SHOWN + 2} sources shown, as they are named; --json" in out
+    assert f"{MOST_SHOWN} of {MOST_SHOWN + 2} sources shown; --json" in out
 
 
 def test_before_a_period_there_is_nothing_to_show(home: Home) -> None:
