@@ -244,7 +244,7 @@ def budget(context: typer.Context, json: Json = False) -> None:
         spending = expected_spending(planned.schedule, policy.budget, policy.lifetime)
     show_table([each.facts for each in spending], json=json)
     if not json:
-        typer.echo(f"The unit is the {UNIT}: spent is for one added or removed.")
+        typer.echo(f"Privacy unit: {UNIT}. Spent epsilon is for one added or removed.")
     if not home.ledgers:
         note_of_expected(home, at=now())
     elif not json and (stop := status.stop_reason(home)):

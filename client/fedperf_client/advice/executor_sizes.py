@@ -141,7 +141,7 @@ class ExecutorAdvice:
 
     @property
     def meets_deadline(self) -> bool | None:
-        """Whether `best` meets the deadline with a probability of 90 %."""
+        """True if `best` meets the deadline with a probability of 90 %."""
         return None if self.probability is None else self.probability >= HOLDS
 
     @property

@@ -260,10 +260,10 @@ def _check_budget(home: Home, environment: Environment) -> Iterator[_Statement]:
         return
     lifetime, newest = spending[0], spending[-1]
     yield _ok(f"newest period: {_spent(newest)}")
-    left = lifetime.budget.epsilon - lifetime.planned
-    if left < newest.budget.epsilon:
+    remaining = lifetime.budget.epsilon - lifetime.planned
+    if remaining < newest.budget.epsilon:
         yield _warning(
-            f"lifetime: epsilon {left:.4g} is left and the newest period needs "
+            f"lifetime: epsilon {remaining:.4g} is left and the newest period needs "
             f"{newest.budget.epsilon:g}, so another one like it cannot begin",
             "lower budget.epsilon in policy.toml before the next period",
         )

@@ -93,9 +93,9 @@ def release_approve(context: typer.Context, slot: Slot, json: Json = False) -> N
 
 @app.command("withhold")
 def release_withhold(context: typer.Context, slot: Slot, json: Json = False) -> None:
-    """Withhold a slot's release. Nothing is charged before it opens, and nothing refunded later.
+    """Withhold a slot's release.
 
-    Exit code 3: no such slot. 5: too late.
+    Before the slot opens, nothing is charged. Afterwards the charge stays. Exit code 3: no such slot. 5: too late.
     """
     from fedperf_client.release.decisions import Verdict
 

@@ -64,7 +64,7 @@ Since = Annotated[
     typer.Option(
         click_type=TimestampParameter(),
         metavar="TIME",
-        help="Filter by end, at this time (UTC) or later: 2026-03-01, 2026-03-01T06:00.",
+        help="Only runs that finished at this time (UTC) or later, such as 2026-03-01T06:00.",
     ),
 ]
 Until = Annotated[
@@ -72,7 +72,7 @@ Until = Annotated[
     typer.Option(
         click_type=TimestampParameter(),
         metavar="TIME",
-        help="Filter by end, before this time (UTC).",
+        help="Only runs that finished before this time (UTC).",
     ),
 ]
 

@@ -275,12 +275,12 @@ def _parse(
         for each, title in zip(entry.operators, titles, strict=True)
     )
     try:
-        written = Workflow(operators, SourceStatistics(**entry.sources.model_dump()))
+        declared = Workflow(operators, SourceStatistics(**entry.sources.model_dump()))
         if run is None:  # an engine may count rows otherwise
-            _require_fewer_rows(entry.operators, titles, written)
+            _require_fewer_rows(entry.operators, titles, declared)
         rows = [n for n, each in enumerate(entry.operators) if each.output_rows is None]
         widths = [n for n, each in enumerate(entry.operators) if each.row_bytes is None]
-        workflow = with_estimates(written, rows, widths)
+        workflow = with_estimates(declared, rows, widths)
         plan = Plan(workflow, platforms)
     except InvalidWorkflowError as error:
         raise InvalidInputError(_with_names(str(error), titles)) from error

@@ -1,4 +1,4 @@
-"""What a process holds and gives back: locks, private files, resources and signals.
+"""Locks, private files, resources and signals of a process.
 
 The kernel releases a lock when its holder ends, even by kill -9. The lock file contains the process
 id of the holder, for people.
