@@ -53,8 +53,8 @@ from fedperf_shared.identity import public_bytes
 from fedperf_shared.model.architecture import weights_of
 from fedperf_shared.model.checkpoint import decode_checkpoint, model_from_arrays
 from fedperf_shared.model.ggfn import GGFN
-from fedperf_shared.model.gradients.exact_arithmetic import one_thread
-from fedperf_shared.model.pretrained_model import load_pretrained_model
+from fedperf_shared.model.plan_gradients import one_thread
+from fedperf_shared.model.pretrained import load_pretrained_model
 from fedperf_shared.releases.period import ReleaseCalendar, to_unix_ms
 from fedperf_shared.releases.release import (
     ReleaseKind,

@@ -437,7 +437,7 @@ def _check_extras(_: Home, environment: Environment) -> Iterator[_Statement]:
 def _check_models(home: Home, _: Environment) -> Iterator[_Statement]:
     from safetensors import SafetensorError, safe_open
 
-    from fedperf_shared.model.pretrained_model import load_pretrained_model
+    from fedperf_shared.model.pretrained import load_pretrained_model
 
     load_pretrained_model()
     models = FetchedModels(home.models)

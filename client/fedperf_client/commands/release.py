@@ -95,7 +95,8 @@ def release_approve(context: typer.Context, slot: Slot, json: Json = False) -> N
 def release_withhold(context: typer.Context, slot: Slot, json: Json = False) -> None:
     """Withhold a slot's release.
 
-    Before the slot opens, nothing is charged. Afterwards the charge stays. Exit code 3: no such slot. 5: too late.
+    Before the slot opens, nothing is charged. Afterwards the charge stays. Exit code 3: no such
+    slot. 5: too late.
     """
     from fedperf_client.release.decisions import Verdict
 

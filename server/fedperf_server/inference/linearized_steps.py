@@ -136,7 +136,7 @@ def reliable_step(
     for weight_sd in WEIGHT_SDS:
         step = next_step(tangent, sums, clip=clip, weight_sd=weight_sd)
         linear = tangent.anchors @ step
-        actual = _outputs(tangent.stepped(model, step), anchors) - before
+        actual = _outputs(tangent.step(model, step), anchors) - before
         if np.linalg.norm(actual - linear) <= MAX_LINEARIZATION_ERROR * np.linalg.norm(linear):
             return step
     return np.zeros(len(tangent.lengths))

@@ -31,9 +31,8 @@ from fedperf_shared.model.ggfn import GGFN, standardise
 from fedperf_shared.model.linearization import (
     Gradients,
     Tangent,
-    coefficients_at,
-    gradients_at,
-    tangent_of,
+    anchor_gradients,
+    principal_coefficients,
 )
 from fedperf_shared.releases.kinds import TANGENT_UPDATE
 from fedperf_shared.releases.linear_queries import DIRECTIONS, LinearizedQuery, unit_feature_design
@@ -64,12 +63,12 @@ class LinearizedAvg(RoundStrategy):
 
     anchors: Sequence[Features]
     misfit: float = MISFIT
-    gradients: Gradients = gradients_at
+    gradients: Gradients = anchor_gradients
 
     def question(self, current: Weights, *, steps_made: int) -> LinearizedQuery:
         """Return directions at the model's tangent, with a tighter clip after every step."""
-        coefficients = coefficients_at(_to_model(current), self.anchors, gradients=self.gradients)
-        return _to_query(coefficients, steps_made)
+        gradients = self.gradients(_to_model(current), self.anchors)
+        return _to_query(principal_coefficients(gradients), steps_made)
 
     def check(self, update: Update, slot: Slot) -> None:
         """Check an update as `RoundStrategy.check`."""
@@ -112,7 +111,7 @@ class LinearizedAvg(RoundStrategy):
                 rehearsal_sum(model, tangent, rehearsed, clip=query.clip, workloads=workloads)
             )
         step = reliable_step(model, self.anchors, tangent, sums, clip=query.clip)
-        return tangent.stepped(model, step)
+        return tangent.step(model, step)
 
 
 def stored_tangent(
@@ -120,11 +119,11 @@ def stored_tangent(
     anchors: Sequence[Features],
     query: LinearizedQuery,
     *,
-    gradients: Gradients = gradients_at,
+    gradients: Gradients = anchor_gradients,
 ) -> Tangent:
     """Return the tangent of the query, without unused directions."""
     coefficients = query.coefficients[:, _used_directions(query)]
-    return tangent_of(model, anchors, coefficients, gradients=gradients)
+    return Tangent.build(gradients(model, anchors), coefficients)
 
 
 def bounded_sums(

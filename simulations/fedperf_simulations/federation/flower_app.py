@@ -55,7 +55,7 @@ from fedperf_server.rounds.round_messages import body_in
 from fedperf_server.state.database import Database
 from fedperf_shared.exchange import TrainRequest
 from fedperf_shared.model.checkpoint import model_from_arrays
-from fedperf_shared.model.gradients.exact_arithmetic import one_thread
+from fedperf_shared.model.plan_gradients import one_thread
 from fedperf_shared.model.public_plans import anchors_of, load_public_plans
 from fedperf_shared.releases.release import LinearizedParameters, SignedRelease
 from fedperf_simulations.corpus.limited_start import load_limited_start

@@ -63,7 +63,7 @@ from fedperf_shared.execution import (
     Measurement,
 )
 from fedperf_shared.workflow.graph import Plan
-from fedperf_shared.workflow.template import fingerprint
+from fedperf_shared.workflow.topology import fingerprint
 from fedperf_shared.workflow.vocabulary import MAX_RUNTIME_SECONDS, Platform
 
 ASSUMED_MEMORY_BYTES = 16 * 2**30
