@@ -19,9 +19,8 @@ from fedperf_client.charts.chart_style import (
     log_heights,
 )
 from fedperf_client.charts.charts import write_chart
-from fedperf_client.drift.detection import GUARD
-from fedperf_client.drift.streams import Stream, StreamDrift
 from fedperf_client.formatting.durations import UNITS
+from fedperf_client.prediction.ensemble.changes import GUARD, Stream, StreamDrift
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -64,8 +63,8 @@ def draw_drift(path: Path, streams: Sequence[Stream]) -> None:
 
 def _span(streams: Sequence[Stream]) -> tuple[float, float]:
     """From the first to the last moment of all, with room for words on the right."""
-    first = min(_days(each.finished_at[0]) for each in streams)
-    last = max(_days(each.finished_at[-1]) for each in streams)
+    first = min(_days(each.observations.finished_at[0]) for each in streams)
+    last = max(_days(each.observations.finished_at[-1]) for each in streams)
     step = max((last - first) / 50, _LEAST_STEP)
     return first - step, last + 10 * step
 
@@ -76,16 +75,17 @@ def _days(moment: datetime) -> float:
 
 
 def _draw_stream(axes: "Axes", stream: Stream) -> None:
-    moments = np.array([_days(each) for each in stream.finished_at])
-    axes.scatter(moments, np.exp(stream.levels), s=8, color=BAND, alpha=0.7, linewidths=0)
-    for begin, end in pairwise([0, *stream.places, len(moments)]):
-        middle = float(np.exp(np.median(stream.levels[begin:end])))
+    levels = stream.levels()
+    moments = np.array([_days(each) for each in stream.observations.finished_at])
+    axes.scatter(moments, np.exp(levels), s=8, color=BAND, alpha=0.7, linewidths=0)
+    for begin, end in pairwise([0, *(each.change.start for each in stream.drifts), len(moments)]):
+        middle = float(np.exp(np.median(levels[begin:end])))
         axes.hlines(middle, moments[begin], moments[end - 1], color=LINE, linewidth=2)
     for number, drift in enumerate(stream.drifts):
         _mark(axes, drift, _days(drift.since), row=number % _ROWS)
     axes.xaxis_date(tz=UTC)
     log_heights(axes, "{:g}x".format)
-    lowest, highest = np.percentile(stream.levels, _SHOWN)
+    lowest, highest = np.percentile(levels, _SHOWN)
     lowest, highest = min(lowest, -_LEAST), max(highest, _LEAST)
     above = _MARGIN + (_WORDS if stream.drifts else 0.0)
     axes.set_ylim(float(np.exp(lowest - _MARGIN)), float(np.exp(highest + above)))

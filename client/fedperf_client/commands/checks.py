@@ -32,8 +32,8 @@ from fedperf_client.formatting.numbers import counted
 from fedperf_client.home.config import Home
 from fedperf_client.home.store import ExecutionStore
 from fedperf_client.home.store_schema import SCHEMA_VERSION
+from fedperf_client.prediction.ensemble.changes import load_drift_streams
 from fedperf_client.prediction.fetched_models import FetchedModels
-from fedperf_client.prediction.serving.encoded_executions import load_drift_streams
 from fedperf_client.release.effective_modes import (
     PendingChange,
     modes_in_words,

@@ -9,7 +9,7 @@ from fedperf_client.commands.home_option import Json, home_of
 from fedperf_shared.runtime.command_line import show_rows
 
 if TYPE_CHECKING:
-    from fedperf_client.drift.streams import Stream
+    from fedperf_client.prediction.ensemble.changes import Stream
 
 
 def drift(
@@ -29,7 +29,7 @@ def drift(
     from fedperf_client.charts.charts import require_chart_file
     from fedperf_client.charts.drift_chart import draw_drift
     from fedperf_client.home.store import ExecutionStore
-    from fedperf_client.prediction.serving.encoded_executions import load_drift_streams
+    from fedperf_client.prediction.ensemble.changes import load_drift_streams
 
     home = home_of(context)
     if plot is not None:
@@ -77,7 +77,7 @@ def _stream_facts(stream: "Stream") -> dict[str, object]:
 
 
 def _verdict(stream: "Stream") -> str:
-    from fedperf_client.drift.detection import GUARD
+    from fedperf_client.prediction.ensemble.changes import GUARD
 
     if stream.drifts:
         return "drift"

@@ -11,6 +11,9 @@ from fedperf_client.formatting.progress import progress_bar
 from fedperf_shared.runtime.command_line import show
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from fedperf_client.prediction.evaluation.gain import GainPoint
 
 _ERRORS = "median q-errors, 1.10 is ten percent off"
@@ -36,12 +39,9 @@ def evaluate(
     from fedperf_client.charts.charts import draw_gain, require_chart_file
     from fedperf_client.home.store import ExecutionStore
     from fedperf_client.prediction.evaluation.gain import gain_curve, gain_on
-    from fedperf_client.prediction.execution_table import training_sample
+    from fedperf_client.prediction.execution_table import load_encoded_executions, training_sample
     from fedperf_client.prediction.fetched_models import FetchedModels
-    from fedperf_client.prediction.serving.encoded_executions import (
-        history_at_home,
-        load_encoded_executions,
-    )
+    from fedperf_client.prediction.query_encoding import History
     from fedperf_client.sources.history_file import executions_of
 
     if plot is not None and held_out is not None:
@@ -54,14 +54,17 @@ def evaluate(
     with ExecutionStore.open_to_read(home.store) as store:
         own = load_encoded_executions(store)
         own = own.take(own.is_ok & own.teaches)
+
+        def history_of(rows: "NDArray[np.int64]") -> History:
+            return History.from_executions(store.numbered(own.number[rows].tolist()))
+
         if others is not None:
-            learnt = history_at_home(store, own.take(training_sample(own)))
-            points = [gain_on(learnt, store.workloads(), others, models)]
+            points = [gain_on(history_of(training_sample(own)), store.workloads(), others, models)]
         else:
             with progress_bar("judging on own workloads", json=json) as advance:
                 points = gain_curve(
                     own.workload_index(),
-                    lambda rows: history_at_home(store, own.take(rows)),
+                    history_of,
                     models,
                     on_progress=advance,
                 )

@@ -45,7 +45,7 @@ def ingest(
     not), DuckDB profiles, fedperf's own histories, and what other installed packages add. Nothing
     of it leaves.
     """
-    from fedperf_client.prediction.serving.encoded_executions import home_encoder
+    from fedperf_client.prediction.execution_table import home_encoder
     from fedperf_client.sources.ingestion import ingest as ingest_all
     from fedperf_client.sources.kinds import NothingFoundError, places
 

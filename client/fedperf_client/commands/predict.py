@@ -20,10 +20,10 @@ from fedperf_client.formatting.progress import progress_bar
 from fedperf_shared.runtime.command_line import NO_ANSWER, show, visible
 
 if TYPE_CHECKING:
-    from fedperf_client.drift.streams import StreamDrift
     from fedperf_client.formatting.workflow_file import WrittenWorkflow
     from fedperf_client.home.config import Home
     from fedperf_client.home.store import ExecutionStore
+    from fedperf_client.prediction.ensemble.changes import StreamDrift
     from fedperf_client.prediction.serving.explanation import (
         Disturbance,
         JobChange,
@@ -91,9 +91,9 @@ def predict(
     meets the deadline, or too little is known to promise one.
     """
     from fedperf_client.charts.charts import draw_prediction, require_chart_file
-    from fedperf_client.drift.streams import recent_drift
     from fedperf_client.home.config import write_private
     from fedperf_client.home.store import ExecutionStore
+    from fedperf_client.prediction.ensemble.changes import recent_drift
     from fedperf_client.prediction.serving import what_if
     from fedperf_client.prediction.serving.explanation import (
         Disturbance,

@@ -21,9 +21,9 @@ import numpy as np
 from fedperf_client.formatting.durations import duration_text
 from fedperf_client.formatting.facts import Fact
 from fedperf_client.formatting.numbers import counted
+from fedperf_client.prediction.ensemble.changes import CONFIDENCE_LEVEL, WorkloadChange
 from fedperf_client.prediction.ensemble.ensemble import EnsembleMember, EnsembleWeights
 from fedperf_client.prediction.ensemble.platform_size_limits import HULL_MARGIN
-from fedperf_client.prediction.ensemble.repeats import SURE, WorkloadChange
 from fedperf_client.prediction.ensemble.weighting import SMALLEST_WEIGHT, STACKED_FROM, QueryRegime
 from fedperf_client.prediction.query_encoding import UNNAMED, engine_of
 from fedperf_shared.execution import Execution, ExecutionWarning
@@ -234,24 +234,24 @@ class JobChange:
     @property
     def sentence(self) -> str:
         """The same for people."""
-        found, (lower, upper) = self.found, self.found.change.ends
+        found, (lower, upper) = self.found, self.found.change.ratio_interval
         day = f"{found.since:%Y-%m-%d}"
         since = f"{self.source}, first on {day}" if found.is_upgrade else day
         return (
             f"it takes {math.exp(found.change.log_ratio):.3g} times as long since {since} "
-            f"({SURE:.0%} interval {lower:.3g} to {upper:.3g}; {counted(found.runs_since, 'run')} "
-            f"since, {found.runs_before} before), as fedperf compare says; older runs count on "
-            "that level"
+            f"({CONFIDENCE_LEVEL:.0%} interval {lower:.3g} to {upper:.3g}; "
+            f"{counted(found.runs_since, 'run')} since, {found.runs_before} before), "
+            "as fedperf compare says; older runs count on that level"
         )
 
     def as_row(self) -> dict[str, object]:
         """The figures by name; the ratio is below 1 where it became faster."""
-        found, (lower, upper) = self.found, self.found.change.ends
+        found, (lower, upper) = self.found, self.found.change.ratio_interval
         return {
             "ratio": math.exp(found.change.log_ratio),
             "lower": lower,
             "upper": upper,
-            "confidence_level": SURE,
+            "confidence_level": CONFIDENCE_LEVEL,
             "since": found.since.isoformat(),
             "source": self.source if found.is_upgrade else None,
             "runs_before": found.runs_before,

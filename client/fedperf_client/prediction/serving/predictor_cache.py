@@ -31,21 +31,21 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from fedperf_client.home.store import ExecutionStore
+from fedperf_client.prediction.ensemble.changes import WorkloadChange
 from fedperf_client.prediction.ensemble.ensemble import EnsembleWeights, OnProgress, TrainingSet
 from fedperf_client.prediction.ensemble.local_training_data import LocalSummary, LocalTrainingData
 from fedperf_client.prediction.ensemble.predictor import Candidates, Key, PersonalizedEnsemble
-from fedperf_client.prediction.ensemble.repeats import WorkloadChange
-from fedperf_client.prediction.execution_table import ENCODER_VERSION
+from fedperf_client.prediction.execution_table import (
+    ENCODER_VERSION,
+    home_encoder,
+    load_encoded_executions,
+)
 from fedperf_client.prediction.fetched_models import FetchedModels, ReplaceFile
 from fedperf_client.prediction.learners.boosted_trees import Additive
 from fedperf_client.prediction.learners.learner import Learner
 from fedperf_client.prediction.learners.residual_learners import PUBLIC
 from fedperf_client.prediction.prediction import PredictLog
 from fedperf_client.prediction.query_encoding import checked_answers, number_of
-from fedperf_client.prediction.serving.encoded_executions import (
-    home_encoder,
-    load_encoded_executions,
-)
 from fedperf_shared.errors import InvalidInputError, StorageError
 from fedperf_shared.execution import ClusterConfig, PlanOnCluster
 from fedperf_shared.workflow.features import FLAT_FEATURES
