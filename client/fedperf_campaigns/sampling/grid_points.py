@@ -17,8 +17,8 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from fedperf_client.prediction.learners.learner import varying_columns
-from fedperf_client.prediction.learners.tables import Table, TableColumn, TableLayout
+from fedperf_campaigns.tables.layout import Table, TableColumn, TableLayout
+from fedperf_client.prediction.learners.ridge import varying_columns
 from fedperf_client.prediction.prediction import Floats
 
 Rows = NDArray[np.int64]

@@ -26,12 +26,11 @@ import numpy as np
 
 from fedperf_campaigns.sampling import Strategy
 from fedperf_campaigns.sampling.grid_points import Rows, Spacing
-from fedperf_campaigns.tables.catalogue import table_learners
+from fedperf_campaigns.tables.layout import Table, TableLayout
+from fedperf_campaigns.tables.learners import Forest, table_learners
 from fedperf_client.prediction.ensemble.ensemble import TrainingSet, weigh
 from fedperf_client.prediction.ensemble.weighting import ScaleAndSize
-from fedperf_client.prediction.learners.learner import Learner
-from fedperf_client.prediction.learners.local_learners import Boosting, Forest
-from fedperf_client.prediction.learners.tables import Table, TableLayout
+from fedperf_client.prediction.learners.base_learners import Boosting, Learner
 from fedperf_client.prediction.prediction import Floats
 from fedperf_client.prediction.query_encoding import EncodedQueries
 from fedperf_shared.errors import InvalidInputError

@@ -17,13 +17,13 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from fedperf_client.prediction.ensemble.learner_catalogue import joined_learners, public_learners
-from fedperf_client.prediction.learners.learner import Learner
-from fedperf_client.prediction.learners.residual_learners import (
+from fedperf_client.prediction.learners.base_learners import (
     PUBLIC,
     REFERENCE,
     SHARED,
     CellCorrection,
     InvalidCorrectionError,
+    Learner,
 )
 from fedperf_client.prediction.prediction import PredictLog
 from fedperf_shared.errors import StorageError

@@ -42,7 +42,6 @@ from fedperf_client.prediction.ensemble.intervals import (
     half_width,
 )
 from fedperf_client.prediction.execution_table import Ints
-from fedperf_client.prediction.learners.prior_slopes import USUAL_DEPARTURE
 from fedperf_client.prediction.prediction import Floats
 from fedperf_client.prediction.query_encoding import Identity
 
@@ -101,6 +100,10 @@ SLOPE_SD = 0.35
 """How far the power of cores may be off by which a start scales: as for columns of machines
 (`tables.roles`), where jobs of public clusters lie between no speedup and a full one."""
 
+
+USUAL_DEPARTURE = 0.15
+"""Log seconds by which a job departs from a power of its resources or from a law of scaling:
+caches, spills, waves of tasks."""
 
 MOST_PULLED = math.log(1.08)
 """By at most so many log seconds a mix moves the level of runs of the very configuration. It

@@ -17,8 +17,7 @@ from fedperf_client.prediction.ensemble.learner_catalogue import local_learners,
 from fedperf_client.prediction.ensemble.predictor import PersonalizedEnsemble, candidates_of
 from fedperf_client.prediction.execution_table import MOST_LEARNT
 from fedperf_client.prediction.fetched_models import FetchedModels
-from fedperf_client.prediction.learners.learner import Learner
-from fedperf_client.prediction.learners.residual_learners import PUBLIC, REFERENCE, SHARED
+from fedperf_client.prediction.learners.base_learners import PUBLIC, REFERENCE, SHARED, Learner
 from fedperf_client.prediction.prediction import Floats, PredictLog
 from fedperf_client.prediction.query_encoding import History
 from fedperf_shared.errors import InvalidInputError

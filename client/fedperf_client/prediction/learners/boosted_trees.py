@@ -8,13 +8,12 @@ missing value somewhere.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedperf_client.prediction.learners.learner import varying_columns
-from fedperf_client.prediction.learners.ridge import MARGIN, Ridge
+from fedperf_client.prediction.learners.ridge import MARGIN, Ridge, varying_columns
 from fedperf_client.prediction.prediction import Floats
 from fedperf_client.prediction.query_encoding import EncodedQueries
 from fedperf_shared.errors import InvalidInputError
@@ -24,16 +23,6 @@ TreeLines = Mapping[str, str]
 """A tree's lines of the text, by name."""
 
 _ROWS_AT_ONCE = 512
-
-
-class Tree(Protocol):
-    """What is read of a tree of scikit-learn, [nodes] each; below 0 there is no child."""
-
-    children_left: Ints
-    children_right: Ints
-    feature: Ints
-    threshold: Floats
-    value: Floats
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,35 +72,6 @@ class Trees:
             _parsed(each[name] for each, name in zip(trees, constants, strict=True)),
             columns,
             weights,
-        )
-
-    @classmethod
-    def mean_of(cls, trees: Sequence["Tree"]) -> Self:
-        """The mean of scikit-learn's regression trees."""
-        leaf = [each.children_left < 0 for each in trees]
-        is_leaf = np.concatenate(leaf)
-        inner, outer = (np.cumsum(each.astype(np.int64)) for each in (~is_leaf, is_leaf))
-        # Of each node of all trees: its number among the inner ones, or that of its leaf.
-        number = np.where(is_leaf, -outer, inner - 1)
-        begins = np.cumsum([0, *(len(each) for each in leaf)])[:-1]
-        sides = [
-            np.concatenate([side + begin for side, begin in zip(each, begins, strict=True)])
-            for each in (
-                [tree.children_left for tree in trees],
-                [tree.children_right for tree in trees],
-            )
-        ]
-        children = np.column_stack([number[side[~is_leaf]] for side in sides])
-        values = np.concatenate([each.value[:, 0, 0] for each in trees])[is_leaf] / len(trees)
-        nothing = np.zeros((len(values), 0))
-        return cls(
-            number[begins],
-            np.concatenate([each.feature for each in trees])[~is_leaf].astype(np.int64),
-            np.concatenate([each.threshold for each in trees])[~is_leaf],
-            children.astype(np.int64),
-            values,
-            nothing.astype(np.int64),
-            nothing,
         )
 
     def __call__(self, inputs: Floats) -> Floats:

@@ -24,8 +24,7 @@ from scipy.linalg.lapack import dpotri
 from scipy.optimize import minimize
 from scipy.spatial.distance import cdist
 
-from fedperf_client.prediction.learners.learner import ROUNDING, telling_columns
-from fedperf_client.prediction.learners.ridge import MARGIN
+from fedperf_client.prediction.learners.ridge import MARGIN, ROUNDING, varying_columns
 from fedperf_client.prediction.prediction import Floats
 
 LEAST_NOISE_SD = 0.03
@@ -59,6 +58,10 @@ MOST_ROWS = 600
 
 MOST_COLUMNS = 12
 """Of more columns the main directions are read; hundreds of lengths cannot be learnt."""
+
+
+MAX_CORRELATION = 1 - 1e-9
+"""Correlation from which on two columns are the same."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -146,7 +149,12 @@ class Scaling:
     @classmethod
     def of(cls, inputs: Floats) -> "Scaling":
         """That of the rows seen, [rows, columns]; without rows or differences no column tells."""
-        columns = telling_columns(inputs)
+        columns = varying_columns(inputs)
+        if len(columns) > 0:  # without those that are a straight line of one before them
+            centred = inputs[:, columns] - inputs[:, columns].mean(axis=0)
+            centred /= np.linalg.norm(centred, axis=0)
+            is_same = np.abs(np.triu(centred.T @ centred, k=1)) > MAX_CORRELATION
+            columns = columns[~is_same.any(axis=0)]
         used = inputs[:, columns]
         directions = _main_directions(used) if len(columns) > MOST_COLUMNS else np.eye(len(columns))
         turned = used @ directions

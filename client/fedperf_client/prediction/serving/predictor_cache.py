@@ -41,9 +41,8 @@ from fedperf_client.prediction.execution_table import (
     load_encoded_executions,
 )
 from fedperf_client.prediction.fetched_models import FetchedModels, ReplaceFile
+from fedperf_client.prediction.learners.base_learners import PUBLIC, Learner
 from fedperf_client.prediction.learners.boosted_trees import Additive
-from fedperf_client.prediction.learners.learner import Learner
-from fedperf_client.prediction.learners.residual_learners import PUBLIC
 from fedperf_client.prediction.prediction import PredictLog
 from fedperf_client.prediction.query_encoding import checked_answers, number_of
 from fedperf_shared.errors import InvalidInputError, StorageError

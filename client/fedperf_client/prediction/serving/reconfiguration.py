@@ -30,8 +30,8 @@ import numpy as np
 from fedperf_client.formatting.query_values import InvalidValueError, number_of, values_by_name
 from fedperf_client.prediction.ensemble.intervals import Estimate, carried
 from fedperf_client.prediction.ensemble.predictor import PersonalizedEnsemble
+from fedperf_client.prediction.ensemble.repeats import USUAL_DEPARTURE
 from fedperf_client.prediction.ensemble.weighting import LEVEL_STEP, QueryRegime
-from fedperf_client.prediction.learners.prior_slopes import SIZE_SLOPE, USUAL_DEPARTURE
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import ClusterConfig, KnownJob, PlanOnCluster
 from fedperf_shared.workflow.graph import Operator, Plan
@@ -39,6 +39,10 @@ from fedperf_shared.workflow.topology import topological_order
 from fedperf_shared.workflow.vocabulary import MAX_ITERATIONS, MAX_ROWS, OperatorKind, Platform
 
 MOST_SIZES = 32
+
+SIZE_SLOPE_MEAN, SIZE_SLOPE_SD = 0.9, 0.3
+"""Prior on the power of rows or bytes with which run time grows: one pass is linear, fixed parts
+make it less, sorts and spills more."""
 
 DISTRIBUTED = frozenset({Platform.SPARK, Platform.FLINK, Platform.OTHER})
 """Platforms that use several nodes."""
@@ -309,12 +313,12 @@ def grown_estimate(
     if reference.basis.runs == 0:
         [direct] = predictor.estimate([question])
         return direct
-    log_factor, slope = math.log(factor / nearest), SIZE_SLOPE
+    log_factor = math.log(factor / nearest)
     if abs(log_factor) <= LEVEL_STEP:
         return reference
     took = reference.prediction.median_seconds
     fixed = _fixed_seconds(predictor, question, known, factor / nearest)
-    by = slope.mean * log_factor
+    by = SIZE_SLOPE_MEAN * log_factor
     if fixed is not None:
         stays = min(fixed, took) / took
         by = math.log(stays + (1 - stays) * factor / nearest)
@@ -324,7 +328,7 @@ def grown_estimate(
     return carried(
         reference,
         by=by,
-        added=_TO_ENDS * math.hypot(slope.sd * log_factor, USUAL_DEPARTURE),
+        added=_TO_ENDS * math.hypot(SIZE_SLOPE_SD * log_factor, USUAL_DEPARTURE),
         kind=reference.kind if reference.kind.is_of_scales else kind,
         extrapolating=not is_between,
     )

@@ -26,8 +26,7 @@ from fedperf_client.prediction.ensemble.predictor import (
     key_of,
 )
 from fedperf_client.prediction.ensemble.weighting import QueryRegime, ScaleAndSize
-from fedperf_client.prediction.learners.local_learners import LogRidge
-from fedperf_client.prediction.learners.residual_learners import PUBLIC, REFERENCE, SHARED
+from fedperf_client.prediction.learners.base_learners import PUBLIC, REFERENCE, SHARED, LogRidge
 from fedperf_client.prediction.prediction import Floats, PredictLog
 from fedperf_client.prediction.query_encoding import History
 from fedperf_client.prediction.serving.predictor_cache import CachedPredictor, Digests

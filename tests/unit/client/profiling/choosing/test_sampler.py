@@ -16,7 +16,7 @@ from fedperf_campaigns.sampling.sampler import (
     START,
     SamplingGrid,
 )
-from fedperf_client.prediction.learners.tables import InvalidTableError, Table
+from fedperf_campaigns.tables.layout import InvalidTableError, Table
 from fedperf_shared.errors import InvalidInputError
 from tests.unit.client.profiling.grids import (
     NODE_TYPES,

@@ -147,19 +147,6 @@ class TableLayout:
         return sum(column.width for column in self.columns[: names.index(name)])
 
 
-def median_of_repeats(
-    samples: EncodedQueries, log_seconds: Floats
-) -> tuple[EncodedQueries, Floats]:
-    """One row for each distinct row of features, with the median of its log seconds.
-
-    Repeats are executions of one configuration: as rows of their own they would let a fold
-    be asked about what it has seen, and weigh a configuration by how often it ran.
-    """
-    first, place = distinct_rows(samples.features)
-    medians = [float(np.median(log_seconds[place == each])) for each in range(len(first))]
-    return samples.take(first), np.array(medians)
-
-
 def distinct_rows(features: Floats) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """First row of each distinct one, in order, and for every row the number of its own."""
     _, first, place = np.unique(features, axis=0, return_index=True, return_inverse=True)
