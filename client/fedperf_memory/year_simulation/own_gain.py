@@ -13,13 +13,13 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from fedperf_client.prediction.evaluation.gain import (
+from fedperf_client.prediction.fetched_models import FetchedModels
+from fedperf_client.prediction.joining_gain import (
     LOCAL,
     PERSONALIZED,
     PUBLIC_START,
     errors_by_way,
 )
-from fedperf_client.prediction.fetched_models import FetchedModels
 from fedperf_client.prediction.query_encoding import History
 from fedperf_memory.paired import Interval, PairedComparison
 from fedperf_memory.year_simulation.own_jobs import LocalHistory

@@ -235,7 +235,7 @@ def test_before_joining_gain_tells_nothing_of_what_joining_brings(
     out = fedperf(home, "evaluate", "--plot", chart).out
     assert "personalized" not in out + chart.read_text()
     assert "shared as is" not in out + chart.read_text()
-    assert "not joined: no model of a coordinator is here; fedperf simulate shows" in out
+    assert "not joined: no model was fetched from a coordinator; fedperf simulate" in out
     assert f"drawn into {chart}\n" in out
     FetchedModels(home.models).keep_shared(encode_checkpoint(seeded_checkpoint(1, version=3)))
     row = fedperf(home, "evaluate", "--json").rows()[0]
