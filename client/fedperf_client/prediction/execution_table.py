@@ -40,7 +40,7 @@ from fedperf_client.prediction.query_encoding import (
 from fedperf_shared.execution import ClusterConfig, Execution, KnownJob, PlanOnCluster
 from fedperf_shared.model.checkpoint import load_checkpoint
 from fedperf_shared.model.inference import GgfnArrays
-from fedperf_shared.model.pretrained_model import public_start_path
+from fedperf_shared.model.pretrained import pretrained_model_path
 from fedperf_shared.workflow.vocabulary import OperatorKind, Platform
 
 Ints = NDArray[np.int64]
@@ -322,7 +322,7 @@ def _micros(moment: datetime) -> int:
 
 def home_encoder() -> Encoder:
     """Return the encoder of executions into columns, by the pretrained model. It can be pickled."""
-    path = public_start_path()
+    path = pretrained_model_path()
     status = path.stat()
     return _encoder(path, status.st_mtime_ns, status.st_ino)
 

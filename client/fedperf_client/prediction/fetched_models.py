@@ -34,7 +34,7 @@ from fedperf_shared.model.checkpoint import (
     save_checkpoint,
 )
 from fedperf_shared.model.inference import GgfnArrays
-from fedperf_shared.model.pretrained_model import load_pretrained_model, public_start_path
+from fedperf_shared.model.pretrained import load_pretrained_model, pretrained_model_path
 
 ReplaceFile = Callable[[Path, bytes], None]
 """Writes a file so that a reader sees the old or the whole new one."""
@@ -155,7 +155,7 @@ class FetchedModels:
         """Return 32 bytes that differ if any model or correction differs."""
         found = hashlib.sha256()
         files = (self.directory / name for name in (_SHARED, _REFERENCE, _CORRECTION))
-        for path in (public_start_path(), *files):
+        for path in (pretrained_model_path(), *files):
             found.update(path.read_bytes() if path.is_file() else b"none")
             found.update(b"|")
         return found.digest()

@@ -22,8 +22,7 @@ from fedperf_client.formatting.workflow_file import (
     WrittenWorkflow,
     read_workflow_file,
 )
-from fedperf_client.home.selection import Selection, UnknownExecutionError
-from fedperf_client.home.store import ExecutionStore
+from fedperf_client.home.store import ExecutionStore, Selection, UnknownExecutionError
 from fedperf_client.prediction.ensemble.intervals import (
     SURE,
     UPPER_LEVEL,
@@ -61,9 +60,9 @@ from fedperf_shared.execution import (
     KnownJob,
     PlanOnCluster,
 )
-from fedperf_shared.model.pretrained_intervals import shipped_widths
+from fedperf_shared.model.pretrained import shipped_widths
 from fedperf_shared.workflow.graph import Plan
-from fedperf_shared.workflow.template import fingerprint
+from fedperf_shared.workflow.topology import fingerprint
 from fedperf_shared.workflow.vocabulary import MAX_RUNTIME_SECONDS, Platform, platform_of
 
 MAX_CORES = 1_000_000
