@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedperf_client.commands.home_option import Json, home_of
+from fedperf_client.commands.program import Json, home_of
 from fedperf_client.formatting.facts import Fact, show_table, texts_of, values_of
 from fedperf_client.formatting.progress import progress_bar
 from fedperf_shared.runtime.command_line import show
@@ -36,7 +36,8 @@ def evaluate(
     executions in the training data. With --held-out on the executions of a history file, whose
     workloads must never have run here.
     """
-    from fedperf_client.charts.charts import draw_gain, require_chart_file
+    from fedperf_client.charts.charts import draw_gain
+    from fedperf_client.charts.kit import require_chart_file
     from fedperf_client.home.store import ExecutionStore
     from fedperf_client.prediction.execution_table import load_encoded_executions, training_sample
     from fedperf_client.prediction.fetched_models import FetchedModels

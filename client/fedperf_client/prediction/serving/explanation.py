@@ -20,9 +20,7 @@ from typing import Self
 
 import numpy as np
 
-from fedperf_client.formatting.durations import duration_text
 from fedperf_client.formatting.facts import Fact, values_of
-from fedperf_client.formatting.numbers import counted
 from fedperf_client.home.store import ExecutionStore
 from fedperf_client.prediction.ensemble.changes import (
     CONFIDENCE_LEVEL,
@@ -46,6 +44,7 @@ from fedperf_client.prediction.serving.what_if import (
     smallest_meeting_deadline,
 )
 from fedperf_shared.execution import Execution, ExecutionWarning
+from fedperf_shared.runtime.quantities import counted, duration_text
 from fedperf_shared.workflow.graph import Plan
 from fedperf_shared.workflow.vocabulary import NAMED_PLATFORMS, OperatorKind, Platform
 

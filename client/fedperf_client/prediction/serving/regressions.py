@@ -15,7 +15,6 @@ from enum import StrEnum, unique
 
 import numpy as np
 
-from fedperf_client.formatting.durations import duration_text
 from fedperf_client.formatting.facts import Fact
 from fedperf_client.prediction.ensemble.changes import (
     CONFIDENCE_LEVEL,
@@ -25,6 +24,7 @@ from fedperf_client.prediction.ensemble.changes import (
 from fedperf_client.prediction.ensemble.repeats import Repeats
 from fedperf_shared.execution import Execution
 from fedperf_shared.runtime.command_line import shortened
+from fedperf_shared.runtime.quantities import duration_text
 from fedperf_shared.workflow.vocabulary import OperatorKind
 
 MAX_NAME = 40

@@ -13,9 +13,7 @@ from datetime import datetime, time, timedelta
 from pathlib import Path
 from typing import Self
 
-from fedperf_client.formatting.durations import UNITS, duration_text
 from fedperf_client.formatting.facts import Fact, for_people
-from fedperf_client.formatting.numbers import counted
 from fedperf_client.formatting.workflow_file import (
     STANDARD_INPUT,
     InvalidWorkflowFileError,
@@ -61,6 +59,7 @@ from fedperf_shared.execution import (
     PlanOnCluster,
 )
 from fedperf_shared.model.pretrained import shipped_widths
+from fedperf_shared.runtime.quantities import UNITS, counted, duration_text
 from fedperf_shared.workflow.graph import Plan
 from fedperf_shared.workflow.topology import fingerprint
 from fedperf_shared.workflow.vocabulary import MAX_RUNTIME_SECONDS, Platform, platform_of
