@@ -26,8 +26,8 @@ from packaging.specifiers import SpecifierSet
 
 from fedperf_client.home.config import Home
 from fedperf_client.home.store import SCHEMA_VERSION, ExecutionStore
+from fedperf_client.prediction.ensemble.changes import load_drift_streams
 from fedperf_client.prediction.fetched_models import FetchedModels
-from fedperf_client.prediction.serving.encoded_executions import load_drift_streams
 from fedperf_client.release.effective_modes import (
     modes_in_words,
     pending_changes,
