@@ -28,7 +28,7 @@ import numpy as np
 
 from fedperf_client.diagnosis.finding import JobFinding, Symptom
 from fedperf_client.diagnosis.job_facts import JobFacts
-from fedperf_client.formatting.operator_tree import size_text
+from fedperf_shared.runtime.quantities import size_text
 from fedperf_client.sources.spark.failures import LostAttempt
 from fedperf_client.sources.spark.fields import MIB
 from fedperf_client.sources.spark.query import SparkQuery
