@@ -28,7 +28,6 @@ import numpy as np
 
 from fedperf_client.diagnosis.finding import JobFinding, Symptom
 from fedperf_client.diagnosis.job_facts import JobFacts
-from fedperf_shared.runtime.quantities import size_text
 from fedperf_client.sources.spark.failures import LostAttempt
 from fedperf_client.sources.spark.fields import MIB
 from fedperf_client.sources.spark.query import SparkQuery
@@ -38,7 +37,7 @@ from fedperf_client.sources.spark.settings import (
     SparkSettings,
 )
 from fedperf_client.sources.spark.tasks import StageAttempt
-from fedperf_shared.runtime.quantities import duration_text
+from fedperf_shared.runtime.quantities import duration_text, size_text
 
 ROOMY = 0.1  # Of an executor's memory: whose tasks hold less has enough of it for them
 MUCH_GARBAGE = 0.1  # Of the time in tasks' code: from here on Spark's pages show a task in red
