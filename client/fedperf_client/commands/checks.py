@@ -25,10 +25,9 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
 from fedperf_client.home.config import Home
-from fedperf_client.home.store import ExecutionStore
-from fedperf_client.home.store_schema import SCHEMA_VERSION
+from fedperf_client.home.store import SCHEMA_VERSION, ExecutionStore
+from fedperf_client.prediction.ensemble.changes import load_drift_streams
 from fedperf_client.prediction.fetched_models import FetchedModels
-from fedperf_client.prediction.serving.encoded_executions import load_drift_streams
 from fedperf_client.release.effective_modes import (
     modes_in_words,
     pending_changes,
@@ -38,7 +37,7 @@ from fedperf_client.release.ledger.ledger import PrivacyLedger
 from fedperf_client.release.ledger.lifetime import LifetimeRecord, lifetime_path
 from fedperf_client.release.ledger.spent_budget import Spending, spending_of
 from fedperf_client.release.policy import load_policy
-from fedperf_client.sources.kinds import installed_kinds
+from fedperf_client.sources import installed_kinds
 from fedperf_shared.errors import (
     ConfigurationError,
     ConnectionRefusedByPeerError,

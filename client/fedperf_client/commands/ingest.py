@@ -45,13 +45,13 @@ def ingest(
     not), DuckDB profiles, fedperf's own histories, and kinds of sources that other packages add.
     The runs stay on this machine.
     """
-    from fedperf_client.prediction.serving.encoded_executions import home_encoder
+    from fedperf_client.prediction.execution_table import home_encoder
+    from fedperf_client.sources import NothingFoundError, find_sources
     from fedperf_client.sources.ingestion import ingest as ingest_all
-    from fedperf_client.sources.kinds import NothingFoundError, places
 
     home = home_of(context)
     problems: list[str] = []
-    sources = dict(places(paths, problems))
+    sources = dict(find_sources(paths, problems))
     outcomes: list[IngestionOutcome] = []
     with _progress([_size(path) for path in sources]) as advance:
         for outcome in ingest_all(

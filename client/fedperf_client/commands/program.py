@@ -34,7 +34,7 @@ class LocalPath(ParamType[Path]):
 
     def convert(self, value: object, param: Parameter | None, ctx: "Context | None") -> Path:
         """Return the path, with the errors of `local_path`."""
-        from fedperf_client.sources.kinds import local_path
+        from fedperf_client.sources import local_path
 
         return local_path(str(value))
 

@@ -36,7 +36,7 @@ from fedperf_shared.runtime.command_line import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from fedperf_client.home.selection import Selection
+    from fedperf_client.home.store import Selection
     from fedperf_shared.execution import Execution
 
 StatusName = Literal["ok", "failed", "timeout", "out_of_memory"]
@@ -123,7 +123,7 @@ def selection_of(
     Raises:
         InvalidInputError: no time lies between `since` and `until`.
     """
-    from fedperf_client.home.selection import Selection
+    from fedperf_client.home.store import Selection
     from fedperf_shared.execution import ExecutionStatus
     from fedperf_shared.workflow.vocabulary import Platform
 
@@ -247,8 +247,7 @@ def delete(
 
     Earlier releases stay released and charged. Ingesting a log again restores its runs.
     """
-    from fedperf_client.home.selection import EVERYTHING
-    from fedperf_client.home.store import ExecutionStore
+    from fedperf_client.home.store import EVERYTHING, ExecutionStore
 
     selection = selection_of(
         workload, search, status=status, platform=platform, since=since, until=until

@@ -25,7 +25,7 @@ def status(context: typer.Context, json: Json = False) -> None:
     """Show membership, daemon, stored runs, shared model, budget and the next release."""
     from fedperf_client.commands.planned_releases import PlannedSlots, expected_calendar
     from fedperf_client.federation.enrollment import Membership, is_member, load_or_create_key
-    from fedperf_client.home.contact import Contact
+    from fedperf_client.home.config import Contact
     from fedperf_client.home.store import ExecutionStore
     from fedperf_client.prediction.fetched_models import FetchedModels
     from fedperf_client.release.effective_modes import modes_in_words, planned_modes

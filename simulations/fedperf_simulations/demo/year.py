@@ -26,7 +26,7 @@ from fedperf_client.prediction.ensemble.predictor import (
     fit_personalized_ensemble,
 )
 from fedperf_client.prediction.fetched_models import FetchedModels, predictor
-from fedperf_client.prediction.learners.residual_learners import PUBLIC
+from fedperf_client.prediction.learners.base_learners import PUBLIC
 from fedperf_client.prediction.prediction import PredictLog
 from fedperf_client.prediction.query_encoding import History
 from fedperf_memory.memory_federation import Federation
@@ -34,7 +34,8 @@ from fedperf_server.app.process import log_event
 from fedperf_server.controllers.drift import DetectedDrift, stored_drifts
 from fedperf_server.rehearsal import buffer
 from fedperf_server.state import registry
-from fedperf_server.state.drift_regimes import DriftRegime, RegimeTrigger, regimes
+from fedperf_server.state.database import RegimeTrigger
+from fedperf_server.state.drift_regimes import DriftRegime, regimes
 from fedperf_shared.execution import Execution
 from fedperf_shared.model.checkpoint import save_model
 from fedperf_shared.model.fit import fit, predict

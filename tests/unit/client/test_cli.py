@@ -11,7 +11,7 @@ import pytest
 import typer
 
 from fedperf_client import cli
-from fedperf_client.commands.ingest import MOST_SHOWN
+from fedperf_client.commands.compare import MOST_SHOWN
 from fedperf_client.home.config import Home
 from fedperf_client.home.store import ExecutionStore
 from fedperf_client.release.ledger.ledger import PrivacyLedger
