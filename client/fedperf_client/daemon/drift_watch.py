@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from fedperf_client.drift.streams import StreamDrift
 from fedperf_client.home.store import ExecutionStore
-from fedperf_client.prediction.serving.encoded_executions import load_drift_streams
+from fedperf_client.prediction.ensemble.changes import StreamDrift, load_drift_streams
 from fedperf_client.workers.background import BackgroundRunner
 from fedperf_client.workers.worker_process import TaskRunner
 from fedperf_shared.errors import FedperfError

@@ -31,7 +31,7 @@ from fedperf_client.federation.exchange import (
 from fedperf_client.federation.request import RequestRefusedError
 from fedperf_client.home.config import Home, write_private
 from fedperf_client.prediction.fetched_models import FetchedModels
-from fedperf_client.prediction.learners.residual_learners import CellCorrection
+from fedperf_client.prediction.learners.base_learners import CellCorrection
 from fedperf_client.privacy.randomness import NoiseSource
 from fedperf_client.release.decisions import WithholdReason
 from fedperf_client.release.gate import Mechanism, NoiseOf, ReleaseGate, WithheldError
