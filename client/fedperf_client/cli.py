@@ -214,7 +214,7 @@ def budget(context: typer.Context, json: Json = False) -> None:
     planned.
     """
     from fedperf_client.commands.expectations import expected_schedule, note_of_expected
-    from fedperf_client.release.ledger.spent_budget import UNIT, expected_spending, spending_of
+    from fedperf_client.release.history import UNIT, expected_spending, spending_of
 
     home = _home(context)
     if home.ledgers:
@@ -234,8 +234,7 @@ def budget(context: typer.Context, json: Json = False) -> None:
 @app.command()
 def reconcile(context: typer.Context, json: Json = False) -> None:
     """Charge all that a ledger restored from a backup may have lost, and continue."""
-    from fedperf_client.release.ledger.ledger import PrivacyLedger
-    from fedperf_client.release.ledger.spent_budget import reconcile_lifetime
+    from fedperf_client.release.ledger import PrivacyLedger, reconcile_lifetime
     from fedperf_client.release.policy import load_policy
 
     home = _home(context)

@@ -34,15 +34,15 @@ from fedperf_client.home.store import ExecutionStore
 from fedperf_client.home.store_schema import SCHEMA_VERSION
 from fedperf_client.prediction.fetched_models import FetchedModels
 from fedperf_client.prediction.serving.encoded_executions import load_drift_streams
-from fedperf_client.release.effective_modes import (
+from fedperf_client.release.effective_policy import (
     PendingChange,
-    modes_in_words,
+    effective_policy,
+    format_modes,
     pending_changes,
-    policy_in_force,
 )
-from fedperf_client.release.ledger.ledger import PrivacyLedger
-from fedperf_client.release.ledger.lifetime import LifetimeRecord, lifetime_path
-from fedperf_client.release.ledger.spent_budget import Spending, spending_of
+from fedperf_client.release.history import Spending, spending_of
+from fedperf_client.release.ledger import PrivacyLedger
+from fedperf_client.release.lifetime import LifetimeRecord, lifetime_path
 from fedperf_client.release.policy import load_policy
 from fedperf_shared.errors import ConfigurationError, FedperfError
 from fedperf_shared.runtime.extras import PACKAGE, extra_with
@@ -81,14 +81,14 @@ def check_policy(home: Home, around: Environment) -> Iterator[Statement]:
     yield ok(f"{home.policy.name}: size class {policy.size_class}")
     for path in home.ledgers[-1:]:
         schedule = PrivacyLedger.open(path).schedule
-        yield ok(modes_in_words(policy_in_force(home, policy), schedule))
+        yield ok(format_modes(effective_policy(home, policy), schedule))
         for pending in pending_changes(home, policy, schedule):
             yield _pending(home.policy.name, pending)
 
 
 def _pending(name: str, pending: PendingChange) -> Statement:
     """What a changed policy does, and from when on; a warning where it lets out more."""
-    lets_out = pending.change.lets_out
+    lets_out = pending.lets_out
     what = f"{name}: {pending}" + (f"; {lets_out}" if lets_out else "")
     if pending.is_of_mode:
         return warning(

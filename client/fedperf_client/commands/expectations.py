@@ -20,8 +20,7 @@ from fedperf_shared.runtime.timestamps import day, minute
 from fedperf_shared.wire.codec import decode_schedule, encode_schedule
 
 if TYPE_CHECKING:
-    from fedperf_client.release.schedule import PlannedSchedule
-    from fedperf_client.release.schedule_forecast import ScheduleForecast
+    from fedperf_client.release.schedule import PlannedSchedule, ScheduleForecast
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +106,7 @@ def forecast_facts(
 
 def print_forecast(policy: Policy, calendar: ExpectedCalendar, *, at: datetime) -> None:
     """Say the same to people: the date of the first release, and what would change it."""
-    from fedperf_client.release.schedule import plan_schedule
-    from fedperf_client.release.schedule_forecast import forecast
+    from fedperf_client.release.schedule import forecast, plan_schedule
 
     found = forecast(policy, calendar.release_calendar, at=at)
     if found.first_leaves_at is None or found.first_opens_at is None:
@@ -131,19 +129,15 @@ def print_forecast(policy: Policy, calendar: ExpectedCalendar, *, at: datetime) 
 
 def _outlooks(policy: Policy, calendar: ExpectedCalendar, *, at: datetime) -> list[list[Fact]]:
     """The outlook of the policy as it is, and with each change."""
-    from fedperf_client.release.schedule_forecast import (
-        ChangedScheduleForecast,
-        alternatives,
+    from fedperf_client.release.schedule import (
         forecast,
+        forecast_alternatives,
     )
 
-    as_it_is = ChangedScheduleForecast(
-        "as it is", forecast(policy, calendar.release_calendar, at=at)
-    )
-    return [
-        _facts(each.change, each.forecast)
-        for each in (as_it_is, *alternatives(policy, calendar.release_calendar, at=at))
-    ]
+    dates = calendar.release_calendar
+    forecasts = {"as it is": forecast(policy, dates, at=at)}
+    forecasts |= forecast_alternatives(policy, dates, at=at)
+    return [_facts(change, each) for change, each in forecasts.items()]
 
 
 def _facts(change: str, found: "ScheduleForecast") -> list[Fact]:

@@ -1,6 +1,6 @@
 """Rows and facts of planned slots, for `fedperf release`: what may leave, when, what decides it.
 
-A mode is the one in force (`release.modes_in_force`). A slot that stays here has no time to leave.
+A mode is the one in force (`effective_policy`). A slot that stays here has no time to leave.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -8,22 +8,18 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from fedperf_client.release.decisions import Decision, Decisions, Verdict
-from fedperf_client.release.effective_modes import (
-    PendingChange,
-    pending_changes,
-    policy_in_force,
-)
+from fedperf_client.release.decisions import Decision, Decisions, Outcome
+from fedperf_client.release.effective_policy import PendingChange, effective_policy, pending_changes
 from fedperf_client.release.policy import Policy, ReleaseMode
-from fedperf_client.release.slot_names import KIND_NAMES, UnknownSlotError, named_slot, slot_name
+from fedperf_client.release.schedule import KIND_NAMES, UnknownSlotError, parse_slot_name, slot_name
 from fedperf_shared.releases.kinds import KINDS, kind_of
 from fedperf_shared.releases.release import ReleaseKind, Schedule, Slot, SlotKey
 from fedperf_shared.runtime.timestamps import day, minute
 
 if TYPE_CHECKING:
     from fedperf_client.home.config import Home
-    from fedperf_client.privacy.accountant import PrivacyBudget
-    from fedperf_client.release.ledger.ledger import PrivacyLedger
+    from fedperf_client.release.accountant import PrivacyBudget
+    from fedperf_client.release.ledger import PrivacyLedger
     from fedperf_client.release.preview import Preview
     from fedperf_client.release.schedule import PlannedSchedule
 
@@ -61,10 +57,10 @@ class PlannedSlots:
         return cls(
             ledger.schedule,
             ledger.budget,
-            policy_in_force(home, policy),
+            effective_policy(home, policy),
             pending_changes(home, policy, ledger.schedule),
             {entry.key for entry in ledger.entries()},
-            Decisions(ledger).every(),
+            Decisions(ledger).latest(),
         )
 
     @classmethod
@@ -84,7 +80,7 @@ class PlannedSlots:
     def leaves_at(self, slot: Slot) -> datetime | None:
         """When its release leaves, or would once it is approved; None where it stays here."""
         decision = self.decisions.get(slot.key)
-        is_withheld = decision is not None and decision.verdict is Verdict.WITHHELD
+        is_withheld = decision is not None and decision.outcome is Outcome.WITHHELD
         stays = is_withheld or self.mode(slot) is ReleaseMode.NEVER
         return None if stays else self.schedule.replies_at(slot.key)
 
@@ -92,13 +88,13 @@ class PlannedSlots:
         """What decides about it in a word: a decision, that one is missing, or a mode `never`."""
         decision = self.decisions.get(slot.key)
         if decision is not None:
-            return str(decision.verdict)
+            return str(decision.outcome)
         words = {ReleaseMode.ASK: UNDECIDED, ReleaseMode.NEVER: str(ReleaseMode.NEVER)}
         return words.get(self.mode(slot), "")
 
     def rows(self) -> list[dict[str, object]]:
         """A row for each slot, for programs."""
-        from fedperf_client.privacy.accountant import epsilon, events_of
+        from fedperf_client.release.accountant import epsilon, events_of
 
         costs: dict[object, float] = {}
         for slot in self.schedule.slots:
@@ -162,7 +158,7 @@ class PlannedSlots:
         if what in _KINDS:
             of_kind = tuple(s for s in schedule.slots if kind_of(s.parameters).name == what)
             return next_slots(Schedule(schedule.calendar, of_kind), charged=self.charged, at=at)
-        _, key = named_slot(what, [schedule.calendar.period])
+        _, key = parse_slot_name(what, [schedule.calendar.period])
         slot = schedule.slot(key)
         if slot is None:
             raise UnknownSlotError(what, reason="the schedule of the period does not have it")
@@ -191,10 +187,10 @@ class PlannedSlots:
 
 def preview_facts(shown: "Preview", planned: PlannedSlots) -> dict[str, object]:
     """A preview for programs."""
-    from fedperf_client.release.history import contents_of
+    from fedperf_client.release.history import summarize_payload
     from fedperf_shared.wire.codec import encode_release
 
-    sample = contents_of(encode_release(shown.sample))
+    sample = summarize_payload(encode_release(shown.sample))
     leaves_at = planned.leaves_at(shown.slot)
     return {
         "slot": slot_name(shown.slot.key),

@@ -20,9 +20,9 @@ from fedperf_shared.runtime.timestamps import minute, table_minute
 if TYPE_CHECKING:
     from fedperf_client.commands.planned_slots import PlannedSlots
     from fedperf_client.home.config import Home
-    from fedperf_client.release.decisions import Verdict
+    from fedperf_client.release.decisions import Outcome
     from fedperf_client.release.history import PastRelease, ReadReceipt
-    from fedperf_client.release.ledger.ledger import PrivacyLedger
+    from fedperf_client.release.ledger import PrivacyLedger
     from fedperf_shared.releases.release import SlotKey
 
 app = typer.Typer(cls=ProgramCommands, help="What leaves and what has left.", no_args_is_help=True)
@@ -83,9 +83,9 @@ def release_approve(context: typer.Context, slot: Slot, json: Json = False) -> N
 
     Needed where the policy says "ask". Exit code 3: no such slot; 5: too late.
     """
-    from fedperf_client.release.decisions import Verdict
+    from fedperf_client.release.decisions import Outcome
 
-    _decide(context, slot, Verdict.APPROVED, json=json)
+    _decide(context, slot, Outcome.APPROVED, json=json)
 
 
 @app.command("withhold")
@@ -94,9 +94,9 @@ def release_withhold(context: typer.Context, slot: Slot, json: Json = False) -> 
 
     Exit code 3: no such slot; 5: too late.
     """
-    from fedperf_client.release.decisions import Verdict
+    from fedperf_client.release.decisions import Outcome
 
-    _decide(context, slot, Verdict.WITHHELD, json=json)
+    _decide(context, slot, Outcome.WITHHELD, json=json)
 
 
 @app.command("show")
@@ -110,8 +110,8 @@ def release_show(
 ) -> None:
     """Show one release of any period: its noised contents, signature and receipt."""
     from fedperf_client.home.config import write_private
-    from fedperf_client.release.history import contents_of
-    from fedperf_client.release.slot_names import UnknownSlotError
+    from fedperf_client.release.history import summarize_payload
+    from fedperf_client.release.schedule import UnknownSlotError
     from fedperf_shared.errors import StorageError
 
     home = home_of(context)
@@ -128,7 +128,7 @@ def release_show(
     stored = ledger.stored(key)
     if stored is not None:
         facts["signature_valid"] = _is_own(home, stored.payload, stored.signature)
-        facts |= contents_of(stored.payload)
+        facts |= summarize_payload(stored.payload)
         if payload is not None:
             try:
                 write_private(payload, stored.payload)
@@ -189,22 +189,22 @@ def _show_slots(planned: "PlannedSlots", *, json: bool) -> None:
             print(note)
 
 
-def _decide(context: typer.Context, slot: str, verdict: "Verdict", *, json: bool) -> None:
-    from fedperf_client.release.decisions import Decisions, Verdict
-    from fedperf_client.release.effective_modes import policy_in_force
+def _decide(context: typer.Context, slot: str, outcome: "Outcome", *, json: bool) -> None:
+    from fedperf_client.release.decisions import Decisions, Outcome
+    from fedperf_client.release.effective_policy import effective_policy
     from fedperf_client.release.policy import ReleaseMode, load_policy
     from fedperf_shared.errors import ConfigurationError
 
     home = home_of(context)
     ledger, key = _named(home, slot)
     policy = load_policy(home.policy)
-    mode = policy_in_force(home, policy).mode(key.kind)
-    approves = verdict is Verdict.APPROVED
+    mode = effective_policy(home, policy).mode(key.kind)
+    approves = outcome is Outcome.APPROVED
     if approves and policy.mode(key.kind) is ReleaseMode.NEVER:
         raise ConfigurationError(
             f"{slot}: {home.policy} says never for {key.kind.name.lower()}; change it there first"
         )
-    Decisions(ledger).decide(key, verdict, at=now())
+    Decisions(ledger).decide(key, outcome, at=now())
     if approves and mode is ReleaseMode.NEVER:
         print(
             f"note: the daemon that runs has read never for {key.kind.name.lower()}, so {slot} "
@@ -214,7 +214,7 @@ def _decide(context: typer.Context, slot: str, verdict: "Verdict", *, json: bool
     leaves_at = ledger.schedule.replies_at(key) if approves else None
     facts = {
         "slot": slot,
-        "decision": str(verdict),
+        "decision": str(outcome),
         "charged": key in {entry.key for entry in ledger.entries()},
         "opens_at": ledger.schedule.opens_at(key).isoformat(),
         "send_at": None if leaves_at is None else leaves_at.isoformat(),
@@ -223,19 +223,19 @@ def _decide(context: typer.Context, slot: str, verdict: "Verdict", *, json: bool
 
 
 def _ledgers(home: "Home") -> list["PrivacyLedger"]:
-    from fedperf_client.release.ledger.ledger import PrivacyLedger
+    from fedperf_client.release.ledger import PrivacyLedger
 
     return [PrivacyLedger.open(path) for path in home.ledgers]
 
 
 def _named(home: "Home", text: str) -> tuple["PrivacyLedger", "SlotKey"]:
     """The ledger and the planned slot that `text` names; UnknownSlotError where there is none."""
-    from fedperf_client.release.slot_names import UnknownSlotError, named_slot
+    from fedperf_client.release.schedule import UnknownSlotError, parse_slot_name
 
     ledgers = _ledgers(home)
     if not ledgers:
         raise UnknownSlotError(text, reason=_NO_PERIOD)
-    place, key = named_slot(text, [each.schedule.calendar.period for each in ledgers])
+    place, key = parse_slot_name(text, [each.schedule.calendar.period for each in ledgers])
     if ledgers[place].schedule.slot(key) is None:
         raise UnknownSlotError(text, reason="the schedule of the period does not have it")
     return ledgers[place], key
@@ -295,7 +295,7 @@ def _release_facts(found: "PastRelease") -> dict[str, object]:
         "index": found.key.index,
         "state": found.state,
         "because": found.because,
-        "decision": None if found.decision is None else str(found.decision.verdict),
+        "decision": None if found.decision is None else str(found.decision.outcome),
         "charged_at": found.entry.reserved_at.isoformat(),
         "reconciled": found.entry.reconciled,
         "epsilon": found.epsilon,

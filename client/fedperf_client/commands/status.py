@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from fedperf_client.commands.planned_slots import PlannedSlots
     from fedperf_client.home.config import Home
     from fedperf_client.home.contact import Contact
-    from fedperf_client.release.ledger.ledger import PrivacyLedger
+    from fedperf_client.release.ledger import PrivacyLedger
     from fedperf_client.release.policy import Policy
     from fedperf_shared.releases.release import Slot
 
@@ -29,7 +29,7 @@ def status(context: typer.Context, json: Json = False) -> None:
     from fedperf_client.home.contact import Contact
     from fedperf_client.home.store import ExecutionStore
     from fedperf_client.prediction.fetched_models import FetchedModels
-    from fedperf_client.release.effective_modes import planned_modes
+    from fedperf_client.release.effective_policy import planned_modes
     from fedperf_client.release.policy import load_policy
     from fedperf_shared.identity import fingerprint
     from fedperf_shared.runtime.process_lock import is_locked
@@ -58,7 +58,7 @@ def status(context: typer.Context, json: Json = False) -> None:
         "first_release": _first_release(home, policy, planned, at=at),
         "next": None if planned is None else _next(planned, at=at),
         "modes": {} if planned is None else planned_modes(planned.in_force, planned.schedule),
-        "policy_changes": [str(each.change) for each in changes],
+        "policy_changes": [each.change for each in changes],
         "stopped": stop_of(home),
     }
     if json:
@@ -75,14 +75,14 @@ def status(context: typer.Context, json: Json = False) -> None:
 
 def newest_ledger(home: "Home") -> "PrivacyLedger | None":
     """Of the newest period; None before the first one."""
-    from fedperf_client.release.ledger.ledger import PrivacyLedger
+    from fedperf_client.release.ledger import PrivacyLedger
 
     return PrivacyLedger.open(home.ledgers[-1]) if home.ledgers else None
 
 
 def stop_of(home: "Home") -> str | None:
     """Why nothing leaves until an operator decides; None where nothing is wrong."""
-    from fedperf_client.release.ledger.errors import LedgerDisagreesError
+    from fedperf_client.release.ledger import LedgerDisagreesError
 
     ledger = newest_ledger(home)
     problem = None if ledger is None else ledger.disagreement()
@@ -100,7 +100,7 @@ def _first_release(
         first = min(leaves, default=None)
         return None if first is None else first.isoformat()
     from fedperf_client.commands.expectations import expected_calendar
-    from fedperf_client.release.schedule_forecast import forecast
+    from fedperf_client.release.schedule import forecast
 
     calendar = expected_calendar(home, at=at)
     found = forecast(policy, calendar.release_calendar, at=at).first_leaves_at
@@ -109,7 +109,7 @@ def _first_release(
 
 def _next(planned: "PlannedSlots", *, at: datetime) -> dict[str, object] | None:
     """The slot that leaves next; extra ones, which may never be used, are none."""
-    from fedperf_client.release.slot_names import slot_name
+    from fedperf_client.release.schedule import slot_name
 
     schedule = planned.schedule
 
@@ -154,7 +154,7 @@ def _in_words(
     at: datetime,
 ) -> Iterator[str]:
     from fedperf_client.commands.expectations import expected_calendar
-    from fedperf_client.release.effective_modes import modes_in_words
+    from fedperf_client.release.effective_policy import format_modes
 
     runs = facts["daemon_runs"] is True
     yield (
@@ -190,7 +190,7 @@ def _in_words(
         yield said
     if planned is not None:
         yield _next_in_words(facts["next"], planned, conditions)
-        yield modes_in_words(planned.in_force, planned.schedule)
+        yield format_modes(planned.in_force, planned.schedule)
 
 
 def _next_in_words(coming: object, planned: "PlannedSlots", conditions: list[str]) -> str:

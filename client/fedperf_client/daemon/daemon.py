@@ -16,6 +16,7 @@ from importlib.util import find_spec
 import structlog
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from fedperf_client.contributions.local_sums import NEEDED_FOR_LINEARIZED, NEEDED_FOR_REPORTS
 from fedperf_client.daemon.drift_watch import DriftWatch
 from fedperf_client.daemon.participant import Participant
 from fedperf_client.daemon.period_start import begin_period, next_ledger
@@ -25,16 +26,14 @@ from fedperf_client.federation.exchange import Exchange, ExchangeClient, NoMembe
 from fedperf_client.federation.node import Node, PollingPolicy
 from fedperf_client.home.config import Home
 from fedperf_client.home.contact import Contact
-from fedperf_client.learning.tasks import NEEDED_FOR_REPORTS, NEEDED_FOR_TANGENTS
-from fedperf_client.privacy.accountant import PrivacyBudget
-from fedperf_client.release.decisions import Decisions, Verdict
-from fedperf_client.release.effective_modes import keep_modes
-from fedperf_client.release.ledger.entries import ReleaseState
-from fedperf_client.release.ledger.ledger import PrivacyLedger
+from fedperf_client.release.accountant import PrivacyBudget
+from fedperf_client.release.decisions import Decisions, Outcome
+from fedperf_client.release.effective_policy import store_modes
+from fedperf_client.release.ledger import PrivacyLedger, ReleaseState
 from fedperf_client.release.noise import SystemNoise, system_noise
 from fedperf_client.release.policy import Policy, ReleaseMode, load_policy
-from fedperf_client.release.preview import Preview, preview
-from fedperf_client.release.slot_names import slot_name
+from fedperf_client.release.preview import Preview, example_release, preview
+from fedperf_client.release.schedule import slot_name
 from fedperf_client.workers.background import in_thread
 from fedperf_client.workers.worker_process import WorkerProcess
 from fedperf_shared.errors import FedperfError, InvalidInputError
@@ -128,7 +127,7 @@ def _kept(
     """The runner of the ledger's period and the thread of its node."""
     left = threading.Event()
     policy = load_policy(home.policy)
-    keep_modes(home, policy)
+    store_modes(home, policy)
     with _computing(ledger.schedule, policy) as (reporting, training):
         participant = Participant(
             home,
@@ -174,11 +173,11 @@ def _check_coordinator(home: Home, exchange: Exchange, *, now: datetime) -> None
 def _sealed(ledger: PrivacyLedger) -> str:
     """Return the names of unsent releases, which stay in the ledger until a daemon runs again."""
     unsent = (each for each in ledger.entries() if each.state is ReleaseState.DRAWN)
-    decisions = Decisions(ledger).every()
+    decisions = Decisions(ledger).latest()
     return ", ".join(
         slot_name(each.key)
         for each in unsent
-        if (last := decisions.get(each.key)) is None or last.verdict is Verdict.APPROVED
+        if (last := decisions.get(each.key)) is None or last.outcome is Outcome.APPROVED
     )
 
 
@@ -212,7 +211,7 @@ def _computing(schedule: Schedule, policy: Policy) -> Iterator[tuple[WorkerProce
         raise TrainingNotInstalledError
     with (
         WorkerProcess(NEEDED_FOR_REPORTS) as reporting,
-        WorkerProcess(NEEDED_FOR_TANGENTS) as training,
+        WorkerProcess(NEEDED_FOR_LINEARIZED) as training,
     ):
         if RESIDUAL_REPORT.name in kinds:
             reporting.warm()
@@ -225,8 +224,6 @@ def public_preview(
     schedule: Schedule, budget: PrivacyBudget, key: SlotKey, *, charged: Collection[SlotKey]
 ) -> Preview:
     """Preview the slot's release, with a sample of synthetic jobs; errors as `preview`."""
-    from fedperf_client.learning.example_history import example_release
-
     return preview(
         schedule, budget, key, charged=charged, make_public=example_release, noise=SystemNoise()
     )

@@ -15,11 +15,10 @@ import numpy as np
 import structlog
 from numpy.typing import NDArray
 
+from fedperf_client.contributions.local_sums import LinearizedTask
+from fedperf_client.contributions.mechanisms import NoiseSource, noise_alone, with_sum
 from fedperf_client.federation.request import RequestRefusedError
-from fedperf_client.learning.tasks import LinearizedTask
 from fedperf_client.prediction.fetched_models import FetchedModels
-from fedperf_client.privacy.mechanisms import noise_alone, with_sum
-from fedperf_client.privacy.randomness import NoiseSource
 from fedperf_client.workers.worker_process import ComputationFailedError, TaskRunner
 from fedperf_shared.errors import PrivacyRefusedError
 from fedperf_shared.exchange import Refusal, TrainRequest

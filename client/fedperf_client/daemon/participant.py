@@ -20,6 +20,7 @@ from pathlib import Path
 import structlog
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from fedperf_client.contributions.mechanisms import NoiseSource
 from fedperf_client.daemon.model_slot import MethodRemovedError, UpdateMaker
 from fedperf_client.daemon.pending_updates import PendingUpdates, TooLateError
 from fedperf_client.daemon.report_slot import ReportMaker
@@ -32,16 +33,13 @@ from fedperf_client.federation.request import RequestRefusedError
 from fedperf_client.home.config import Home, write_private
 from fedperf_client.prediction.fetched_models import FetchedModels
 from fedperf_client.prediction.learners.residual_learners import CellCorrection
-from fedperf_client.privacy.randomness import NoiseSource
 from fedperf_client.release.decisions import WithholdReason
 from fedperf_client.release.gate import Mechanism, NoiseOf, ReleaseGate, WithheldError
 from fedperf_client.release.history import receipt_path
-from fedperf_client.release.ledger.entries import ReleaseState
-from fedperf_client.release.ledger.errors import SlotSpentError
-from fedperf_client.release.ledger.ledger import PrivacyLedger
+from fedperf_client.release.ledger import PrivacyLedger, ReleaseState, SlotSpentError
+from fedperf_client.release.ledger_files import ConfirmedRelease
 from fedperf_client.release.policy import Policy, ReleaseMode
-from fedperf_client.release.receipts import store_receipt
-from fedperf_client.release.slot_names import slot_name
+from fedperf_client.release.schedule import slot_name
 from fedperf_client.workers.background import BackgroundRunner
 from fedperf_client.workers.worker_process import TaskRunner
 from fedperf_shared.errors import FedperfError
@@ -202,7 +200,7 @@ class Participant:
         try:
             self._seal(slot, make, at=now)
         except MethodRemovedError:  # charged, as the schedule says
-            self._gate.withhold(slot.key, at=now, because=WithholdReason.METHOD_REMOVED)
+            self._gate.withhold(slot.key, at=now, reason=WithholdReason.METHOD_REMOVED)
             raise WithheldError(slot.key, WithholdReason.METHOD_REMOVED) from None
 
     def _let_out(self, key: SlotKey, now: datetime) -> SignedRelease:
@@ -234,7 +232,7 @@ class Participant:
             return True
         # What stayed here is refused like a slot that this node missed.
         mode = self._policy.mode(key.kind)
-        return self._ledger.stored(key) is not None and self._gate.lets_out(key, at=now, mode=mode)
+        return self._ledger.stored(key) is not None and self._gate.allows(key, at=now, mode=mode)
 
     def _seal(self, slot: Slot, make: Mechanism, *, at: datetime) -> None:
         """Sample and store the slot's release; notify an operator whose approval it needs, once.
@@ -302,7 +300,7 @@ class Participant:
             if error.code not in _PASSING_REFUSALS:
                 self._given_up.add(key)
             raise
-        store_receipt(self._ledger, receipt, key=key)
+        self._ledger.confirm(ConfirmedRelease.from_receipt(receipt, receipt.signed), key=key)
         write_private(self._receipt_path(key), receipt.signed)
         log.info(_CONFIRMED[key.kind], window=key.window, receipt=receipt.sequence)
 

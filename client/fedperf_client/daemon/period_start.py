@@ -9,13 +9,11 @@ from datetime import datetime
 import structlog
 
 from fedperf_client.federation.exchange import Exchange
-from fedperf_client.home.config import Home, write_private
-from fedperf_client.release.active_policy import frozen_part
-from fedperf_client.release.effective_modes import pending_changes
-from fedperf_client.release.ledger.errors import LedgerDisagreesError
-from fedperf_client.release.ledger.ledger import PrivacyLedger
+from fedperf_client.home.config import Home
+from fedperf_client.release.effective_policy import pending_changes, store_settings
+from fedperf_client.release.ledger import LedgerDisagreesError, PrivacyLedger
+from fedperf_client.release.ledger_files import ConfirmedRelease
 from fedperf_client.release.policy import Policy, load_policy
-from fedperf_client.release.receipts import store_receipt
 from fedperf_client.release.schedule import plan_schedule
 from fedperf_shared.errors import FedperfError
 from fedperf_shared.releases.period import Period, ReleaseCalendar
@@ -55,12 +53,12 @@ def open_ledger(
         ledger = PrivacyLedger.open(path)
         for pending in pending_changes(home, policy, ledger.schedule):
             if not pending.is_of_mode:
-                log.warning("policy changed", change=str(pending.change), counts=pending.counts)
+                log.warning("policy changed", change=pending.change, counts=pending.counts)
         return ledger
     planned = plan_schedule(policy, calendar, at=now)
     for left_out in planned.not_planned:
         log.info("not planned", what=left_out.what.name.lower(), reason=left_out.reason)
-    write_private(home.begun_policy(calendar.period.start), frozen_part(policy))
+    store_settings(home, policy, planned.schedule)
     return PrivacyLedger.create(path, planned.budget, planned.schedule, lifetime=policy.lifetime)
 
 
@@ -116,7 +114,7 @@ def recall(ledger: PrivacyLedger, exchange: Exchange) -> None:
     """
     try:
         for receipt in exchange.receipts():
-            store_receipt(ledger, receipt)
+            ledger.confirm(ConfirmedRelease.from_receipt(receipt, receipt.signed))
     except LedgerDisagreesError:
         pass  # kept beside the ledger
     problem = ledger.disagreement()

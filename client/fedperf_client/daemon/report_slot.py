@@ -11,14 +11,19 @@ import numpy as np
 import structlog
 from numpy.typing import NDArray
 
+from fedperf_client.contributions.local_sums import ReportTask
+from fedperf_client.contributions.mechanisms import (
+    NoiseSource,
+    SumWorkloads,
+    noise_alone,
+    report_sum,
+    with_sum,
+)
 from fedperf_client.federation.request import RequestRefusedError
 from fedperf_client.home.config import Home
-from fedperf_client.learning.tasks import ReportTask
 from fedperf_client.prediction.fetched_models import FetchedModels
-from fedperf_client.privacy.mechanisms import SumOf, noise_alone, sum_of, with_sum
-from fedperf_client.privacy.randomness import NoiseSource
 from fedperf_client.release.query_store import FetchQuestion, QueryStore
-from fedperf_client.release.report_slots import span_covered
+from fedperf_client.release.schedule import span_covered
 from fedperf_client.workers.worker_process import ComputationFailedError, TaskRunner
 from fedperf_shared.exchange import Refusal
 from fedperf_shared.model.checkpoint import Checkpoint
@@ -75,14 +80,14 @@ class ReportMaker:
             )
         version = reference.model_version if question is None else question.version
         report = noise_alone(noise, slot, version=version)
-        task = self._task(slot, reference, sum_of(slot, question))
+        task = self._task(slot, reference, report_sum(slot, question))
         return with_sum(report, self._sum(task, len(report.values), seconds))
 
     def _question(self, slot: Slot, reference: Checkpoint) -> CellQuery | None:
         version = reference.model_version
         return self._questions.answerable(slot.key, reference_version=version)
 
-    def _task(self, slot: Slot, reference: Checkpoint, summed: SumOf) -> ReportTask:
+    def _task(self, slot: Slot, reference: Checkpoint, summed: SumWorkloads) -> ReportTask:
         covered = span_covered(self._schedule, slot.key, self._models.epoch_starts())
         return ReportTask(self._store, reference, covered.since, covered.until, summed)
 

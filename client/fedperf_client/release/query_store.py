@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fedperf_client.home.config import write_private
-from fedperf_client.release.slot_names import slot_name
+from fedperf_client.release.schedule import slot_name
 from fedperf_shared.errors import InvalidInputError, PrivacyRefusedError
 from fedperf_shared.releases.linear_queries import CellQuery
 from fedperf_shared.releases.period import Period

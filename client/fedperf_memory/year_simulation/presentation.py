@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 
-from fedperf_client.release.ledger.spent_budget import UNIT
+from fedperf_client.release.history import UNIT
 from fedperf_memory.year_simulation.own_gain import JOINED, ErrorChange, OwnGain
 from fedperf_memory.year_simulation.own_jobs import LocalHistory
 from fedperf_memory.year_simulation.year import RehearsedYear, YearAhead

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Self
 
-from fedperf_client.learning.residuals import LabelledGraph, labelled_graphs
+from fedperf_client.contributions.local_sums import LabelledGraph, label_executions
 from fedperf_shared.execution import Execution
 
 
@@ -30,7 +30,7 @@ class RepeatedHistory:
     @classmethod
     def of(cls, executions: Iterable[Execution], *, joins: datetime, ends: datetime) -> Self:
         """The history of executions that ended well, in a period that ends at `ends`."""
-        executed = labelled_graphs(sorted(executions, key=lambda each: each.finished_at))
+        executed = label_executions(sorted(executions, key=lambda each: each.finished_at))
         step = (ends - joins) / max(len(executed), 1)
         return cls(executed, joins, [joins + place * step for place in range(len(executed))])
 

@@ -15,8 +15,7 @@ from datetime import datetime, timedelta
 from fedperf_client.federation.enrollment import Membership
 from fedperf_client.federation.exchange import read_receipt
 from fedperf_client.prediction.fetched_models import FetchedModels
-from fedperf_client.release.history import LEFT, past_releases
-from fedperf_client.release.ledger.spent_budget import Spending, spending_of
+from fedperf_client.release.history import LEFT, Spending, past_releases, spending_of
 from fedperf_client.release.policy import Policy, ReleaseMode
 from fedperf_client.release.schedule import PlannedSchedule, plan_schedule
 from fedperf_memory.histories import HistoryCompute, SharedAnswers, SharedGradients

@@ -19,14 +19,14 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 from numpy.typing import NDArray
 
+from fedperf_client.contributions.mechanisms import NoiseSource
 from fedperf_client.federation.enrollment import Membership, load_or_create_key
 from fedperf_client.federation.exchange import ExchangeClient
 from fedperf_client.federation.node import Node
 from fedperf_client.home.store import ExecutionStore
-from fedperf_client.privacy.accountant import PrivacyBudget
-from fedperf_client.privacy.randomness import NoiseSource
+from fedperf_client.release.accountant import PrivacyBudget
 from fedperf_client.release.gate import NoiseOf
-from fedperf_client.release.ledger.ledger import PrivacyLedger
+from fedperf_client.release.ledger import PrivacyLedger
 from fedperf_client.release.policy import Policy
 from fedperf_memory.memory_federation import (
     Federation,

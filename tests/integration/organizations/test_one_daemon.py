@@ -22,9 +22,12 @@ from fedperf_client.federation.enrollment import Membership, load_or_create_key
 from fedperf_client.federation.exchange import ExchangeClient
 from fedperf_client.home.config import Home
 from fedperf_client.home.store import ExecutionStore
-from fedperf_client.release.ledger.entries import LedgerEntry, ReleaseState
-from fedperf_client.release.ledger.errors import LedgerDisagreesError
-from fedperf_client.release.ledger.ledger import PrivacyLedger
+from fedperf_client.release.ledger import (
+    LedgerDisagreesError,
+    LedgerEntry,
+    PrivacyLedger,
+    ReleaseState,
+)
 from fedperf_client.release.noise import system_noise
 from fedperf_client.release.policy import load_policy, policy_template
 from fedperf_server.config import ServerConfig

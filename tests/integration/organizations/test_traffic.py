@@ -27,13 +27,17 @@ import numpy as np
 import pytest
 from flwr.supernode.fleet_http_client import FleetHttpClient
 
+from fedperf_client.contributions.local_sums import (
+    NEEDED_FOR_LINEARIZED,
+    NEEDED_FOR_REPORTS,
+    LinearizedTask,
+)
 from fedperf_client.daemon import daemon
 from fedperf_client.daemon.daemon import run_daemon
 from fedperf_client.daemon.participant import Participant
 from fedperf_client.daemon.source_watch import NEEDED_FOR_FOLLOWING
 from fedperf_client.home.config import Home
 from fedperf_client.home.store import ExecutionStore
-from fedperf_client.learning.tasks import NEEDED_FOR_REPORTS, NEEDED_FOR_TANGENTS, LinearizedTask
 from fedperf_client.release.policy import parse_policy, policy_template
 from fedperf_client.release.schedule import plan_schedule
 from fedperf_client.workers.worker_process import TaskRunner, WorkerProcess
@@ -230,7 +234,7 @@ def season(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Season]:
     with (
         pytest.MonkeyPatch.context() as patch,
         WorkerProcess(NEEDED_FOR_REPORTS) as reporting,
-        WorkerProcess(NEEDED_FOR_TANGENTS) as training,
+        WorkerProcess(NEEDED_FOR_LINEARIZED) as training,
         WorkerProcess(NEEDED_FOR_FOLLOWING) as following,
     ):
         public = make_public_files(directory / "public")
@@ -239,7 +243,7 @@ def season(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Season]:
         traffic = recorded(patch)
         children = {
             NEEDED_FOR_REPORTS: reporting,
-            NEEDED_FOR_TANGENTS: training,
+            NEEDED_FOR_LINEARIZED: training,
             NEEDED_FOR_FOLLOWING: following,
         }
         one_child_of_a_kind(patch, children)

@@ -215,7 +215,7 @@ def pace_of_machine() -> float:
     At least 1. Calendars of seconds are stretched by it, so that programs are up in time.
     """
     began = time.monotonic()
-    program = "import fedperf_client.daemon.daemon, fedperf_client.learning.residuals"
+    program = "import fedperf_client.daemon.daemon, fedperf_client.contributions.local_sums"
     subprocess.run([sys.executable, "-W", "ignore", "-c", program], check=True)
     return round(max(1.0, (time.monotonic() - began) / USUAL_START), 1)
 

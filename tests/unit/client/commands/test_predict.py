@@ -13,7 +13,7 @@ from fedperf_client.formatting import progress
 from fedperf_client.home.config import Home
 from fedperf_client.home.store import ExecutionStore
 from fedperf_client.prediction.fetched_models import FetchedModels
-from fedperf_client.release.ledger.ledger import PrivacyLedger
+from fedperf_client.release.ledger import PrivacyLedger
 from fedperf_client.release.policy import load_policy
 from fedperf_client.release.schedule import plan_schedule
 from fedperf_client.sources.history_file import write_history

@@ -18,6 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from numpy.typing import NDArray
 from structlog.testing import capture_logs
 
+from fedperf_client.contributions.local_sums import ReportTask
 from fedperf_client.daemon.participant import Participant
 from fedperf_client.daemon.pending_updates import TooLateError
 from fedperf_client.daemon.period_start import open_ledger
@@ -33,12 +34,9 @@ from fedperf_client.federation.exchange import (
 from fedperf_client.federation.request import RequestRefusedError
 from fedperf_client.home.config import Home
 from fedperf_client.home.store import ExecutionStore
-from fedperf_client.learning.tasks import ReportTask
-from fedperf_client.privacy.accountant import PrivacyBudget
-from fedperf_client.privacy.report_mechanism import residual_report
+from fedperf_client.release.accountant import PrivacyBudget
 from fedperf_client.release.history import past_releases
-from fedperf_client.release.ledger.entries import ReleaseState
-from fedperf_client.release.ledger.ledger import PrivacyLedger
+from fedperf_client.release.ledger import PrivacyLedger, ReleaseState
 from fedperf_client.release.policy import Policy, ReleaseMode
 from fedperf_client.workers.background import BackgroundRunner, in_thread
 from fedperf_client.workers.worker_process import ComputationFailedError
@@ -74,9 +72,10 @@ from fedperf_shared.wire.codec import (
 )
 from tests.fakes.computing import Held, at_once, in_this_process
 from tests.fakes.coordinator import membership_with
+from tests.fakes.residual_reports import residual_report
 from tests.fakes.tangents import few_anchors, make_tangent_question
+from tests.unit.client.contributions.seeded_noise import SeededNoise
 from tests.unit.client.executions import START, make_execution
-from tests.unit.client.privacy.seeded_noise import SeededNoise
 from tests.unit.client.public import install_start, seeded_checkpoint
 
 T = TypeVar("T")

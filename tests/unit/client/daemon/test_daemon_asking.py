@@ -10,9 +10,9 @@ from fedperf_client.federation.exchange import ExchangeError, RefusedByCoordinat
 from fedperf_client.federation.request import RequestRefusedError
 from fedperf_client.home.config import Home
 from fedperf_client.home.store import ExecutionStore
-from fedperf_client.release.decisions import Decisions, DecisionTooLateError, Verdict
+from fedperf_client.release.decisions import Decisions, DecisionTooLateError, Outcome
 from fedperf_client.release.gate import WithheldError
-from fedperf_client.release.ledger.entries import ReleaseState
+from fedperf_client.release.ledger import ReleaseState
 from fedperf_client.release.policy import Policy, ReleaseMode
 from fedperf_shared.releases.release import SlotKey
 from tests.unit.client.daemon.test_daemon import HOUR, POLICY, REPORT, UPDATE, Scene
@@ -21,7 +21,7 @@ from tests.unit.client.public import install_start
 
 ASKING = replace(POLICY, residual_report=ReleaseMode.ASK, model_update=ReleaseMode.ASK)
 NEVER = replace(POLICY, residual_report=ReleaseMode.NEVER, model_update=ReleaseMode.NEVER)
-APPROVED, WITHHELD = Verdict.APPROVED, Verdict.WITHHELD
+APPROVED, WITHHELD = Outcome.APPROVED, Outcome.WITHHELD
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def make_scene(directory: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
     return scene
 
 
-def decide(scene: Scene, verdict: Verdict, hours: float, key: SlotKey = REPORT) -> None:
+def decide(scene: Scene, verdict: Outcome, hours: float, key: SlotKey = REPORT) -> None:
     Decisions(scene.ledger).decide(key, verdict, at=START + hours * HOUR)
 
 

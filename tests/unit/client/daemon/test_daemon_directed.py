@@ -6,13 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fedperf_client.contributions.local_sums import label_executions, workload_residuals
 from fedperf_client.federation.exchange import ExchangeError
 from fedperf_client.home.config import Home
 from fedperf_client.home.store import ExecutionStore
-from fedperf_client.learning.residuals import labelled_graphs, workload_residuals
-from fedperf_client.privacy.report_mechanism import residual_report
-from fedperf_client.release.decisions import Decisions, Verdict
-from fedperf_client.release.ledger.entries import ReleaseState
+from fedperf_client.release.decisions import Decisions, Outcome
+from fedperf_client.release.ledger import ReleaseState
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.model.checkpoint import encode_checkpoint
 from fedperf_shared.model.inference import GgfnArrays
@@ -28,10 +27,11 @@ from fedperf_shared.releases.release import (
 from fedperf_shared.wire.codec import decode_release, encode_release
 from tests.fakes.cell_reports import cell_report
 from tests.fakes.questions import DIRECTED, make_question
+from tests.fakes.residual_reports import residual_report
+from tests.unit.client.contributions.seeded_noise import SeededNoise
 from tests.unit.client.daemon.test_daemon import HOUR, REPORT, Scene, lost, order_of_drawing
 from tests.unit.client.daemon.test_daemon_asking import ASKING
 from tests.unit.client.executions import START, make_execution
-from tests.unit.client.privacy.seeded_noise import SeededNoise
 from tests.unit.client.public import install_start, seeded_checkpoint
 
 TIMES = (SlotTimes(HOUR, 3 * HOUR), SlotTimes(5 * HOUR, 7 * HOUR))
@@ -84,7 +84,7 @@ def test_a_directed_report_answers_its_question_at_its_time(scene: Scene) -> Non
     with ExecutionStore.open(scene.home.store) as store:
         own = workload_residuals(
             GgfnArrays.of(seeded_checkpoint()),
-            labelled_graphs(store.executions(until=START)),
+            label_executions(store.executions(until=START)),
         )
     noise = SeededNoise()
     noise.discrete_gaussian(192, 1.0)  # the plain report's
@@ -99,7 +99,7 @@ def test_a_plain_report_is_the_sum_with_the_noise_of_its_slot(scene: Scene) -> N
     with ExecutionStore.open(scene.home.store) as store:
         own = workload_residuals(
             GgfnArrays.of(seeded_checkpoint()),
-            labelled_graphs(store.executions(until=START)),
+            label_executions(store.executions(until=START)),
         )
     parameters = STAGED.slots[0].parameters
     assert isinstance(parameters, ReportParameters)
@@ -199,7 +199,7 @@ def test_what_is_asked_for_depends_on_nothing_private(
     other.policy = ASKING
     other.restart()
     if withheld_at is not None:
-        Decisions(other.ledger).decide(DIRECTED, Verdict.WITHHELD, at=START + withheld_at * HOUR)
+        Decisions(other.ledger).decide(DIRECTED, Outcome.WITHHELD, at=START + withheld_at * HOUR)
     heard = traffic(usual)
     assert heard == traffic(other)
     asked = [at for at, what in heard if what == "question"]

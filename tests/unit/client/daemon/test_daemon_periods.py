@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 from fedperf_client.daemon.period_start import next_ledger
 from fedperf_client.federation.exchange import ExchangeError
 from fedperf_client.home.config import Home
-from fedperf_client.release.ledger.ledger import PrivacyLedger
+from fedperf_client.release.ledger import PrivacyLedger
 from fedperf_client.release.policy import policy_template
 from fedperf_shared.releases.release import SizeClass
 from fedperf_shared.runtime.failure_tracker import LONGEST_REST_SECONDS, FailureTracker

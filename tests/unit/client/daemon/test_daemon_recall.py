@@ -7,8 +7,7 @@ import pytest
 from fedperf_client.daemon.period_start import recall
 from fedperf_client.home.config import Home
 from fedperf_client.home.store import ExecutionStore
-from fedperf_client.release.ledger.errors import LedgerDisagreesError
-from fedperf_client.release.ledger.ledger import PrivacyLedger
+from fedperf_client.release.ledger import LedgerDisagreesError, PrivacyLedger
 from fedperf_shared.identity import InvalidSignatureError, new_private_key
 from tests.unit.client.daemon.test_daemon import REPORT, Scene
 from tests.unit.client.executions import make_execution

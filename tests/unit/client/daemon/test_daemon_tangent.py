@@ -8,16 +8,15 @@ from typing import TypeVar
 import numpy as np
 import pytest
 
+from fedperf_client.contributions.local_sums import label_executions, linearized_sum
+from fedperf_client.contributions.mechanisms import noisy
 from fedperf_client.federation.request import RequestRefusedError
 from fedperf_client.home.config import Home
 from fedperf_client.home.store import ExecutionStore
-from fedperf_client.learning.linearized_contribution import tangent_sum
-from fedperf_client.learning.residuals import labelled_graphs
-from fedperf_client.privacy.accountant import epsilon, events_of
-from fedperf_client.privacy.mechanisms import noisy
-from fedperf_client.release.decisions import Decisions, Verdict, WithholdReason
+from fedperf_client.release.accountant import epsilon, events_of
+from fedperf_client.release.decisions import Decisions, Outcome, WithholdReason
 from fedperf_client.release.gate import WithheldError
-from fedperf_client.release.ledger.entries import ReleaseState
+from fedperf_client.release.ledger import ReleaseState
 from fedperf_client.release.policy import ReleaseMode
 from fedperf_shared.model.architecture import ARCHITECTURE_VERSION
 from fedperf_shared.model.checkpoint import model_from_arrays
@@ -33,9 +32,9 @@ from fedperf_shared.releases.release import (
 )
 from fedperf_shared.wire.codec import decode_release, encode_release
 from tests.fakes.tangents import ANCHORS, few_anchors, install_plans, make_tangent_question
+from tests.unit.client.contributions.seeded_noise import SeededNoise
 from tests.unit.client.daemon.test_daemon import HOUR, TABLE, UPDATE, Scene, lost, order_of_drawing
 from tests.unit.client.executions import START, make_execution
-from tests.unit.client.privacy.seeded_noise import SeededNoise
 from tests.unit.client.public import install_start, seeded_checkpoint
 
 T = TypeVar("T")
@@ -80,9 +79,9 @@ def test_an_answer_is_the_sum_with_the_noise_of_the_slot_and_leaves_at_its_time(
     body = scene.ask_at(4.5, question=QUESTION)
     assert scene.now == START + 6 * HOUR
     with ExecutionStore.open(scene.home.store) as store:
-        own = labelled_graphs(store.executions())
+        own = label_executions(store.executions())
     model = model_from_arrays(seeded_checkpoint().arrays)
-    total = tangent_sum(model, own, QUESTION, few_anchors())
+    total = linearized_sum(model, own, QUESTION, few_anchors())
     assert total.any()
     expected = noisy(total, SeededNoise(), Slot(UPDATE, PARAMETERS), version=1)
     assert body.payload == encode_release(expected)
@@ -178,10 +177,10 @@ def test_a_slot_of_dp_sgd_is_charged_and_withheld_for_good(old: Scene) -> None:
     assert (entry.key, entry.state) == (UPDATE, ReleaseState.RESERVED)
     assert old.ledger.stored(UPDATE) is None
     assert old.ledger.spent(old.now) == epsilon(events_of(OLD.slots), old.ledger.budget.delta)
-    decision = Decisions(old.ledger).last(UPDATE)
+    decision = Decisions(old.ledger).latest().get(UPDATE)
     assert decision is not None
-    assert (decision.verdict, decision.settled) == (Verdict.WITHHELD, True)
-    assert decision.because is WithholdReason.METHOD_REMOVED
+    assert (decision.outcome, decision.settled) == (Outcome.WITHHELD, True)
+    assert decision.reason is WithholdReason.METHOD_REMOVED
 
 
 def test_a_question_does_not_open_a_slot_of_dp_sgd(old: Scene) -> None:

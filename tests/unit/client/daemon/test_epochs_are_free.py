@@ -9,8 +9,7 @@ import pytest
 
 from fedperf_client.home.config import Home
 from fedperf_client.home.store import ExecutionStore
-from fedperf_client.release.ledger.entries import LedgerEntry
-from fedperf_client.release.ledger.errors import ExtraSlotsSpentError
+from fedperf_client.release.ledger import ExtraSlotsSpentError, LedgerEntry
 from fedperf_shared.releases.period import SlotTimes
 from fedperf_shared.releases.release import (
     LinearizedParameters,

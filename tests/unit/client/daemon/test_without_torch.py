@@ -27,9 +27,9 @@ import numpy as np
 from fedperf_client.daemon.report_slot import ReportMaker
 from fedperf_client.home.config import Home
 from fedperf_client.home.store import ExecutionStore
-from fedperf_client.privacy.accountant import PrivacyBudget
+from fedperf_client.release.accountant import PrivacyBudget
 from fedperf_client.release.gate import ReleaseGate
-from fedperf_client.release.ledger.ledger import PrivacyLedger
+from fedperf_client.release.ledger import PrivacyLedger
 from fedperf_client.release.noise import system_noise
 from fedperf_client.release.policy import Policy
 from fedperf_shared.identity import new_private_key
