@@ -144,8 +144,8 @@ def join(
         print_forecast,
         public_calendar,
     )
-    from fedperf_client.federation import enrollment
     from fedperf_client.home.contact import Contact
+    from fedperf_client.node import enrollment
     from fedperf_client.release.policy import load_policy
     from fedperf_shared.errors import FedperfError
     from fedperf_shared.identity import fingerprint
@@ -199,7 +199,7 @@ def daemon(context: typer.Context) -> None:
     from fedperf_shared.runtime.shutdown import stop_on_signals
 
     quiet_flower()
-    from fedperf_client.daemon.daemon import run_daemon
+    from fedperf_client.node.daemon import run_daemon
 
     run_daemon(_home(context), clock=_now, stop=stop_on_signals())
 
@@ -255,9 +255,9 @@ def reconcile(context: typer.Context, json: Json = False) -> None:
 @app.command()
 def evaluate_synthetic(context: typer.Context, json: Json = False) -> None:
     """Compare the coordinator's synthetic rows with your own runs; the scores stay local."""
-    from fedperf_client.federation.enrollment import Membership, load_or_create_key
-    from fedperf_client.federation.exchange import ExchangeClient
     from fedperf_client.home.store import ExecutionStore
+    from fedperf_client.node.enrollment import Membership, load_or_create_key
+    from fedperf_client.node.exchange import ExchangeClient
     from fedperf_client.prediction.evaluation.quality import quality_of
 
     home = _home(context)

@@ -24,10 +24,10 @@ from cryptography.hazmat.primitives import serialization
 from sqlalchemy import func, select
 from threadpoolctl import threadpool_limits
 
-from fedperf_client.daemon.participant import Participant
-from fedperf_client.federation.enrollment import Membership, load_or_create_key
-from fedperf_client.federation.exchange import Exchange
 from fedperf_client.home.config import Home
+from fedperf_client.node.enrollment import Membership, load_or_create_key
+from fedperf_client.node.exchange import Exchange
+from fedperf_client.node.participant import Participant
 from fedperf_client.prediction.fetched_models import FetchedModels
 from fedperf_client.release.accountant import PrivacyBudget, epsilon, events_of
 from fedperf_client.release.gate import NoiseOf

@@ -14,7 +14,7 @@ from typing import cast
 
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from fedperf_client.federation.request import RequestRefusedError, open_request
+from fedperf_client.node.updates import RequestRefusedError, open_request
 from fedperf_memory.cpu_meter import CpuMeter, Side
 from fedperf_server.endpoints.grpc_ports import ExchangeService
 from fedperf_server.membership.enrollment import Member

@@ -64,8 +64,8 @@ def public_calendar(home: Home, *, at: datetime) -> ExpectedCalendar:
         ConfigurationError: a part of the membership is lost.
         FedperfError: the coordinator does not answer.
     """
-    from fedperf_client.federation.enrollment import Membership, is_member, load_or_create_key
-    from fedperf_client.federation.exchange import ExchangeClient
+    from fedperf_client.node.enrollment import Membership, is_member, load_or_create_key
+    from fedperf_client.node.exchange import ExchangeClient
 
     if not is_member(home.identity):
         note_of_expected(home, at=at)

@@ -21,7 +21,7 @@ from fedperf_shared.runtime.extras import PACKAGE, extras, missing_packages
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric import ec
 
-    from fedperf_client.federation.enrollment import Membership
+    from fedperf_client.node.enrollment import Membership
     from fedperf_shared.exchange import Status
 
 
@@ -122,7 +122,7 @@ def _disk(path: Path) -> tuple[int, int]:
 def _status(membership: "Membership", key: "ec.EllipticCurvePrivateKey") -> "Status":
     from tenacity import Retrying, stop_after_attempt
 
-    from fedperf_client.federation.exchange import ExchangeClient
+    from fedperf_client.node.exchange import ExchangeClient
 
     once = Retrying(stop=stop_after_attempt(1), reraise=True)
     with ExchangeClient(membership, key, retry=once, timeout_seconds=_TIMEOUT_SECONDS) as exchange:

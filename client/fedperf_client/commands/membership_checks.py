@@ -19,14 +19,9 @@ from fedperf_client.commands.findings import (
     problem,
     warning,
 )
-from fedperf_client.federation.enrollment import (
-    KEY_FILE,
-    Membership,
-    is_member,
-    load_or_create_key,
-)
-from fedperf_client.federation.exchange import MAX_CLOCK_SKEW, ClockSkewError, NoMemberError
 from fedperf_client.home.config import Home
+from fedperf_client.node.enrollment import KEY_FILE, Membership, is_member, load_or_create_key
+from fedperf_client.node.exchange import MAX_CLOCK_SKEW, ClockSkewError, NoMemberError
 from fedperf_shared.errors import ConfigurationError, ConnectionRefusedByPeerError
 from fedperf_shared.identity import public_bytes
 

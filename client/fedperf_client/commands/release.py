@@ -59,7 +59,7 @@ def release_preview(
     with progress_bar("making samples of what would leave", json=json) as advance:
         planned = _in_force(home, at=at)
         keys = planned.wanted(what, at=at)
-        from fedperf_client.daemon.daemon import public_preview
+        from fedperf_client.node.daemon import public_preview
 
         for key in keys:
             advance(len(shown), len(keys))
@@ -248,8 +248,8 @@ def _past(home: "Home") -> tuple["PastRelease", ...]:
 
 
 def _receipt_reader(home: "Home") -> "ReadReceipt | None":
-    from fedperf_client.federation.enrollment import Membership
-    from fedperf_client.federation.exchange import read_receipt
+    from fedperf_client.node.enrollment import Membership
+    from fedperf_client.node.exchange import read_receipt
     from fedperf_shared.errors import ConfigurationError
 
     try:
@@ -260,7 +260,7 @@ def _receipt_reader(home: "Home") -> "ReadReceipt | None":
 
 
 def _is_own(home: "Home", payload: bytes, signature: bytes) -> bool:
-    from fedperf_client.federation.enrollment import load_or_create_key
+    from fedperf_client.node.enrollment import load_or_create_key
     from fedperf_shared.identity import InvalidSignatureError, verify
 
     try:

@@ -25,9 +25,9 @@ MUCH = 2.0
 def status(context: typer.Context, json: Json = False) -> None:
     """Show membership, daemon, stored runs, shared model, budget and the next release."""
     from fedperf_client.commands.planned_slots import PlannedSlots
-    from fedperf_client.federation.enrollment import Membership, is_member, load_or_create_key
     from fedperf_client.home.contact import Contact
     from fedperf_client.home.store import ExecutionStore
+    from fedperf_client.node.enrollment import Membership, is_member, load_or_create_key
     from fedperf_client.prediction.fetched_models import FetchedModels
     from fedperf_client.release.effective_policy import planned_modes
     from fedperf_client.release.policy import load_policy

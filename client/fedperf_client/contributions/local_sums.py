@@ -1,35 +1,45 @@
 """Noiseless sums over an organization's own executions, computed in another process.
 
-A task says what is public about a slot and where the executions are stored. It is pickled, so it
+A task holds what is public about a slot and where the executions are stored. It is pickled, so it
 holds no open file. The daemon gives it to a worker process, and its result goes back to the daemon
 only. The sum is private: its noise is sampled in the gate.
+
+A release is sampled as noise alone first. A sum that is there in time is added. A sum that fails or
+takes too long counts as zero, and the release leaves at its time as noise alone.
 
 Heavy libraries are imported when a task runs. torch is imported for linearized updates only.
 """
 
 from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+import structlog
 from numpy.typing import NDArray
 
 from fedperf_client.contributions.mechanisms import (
+    NoiseSource,
     SumWorkloads,
     WorkloadFeatures,
     WorkloadResiduals,
+    noise_alone,
     sum_features,
+    with_sum,
 )
+from fedperf_client.workers.worker_process import ComputationFailedError, TaskRunner
 from fedperf_shared.execution import Execution, PlanOnCluster
 from fedperf_shared.model.architecture import TARGET_CENTER, TARGET_SCALE, named_arrays
 from fedperf_shared.model.checkpoint import Checkpoint
 from fedperf_shared.model.inference import GgfnArrays
 from fedperf_shared.releases.basis import cell_of
+from fedperf_shared.releases.kinds import kind_of
 from fedperf_shared.releases.linear_queries import LinearizedQuery
+from fedperf_shared.releases.release import NoisySum, Slot
 from fedperf_shared.workflow.features import Features, featurize
 
 if TYPE_CHECKING:
@@ -40,6 +50,8 @@ if TYPE_CHECKING:
 NEEDED_FOR_REPORTS = ("fedperf_client.contributions.local_sums", "fedperf_client.home.store")
 NEEDED_FOR_LINEARIZED = (*NEEDED_FOR_REPORTS, "fedperf_shared.model.linearization")
 """Modules that tasks import, which takes seconds."""
+
+log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +132,34 @@ class LinearizedTask:
             labelled = label_executions(store.executions(), self.epoch_starts)
         model = model_from_arrays(named_arrays(self.arrays))
         return linearized_sum(model, labelled, self.question, self.anchors)
+
+
+def make_release(
+    slot: Slot,
+    noise: NoiseSource,
+    task: Callable[[], NDArray[np.int64]],
+    compute: TaskRunner,
+    *,
+    version: int,
+    seconds: float,
+) -> NoisySum:
+    """Sample the noise of `slot`, then add the task's sum if it takes at most `seconds`.
+
+    Args:
+        slot: with its parameters, from the schedule.
+        noise: samples the one discrete Gaussian.
+        task: computes the private sum.
+        compute: runs it in another process.
+        version: as in `mechanisms.noisy`.
+        seconds: from now until the sum must be there.
+    """
+    release = noise_alone(noise, slot, version=version)
+    try:
+        return with_sum(release, compute(task, seconds=seconds))
+    except ComputationFailedError as error:
+        name = "a report" if kind_of(slot.parameters).is_report else "a model update"
+        log.warning(f"{name} leaves as noise alone", reason=str(error))
+        return release
 
 
 def label_executions(

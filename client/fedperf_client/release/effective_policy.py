@@ -133,17 +133,17 @@ def pending_changes(home: Home, policy: Policy, schedule: Schedule) -> tuple[Pen
     ]
     path = home.begun_policy(period.start)
     try:
-        begun = json.loads(path.read_bytes())
+        stored = json.loads(path.read_bytes())
     except FileNotFoundError:
         return tuple(modes)
     except (OSError, ValueError) as error:
         raise StorageError(f"{path}: cannot be read: {error}") from error
     settings = [
         PendingChange(
-            name, begun.get(name), value, _NEVER if name == "lifetime_epsilon" else next_period
+            name, stored.get(name), value, _NEVER if name == "lifetime_epsilon" else next_period
         )
         for name, value in _schedule_settings(policy).items()
-        if begun.get(name) != value
+        if stored.get(name) != value
     ]
     return (*modes, *settings)
 

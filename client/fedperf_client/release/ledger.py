@@ -389,7 +389,7 @@ class PrivacyLedger:
         return tuple(
             LedgerEntry(
                 key=SlotKey(ReleaseKind(kind), window, index),
-                state=_to_state(drawn=size is not None, handed_out=handed_out is not None),
+                state=_to_state(is_drawn=size is not None, is_handed_out=handed_out is not None),
                 reserved_at=from_unix_ms(reserved),
                 payload_bytes=size or 0,
                 reconciled=bool(reconciled),
@@ -433,7 +433,7 @@ class PrivacyLedger:
         ).fetchone()
         if row is None:
             return None
-        return _to_state(drawn=row[0] is not None, handed_out=row[1] is not None)
+        return _to_state(is_drawn=row[0] is not None, is_handed_out=row[1] is not None)
 
     def _count_extra_left(self, connection: sqlite3.Connection) -> int:
         """Count the extra slots that may still be charged."""
@@ -515,7 +515,7 @@ def _find_receipt_disagreement(
     return None
 
 
-def _to_state(*, drawn: bool, handed_out: bool) -> ReleaseState:
-    if handed_out:
+def _to_state(*, is_drawn: bool, is_handed_out: bool) -> ReleaseState:
+    if is_handed_out:
         return ReleaseState.HANDED_OUT
-    return ReleaseState.DRAWN if drawn else ReleaseState.RESERVED
+    return ReleaseState.DRAWN if is_drawn else ReleaseState.RESERVED

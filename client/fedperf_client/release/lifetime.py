@@ -255,15 +255,15 @@ class LifetimeRecord:
             write_counter(self.path, self._identity, _count(connection))
 
 
-def _insert(connection: sqlite3.Connection, each: ActivePeriod) -> None:
+def _insert(connection: sqlite3.Connection, period: ActivePeriod) -> None:
     connection.execute(
         "INSERT INTO period VALUES (?, ?, ?, ?, ?)",
         (
-            to_unix_ms(each.period.start),
-            each.ledger,
-            each.budget.epsilon,
-            each.budget.delta,
-            encode_schedule(each.schedule),
+            to_unix_ms(period.period.start),
+            period.ledger,
+            period.budget.epsilon,
+            period.budget.delta,
+            encode_schedule(period.schedule),
         ),
     )
 

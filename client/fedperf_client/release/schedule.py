@@ -9,7 +9,7 @@ the calendar (`ReleaseCalendar.first_slots`), about what is stored by then. Late
 evenly over the remaining windows, as many as teach most for the budget. Each report is about a
 fixed span of executions.
 
-A forecast says what a policy would plan, and what would change it; nothing is charged for it.
+A forecast shows the schedule of a policy and of its alternatives; nothing is charged for it.
 """
 
 import math
@@ -47,7 +47,7 @@ from fedperf_shared.releases.release import (
 )
 
 FIRST_STAGE_CLIP = 2.0
-"""Factor by which the first of several report slots of a window clips wider than the policy says.
+"""Factor by which the first of several report slots of a window clips wider than the policy.
 The later slots are directed, with clips around its result."""
 
 MIN_SIGNAL_TO_NOISE = 1.0
@@ -193,8 +193,8 @@ def plan_schedule(
     leave, and never what they cost, since every report charges every workload in full. Model
     updates: in every window, of organizations declared large; of the extra ones only as many are
     paid for as the calendar uses. Where both leave, reports get their share of epsilon and the
-    updates the rest. The calendar says how these train. Slots that were over at `at` are not
-    planned, so no part of the budget lies in them.
+    updates the rest. The calendar fixes their method. Slots that were over at `at` are not
+    planned, so they take no part of the budget.
 
     Args:
         policy: declared figures.
@@ -428,7 +428,7 @@ def _spread_groups(
     later = [begins + place * (total - begins) // count for place in range(1, count)]
     per_window = policy.workloads_per_window or policy.nominal_workloads / total
     fresh = min(policy.nominal_workloads, per_window * gap)
-    first = _first_keys(calendar, begins, at=at, taken=later)
+    first = _first_keys(calendar, begins, at=at, later=later)
     return (
         ReportGroup(first, begins, policy.nominal_workloads),
         *(ReportGroup(_ordinary_keys(calendar, window), window, fresh) for window in later),
@@ -467,11 +467,11 @@ def _ordinary_keys(
 
 
 def _first_keys(
-    calendar: ReleaseCalendar, begins: int, *, at: datetime, taken: Sequence[int]
+    calendar: ReleaseCalendar, begins: int, *, at: datetime, later: Sequence[int]
 ) -> tuple[SlotKey, ...]:
     """Return the slots of the first group; its directed ones open next after its plain one.
 
-    These are the window's own, or of the next window where that is not `taken`.
+    These are the window's own, or of the next window where that is not one of the `later` ones.
     """
     first = _find_first_slot(calendar, at)
     if first is None:
@@ -481,7 +481,7 @@ def _first_keys(
     window = begins
     if refining and refining[0].opens_after < leaves_after:
         window += 1
-    if window in taken or not window < calendar.period.windows:
+    if window in later or not window < calendar.period.windows:
         return (first,)
     return (first, *_ordinary_keys(calendar, window, since=1))
 

@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from fedperf_client.federation.enrollment import Membership
-from fedperf_client.federation.exchange import read_receipt
+from fedperf_client.node.enrollment import Membership
+from fedperf_client.node.exchange import read_receipt
 from fedperf_client.prediction.fetched_models import FetchedModels
 from fedperf_client.release.history import LEFT, Spending, past_releases, spending_of
 from fedperf_client.release.policy import Policy, ReleaseMode

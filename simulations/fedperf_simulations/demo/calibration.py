@@ -33,7 +33,7 @@ def measured_pace(history: Path) -> dict[str, float]:
     from fedperf_shared.runtime.flower_settings import quiet_flower
 
     quiet_flower()
-    import fedperf_client.daemon.daemon
+    import fedperf_client.node.daemon
     from fedperf_client.contributions.local_sums import (
         label_executions,
         workload_features,
@@ -47,7 +47,7 @@ def measured_pace(history: Path) -> dict[str, float]:
     from fedperf_shared.model.public_plans import anchors_of, load_public_plans
     from fedperf_shared.releases.linear_queries import DIRECTIONS
 
-    del fedperf_client.daemon.daemon  # its imports are what counts
+    del fedperf_client.node.daemon  # its imports are what counts
     startup = time.monotonic() - before
     model = GGFN(seed=0).eval()
     reference = GgfnArrays.of(Checkpoint(state_to_arrays(model), 1))

@@ -30,11 +30,11 @@ from flwr.serverapp import Grid, ServerApp
 from threadpoolctl import threadpool_limits
 
 from fedperf_client.contributions.local_sums import LabelledGraph, label_executions
-from fedperf_client.daemon.participant import Participant
-from fedperf_client.federation.client_app import client_app
-from fedperf_client.federation.enrollment import Membership
-from fedperf_client.federation.exchange import Exchange
-from fedperf_client.federation.request import open_request
+from fedperf_client.node.enrollment import Membership
+from fedperf_client.node.exchange import Exchange
+from fedperf_client.node.flower_node import client_app
+from fedperf_client.node.participant import Participant
+from fedperf_client.node.updates import open_request
 from fedperf_client.release.ledger import PrivacyLedger
 from fedperf_memory.cpu_meter import CpuMeter
 from fedperf_memory.histories import SharedAnswers

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fedperf_client.contributions.mechanisms import WorkloadResiduals
-from fedperf_client.federation.exchange import ExchangeClient, RefusedByCoordinatorError
+from fedperf_client.node.exchange import ExchangeClient, RefusedByCoordinatorError
 from fedperf_server.app.process import system_clock
 from fedperf_server.controllers.queries import QueryController
 from fedperf_server.state import releases

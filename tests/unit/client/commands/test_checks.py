@@ -16,10 +16,10 @@ from cryptography.x509.oid import NameOID
 from fedperf_client import cli
 from fedperf_client.commands.checks import CHECKS, examine
 from fedperf_client.commands.findings import Environment, Finding, Severity, surroundings
-from fedperf_client.federation.enrollment import KEY_FILE, Membership, load_or_create_key
-from fedperf_client.federation.exchange import ExchangeError, NoMemberError
 from fedperf_client.home.config import Home
 from fedperf_client.home.store import ExecutionStore
+from fedperf_client.node.enrollment import KEY_FILE, Membership, load_or_create_key
+from fedperf_client.node.exchange import ExchangeError, NoMemberError
 from fedperf_client.release.ledger import PrivacyLedger
 from fedperf_client.release.ledger_files import counter_path
 from fedperf_client.release.lifetime import lifetime_path

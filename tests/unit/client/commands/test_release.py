@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from fedperf_client import cli
-from fedperf_client.federation import exchange
-from fedperf_client.federation.enrollment import load_or_create_key
 from fedperf_client.formatting import progress
 from fedperf_client.home.config import Home, write_private
+from fedperf_client.node import exchange
+from fedperf_client.node.enrollment import load_or_create_key
 from fedperf_client.release import preview as example_history
 from fedperf_client.release.effective_policy import store_modes
 from fedperf_client.release.gate import ReleaseGate, WithheldError

@@ -7,7 +7,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from fedperf_client.contributions.mechanisms import NoiseSource, noise_alone
-from fedperf_client.federation.exchange import read_receipt
+from fedperf_client.node.exchange import read_receipt
 from fedperf_client.release.gate import MalformedReleaseError, Mechanism, ReleaseGate
 from fedperf_client.release.ledger import (
     LedgerDisagreesError,

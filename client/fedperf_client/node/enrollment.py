@@ -1,8 +1,8 @@
 """Joining a federation: from the coordinator's join URL to a membership on disk.
 
-The URL pins the certificate of the coordinator's enrollment endpoint, so nobody in
-between can take its place, and carries a token for one use. The private key is made
-here and never leaves; both sides can compare its fingerprint.
+The URL pins the certificate of the coordinator's enrollment endpoint, so that an intermediary
+cannot take its place, and carries a token for one use. The private key is created here and never
+leaves; both sides can compare its fingerprint.
 """
 
 import hashlib
@@ -43,12 +43,12 @@ _REASONS = {
 }
 
 
-_OF_A_MEMBER = ("token_used", "already_member")
-"""The coordinator's message to an organization that joined it before."""
+_JOINED_BEFORE = ("token_used", "already_member")
+"""The coordinator's codes for an organization that joined it before."""
 
 
 class InvalidJoinUrlError(InvalidInputError):
-    """Not a join URL."""
+    """Raised for a text that is not a join URL."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -58,7 +58,7 @@ class InvalidJoinUrlError(InvalidInputError):
 
 
 class JoinRefusedError(ConnectionRefusedByPeerError):
-    """The coordinator could not be reached, is not the one of the URL, or does not want us."""
+    """Raised when the coordinator is unreachable, not that of the URL, or refuses."""
 
 
 class JoinedAlreadyError(JoinRefusedError):
@@ -73,7 +73,7 @@ class JoinedAlreadyError(JoinRefusedError):
 
 
 class KeyMissingError(ConfigurationError):
-    """A membership is there and its private key is not."""
+    """Raised when a membership is there without its private key."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(
@@ -98,7 +98,7 @@ class JoinUrl:
 
     @classmethod
     def parse(cls, text: str) -> "JoinUrl":
-        """The parts of `text`.
+        """Parse a join URL.
 
         Raises:
             InvalidJoinUrlError: it is not a join URL.
@@ -115,7 +115,7 @@ class JoinUrl:
 
     @property
     def address(self) -> str:
-        """host:port."""
+        """Return host:port."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{host}:{self.port}"
 
@@ -126,7 +126,7 @@ class Membership(JoinReply):
 
     @property
     def coordinator_key(self) -> ec.EllipticCurvePublicKey:
-        """The key that signs receipts.
+        """Return the key that signs receipts.
 
         Raises:
             InvalidInputError: the stored one is not an elliptic-curve key.
@@ -180,7 +180,7 @@ class Membership(JoinReply):
 
     @classmethod
     def load(cls, directory: Path) -> "Membership":
-        """The membership in `directory`.
+        """Read the membership in `directory`.
 
         Raises:
             ConfigurationError: there is none, or a part of one only.
@@ -211,7 +211,7 @@ class Membership(JoinReply):
 
 
 def load_or_create_key(directory: Path) -> ec.EllipticCurvePrivateKey:
-    """The organization's private key in `directory`, made on first use with mode 0600.
+    """Return the organization's private key in `directory`, created on first use with mode 0600.
 
     Raises:
         KeyMissingError: a membership is there already, which another key would not fit.
@@ -252,7 +252,11 @@ def join(
         try:
             reply = stub.join(target.token, _request(key))
         except grpc.RpcError as error:
-            if joined is not None and joined.is_at(target) and _code_of(error) in _OF_A_MEMBER:
+            if (
+                joined is not None
+                and joined.is_at(target)
+                and _refusal_code(error) in _JOINED_BEFORE
+            ):
                 raise JoinedAlreadyError(joined.exchange_address) from None
             raise _refusal(target, certificate, error) from None
     return Membership(*astuple(reply))
@@ -283,12 +287,12 @@ def _pinned_certificate(target: JoinUrl) -> bytes:
 def _refusal(target: JoinUrl, certificate: bytes, error: grpc.RpcError) -> JoinRefusedError:
     code = error.code() if isinstance(error, grpc.Call) else None
     if code is grpc.StatusCode.PERMISSION_DENIED:
-        reason = _REASONS.get(_code_of(error), "it does not accept the request")
+        reason = _REASONS.get(_refusal_code(error), "it does not accept the request")
         return JoinRefusedError(
             f"the coordinator at {target.address} refuses: {reason}; "
             "ask its operator for a new invitation"
         )
-    names = _names_in(certificate)
+    names = _host_names(certificate)
     if code is grpc.StatusCode.UNAVAILABLE and names and target.host not in names:
         return JoinRefusedError(
             f"the coordinator's certificate is not for {target.host!r} but for "
@@ -298,13 +302,13 @@ def _refusal(target: JoinUrl, certificate: bytes, error: grpc.RpcError) -> JoinR
     return JoinRefusedError(f"joining at {target.address} failed: {name}; try again later")
 
 
-def _code_of(error: grpc.RpcError) -> str:
-    """Why the coordinator refuses, in its own closed vocabulary; empty where it does not say."""
+def _refusal_code(error: grpc.RpcError) -> str:
+    """Return the coordinator's code of a refusal, one of a closed set; empty if there is none."""
     return (error.details() or "") if isinstance(error, grpc.Call) else ""
 
 
-def _names_in(certificate: bytes) -> list[str]:
-    """The hosts that a certificate is for; none where it cannot be read."""
+def _host_names(certificate: bytes) -> list[str]:
+    """Return the hosts that a certificate is for; none where it cannot be read."""
     try:
         return identity.hosts_of(x509.load_pem_x509_certificate(certificate))
     except ValueError:

@@ -19,11 +19,10 @@ from numpy.typing import NDArray
 from structlog.testing import capture_logs
 
 from fedperf_client.contributions.local_sums import ReportTask
-from fedperf_client.daemon.participant import Participant
-from fedperf_client.daemon.pending_updates import TooLateError
-from fedperf_client.daemon.period_start import open_ledger
-from fedperf_client.federation.enrollment import load_or_create_key
-from fedperf_client.federation.exchange import (
+from fedperf_client.home.config import Home
+from fedperf_client.home.store import ExecutionStore
+from fedperf_client.node.enrollment import load_or_create_key
+from fedperf_client.node.exchange import (
     Exchange,
     ExchangeError,
     NoMemberError,
@@ -31,15 +30,17 @@ from fedperf_client.federation.exchange import (
     VerifiedReceipt,
     verified,
 )
-from fedperf_client.federation.request import RequestRefusedError
-from fedperf_client.home.config import Home
-from fedperf_client.home.store import ExecutionStore
+from fedperf_client.node.participant import Participant, TooLateError, open_ledger
+from fedperf_client.node.updates import RequestRefusedError
 from fedperf_client.release.accountant import PrivacyBudget
 from fedperf_client.release.history import past_releases
 from fedperf_client.release.ledger import PrivacyLedger, ReleaseState
 from fedperf_client.release.policy import Policy, ReleaseMode
-from fedperf_client.workers.background import BackgroundRunner, in_thread
-from fedperf_client.workers.worker_process import ComputationFailedError
+from fedperf_client.workers.worker_process import (
+    BackgroundRunner,
+    ComputationFailedError,
+    in_thread,
+)
 from fedperf_shared.exchange import (
     Correction,
     Receipt,
@@ -213,7 +214,7 @@ class Scene:
             training=in_this_process,
             start=self.start,
             anchors=few_anchors(),
-            troubles=troubles or FailureTracker(timer=self.seconds),
+            failures=troubles or FailureTracker(timer=self.seconds),
         )
 
     def seconds(self) -> float:
@@ -486,7 +487,7 @@ def test_a_request_that_is_not_due_or_not_ours_is_refused_and_charges_nothing(
 
 def test_an_update_does_not_leave_early_because_the_daemon_stops(scene: Scene) -> None:
     answer = scene.asked_at(4.5)
-    scene.participant.leave()
+    scene.participant.close()
     with pytest.raises(RequestRefusedError, match="offline"):
         answer.result(timeout=0)
     assert scene.ledger.stored(UPDATE) is not None

@@ -4,13 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from fedperf_client.federation.enrollment import (
-    KEY_FILE,
-    KeyMissingError,
-    Membership,
-    load_or_create_key,
-)
-from fedperf_client.federation.exchange import ExchangeClient
+from fedperf_client.node.enrollment import KEY_FILE, KeyMissingError, Membership, load_or_create_key
+from fedperf_client.node.exchange import ExchangeClient
 from fedperf_shared.errors import ConfigurationError, StorageError
 from fedperf_shared.identity import new_private_key
 from tests.fakes.coordinator import membership_with

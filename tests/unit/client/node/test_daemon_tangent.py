@@ -10,9 +10,9 @@ import pytest
 
 from fedperf_client.contributions.local_sums import label_executions, linearized_sum
 from fedperf_client.contributions.mechanisms import noisy
-from fedperf_client.federation.request import RequestRefusedError
 from fedperf_client.home.config import Home
 from fedperf_client.home.store import ExecutionStore
+from fedperf_client.node.updates import RequestRefusedError
 from fedperf_client.release.accountant import epsilon, events_of
 from fedperf_client.release.decisions import Decisions, Outcome, WithholdReason
 from fedperf_client.release.gate import WithheldError
@@ -33,8 +33,8 @@ from fedperf_shared.releases.release import (
 from fedperf_shared.wire.codec import decode_release, encode_release
 from tests.fakes.tangents import ANCHORS, few_anchors, install_plans, make_tangent_question
 from tests.unit.client.contributions.seeded_noise import SeededNoise
-from tests.unit.client.daemon.test_daemon import HOUR, TABLE, UPDATE, Scene, lost, order_of_drawing
 from tests.unit.client.executions import START, make_execution
+from tests.unit.client.node.test_daemon import HOUR, TABLE, UPDATE, Scene, lost, order_of_drawing
 from tests.unit.client.public import install_start, seeded_checkpoint
 
 T = TypeVar("T")

@@ -13,11 +13,11 @@ from flwr.app import Error, Message, Metadata
 from flwr.app.message import make_message
 from flwr.proto.message_pb2 import ObjectTree
 
-from fedperf_client.federation import node as node_module
-from fedperf_client.federation.enrollment import Membership
-from fedperf_client.federation.fleet import MAX_OPEN_SLOTS
-from fedperf_client.federation.node import Node, PollingPolicy
-from fedperf_client.workers.background import in_thread
+from fedperf_client.node import flower_node as node_module
+from fedperf_client.node.enrollment import Membership
+from fedperf_client.node.fleet import MAX_OPEN_SLOTS
+from fedperf_client.node.flower_node import Node, PollingPolicy
+from fedperf_client.workers.worker_process import in_thread
 from fedperf_shared.exchange import TrainRequest
 from fedperf_shared.identity import new_private_key
 from fedperf_shared.releases.release import ReleaseKind, SignedRelease, SlotKey

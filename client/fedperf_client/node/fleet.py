@@ -1,13 +1,13 @@
 """Flower's fleet calls, as this organization makes them for its one active node.
 
-What a server sends is read up to a bound, as it comes: it is neither unpacked nor followed
-elsewhere, and no part of it is run. Replies carry no run time.
+Responses of a server are read up to a bound, as they come: they are neither unpacked nor followed
+elsewhere, and no part of them is run. Replies carry no run time.
 
-Refused: answers that are compressed or too long, which give up the connection; requests of
-another type, of too many or missing parts, or that are not bytes, which are answered.
+Refused: responses that are compressed or too long, which give up the connection; requests of
+another type, of too many or missing parts, or that are not bytes, which get a refusal.
 
-Imports flwr, which reads FLWR_TELEMETRY_ENABLED and FLWR_DISABLE_UPDATE_CHECK:
-the program must set them before.
+This module imports flwr, which reads FLWR_TELEMETRY_ENABLED and FLWR_DISABLE_UPDATE_CHECK: the
+program must set them before.
 """
 
 import time
@@ -47,8 +47,8 @@ from flwr.supercore.protobuf.client import ProtobufCall, ProtobufRequestContext
 from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
-from fedperf_client.federation.enrollment import Membership
-from fedperf_client.federation.request import RequestRefusedError
+from fedperf_client.node.enrollment import Membership
+from fedperf_client.node.updates import RequestRefusedError
 from fedperf_shared.errors import FedperfError
 from fedperf_shared.exchange import Refusal
 
@@ -59,7 +59,7 @@ MAX_REQUEST_BYTES = 5 << 20
 """Limit of a request and of its parts: a model, a linear query and rows of rehearsal."""
 MAX_RECORD_BYTES = 16 << 10
 """Limit of a part that is not an array's bytes: its small parts grow much when read."""
-MAX_ANSWER_BYTES = 256 << 10
+MAX_RESPONSE_BYTES = 256 << 10
 """Limit of any other reply of the coordinator: small parts grow much when read."""
 MAX_OPEN_SLOTS = 8
 HEARTBEAT_SECONDS = 30.0
@@ -70,7 +70,7 @@ _log = structlog.get_logger()
 
 
 class MalformedResponseError(FedperfError):
-    """The coordinator's answer is none that this node reads; the connection is given up."""
+    """Raised for a response that this node does not read; the connection is given up."""
 
 
 class FleetClient:
@@ -102,7 +102,7 @@ class FleetClient:
         return [(message_from_proto(each), tree) for each, tree in islice(pairs, MAX_OPEN_SLOTS)]
 
     def body(self, message: Message, tree: ObjectTree) -> bytes:
-        """The bytes that a message carries.
+        """Return the bytes that a message carries.
 
         Raises:
             RequestRefusedError: it carries anything else, or too much.
@@ -123,15 +123,15 @@ class FleetClient:
             raise RequestRefusedError("a request that is not bytes")
         return bytes(array.tobytes())
 
-    def reply(self, question: Message, answer: Message) -> None:
-        """Send `answer`; a round that is over does not take it, which is no error."""
+    def reply(self, request: Message, reply: Message) -> None:
+        """Send `reply`; a round that is over does not take it, which is no error."""
         try:
-            self._push(answer)
+            self._push(reply)
             self._client.ConfirmMessageReceived(
                 ConfirmMessageReceivedRequest(
                     node=self._node,
-                    run_id=question.metadata.run_id,
-                    message_object_id=question.metadata.message_id,
+                    run_id=request.metadata.run_id,
+                    message_object_id=request.metadata.message_id,
                 )
             )
         except httpx.HTTPStatusError as error:
@@ -140,7 +140,7 @@ class FleetClient:
             _log.info("the coordinator does not take a reply any more")
 
     def leave(self) -> None:
-        """Say that this node goes offline; best effort."""
+        """Report that this node goes offline; best effort."""
         try:
             self._client.DeactivateNode(DeactivateNodeRequest(node_id=self._node.node_id))
         except (httpx.HTTPError, RuntimeError):
@@ -161,42 +161,37 @@ class FleetClient:
                 raise RequestRefusedError("a request that is too long")
         return contents
 
-    def _push(self, answer: Message) -> None:
+    def _push(self, message: Message) -> None:
         with no_object_id_recompute():
-            answer.metadata.__dict__["_message_id"] = answer.object_id
-            objects = get_all_nested_objects(answer)
-            tree = get_object_tree(answer)
-        envelope = answer
-        if answer.has_content():
-            envelope = make_message(metadata=answer.metadata, content=RecordDict())
+            message.metadata.__dict__["_message_id"] = message.object_id
+            objects = get_all_nested_objects(message)
+            tree = get_object_tree(message)
+        envelope = message
+        if message.has_content():
+            envelope = make_message(metadata=message.metadata, content=RecordDict())
         reply = self._client.PushMessages(
             PushMessagesRequest(
                 node=self._node,
                 messages_list=[message_to_proto(envelope)],
                 message_object_trees=[tree],
-                clientapp_runtime_list=[0.0],  # how long it took is nobody's business
+                clientapp_runtime_list=[0.0],  # the run time is not sent
             )
         )
         for object_id in reply.objects_to_push:
             if object_id in objects:
-                self._push_object(reply.session_id, object_id, objects[object_id].deflate(), answer)
-
-    def _push_object(
-        self, session_id: str, object_id: str, content: bytes, answer: Message
-    ) -> None:
-        self._client.PushObject(
-            PushObjectRequest(
-                node=self._node,
-                run_id=answer.metadata.run_id,
-                session_id=session_id,
-                object_id=object_id,
-                object_content=content,
-            )
-        )
+                self._client.PushObject(
+                    PushObjectRequest(
+                        node=self._node,
+                        run_id=message.metadata.run_id,
+                        session_id=reply.session_id,
+                        object_id=object_id,
+                        object_content=objects[object_id].deflate(),
+                    )
+                )
 
 
 def fleet_client(membership: Membership, key: ec.EllipticCurvePrivateKey) -> FleetHttpClient:
-    """A client of the coordinator's fleet port, which signs with the organization's key."""
+    """Return a client of the coordinator's fleet port that signs with the organization's key."""
     return _BoundedClient.from_server_address(
         membership.fleet_address,
         insecure=False,
@@ -205,21 +200,21 @@ def fleet_client(membership: Membership, key: ec.EllipticCurvePrivateKey) -> Fle
     )
 
 
-def answer_to(question: Message, body: bytes) -> Message:
-    """The message that carries `body` as the answer."""
+def to_reply(request: Message, body: bytes) -> Message:
+    """Return the reply that carries `body`."""
     array = Array(np.frombuffer(body, dtype=np.uint8))
     content = RecordDict({RECORD: ArrayRecord({RECORD: array})})
-    return make_message(metadata=_reply_metadata(question), content=content)
+    return make_message(metadata=_reply_metadata(request), content=content)
 
 
-def refusal_of(question: Message, refusal: Refusal) -> Message:
-    """Return the message with the code of a refusal, and nothing else."""
+def to_refusal(request: Message, refusal: Refusal) -> Message:
+    """Return the reply with the code of a refusal, and nothing else."""
     error = Error(int(refusal), "")
-    return make_message(metadata=_reply_metadata(question), error=error)
+    return make_message(metadata=_reply_metadata(request), error=error)
 
 
 class _BoundedClient(FleetHttpClient):
-    """Reads answers as they come, up to a bound; neither unpacks nor follows them elsewhere."""
+    """Reads responses as they come, up to a bound; neither unpacks nor follows them elsewhere."""
 
     def _send(self, context: ProtobufRequestContext, *, stream: bool = False) -> httpx.Response:
         del stream  # of the calls that a node makes none is
@@ -230,32 +225,32 @@ class _BoundedClient(FleetHttpClient):
 
     def _bounded(self, context: ProtobufRequestContext) -> httpx.Response:
         is_part = context.rpc_method.endswith("/PullObject")
-        most = MAX_REQUEST_BYTES if is_part else MAX_ANSWER_BYTES
+        most = MAX_REQUEST_BYTES if is_part else MAX_RESPONSE_BYTES
         context.request.headers["accept-encoding"] = "identity"
-        answer = self._client.send(context.request, stream=True, follow_redirects=False)
+        response = self._client.send(context.request, stream=True, follow_redirects=False)
         try:
-            if answer.headers.get("content-encoding", "identity") != "identity":
-                raise MalformedResponseError("it is compressed, which was not asked for")
+            if response.headers.get("content-encoding", "identity") != "identity":
+                raise MalformedResponseError("it is compressed, which was not requested")
             content = bytearray()
-            for chunk in answer.iter_raw():
+            for chunk in response.iter_raw():
                 content += chunk
                 if len(content) > most:
                     raise MalformedResponseError(f"it has more than {most} bytes")
         finally:
-            answer.close()
-        return httpx.Response(answer.status_code, content=bytes(content), request=context.request)
+            response.close()
+        return httpx.Response(response.status_code, content=bytes(content), request=context.request)
 
 
-def _reply_metadata(question: Message) -> Metadata:
-    asked, now = question.metadata, time.time()
+def _reply_metadata(request: Message) -> Metadata:
+    metadata, now = request.metadata, time.time()
     return Metadata(
-        run_id=asked.run_id,
+        run_id=metadata.run_id,
         message_id="",
-        src_node_id=asked.dst_node_id,
-        dst_node_id=asked.src_node_id,
-        reply_to_message_id=asked.message_id,
+        src_node_id=metadata.dst_node_id,
+        dst_node_id=metadata.src_node_id,
+        reply_to_message_id=metadata.message_id,
         group_id="",
         created_at=now,
-        ttl=max(asked.created_at + asked.ttl - now, 1.0),
+        ttl=max(metadata.created_at + metadata.ttl - now, 1.0),
         message_type=MESSAGE_TYPE,
     )

@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from fedperf_client.daemon.period_start import recall
 from fedperf_client.home.config import Home
 from fedperf_client.home.store import ExecutionStore
+from fedperf_client.node.participant import compare_receipts
 from fedperf_client.release.ledger import LedgerDisagreesError, PrivacyLedger
 from fedperf_shared.identity import InvalidSignatureError, new_private_key
-from tests.unit.client.daemon.test_daemon import REPORT, Scene
 from tests.unit.client.executions import make_execution
+from tests.unit.client.node.test_daemon import REPORT, Scene
 from tests.unit.client.public import install_start
 from tests.unit.shared.console_programs import contents
 
@@ -29,7 +29,7 @@ def test_what_the_coordinator_got_before_is_not_drawn_again_by_a_home_that_forgo
     scene: Scene,
 ) -> None:
     scene.exchange.left_before = {REPORT: b"drawn before the backup was restored"}
-    recall(scene.ledger, scene.exchange)
+    compare_receipts(scene.ledger, scene.exchange)
     scene.restart()
     for hours in (1.0, 3.0):
         scene.look_at(hours)
@@ -61,7 +61,7 @@ def test_receipts_that_agree_are_kept_and_stop_nothing(scene: Scene) -> None:
     stored = scene.ledger.stored(REPORT)
     assert stored is not None
     scene.exchange.left_before = {REPORT: stored.payload}
-    recall(scene.ledger, scene.exchange)
+    compare_receipts(scene.ledger, scene.exchange)
     assert scene.ledger.disagreement() is None
     scene.look_at(3.0)
     assert len(scene.exchange.submitted) == 1
@@ -72,5 +72,5 @@ def test_a_forged_receipt_is_refused_and_changes_nothing(scene: Scene) -> None:
     scene.exchange.left_before = {REPORT: b"never drawn"}
     scene.exchange.signing_key = new_private_key()
     with pytest.raises(InvalidSignatureError):
-        recall(scene.ledger, scene.exchange)
+        compare_receipts(scene.ledger, scene.exchange)
     assert contents(scene.home.directory) == before

@@ -6,17 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from fedperf_client.federation.exchange import ExchangeError, RefusedByCoordinatorError
-from fedperf_client.federation.request import RequestRefusedError
 from fedperf_client.home.config import Home
 from fedperf_client.home.store import ExecutionStore
+from fedperf_client.node.exchange import ExchangeError, RefusedByCoordinatorError
+from fedperf_client.node.updates import RequestRefusedError
 from fedperf_client.release.decisions import Decisions, DecisionTooLateError, Outcome
 from fedperf_client.release.gate import WithheldError
 from fedperf_client.release.ledger import ReleaseState
 from fedperf_client.release.policy import Policy, ReleaseMode
 from fedperf_shared.releases.release import SlotKey
-from tests.unit.client.daemon.test_daemon import HOUR, POLICY, REPORT, UPDATE, Scene
 from tests.unit.client.executions import START, make_execution
+from tests.unit.client.node.test_daemon import HOUR, POLICY, REPORT, UPDATE, Scene
 from tests.unit.client.public import install_start
 
 ASKING = replace(POLICY, residual_report=ReleaseMode.ASK, model_update=ReleaseMode.ASK)

@@ -1,9 +1,8 @@
-"""The daemon of an organization: follows its history, keeps its slots, fetches what is shared.
+"""The daemon of an organization follows its sources, keeps its slots and fetches what is shared.
 
-This is the client's composition root: the only place that puts store, ledger, gate,
-noise, node and exchange together, and the loop that looks around until it is told to stop.
-What is due in a period is done by its `participant`; what looks at the executions is computed in a
-process of its own.
+This is the client's composition root: the only place that connects store, ledger, gate, noise, node
+and exchange. Its loop ticks until it is stopped. The `participant` does what is due in a period.
+Computations over executions run in processes of their own.
 """
 
 import threading
@@ -17,15 +16,13 @@ import structlog
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from fedperf_client.contributions.local_sums import NEEDED_FOR_LINEARIZED, NEEDED_FOR_REPORTS
-from fedperf_client.daemon.drift_watch import DriftWatch
-from fedperf_client.daemon.participant import Participant
-from fedperf_client.daemon.period_start import begin_period, next_ledger
-from fedperf_client.daemon.source_watch import NEEDED_FOR_FOLLOWING, SourceWatch
-from fedperf_client.federation.enrollment import Membership, load_or_create_key
-from fedperf_client.federation.exchange import Exchange, ExchangeClient, NoMemberError
-from fedperf_client.federation.node import Node, PollingPolicy
 from fedperf_client.home.config import Home
 from fedperf_client.home.contact import Contact
+from fedperf_client.node.enrollment import Membership, load_or_create_key
+from fedperf_client.node.exchange import Exchange, ExchangeClient, NoMemberError
+from fedperf_client.node.flower_node import Node, PollingPolicy
+from fedperf_client.node.local_checks import NEEDED_FOR_FOLLOWING, DriftWatch, SourceWatch
+from fedperf_client.node.participant import Participant, begin_next_period, begin_period
 from fedperf_client.release.accountant import PrivacyBudget
 from fedperf_client.release.decisions import Decisions, Outcome
 from fedperf_client.release.effective_policy import store_modes
@@ -34,8 +31,7 @@ from fedperf_client.release.noise import SystemNoise, system_noise
 from fedperf_client.release.policy import Policy, ReleaseMode, load_policy
 from fedperf_client.release.preview import Preview, example_release, preview
 from fedperf_client.release.schedule import slot_name
-from fedperf_client.workers.background import in_thread
-from fedperf_client.workers.worker_process import WorkerProcess
+from fedperf_client.workers.worker_process import WorkerProcess, in_thread
 from fedperf_shared.errors import FedperfError, InvalidInputError
 from fedperf_shared.exchange import TrainRequest
 from fedperf_shared.releases.kinds import RESIDUAL_REPORT, TANGENT_UPDATE, kind_of
@@ -49,14 +45,14 @@ log = structlog.get_logger()
 
 
 class NodeEndedError(FedperfError):
-    """The thread that answers the coordinator ended by itself, which is a bug."""
+    """Raised when the thread that answers the coordinator ended by itself, which is a bug."""
 
     def __init__(self) -> None:
-        super().__init__("the node ended by itself; the log says why; start the daemon again")
+        super().__init__("the node ended by itself; see the log and start the daemon again")
 
 
 class TrainingNotInstalledError(InvalidInputError):
-    """The period has model rounds, and what computes their updates is not installed."""
+    """Raised when the period has model rounds and the extra for them is not installed."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -77,44 +73,43 @@ def run_daemon(home: Home, *, clock: Clock, stop: threading.Event) -> None:
     policy = load_policy(home.policy)
     key = load_or_create_key(home.identity)
     membership = Membership.load(home.identity)
-    troubles = FailureTracker()
+    failures = FailureTracker()
     poll = timedelta(seconds=config.poll_seconds)
     with ExitStack() as stack:
         stack.enter_context(process_lock(home.lock, f"the home {home.directory}"))
         exchange = stack.enter_context(ExchangeClient(membership, key))
-        home.modes.unlink(missing_ok=True)  # what a daemon before this one had read
+        home.modes.unlink(missing_ok=True)  # the modes of an earlier daemon
         _check_coordinator(home, exchange, now=clock())
         ledger: PrivacyLedger | None = begin_period(home, policy, exchange, now=clock())
-        following = stack.enter_context(WorkerProcess(NEEDED_FOR_FOLLOWING))
+        checking = stack.enter_context(WorkerProcess(NEEDED_FOR_FOLLOWING))
         if config.watch_paths:
-            following.warm()
-        watching = SourceWatch(home.store, compute=following, start=in_thread, troubles=troubles)
-        drifts = DriftWatch(
-            home.store, compute=following, start=in_thread, clock=clock, troubles=troubles
+            checking.warm()
+        sources = SourceWatch(home.store, compute=checking, start=in_thread, failures=failures)
+        drift = DriftWatch(
+            home.store, compute=checking, start=in_thread, clock=clock, failures=failures
         )
         log.info("daemon is up", coordinator=membership.exchange_address)
         while ledger is not None:
             log.info("period", **_facts(ledger))
-            with ExitStack() as period:
-                participant, talking = period.enter_context(
-                    _kept(home, exchange, ledger, key, poll=poll, clock=clock, troubles=troubles)
-                )
+            with _running(
+                home, exchange, ledger, key, poll=poll, clock=clock, failures=failures
+            ) as (participant, node_thread):
                 past, ledger = ledger, None
                 while ledger is None and not stop.is_set():
-                    if not talking.is_alive():
+                    if not node_thread.is_alive():
                         raise NodeEndedError
-                    watching.look(config.watch_paths)
-                    drifts.look()
+                    sources.look(config.watch_paths)
+                    drift.look()
                     participant.tick(clock())
                     Contact(participant.heard_at, participant.refused_at).note(home)
                     stop.wait(participant.pause(poll, now=clock()).total_seconds())
-                    ledger = next_ledger(past, home, exchange, now=clock(), troubles=troubles)
+                    ledger = begin_next_period(past, home, exchange, now=clock(), failures=failures)
                 if stop.is_set():
                     log.info("daemon stops", sealed=_sealed(past) or "nothing")
 
 
 @contextmanager
-def _kept(
+def _running(
     home: Home,
     exchange: ExchangeClient,
     ledger: PrivacyLedger,
@@ -122,13 +117,13 @@ def _kept(
     *,
     poll: timedelta,
     clock: Clock,
-    troubles: FailureTracker,
+    failures: FailureTracker,
 ) -> Iterator[tuple[Participant, threading.Thread]]:
-    """The runner of the ledger's period and the thread of its node."""
-    left = threading.Event()
+    """Run the participant of the ledger's period and the thread of its node."""
+    stop = threading.Event()
     policy = load_policy(home.policy)
     store_modes(home, policy)
-    with _computing(ledger.schedule, policy) as (reporting, training):
+    with _worker_processes(ledger.schedule, policy) as (reporting, training):
         participant = Participant(
             home,
             exchange,
@@ -139,7 +134,7 @@ def _kept(
             reporting=reporting,
             training=training,
             start=in_thread,
-            troubles=troubles,
+            failures=failures,
         )
         polling = PollingPolicy(poll=min(poll, _NODE_POLL))
         membership = Membership.load(home.identity)
@@ -147,22 +142,22 @@ def _kept(
         def answer(request: TrainRequest) -> Future[SignedRelease]:
             return participant.answer(request, now=clock())
 
-        node = Node(membership, key, answer, polling=polling, troubles=troubles)
-        talking = threading.Thread(target=node.run, args=(left,), name="node", daemon=True)
-        talking.start()
+        node = Node(membership, key, answer, polling=polling, failures=failures)
+        thread = threading.Thread(target=node.run, args=(stop,), name="node", daemon=True)
+        thread.start()
         try:
-            yield participant, talking
+            yield participant, thread
         finally:
-            participant.leave()
-            left.set()
-            talking.join(timeout=5)
+            participant.close()
+            stop.set()
+            thread.join(timeout=5)
 
 
 _NODE_POLL = timedelta(seconds=1)
 
 
 def _check_coordinator(home: Home, exchange: Exchange, *, now: datetime) -> None:
-    """Raise where it does not answer or clocks differ; that it refuses is noted for `status`."""
+    """Raise where it does not respond or clocks differ; note a refusal for `status`."""
     try:
         exchange.check_clock(now)
     except NoMemberError:
@@ -196,7 +191,9 @@ def _facts(ledger: PrivacyLedger) -> dict[str, object]:
 
 
 @contextmanager
-def _computing(schedule: Schedule, policy: Policy) -> Iterator[tuple[WorkerProcess, WorkerProcess]]:
+def _worker_processes(
+    schedule: Schedule, policy: Policy
+) -> Iterator[tuple[WorkerProcess, WorkerProcess]]:
     """Return the workers for reports and model updates, warmed up if any slot releases.
 
     Raises:

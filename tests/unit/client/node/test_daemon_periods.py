@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from fedperf_client.daemon.period_start import next_ledger
-from fedperf_client.federation.exchange import ExchangeError
 from fedperf_client.home.config import Home
+from fedperf_client.node.exchange import ExchangeError
+from fedperf_client.node.participant import begin_next_period
 from fedperf_client.release.ledger import PrivacyLedger
 from fedperf_client.release.policy import policy_template
 from fedperf_shared.releases.release import SizeClass
 from fedperf_shared.runtime.failure_tracker import LONGEST_REST_SECONDS, FailureTracker
-from tests.unit.client.daemon.test_daemon import HOUR, TABLE, Scene
+from tests.unit.client.node.test_daemon import HOUR, TABLE, Scene
 from tests.unit.client.public import install_start
 
 NEXT = replace(TABLE, period=replace(TABLE.period, start=TABLE.period.end))
@@ -32,12 +32,12 @@ class Follower:
         """The next ledger, and what the log said."""
         scene = self.scene
         with capture_logs() as logs:
-            found = next_ledger(
+            found = begin_next_period(
                 scene.ledger,
                 scene.home,
                 scene.exchange,
                 now=scene.now,
-                troubles=self.troubles,
+                failures=self.troubles,
             )
         said = [each for each in logs if each.get("what") == "the next period"]
         return found, [f"{each['event']}: {each.get('reason')}" for each in said]

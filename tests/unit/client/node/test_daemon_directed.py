@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from fedperf_client.contributions.local_sums import label_executions, workload_residuals
-from fedperf_client.federation.exchange import ExchangeError
 from fedperf_client.home.config import Home
 from fedperf_client.home.store import ExecutionStore
+from fedperf_client.node.exchange import ExchangeError
 from fedperf_client.release.decisions import Decisions, Outcome
 from fedperf_client.release.ledger import ReleaseState
 from fedperf_shared.errors import InvalidInputError
@@ -29,9 +29,9 @@ from tests.fakes.cell_reports import cell_report
 from tests.fakes.questions import DIRECTED, make_question
 from tests.fakes.residual_reports import residual_report
 from tests.unit.client.contributions.seeded_noise import SeededNoise
-from tests.unit.client.daemon.test_daemon import HOUR, REPORT, Scene, lost, order_of_drawing
-from tests.unit.client.daemon.test_daemon_asking import ASKING
 from tests.unit.client.executions import START, make_execution
+from tests.unit.client.node.test_daemon import HOUR, REPORT, Scene, lost, order_of_drawing
+from tests.unit.client.node.test_daemon_asking import ASKING
 from tests.unit.client.public import install_start, seeded_checkpoint
 
 TIMES = (SlotTimes(HOUR, 3 * HOUR), SlotTimes(5 * HOUR, 7 * HOUR))

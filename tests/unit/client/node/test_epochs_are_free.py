@@ -18,7 +18,8 @@ from fedperf_shared.releases.release import (
     Slot,
     SlotKey,
 )
-from tests.unit.client.daemon.test_daemon import (
+from tests.unit.client.executions import START, make_execution
+from tests.unit.client.node.test_daemon import (
     HOUR,
     REPORT,
     REPORT_PARAMETERS,
@@ -26,7 +27,6 @@ from tests.unit.client.daemon.test_daemon import (
     UPDATE,
     Scene,
 )
-from tests.unit.client.executions import START, make_execution
 from tests.unit.client.public import install_start
 
 PARAMETERS = LinearizedParameters(20.0, 5000.0)

@@ -1,9 +1,8 @@
-"""The Exchange client: what this organization asks of its coordinator and hands in.
+"""The Exchange client: this organization's requests to its coordinator.
 
-gRPC with mutual TLS, in domain types. How often and how long to retry is a value
-passed in; only a coordinator that does not answer is asked again. Nothing that the
-coordinator sends is trusted: a receipt counts only if the key that was pinned at joining
-signed it for this organization.
+It uses gRPC with mutual TLS, in domain types. How often and how long to retry is a value passed in;
+only calls without a response are retried. Nothing that the coordinator sends is trusted: a receipt
+counts only if the key that was pinned at joining signed it for this organization.
 """
 
 from collections.abc import Callable
@@ -16,7 +15,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 
-from fedperf_client.federation.enrollment import Membership
+from fedperf_client.node.enrollment import Membership
 from fedperf_shared.errors import ConnectionRefusedByPeerError, InvalidInputError
 from fedperf_shared.exchange import (
     Correction,
@@ -51,11 +50,11 @@ T = TypeVar("T")
 
 
 class ExchangeError(ConnectionRefusedByPeerError):
-    """The coordinator does not answer or does not want us."""
+    """Raised when the coordinator does not respond or refuses this organization."""
 
 
 class NoMemberError(ExchangeError):
-    """The coordinator does not know this organization, or not any more."""
+    """Raised when this organization is not, or no longer, a member."""
 
     def __init__(self, address: str) -> None:
         super().__init__(
@@ -73,7 +72,7 @@ class RefusedByCoordinatorError(ConnectionRefusedByPeerError):
 
 
 class ClockSkewError(ConnectionRefusedByPeerError):
-    """This machine's clock and the coordinator's differ too much to work together."""
+    """Raised when this machine's clock and the coordinator's differ too much."""
 
     def __init__(self, skew: timedelta) -> None:
         seconds = skew.total_seconds()
@@ -87,13 +86,13 @@ class ClockSkewError(ConnectionRefusedByPeerError):
 
 @dataclass(frozen=True, slots=True)
 class VerifiedReceipt(Receipt):
-    """A receipt with the coordinator's signature; `signed` is the SignedReceipt's bytes to keep."""
+    """A receipt with the coordinator's signature; `signed` is the serialized SignedReceipt."""
 
     signed: bytes
 
 
 def default_retry() -> Retrying:
-    """Four attempts within about ten seconds."""
+    """Return four attempts within about ten seconds."""
     return Retrying(
         stop=stop_after_attempt(4),
         wait=wait_random_exponential(multiplier=0.2, max=5),
@@ -113,11 +112,11 @@ class Exchange:
         self._retry = retry or default_retry()
 
     def status(self) -> Status:
-        """The coordinator's status."""
+        """Return the coordinator's status."""
         return self._call(self._calls.status)
 
     def check_clock(self, now: datetime) -> Status:
-        """The status, if `now` (this machine's clock) agrees with the coordinator's.
+        """Return the status, if `now` (this machine's clock) agrees with the coordinator's.
 
         Raises:
             ClockSkewError: they differ by more than `MAX_CLOCK_SKEW`.
@@ -128,11 +127,11 @@ class Exchange:
         return status
 
     def calendar(self) -> ReleaseCalendar:
-        """The public calendar."""
+        """Return the public calendar."""
         return self._call(self._calls.calendar)
 
     def declare_schedule(self, schedule: Schedule) -> None:
-        """Declare what will be released in the period; the same again changes nothing.
+        """Declare the slots of the period; declaring the same again changes nothing.
 
         Raises:
             RefusedByCoordinatorError: another one was declared (`other_schedule_declared`).
@@ -140,9 +139,9 @@ class Exchange:
         self._call(self._calls.declare_schedule, schedule)
 
     def submit(self, signed: SignedRelease) -> VerifiedReceipt:
-        """Hand in a release; the same bytes give the same receipt again.
+        """Submit a release; the same bytes return the same receipt again.
 
-        Other bytes for a slot give the receipt of the first ones: see `store_receipt`.
+        Other bytes for a slot return the receipt of the first ones (`PrivacyLedger.confirm`).
 
         Raises:
             RefusedByCoordinatorError: the release was not accepted.
@@ -156,15 +155,15 @@ class Exchange:
         Raises:
             InvalidInputError: one is not a receipt of the coordinator for this organization.
         """
-        found = self._call(self._calls.receipts)
-        return tuple(verified(each, self._membership) for each in found)
+        receipts = self._call(self._calls.receipts)
+        return tuple(verified(each, self._membership) for each in receipts)
 
     def model(self, version: int = 0) -> SharedModel:
-        """A version of the model, the newest promoted one for 0."""
+        """Return a version of the model, the newest promoted one for 0."""
         return self._call(self._calls.model, version)
 
     def correction(self) -> Correction | None:
-        """The published correction; None while there is none.
+        """Return the published correction, or None while there is none.
 
         Raises:
             InvalidInputError: not a correction.
@@ -172,7 +171,7 @@ class Exchange:
         return self._call(self._calls.correction)
 
     def synthetic_rows(self) -> tuple[SyntheticRow, ...]:
-        """The published synthetic rows.
+        """Return the published synthetic rows.
 
         Raises:
             InvalidInputError: a row is not well formed.
@@ -191,11 +190,11 @@ class Exchange:
         try:
             return self._retry(method, *args, **options)
         except grpc.RpcError as error:
-            raise self._explained(error) from None
+            raise self._explain(error) from None
         except CallRefusedError as error:
             raise RefusedByCoordinatorError(error.code) from None
 
-    def _explained(self, error: grpc.RpcError) -> ConnectionRefusedByPeerError:
+    def _explain(self, error: grpc.RpcError) -> ConnectionRefusedByPeerError:
         code = error.code() if isinstance(error, grpc.Call) else None
         address = self._membership.exchange_address
         if code in (grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNAUTHENTICATED):
@@ -237,15 +236,15 @@ class ExchangeClient(Exchange, Closing):
 
 
 def read_receipt(signed: bytes, membership: Membership) -> VerifiedReceipt:
-    """The receipt in a serialized SignedReceipt; errors as `verified`, or it is none."""
+    """Return the receipt in a serialized SignedReceipt; errors as `verified`."""
     return verified(decode_signed_receipt(signed), membership)
 
 
 def verified(signed: SignedReceipt, membership: Membership) -> VerifiedReceipt:
-    """The receipt, if the membership's coordinator signed it for this organization.
+    """Return the receipt if the membership's coordinator signed it for this organization.
 
     Raises:
-        InvalidInputError: it did not, or not for this one.
+        InvalidInputError: it did not, or it is for another organization.
     """
     verify(membership.coordinator_key, signed.payload, signed.signature)
     receipt = decode_receipt(signed.payload)

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from fedperf_client.daemon import daemon
+from fedperf_client.node import daemon
 from fedperf_client.release.policy import Policy, ReleaseMode
 from fedperf_shared.releases.release import Schedule, SizeClass
-from tests.unit.client.daemon.test_daemon import POLICY, SCHEDULE
+from tests.unit.client.node.test_daemon import POLICY, SCHEDULE
 
 REPORTING = """
 import sys
@@ -22,9 +22,9 @@ class Absent:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 sys.meta_path.insert(0, Absent())
-import fedperf_client.daemon.daemon as daemon
+import fedperf_client.node.daemon as daemon
 import numpy as np
-from fedperf_client.daemon.report_slot import ReportMaker
+from fedperf_client.node.reports import ReportMaker
 from fedperf_client.home.config import Home
 from fedperf_client.home.store import ExecutionStore
 from fedperf_client.release.accountant import PrivacyBudget
@@ -56,12 +56,12 @@ def compute(task, *, seconds=None):
     return asked[-1]
 
 ledger = PrivacyLedger.create(home.ledger(START), PrivacyBudget(2.0, 1e-6), schedule)
-maker = ReportMaker(home, schedule, ask=lambda slot: None, compute=compute)
+maker = ReportMaker(home, schedule, fetch=lambda slot: None, compute=compute)
 release = lambda slot, noise: maker.release(slot, noise, seconds=60)
 signed = ReleaseGate(ledger, system_noise, new_private_key()).release(key, release, at=START + hour)
 assert decode_release(signed.payload).slot == key
 assert asked[0].any()
-with daemon._computing(schedule, Policy(size_class=SizeClass.LARGE, nominal_workloads=5000)):
+with daemon._worker_processes(schedule, Policy(size_class=SizeClass.LARGE, nominal_workloads=5000)):
     pass
 daemon.public_preview(schedule, ledger.budget, key, charged=())
 """
@@ -79,11 +79,11 @@ def test_model_rounds_without_torch_are_refused_at_the_start_unless_withheld(
     monkeypatch.setitem(sys.modules, "torch", None)
     policy = Policy(size_class=SizeClass.LARGE, nominal_workloads=5000, model_update=mode)
     if mode is ReleaseMode.NEVER:
-        with daemon._computing(SCHEDULE, policy):
+        with daemon._worker_processes(SCHEDULE, policy):
             return
     with (
         pytest.raises(daemon.TrainingNotInstalledError) as refused,
-        daemon._computing(SCHEDULE, policy),
+        daemon._worker_processes(SCHEDULE, policy),
     ):
         pass
     assert refused.value.exit_code == 3
@@ -96,5 +96,5 @@ def test_a_period_without_model_rounds_begins_without_torch(
 ) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
     reports = Schedule(SCHEDULE.calendar, SCHEDULE.slots[:1])
-    with daemon._computing(reports, POLICY):
+    with daemon._worker_processes(reports, POLICY):
         pass

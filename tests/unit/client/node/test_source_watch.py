@@ -7,8 +7,8 @@ from typing import TypeVar
 
 import pytest
 
-from fedperf_client.daemon.source_watch import NEEDED_FOR_FOLLOWING, SourceWatch
 from fedperf_client.home.store import ExecutionStore
+from fedperf_client.node.local_checks import NEEDED_FOR_FOLLOWING, SourceWatch
 from fedperf_client.sources.follower import FollowTask
 from fedperf_client.sources.history_file import write_history
 from fedperf_client.workers.worker_process import ComputationFailedError, WorkerProcess
@@ -93,7 +93,7 @@ def test_a_look_that_was_lost_is_said_and_begun_again(
 
     seconds = [0.0]
     troubles = FailureTracker(timer=lambda: seconds[0])
-    watching = SourceWatch(tmp_path / "store", compute=compute, start=at_once, troubles=troubles)
+    watching = SourceWatch(tmp_path / "store", compute=compute, start=at_once, failures=troubles)
     paths = (jobs(tmp_path / "a.parquet", 1),)
     watching.look(paths)
     assert "its process was lost" in capsys.readouterr().out

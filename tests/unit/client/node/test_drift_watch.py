@@ -6,13 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from fedperf_client.daemon.drift_watch import LOOKING_SHARE, DriftCheckResult, DriftTask, DriftWatch
-from fedperf_client.daemon.source_watch import NEEDED_FOR_FOLLOWING
 from fedperf_client.home.store import ExecutionStore
+from fedperf_client.node.local_checks import (
+    DRIFT_CHECK_SHARE,
+    NEEDED_FOR_FOLLOWING,
+    DriftCheckResult,
+    DriftTask,
+    DriftWatch,
+)
 from fedperf_client.workers.worker_process import ComputationFailedError, WorkerProcess
 from tests.fakes.computing import at_once, in_this_process
-from tests.unit.client.daemon.test_source_watch import Later
 from tests.unit.client.executions import START, make_execution
+from tests.unit.client.node.test_source_watch import Later
 from tests.unit.client.prediction.drifting_jobs import BEFORE, executions
 from tests.unit.client.public import install_start
 
@@ -91,7 +96,7 @@ def test_nothing_is_computed_where_nothing_came(
 ) -> None:
     watched.add(0, 30)
     found = watched.look()
-    read = "fedperf_client.daemon.drift_watch.load_drift_streams"
+    read = "fedperf_client.node.local_checks.load_drift_streams"
     monkeypatch.setattr(read, lambda store: pytest.fail("read again"))
     watched.conclude()
     assert watched.look() == found
@@ -103,10 +108,10 @@ def test_looking_takes_a_small_share_of_the_time(watched: Watched) -> None:
     watched.watching.look()
     assert len(watched.later.begun) == 1
     begun = watched.moment
-    watched.moment = begun + 0.99 * found.seconds / LOOKING_SHARE
+    watched.moment = begun + 0.99 * found.seconds / DRIFT_CHECK_SHARE
     watched.watching.look()
     assert len(watched.later.begun) == 1
-    watched.moment = begun + 1.01 * found.seconds / LOOKING_SHARE
+    watched.moment = begun + 1.01 * found.seconds / DRIFT_CHECK_SHARE
     watched.watching.look()
     assert len(watched.later.begun) == 2
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from fedperf_client.release.query_store import QueryRejectedError, QueryStore
+from fedperf_client.node.reports import QueryRejectedError, QueryStore
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.releases.linear_queries import CellQuery
 from fedperf_shared.releases.release import SlotKey
@@ -33,7 +33,7 @@ def test_a_question_is_fetched_once_and_kept_over_a_restart(tmp_path: Path) -> N
     coordinator = Coordinator(None)
     questions = QueryStore(tmp_path, PERIOD, coordinator)
     questions.fetch(DIRECTED)
-    assert questions.kept(DIRECTED) is None
+    assert questions.stored(DIRECTED) is None
     coordinator.answer = make_question()
     questions.fetch(DIRECTED)
     questions.fetch(DIRECTED)
@@ -61,7 +61,7 @@ def test_a_question_that_may_not_be_answered_is_refused_once(
         questions.fetch(DIRECTED)
     questions.fetch(DIRECTED)
     assert coordinator.asked == [DIRECTED]
-    assert questions.kept(DIRECTED) is None
+    assert questions.stored(DIRECTED) is None
 
 
 def test_a_question_about_another_model_waits_for_it_and_says_so_once(tmp_path: Path) -> None:
@@ -80,5 +80,5 @@ def test_a_damaged_file_is_fetched_again(tmp_path: Path) -> None:
     (file,) = tmp_path.iterdir()
     file.write_bytes(b"\xff")
     questions.fetch(DIRECTED)
-    assert questions.kept(DIRECTED) is not None
+    assert questions.stored(DIRECTED) is not None
     assert len(coordinator.asked) == 2
