@@ -144,7 +144,7 @@ def join(
         print_forecast,
         public_calendar,
     )
-    from fedperf_client.home.contact import Contact
+    from fedperf_client.home.config import Contact
     from fedperf_client.node import enrollment
     from fedperf_client.release.policy import load_policy
     from fedperf_shared.errors import FedperfError

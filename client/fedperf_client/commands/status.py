@@ -12,8 +12,7 @@ from fedperf_shared.runtime.timestamps import day, minute
 
 if TYPE_CHECKING:
     from fedperf_client.commands.planned_slots import PlannedSlots
-    from fedperf_client.home.config import Home
-    from fedperf_client.home.contact import Contact
+    from fedperf_client.home.config import Contact, Home
     from fedperf_client.release.ledger import PrivacyLedger
     from fedperf_client.release.policy import Policy
     from fedperf_shared.releases.release import Slot
@@ -25,7 +24,7 @@ MUCH = 2.0
 def status(context: typer.Context, json: Json = False) -> None:
     """Show membership, daemon, stored runs, shared model, budget and the next release."""
     from fedperf_client.commands.planned_slots import PlannedSlots
-    from fedperf_client.home.contact import Contact
+    from fedperf_client.home.config import Contact
     from fedperf_client.home.store import ExecutionStore
     from fedperf_client.node.enrollment import Membership, is_member, load_or_create_key
     from fedperf_client.prediction.fetched_models import FetchedModels
@@ -58,7 +57,7 @@ def status(context: typer.Context, json: Json = False) -> None:
         "first_release": _first_release(home, policy, planned, at=at),
         "next": None if planned is None else _next(planned, at=at),
         "modes": {} if planned is None else planned_modes(planned.in_force, planned.schedule),
-        "policy_changes": [each.change for each in changes],
+        "policy_changes": [str(each.change) for each in changes],
         "stopped": stop_of(home),
     }
     if json:

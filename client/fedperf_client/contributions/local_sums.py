@@ -244,10 +244,10 @@ def linearized_sum(
         question: the coordinator's linear query.
         anchors: as many as the query is about.
     """
-    from fedperf_shared.model.linearization import directions_of
+    from fedperf_shared.model.linearization import combine_gradients
 
     public = [each.features for each in anchors]
-    directions = directions_of(model, public, question.coefficients)
+    directions = combine_gradients(model, public, question.coefficients)
     return sum_features(workload_features(model, labelled, directions), question.clip)
 
 

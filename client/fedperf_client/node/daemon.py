@@ -14,10 +14,10 @@ from importlib.util import find_spec
 
 import structlog
 from cryptography.hazmat.primitives.asymmetric import ec
+from fedperf_shared.runtime.process import process_lock
 
 from fedperf_client.contributions.local_sums import NEEDED_FOR_LINEARIZED, NEEDED_FOR_REPORTS
-from fedperf_client.home.config import Home
-from fedperf_client.home.contact import Contact
+from fedperf_client.home.config import Contact, Home
 from fedperf_client.node.enrollment import Membership, load_or_create_key
 from fedperf_client.node.exchange import Exchange, ExchangeClient, NoMemberError
 from fedperf_client.node.flower_node import Node, PollingPolicy
@@ -37,7 +37,6 @@ from fedperf_shared.exchange import TrainRequest
 from fedperf_shared.releases.kinds import RESIDUAL_REPORT, TANGENT_UPDATE, kind_of
 from fedperf_shared.releases.release import ReleaseKind, Schedule, SignedRelease, SlotKey
 from fedperf_shared.runtime.failure_tracker import FailureTracker
-from fedperf_shared.runtime.process_lock import process_lock
 
 Clock = Callable[[], datetime]
 

@@ -18,14 +18,14 @@ import structlog
 from fedperf_client.drift.streams import StreamDrift
 from fedperf_client.home.store import ExecutionStore
 from fedperf_client.prediction.serving.encoded_executions import load_drift_streams
-from fedperf_client.sources.follower import FollowTask, SourceCheckResult, SourceState
+from fedperf_client.sources.ingestion import FollowTask, SourceCheckResult, SourceState
 from fedperf_client.workers.worker_process import BackgroundRunner, TaskRunner
 from fedperf_shared.errors import FedperfError
 from fedperf_shared.runtime.failure_tracker import FailureTracker
 
 T = TypeVar("T")
 
-NEEDED_FOR_FOLLOWING = ("fedperf_client.sources.follower",)
+NEEDED_FOR_FOLLOWING = ("fedperf_client.sources.ingestion",)
 """Modules that the process of the checks imports."""
 
 FOLLOWING = "following the history"

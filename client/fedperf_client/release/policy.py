@@ -18,8 +18,7 @@ from fedperf_client.release.accountant import (
     PrivacyBudget,
 )
 from fedperf_shared.errors import ConfigurationError
-from fedperf_shared.releases.declared_bounds import DECLARABLE
-from fedperf_shared.releases.release import ReleaseKind, SizeClass
+from fedperf_shared.releases.release import DECLARABLE, ReleaseKind, SizeClass
 from fedperf_shared.runtime.settings_file import (
     WrongSettingsError,
     read_settings,

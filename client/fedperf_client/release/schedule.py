@@ -29,21 +29,19 @@ from fedperf_client.release.accountant import (
 )
 from fedperf_client.release.policy import ConfigurationSecrecy, Policy, ReleaseMode
 from fedperf_shared.errors import ConfigurationError, InvalidInputError
-from fedperf_shared.releases.declared_bounds import (
-    DECLARABLE,
-    NotDeclarableError,
-    require_declarable,
-)
 from fedperf_shared.releases.period import ModelMethod, Period, ReleaseCalendar
 from fedperf_shared.releases.release import (
+    DECLARABLE,
     DirectedParameters,
     LinearizedParameters,
+    NotDeclarableError,
     ReleaseKind,
     ReportParameters,
     Schedule,
     SizeClass,
     Slot,
     SlotKey,
+    require_declarable,
 )
 
 FIRST_STAGE_CLIP = 2.0

@@ -9,8 +9,7 @@ import pytest
 
 from fedperf_client import cli
 from fedperf_client.commands.expectations import ExpectedCalendar, keep_calendar
-from fedperf_client.home.config import Home
-from fedperf_client.home.contact import Contact
+from fedperf_client.home.config import Contact, Home
 from fedperf_client.node.participant import open_ledger
 from fedperf_client.release.decisions import Decisions, Outcome
 from fedperf_client.release.effective_policy import store_modes

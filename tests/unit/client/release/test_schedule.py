@@ -7,7 +7,6 @@ from fedperf_client.release.accountant import epsilon, events_of
 from fedperf_client.release.policy import ConfigurationSecrecy, Policy, ReleaseMode
 from fedperf_client.release.schedule import PlannedSchedule, Span, plan_schedule, span_covered
 from fedperf_shared.errors import ConfigurationError
-from fedperf_shared.releases.declared_bounds import require_declarable
 from fedperf_shared.releases.release import (
     DirectedParameters,
     LinearizedParameters,
@@ -15,6 +14,7 @@ from fedperf_shared.releases.release import (
     ReportParameters,
     SizeClass,
     Slot,
+    require_declarable,
 )
 from fedperf_shared.wire.codec import decode_schedule, encode_schedule
 from tests.unit.client.release.periods import calendar
