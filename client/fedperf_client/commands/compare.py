@@ -7,16 +7,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedperf_client.commands.home_option import Json, home_of
+from fedperf_client.commands.program import Json, home_of
 from fedperf_client.formatting.facts import show_table, values_of
-from fedperf_client.formatting.numbers import counted
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.runtime.command_line import (
     TimestampParameter,
     show,
     visible,
 )
-from fedperf_shared.runtime.timestamps import table_minute
+from fedperf_shared.runtime.quantities import counted, table_minute
 
 if TYPE_CHECKING:
     from fedperf_client.prediction.serving.regressions import TimedRun

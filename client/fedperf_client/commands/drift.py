@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedperf_client.commands.home_option import Json, home_of
+from fedperf_client.commands.program import Json, home_of
 from fedperf_shared.runtime.command_line import show_rows
 
 if TYPE_CHECKING:
@@ -26,8 +26,8 @@ def drift(
     what the public start is off by, from 31 executions of a platform and class on. Nothing of it
     leaves. Ends with 0, drift or not.
     """
-    from fedperf_client.charts.charts import require_chart_file
-    from fedperf_client.charts.drift_chart import draw_drift
+    from fedperf_client.charts.charts import draw_drift
+    from fedperf_client.charts.kit import require_chart_file
     from fedperf_client.home.store import ExecutionStore
     from fedperf_client.prediction.serving.encoded_executions import load_drift_streams
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedperf_client.commands.home_option import Json, home_of
+from fedperf_client.commands.program import Json, home_of
 from fedperf_client.formatting.facts import Fact, show_table, texts_of, values_of
 from fedperf_client.formatting.progress import progress_bar
 from fedperf_shared.runtime.command_line import show
@@ -33,7 +33,8 @@ def evaluate(
     executions that are known. With --held-out on the executions of a history file, whose
     workloads must never have run here: what own executions and models say of jobs of others.
     """
-    from fedperf_client.charts.charts import draw_gain, require_chart_file
+    from fedperf_client.charts.charts import draw_gain
+    from fedperf_client.charts.kit import require_chart_file
     from fedperf_client.home.store import ExecutionStore
     from fedperf_client.prediction.evaluation.gain import gain_curve, gain_on
     from fedperf_client.prediction.execution_table import training_sample

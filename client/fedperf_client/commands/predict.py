@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedperf_client.commands.annexes import CAMPAIGNS, function_of
-from fedperf_client.commands.home_option import Json, LocalPath, now
-from fedperf_client.commands.home_option import home_of as _home
+from fedperf_client.commands.program import CAMPAIGNS, Json, LocalPath, load_function, now
+from fedperf_client.commands.program import home_of as _home
 from fedperf_client.formatting.facts import Fact, show_table, values_of
 from fedperf_client.formatting.progress import progress_bar
 from fedperf_shared.runtime.command_line import NO_ANSWER, show, visible
@@ -90,7 +89,8 @@ def predict(
     training support is marked as extrapolating and gets a wider interval. Exit code 7: no size
     meets the deadline, or too little is known to promise one.
     """
-    from fedperf_client.charts.charts import draw_prediction, require_chart_file
+    from fedperf_client.charts.charts import draw_prediction
+    from fedperf_client.charts.kit import require_chart_file
     from fedperf_client.drift.streams import recent_drift
     from fedperf_client.home.config import write_private
     from fedperf_client.home.store import ExecutionStore
@@ -110,7 +110,7 @@ def predict(
     if campaign is not None:
         if (cores, nodes, platform, plot) != (None, None, None, None):
             raise typer.BadParameter("--campaign goes with --at, --deadline and --json alone")
-        answer = function_of(CAMPAIGNS, "answer")
+        answer = load_function(CAMPAIGNS, "answer")
         answer(home, campaign, asked_at, deadline, json=json)
         return
     inputs = sizes_asked(asked_at)
@@ -227,7 +227,7 @@ def _require_no_campaign(home: "Home", workflow: Path | None) -> None:
     if workflow is None or workflow.exists() or not (home.directory / "campaigns").is_dir():
         return
     name = str(workflow)
-    if function_of(CAMPAIGNS, "is_profiled")(home, name):
+    if load_function(CAMPAIGNS, "is_profiled")(home, name):
         raise InvalidInputError(
             f"{name} is no workflow file but a campaign of this home; ask about it with: "
             f"fedperf predict --campaign {name} --at COLUMN=VALUE,..."

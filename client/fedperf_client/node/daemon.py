@@ -14,7 +14,6 @@ from importlib.util import find_spec
 
 import structlog
 from cryptography.hazmat.primitives.asymmetric import ec
-from fedperf_shared.runtime.process import process_lock
 
 from fedperf_client.contributions.local_sums import NEEDED_FOR_LINEARIZED, NEEDED_FOR_REPORTS
 from fedperf_client.home.config import Contact, Home
@@ -37,6 +36,7 @@ from fedperf_shared.exchange import TrainRequest
 from fedperf_shared.releases.kinds import RESIDUAL_REPORT, TANGENT_UPDATE, kind_of
 from fedperf_shared.releases.release import ReleaseKind, Schedule, SignedRelease, SlotKey
 from fedperf_shared.runtime.failure_tracker import FailureTracker
+from fedperf_shared.runtime.process import process_lock
 
 Clock = Callable[[], datetime]
 

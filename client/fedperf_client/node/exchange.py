@@ -13,7 +13,6 @@ from typing import ParamSpec, TypeVar
 import grpc
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from fedperf_shared.runtime.process import Closing
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 
 from fedperf_client.node.enrollment import Membership
@@ -30,6 +29,7 @@ from fedperf_shared.identity import verify
 from fedperf_shared.releases.linear_queries import CellQuery
 from fedperf_shared.releases.period import ReleaseCalendar
 from fedperf_shared.releases.release import Schedule, SignedRelease, SlotKey
+from fedperf_shared.runtime.process import Closing
 from fedperf_shared.wire.codec import (
     decode_receipt,
     decode_signed_receipt,

@@ -63,7 +63,7 @@ class SourceWatch:
     def look(self, paths: tuple[Path, ...]) -> None:
         """Log the result of the previous check, and begin one unless it is still running."""
         self._conclude()
-        if paths and self._running is None and not self._failures.rests(FOLLOWING):
+        if paths and self._running is None and not self._failures.in_backoff(FOLLOWING):
             task = FollowTask(self._store, paths, self._states)
             self._running = self._start(lambda: self._compute(task))
             self._conclude()

@@ -149,7 +149,7 @@ def begin_next_period(
     again later.
     """
     period = ledger.schedule.calendar.period
-    if now < period.end or failures.rests(_NEXT_PERIOD):
+    if now < period.end or failures.in_backoff(_NEXT_PERIOD):
         return None
     try:
         if exchange.calendar().period.start == period.start:
@@ -251,7 +251,7 @@ class Participant:
         since, self._ticked_at = self._ticked_at, now
         self.dispatch(now)
         passed = any((since is None or since < at) and at <= now for at in self._report_times(now))
-        if passed or not self._failures.rests(_FETCHING):
+        if passed or not self._failures.in_backoff(_FETCHING):
             self._attempt(_FETCHING, partial(self._fetch, now))
         opened = [
             slot for slot in self._coming_reports(now) if self._schedule.opens_at(slot.key) <= now
@@ -485,7 +485,7 @@ class Participant:
 
     def _call(self, name: str, work: Callable[[], None]) -> None:
         """Call the coordinator, unless the same call failed just before."""
-        if not self._failures.rests(name):
+        if not self._failures.in_backoff(name):
             self._attempt(name, work)
 
     def _attempt(self, name: str, work: Callable[[], None]) -> None:

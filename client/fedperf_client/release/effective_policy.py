@@ -10,13 +10,12 @@ budget is fixed with the first period.
 import json
 from dataclasses import dataclass, fields, replace
 
-from fedperf_shared.runtime.process import is_locked
-from fedperf_shared.runtime.quantities import day
-
 from fedperf_client.home.config import Home, write_private
 from fedperf_client.release.policy import ConfigurationSecrecy, Policy, ReleaseMode
 from fedperf_shared.errors import StorageError
 from fedperf_shared.releases.release import ReleaseKind, Schedule, SizeClass
+from fedperf_shared.runtime.process import is_locked
+from fedperf_shared.runtime.quantities import day
 
 _MODE_NAMES = {
     ReleaseKind.RESIDUAL_REPORT: "residual_report",

@@ -21,11 +21,10 @@ from concurrent.futures import Future
 from importlib import import_module
 from typing import Protocol, TypeVar
 
-from fedperf_shared.runtime.process import Closing
-
 from fedperf_client.workers.child_process import ChildFailedError, ChildProcess
 from fedperf_client.workers.child_side import channel_to_parent, requests_of_parent
 from fedperf_shared.errors import FedperfError
+from fedperf_shared.runtime.process import Closing
 
 COMMAND = (sys.executable, "-P", "-m", "fedperf_client.workers.worker_process")
 

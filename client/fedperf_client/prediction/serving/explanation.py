@@ -18,15 +18,14 @@ from typing import Self
 
 import numpy as np
 
-from fedperf_client.formatting.durations import duration_text
 from fedperf_client.formatting.facts import Fact
-from fedperf_client.formatting.numbers import counted
 from fedperf_client.prediction.ensemble.ensemble import EnsembleMember, EnsembleWeights
 from fedperf_client.prediction.ensemble.platform_size_limits import HULL_MARGIN
 from fedperf_client.prediction.ensemble.repeats import SURE, WorkloadChange
 from fedperf_client.prediction.ensemble.weighting import SMALLEST_WEIGHT, STACKED_FROM, QueryRegime
 from fedperf_client.prediction.query_encoding import UNNAMED, engine_of
 from fedperf_shared.execution import Execution, ExecutionWarning
+from fedperf_shared.runtime.quantities import counted, duration_text
 from fedperf_shared.workflow.graph import Plan
 from fedperf_shared.workflow.topology import fingerprint
 from fedperf_shared.workflow.vocabulary import NAMED_PLATFORMS, OperatorKind, Platform

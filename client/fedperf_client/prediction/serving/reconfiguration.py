@@ -27,13 +27,13 @@ from itertools import product
 
 import numpy as np
 
-from fedperf_client.formatting.query_values import InvalidValueError, number_of, values_by_name
 from fedperf_client.prediction.ensemble.intervals import Estimate, carried
 from fedperf_client.prediction.ensemble.predictor import PersonalizedEnsemble
 from fedperf_client.prediction.ensemble.weighting import LEVEL_STEP, QueryRegime
 from fedperf_client.prediction.learners.prior_slopes import SIZE_SLOPE, USUAL_DEPARTURE
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import ClusterConfig, KnownJob, PlanOnCluster
+from fedperf_shared.runtime.quantities import InvalidValueError, parse_number, values_by_name
 from fedperf_shared.workflow.graph import Operator, Plan
 from fedperf_shared.workflow.topology import topological_order
 from fedperf_shared.workflow.vocabulary import MAX_ITERATIONS, MAX_ROWS, OperatorKind, Platform
@@ -344,7 +344,7 @@ def _fixed_seconds(
 
 def _size(name: str, word: str) -> InputSize:
     is_factor = word[-1:] in ("x", "X")
-    value = number_of(word[:-1] if is_factor else word, is_bytes=name == BYTES and not is_factor)
+    value = parse_number(word[:-1] if is_factor else word, is_bytes=name == BYTES and not is_factor)
     if value is None or not value > 0:
         example = "2x, 5e6, 10k or 3M" if name == ROWS else "2x, 10GB, 1GiB or 5e9"
         raise InvalidValueError(

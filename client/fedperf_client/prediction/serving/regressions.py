@@ -17,7 +17,6 @@ from enum import StrEnum, unique
 
 import numpy as np
 
-from fedperf_client.formatting.durations import duration_text
 from fedperf_client.formatting.facts import Fact
 from fedperf_client.prediction.ensemble.repeats import (
     SURE,
@@ -27,6 +26,7 @@ from fedperf_client.prediction.ensemble.repeats import (
 )
 from fedperf_shared.execution import Execution
 from fedperf_shared.runtime.command_line import shortened
+from fedperf_shared.runtime.quantities import duration_text
 from fedperf_shared.workflow.vocabulary import OperatorKind
 
 LONGEST_NAME = 40

@@ -11,9 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, time, timedelta
 
-from fedperf_client.formatting.durations import UNITS, duration_text
 from fedperf_client.formatting.facts import Fact, for_people
-from fedperf_client.formatting.numbers import counted
 from fedperf_client.prediction.ensemble.intervals import (
     SURE,
     UPPER_LEVEL,
@@ -42,6 +40,7 @@ from fedperf_client.prediction.serving.reconfiguration import (
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import ClusterConfig, KnownJob, PlanOnCluster
 from fedperf_shared.model.pretrained import shipped_widths
+from fedperf_shared.runtime.quantities import UNITS, counted, duration_text
 from fedperf_shared.workflow.graph import Plan
 from fedperf_shared.workflow.vocabulary import MAX_RUNTIME_SECONDS, Platform
 

@@ -190,7 +190,7 @@ def test_charts_are_drawn(suffix: str, start: bytes, home: Home, tmp_path: Path)
     assert ended.out.endswith(f"picture: {chart}\n")
     assert chart.read_bytes().startswith(start)
     if suffix == ".html":
-        assert "own executions" in chart.read_text()
+        assert "own runs" in chart.read_text()
         assert "<script" not in chart.read_text()
 
 

@@ -5,7 +5,6 @@ from datetime import UTC, datetime
 import numpy as np
 import pytest
 
-from fedperf_client.formatting.durations import duration_text
 from fedperf_client.formatting.facts import texts_of, values_of
 from fedperf_client.prediction.ensemble.intervals import (
     Basis,
@@ -28,6 +27,7 @@ from fedperf_client.prediction.serving.what_if import (
 )
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import ClusterConfig
+from fedperf_shared.runtime.quantities import duration_text
 
 
 @pytest.mark.parametrize(
