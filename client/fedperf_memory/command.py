@@ -97,22 +97,22 @@ def _simulated(
         from fedperf_memory.year_simulation.presentation import YearView
         from fedperf_memory.year_simulation.year import (
             MEASURED_RUNS,
-            YearAhead,
-            read_jobs,
-            rehearsed_year,
-            stand_ins,
+            YearSettings,
+            draw_peers,
+            read_history,
+            simulate_year,
         )
 
-        jobs = read_jobs(home, seed=seed)
-        others = stand_ins(
+        jobs = read_history(home, seed=seed)
+        others = draw_peers(
             executions_of(MEASURED_RUNS),
             members=members,
             workloads=round(policy.nominal_workloads),
             others=jobs.names,
             seed=seed,
         )
-        ahead = YearAhead(policy, release_calendar, joins, others, seed)
-        return YearView(ahead, origin, jobs, rehearsed_year(ahead, jobs, on_progress=advance))
+        ahead = YearSettings(policy, release_calendar, joins, others, seed)
+        return YearView(ahead, origin, jobs, simulate_year(ahead, jobs, on_progress=advance))
 
 
 def _calendar(home: "Home", file: Path | None, *, at: datetime) -> "tuple[ReleaseCalendar, str]":

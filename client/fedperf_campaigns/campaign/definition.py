@@ -35,7 +35,7 @@ from pydantic import (
     field_validator,
 )
 
-from fedperf_campaigns.campaign.grid import TRIAL_DIRECTORY, Grid, GridSettings, Value, grid_of
+from fedperf_campaigns.campaign.grid import TRIAL_DIRECTORY, Grid, GridSettings, Value, build_grid
 from fedperf_client.home.config import write_private
 from fedperf_shared.errors import ConfigurationError, FedperfError, StorageError
 from fedperf_shared.runtime.settings_file import WrongSettingsError, problems_of, read_settings
@@ -162,7 +162,7 @@ def unused_columns(components: Sequence[Component], columns: Sequence[str]) -> l
     return [name for name in columns if name not in used]
 
 
-def message_of(
+def component_message(
     component: Component, configuration: Mapping[str, Value], trial_directory: Path
 ) -> dict[str, object]:
     """Return the message about the component to a trial's process."""
@@ -418,7 +418,7 @@ def load_campaign(path: Path) -> Campaign:
         titles = {"component": component_title}
         raise _wrong(path, problems_of(error, CampaignSettings, content, titles)) from error
     problems: list[str] = []
-    grid = grid_of(settings.grid, problems)
+    grid = build_grid(settings.grid, problems)
     problems += component_problems(settings.component, set(settings.grid.columns))
     problems += _sampling_problems(settings.sampling)
     if grid is None or problems:
@@ -465,7 +465,7 @@ def journal_path(home: Path, campaign: Campaign) -> Path:
     return home / "campaigns" / f"{campaign.name}-{campaign.campaign_id[:_DIGITS]}.sqlite"
 
 
-def keep_definition(home: Path, campaign: Campaign, file: Path) -> None:
+def store_definition(home: Path, campaign: Campaign, file: Path) -> None:
     """Keep the campaign's file beside its journal.
 
     Raises:
@@ -477,7 +477,7 @@ def keep_definition(home: Path, campaign: Campaign, file: Path) -> None:
         raise StorageError(f"cannot keep {file} in the home: {error.strerror}") from error
 
 
-def journals_of(home: Path, name: str) -> list[Path]:
+def find_journals(home: Path, name: str) -> list[Path]:
     """Return the journals of campaigns of that name, the one written last at the end."""
     digits = "[0-9a-f]" * _DIGITS
     inside = home / "campaigns"
@@ -492,7 +492,7 @@ def load_campaign_by_name_or_path(home: Path, words: str) -> Campaign:
         ConfigurationError: there is neither, the file is wrong, or nothing ran by it.
     """
     path = Path(words)
-    ran = journals_of(home, words)
+    ran = find_journals(home, words)
     if not path.is_file() and ran:
         kept = ran[-1].with_suffix(".toml")
         if not kept.is_file():
@@ -508,7 +508,7 @@ def load_campaign_by_name_or_path(home: Path, words: str) -> Campaign:
     campaign = load_campaign(path)
     if journal_path(home, campaign).exists():
         return campaign
-    others = len(journals_of(home, campaign.name))
+    others = len(find_journals(home, campaign.name))
     hint = f"; --campaign {campaign.name} asks about what ran under that name" if others else ""
     raise ConfigurationError(
         f"campaign {campaign.name} has not run as {path} says; measure it with: "

@@ -295,7 +295,7 @@ class GridSettings(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """The allowed configurations of a campaign; made by `grid_of`.
+    """The allowed configurations of a campaign; made by `build_grid`.
 
     Attributes:
         columns: values of every column, before constraints.
@@ -366,7 +366,7 @@ class Grid:
         return tuple(name for name in self.columns if name not in (self.size, self.parallelism))
 
 
-def grid_of(settings: GridSettings, problems: list[str]) -> Grid | None:
+def build_grid(settings: GridSettings, problems: list[str]) -> Grid | None:
     """Build the grid of the settings, or return None and add to `problems`."""
     before = len(problems)
     columns = {name: _values(name, each, problems) for name, each in settings.columns.items()}

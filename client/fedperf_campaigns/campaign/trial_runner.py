@@ -30,7 +30,7 @@ from pathlib import Path
 import orjson
 import psutil
 
-from fedperf_campaigns.campaign.definition import Component, RunSettings, message_of
+from fedperf_campaigns.campaign.definition import Component, RunSettings, component_message
 from fedperf_campaigns.campaign.grid import Value
 from fedperf_campaigns.campaign.journal import (
     ComponentSpan,
@@ -70,7 +70,7 @@ class InterferenceSample:
     cores: int
 
 
-class Host:
+class HostMonitor:
     """Measures interference during trials. Their processes are reaped before `end`."""
 
     def __init__(self) -> None:
@@ -95,7 +95,7 @@ class Host:
         )
 
 
-def noise_of(reading: InterferenceSample, seconds: float, repeats: Sequence[float]) -> str:
+def noise_reason(reading: InterferenceSample, seconds: float, repeats: Sequence[float]) -> str:
     """Return why a trial of `seconds` is flagged; empty where it is not.
 
     Args:
@@ -209,7 +209,9 @@ class TrialRunner:
         except OSError as error:
             raise StorageError(f"cannot write {self._scratch}: {error.strerror}") from error
         request = {
-            "components": [message_of(each, configuration, trial_directory) for each in components],
+            "components": [
+                component_message(each, configuration, trial_directory) for each in components
+            ],
             "directory": str(self._directory),
             "logs": str(logs),
             "timeout_seconds": limits.timeout_seconds,

@@ -42,7 +42,11 @@ def profile(
     campaign stay, and the command ends with 8 if every trial failed. Nothing is sent anywhere.
     """
     from fedperf_campaigns.campaign.campaign import missing_parts, plan, profile_campaign
-    from fedperf_campaigns.campaign.definition import keep_definition, load_campaign, unused_columns
+    from fedperf_campaigns.campaign.definition import (
+        load_campaign,
+        store_definition,
+        unused_columns,
+    )
     from fedperf_client.home.store import ExecutionStore
     from fedperf_shared.runtime.settings_file import WrongSettingsError
     from fedperf_shared.runtime.shutdown import stop_on_signals
@@ -71,7 +75,7 @@ def profile(
             facts["unused_columns"] = told if unused else "none"
         show(facts, json=json)
         return
-    keep_definition(home.directory, wanted, campaign)
+    store_definition(home.directory, wanted, campaign)
     with (
         ExecutionStore.open(home.store) as store,
         counting_bar("trials", planned.trials, done=planned.settled) as advance,

@@ -86,7 +86,7 @@ class ClusterChoice:
         return None if self.chance is None else self.chance >= HOLDS
 
 
-def best_size(sizes: Sequence[ClusterChoice]) -> ClusterChoice | None:
+def choose_size(sizes: Sequence[ClusterChoice]) -> ClusterChoice | None:
     """Return the right size (see the module), or None where none keeps the deadline."""
     if all(each.holds is None for each in sizes):
         fastest = min(each.seconds for each in sizes)
@@ -238,7 +238,7 @@ def advise(
             found.items(), _estimates(job, estimates, asked), strict=True
         )
     )
-    right = best_size(answers)
+    right = choose_size(answers)
     best = right or min(answers, key=_by_chance)
     had = next((each for each in answers if each.cluster == job.cluster), best)
     rival_size = None
@@ -375,7 +375,7 @@ def _improved(choice: Choice, better: Alternative, *, scored: int) -> Choice:
     )
 
 
-def groups_of(plan: Plan) -> tuple[tuple[int, ...], ...]:
+def platform_groups(plan: Plan) -> tuple[tuple[int, ...], ...]:
     """Return operators that are connected on one platform, by the first of them."""
     group = list(range(len(plan.platforms)))
 
@@ -397,7 +397,7 @@ def groups_of(plan: Plan) -> tuple[tuple[int, ...], ...]:
 def _moves(
     plan: Plan, platforms: Sequence[Platform], allowed: Mask
 ) -> Iterator[tuple[tuple[int, ...], Platform, Assignment]]:
-    for group in sorted(groups_of(plan), key=len, reverse=True):
+    for group in sorted(platform_groups(plan), key=len, reverse=True):
         for column in np.flatnonzero(allowed[list(group)].all(axis=0)).tolist():
             there = list(plan.platforms)
             for position in group:
@@ -465,7 +465,7 @@ RunTrial = Callable[[Assignment], Trial]
 """Runs one plan once."""
 
 
-def runnable_rivals(advice: Advice, *, all_of_them: bool) -> list[Alternative]:
+def runnable_alternatives(advice: Advice, *, all_of_them: bool) -> list[Alternative]:
     """Single platforms, the next best plans, and the one that is advised.
 
     Args:
@@ -481,7 +481,7 @@ def runnable_rivals(advice: Advice, *, all_of_them: bool) -> list[Alternative]:
     return sorted([*single, *mixed[:NEXT_BEST]], key=lambda each: each.seconds)
 
 
-def in_turns(
+def run_interleaved(
     run: RunTrial,
     plans: Sequence[Assignment],
     *,
@@ -508,16 +508,16 @@ def in_turns(
     ]
 
 
-def measured(
+def measure_plans(
     run: RunTrial,
     plans: Sequence[Alternative],
     *,
     repeats: int,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> list[MeasuredChoice]:
-    """As `in_turns`, beside what was predicted."""
+    """As `run_interleaved`, beside what was predicted."""
     assignments = [each.plan.platforms for each in plans]
-    found = in_turns(run, assignments, repeats=repeats, on_progress=on_progress)
+    found = run_interleaved(run, assignments, repeats=repeats, on_progress=on_progress)
     return [
         MeasuredChoice(runs.runtime_seconds, runs.reason, plan=plan)
         for plan, runs in zip(plans, found, strict=True)

@@ -85,7 +85,7 @@ class Job:
         return stays or could_run(self.workflow.operators[position].kind, platform)
 
 
-def program_in(path: Path) -> Program | None:
+def read_program(path: Path) -> Program | None:
     """Return the program of a file; None where it is something else, such as a workflow file.
 
     Raises:
@@ -127,7 +127,7 @@ def require_data(program: Program, directory: Path) -> None:
 
 
 @contextmanager
-def profiler_here(
+def open_profiler(
     data_directory: Path,
     *,
     timeout_seconds: float = COUNTING_SECONDS,

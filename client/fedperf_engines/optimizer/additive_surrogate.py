@@ -156,7 +156,7 @@ def inputs_of(features: Features) -> tuple[Floats, Floats]:
     return _beside(operators, resources), _beside(edges, resources)
 
 
-def save_head(head: AdditiveSurrogate, path: Path) -> None:
+def save_surrogate(head: AdditiveSurrogate, path: Path) -> None:
     """Write the head as safetensors; a reader sees the old file or the whole new one."""
     arrays = {name: np.ascontiguousarray(each) for name, each in head.arrays.items()}
     scratch = path.with_suffix(".tmp")
@@ -164,7 +164,7 @@ def save_head(head: AdditiveSurrogate, path: Path) -> None:
     scratch.replace(path)
 
 
-def load_head(path: Path) -> AdditiveSurrogate:
+def load_surrogate(path: Path) -> AdditiveSurrogate:
     """Read and check a head.
 
     Raises:

@@ -81,7 +81,7 @@ class PlacementStep:
     transfers: dict[int, Floats]
 
 
-def steps_of(costs: AdditiveCosts, order: Sequence[int]) -> tuple[PlacementStep, ...]:
+def placement_steps(costs: AdditiveCosts, order: Sequence[int]) -> tuple[PlacementStep, ...]:
     """Return the placement steps in that topological order."""
     transfers: list[dict[int, Floats]] = [{} for _ in order]
     for (parent, child), seconds in zip(costs.workflow.edges, costs.transfer_seconds, strict=True):
@@ -339,7 +339,7 @@ def beam(costs: AdditiveCosts, count: int, *, plans: int = BEAM_PLANS) -> Search
 
 def narrow_steps(costs: AdditiveCosts) -> tuple[PlacementStep, ...]:
     """Return the placement steps in a narrow order."""
-    return steps_of(costs, narrow_order(costs.workflow, len(costs.platforms)))
+    return placement_steps(costs, narrow_order(costs.workflow, len(costs.platforms)))
 
 
 def found(

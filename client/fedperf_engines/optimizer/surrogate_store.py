@@ -16,8 +16,8 @@ from fedperf_client.prediction.prediction import PredictLog
 from fedperf_engines.optimizer.additive_surrogate import (
     AdditiveSurrogate,
     InvalidSurrogateError,
-    load_head,
-    save_head,
+    load_surrogate,
+    save_surrogate,
 )
 from fedperf_engines.platforms.engine import ENGINES, could_run
 from fedperf_shared.errors import StorageError
@@ -26,7 +26,7 @@ from fedperf_shared.model.checkpoint import load_checkpoint
 from fedperf_shared.model.public_plans import load_public_plans
 from fedperf_shared.workflow.graph import Workflow
 
-SHIPPED_HEAD = Path(__file__).with_name("shipped_head.safetensors")
+SHIPPED_SURROGATE = Path(__file__).with_name("shipped_head.safetensors")
 """Distilled from the public start that ships, by `fedperf-sim train-base`."""
 
 OWN_WORKFLOWS = 200
@@ -38,9 +38,9 @@ Progress = Callable[[int, int], None]
 _KEPT = "head-*.safetensors"
 
 
-def shipped_head() -> AdditiveSurrogate:
-    """Load the surrogate of the pretrained model; errors as `load_head`."""
-    return load_head(SHIPPED_HEAD)
+def shipped_surrogate() -> AdditiveSurrogate:
+    """Load the surrogate of the pretrained model; errors as `load_surrogate`."""
+    return load_surrogate(SHIPPED_SURROGATE)
 
 
 def load_or_distill_surrogate(
@@ -59,23 +59,23 @@ def load_or_distill_surrogate(
     """
     newest = models.newest
     if newest is None:
-        return shipped_head()
+        return shipped_surrogate()
     encoder = f"encoder {ENCODER_VERSION}".encode()
     digest = hashlib.sha256(newest.read_bytes() + encoder).hexdigest()
     path = models.directory / _KEPT.replace("*", digest[:16])
     try:
-        return load_head(path)
+        return load_surrogate(path)
     except InvalidSurrogateError:  # none yet, or of an older version
         public = [(each.plan.workflow, each.cluster) for each in load_public_plans()]
         known = _one_per_workload(own, OWN_WORKFLOWS)
         workflows = [*public, *((each.plan.workflow, each.cluster) for each in known)]
         teacher = predictor(load_checkpoint(newest))
-        head = distilled(teacher, workflows, on_progress=on_progress)
+        head = distill_surrogate(teacher, workflows, on_progress=on_progress)
         _keep_alone(head, path)
         return head
 
 
-def distilled(
+def distill_surrogate(
     teacher: PredictLog,
     workflows: Sequence[tuple[Workflow, ClusterConfig]],
     *,
@@ -103,7 +103,7 @@ def _one_per_workload(executions: Iterable[Execution], most: int) -> Iterator[Ex
 def _keep_alone(head: AdditiveSurrogate, path: Path) -> None:
     """Write the head, and drop those of models before."""
     try:
-        save_head(head, path)
+        save_surrogate(head, path)
         for other in path.parent.glob(_KEPT):
             if other != path:
                 other.unlink(missing_ok=True)

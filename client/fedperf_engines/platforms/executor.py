@@ -25,7 +25,7 @@ from fedperf_engines.platforms.operations import (
     ReadParquet,
     Schema,
     Sink,
-    names_of,
+    column_names,
 )
 from fedperf_engines.platforms.program import Program
 from fedperf_shared.errors import InvalidInputError
@@ -84,7 +84,7 @@ def dataset_path(data_directory: Path, dataset: str) -> Path:
     return data_directory / f"{dataset}.parquet"
 
 
-def segments_of(program: Program, platforms: Sequence[Platform]) -> Mapping[int, tuple[int, ...]]:
+def plan_segments(program: Program, platforms: Sequence[Platform]) -> Mapping[int, tuple[int, ...]]:
     """Return the steps that run together, by the step whose rows are materialized."""
     segments: dict[int, tuple[int, ...]] = {}
     lazy: dict[int, tuple[int, ...]] = {}
@@ -140,7 +140,7 @@ def run_plan(
         }
         for engine in engines.values():
             stack.callback(engine.close)
-        segments = segments_of(program, platforms)
+        segments = plan_segments(program, platforms)
         run = _Run(program, tuple(platforms), segments, engines, data_directory)
         started = time.perf_counter()
         for position in range(len(program.steps)):
@@ -183,7 +183,7 @@ class _Run:
         engine = self.engines[platform]
         if isinstance(step.operation, ReadParquet):
             path = dataset_path(self.data_directory, step.operation.dataset)
-            return engine.read(path, names_of(step.operation.columns))
+            return engine.read(path, column_names(step.operation.columns))
         inputs = [self._frame(parent, platform) for parent in step.inputs]
         return (
             inputs[0] if isinstance(step.operation, Sink) else engine.apply(step.operation, inputs)
@@ -236,4 +236,4 @@ def conform(table: "pa.Table", schema: Schema) -> "pa.Table":
 
     Engines have types of their own: text views, unsigned counts, huge integers.
     """
-    return table.select(list(names_of(schema))).cast(arrow_schema(schema))
+    return table.select(list(column_names(schema))).cast(arrow_schema(schema))

@@ -379,7 +379,7 @@ class _Stream(Draft):
 
     def among(self, names: Collection[str]) -> list[str]:
         """Return the names that the stream has, sorted."""
-        return sorted(set(ops.names_of(self.columns)).intersection(names))
+        return sorted(set(ops.column_names(self.columns)).intersection(names))
 
     def numbers(self, *without: str) -> list[str]:
         """Return the numeric columns, except for those named."""
@@ -459,7 +459,7 @@ def _condition(stream: _Stream) -> ops.Filter:
 
 
 def _project(stream: _Stream) -> None:
-    rng, numbers, keep = stream.rng, stream.among(_NUMBERS), ops.names_of(stream.columns)
+    rng, numbers, keep = stream.rng, stream.among(_NUMBERS), ops.column_names(stream.columns)
     start = pick(rng, numbers)
     steps = []
     for _ in range(between(rng, 1, 4)):
@@ -497,7 +497,7 @@ def _distinct(stream: _Stream) -> None:
 def _window(stream: _Stream) -> None:
     rng, numbers = stream.rng, stream.among(_NUMBERS)
     partition = pick(rng, stream.among(_GROUPING))
-    others = [name for name in ops.names_of(stream.columns) if name != partition]
+    others = [name for name in ops.column_names(stream.columns) if name != partition]
     by = (ops.Order(pick(rng, others or [partition]), descending=chance(rng, 0.5)),)
     function, column = ops.WindowFunction.ROW_NUMBER, ""
     if numbers and chance(rng, 0.5):
@@ -506,12 +506,12 @@ def _window(stream: _Stream) -> None:
 
 
 def _sort(stream: _Stream) -> None:
-    column = pick(stream.rng, ops.names_of(stream.columns))
+    column = pick(stream.rng, ops.column_names(stream.columns))
     stream.then(ops.Sort((ops.Order(column, descending=chance(stream.rng, 0.5)),)))
 
 
 def _top(stream: _Stream) -> None:
-    by = descending(pick(stream.rng, ops.names_of(stream.columns)))
+    by = descending(pick(stream.rng, ops.column_names(stream.columns)))
     stream.then(ops.TopK(by, between(stream.rng, 10, 1000)))
 
 
