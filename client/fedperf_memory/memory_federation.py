@@ -128,7 +128,7 @@ def run_at_once(work: Callable[[], T], /) -> Future[T]:
     future: Future[T] = Future()
     try:
         future.set_result(work())
-    except Exception as error:  # judged by whoever reads the future
+    except Exception as error:  # the reader of the future handles it
         future.set_exception(error)
     return future
 
@@ -241,11 +241,11 @@ class NewMember:
         budget: of the period.
         schedule: what it releases.
         noise: of each of its slots.
-        compute: runs what a slot asks about its executions (`histories`).
+        compute: runs a slot's task over its executions (`histories`).
         policy: what of its schedule leaves; all of it by default.
         anchors: public plans that model rounds are about; by default those that ship.
         models: where what it fetches lies; in its home by default. It is public and the same for
-            all, so that many members who never sleep may share a directory.
+            all, so members that never sleep may share a directory.
         sleeps: moments at which it does not tick.
     """
 
@@ -268,7 +268,7 @@ class MemberHome(Home):
 
     @property
     def models(self) -> Path:
-        """As `Home.models`, or where the member was told."""
+        """Return `Home.models`, or the directory of the member's settings."""
         return self.elsewhere or self.directory / "models"
 
 
@@ -302,11 +302,11 @@ class Federation:
         config: of the coordinator.
         database: of it.
         coordinator: moves on by ticks.
-        clock: what everybody's moment is.
+        clock: of coordinator and members.
         members: the roster, in the order of their ids.
         news: what the coordinator's ticks brought.
         start: checkpoint of its first version, where members have another one for it.
-        meter: whose processor time it took.
+        meter: processor time by side.
     """
 
     config: ServerConfig
@@ -329,7 +329,7 @@ class Federation:
                 self._lived_to = moment
 
     def step(self, moment: datetime) -> None:
-        """Everything that happens at one moment."""
+        """Run everything that happens at one time."""
         self.clock.now = moment
         self.coordinate()
         for each in self.members:
@@ -530,7 +530,7 @@ def build_participant(
 def _other_start(task: Task) -> bytes | None:
     """Return the task's start, where it is a GGFN but not the one that ships.
 
-    A member takes the start that ships for version 1, and fetches what has another number.
+    A member uses the shipped pretrained model as version 1, and fetches other versions.
     """
     shipped = weights_of(load_pretrained_model().arrays)
     if [each.shape for each in task.pretrained] != [each.shape for each in shipped]:

@@ -267,7 +267,7 @@ def missing_parts(campaign: Campaign, environment: Mapping[str, str]) -> list[st
     programs that an earlier component may build, are not checked.
 
     Args:
-        campaign: whose components are looked for.
+        campaign: whose components are checked.
         environment: that its trials will have.
 
     Returns:
@@ -393,7 +393,11 @@ class _Run:
                 if not self._turn(row, turns[row] - 1):
                     unavailable |= {row}
                     measured.pop(row, None)
-                elif (seconds := self._median(row)) is not None:
+                elif (
+                    seconds := self._history.median_seconds(
+                        row, self._campaign.targets, self._settings.repetitions
+                    )
+                ) is not None:
                     measured[row] = seconds
             reason = sampler.reason
         except _SpentError as spent:
@@ -469,9 +473,6 @@ class _Run:
         others = [each.wall_seconds for each in repeats if each.wall_seconds and each.key != key]
         noise = noise_reason(reading, outcome.wall_seconds or 0.0, others)
         return replace(outcome, status=TrialStatus.NOISY, reason=noise) if noise else outcome
-
-    def _median(self, row: int) -> float | None:
-        return self._history.median_seconds(row, self._campaign.targets, self._settings.repetitions)
 
     def _require_going_on(self) -> None:
         if self._around.stop.is_set():

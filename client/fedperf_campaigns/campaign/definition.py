@@ -166,7 +166,10 @@ def component_message(
     component: Component, configuration: Mapping[str, Value], trial_directory: Path
 ) -> dict[str, object]:
     """Return the message about the component to a trial's process."""
-    values = {name: _word(value) for name, value in configuration.items()}
+    values = {
+        name: str(value).lower() if isinstance(value, bool) else str(value)
+        for name, value in configuration.items()
+    }
     values[TRIAL_DIRECTORY] = str(trial_directory)
     message: dict[str, object] = {"name": component.name, "after": component.after}
     if component.command is not None:
@@ -211,11 +214,11 @@ def _own_problems(component: Component, columns: Collection[str]) -> list[str]:
         texts += [("http.body_file", component.http.body_file or "")]
         problems += _http_problems(component.http)
     for key, text in texts:
-        unknown = _unknown(text, columns)
         problems += [
             f"{key}: there is no column {name!r} in the grid; braces that are meant as such "
             "are doubled"
-            for name in unknown
+            for name in _placeholders(text)
+            if name not in columns and name != TRIAL_DIRECTORY
         ]
         problems += [f"{key}: holds a NUL character"] if "\0" in text else []
     problems += [
@@ -241,10 +244,6 @@ def _http_problems(http: Http) -> list[str]:
     return problems
 
 
-def _unknown(text: str, columns: Collection[str]) -> list[str]:
-    return [name for name in _placeholders(text) if name not in columns and name != TRIAL_DIRECTORY]
-
-
 def _placeholders(text: str) -> list[str]:
     return [match[1] for match in _PLACEHOLDER.finditer(text) if match[1] is not None]
 
@@ -254,10 +253,6 @@ def _filled(text: str, values: Mapping[str, str]) -> str:
         return match[0][0] if match[1] is None else values[match[1]]
 
     return _PLACEHOLDER.sub(replace, text)
-
-
-def _word(value: Value) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 MAX_FILE_BYTES = 1 << 20
@@ -420,17 +415,14 @@ def load_campaign(path: Path) -> Campaign:
     problems: list[str] = []
     grid = build_grid(settings.grid, problems)
     problems += component_problems(settings.component, set(settings.grid.columns))
-    problems += _sampling_problems(settings.sampling)
+    if settings.sampling.strategy is Strategy.FULL and settings.sampling.max_configurations:
+        ways = ", ".join(f'"{each.value}"' for each in CHOOSING)
+        problems.append(
+            f'sampling.max_configurations: "full" measures all; strategies that choose: {ways}'
+        )
     if grid is None or problems:
         raise _wrong(path, problems)
     return Campaign(settings, grid, path.resolve().parent, _meaning(settings))
-
-
-def _sampling_problems(sampling: SamplingSettings) -> list[str]:
-    if sampling.strategy is Strategy.FULL and sampling.max_configurations is not None:
-        ways = ", ".join(f'"{each.value}"' for each in CHOOSING)
-        return [f'sampling.max_configurations: "full" measures all; strategies that choose: {ways}']
-    return []
 
 
 def _require_short(path: Path) -> None:
@@ -481,7 +473,9 @@ def find_journals(home: Path, name: str) -> list[Path]:
     """Return the journals of campaigns of that name, the one written last at the end."""
     digits = "[0-9a-f]" * _DIGITS
     inside = home / "campaigns"
-    found = [each for each in inside.glob(f"*-{digits}.sqlite") if _name_of(each) == name]
+    found = [
+        each for each in inside.glob(f"*-{digits}.sqlite") if each.stem[: -_DIGITS - 1] == name
+    ]
     return sorted(found, key=lambda path: path.stat().st_mtime)
 
 
@@ -527,7 +521,3 @@ def other_campaigns(home: Path, campaign: Campaign) -> Iterator[Campaign]:
                 continue
             if journal_path(home, found) == kept.with_suffix(".sqlite"):
                 yield found
-
-
-def _name_of(journal: Path) -> str:
-    return journal.stem[: -_DIGITS - 1]

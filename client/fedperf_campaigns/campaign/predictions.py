@@ -143,10 +143,10 @@ class ConfigurationPrediction:
     Attributes:
         columns: their values.
         estimate: how long.
-        chance: to be done within the deadline; None where none was asked about.
+        chance: of meeting the deadline; None without one.
         memory_problem: why it may not run at all; None where nothing is known.
         broken_constraint: of the campaign, which rules this configuration out; None if none does.
-        no_promise: why no deadline is said to hold; None where one may.
+        no_promise: why no deadline is promised; None where one may be.
     """
 
     columns: Configuration
@@ -404,7 +404,9 @@ def parse_query_configurations(grid: Grid, settings: Sequence[str]) -> list[Conf
                 f"column {name} has several values, name one or more: --at {name}={_choices(known)}"
             )
     if (count := math.prod(map(len, columns.values()))) > MOST_ASKED:
-        raise InvalidInputError(f"{count} combinations are asked about, at most {MOST_ASKED} are")
+        raise InvalidInputError(
+            f"the query has {count} combinations, at most {MOST_ASKED} are allowed"
+        )
     rows = itertools.product(*columns.values())
     return [dict(zip(columns, row, strict=True)) for row in rows]
 

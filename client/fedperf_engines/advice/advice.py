@@ -54,7 +54,7 @@ class ClusterChoice:
         cluster: the size.
         choice: what runs where there.
         estimate: how long, on platforms that are warm.
-        deadline_seconds: that is to be kept; None without one.
+        deadline_seconds: to be met; None without one.
     """
 
     cluster: ClusterConfig
@@ -99,7 +99,7 @@ def choose_size(sizes: Sequence[ClusterChoice]) -> ClusterChoice | None:
 def beats(right: ClusterChoice, had: ClusterChoice) -> bool:
     """Return whether the right size is distinguishably better than the current one.
 
-    It costs less; or it takes less time, where a deadline does not say how much is enough; or
+    It costs less; or it takes less time, where there is no deadline; or
     the other one does not keep the deadline.
     """
     if had.holds is False:
@@ -159,15 +159,15 @@ class Advice:
     Attributes:
         job: what is to run.
         wishes: what the plan keeps to.
-        best: the right size and its plan; where no size keeps the deadline, the surest to; the
+        best: the right size and its plan; where no size meets the deadline, the most probable; the
             size that it has where no other is better for sure.
-        keeps_deadline: whether it does; None without a deadline.
+        keeps_deadline: whether it meets the deadline; None without one.
         sizes: every size with its best plan, small ones first.
         too_small: sizes on which an operator fits nowhere, and why.
         rivals: other plans on the size of `best`, the fastest first.
         moves: what the groups of the choice would do elsewhere, on that size.
         costs: additive costs on that size.
-        rivalry: the choice beside a rival; None where it runs today, or nothing can be compared.
+        rivalry: the comparison of the choice; None where it is the current plan.
         rival_size: the right size by medians where `best` is the one that it has, as no
             difference can be told; else None.
     """
@@ -204,7 +204,7 @@ def advise(
     sizes: Sequence[ClusterConfig],
     wishes: PlanConstraints,
     estimates: Estimates,
-    head: AdditiveSurrogate,
+    surrogate: AdditiveSurrogate,
     *,
     deadline_seconds: float | None = None,
 ) -> Advice:
@@ -214,9 +214,9 @@ def advise(
         job: what is to run.
         sizes: of the cluster, at least one.
         wishes: what every plan keeps to.
-        estimates: who decides.
-        head: whose additive costs the search goes by.
-        deadline_seconds: that is to be kept.
+        estimates: predicts plans.
+        surrogate: gives the additive costs of the search.
+        deadline_seconds: to be met.
 
     Raises:
         NoPlatformError: on no size every operator has somewhere to run.
@@ -226,7 +226,7 @@ def advise(
     refused: dict[ClusterConfig, NoPlatformError] = {}
     for cluster in sizes:
         try:
-            found[cluster] = _Search(job.on(cluster), wishes, estimates, head).choice()
+            found[cluster] = _Search(job.on(cluster), wishes, estimates, surrogate).choice()
         except NoPlatformError as error:
             refused[cluster] = error
     if not found:
@@ -239,12 +239,12 @@ def advise(
         )
     )
     right = choose_size(answers)
-    best = right or min(answers, key=_by_chance)
+    best = right or min(answers, key=lambda each: (-(each.chance or 0.0), each.seconds))
     had = next((each for each in answers if each.cluster == job.cluster), best)
     rival_size = None
     if right is not None and not (had is right or beats(right, had)):
         best, rival_size = had, right
-    search = _Search(job.on(best.cluster), wishes, estimates, head)
+    search = _Search(job.on(best.cluster), wishes, estimates, surrogate)
     rivals, costs = search.rivals(best), search.costs()
     return Advice(
         job,
@@ -268,13 +268,13 @@ class _Search:
     job: Job
     wishes: PlanConstraints
     asked: Estimates
-    head: AdditiveSurrogate
+    surrogate: AdditiveSurrogate
 
     def predict(self, questions: Sequence[PlanOnCluster]) -> list[Prediction]:
         return [each.prediction for each in _estimates(self.job, self.asked, questions)]
 
     def costs(self) -> AdditiveCosts:
-        return self.head.costs(
+        return self.surrogate.costs(
             self.job.workflow,
             self.job.cluster,
             self.wishes.platforms,
@@ -425,11 +425,6 @@ def _by_seconds(each: Alternative | ClusterChoice) -> float:
     return each.seconds
 
 
-def _by_chance(each: ClusterChoice) -> tuple[float, float]:
-    """Return the surest to keep the deadline first, of equally sure ones the fastest."""
-    return -(each.chance or 0.0), each.seconds
-
-
 @dataclass(frozen=True, slots=True)
 class PlanRuns:
     """How the runs of one plan went.
@@ -459,7 +454,7 @@ class MeasuredChoice(PlanRuns):
 
 
 NEXT_BEST = 2
-"""Mixed plans that run beside the choice and the single platforms."""
+"""Mixed plans that run in addition to the choice and the single platforms."""
 
 RunTrial = Callable[[Assignment], Trial]
 """Runs one plan once."""
@@ -469,10 +464,10 @@ def runnable_alternatives(advice: Advice, *, all_of_them: bool) -> list[Alternat
     """Single platforms, the next best plans, and the one that is advised.
 
     Args:
-        advice: whose choice they are to be compared with.
+        advice: whose choice they are compared with.
         all_of_them: also on platforms outside of this process that neither the choice nor what
             is advised uses;
-            without, nobody waits for a JVM that he did not ask for.
+            without, no JVM starts unless the advice needs one.
     """
     wanted = {*EMBEDDED_PLATFORMS, *advice.choice.plan.platforms, *advice.advised.plan.platforms}
     able = [each for each in advice.rivals if all_of_them or wanted.issuperset(each.plan.platforms)]
@@ -515,7 +510,7 @@ def measure_plans(
     repeats: int,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> list[MeasuredChoice]:
-    """As `run_interleaved`, beside what was predicted."""
+    """Run plans with `run_interleaved`, and return them with their predictions."""
     assignments = [each.plan.platforms for each in plans]
     found = run_interleaved(run, assignments, repeats=repeats, on_progress=on_progress)
     return [

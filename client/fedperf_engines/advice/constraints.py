@@ -87,7 +87,7 @@ def candidate_platforms(
             name = platform.name.lower()
             why = f": {_HOW_TO_INSTALL.get(platform, f'pip install {name}')}"
             if platform not in ENGINES:
-                why = ", and no own execution ran on it"
+                why = ", and no local execution ran on it"
             raise InvalidInputError(f"{name} is not installed{why}")
     return tuple(here if named is None else dict.fromkeys(named))
 

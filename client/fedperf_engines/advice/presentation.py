@@ -23,7 +23,6 @@ from fedperf_engines.advice.advice import (
     Advice,
     ClusterChoice,
     MeasuredChoice,
-    Move,
     fastest,
     platform_groups,
 )
@@ -345,8 +344,10 @@ def explain(advice: Advice, reach: PlatformSizeLimits, *, all_platforms: bool) -
         *_memory(advice),
         *_starts(advice),
     ]
-    if all_platforms:
-        found += _not_installed(advice)
+    here = {*installed_platforms(), *advice.wishes.platforms}
+    missing = [platform_label(each) for each in ENGINES if each not in here]
+    if all_platforms and missing:
+        found.append(f"{', '.join(missing)} left out: not installed")
     return found
 
 
@@ -417,7 +418,8 @@ def _groups(advice: Advice) -> Iterator[str]:
     """Yield the time that each group of the choice saves on its platform."""
     choice = advice.choice
     for group in platform_groups(choice.plan):
-        best = _best_move(advice, group)
+        moves = [each for each in advice.moves if each.operators == group]
+        best = min(moves, key=lambda each: each.plan.seconds, default=None)
         if best is None or not best.plan.seconds > choice.seconds:
             continue
         here = platform_label(choice.plan.platforms[group[0]])
@@ -426,11 +428,6 @@ def _groups(advice: Advice) -> Iterator[str]:
             f"{duration_text(choice.seconds)} in all instead of "
             f"{duration_text(best.plan.seconds)} with {platform_label(best.to)} there"
         )
-
-
-def _best_move(advice: Advice, group: tuple[int, ...]) -> Move | None:
-    moves = [each for each in advice.moves if each.operators == group]
-    return min(moves, key=lambda each: each.plan.seconds, default=None)
 
 
 def _transfers(advice: Advice) -> Iterator[str]:
@@ -502,13 +499,6 @@ def _starts(advice: Advice) -> Iterator[str]:
             f"starting would take longer than the choice in all: {times} "
             f"(--warm {','.join(slow)} where running already)"
         )
-
-
-def _not_installed(advice: Advice) -> Iterator[str]:
-    here = {*installed_platforms(), *advice.wishes.platforms}
-    missing = [platform_label(each) for each in ENGINES if each not in here]
-    if missing:
-        yield f"{', '.join(missing)} left out: not installed"
 
 
 def _operators_text(workflow: Workflow, positions: Sequence[int]) -> str:
@@ -622,7 +612,8 @@ def _draw_bars(
         [each.median_seconds - each.lower_seconds for each in predictions],
         [each.upper_seconds - each.median_seconds for each in predictions],
     ]
-    colours = [_colour_of_plan(each) for _, each in bars]
+    used = [each.plan.platforms for _, each in bars]  # a mixed plan has its main platform's colour
+    colours = [colour_of(max(sorted(set(each)), key=each.count)) for each in used]
     axes.barh(across, middle, xerr=ends, color=colours, ecolor=INK, height=0.6, capsize=2)
     deadline = advice.best.deadline_seconds
     if deadline is not None:
@@ -635,9 +626,3 @@ def _draw_bars(
     axes.grid(axis="x", color=GRID)
     axes.set_axisbelow(True)
     axes.set_title(title, fontsize=9, color=FAINT, loc="left")
-
-
-def _colour_of_plan(each: Alternative) -> str:
-    """Return the colour of the platform that runs most operators."""
-    used = each.plan.platforms
-    return colour_of(max(sorted(set(used)), key=used.count))

@@ -48,9 +48,9 @@ class _AdviceOptions:
 
 
 def _refuse_method(method: str | None) -> None:
-    """Tell who still names a method of search what to do."""
+    """Refuse the removed option --method."""
     if method is not None:
-        raise UsageError("--method is gone: leave it out, plans are always searched exactly")
+        raise UsageError("--method was removed: leave it out, plans are always searched exactly")
 
 
 def advise(
@@ -63,7 +63,7 @@ def advise(
         ),
     ] = None,
     execution: Annotated[
-        str | None, typer.Option(help="Id of an own execution, or its beginning.")
+        str | None, typer.Option(help="Id of a stored execution, or its beginning.")
     ] = None,
     data: Annotated[
         Path | None, typer.Option(help="Directory of the data sets that a program reads.")
@@ -111,12 +111,12 @@ def advise(
 ) -> None:
     """Advise where a job should run: a platform for every operator, and the size of the cluster.
 
-    With --deadline the size is the one that keeps it with a chance of 90 % at the fewest
-    core-seconds (cores x time); ends with 7 where none does, and shows the surest. Without,
+    With --deadline the size meets it with a probability of 90 % at the fewest
+    core-seconds (cores x time). Exit 7: no size does, and the most probable is shown. Without,
     it is the fastest, or of those at most 10 % slower the one with the fewest core-seconds.
     Times include starting platforms that are not --warm.
 
-    Of Spark logs (a file or a directory, taken into the store) it says how many executors the
+    For Spark logs (a file or a directory, which are ingested) it advises how many executors the
     costliest applications should have, each alone, as --conf lines: those that keep the deadline
     at the lowest cost by --prices or in core-seconds, and whether an engine on this machine
     would do. --memory is then that of an executor, refused where what was measured does not fit.
@@ -130,7 +130,7 @@ def advise(
     if (source is None) == (execution is None):
         raise typer.BadParameter("name a file or --execution, one of them")
     if deadline is not None and by is not None:
-        raise typer.BadParameter("--deadline and --by say the same, name one of them")
+        raise typer.BadParameter("--deadline and --by are alternatives, name one of them")
     home = home_of(context)
     seconds = None if deadline is None else parse_duration(deadline)
     if by is not None:
@@ -181,7 +181,7 @@ def advise(
             job, profiler = _job(stack, store, kept, source, execution=execution, data=data)
             if execute:
                 _require_runnable(job, asked)
-            shown = _searched(job, asked, kept, _head(home, store, json=json))
+            shown = _searched(job, asked, kept, _surrogate(home, store, json=json))
             kept.keep(write_private)
         say_if_nothing_is_known(kept)
         if not json:
@@ -292,7 +292,7 @@ def _wishes(job: "Job", kept: "CachedPredictor", asked: _AdviceOptions) -> "Plan
     )
 
 
-def _head(home: "Home", store: "ExecutionStore", *, json: bool) -> "AdditiveSurrogate":
+def _surrogate(home: "Home", store: "ExecutionStore", *, json: bool) -> "AdditiveSurrogate":
     from fedperf_client.prediction.fetched_models import FetchedModels
     from fedperf_engines.optimizer.surrogate_store import OWN_WORKFLOWS, load_or_distill_surrogate
 
@@ -302,7 +302,7 @@ def _head(home: "Home", store: "ExecutionStore", *, json: bool) -> "AdditiveSurr
 
 
 def _searched(
-    job: "Job", asked: _AdviceOptions, kept: "CachedPredictor", head: "AdditiveSurrogate"
+    job: "Job", asked: _AdviceOptions, kept: "CachedPredictor", surrogate: "AdditiveSurrogate"
 ) -> _TimedAdvice:
     """Search for the advice. Predictors are weighed before the search is timed."""
     from fedperf_client.prediction.ensemble.platform_size_limits import PlatformSizeLimits
@@ -319,7 +319,7 @@ def _searched(
     estimates = partial(reach.estimate, kept.predictor.estimate)
     begun = time.perf_counter()
     found = advise_on(
-        job, sizes, constraints, estimates, head, deadline_seconds=asked.deadline_seconds
+        job, sizes, constraints, estimates, surrogate, deadline_seconds=asked.deadline_seconds
     )
     seconds = time.perf_counter() - begun
     reasons = explain(found, reach, all_platforms=asked.platforms is None)

@@ -27,10 +27,10 @@ from fedperf_shared.model.public_plans import load_public_plans
 from fedperf_shared.workflow.graph import Workflow
 
 SHIPPED_SURROGATE = Path(__file__).with_name("shipped_head.safetensors")
-"""Distilled from the public start that ships, by `fedperf-sim train-base`."""
+"""Distilled from the shipped pretrained model, by `fedperf-sim train-base`."""
 
 OWN_WORKFLOWS = 200
-"""Most workflows of the organization that a head is distilled with: the newest."""
+"""Most local workflows that a surrogate is distilled with: the newest."""
 
 Progress = Callable[[int, int], None]
 """Called with epochs that are done, and epochs in all."""
@@ -49,13 +49,13 @@ def load_or_distill_surrogate(
     """Load the surrogate of the newest fetched model; distil it if there is none yet.
 
     Args:
-        models: what was fetched; the head is kept beside.
-        own: executions, the newest first, read only where there is no head yet.
-        on_progress: told of every epoch; distilling takes less than a minute.
+        models: fetched models; the surrogate is stored beside them.
+        own: local executions, the newest first, read only where there is no surrogate yet.
+        on_progress: called after every epoch; distilling takes less than a minute.
 
     Raises:
-        StorageError: the model cannot be read, or the head not be written.
-        InvalidHeadError: the head that ships is damaged.
+        StorageError: the model cannot be read, or the surrogate not be written.
+        InvalidSurrogateError: the shipped surrogate is damaged.
     """
     newest = models.newest
     if newest is None:
@@ -70,9 +70,9 @@ def load_or_distill_surrogate(
         known = _one_per_workload(own, OWN_WORKFLOWS)
         workflows = [*public, *((each.plan.workflow, each.cluster) for each in known)]
         teacher = predictor(load_checkpoint(newest))
-        head = distill_surrogate(teacher, workflows, on_progress=on_progress)
-        _keep_alone(head, path)
-        return head
+        surrogate = distill_surrogate(teacher, workflows, on_progress=on_progress)
+        _keep_alone(surrogate, path)
+        return surrogate
 
 
 def distill_surrogate(
@@ -100,10 +100,10 @@ def _one_per_workload(executions: Iterable[Execution], most: int) -> Iterator[Ex
             yield each
 
 
-def _keep_alone(head: AdditiveSurrogate, path: Path) -> None:
-    """Write the head, and drop those of models before."""
+def _keep_alone(surrogate: AdditiveSurrogate, path: Path) -> None:
+    """Write the surrogate, and delete those of earlier models."""
     try:
-        save_surrogate(head, path)
+        save_surrogate(surrogate, path)
         for other in path.parent.glob(_KEPT):
             if other != path:
                 other.unlink(missing_ok=True)

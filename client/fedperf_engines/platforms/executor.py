@@ -48,7 +48,7 @@ class SegmentTiming:
     """Wall time of the steps that one engine ran together, up to a materialization.
 
     Attributes:
-        platform: who ran them.
+        platform: of these steps.
         steps: their positions, ascending; the last one's rows were materialized.
         seconds: monotonic wall time; a hand-over counts for the segment that reads it.
     """
@@ -203,12 +203,9 @@ class _Run:
         if len(consumers) > 1 and at_home:
             frame = engine.keep(frame)
         if len(at_home) < max(len(consumers), 1):
-            self.tables[position] = self._collected(position, frame)
+            schema = self.program.schemas()[position]
+            self.tables[position] = conform(engine.collect(frame), schema)
         self.frames[position, platform] = frame
-
-    def _collected(self, position: int, frame: Any) -> "pa.Table":  # noqa: ANN401 - as above
-        table = self.engines[self.platforms[position]].collect(frame)
-        return conform(table, self.program.schemas()[position])
 
     def _forget(self, position: int) -> None:
         """Drop what no later step reads, so that a long plan does not hold every table."""

@@ -1,12 +1,12 @@
 """The operations that a program is made of, one frozen dataclass each.
 
 An operation is an operator together with the parameters that never leave the organization:
-data set, columns, literals. It says its place in the public vocabulary and derives the schema
+data set, columns, literals. It has a kind in the public vocabulary, and derives the schema
 of its output from those of its inputs, so what does not fit is refused with
 `InvalidProgramError` before any engine starts.
 
 The meaning is the same on every engine, and no engine is imported here. There are no
-missing values. Rows have no order unless an operation says so, and where an order decides
+missing values. Rows have no order unless an operation defines one, and where an order decides
 which rows survive (`TopK`, `Window`) ties are broken by the other columns, ascending.
 Computed columns are float64, sums of integers are int64. Operations on graphs, points and
 texts have a fixed number of rounds or one pass and a start that is public, so that engines

@@ -426,7 +426,7 @@ def _moves(stream: _Stream, room: int) -> list[tuple[_Move, float]]:
         (_sort, 0.3),
         (_top, 0.4 if near_end else 0.05),
         (_summary, 0.3 if near_end else 0),
-        (_filter, 2.0 if filterable else 0),
+        (lambda stream: stream.then(_condition(stream)), 2.0 if filterable else 0),
         (_project, 1.2 if numbers else 0),
         (_aggregate, (1.0 if near_end else 0.3) if keys else 0),
         (_distinct, (0.5 if near_end else 0.1) if keys else 0),
@@ -440,10 +440,6 @@ def _moves(stream: _Stream, room: int) -> list[tuple[_Move, float]]:
         ),
     ]
     return [(move, weight) for move, weight in weights if weight]
-
-
-def _filter(stream: _Stream) -> None:
-    stream.then(_condition(stream))
 
 
 def _condition(stream: _Stream) -> ops.Filter:
@@ -641,8 +637,12 @@ def draw_platforms(program: Program, *, rng: np.random.Generator) -> tuple[Platf
     favourite = _any_of(supporting(program.steps[0].operation), rng)
     for step in program.steps:
         able = supporting(step.operation)
-        wanted = chosen[_closest_input(step)] if step.inputs else favourite
-        if rng.random() < _switch_chance(step):
+        trains = step.operation.kind in {OperatorKind.GRAPH_ITERATE, OperatorKind.ML_TRAIN}
+        wanted = favourite
+        if step.inputs:  # a prediction stays with its model, other steps with their rows
+            closest = -1 if step.operation.kind is OperatorKind.ML_PREDICT else 0
+            wanted = chosen[step.inputs[closest]]
+        if rng.random() < (TRAINING_SWITCH_CHANCE if trains else SWITCH_CHANCE):
             wanted = _any_of(able, rng)
         elif wanted not in able:
             wanted = favourite
@@ -656,16 +656,6 @@ def _family_name(program: Program) -> str:
     tables = [dataset.rpartition("_")[0] for dataset in program.datasets]
     families = [_FAMILY_OF_TABLE[table].value for table in tables if table in _FAMILY_OF_TABLE]
     return families[0] if families else "own"
-
-
-def _closest_input(step: Step) -> int:
-    """Whose platform a step keeps: a prediction stays with its model, others with their rows."""
-    return step.inputs[-1 if step.operation.kind is OperatorKind.ML_PREDICT else 0]
-
-
-def _switch_chance(step: Step) -> float:
-    kinds = {OperatorKind.GRAPH_ITERATE, OperatorKind.ML_TRAIN}
-    return TRAINING_SWITCH_CHANCE if step.operation.kind in kinds else SWITCH_CHANCE
 
 
 def _any_of(platforms: tuple[Platform, ...], rng: np.random.Generator) -> Platform:

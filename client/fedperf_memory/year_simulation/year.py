@@ -77,7 +77,7 @@ ASKED_SHARE, MOST_ASKED = 0.25, 50
 
 @dataclass(frozen=True, slots=True)
 class LocalHistory:
-    """An organization's own executions.
+    """An organization's local executions.
 
     Attributes:
         stored: workloads in the home.
@@ -191,7 +191,7 @@ class LocalGain:
     ) -> Self:
         """Return the gain from absolute log errors by method, [held-out executions].
 
-        A way without an answer to everything is left out: own executions alone where there are
+        A way without a prediction of everything is left out: local executions alone where there are
         none.
         """
         answered = {way: each for way, each in errors.items() if np.isfinite(each).all()}
@@ -275,7 +275,7 @@ def draw_peers(
         members: how many there are.
         workloads: of each, where there are enough.
         others: names of workloads that none of them has.
-        seed: of who has what.
+        seed: of the draw.
     """
     found: dict[str, list[Execution]] = {}
     for each in measured:
@@ -295,7 +295,7 @@ OnProgress = Callable[[int, int], None]
 JUST_BEFORE = timedelta(milliseconds=1)
 
 OWN = 0
-"""Number of the organization where noise is seeded; stand-ins follow."""
+"""Number of the organization in the seed of noise; simulated peers follow."""
 
 
 class PeriodPassedError(InvalidInputError):
@@ -314,10 +314,10 @@ class YearSettings:
     """The settings of a simulation: calendar, policy, simulated peers.
 
     Attributes:
-        policy: of the organization, which its stand-ins declare as well.
+        policy: of the organization, which its simulated peers declare as well.
         calendar: of the coordinator.
-        joins: when the organization does; stand-ins are there from the period's start.
-        others: executions of each stand-in.
+        joins: when the organization does; simulated peers join at the period's start.
+        others: executions of each simulated peer.
         seed: of the noise.
     """
 
@@ -367,8 +367,8 @@ class SimulatedYear:
         planned: its schedule, with what it leaves out.
         releases: in the order in which they left.
         spending: of the period.
-        needs_approval: some of it leaves only where somebody approves it.
-        gain: what joining brought; None where it has too few workloads to tell.
+        needs_approval: some releases need an approval.
+        gain: by joining; None where there are too few workloads.
     """
 
     planned: PlannedSchedule
@@ -384,9 +384,9 @@ def simulate_year(
     """Live the year, from the start of the period to its end.
 
     Args:
-        ahead: calendar, policy, stand-ins.
-        jobs: own executions.
-        on_progress: told after every window, and after what was learned was judged.
+        ahead: calendar, policy, simulated peers.
+        jobs: local executions.
+        on_progress: called after every window, and after the gain was measured.
 
     Raises:
         ConfigurationError: no schedule meets the policy's budget.

@@ -88,7 +88,7 @@ def test_candidates_are_what_is_installed_or_known_from_home() -> None:
     [
         (SPARK, "spark is not installed: pip install 'fedperf[spark]' and Java 17"),
         (POLARS, "polars is not installed: pip install polars"),
-        (Platform.FLINK, "flink is not installed, and no own execution ran on it"),
+        (Platform.FLINK, "flink is not installed, and no local execution ran on it"),
     ],
 )
 def test_a_platform_that_is_not_here_is_named_with_what_to_do(

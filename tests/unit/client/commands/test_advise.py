@@ -154,7 +154,7 @@ def test_a_method_of_search_is_no_option_and_the_error_says_what_to_do(
 ) -> None:
     ended = fedperf(home, "advise", workflow, "--method", "greedy")
     assert (ended.code, ended.out) == (2, "")
-    assert "--method is gone: leave it out" in ended.err
+    assert "--method was removed: leave it out" in ended.err
 
 
 @pytest.mark.parametrize(("suffix", "start"), [(".png", b"\x89PNG"), (".html", b"<!doctype html>")])
