@@ -28,7 +28,7 @@ from fedperf_shared.model.architecture import named_arrays
 from fedperf_shared.model.checkpoint import model_from_arrays
 from fedperf_shared.model.ggfn import GGFN
 from fedperf_shared.model.inference import GgfnArrays
-from fedperf_shared.model.linearization import directions_of, gradients_at
+from fedperf_shared.model.linearization import anchor_gradients, combine_gradients
 from fedperf_shared.releases.linear_queries import DIRECTIONS
 from fedperf_shared.workflow.features import Features
 
@@ -85,7 +85,7 @@ class Answers:
 
 @dataclass(slots=True)
 class SharedGradients:
-    """`gradients_at`, computed once where coordinator and members are one process.
+    """As `anchor_gradients`, taken once where coordinator and members are one process.
 
     A round uses one public model at the same public plans: for its query, for each
     member's answer and for the step. In production each side takes the gradients itself. The
@@ -97,11 +97,11 @@ class SharedGradients:
     _taken: list[Tensor] = field(default_factory=list)
 
     def __call__(self, model: GGFN, anchors: Sequence[Features]) -> Tensor:
-        """[anchors, weights], for reading; errors as `gradients_at`."""
+        """[anchors, weights], for reading; errors as `anchor_gradients`."""
         weights = [each.detach() for each in model.parameters()]
         if not (self._taken and _same(weights, self._weights) and _alike(anchors, self._anchors)):
             self._taken.clear()  # before the next are there as well
-            self._taken.append(gradients_at(model, anchors))
+            self._taken.append(anchor_gradients(model, anchors))
             self._weights, self._anchors = [each.clone() for each in weights], list(anchors)
         return self._taken[0]
 
@@ -174,7 +174,7 @@ class HistoryCompute:
             public = [each.features for each in task.anchors]
             shared = self.shared.gradients
             taken = None if shared is None else shared(model, public)
-            directions = directions_of(model, public, question.coefficients, gradients=taken)
+            directions = combine_gradients(model, public, question.coefficients, gradients=taken)
 
             def answer(new: Sequence[LabelledGraph]) -> Sequence[Sum]:
                 found = workload_features(model, new, directions)

@@ -52,21 +52,20 @@ from fedperf_server.app.composition import Task, build_coordinator
 from fedperf_server.config import ServerConfig
 from fedperf_server.endpoints.grpc_ports import ExchangeService
 from fedperf_server.membership.authority import CA, SIGNING, KeyRing, init, issue
-from fedperf_server.membership.enrollment import Enrollment, Member
+from fedperf_server.membership.enrollment import Enrollment
 from fedperf_server.rounds.coordinator import Coordinator
 from fedperf_server.rounds.open_round import Fleet, Reply
 from fedperf_server.state import registry
-from fedperf_server.state.database import Database, OrganizationRow
+from fedperf_server.state.database import Database, Member
 from fedperf_server.state.drift_regimes import BEFORE_EVERYTHING
 from fedperf_shared.exchange import TrainRequest
 from fedperf_shared.execution import PlanOnCluster
-from fedperf_shared.identity import public_bytes
 from fedperf_shared.model.architecture import weights_of
 from fedperf_shared.model.checkpoint import decode_checkpoint, model_from_arrays
 from fedperf_shared.model.ggfn import GGFN
-from fedperf_shared.model.gradients.exact_arithmetic import one_thread
-from fedperf_shared.model.pretrained_model import load_pretrained_model
-from fedperf_shared.releases.period import ReleaseCalendar, to_unix_ms
+from fedperf_shared.model.plan_gradients import one_thread
+from fedperf_shared.model.pretrained import load_pretrained_model
+from fedperf_shared.releases.period import ReleaseCalendar
 from fedperf_shared.releases.release import (
     ReleaseKind,
     Schedule,
@@ -452,16 +451,15 @@ def admit_member(federation: Federation, new: NewMember) -> tuple[Member, Member
     home.create("")
     key, ring = load_or_create_key(home.identity), KeyRing(config.directory)
     with federation.database.transaction() as session:
-        count = session.scalar(select(func.count()).select_from(OrganizationRow)) or 0
+        count = session.scalar(select(func.count()).select_from(Member)) or 0
         organization_id = roster_id(count)
-        session.add(
-            OrganizationRow(
-                organization_id=organization_id,
-                name=new.name,
-                public_key=public_bytes(key.public_key()),
-                joined_at=to_unix_ms(now),
-            )
+        member = Member(
+            organization_id=organization_id,
+            name=new.name,
+            public_key=key.public_key(),
+            joined_at=now,
         )
+        session.add(member)
     signing = ring.key(SIGNING).public_key()
     Membership(
         organization_id,
@@ -473,7 +471,7 @@ def admit_member(federation: Federation, new: NewMember) -> tuple[Member, Member
         config.exchange_address,
         config.fleet_address,
     ).save(home.identity)
-    return Member(organization_id, new.name, key.public_key(), now), home
+    return member, home
 
 
 def roster_id(number: int) -> bytes:

@@ -7,9 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from fedperf_client.charts.page import render
+from fedperf_client.charts.kit import render
 from fedperf_client.formatting.facts import Fact, texts_of, values_of
-from fedperf_client.formatting.numbers import counted
 from fedperf_client.release.ledger.spent_budget import UNIT
 from fedperf_memory.year_simulation.year import (
     ALONE,
@@ -22,7 +21,7 @@ from fedperf_memory.year_simulation.year import (
     YearSettings,
 )
 from fedperf_shared.errors import StorageError
-from fedperf_shared.runtime.timestamps import day, minute, table_minute
+from fedperf_shared.runtime.quantities import counted, day, minute, table_minute
 
 _WAYS = {ALONE: "local executions alone", WITH_START: "with the pretrained model"}
 

@@ -48,14 +48,14 @@ from fedperf_memory.memory_federation import (
     memory_calls,
     open_federation,
 )
+from fedperf_server.endpoints.gateway import body_in
 from fedperf_server.endpoints.grpc_ports import ExchangeService
 from fedperf_server.membership.authority import SIGNING, KeyRing
 from fedperf_server.membership.enrollment import Enrollment
-from fedperf_server.rounds.round_messages import body_in
 from fedperf_server.state.database import Database
 from fedperf_shared.exchange import TrainRequest
 from fedperf_shared.model.checkpoint import model_from_arrays
-from fedperf_shared.model.gradients.exact_arithmetic import one_thread
+from fedperf_shared.model.plan_gradients import one_thread
 from fedperf_shared.model.public_plans import anchors_of, load_public_plans
 from fedperf_shared.releases.release import LinearizedParameters, SignedRelease
 from fedperf_simulations.corpus.limited_start import load_limited_start

@@ -89,8 +89,7 @@ from fedperf_client.prediction.ensemble.weighting import (
     holdout_splits,
 )
 from fedperf_client.prediction.execution_table import ExecutionTable, numbered
-from fedperf_client.prediction.learners.learner import Fitted, Learner
-from fedperf_client.prediction.learners.residual_learners import PUBLIC
+from fedperf_client.prediction.learners.base_learners import PUBLIC, Fitted, Learner
 from fedperf_client.prediction.prediction import Floats, Prediction, PredictLog
 from fedperf_client.prediction.query_encoding import (
     EncodedQueries,
@@ -100,7 +99,7 @@ from fedperf_client.prediction.query_encoding import (
     identities,
 )
 from fedperf_shared.execution import PlanOnCluster
-from fedperf_shared.model.pretrained_intervals import (
+from fedperf_shared.model.pretrained import (
     UNKNOWN_SIZE,
     estimates_half_width,
     other_engine_half_width,

@@ -25,7 +25,7 @@ from fedperf_engines.optimizer.additive_surrogate import AdditiveSurrogate
 from fedperf_engines.optimizer.enumeration import Search, beam, cheapest_plans, choose
 from fedperf_engines.optimizer.surrogate_store import shipped_surrogate
 from fedperf_shared.execution import ClusterConfig, PlanOnCluster
-from fedperf_shared.model.pretrained_model import load_pretrained_model
+from fedperf_shared.model.pretrained import load_pretrained_model
 from fedperf_shared.workflow.graph import Workflow
 from fedperf_simulations.baselines.pruned_search import (
     EXHAUSTIVE_LIMIT,
