@@ -37,12 +37,11 @@ from fedperf_client.workers.worker_process import TaskRunner
 from fedperf_memory.cpu_meter import CpuMeter, Side
 from fedperf_memory.memory_transport import MemoryFleet, memory_calls
 from fedperf_memory.one_thread import at_once
-from fedperf_server.app.composition import Task, build_coordinator
+from fedperf_server.app.composition import Coordinator, Task, build_coordinator
 from fedperf_server.config import ServerConfig
 from fedperf_server.endpoints.grpc_ports import ExchangeService
 from fedperf_server.membership.authority import CA, SIGNING, KeyRing, init, issue
 from fedperf_server.membership.enrollment import Enrollment
-from fedperf_server.rounds.coordinator import Coordinator
 from fedperf_server.rounds.open_round import Fleet
 from fedperf_server.state import registry
 from fedperf_server.state.database import Database, Member

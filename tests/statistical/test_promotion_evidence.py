@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy.stats import binom
 
 from fedperf_client.privacy.report_mechanism import WorkloadResiduals, residual_report
-from fedperf_server.inference.corrections import DEFAULT_KERNEL, ReceivedReport, correct
+from fedperf_server.inference.corrections import DEFAULT_KERNEL, ReceivedReport
 from fedperf_server.inference.promotion_rules import (
     BestErrors,
     PromotionMetrics,
@@ -26,6 +26,7 @@ from fedperf_server.inference.promotion_rules import (
 from fedperf_server.rehearsal.synthetic_batch import cell_shares
 from fedperf_shared.releases.basis import CELLS
 from fedperf_shared.releases.release import ReleaseKind, ReportParameters, SlotKey
+from tests.fakes.corrections import correct
 from tests.unit.client.privacy.seeded_noise import SeededNoise
 
 pytestmark = pytest.mark.statistical

@@ -17,15 +17,13 @@ from datetime import UTC, datetime
 import structlog
 from cryptography import x509
 
-from fedperf_server.app.composition import Task, build_coordinator, ggfn_task
+from fedperf_server.app.composition import Coordinator, Task, build_coordinator, ggfn_task
 from fedperf_server.config import FILE_NAME, ServerConfig
-from fedperf_server.controllers.missing_reports import MissingReport
-from fedperf_server.controllers.reports import PublicationCounts
+from fedperf_server.controllers.reports import MissingReport, PublicationCounts
 from fedperf_server.endpoints.grpc_ports import enrollment_server, exchange_server
 from fedperf_server.inference.drift_evidence import PlatformDrift
 from fedperf_server.membership.authority import ENROLLMENT, SERVER, SIGNING, KeyRing
 from fedperf_server.membership.enrollment import Enrollment
-from fedperf_server.rounds.coordinator import Coordinator
 from fedperf_server.rounds.open_round import RoundRules
 from fedperf_server.state.database import Database, ModelRound, PromotionRecord, VersionStatus
 from fedperf_server.state.releases import declared_calendar
@@ -40,7 +38,7 @@ _log = structlog.get_logger()
 
 
 def log_event(event: object) -> None:
-    """Log an event of a tick (`rounds.coordinator`) in one line."""
+    """Log an event of a tick (`composition.Coordinator`) in one line."""
     _LOGGERS[type(event)](event)
 
 

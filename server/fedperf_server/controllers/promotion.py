@@ -12,12 +12,12 @@ from the candidate and the next window decides about their result.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 
 import numpy as np
 from sqlalchemy.orm import Session
 
-from fedperf_server.controllers.regime_releases import RegimeReleases, Snapshot
+from fedperf_server.controllers.snapshot import RegimeReleases, Snapshot
 from fedperf_server.inference.promotion_rules import (
     BestErrors,
     Floats,
@@ -31,7 +31,6 @@ from fedperf_server.rehearsal import buffer
 from fedperf_server.rehearsal.synthetic_batch import PredictLog, cell_shares
 from fedperf_server.state import registry, round_calendar
 from fedperf_server.state.database import (
-    Database,
     PromotionRecord,
     VersionStatus,
     record_event,
@@ -42,7 +41,6 @@ from fedperf_shared.exchange import SyntheticRow
 from fedperf_shared.execution import MeasuredPlan, PlanOnCluster
 from fedperf_shared.model.public_plans import anchors_of
 from fedperf_shared.releases.basis import CELLS, cell_of
-from fedperf_shared.releases.period import ReleaseCalendar
 from fedperf_shared.workflow.vocabulary import Platform
 
 _STATUSES = {
@@ -106,89 +104,38 @@ def roll_back(session: Session, reason: str, *, at: datetime) -> tuple[int, int]
 
 
 class PromotionController:
-    """Decides about the candidates of a calendar."""
+    """Decides about the candidates of a period."""
 
     def __init__(
-        self,
-        database: Database,
-        calendar: ReleaseCalendar,
-        catalogue: Sequence[MeasuredPlan],
-        predict_with: Callable[[bytes], PredictLog],
-        *,
-        grace: timedelta,
+        self, catalogue: Sequence[MeasuredPlan], predict_with: Callable[[bytes], PredictLog]
     ) -> None:
         """Make a controller that compares versions on the anchors of `catalogue`.
 
         Anchors include several machines, so that learning about other machines than the one that
         the catalogue was measured on is visible. `predict_with` maps the bytes of a checkpoint to
-        its predictions on them. Reports may be `grace` late.
+        its predictions on them.
         """
         self._predict_with = predict_with
-        self._database = database
-        self._calendar = calendar
         self._entries = anchors_of(catalogue)
         self._cells = np.array([cell_of(each.plan).index for each in self._entries], dtype=np.int64)
-        self._grace = grace
 
     def run_once(self, snapshot: Snapshot) -> tuple[PromotionRecord, ...]:
         """Decide about the waiting candidate, if there is one and the reports have arrived."""
-        window = self._calendar.reported_window(snapshot.at - self._grace)
-        if window < 0:
+        if snapshot.reported_window < 0:
             return ()
-        with self._database.transaction() as session:
-            case = self._case(session, snapshot, window)
+        with snapshot.database.transaction() as session:
+            case = _find_case(session, snapshot)
         if case is None:
             return ()
         decision = self._decide(case, at=snapshot.at)
-        with self._database.transaction() as session:
-            if not self._is_unchanged(session, window, case):
+        with snapshot.database.transaction() as session:
+            # An operator may have rolled back a version during the decision.
+            if (*case.steps, case.candidate.version) != _waiting(session, snapshot):
                 return ()
-            self._settle(session, case, decision)
+            if case.promoted.version != registry.current_version(session):
+                return ()
+            _settle(session, case, decision)
         return (decision,)
-
-    def _case(self, session: Session, snapshot: Snapshot, window: int) -> _Case | None:
-        """Return the newest candidate from before `window`, with the evidence."""
-        waiting = self._waiting(session, window)
-        if not waiting:
-            return None
-        evidence = snapshot.evidence(window)
-        *earlier, promoted = registry.promoted_since(session, evidence.reference_version)
-        return _Case(
-            waiting[:-1],
-            registry.get_version(session, waiting[-1]),
-            promoted,
-            tuple(earlier),
-            registry.get_version(session, evidence.reference_version),
-            _reported(evidence),
-            buffer.rows(session),
-        )
-
-    def _waiting(self, session: Session, window: int) -> tuple[int, ...]:
-        return round_calendar.undecided(session, self._calendar, window=window, grace=self._grace)
-
-    def _is_unchanged(self, session: Session, window: int, case: _Case) -> bool:
-        """Return whether no operator rolled back a version during the decision."""
-        waiting = self._waiting(session, window)
-        current = registry.current_version(session)
-        return (*case.steps, case.candidate.version) == waiting and (
-            case.promoted.version == current
-        )
-
-    def _settle(self, session: Session, case: _Case, decision: PromotionRecord) -> None:
-        at = decision.decided_at
-        registry.decide(session, decision)
-        is_rejected = decision.status is VersionStatus.REJECTED
-        for step in case.steps if is_rejected else ():
-            reason = f"goes with version {decision.version}, which was rejected"
-            registry.reject(session, step, reason, at=at)
-        record_event(
-            session,
-            "version_judged",
-            at=at,
-            version=decision.version,
-            standing=str(decision.status),
-            reason=decision.reason,
-        )
 
     def _decide(self, case: _Case, *, at: datetime) -> PromotionRecord:
         predict_with = self._predict_with
@@ -227,6 +174,47 @@ class PromotionController:
         """Return the mean over the entries of each cell, 0 without any, float64 [CELLS]."""
         sums = np.bincount(self._cells, values, minlength=CELLS)
         return np.asarray(sums / np.maximum(np.bincount(self._cells, minlength=CELLS), 1))
+
+
+def _find_case(session: Session, snapshot: Snapshot) -> _Case | None:
+    """Return the newest candidate that waits for the reports, with the evidence."""
+    waiting = _waiting(session, snapshot)
+    if not waiting:
+        return None
+    evidence = snapshot.evidence(snapshot.reported_window)
+    *earlier, promoted = registry.promoted_since(session, evidence.reference_version)
+    return _Case(
+        waiting[:-1],
+        registry.get_version(session, waiting[-1]),
+        promoted,
+        tuple(earlier),
+        registry.get_version(session, evidence.reference_version),
+        _reported(evidence),
+        buffer.rows(session),
+    )
+
+
+def _waiting(session: Session, snapshot: Snapshot) -> tuple[int, ...]:
+    return round_calendar.undecided(
+        session, snapshot.calendar, window=snapshot.reported_window, grace=snapshot.grace
+    )
+
+
+def _settle(session: Session, case: _Case, decision: PromotionRecord) -> None:
+    at = decision.decided_at
+    registry.decide(session, decision)
+    is_rejected = decision.status is VersionStatus.REJECTED
+    for step in case.steps if is_rejected else ():
+        reason = f"goes with version {decision.version}, which was rejected"
+        registry.reject(session, step, reason, at=at)
+    record_event(
+        session,
+        "version_judged",
+        at=at,
+        version=decision.version,
+        standing=str(decision.status),
+        reason=decision.reason,
+    )
 
 
 def _by_segment(predict_log: PredictLog, rows: Sequence[SyntheticRow]) -> dict[Platform, float]:

@@ -26,7 +26,7 @@ from fedperf_client.privacy.accountant import (
 )
 from fedperf_client.privacy.directed_report import PointResiduals, directed_report
 from fedperf_memory.seeded_noise import SeededNoise
-from fedperf_server.inference.cell_directions import DIRECTIONS, STAGES, Stage, design_query, infer
+from fedperf_server.inference.cell_directions import STAGES, Stage
 from fedperf_server.inference.gaussian_process import GaussianPosterior
 from fedperf_shared.releases.release import DirectedReport, ReleaseKind, ReportParameters, SlotKey
 from fedperf_simulations.federation.job_kernel import RECORD_VARIANCE
@@ -36,6 +36,12 @@ from fedperf_simulations.federation.latent_points import (
     clip_over,
     feature_design,
     learn_hidden,
+)
+from fedperf_simulations.federation.point_queries import (
+    DIRECTIONS,
+    design_query,
+    infer,
+    stage_noise,
 )
 
 Floats = NDArray[np.float64]
@@ -79,7 +85,7 @@ class Channel:
     def spent(self) -> tuple[float, float]:
         """Epsilon of all stages at DELTA: add or remove a workload, and replace one."""
         events = [
-            event_of(ReportParameters(stage.noise_multiplier(self.noise_multiplier), 1.0))
+            event_of(ReportParameters(stage_noise(stage, self.noise_multiplier), 1.0))
             for stage in self.stages
         ]
         return epsilon(events, DELTA), replace_one_epsilon(events, DELTA)
@@ -114,7 +120,7 @@ def public_configurations(
         noise: of everybody; independent in every draw.
     """
     for number, stage in enumerate(channel.stages):
-        noise_multiplier = stage.noise_multiplier(channel.noise_multiplier)
+        noise_multiplier = stage_noise(stage, channel.noise_multiplier)
         question = design_query(
             belief,
             [each.positions for each in senders],
@@ -171,7 +177,7 @@ def private_configurations(
     """
     answers: list[list[tuple[HiddenStage, DirectedReport]]] = [[] for _ in senders]
     for number, stage in enumerate(channel.stages):
-        noise_multiplier = stage.noise_multiplier(channel.noise_multiplier)
+        noise_multiplier = stage_noise(stage, channel.noise_multiplier)
         clip = clip_over(belief, box, kappa=stage.kappa, record_variance=channel.record_variance)
         hidden = HiddenStage(clip, offset_share, noise_multiplier)
         for sender, places, said in zip(senders, features, answers, strict=True):

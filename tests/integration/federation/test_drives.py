@@ -273,7 +273,17 @@ def state(database: Database, *, answered: bool = True) -> dict[str, object]:
             "covariance": correction and correction.covariance.tolist(),
             "rows": registry.published_rows(session),
             "versions": [(e.version, e.status, e.public_error, e.checkpoint) for e in versions],
-            "verdicts": registry.decisions(session),
+            "verdicts": [
+                (
+                    each.version,
+                    each.status,
+                    each.reason,
+                    each.gain,
+                    each.gain_error,
+                    each.decided_at,
+                )
+                for each in registry.decisions(session)
+            ],
             "epochs": regimes(session),
             "drifts": stored_drifts(session, TABLE.period),
             "questions": [each.payload for each in session.query(QueryRow)],

@@ -31,7 +31,11 @@ from fedperf_client.privacy.mechanisms import noisy
 from fedperf_client.privacy.randomness import NoiseSource
 from fedperf_client.privacy.report_mechanism import WorkloadResiduals, residual_report
 from fedperf_client.release.noise import SystemNoise
-from fedperf_server.inference.corrections import ReceivedReport, correct
+from fedperf_server.inference.corrections import (
+    ReceivedReport,
+    correct_sums,
+    pool_by_organization,
+)
 from fedperf_server.rehearsal.synthetic_batch import SyntheticBatch, by_cell
 from fedperf_shared.execution import PlanOnCluster
 from fedperf_shared.model.public_plans import load_public_plans
@@ -274,7 +278,10 @@ def _synthetic_batch(noise_multiplier: float) -> Release:
         report = ReceivedReport("audited", _made_report(parameters, present, noise), parameters)
         batch = SyntheticBatch.from_reports(
             [report],
-            correct([report], reference_version=_REFERENCE),
+            correct_sums(
+                pool_by_organization([report], reference_version=_REFERENCE),
+                reference_version=_REFERENCE,
+            ),
             catalogue,
             rows=SYNTHETIC_ROWS,
             predict=lambda asked: np.zeros(len(asked)),  # public, so the attacker subtracts it

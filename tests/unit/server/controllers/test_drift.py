@@ -109,14 +109,14 @@ def store(database: Database, organization: str, report: ResidualReport | Direct
 
 
 def desk(database: Database) -> DriftController:
-    return DriftController(database, TABLE, grace=GRACE)
+    return DriftController()
 
 
 def look(
     database: Database, at: datetime, watching: DriftController | None = None
 ) -> tuple[PlatformDrift, ...]:
     """What a coordinator finds at that moment; one that was just started, unless one is given."""
-    return (watching or desk(database)).run_once(snapshot(database, PERIOD, at))
+    return (watching or DriftController()).run_once(snapshot(database, TABLE, at, grace=GRACE))
 
 
 def live(

@@ -15,13 +15,14 @@ from fedperf_server.inference.cell_directions import (
     design_cell_query,
     directions_through_clips,
     infer_cells,
-    to_observations,
+    observe,
 )
-from fedperf_server.inference.corrections import SAME_PLATFORM, correct
+from fedperf_server.inference.corrections import SAME_PLATFORM
 from fedperf_server.inference.gaussian_process import GaussianPosterior
 from fedperf_shared.errors import ConfigurationError
 from fedperf_shared.releases.basis import CELLS
 from fedperf_shared.releases.release import InvalidReleaseError
+from tests.fakes.corrections import correct
 from tests.fakes.influence_bounds import influence_bounds
 from tests.fakes.questions import make_question
 from tests.unit.server.inference.worlds_of_cells import (
@@ -201,7 +202,7 @@ def test_a_sender_that_lies_in_every_way_moves_the_correction_by_the_stated_boun
     question = asked(before, group, THIRD)
     honest = QueryResponses(question, tuple(each.answer(question, THIRD) for each in group))
     belief = GaussianPosterior(before.correction.mean, before.correction.covariance)
-    bound = influence_bounds(belief, to_observations(before, honest), 0, scale=1.0)
+    bound = influence_bounds(belief, [each for each, _ in observe(before, honest)], 0, scale=1.0)
 
     def mean_with(values: np.ndarray) -> Floats:
         lie = replace(

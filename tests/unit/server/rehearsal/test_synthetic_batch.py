@@ -19,7 +19,7 @@ from fedperf_client.learning.residuals import labelled_graphs, workload_residual
 from fedperf_client.privacy.report_mechanism import WorkloadResiduals, residual_report
 from fedperf_server import cli
 from fedperf_server.config import load_config
-from fedperf_server.inference.corrections import ReceivedReport, correct
+from fedperf_server.inference.corrections import ReceivedReport
 from fedperf_server.rehearsal import synthetic_batch
 from fedperf_server.rehearsal.synthetic_batch import (
     MAX_ROWS,
@@ -43,6 +43,7 @@ from fedperf_shared.releases.release import ReleaseKind, ReportParameters, SlotK
 from fedperf_shared.wire.codec import encode_synthetic_rows
 from fedperf_shared.workflow.graph import Operator, Plan, Workflow
 from fedperf_shared.workflow.vocabulary import OperatorClass, OperatorKind, Platform
+from tests.fakes.corrections import correct
 from tests.unit.client.prediction.worlds import executions_of_world
 from tests.unit.client.privacy.seeded_noise import SeededNoise
 from tests.unit.client.public import seeded_checkpoint
