@@ -30,8 +30,7 @@ from fedperf_client.commands.findings import (
 )
 from fedperf_client.formatting.numbers import counted
 from fedperf_client.home.config import Home
-from fedperf_client.home.store import ExecutionStore
-from fedperf_client.home.store_schema import SCHEMA_VERSION
+from fedperf_client.home.store import SCHEMA_VERSION, ExecutionStore
 from fedperf_client.prediction.fetched_models import FetchedModels
 from fedperf_client.prediction.serving.encoded_executions import load_drift_streams
 from fedperf_client.release.effective_modes import (
@@ -192,7 +191,7 @@ def check_models(home: Home, around: Environment) -> Iterator[Statement]:
     del around
     from safetensors import SafetensorError, safe_open
 
-    from fedperf_shared.model.pretrained_model import load_pretrained_model
+    from fedperf_shared.model.pretrained import load_pretrained_model
 
     load_pretrained_model()
     models = FetchedModels(home.models)

@@ -34,7 +34,7 @@ from fedperf_shared.model.checkpoint import (
     save_checkpoint,
 )
 from fedperf_shared.model.inference import GgfnArrays
-from fedperf_shared.model.pretrained_model import load_pretrained_model, public_start_path
+from fedperf_shared.model.pretrained import load_pretrained_model, pretrained_model_path
 
 ReplaceFile = Callable[[Path, bytes], None]
 """Writes a file so that a reader sees the old or the whole new one."""
@@ -148,7 +148,7 @@ class FetchedModels:
         """32 bytes that differ where any model or correction here does."""
         found = hashlib.sha256()
         for path in (
-            public_start_path(),
+            pretrained_model_path(),
             self._shared,
             self._reference,
             self._correction,

@@ -46,7 +46,7 @@ from fedperf_shared.model.architecture import Weights, named_arrays, weights_of
 from fedperf_shared.model.checkpoint import decode_checkpoint, model_from_arrays
 from fedperf_shared.model.fit import predict
 from fedperf_shared.model.metrics import median_q_error
-from fedperf_shared.model.pretrained_model import load_pretrained_model
+from fedperf_shared.model.pretrained import load_pretrained_model
 from fedperf_shared.model.public_plans import anchors_of, load_public_plans
 from fedperf_shared.runtime.failure_tracker import FailureTracker
 from fedperf_shared.workflow.features import featurize

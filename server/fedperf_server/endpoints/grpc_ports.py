@@ -51,11 +51,17 @@ from fedperf_shared.exchange import (
     SyntheticRow,
 )
 from fedperf_shared.releases.basis import BASIS_VERSION
-from fedperf_shared.releases.declared_bounds import NotDeclarableError, require_declarable
 from fedperf_shared.releases.kinds import is_report, kind_of
 from fedperf_shared.releases.linear_queries import CellQuery
 from fedperf_shared.releases.period import ReleaseCalendar
-from fedperf_shared.releases.release import Release, Schedule, SignedRelease, SlotKey
+from fedperf_shared.releases.release import (
+    NotDeclarableError,
+    Release,
+    Schedule,
+    SignedRelease,
+    SlotKey,
+    require_declarable,
+)
 from fedperf_shared.wire.services import (
     EXCHANGE_OPTIONS,
     CallRefusedError,

@@ -29,8 +29,12 @@ from numpy.typing import NDArray
 
 from fedperf_shared.errors import ConfigurationError
 from fedperf_shared.releases.basis import ALL_CELLS, BASIS_VERSION, CELLS
-from fedperf_shared.releases.declared_bounds import MAX_RESIDUAL_CLIP
-from fedperf_shared.releases.release import InvalidReleaseError, ReportParameters, ResidualReport
+from fedperf_shared.releases.release import (
+    MAX_RESIDUAL_CLIP,
+    InvalidReleaseError,
+    ReportParameters,
+    ResidualReport,
+)
 
 Floats = NDArray[np.float64]
 

@@ -46,9 +46,8 @@ from fedperf_shared.model.ggfn import GGFN, standardise
 from fedperf_shared.model.linearization import (
     Gradients,
     Tangent,
-    coefficients_at,
-    gradients_at,
-    tangent_of,
+    anchor_gradients,
+    principal_coefficients,
 )
 from fedperf_shared.releases.kinds import TANGENT_UPDATE
 from fedperf_shared.releases.linear_queries import DIRECTIONS, LinearizedQuery, unit_feature_design
@@ -168,7 +167,7 @@ def reliable_step(
     for weight_sd in WEIGHT_SDS:
         step = next_step(tangent, sums, clip=clip, weight_sd=weight_sd)
         linear = tangent.anchors @ step
-        actual = _outputs(tangent.stepped(model, step), anchors) - before
+        actual = _outputs(tangent.step(model, step), anchors) - before
         if np.linalg.norm(actual - linear) <= MAX_LINEARIZATION_ERROR * np.linalg.norm(linear):
             return step
     return np.zeros(len(tangent.lengths))
@@ -229,12 +228,12 @@ class LinearizedAvg(RoundStrategy):
 
     anchors: Sequence[Features]
     misfit: float = MISFIT
-    gradients: Gradients = gradients_at
+    gradients: Gradients = anchor_gradients
 
     def question(self, current: Weights, *, steps_made: int) -> LinearizedQuery:
         """Return directions at the model's tangent, with a tighter clip after every step."""
         model = model_from_arrays(named_arrays(current))
-        coefficients = coefficients_at(model, self.anchors, gradients=self.gradients)
+        coefficients = principal_coefficients(self.gradients(model, self.anchors))
         padded = np.zeros((len(coefficients), DIRECTIONS), dtype=np.float32)
         padded[:, : coefficients.shape[1]] = coefficients
         return LinearizedQuery(STEP_CLIPS[min(steps_made, len(STEP_CLIPS) - 1)], padded)
@@ -265,7 +264,7 @@ class LinearizedAvg(RoundStrategy):
             workloads = REHEARSAL_WEIGHT * sum(each.workloads for each in sums)
             sums.append(_rehearsal_sum(model, tangent, rehearsed, query.clip, workloads))
         step = reliable_step(model, self.anchors, tangent, sums, clip=query.clip)
-        state = tangent.stepped(model, step).state_dict()
+        state = tangent.step(model, step).state_dict()
         return [state[name].numpy() for name in ARRAY_SHAPES]
 
 
@@ -274,11 +273,11 @@ def stored_tangent(
     anchors: Sequence[Features],
     query: LinearizedQuery,
     *,
-    gradients: Gradients = gradients_at,
+    gradients: Gradients = anchor_gradients,
 ) -> Tangent:
     """Return the tangent of the query, without unused directions."""
     coefficients = query.coefficients[:, _used_directions(query)]
-    return tangent_of(model, anchors, coefficients, gradients=gradients)
+    return Tangent.build(gradients(model, anchors), coefficients)
 
 
 def bounded_sums(

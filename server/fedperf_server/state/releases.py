@@ -32,11 +32,18 @@ from fedperf_server.state.validation import Reason, RejectedReleaseError
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.exchange import Receipt, SignedReceipt
 from fedperf_shared.identity import sign
-from fedperf_shared.releases.declared_bounds import NotDeclarableError, require_declarable
 from fedperf_shared.releases.kinds import fits, is_report
 from fedperf_shared.releases.linear_queries import CellQuery
 from fedperf_shared.releases.period import Period, ReleaseCalendar
-from fedperf_shared.releases.release import Report, Schedule, SignedRelease, Slot, SlotKey
+from fedperf_shared.releases.release import (
+    NotDeclarableError,
+    Report,
+    Schedule,
+    SignedRelease,
+    Slot,
+    SlotKey,
+    require_declarable,
+)
 from fedperf_shared.wire import codec
 from fedperf_shared.wire.codec import decode_question, encode_question
 

@@ -40,7 +40,7 @@ from fedperf_shared.execution import Execution
 from fedperf_shared.model.checkpoint import save_model
 from fedperf_shared.model.fit import fit, predict
 from fedperf_shared.model.ggfn import GGFN
-from fedperf_shared.model.pretrained_model import PUBLIC_START_VERSION, load_pretrained_model
+from fedperf_shared.model.pretrained import PRETRAINED_VERSION, load_pretrained_model
 from fedperf_shared.model.public_plans import anchors_of, load_public_plans
 from fedperf_shared.releases.period import Period
 from fedperf_simulations.baselines.cost_models import zero_constant_inputs
@@ -105,7 +105,7 @@ def lived(size: YearSize, directory: Path, *, seed: int, say: Say) -> YearResult
     say("workloads are dealt")
     start = _trained(cast.known, epochs=size.epochs, seed=seed)
     directory.mkdir(parents=True, exist_ok=True)
-    save_model(directory / START, start, model_version=PUBLIC_START_VERSION)
+    save_model(directory / START, start, model_version=PRETRAINED_VERSION)
     say("the start is trained")
     shipped = predictor(load_pretrained_model())
     plans = load_public_plans()[:: size.public_step]

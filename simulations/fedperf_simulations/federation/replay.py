@@ -20,8 +20,7 @@ from functools import partial
 from sqlalchemy import select
 from sqlalchemy.orm import make_transient
 
-from fedperf_memory.memory_federation import Federation, founded, moments
-from fedperf_memory.memory_transport import MemoryFleet
+from fedperf_memory.memory_federation import Federation, MemoryFleet, founded, moments
 from fedperf_server.app.composition import Task
 from fedperf_server.config import ServerConfig
 from fedperf_server.controllers.drift import stored_drifts

@@ -49,7 +49,7 @@ from fedperf_client.prediction.learners.learner import Fitted, Learner
 from fedperf_client.prediction.prediction import Floats, checked_log
 from fedperf_client.prediction.query_encoding import EncodedQueries, Identity
 from fedperf_shared.execution import PlanOnCluster
-from fedperf_shared.model.pretrained_intervals import estimates_half_width, half_width_about
+from fedperf_shared.model.pretrained import estimates_half_width, pretrained_half_width
 
 OnProgress = Callable[[int, int], None]
 """Called with folds that are done, and folds in all."""
@@ -413,5 +413,5 @@ def spread_about(
     added = estimates_half_width(question)
     found: list[Distribution] = [with_more(each, added, factor) for each in own]
     if share < 1 or not own:
-        found.append(StudentT.within(half_width_about(question)))
+        found.append(StudentT.within(pretrained_half_width(question)))
     return widest(found, level)

@@ -100,7 +100,7 @@ from fedperf_client.prediction.query_encoding import (
     identities,
 )
 from fedperf_shared.execution import PlanOnCluster
-from fedperf_shared.model.pretrained_intervals import (
+from fedperf_shared.model.pretrained import (
     UNKNOWN_SIZE,
     estimates_half_width,
     other_engine_half_width,

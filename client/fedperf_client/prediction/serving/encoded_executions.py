@@ -21,12 +21,12 @@ from fedperf_client.prediction.prediction import PredictLog
 from fedperf_client.prediction.query_encoding import History
 from fedperf_shared.execution import Execution
 from fedperf_shared.model.checkpoint import load_checkpoint
-from fedperf_shared.model.pretrained_model import public_start_path
+from fedperf_shared.model.pretrained import pretrained_model_path
 
 
 def home_encoder() -> Encoder:
     """The encoder of executions into columns at home, by the public start; can be pickled."""
-    path = public_start_path()
+    path = pretrained_model_path()
     found = path.stat()
     return _encoder(path, found.st_mtime_ns, found.st_ino)
 

@@ -28,7 +28,7 @@ from fedperf_client.prediction.ensemble.weighting import SMALLEST_WEIGHT, STACKE
 from fedperf_client.prediction.query_encoding import UNNAMED, engine_of
 from fedperf_shared.execution import Execution, ExecutionWarning
 from fedperf_shared.workflow.graph import Plan
-from fedperf_shared.workflow.template import fingerprint
+from fedperf_shared.workflow.topology import fingerprint
 from fedperf_shared.workflow.vocabulary import NAMED_PLATFORMS, OperatorKind, Platform
 
 

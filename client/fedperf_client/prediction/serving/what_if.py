@@ -41,7 +41,7 @@ from fedperf_client.prediction.serving.reconfiguration import (
 )
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import ClusterConfig, KnownJob, PlanOnCluster
-from fedperf_shared.model.pretrained_intervals import shipped_widths
+from fedperf_shared.model.pretrained import shipped_widths
 from fedperf_shared.workflow.graph import Plan
 from fedperf_shared.workflow.vocabulary import MAX_RUNTIME_SECONDS, Platform
 

@@ -15,8 +15,8 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from fedperf_campaigns.sampling import Strategy
-from fedperf_campaigns.sampling.sampler import GridSampler, SamplingGrid
+from fedperf_campaigns.campaign.definition import Strategy
+from fedperf_campaigns.campaign.sampling import GridSampler, SamplingGrid
 from fedperf_campaigns.tables.catalogue import table_learners
 from fedperf_client.prediction.ensemble.ensemble import TrainingSet
 from fedperf_client.prediction.ensemble.weighting import QueryRegime, ScaleAndSize

@@ -35,10 +35,15 @@ from fedperf_shared.identity import sign
 from fedperf_shared.model.architecture import ARRAY_SHAPES, Weights, named_arrays
 from fedperf_shared.model.checkpoint import model_from_arrays
 from fedperf_shared.model.fit import predict
-from fedperf_shared.releases.declared_bounds import DECLARABLE
 from fedperf_shared.releases.linear_queries import DIRECTIONS, LinearizedQuery
 from fedperf_shared.releases.period import ModelMethod
-from fedperf_shared.releases.release import LinearizedParameters, LinearizedUpdate, Schedule, Slot
+from fedperf_shared.releases.release import (
+    DECLARABLE,
+    LinearizedParameters,
+    LinearizedUpdate,
+    Schedule,
+    Slot,
+)
 from fedperf_shared.wire import codec
 from fedperf_shared.workflow.features import featurize
 from fedperf_shared.workflow.vocabulary import Platform

@@ -17,7 +17,7 @@ from fedperf_shared.model.checkpoint import model_from_arrays
 from fedperf_shared.model.fit import predict
 from fedperf_shared.model.ggfn import GGFN, standardise
 from fedperf_shared.model.linearization import Tangent
-from fedperf_shared.model.pretrained_model import load_pretrained_model
+from fedperf_shared.model.pretrained import load_pretrained_model
 from fedperf_shared.releases.linear_queries import unit_feature_design
 from fedperf_shared.releases.release import InvalidReleaseError
 from fedperf_shared.workflow.features import Features, featurize
@@ -112,7 +112,7 @@ def mistold(model: GGFN, anchors: list[Features], tangent: Tangent, step: np.nda
         return standardise(torch.from_numpy(predict(each, anchors))).numpy()
 
     told = tangent.anchors @ step
-    done = outputs(tangent.stepped(model, step)) - outputs(model)
+    done = outputs(tangent.step(model, step)) - outputs(model)
     return float(np.linalg.norm(done - told) / np.linalg.norm(told))
 
 

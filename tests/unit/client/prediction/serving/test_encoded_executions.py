@@ -12,7 +12,7 @@ from fedperf_client.prediction.serving.encoded_executions import (
     load_encoded_executions,
 )
 from fedperf_shared.execution import PlanOnCluster
-from fedperf_shared.model.pretrained_model import load_pretrained_model
+from fedperf_shared.model.pretrained import load_pretrained_model
 from tests.unit.client.executions import make_execution
 from tests.unit.client.public import install_start
 

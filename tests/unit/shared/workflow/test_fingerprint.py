@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedperf_shared.workflow.graph import Operator, Workflow
-from fedperf_shared.workflow.template import fingerprint
+from fedperf_shared.workflow.topology import fingerprint
 from fedperf_shared.workflow.vocabulary import OperatorClass, OperatorKind
 from tests.fakes.plans import relabelled
 
