@@ -177,7 +177,7 @@ class MemoryRound:
     _asked: dict[bytes, Future[SignedRelease]] = field(default_factory=dict)
     _replied: set[bytes] = field(default_factory=set)
 
-    def ask(self, organization_id: bytes, body: bytes) -> bool:
+    def send(self, organization_id: bytes, body: bytes) -> bool:
         """Implement `FleetRound`."""
         answer = self.fleet.answers.get(organization_id)
         is_there = answer is not None and organization_id in self.fleet.admitted

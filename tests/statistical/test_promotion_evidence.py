@@ -14,16 +14,16 @@ from numpy.typing import NDArray
 from scipy.stats import binom
 
 from fedperf_client.privacy.report_mechanism import WorkloadResiduals, residual_report
-from fedperf_server.inference.corrections import DEFAULT_KERNEL, ReceivedReport
-from fedperf_server.inference.promotion_rules import (
+from fedperf_server.controllers.promotion import (
     BestErrors,
     PromotionMetrics,
-    PromotionOutcome,
     ReportedOffset,
     compute_gain,
     decide_promotion,
 )
+from fedperf_server.inference.corrections import DEFAULT_KERNEL, ReceivedReport
 from fedperf_server.rehearsal.synthetic_batch import cell_shares
+from fedperf_server.state.database import VersionStatus
 from fedperf_shared.releases.basis import CELLS
 from fedperf_shared.releases.release import ReleaseKind, ReportParameters, SlotKey
 from tests.fakes.corrections import correct
@@ -62,7 +62,7 @@ class Federation:
     def promotes(self, step: Floats) -> bool:
         """Whether a version that differs by `step` is promoted."""
         found = decide_promotion(candidate(step), IN_FORCE, best=BEST, reported=self.reported)
-        return found.outcome is PromotionOutcome.PROMOTE
+        return found.status is VersionStatus.PROMOTED
 
     def noise(self, size: float) -> Floats:
         """A step that knows nothing of anybody's workloads, smooth over cells as a model's are."""

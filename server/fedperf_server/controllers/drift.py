@@ -114,7 +114,7 @@ def _store(
             at=at,
             platform=drift.platform.name,
             since=drift.since,
-            found=drift.found,
+            found=drift.detected_in,
             log_factor=drift.log_factor,
             organizations=len(drift.organizations),
             shared=drift.shared,

@@ -8,25 +8,51 @@ the same result. Older candidates are steps towards the newest one and are settl
 promoted, they keep their status. If it is rejected, they are rejected too, because repeating the
 test on each of them would promote one by chance. If the decision is inconclusive, rounds continue
 from the candidate and the next window decides about their result.
+
+Three criteria count. Reports must show a gain. Public plans and the buffer must not show a loss.
+Without a loss and without a significant gain the decision is inconclusive. The gain of one window's
+rounds is often too small to be significant.
+
+- Reports: the posterior of mu, the error of the reference in each cell, is N(m, S). A version that
+  differs from the reference by d has the error mu - d. So version c is better than version p by
+  sum_c w_c [(mu - d_p)^2 - (mu - d_c)^2], which is linear in mu: mean and standard error follow.
+  w_c is the estimated share of workloads. d is computed on public plans, on the machine that they
+  ran on and in a small container (`public_plans.anchors_of`). A candidate is promoted only if the
+  lower bound of its gain, `CONFIDENCE_SDS` standard errors below the mean, is above 0. So a
+  candidate made of noise alone is promoted in at most 1 of 100 decisions, unless it is better. A
+  round cannot detect such a candidate, because noise looks like any reply.
+- Public measured plans: the median q-error is at most `PUBLIC_SLACK` times the best one's.
+- Buffer: on the synthetic rows of each segment of earlier regimes, the mean log error is at most
+  `MAX_FORGETTING` above the best one's. Otherwise the candidate has forgotten.
+
+The best is taken over the versions promoted in the regime, including its reference, so that small
+losses do not add up from window to window.
+
+Without reports of the regime the decision is inconclusive, because public plans are no
+organization's workloads.
+
+The reports are not a fresh sample. They cover the window in which the candidate was made. As far as
+that window was over, the candidate was trained on the same executions, and workloads recur. But
+training is private. The budget's epsilon bounds the influence of any single workload on a model. So
+it also bounds how much lower the error on these workloads can be than on unseen ones (Dwork et al.
+2015, "Preserving statistical validity in adaptive data analysis"). No model is trained on the run
+times of the public plans.
+
+Everything here is public or was released, so it costs no privacy. One organization's influence is
+that of its reports (`corrections`) and of its update.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from datetime import datetime
 
 import numpy as np
+from numpy.typing import NDArray
 from sqlalchemy.orm import Session
 
 from fedperf_server.controllers.snapshot import RegimeReleases, Snapshot
-from fedperf_server.inference.promotion_rules import (
-    BestErrors,
-    Floats,
-    PromotionMetrics,
-    PromotionOutcome,
-    ReportedOffset,
-    decide_promotion,
-    errors_by_segment,
-)
 from fedperf_server.rehearsal import buffer
 from fedperf_server.rehearsal.synthetic_batch import PredictLog, cell_shares
 from fedperf_server.state import registry, round_calendar
@@ -43,11 +69,92 @@ from fedperf_shared.model.public_plans import anchors_of
 from fedperf_shared.releases.basis import CELLS, cell_of
 from fedperf_shared.workflow.vocabulary import Platform
 
-_STATUSES = {
-    PromotionOutcome.PROMOTE: VersionStatus.PROMOTED,
-    PromotionOutcome.INCONCLUSIVE: VersionStatus.CANDIDATE,
-    PromotionOutcome.REJECT: VersionStatus.REJECTED,
-}
+Floats = NDArray[np.float64]
+
+PUBLIC_SLACK = 1.05
+"""Maximum factor on the best version's error on public plans, which differ from private ones."""
+
+MAX_FORGETTING = math.log(1.1)
+"""Maximum increase of the mean absolute error on a segment's rows over the best, log seconds."""
+
+CONFIDENCE_SDS = 2.326
+"""Standard errors between the gain and its lower bound: 99 % one-sided, for a normal distribution.
+A year has 13 decisions, so that with noise alone one of eight years has a false promotion. At 95 %
+it would be every second year. A better candidate without significance has another chance later."""
+
+
+@dataclass(frozen=True, slots=True)
+class PromotionMetrics:
+    """The metrics of one version.
+
+    Attributes:
+        public_error: median q-error on public measured plans; None if it was not measured.
+        offsets: its log prediction minus the reference's, mean per cell over the public
+            catalogue, float64 [CELLS].
+        by_segment: mean absolute log error on the rows of each segment of the buffer.
+    """
+
+    public_error: float | None
+    offsets: Floats
+    by_segment: Mapping[Platform, float]
+
+
+@dataclass(frozen=True, slots=True)
+class BestErrors:
+    """The smallest errors over the versions that were promoted in a regime.
+
+    Attributes:
+        public_error: minimum of `PromotionMetrics.public_error`.
+        by_segment: minimum of `PromotionMetrics.by_segment`, by segment.
+    """
+
+    public_error: float | None
+    by_segment: Mapping[Platform, float]
+
+    @classmethod
+    def over(
+        cls, public_errors: Iterable[float | None], by_segment: Iterable[Mapping[Platform, float]]
+    ) -> "BestErrors":
+        """Return the smallest errors of any version on the same plans and rows."""
+        smallest: dict[Platform, float] = {}
+        for segments in by_segment:
+            for segment, error in segments.items():
+                smallest[segment] = min(error, smallest.get(segment, math.inf))
+        measured = (each for each in public_errors if each is not None)
+        return cls(min(measured, default=None), smallest)
+
+
+@dataclass(frozen=True, slots=True)
+class ReportedOffset:
+    """The error of the reference in each cell, estimated from the regime's reports.
+
+    Attributes:
+        mean: error, log seconds, float64 [CELLS].
+        covariance: covariance of the error, float64 [CELLS, CELLS].
+        shares: share of the workloads in each cell, float64 [CELLS], sum 1.
+    """
+
+    mean: Floats
+    covariance: Floats
+    shares: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class PromotionDecision:
+    """The decision about a candidate, and its reason.
+
+    Attributes:
+        status: its status from now on. An inconclusive candidate stays a candidate.
+        reason: text for the operator.
+        gain: reduction in mean squared log error against the promoted version, estimated from
+            reports; None without reports.
+        gain_error: standard error of the gain.
+    """
+
+    status: VersionStatus
+    reason: str
+    gain: float | None = None
+    gain_error: float | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -73,15 +180,6 @@ class _Case:
     rows: Sequence[SyntheticRow]
 
 
-class NothingToRollBackError(InvalidInputError):
-    """Raised when the first version is to be rolled back."""
-
-    def __init__(self, version: int) -> None:
-        super().__init__(
-            f"version {version} cannot be rolled back: no other version was promoted before it"
-        )
-
-
 def roll_back(session: Session, reason: str, *, at: datetime) -> tuple[int, int]:
     """Reject the promoted version for an operator; return its number and the current one.
 
@@ -89,11 +187,14 @@ def roll_back(session: Session, reason: str, *, at: datetime) -> tuple[int, int]
     rejected version, and everything that was trained from it.
 
     Raises:
-        NothingToRollBackError: no other version was promoted.
+        InvalidInputError: no other version was promoted.
     """
     versions = [each.version for each in registry.versions(session) if each.promoted]
     if len(versions) < 2:  # noqa: PLR2004
-        raise NothingToRollBackError(registry.current_version(session))
+        raise InvalidInputError(
+            f"version {registry.current_version(session)} cannot be rolled back: no other version "
+            "was promoted before it"
+        )
     current, rejected = versions[-2:]
     registry.reject(session, rejected, f"taken back: {reason}", at=at)
     for each in round_calendar.candidates_after(session, current):
@@ -152,12 +253,9 @@ class PromotionController:
         decision = decide_promotion(candidate, promoted, best=best, reported=case.reported)
         return PromotionRecord(
             version=case.candidate.version,
-            status=_STATUSES[decision.outcome],
-            reason=decision.reason,
-            gain=decision.gain,
-            gain_error=decision.gain_error,
             by_segment=candidate.by_segment,
             decided_at=at,
+            **asdict(decision),
         )
 
     def _metrics(
@@ -222,8 +320,11 @@ def _by_segment(predict_log: PredictLog, rows: Sequence[SyntheticRow]) -> dict[P
     if not rows:
         return {}
     plans = [PlanOnCluster(row.plan, row.cluster) for row in rows]
-    errors = predict_log(plans) - np.array([row.log_seconds for row in rows])
-    return errors_by_segment([row.segment for row in rows], errors)
+    errors = np.abs(predict_log(plans) - np.array([row.log_seconds for row in rows])).tolist()
+    by_segment: dict[Platform, list[float]] = defaultdict(list)
+    for row, error in zip(rows, errors, strict=True):
+        by_segment[row.segment].append(error)
+    return {segment: float(np.mean(by_segment[segment])) for segment in sorted(by_segment)}
 
 
 def _reported(evidence: RegimeReleases) -> ReportedOffset | None:
@@ -233,3 +334,76 @@ def _reported(evidence: RegimeReleases) -> ReportedOffset | None:
     correction = evidence.posterior.correction
     shares = cell_shares(evidence.plain, reference_version=evidence.reference_version)
     return ReportedOffset(correction.mean, correction.covariance, shares)
+
+
+def decide_promotion(
+    candidate: PromotionMetrics,
+    promoted: PromotionMetrics,
+    *,
+    best: BestErrors,
+    reported: ReportedOffset | None,
+) -> PromotionDecision:
+    """Decide whether a candidate replaces the promoted version.
+
+    The criteria are public plans, forgetting, and reports. The first that fails gives the reason.
+    Without reports nothing is promoted.
+
+    Args:
+        candidate: metrics of the candidate.
+        promoted: metrics of the current version.
+        best: smallest errors of the regime's promoted versions.
+        reported: offsets estimated from the regime's reports; None without any.
+    """
+    gain, error = (None, None) if reported is None else compute_gain(candidate, promoted, reported)
+    forgotten = _most_forgotten(candidate, best)
+    if not _is_at_most(candidate.public_error, best.public_error, PUBLIC_SLACK):
+        return PromotionDecision(VersionStatus.REJECTED, "worse on public plans", gain, error)
+    if forgotten is not None:
+        return PromotionDecision(
+            VersionStatus.REJECTED, f"forgets {forgotten.name.lower()}", gain, error
+        )
+    if gain is None or error is None:
+        return PromotionDecision(VersionStatus.CANDIDATE, "no report speaks for it yet")
+    if not gain + CONFIDENCE_SDS * error >= 0:
+        return PromotionDecision(
+            VersionStatus.REJECTED, "worse by the reports of the next window", gain, error
+        )
+    if not gain - CONFIDENCE_SDS * error > 0:
+        return PromotionDecision(
+            VersionStatus.CANDIDATE, "no sure gain by reports yet", gain, error
+        )
+    reason = "better by reports, no worse on public plans and on the buffer"
+    return PromotionDecision(VersionStatus.PROMOTED, reason, gain, error)
+
+
+def compute_gain(
+    candidate: PromotionMetrics, promoted: PromotionMetrics, reported: ReportedOffset
+) -> tuple[float, float]:
+    """Return the candidate's gain in mean squared log error, and its standard error.
+
+    Args:
+        candidate: with its offsets from the reference, log seconds [CELLS].
+        promoted: likewise.
+        reported: shares of workloads, and errors of the reference.
+    """
+    step = candidate.offsets - promoted.offsets
+    weights = 2 * reported.shares * step
+    gain = float(
+        weights @ reported.mean - reported.shares @ (candidate.offsets**2 - promoted.offsets**2)
+    )
+    return gain, math.sqrt(max(float(weights @ reported.covariance @ weights), 0.0))
+
+
+def _most_forgotten(candidate: PromotionMetrics, best: BestErrors) -> Platform | None:
+    """Return the segment with the largest excessive loss against the best, or None."""
+    losses = {
+        segment: error - best.by_segment.get(segment, math.inf)
+        for segment, error in candidate.by_segment.items()
+    }
+    excessive = [segment for segment, each in losses.items() if not each <= MAX_FORGETTING]
+    return max(excessive, key=lambda segment: losses[segment], default=None)
+
+
+def _is_at_most(error: float | None, other: float | None, slack: float) -> bool:
+    """Return whether both errors are measured and `error <= slack * other`, False for NaN."""
+    return error is not None and other is not None and error <= slack * other

@@ -242,7 +242,7 @@ def _missing(
         if slot is None or (kind_of(slot.parameters).has_question and not has_query):
             continue
         row = session.get_one(ScheduleRow, (organization_id, period.start))
-        receipt = releases.first_receipt(session, organization_id, release_id)
+        receipt = releases.find_receipt(session, organization_id, release_id)
         if row.declared_at < due and receipt is None:
             yield MissingReport(session.get_one(Member, organization_id).name, key)
 

@@ -289,7 +289,7 @@ def state(database: Database, *, answered: bool = True) -> dict[str, object]:
             "questions": [each.payload for each in session.query(QueryRow)],
             "rounds": [
                 (each.slot, each.outcome, each.replies, each.new_version)
-                + ((each.asked, each.failures) if answered else ())
+                + ((each.expected, each.failures) if answered else ())
                 for each in closed_rounds(session, TABLE)
             ],
         }

@@ -104,7 +104,7 @@ def test_bad_replies_are_dropped_and_counted_and_the_round_completes(tmp_path: P
             nodes.enter_context(node(member, answer))
         result = next_round(server)
         assert result.outcome is RoundOutcome.NEW_VERSION
-        assert (result.asked, result.replies, result.new_version) == (len(MEMBERS), 2, 2)
+        assert (result.expected, result.replies, result.new_version) == (len(MEMBERS), 2, 2)
         bad = [reason for _, reason in MEMBERS.values() if reason != "accepted"]
         assert result.failures == dict.fromkeys(bad, 1)
         with server.database.transaction() as session:

@@ -13,11 +13,10 @@ from sqlalchemy import inspect
 
 from fedperf_server.controllers import promotion
 from fedperf_server.controllers.promotion import (
-    NothingToRollBackError,
     PromotionController,
+    ReportedOffset,
     roll_back,
 )
-from fedperf_server.inference.promotion_rules import ReportedOffset
 from fedperf_server.rehearsal import buffer
 from fedperf_server.rehearsal.synthetic_batch import PredictLog
 from fedperf_server.state import registry, round_calendar
@@ -31,6 +30,7 @@ from fedperf_server.state.database import (
 )
 from fedperf_server.state.drift_regimes import declare
 from fedperf_server.state.registry import UnknownVersionError
+from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.exchange import SyntheticRow
 from fedperf_shared.execution import PlanOnCluster
 from fedperf_shared.releases.basis import CELLS, cell_of
@@ -473,7 +473,7 @@ def test_a_grace_that_is_longer_than_the_rest_of_the_window_is_waited_for(
 
 
 def test_an_operator_takes_the_promoted_version_back(database: Database) -> None:
-    with database.transaction() as session, pytest.raises(NothingToRollBackError, match="no other"):
+    with database.transaction() as session, pytest.raises(InvalidInputError, match="no other"):
         roll_back(session, "slow", at=START)
     add(database, None, public_error=1.9, at=START + 11 * DAY)
     look(database, START + 34 * DAY)
