@@ -328,21 +328,21 @@ class CellPosterior:
     Attributes:
         correction: posterior of the cells.
         plain: noisy sums of every organization with plain reports.
-        own: posterior of every organization with responses.
+        organizations: posterior of every organization with responses.
         windows: windows of the answered queries, oldest first.
     """
 
     correction: CellCorrectionPosterior
     plain: Mapping[str, NoisySums]
-    own: Mapping[str, OrganizationPosterior]
+    organizations: Mapping[str, OrganizationPosterior]
     windows: tuple[int, ...] = ()
 
     def organization_posterior(
         self, organization: str, parameters: DirectedParameters
     ) -> OrganizationPosterior:
         """Return the posterior of an organization's sums, also before its first response."""
-        if organization in self.own:
-            return self.own[organization]
+        if organization in self.organizations:
+            return self.organizations[organization]
         return OrganizationPosterior.before_responses(
             parameters.nominal_workloads, self.plain.get(organization)
         )
@@ -383,8 +383,8 @@ def infer_cells(
             continue
         windows = (*posterior.windows, each.query.slot.window)
         if windows[-1] != windows[-2:][0]:
-            own = {name: each.in_next_window() for name, each in posterior.own.items()}
-            posterior = replace(posterior, own=own)
+            own = {name: each.in_next_window() for name, each in posterior.organizations.items()}
+            posterior = replace(posterior, organizations=own)
         factors = scales if windows[-1] == windows[0] else (1.0,)
         posterior = replace(_after(posterior, each, factors), windows=windows)
     return posterior
@@ -471,7 +471,10 @@ def _after(
         scales=scales,
     )
     names = [each.organization for each in answered.responses]
-    own = {**posterior.own, **dict(zip(names, (after for _, after in observations), strict=True))}
+    own = {
+        **posterior.organizations,
+        **dict(zip(names, (after for _, after in observations), strict=True)),
+    }
     center, clips = answered.query.center, answered.query.design.clips
     limit = np.maximum(np.abs(center) + clips, np.abs(correction.mean))
     after = replace(
@@ -481,7 +484,7 @@ def _after(
         scale=correction.scale * updated.scale,
         organizations=len(posterior.plain.keys() | own.keys()),
     )
-    return replace(posterior, correction=after, own=own)
+    return replace(posterior, correction=after, organizations=own)
 
 
 def observe(

@@ -407,7 +407,13 @@ class DriftReader:
         evaluated = {name: own[1:] for name, own in releases.items()}
         drifts: tuple[PlatformDrift, ...] = ()
         for window in sorted({each.window for windows in evaluated.values() for each in windows}):
-            arrived = (_count_releases(releases, until=window), drifts)
+            counts = [
+                (name, each.window, len(each.plain), len(each.responses))
+                for name, windows in releases.items()
+                for each in windows
+                if each.window <= window
+            ]
+            arrived = (counts, drifts)
             if window not in self._cache or self._cache[window][0] != arrived:
                 until = {
                     name: [each for each in windows if each.window <= window]
@@ -417,18 +423,6 @@ class DriftReader:
                 self._cache[window] = arrived, drifts + new
             drifts = self._cache[window][1]
         return drifts
-
-
-def _count_releases(
-    releases: Mapping[str, Sequence[WindowReleases]], *, until: int
-) -> tuple[object, ...]:
-    """Return the number of releases of each organization and window."""
-    return tuple(
-        (name, each.window, len(each.plain), len(each.responses))
-        for name, windows in releases.items()
-        for each in windows
-        if each.window <= until
-    )
 
 
 def compute_evidence(

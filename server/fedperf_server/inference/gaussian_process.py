@@ -125,7 +125,11 @@ def update(
     Raises:
         InvalidPosteriorError: an observation has another number of points.
     """
-    _require_points(prior, observations)
+    for each in observations:
+        if each.matrix.shape[1] != len(prior.mean):
+            raise InvalidPosteriorError(
+                f"an observation has {each.matrix.shape[1]} points, expected {len(prior.mean)}"
+            )
     if not observations:
         return Update(prior, 1.0)
     bounded = _condense(_shorten(prior, observations, max(scales)))
@@ -175,10 +179,13 @@ def _shorten(
     prior: GaussianPosterior, observations: Sequence[Observation], scale: float
 ) -> list[Observation]:
     """Shorten observations to `max_norm` under the prior."""
-    return [
-        Observation(each.matrix, each.values * _shortening_factor(prior, each, scale), each.noise)
-        for each in observations
-    ]
+    bounded = []
+    for each in observations:
+        root = np.linalg.cholesky(_covariance(prior, each, scale))
+        length = float(np.linalg.norm(solve_triangular(root, each.values, lower=True)))
+        factor = min(1.0, max_norm(len(each.values)) / length) if length > 0 else 1.0
+        bounded.append(Observation(each.matrix, each.values * factor, each.noise))
+    return bounded
 
 
 def _condense(observations: Sequence[Observation]) -> Sequence[Observation]:
@@ -206,12 +213,6 @@ def _condense(observations: Sequence[Observation]) -> Sequence[Observation]:
     ]
 
 
-def _shortening_factor(prior: GaussianPosterior, observation: Observation, scale: float) -> float:
-    root = np.linalg.cholesky(_covariance(prior, observation, scale))
-    length = float(np.linalg.norm(solve_triangular(root, observation.values, lower=True)))
-    return min(1.0, max_norm(len(observation.values)) / length) if length > 0 else 1.0
-
-
 def _covariance(prior: GaussianPosterior, observation: Observation, scale: float) -> Floats:
     matrix = observation.matrix
     return np.asarray(scale * matrix @ prior.covariance @ matrix.T + observation.noise)
@@ -231,11 +232,3 @@ def posterior_gain(
 def _stacked(observations: Sequence[Observation]) -> tuple[Floats, Floats]:
     matrix = np.concatenate([each.matrix for each in observations])
     return matrix, np.asarray(block_diag(*(each.noise for each in observations)))
-
-
-def _require_points(prior: GaussianPosterior, observations: Sequence[Observation]) -> None:
-    for each in observations:
-        if each.matrix.shape[1] != len(prior.mean):
-            raise InvalidPosteriorError(
-                f"an observation has {each.matrix.shape[1]} points, expected {len(prior.mean)}"
-            )

@@ -24,8 +24,8 @@ def assert_same(found: CellPosterior, expected: CellPosterior) -> None:
     assert found.windows == expected.windows
     np.testing.assert_array_equal(found.correction.mean, expected.correction.mean)
     np.testing.assert_array_equal(found.correction.covariance, expected.correction.covariance)
-    for name, own in expected.own.items():
-        np.testing.assert_array_equal(found.own[name].covariance, own.covariance)
+    for name, own in expected.organizations.items():
+        np.testing.assert_array_equal(found.organizations[name].covariance, own.covariance)
 
 
 def test_answers_that_come_later_give_what_all_give_at_once(year: RegimeReleases) -> None:

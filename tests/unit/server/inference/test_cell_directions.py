@@ -179,7 +179,7 @@ def test_counts_that_are_declared_public_are_believed_as_they_are_and_help() -> 
         )[2]
         errors[public] += error(learned, truth, group) / len(SEEDS)
         true = np.bincount([int(each.cells[0]) for each in group[0].workloads], minlength=CELLS)
-        believed = learned.own[group[0].name].counts
+        believed = learned.organizations[group[0].name].counts
         assert np.allclose(believed, true, atol=0.01) is public
     assert errors[True] < 0.9 * errors[False]
 
@@ -301,7 +301,7 @@ def test_what_workloads_told_in_an_earlier_window_holds_a_little_less() -> None:
     for window in (0, 1):
         own = infer_cells(
             reports, [answered[0], in_window(answered[1], window)], reference_version=REFERENCE
-        ).own[group[0].name]
+        ).organizations[group[0].name]
         spread[window] = float(np.trace(own.covariance))
     assert 1.02 * spread[0] < spread[1] < 3 * spread[0]
 
