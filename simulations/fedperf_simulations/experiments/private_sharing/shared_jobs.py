@@ -137,6 +137,6 @@ def _workloads(rows: Integers, residuals: Floats) -> list[PointResiduals]:
 def _events(stages: Sequence[Stage], whole: float) -> "list[DpEvent]":
     """A clip does not matter for the cost."""
     return [
-        accountant.event_of(ReportParameters(stage.noise_multiplier(whole), 1.0))
+        accountant.to_event(ReportParameters(stage.noise_multiplier(whole), 1.0))
         for stage in stages
     ]
