@@ -278,7 +278,7 @@ def evaluate_synthetic(context: typer.Context, json: Json = False) -> None:
     from fedperf_client.home.store import ExecutionStore
     from fedperf_client.node.enrollment import Membership, load_or_create_key
     from fedperf_client.node.exchange import ExchangeClient
-    from fedperf_client.prediction.evaluation.quality import quality_of
+    from fedperf_client.prediction.synthetic_quality import quality_of
 
     home = home_of(context)
     membership = Membership.load(home.identity)

@@ -23,13 +23,13 @@ import numpy as np
 from fedperf_campaigns.campaign.definition import WHOLE, Campaign, journal_path, other_campaigns
 from fedperf_campaigns.campaign.grid import Configuration, Grid, Value, value_text, value_word
 from fedperf_campaigns.campaign.journal import Journal, TrialHistory, TrialOutcome, TrialStatus
+from fedperf_campaigns.tables.layout import TableLayout
 from fedperf_campaigns.tables.predictor import MeasuredTable, TablePredictor
+from fedperf_campaigns.tables.prior_slopes import NO_REPEATS, Scatter
 from fedperf_client.formatting.facts import Fact, for_people
 from fedperf_client.prediction.ensemble.ensemble import OnProgress
 from fedperf_client.prediction.ensemble.intervals import Estimate, carried
 from fedperf_client.prediction.ensemble.weighting import QueryRegime
-from fedperf_client.prediction.learners.prior_slopes import NO_REPEATS, Scatter
-from fedperf_client.prediction.learners.tables import TableLayout
 from fedperf_client.prediction.serving.explanation import Disturbance
 from fedperf_client.prediction.serving.reconfiguration import BYTES
 from fedperf_client.prediction.serving.what_if import (

@@ -20,8 +20,7 @@ from fedperf_client.charts.kit import (
     log_heights,
     write_chart,
 )
-from fedperf_client.drift.detection import GUARD
-from fedperf_client.drift.streams import Stream, StreamDrift
+from fedperf_client.prediction.ensemble.changes import GUARD, Stream, StreamDrift
 from fedperf_client.prediction.serving.what_if import ClusterPrediction
 from fedperf_shared.runtime.quantities import UNITS, duration_text
 
@@ -130,8 +129,8 @@ def draw_drift(path: Path, streams: Sequence[Stream]) -> None:
 
 def _time_limits(streams: Sequence[Stream]) -> tuple[float, float]:
     """Return the first and the last day, with room for annotations on the right."""
-    first = min(_days(each.finished_at[0]) for each in streams)
-    last = max(_days(each.finished_at[-1]) for each in streams)
+    first = min(_days(each.observations.finished_at[0]) for each in streams)
+    last = max(_days(each.observations.finished_at[-1]) for each in streams)
     step = max((last - first) / 50, _LEAST_STEP)
     return first - step, last + 10 * step
 
@@ -142,16 +141,17 @@ def _days(timestamp: datetime) -> float:
 
 
 def _draw_stream(axes: "Axes", stream: Stream) -> None:
-    days = np.array([_days(each) for each in stream.finished_at])
-    axes.scatter(days, np.exp(stream.levels), s=8, color=BAND, alpha=0.7, linewidths=0)
-    for begin, end in pairwise([0, *stream.places, len(days)]):
-        middle = float(np.exp(np.median(stream.levels[begin:end])))
+    levels = stream.levels()
+    days = np.array([_days(each) for each in stream.observations.finished_at])
+    axes.scatter(days, np.exp(levels), s=8, color=BAND, alpha=0.7, linewidths=0)
+    for begin, end in pairwise([0, *(each.change.start for each in stream.drifts), len(days)]):
+        middle = float(np.exp(np.median(levels[begin:end])))
         axes.hlines(middle, days[begin], days[end - 1], color=LINE, linewidth=2)
     for number, drift in enumerate(stream.drifts):
         _annotate(axes, drift, row=number % _ANNOTATION_ROWS)
     axes.xaxis_date(tz=UTC)
     log_heights(axes, "{:g}x".format)
-    lowest, highest = np.percentile(stream.levels, _SHOWN)
+    lowest, highest = np.percentile(levels, _SHOWN)
     lowest, highest = min(lowest, -_LEAST), max(highest, _LEAST)
     above = _MARGIN + (_WORDS if stream.drifts else 0.0)
     axes.set_ylim(float(np.exp(lowest - _MARGIN)), float(np.exp(highest + above)))

@@ -26,8 +26,8 @@ from packaging.specifiers import SpecifierSet
 
 from fedperf_client.home.config import Home
 from fedperf_client.home.store import SCHEMA_VERSION, ExecutionStore
+from fedperf_client.prediction.ensemble.changes import load_drift_streams
 from fedperf_client.prediction.fetched_models import FetchedModels
-from fedperf_client.prediction.serving.encoded_executions import load_drift_streams
 from fedperf_client.release.effective_policy import effective_policy, format_modes, pending_changes
 from fedperf_client.release.history import Spending, read_spending
 from fedperf_client.release.ledger import PrivacyLedger
@@ -286,7 +286,7 @@ def _check_identity(home: Home, environment: Environment) -> Iterator[_Statement
             f"run: chmod 600 {home.identity / KEY_FILE}",
         )
     certificate = _certificate("this organization's certificate", membership.certificate)
-    if public_bytes(_public_key(certificate)) != public_bytes(key.public_key()):
+    if certificate.public_key() != key.public_key():
         yield _problem("the certificate is for another key", "restore both from one backup")
     yield _validity("this organization's certificate", certificate, environment.now())
     authority = _certificate("the coordinator's authority", membership.ca_certificate)
@@ -335,15 +335,6 @@ def _certificate(name: str, pem: bytes) -> "x509.Certificate":
         raise ConfigurationError(
             f"{name} is damaged; restore the identity from a backup, or ask for a new invitation"
         ) from None
-
-
-def _public_key(certificate: "x509.Certificate") -> "ec.EllipticCurvePublicKey":
-    from cryptography.hazmat.primitives.asymmetric import ec
-
-    key = certificate.public_key()
-    if not isinstance(key, ec.EllipticCurvePublicKey):
-        raise ConfigurationError("the certificate is not for an elliptic-curve key; join again")
-    return key
 
 
 def _validity(name: str, certificate: "x509.Certificate", now: datetime) -> _Statement:

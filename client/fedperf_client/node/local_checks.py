@@ -15,9 +15,8 @@ from typing import TypeVar
 
 import structlog
 
-from fedperf_client.drift.streams import StreamDrift
 from fedperf_client.home.store import ExecutionStore
-from fedperf_client.prediction.serving.encoded_executions import load_drift_streams
+from fedperf_client.prediction.ensemble.changes import StreamDrift, load_drift_streams
 from fedperf_client.sources.ingestion import FollowTask, SourceCheckResult, SourceState
 from fedperf_client.workers.worker_process import BackgroundRunner, TaskRunner
 from fedperf_shared.errors import FedperfError

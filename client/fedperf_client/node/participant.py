@@ -34,7 +34,7 @@ from fedperf_client.node.updates import (
     UpdateMaker,
 )
 from fedperf_client.prediction.fetched_models import FetchedModels
-from fedperf_client.prediction.learners.residual_learners import CellCorrection
+from fedperf_client.prediction.learners.base_learners import CellCorrection
 from fedperf_client.release.decisions import WithholdReason
 from fedperf_client.release.effective_policy import pending_changes, store_settings
 from fedperf_client.release.gate import Mechanism, NoiseOf, ReleaseGate, WithheldError

@@ -1,12 +1,12 @@
 """Mixtures of learners for tables of columns, as experiments compare them.
 
-The product mixes local learners (`fedperf_campaigns.tables.catalogue`). Candidates
+The product mixes local learners (`fedperf_campaigns.tables.learners`). Candidates
 that read a downloaded belief about public points are compared here alone.
 """
 
 from collections.abc import Sequence
 
-from fedperf_campaigns.tables.catalogue import MORE_FROM
+from fedperf_campaigns.tables.learners import MORE_FROM, Forest, ResidualProcess
 from fedperf_client.prediction.ensemble.ensemble import FittedEnsemble, TrainingSet, weigh
 from fedperf_client.prediction.ensemble.learner_catalogue import LOCAL_FROM
 from fedperf_client.prediction.ensemble.weighting import (
@@ -15,17 +15,13 @@ from fedperf_client.prediction.ensemble.weighting import (
     closest_scheme,
     holdout_splits,
 )
-from fedperf_client.prediction.learners.learner import Learner
-from fedperf_client.prediction.learners.local_learners import (
+from fedperf_client.prediction.learners.base_learners import (
+    REFERENCE,
     Boosting,
     Constant,
-    Forest,
+    Learner,
     LocalProcess,
     LogRidge,
-    ResidualProcess,
-)
-from fedperf_client.prediction.learners.residual_learners import (
-    REFERENCE,
     ShrunkenBias,
     UncorrectedModel,
 )

@@ -122,7 +122,9 @@ def test_a_plan_whose_stream_drifted_lately_is_answered_with_a_note(
     """Also from what is kept, which answers the same; on other platforms there is none."""
     monkeypatch.setattr(predict, "now", lambda: SOON)
     here, elsewhere = plan_on(home, "duckdb"), plan_on(home, "polars")
-    note = "note: relational work on duckdb is 1.5x slower since 2026-03-13, which is counted in"
+    note = (
+        "note: relational work on duckdb is 1.5x slower since 2026-03-13, which predictions include"
+    )
     anew, kept = (fedperf(home, "predict", "--execution", here).out for _ in range(2))
     assert note in anew
     assert kept == anew

@@ -13,8 +13,8 @@ from fedperf_client.home.config import Home
 from fedperf_client.home.store import ExecutionStore
 from fedperf_client.node import enrollment
 from fedperf_client.node import exchange as exchange_module
-from fedperf_client.prediction.evaluation import quality
-from fedperf_client.prediction.evaluation.quality import CAVEAT, quality_of
+from fedperf_client.prediction import synthetic_quality as quality
+from fedperf_client.prediction.synthetic_quality import CAVEAT, quality_of
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.exchange import SyntheticRow
 from fedperf_shared.execution import Execution, ExecutionStatus

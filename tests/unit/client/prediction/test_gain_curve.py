@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 
 from fedperf_client.prediction.ensemble.ensemble import OnProgress
-from fedperf_client.prediction.evaluation.gain import (
+from fedperf_client.prediction.execution_table import numbered
+from fedperf_client.prediction.fetched_models import FetchedModels
+from fedperf_client.prediction.joining_gain import (
     LOCAL,
     PERSONALIZED,
     STEPS,
     GainPoint,
     gain_curve,
 )
-from fedperf_client.prediction.execution_table import numbered
-from fedperf_client.prediction.fetched_models import FetchedModels
 from fedperf_client.prediction.query_encoding import History
 from fedperf_shared.errors import InvalidInputError
 from tests.unit.client.prediction.synthetic import draw_history

@@ -5,12 +5,12 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from fedperf_client.prediction.learners.tables import (
+from fedperf_campaigns.tables.layout import (
     InvalidTableError,
     TableColumn,
     TableLayout,
-    median_of_repeats,
 )
+from fedperf_simulations.experiments.profiling_models import median_of_repeats
 from tests.unit.client.prediction.jobs import grid, layout, samples
 
 

@@ -6,7 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedperf_client.prediction.evaluation.gain import (
+from fedperf_client.prediction.fetched_models import FetchedModels
+from fedperf_client.prediction.joining_gain import (
     AS_IS,
     LOCAL,
     PERSONALIZED,
@@ -14,7 +15,6 @@ from fedperf_client.prediction.evaluation.gain import (
     GainPoint,
     gain_on,
 )
-from fedperf_client.prediction.fetched_models import FetchedModels
 from fedperf_client.prediction.query_encoding import History
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import Execution, ExecutionStatus
@@ -84,5 +84,5 @@ def test_nothing_to_compare_on_is_refused(models: FetchedModels) -> None:
         for each in executions_of_world(1, 5, "held-out")
     ]
     for held_out in ([], failed):
-        with pytest.raises(InvalidInputError, match="there is nothing to ask"):
+        with pytest.raises(InvalidInputError, match="there is nothing to predict"):
             compared(executions_of_world(2, 10, "own"), held_out, models)

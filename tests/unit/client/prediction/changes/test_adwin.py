@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from river.drift import ADWIN
 
-from fedperf_client.drift.detection import DELTA, GUARD, MOST_SURPRISING, Adwin
+from fedperf_client.prediction.ensemble.changes import DELTA, GUARD, MAX_RESIDUAL, Adwin
 
 
 def first_alarm(update: Callable[[float], bool], values: list[float]) -> int | None:
@@ -29,7 +29,7 @@ def a_stream(
     rng = np.random.default_rng(seed)
     step = shift * (np.arange(length) >= at * length)
     values = rng.normal(0, scatter, length) + step + np.linspace(0, slope, length)
-    clipped: list[float] = np.clip(values, -MOST_SURPRISING, MOST_SURPRISING).tolist()
+    clipped: list[float] = np.clip(values, -MAX_RESIDUAL, MAX_RESIDUAL).tolist()
     return clipped
 
 

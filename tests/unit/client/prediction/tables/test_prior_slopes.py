@@ -5,16 +5,19 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedperf_campaigns.tables.roles import LOG_SLOPES, ColumnRole, prior_slopes
-from fedperf_client.prediction.learners.prior_slopes import (
+from fedperf_campaigns.tables.layout import Table, TableLayout
+from fedperf_campaigns.tables.prior_slopes import (
+    LAWS,
+    LOG_SLOPES,
     NO_REPEATS,
+    ColumnRole,
     InvalidSlopesError,
     PriorSlopes,
+    ScalingColumns,
     Scatter,
     SlopePrior,
+    prior_slopes,
 )
-from fedperf_client.prediction.learners.scaling_laws import LAWS, ScalingColumns
-from fedperf_client.prediction.learners.tables import Table, TableLayout
 from fedperf_client.prediction.prediction import Floats
 from fedperf_client.prediction.query_encoding import EncodedQueries
 
@@ -42,7 +45,7 @@ def test_of_one_configuration_the_slopes_are_those_that_were_believed() -> None:
 @pytest.mark.parametrize("learner", [LINE, WITH_LAWS], ids=["line", "laws"])
 def test_the_farther_from_what_ran_the_less_is_it_sure(learner: PriorSlopes) -> None:
     fitted = learner.fit(at([4], [1e6]), np.log([100.0]))
-    variance = fitted.belief(at([4, 8, 16, 64], [1e6] * 4)).variance
+    variance = fitted.posterior(at([4, 8, 16, 64], [1e6] * 4)).variance
     assert (np.diff(variance) > 0).all()
     assert np.sqrt(variance[1]) == pytest.approx(0.35 * np.log(2), rel=0.6)
 
@@ -50,7 +53,7 @@ def test_the_farther_from_what_ran_the_less_is_it_sure(learner: PriorSlopes) -> 
 def test_where_line_and_laws_disagree_nobody_is_sure() -> None:
     priors = (SlopePrior(3.0, 0.0, 1.0), SlopePrior(0.9, 0.0, 1.5))
     fitted = replace(WITH_LAWS, priors=priors).fit(at([4], [1e6]), np.zeros(1))
-    assert fitted.belief(at([32], [1e6])).variance[0] > 3
+    assert fitted.posterior(at([32], [1e6])).variance[0] > 3
 
 
 @pytest.mark.parametrize("slopes", [(-0.9, 1.0), (-0.2, 0.6), (-1.2, 1.3)])
@@ -80,10 +83,10 @@ def test_a_column_in_other_units_moves_nothing(count: int) -> None:
     samples, log_seconds = world(3, (-0.6, 0.8), count)
     asked, _ = world(4, (-0.6, 0.8), 5)
     thousands = np.array([0.0, np.log(1000.0)])
-    one = WITH_LAWS.fit(samples, log_seconds).belief(asked)
+    one = WITH_LAWS.fit(samples, log_seconds).posterior(asked)
     other = WITH_LAWS.fit(
         replace(samples, features=samples.features + thousands), log_seconds
-    ).belief(replace(asked, features=asked.features + thousands))
+    ).posterior(replace(asked, features=asked.features + thousands))
     np.testing.assert_allclose(other.mean, one.mean, atol=1e-6)
     np.testing.assert_allclose(other.variance, one.variance, atol=1e-6)
 
@@ -92,7 +95,7 @@ def test_repeats_tell_how_much_executions_differ() -> None:
     rng = np.random.default_rng(5)
     known = at([4.0] * 30, [1e6] * 30)
     for sd in (0.02, 0.15):
-        noise = WITH_LAWS.fit(known, 3 + sd * rng.standard_normal(30)).belief(
+        noise = WITH_LAWS.fit(known, 3 + sd * rng.standard_normal(30)).posterior(
             known.take(np.arange(1))
         )
         assert np.sqrt(noise.noise) == pytest.approx(sd, rel=0.35)
@@ -101,7 +104,7 @@ def test_repeats_tell_how_much_executions_differ() -> None:
 def test_repeats_of_other_jobs_tell_it_before_this_one_has_any() -> None:
     one = at([4], [1e6])
     found = [
-        replace(WITH_LAWS, elsewhere=each).fit(one, np.zeros(1)).belief(one).noise
+        replace(WITH_LAWS, elsewhere=each).fit(one, np.zeros(1)).posterior(one).noise
         for each in (Scatter(20 * 0.015**2, 20), NO_REPEATS, Scatter(20 * 0.2**2, 20))
     ]
     assert found == sorted(found)

@@ -6,18 +6,19 @@ from datetime import timedelta
 import numpy as np
 import pytest
 
-from fedperf_client.drift.streams import (
+from fedperf_client.prediction.ensemble.changes import (
     DriftKind,
     DriftObservations,
+    LevelChange,
     StreamDrift,
+    find_streams,
     recent_drift,
-    streams_of,
 )
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.releases.basis import ALL_CELLS
 from fedperf_shared.workflow.vocabulary import OperatorClass, Platform
 from tests.fakes.plans import diamond
-from tests.unit.client.drift.observing import BEGIN, MINUTE, observed
+from tests.unit.client.prediction.changes.observing import BEGIN, MINUTE, observed
 
 
 def together(*parts: DriftObservations) -> DriftObservations:
@@ -34,6 +35,7 @@ def drift(**changes: object) -> StreamDrift:
     values = {
         "platform": Platform.DUCKDB,
         "operator_class": OperatorClass.RELATIONAL,
+        "change": LevelChange(0, 1),
         "since": BEGIN,
         "noticed_at": BEGIN + timedelta(days=2),
         "log_shift": 0.4,
@@ -43,7 +45,7 @@ def drift(**changes: object) -> StreamDrift:
 
 
 def test_a_drift_has_a_day_a_size_and_a_kind() -> None:
-    [stream] = streams_of(observed(shift=0.4))
+    [stream] = find_streams(observed(shift=0.4))
     [found] = stream.drifts
     assert found.kinds == (DriftKind.CONCEPT,)
     assert found.log_shift == pytest.approx(0.4, abs=0.06)
@@ -52,10 +54,10 @@ def test_a_drift_has_a_day_a_size_and_a_kind() -> None:
     assert found.stream_name == stream.name == "relational work on duckdb"
 
 
-def test_platforms_and_classes_are_streams_of_their_own_and_sizes_are_not() -> None:
+def test_platforms_and_classes_are_find_streams_their_own_and_sizes_are_not() -> None:
     calm, drifting = observed(cell=0), observed(cell=len(ALL_CELLS) // 2, shift=0.5)
     larger = observed(cell=1)
-    streams = streams_of(together(drifting, calm, larger))
+    streams = find_streams(together(drifting, calm, larger))
     assert [(len(each.rows), len(each.drifts)) for each in streams] == [(600, 0), (300, 1)]
     assert [each.platform for each in streams] == [Platform.DUCKDB, Platform.SKLEARN]
     assert streams[1].rows.tolist() == list(range(300))
@@ -64,35 +66,35 @@ def test_platforms_and_classes_are_streams_of_their_own_and_sizes_are_not() -> N
 def test_the_order_of_the_rows_does_not_matter_that_of_the_moments_does() -> None:
     here = observed(shift=0.5)
     rows = np.random.default_rng(3).permutation(300)
-    [ordered], [shuffled] = streams_of(here), streams_of(here.take(rows))
+    [ordered], [shuffled] = find_streams(here), find_streams(here.take(rows))
     assert shuffled.drifts == ordered.drifts
     assert rows[shuffled.rows].tolist() == list(range(300))
     one_moment = replace(here, finished_at=[BEGIN] * 300)
-    assert streams_of(one_moment)[0].drifts == ()
+    assert find_streams(one_moment)[0].drifts == ()
 
 
 def test_executions_lag_behind_by_all_concept_drifts_after_them() -> None:
     twice = observed(600, shift=0.5, at=200)
     twice = replace(twice, residuals=twice.residuals + 0.3 * (np.arange(600) >= 400))
-    [stream] = streams_of(twice)
-    first, second = stream.places
+    [stream] = find_streams(twice)
+    first, second = (each.change.start for each in stream.drifts)
     lags = stream.lags()
     np.testing.assert_allclose(lags[[0, first, second]], [0.8, 0.3, 0.0], atol=0.1)
     assert np.count_nonzero(np.diff(lags)) == 2
 
 
 def test_levels_are_factors_of_what_was_usual_at_first() -> None:
-    [stream] = streams_of(observed(shift=0.5))
-    assert np.median(stream.levels[:150]) == pytest.approx(0.0, abs=0.1)
-    assert np.median(stream.levels[160:]) == pytest.approx(0.5, abs=0.1)
+    [stream] = find_streams(observed(shift=0.5))
+    assert np.median(stream.levels()[:150]) == pytest.approx(0.0, abs=0.1)
+    assert np.median(stream.levels()[160:]) == pytest.approx(0.5, abs=0.1)
 
 
 def test_the_level_of_a_job_that_began_after_a_drift_is_that_of_the_others() -> None:
     here = observed(shift=0.5, spread=0.0)
     new = (np.arange(300) >= 200) & (np.arange(300) % 2 == 0)
-    [stream] = streams_of(replace(here, jobs=np.where(new, 99, here.jobs)))
+    [stream] = find_streams(replace(here, jobs=np.where(new, 99, here.jobs)))
     assert len(stream.drifts) == 1
-    assert np.median(stream.levels[new][10:]) == pytest.approx(0.5, abs=0.2)
+    assert np.median(stream.levels()[new][10:]) == pytest.approx(0.5, abs=0.2)
 
 
 def test_other_inputs_are_covariate_drift_and_nothing_lags() -> None:
@@ -102,13 +104,13 @@ def test_other_inputs_are_covariate_drift_and_nothing_lags() -> None:
     here = observed(jobs=300)
     here = replace(here, jobs=np.arange(300), inputs=size[:, None])
     here = replace(here, residuals=0.6 * size + 0.1 * rng.standard_normal(300))
-    [stream] = streams_of(here)
+    [stream] = find_streams(here)
     [found] = stream.drifts
     assert found.kinds == (DriftKind.COVARIATE,)
     assert found.sentence.startswith("other inputs since")
     assert not stream.lags().any()
     both = replace(here, residuals=here.residuals + 0.6 * (np.arange(300) >= 150))
-    assert streams_of(both)[0].drifts[0].kinds == (DriftKind.CONCEPT, DriftKind.COVARIATE)
+    assert find_streams(both)[0].drifts[0].kinds == (DriftKind.CONCEPT, DriftKind.COVARIATE)
 
 
 @pytest.mark.parametrize(
@@ -139,4 +141,4 @@ def test_columns_of_other_lengths_are_refused() -> None:
 
 
 def test_nothing_has_no_streams() -> None:
-    assert streams_of(observed(0)) == ()
+    assert find_streams(observed(0)) == ()

@@ -1,9 +1,9 @@
-"""Quality of the coordinator's synthetic rows: how well they fit own executions; at home only.
+"""Quality of the coordinator's synthetic rows: how well they fit own executions.
 
-SDMetrics compares both in the public table. Every figure here is computed from raw executions:
-publishing one would leak. None is evidence of privacy, the distance to the closest record included.
-That distance is small for rows that are no one's copy and large for mechanisms that leak. What the
-rows promise follows from the ledger alone.
+SDMetrics compares both in the public table. Every figure is computed from raw executions, so it
+must not leave the organization. No figure is evidence of privacy, not even the distance to the
+closest record: it can be small for rows that copy nobody, and large for mechanisms that leak. The
+privacy guarantee follows from the ledger alone.
 """
 
 import math
@@ -36,14 +36,14 @@ class Quality:
     """SDMetrics scores from 0 to 1; None where they cannot be computed.
 
     Attributes:
-        executions: own executions that were compared.
-        synthetic_rows: rows that were compared.
+        executions: number of own executions that were compared.
+        synthetic_rows: number of rows that were compared.
         score: mean of the next two.
-        column_shapes: how alike the distributions of single columns are.
-        column_pairs: how alike the dependencies of pairs of columns are.
-        closest_record: how far synthetic rows lie from own executions, relative to rows drawn
+        column_shapes: similarity of the distributions of single columns.
+        column_pairs: similarity of the dependencies of pairs of columns.
+        closest_record: distance of synthetic rows from own executions, relative to rows drawn
             uniformly between the own extremes.
-        caveat: what these figures are not.
+        caveat: on the use of these figures.
     """
 
     executions: int
@@ -55,7 +55,7 @@ class Quality:
     caveat: str = CAVEAT
 
     def as_row(self) -> dict[str, object]:
-        """The figures by name, rounded for reading."""
+        """Return the figures by name, rounded for reading."""
         return {
             name: round(value, 4) if isinstance(value, float) else value
             for name, value in asdict(self).items()

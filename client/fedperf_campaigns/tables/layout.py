@@ -1,14 +1,13 @@
-"""Executions without plans: the columns of a table as `EncodedQueries`.
+"""The layout of tables: executions without plans as `EncodedQueries`.
 
-A job that is known by its arguments only (C3O, TOKIO, a campaign) is a row of columns.
-Positive numbers are read as logs, others in units of the largest, words as one column per word. The
-column that counts machines or other parallel units gets its inverse beside the log:
-start-up and what does not scale add to a run time, and a log cannot say so. Products are
-for the learners that want them.
+A job that is known by its arguments only (C3O, TOKIO, a campaign) is a row of columns. Positive
+numbers are encoded as logs, others in units of the largest, words as one column per word. The
+column that counts machines or other parallel units has its inverse beside the log: start-up and
+other fixed parts add to a run time, which a log cannot express. Learners make products themselves.
 
-Which words there are is read off the table at home; a word that was not seen has 0 in
-every column, and a row with it lies outside of what was seen. A number that is not finite
-is refused, as is one that is not positive where all known ones were.
+The words come from the table at home. A new word has 0 in every column, and its row lies outside of
+the training support. A number that is not finite is refused, as is one that is not positive where
+all known ones were.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,14 +31,14 @@ class InvalidTableError(InvalidInputError):
 
 @dataclass(frozen=True, slots=True)
 class TableColumn:
-    """How one column becomes features.
+    """The encoding of one column as features.
 
     Attributes:
         name: in the table.
         words: that it may hold; none for a column of numbers.
-        logged: its numbers are positive and count by their log.
+        logged: its numbers are positive and encoded as logs.
         inverted: the inverse of its numbers is a feature too.
-        unit: that numbers count in which are not logged, above 0.
+        unit: divisor of numbers that are not logged, above 0.
     """
 
     name: str
@@ -56,11 +55,11 @@ class TableColumn:
 
     @property
     def width(self) -> int:
-        """Features that it becomes."""
+        """Number of its features."""
         return len(self.words) if self.words else 1 + self.inverted
 
     def features(self, values: Sequence[float | str]) -> Floats:
-        """[rows, width].
+        """Return its features, [rows, width].
 
         Raises:
             InvalidTableError: a number is missing, not finite, or not positive.
@@ -89,7 +88,7 @@ class TableColumn:
 
 @dataclass(frozen=True, slots=True)
 class TableLayout:
-    """How a table becomes samples.
+    """The encoding of a table as samples.
 
     Attributes:
         columns: in the order of the features.
@@ -108,7 +107,7 @@ class TableLayout:
 
     @classmethod
     def of(cls, table: Table, *, scale: str, size: str) -> Self:
-        """The layout that fits the known rows of a table.
+        """Return the layout that fits the known rows of a table.
 
         Raises:
             InvalidTableError: `scale` or `size` are missing or not positive.
@@ -120,10 +119,10 @@ class TableLayout:
         )
 
     def samples(self, table: Table) -> EncodedQueries:
-        """The rows of `table` as samples, without start models and all in cell 0.
+        """Encode the rows of `table`, without pretrained models and all in cell 0.
 
         Raises:
-            InvalidTableError: a column is missing, or holds what it must not.
+            InvalidTableError: a column is missing, or holds a value that it must not.
         """
         missing = [column.name for column in self.columns if column.name not in table]
         if missing:
@@ -134,12 +133,12 @@ class TableLayout:
 
     @property
     def scale_feature(self) -> int:
-        """Place of the log scale among the features."""
+        """Column of the log scale among the features."""
         return self._place(self.scale)
 
     @property
     def size_feature(self) -> int:
-        """Place of the log size among the features."""
+        """Column of the log size among the features."""
         return self._place(self.size)
 
     def _place(self, name: str) -> int:
@@ -147,21 +146,8 @@ class TableLayout:
         return sum(column.width for column in self.columns[: names.index(name)])
 
 
-def median_of_repeats(
-    samples: EncodedQueries, log_seconds: Floats
-) -> tuple[EncodedQueries, Floats]:
-    """One row for each distinct row of features, with the median of its log seconds.
-
-    Repeats are executions of one configuration: as rows of their own they would let a fold
-    be asked about what it has seen, and weigh a configuration by how often it ran.
-    """
-    first, place = distinct_rows(samples.features)
-    medians = [float(np.median(log_seconds[place == each])) for each in range(len(first))]
-    return samples.take(first), np.array(medians)
-
-
 def distinct_rows(features: Floats) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """First row of each distinct one, in order, and for every row the number of its own."""
+    """Return the first row of each distinct one, in order, and the number of each row's own."""
     _, first, place = np.unique(features, axis=0, return_index=True, return_inverse=True)
     order = np.argsort(first)
     rank = np.empty(len(order), np.int64)

@@ -1,8 +1,8 @@
-"""The gain from joining: an organization's errors with and without it, on other executions.
+"""The gain from joining: an organization's errors with and without it, on held-out executions.
 
-`gain_on` judges on executions that never ran here. `gain_curve` judges on own workloads over the
-number of own executions. Workloads are split into folds. Those of a fold are predicted from some
-executions of the others: none, three, five and so on, whole workloads in random order.
+`gain_on` evaluates on executions that never ran here. `gain_curve` evaluates on own workloads over
+the number of own executions. Workloads are split into folds. Those of a fold are predicted from
+some executions of the others: none, three, five and so on, whole workloads in random order.
 """
 
 import math
@@ -17,12 +17,11 @@ from fedperf_client.prediction.ensemble.learner_catalogue import local_learners,
 from fedperf_client.prediction.ensemble.predictor import PersonalizedEnsemble, candidates_of
 from fedperf_client.prediction.execution_table import MOST_LEARNT
 from fedperf_client.prediction.fetched_models import FetchedModels
-from fedperf_client.prediction.learners.learner import Learner
-from fedperf_client.prediction.learners.residual_learners import PUBLIC, REFERENCE, SHARED
+from fedperf_client.prediction.learners.base_learners import PUBLIC, REFERENCE, SHARED, Learner
 from fedperf_client.prediction.prediction import Floats, PredictLog
 from fedperf_client.prediction.query_encoding import History
 from fedperf_shared.errors import InvalidInputError
-from fedperf_shared.execution import Execution, PlanOnCluster
+from fedperf_shared.execution import Execution
 from fedperf_shared.model.metrics import median_q_error
 
 LOCAL, PUBLIC_AS_IS, PUBLIC_START, AS_IS, PERSONALIZED = (
@@ -32,7 +31,7 @@ LOCAL, PUBLIC_AS_IS, PUBLIC_START, AS_IS, PERSONALIZED = (
     "shared_as_is",
     "personalized",
 )
-"""Ways to predict: from own executions, from a start model, from both, and from all there is."""
+"""Ways to predict: from own executions, from a pretrained model, from both, and from everything."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +39,10 @@ class GainPoint:
     """Median q-errors with so many own executions.
 
     Attributes:
-        executions: own ones that were learnt from.
-        asked: executions of other workloads that were predicted.
-        errors: median q-error by way to predict; NaN where it cannot: local-only of nothing.
-        coverage: share of them inside the personalized 90 % interval; None where not looked at.
+        executions: own ones in the training data.
+        asked: number of predicted executions of other workloads.
+        errors: median q-error by way to predict; NaN for local predictions without executions.
+        coverage: share of them inside the personalized 90 % interval; None where not evaluated.
     """
 
     executions: int
@@ -68,10 +67,10 @@ def gain_on(
     """Compare on executions of workloads that never ran here.
 
     Args:
-        history: own executions that are learnt from.
+        history: own executions to train on.
         workloads: all own ones.
-        held_out: executions that are asked about.
-        models: what was fetched.
+        held_out: executions to predict.
+        models: fetched ones.
 
     Raises:
         InvalidInputError: nothing was held out, or a held-out workload is among the own.
@@ -80,13 +79,13 @@ def gain_on(
     known = set(workloads) & set(asked.workloads)
     if not len(asked):
         raise InvalidInputError(
-            "no held-out execution ended well with rows that are known: there is nothing to ask"
+            "no held-out execution ended well with known rows; there is nothing to predict"
         )
     if known:
         raise InvalidInputError(
             f"{len(known)} of the {len(set(asked.workloads))} held-out workloads ran here too, "
-            f"such as {min(known)!r}; --held-out asks about jobs that did not, and without it "
-            "fedperf evaluate keeps own ones away"
+            f"such as {min(known)!r}; --held-out is for jobs that did not, and without it "
+            "fedperf evaluate holds own workloads out"
         )
     starts = models.starts()
     joined, local = models.learners(), local_learners()
@@ -108,24 +107,22 @@ def gain_on(
 
 
 def every_one(learners: Iterable[Learner]) -> list[Learner]:
-    """The first of each name."""
+    """Return the first learner of each name."""
     return list({learner.name: learner for learner in reversed(list(learners))}.values())[::-1]
 
 
 STEPS = (0, 3, 5, 10, 30, 100, 300, 1000, 3000)
-"""Numbers of own executions that are judged, as far as there are so many."""
+"""Numbers of own executions to evaluate, as far as there are so many."""
 
 FEWEST_WORKLOADS = 5
-MOST_ASKED = 150
-"""Executions of a fold that are asked about at most."""
+MAX_PREDICTED = 150
+"""Executions of a fold that are predicted at most."""
 
 _FOLDS_UP_TO = ((30, 5), (300, 3))
-"""Up to so many own executions so many folds, beyond them one: it takes long and varies little."""
+"""Pairs of most own executions and folds. Beyond them one fold: it takes long and varies little."""
 
 _FOLDS_OF_MANY = _FOLDS_UP_TO[:1]
-"""The same at a home of more than `MOST_LEARNT` executions."""
-
-Mixes = Callable[[Sequence[PlanOnCluster]], Floats]
+"""The same in a home of more than `MOST_LEARNT` executions."""
 
 
 def gain_curve(
@@ -140,17 +137,17 @@ def gain_curve(
 
     Args:
         groups: number of the workload of each own execution, in the order in which they finished.
-        history_of: own executions by their rows, ascending; only those that are needed.
-        models: what was fetched.
-        on_progress: told after each fold.
-        seed: of folds and of who is known first.
+        history_of: returns own executions by their rows, ascending; called once.
+        models: fetched ones.
+        on_progress: called after each fold.
+        seed: of folds and of the order of workloads.
 
     Raises:
         InvalidInputError: too few workloads to leave some out.
     """
     if len(np.unique(groups)) < FEWEST_WORKLOADS:
         raise InvalidInputError(
-            f"the gain is judged on own workloads, at least {FEWEST_WORKLOADS} of them, and there "
+            f"the gain is evaluated on at least {FEWEST_WORKLOADS} own workloads, and there "
             f"are {len(np.unique(groups))}; take executions in with: fedperf ingest FILE, or run "
             "some with: fedperf calibrate"
         )
@@ -158,8 +155,11 @@ def gain_curve(
     most = min(len(known) for known, _ in parts)
     steps = [step for step in STEPS if step <= most]
     folds = _FOLDS_UP_TO if len(groups) <= MOST_LEARNT else _FOLDS_OF_MANY
-    chosen = [(step, parts[: _folds(step, folds)]) for step in steps]
-    work = [(known[:step], asked) for step, some in chosen for known, asked in some]
+    work = [
+        (known[:step], asked)
+        for step in steps
+        for known, asked in parts[: next((count for limit, count in folds if step <= limit), 1)]
+    ]
     needed = np.unique(np.concatenate([rows for each in work for rows in each]))
     history = history_of(needed)
     starts = {name: _remembered(start, history) for name, start in models.starts().items()}
@@ -174,17 +174,17 @@ def gain_curve(
 def errors_by_way(
     own: History, asked: History, starts: Mapping[str, PredictLog], models: FetchedModels
 ) -> dict[str, Floats]:
-    """Absolute log errors by way to predict, [asked].
+    """Return absolute log errors by way to predict, [asked].
 
     Args:
-        own: executions that are known.
-        asked: executions of other workloads.
-        starts: the models' start models, or what stands for them.
-        models: what was fetched.
+        own: executions to train on.
+        asked: executions of other workloads, to predict.
+        starts: pretrained models by name.
+        models: fetched ones.
     """
     joined, public, local = models.learners(), public_learners(), local_learners()
     candidates = candidates_of(own, starts, every_one([*public, *joined, *local]))
-    ways: dict[str, Mixes] = {
+    ways: dict[str, PredictLog] = {
         LOCAL: PersonalizedEnsemble.of(candidates, local).predict_log,
         PUBLIC_START: PersonalizedEnsemble.of(candidates, public).predict_log,
         AS_IS: starts.get(SHARED, starts[REFERENCE]),
@@ -196,14 +196,10 @@ def errors_by_way(
     return errors if len(own) else errors | {LOCAL: np.full(len(asked), np.nan)}
 
 
-def _folds(step: int, up_to: Sequence[tuple[int, int]]) -> int:
-    return next((folds for limit, folds in up_to if step <= limit), 1)
-
-
 def _parts(
     groups: NDArray[np.int64], seed: int
 ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-    """For each fold the rows of what may be known, workload by workload, and of what is asked."""
+    """Yield training rows of each fold, workload by workload, and the rows to predict."""
     count = int(groups.max()) + 1
     fold_of_group = np.random.default_rng([seed, 1]).permutation(np.arange(count) % 5)
     for fold in range(5):
@@ -211,7 +207,7 @@ def _parts(
         rank = rng.permutation(count)
         held = fold_of_group[groups] == fold
         known = np.flatnonzero(~held)
-        asked = rng.permutation(np.flatnonzero(held))[:MOST_ASKED]
+        asked = rng.permutation(np.flatnonzero(held))[:MAX_PREDICTED]
         yield known[np.argsort(rank[groups[known]], kind="stable")], asked
 
 
@@ -225,6 +221,6 @@ def _point(step: int, folds: Sequence[Mapping[str, Floats]]) -> GainPoint:
 
 
 def _remembered(start: PredictLog, history: History) -> PredictLog:
-    """The start model, asked once about every question of the history and about no other."""
+    """Predict every query of the history once; the result looks its queries up."""
     answers = dict(zip(map(id, history.questions), start(history.questions), strict=True))
     return lambda questions: np.array([answers[id(each)] for each in questions])

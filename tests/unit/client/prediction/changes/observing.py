@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import numpy as np
 
-from fedperf_client.drift.streams import DriftObservations
+from fedperf_client.prediction.ensemble.changes import DriftObservations
 
 BEGIN = datetime(2026, 3, 1, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
