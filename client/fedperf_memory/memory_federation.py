@@ -123,7 +123,7 @@ T = TypeVar("T")
 
 
 def at_once(work: Callable[[], T], /) -> Future[T]:
-    """As `workers.background.BackgroundRunner`, done when it returns."""
+    """As `BackgroundRunner`, done when it returns."""
     future: Future[T] = Future()
     try:
         future.set_result(work())
