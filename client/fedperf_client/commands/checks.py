@@ -29,7 +29,7 @@ from fedperf_client.home.store import SCHEMA_VERSION, ExecutionStore
 from fedperf_client.prediction.ensemble.changes import load_drift_streams
 from fedperf_client.prediction.fetched_models import FetchedModels
 from fedperf_client.release.effective_policy import effective_policy, format_modes, pending_changes
-from fedperf_client.release.history import Spending, spending_of
+from fedperf_client.release.history import Spending, read_spending
 from fedperf_client.release.ledger import PrivacyLedger
 from fedperf_client.release.lifetime import LifetimeRecord, lifetime_path
 from fedperf_client.release.policy import load_policy
@@ -249,7 +249,7 @@ def _agreement(name: str, disagreement: str | None) -> _Statement:
 
 
 def _check_budget(home: Home, environment: Environment) -> Iterator[_Statement]:
-    spending = spending_of(home.ledgers, at=environment.now())
+    spending = read_spending(home.ledgers, at=environment.now())
     if not spending:
         yield _ok("nothing is spent: no period has begun")
         return
