@@ -13,7 +13,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy.stats import binom
 
-from fedperf_client.privacy.report_mechanism import WorkloadResiduals, residual_report
+from fedperf_client.contributions.mechanisms import WorkloadResiduals
 from fedperf_server.controllers.promotion import (
     BestErrors,
     PromotionMetrics,
@@ -27,7 +27,8 @@ from fedperf_server.state.database import VersionStatus
 from fedperf_shared.releases.basis import CELLS
 from fedperf_shared.releases.release import ReleaseKind, ReportParameters, SlotKey
 from tests.fakes.corrections import correct
-from tests.unit.client.privacy.seeded_noise import SeededNoise
+from tests.fakes.residual_reports import residual_report
+from tests.unit.client.contributions.seeded_noise import SeededNoise
 
 pytestmark = pytest.mark.statistical
 
