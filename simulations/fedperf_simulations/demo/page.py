@@ -9,15 +9,13 @@ from pathlib import Path
 from fedperf_client.charts.chart_style import FAINT, INK, LINE, POINT, svg
 from fedperf_client.charts.page import render
 from fedperf_simulations.demo.summary import (
+    SPREAD,
     Change,
     DemoSummary,
     MachineResult,
     NewParticipantResult,
     OrganizationResult,
     YearResult,
-)
-from fedperf_simulations.demo.verdicts import (
-    SPREAD,
     factor,
     lines,
     noticed,

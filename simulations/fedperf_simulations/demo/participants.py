@@ -19,12 +19,12 @@ from fedperf_shared.errors import ConfigurationError
 from fedperf_shared.execution import Execution
 from fedperf_shared.releases.period import DEFAULT_WINDOW, Period, ReleaseCalendar, default_calendar
 from fedperf_shared.releases.release import SizeClass
-from fedperf_simulations.corpus.drifting_platforms import (
+from fedperf_simulations.corpus.organizations import (
     DriftingYear,
+    MeasuredTimes,
     labelled_in,
     measured_of,
 )
-from fedperf_simulations.corpus.new_platform import MeasuredTimes
 from fedperf_simulations.data.datasets import at_one_speed
 
 NEW_FAMILY = Family.CREDIT

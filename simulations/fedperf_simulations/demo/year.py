@@ -43,13 +43,13 @@ from fedperf_shared.model.pretrained import PRETRAINED_VERSION, load_pretrained_
 from fedperf_shared.model.public_plans import anchors_of, load_public_plans
 from fedperf_shared.releases.period import Period
 from fedperf_simulations.baselines.cost_models import zero_constant_inputs
-from fedperf_simulations.corpus.drifting_platforms import (
+from fedperf_simulations.corpus.limited_start import start_in_use
+from fedperf_simulations.corpus.organizations import (
+    MeasuredTimes,
     labelled_in,
     measured_of,
     private_executions,
 )
-from fedperf_simulations.corpus.limited_start import start_in_use
-from fedperf_simulations.corpus.new_platform import MeasuredTimes
 from fedperf_simulations.demo.participants import (
     NEW_FAMILY,
     NEW_PLATFORM,

@@ -41,7 +41,7 @@ from fedperf_shared.model.metrics import q_error, relative_errors
 from fedperf_shared.releases.release import LinearizedParameters
 from fedperf_shared.workflow.vocabulary import Platform
 from fedperf_simulations.baselines.opacus_training import OpacusTraining
-from fedperf_simulations.corpus.new_platform import (
+from fedperf_simulations.corpus.organizations import (
     MeasuredTimes,
     NewPlatform,
     NewPlatformSplit,

@@ -1,6 +1,6 @@
 """Experiment: predictions for configurations that never ran, from those of the same job that did.
 
-Fifteen C3O scenarios (`fedperf_simulations.data.c3o_scenarios`), one candidate list
+Fifteen C3O scenarios (`fedperf_simulations.data.c3o`), one candidate list
 (`fedperf_campaigns.tables.catalogue`), three ways to use it:
 
 * ours: configurations as the median of their repeats; candidates mixed by their errors on folds
@@ -38,7 +38,7 @@ from fedperf_client.prediction.prediction import Floats
 from fedperf_client.prediction.query_encoding import EncodedQueries
 from fedperf_memory.paired import PairedComparison
 from fedperf_simulations.baselines.table_mixture import mixed_for
-from fedperf_simulations.data.c3o_scenarios import (
+from fedperf_simulations.data.c3o import (
     NODES,
     SCENARIOS,
     SIZE,

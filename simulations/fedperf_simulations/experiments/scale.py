@@ -57,11 +57,9 @@ from fedperf_shared.releases.period import default_calendar
 from fedperf_shared.releases.release import ReleaseKind, SizeClass
 from fedperf_shared.workflow.features import featurize
 from fedperf_simulations.corpus.limited_start import load_limited_start
-from fedperf_simulations.corpus.organizations import WorkloadPart, split
-from fedperf_simulations.corpus.starts.pretraining import one_per_workload
+from fedperf_simulations.corpus.organizations import WorkloadPart, one_per_workload, split
 from fedperf_simulations.data.datasets import measured_executions, measured_files
-from fedperf_simulations.federation.flower_app import EngineTraining
-from fedperf_simulations.federation.flower_run import engine_candidates
+from fedperf_simulations.federation.flower_app import EngineTraining, engine_candidates
 from fedperf_simulations.federation.linearized_training import MeasuredHistory
 from fedperf_simulations.harness.cells import number
 from fedperf_simulations.harness.experiment import ExperimentOutcome, Row, Settings, Target

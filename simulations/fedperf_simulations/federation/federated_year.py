@@ -47,7 +47,7 @@ from fedperf_shared.releases.kinds import TANGENT_UPDATE, kind_of
 from fedperf_shared.releases.linear_queries import LinearizedQuery
 from fedperf_shared.releases.period import ReleaseCalendar
 from fedperf_shared.releases.release import LinearizedParameters, Schedule, Slot
-from fedperf_simulations.corpus.drifting_platforms import DriftingYear
+from fedperf_simulations.corpus.organizations import DriftingYear
 
 UNNOTICED = 0.02
 """Noise that nobody would notice, where nothing is private; a ledger holds a year of it."""

@@ -43,7 +43,7 @@ from fedperf_shared.releases.release import (
     SlotKey,
 )
 from fedperf_shared.workflow.features import featurize
-from fedperf_simulations.corpus.new_platform import MeasuredTimes
+from fedperf_simulations.corpus.organizations import MeasuredTimes
 
 START = datetime(2027, 1, 4, tzinfo=UTC)
 HOUR = timedelta(hours=1)

@@ -25,8 +25,13 @@ from fedperf_shared.releases.release import (
 )
 from fedperf_shared.workflow.features import featurize
 from fedperf_simulations.corpus.limited_start import load_limited_start
-from fedperf_simulations.corpus.organizations import WorkloadPart, organization, split
-from fedperf_simulations.corpus.starts.pretraining import error_on, one_per_workload
+from fedperf_simulations.corpus.organizations import (
+    WorkloadPart,
+    one_per_workload,
+    organization,
+    split,
+)
+from fedperf_simulations.corpus.pretraining import error_on
 from fedperf_simulations.data.datasets import measured_executions
 
 ROUNDS = 3

@@ -18,9 +18,9 @@ from fedperf_simulations.corpus.sql.sessions import (
     SqlSession,
     SqlStep,
     read_session,
+    records_of,
     write_record,
 )
-from fedperf_simulations.corpus.sql.step_clock import records_of
 from fedperf_simulations.corpus.sql.tables import Storage, TableSet
 
 PROFILES = "profiles"

@@ -10,8 +10,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fedperf_shared.workflow.vocabulary import Platform
-from fedperf_simulations.corpus.sql.generated_queries import SCHEMA, GeneratedQuery, drawn_query
-from fedperf_simulations.corpus.sql.heldout_queries import judged_queries
+from fedperf_simulations.corpus.sql.generated_queries import (
+    SCHEMA,
+    GeneratedQuery,
+    drawn_query,
+    pick,
+)
 from fedperf_simulations.corpus.sql.sessions import (
     FILE_OF_ENTRIES,
     Outcome,
@@ -19,8 +23,7 @@ from fedperf_simulations.corpus.sql.sessions import (
     SqlSession,
     SqlStep,
 )
-from fedperf_simulations.corpus.sql.shop import pick
-from fedperf_simulations.corpus.sql.tables import MOST_ROWS, Storage, TableSet
+from fedperf_simulations.corpus.sql.tables import MOST_ROWS, Storage, TableSet, judged_queries
 
 COUNTS = {SessionKind.SPARK: 90, SessionKind.DUCKDB: 60, SessionKind.JUDGED: 5}
 """Sessions of each kind."""

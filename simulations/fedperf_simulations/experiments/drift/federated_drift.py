@@ -27,16 +27,16 @@ from fedperf_shared.model.metrics import q_error, relative_errors
 from fedperf_shared.model.public_plans import anchors_of, load_public_plans
 from fedperf_shared.releases.period import Period, ReleaseCalendar, SlotTimes, default_calendar
 from fedperf_shared.releases.release import SizeClass
-from fedperf_simulations.corpus.drifting_platforms import (
+from fedperf_simulations.corpus.organizations import (
     SEGMENTS,
     DriftSplit,
+    MeasuredTimes,
     WorkloadSplit,
     deal,
     first_windows,
     known_before,
     private_segments,
 )
-from fedperf_simulations.corpus.new_platform import MeasuredTimes
 from fedperf_simulations.data.datasets import CAPPED, measured_files
 from fedperf_simulations.experiments.drift.continual import MAE, MAPE, Q50
 from fedperf_simulations.experiments.drift.table import (

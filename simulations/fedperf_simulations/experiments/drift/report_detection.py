@@ -11,6 +11,12 @@ drift.
 
 Residuals are drawn (`recurring_workloads`) and enter before a workload's contribution is bounded.
 The coordinator's calendar has no model rounds here.
+
+Organizations whose workloads run again and again, with residuals that are drawn.
+
+Residuals come from no model and no engine. The truth of the cells is drawn from the coordinator's
+own public prior. An organization's deviation from it and a workload's from its cell stay;
+executions scatter.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -21,8 +27,12 @@ from pathlib import Path
 from typing import TypeVar, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedperf_client.learning.tasks import ReportTask
+from fedperf_client.privacy.report_mechanism import (
+    WorkloadResiduals,
+)
 from fedperf_client.release.policy import Policy
 from fedperf_client.release.schedule import plan_schedule
 from fedperf_memory.histories import UnknownTaskError
@@ -37,24 +47,147 @@ from fedperf_memory.seeded_noise import noise_of
 from fedperf_server.app.composition import Task
 from fedperf_server.config import ServerConfig
 from fedperf_server.controllers.drift import stored_drifts
+from fedperf_server.inference.corrections import DEFAULT_KERNEL
 from fedperf_server.inference.drift_evidence import SHIFT, PlatformDrift
 from fedperf_server.rehearsal.synthetic_batch import PredictLog
 from fedperf_server.rounds.linearized_avg import LinearizedAvg
 from fedperf_shared.model.architecture import Weights
 from fedperf_shared.model.public_plans import load_public_plans
+from fedperf_shared.releases.basis import ALL_CELLS, CELLS, PLATFORM_GROUPS
 from fedperf_shared.releases.period import Period, default_calendar
 from fedperf_shared.releases.release import Schedule, SizeClass
-from fedperf_simulations.experiments.drift.recurring_workloads import (
-    USED,
-    PlatformShift,
-    RecurringOrganization,
-    draw_executions,
-    draw_organizations,
-)
+from fedperf_shared.workflow.vocabulary import Platform
 from fedperf_simulations.harness.cells import number
 from fedperf_simulations.harness.charts import Line, lines_chart
 from fedperf_simulations.harness.experiment import Row, Settings, Target, Value
 from fedperf_simulations.harness.side_by_side import computed
+
+Floats = NDArray[np.float64]
+Positions = NDArray[np.int64]
+
+USED = PLATFORM_GROUPS[:3]
+"""Platforms that organizations use."""
+
+CELLS_OF_A_PLATFORM = 8
+"""Cells of each of them in which an organization has workloads."""
+
+EXECUTIONS = 3.0
+"""Of a workload in a window, on average; in some it does not run at all."""
+
+WORKLOAD_SD = 0.4
+"""How far a workload lies from its cell, for good, log seconds."""
+
+EXECUTION_SD = 0.3
+"""How far an execution lies from its workload; both together are `Kernel.execution_sd`."""
+
+REFERENCE = 1
+
+
+@dataclass(frozen=True, slots=True)
+class PlatformShift:
+    """A platform that takes longer from a moment on.
+
+    Attributes:
+        platform: which.
+        at: when, in windows after the start of the period.
+        log_factor: log seconds by which its executions take longer.
+        only: the organization whose platform it is; None for everybody's.
+    """
+
+    platform: Platform
+    at: float
+    log_factor: float
+    only: str | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RecurringOrganization:
+    """An organization: its workloads, each in one cell.
+
+    Attributes:
+        name: of the organization.
+        cells: of each workload, [workloads].
+        levels: log residual that each has on average, [workloads].
+    """
+
+    name: str
+    cells: Positions
+    levels: Floats
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RecurringYear:
+    """The executions of an organization in some windows.
+
+    Attributes:
+        organization: whose.
+        workloads: of each execution, [executions].
+        residuals: log measured minus log predicted seconds, [executions].
+    """
+
+    organization: RecurringOrganization
+    workloads: Positions
+    residuals: Floats
+
+    def residuals_by_workload(self) -> list[WorkloadResiduals]:
+        """As the client's mechanism takes them."""
+        return [
+            WorkloadResiduals(self._cells()[mine], self.residuals[mine])
+            for each in np.unique(self.workloads)
+            if len(mine := np.flatnonzero(self.workloads == each))
+        ]
+
+    def _cells(self) -> Positions:
+        return self.organization.cells[self.workloads]
+
+
+def draw_organizations(
+    count: int, workloads: int, rng: np.random.Generator
+) -> tuple[RecurringOrganization, ...]:
+    """Organizations with `workloads` on each platform, in a world drawn from the public prior."""
+    truth = np.linalg.cholesky(DEFAULT_KERNEL.matrix()) @ rng.standard_normal(CELLS)
+    return tuple(_drawn(str(number), truth, workloads, rng) for number in range(count))
+
+
+def draw_executions(
+    organization: RecurringOrganization,
+    since: float,
+    until: float,
+    shifts: Sequence[PlatformShift],
+    rng: np.random.Generator,
+) -> RecurringYear:
+    """Draw an organization's executions from window `since` until window `until`."""
+    many = rng.poisson(EXECUTIONS * (until - since), len(organization.cells))
+    workloads = np.repeat(np.arange(len(many)), many)
+    moments = rng.uniform(since, until, len(workloads))
+    residuals = organization.levels[workloads]
+    residuals = residuals + EXECUTION_SD * rng.standard_normal(len(workloads))
+    for shift in shifts:
+        platform = np.array([cell.platform is shift.platform for cell in ALL_CELLS])
+        if shift.only in (None, organization.name):
+            hit = platform[organization.cells[workloads]] & (moments >= shift.at)
+            residuals += shift.log_factor * hit
+    return RecurringYear(organization, workloads, residuals)
+
+
+def _drawn(
+    name: str, truth: Floats, workloads: int, rng: np.random.Generator
+) -> RecurringOrganization:
+    platforms = np.array([cell.platform for cell in ALL_CELLS])
+    cells = np.concatenate(
+        [
+            rng.choice(
+                rng.choice(np.flatnonzero(platforms == each), CELLS_OF_A_PLATFORM, replace=False),
+                workloads,
+            )
+            for each in USED
+        ]
+    )
+    own = truth + DEFAULT_KERNEL.organization_sd * rng.standard_normal(CELLS)
+    return RecurringOrganization(
+        name, cells, own[cells] + WORKLOAD_SD * rng.standard_normal(len(cells))
+    )
+
 
 T = TypeVar("T")
 

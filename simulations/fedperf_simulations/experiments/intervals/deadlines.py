@@ -16,13 +16,15 @@ import numpy as np
 
 from fedperf_client.prediction.prediction import Floats
 from fedperf_memory.paired import interval_by_groups
-from fedperf_simulations.data import c3o_scenarios
-from fedperf_simulations.data.c3o_slices import JobSlice, ScaleAndSize
+from fedperf_simulations.data import c3o
+from fedperf_simulations.data.c3o import JobSlice, ScaleAndSize
 from fedperf_simulations.experiments.intervals.figures import (
     OURS,
     PREDICTOR,
     SITUATION,
     AnswerLabel,
+    Cases,
+    EvaluationPart,
     by,
     column,
     cover_row,
@@ -33,7 +35,6 @@ from fedperf_simulations.experiments.intervals.figures import (
     most_target,
     where,
 )
-from fedperf_simulations.experiments.intervals.part import Cases, EvaluationPart
 from fedperf_simulations.experiments.intervals.scale_outs import (
     ERNEST,
     OPPONENTS,
@@ -174,7 +175,7 @@ def targets_of(_: Cases, rows: Sequence[Row]) -> list[Target]:
 
 PART = EvaluationPart(
     "C3O deadlines",
-    c3o_scenarios.files,
+    c3o.files,
     partial(slice_cells, name="deadlines", compute=of_slice),
     rows_of,
     targets_of,

@@ -30,8 +30,7 @@ from fedperf_simulations.experiments.intervals import (
     unknown_kinds,
     unrelated,
 )
-from fedperf_simulations.experiments.intervals.coverage_chart import coverage_chart
-from fedperf_simulations.experiments.intervals.part import EvaluationPart
+from fedperf_simulations.experiments.intervals.figures import EvaluationPart, coverage_chart
 from fedperf_simulations.harness.experiment import ExperimentOutcome, Row, Settings, Target
 
 PARTS: tuple[EvaluationPart, ...] = (

@@ -28,6 +28,8 @@ from fedperf_simulations.experiments.intervals.figures import (
     OURS,
     SITUATION,
     AnswerLabel,
+    Cases,
+    EvaluationPart,
     by,
     figures,
     least_target,
@@ -35,7 +37,6 @@ from fedperf_simulations.experiments.intervals.figures import (
     most_target,
     where,
 )
-from fedperf_simulations.experiments.intervals.part import Cases, EvaluationPart
 from fedperf_simulations.experiments.intervals.spark_logs import FOLDER
 from fedperf_simulations.harness.experiment import Row, Settings, Target
 from fedperf_simulations.harness.side_by_side import computed

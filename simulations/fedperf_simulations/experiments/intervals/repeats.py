@@ -26,8 +26,8 @@ from fedperf_client.prediction.prediction import Floats, Prediction
 from fedperf_client.sources.history_file import executions_of
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import Execution
-from fedperf_simulations.data import c3o_scenarios, tokio
-from fedperf_simulations.data.c3o_slices import JobSlice, slices
+from fedperf_simulations.data import c3o, tokio
+from fedperf_simulations.data.c3o import JobSlice, slices
 from fedperf_simulations.data.datasets import CAMPAIGNS, COMPARISONS, measured_files
 from fedperf_simulations.experiments.intervals.figures import (
     LEVEL,
@@ -35,13 +35,14 @@ from fedperf_simulations.experiments.intervals.figures import (
     PREDICTOR,
     SITUATION,
     AnswerLabel,
+    Cases,
+    EvaluationPart,
     by,
     cover_row,
     least_target,
     most_target,
     where,
 )
-from fedperf_simulations.experiments.intervals.part import Cases, EvaluationPart
 from fedperf_simulations.harness.experiment import Row, Settings, Target
 from fedperf_simulations.harness.side_by_side import computed
 
@@ -187,7 +188,7 @@ def all_cases(settings: Settings, sets: Sequence[str]) -> list[Row]:
 
 
 def _public_files(data: Path | None) -> list[Path]:
-    return [*c3o_scenarios.files(data), *tokio.data_files(data)]
+    return [*c3o.files(data), *tokio.data_files(data)]
 
 
 def _own_files(_: Path | None) -> list[Path]:

@@ -23,13 +23,15 @@ from fedperf_memory.paired import PairedComparison, interval_by_groups
 from fedperf_shared.model.metrics import mape
 from fedperf_simulations.baselines.home_models import process, ridge
 from fedperf_simulations.baselines.regressions import ernest_parts, slope_prior
-from fedperf_simulations.data import c3o_scenarios
-from fedperf_simulations.data.c3o_slices import JobSlice, ScaleAndSize, slices
+from fedperf_simulations.data import c3o
+from fedperf_simulations.data.c3o import JobSlice, ScaleAndSize, slices
 from fedperf_simulations.experiments.intervals.figures import (
     GROUP,
     OURS,
     PREDICTOR,
     SITUATION,
+    Cases,
+    EvaluationPart,
     by,
     column,
     ends,
@@ -39,7 +41,6 @@ from fedperf_simulations.experiments.intervals.figures import (
     where,
     worst_case_target,
 )
-from fedperf_simulations.experiments.intervals.part import Cases, EvaluationPart
 from fedperf_simulations.harness.experiment import Row, Settings, Target, Value
 from fedperf_simulations.harness.side_by_side import computed
 
@@ -234,7 +235,7 @@ def _twice_the_best(cases: Cases, of: str) -> tuple[str, float]:
 
 PART = EvaluationPart(
     "C3O, few configurations",
-    c3o_scenarios.files,
+    c3o.files,
     partial(slice_cells, name="scale-outs", compute=of_slice),
     rows_of,
     targets_of,

@@ -26,32 +26,31 @@ from fedperf_shared.workflow.vocabulary import OperatorKind
 from fedperf_simulations.baselines.regressions import regressions_without
 from fedperf_simulations.corpus.cardinality_mode import BOTH, KNOWN_BEFORE, TRUE_ROWS, asked_with
 from fedperf_simulations.data.datasets import public_files
-from fedperf_simulations.experiments.intervals.answers import (
-    NOTHING,
-    local_only,
-    shipped_start,
-    with_start,
-)
 from fedperf_simulations.experiments.intervals.figures import (
     GROUP,
     LEVEL,
+    NOTHING,
     OURS,
     PREDICTOR,
     SITUATION,
     AnswerLabel,
+    Cases,
+    EvaluationPart,
     by,
     ends,
     exponentials,
     figures,
     labels,
+    local_only,
     log_q,
     most_target,
+    shipped_start,
     tables,
     where,
+    with_start,
     worst_case_target,
 )
 from fedperf_simulations.experiments.intervals.figures import INFORMATION as KNOWN
-from fedperf_simulations.experiments.intervals.part import Cases, EvaluationPart
 from fedperf_simulations.harness.cells import number
 from fedperf_simulations.harness.experiment import Row, Settings, Target
 from fedperf_simulations.harness.side_by_side import computed

@@ -27,9 +27,15 @@ from fedperf_simulations.data.datasets import (
     measured_executions,
     measured_files,
 )
-from fedperf_simulations.experiments.intervals.answers import shipped_start, with_start
-from fedperf_simulations.experiments.intervals.figures import SITUATION, most_target, where
-from fedperf_simulations.experiments.intervals.part import Cases, EvaluationPart
+from fedperf_simulations.experiments.intervals.figures import (
+    SITUATION,
+    Cases,
+    EvaluationPart,
+    most_target,
+    shipped_start,
+    where,
+    with_start,
+)
 from fedperf_simulations.harness.cells import number
 from fedperf_simulations.harness.experiment import Row, Settings, Target
 from fedperf_simulations.harness.side_by_side import computed

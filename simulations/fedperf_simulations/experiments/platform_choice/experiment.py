@@ -49,18 +49,16 @@ from fedperf_simulations.data.datasets import (
     is_measured,
     measured_files,
 )
-from fedperf_simulations.experiments.platform_choice.fold_models import (
-    FoldModels,
-    Folds,
-    answers,
-    baseline,
-)
-from fedperf_simulations.experiments.platform_choice.mixed_choice import (
+from fedperf_simulations.experiments.platform_choice.models import (
     BEST_ALONE,
     BEST_ALONE_AGAIN,
     CHOICE,
     ROBUST,
+    FoldModels,
+    Folds,
     Rerun,
+    answers,
+    baseline,
     best_alone,
     beyond,
     chosen_plan,
@@ -73,8 +71,6 @@ from fedperf_simulations.experiments.platform_choice.mixed_choice import (
     rules_of_thumb,
     said_of,
 )
-from fedperf_simulations.experiments.platform_choice.size_charts import size_charts
-from fedperf_simulations.experiments.platform_choice.size_labels import label_rows
 from fedperf_simulations.experiments.platform_choice.tables import (
     ALL,
     INFORMATION,
@@ -84,8 +80,10 @@ from fedperf_simulations.experiments.platform_choice.tables import (
     chosen_row,
     comparable,
     fastest_rows,
+    label_rows,
     one_platform_row,
     paired_rows,
+    size_charts,
 )
 from fedperf_simulations.harness.cells import number
 from fedperf_simulations.harness.experiment import ExperimentOutcome, Row, Settings, Target

@@ -1,8 +1,12 @@
-"""Chosen platforms per operator, run again beside rules of thumb and the optimum.
+"""Cost models of folds, and runs of their choices beside rules of thumb and the optimum.
 
 Every assignment of a case has been measured once. The fastest of so many single runs was
 partly lucky, so the fastest few are run again, in turns with whatever was chosen, and
 regret is told by the medians of those runs.
+
+A model of a fold learns from the measured set and from the other folds (`lessons`): no
+logical plan of the fold is among them, whatever its size. Models and heads are kept as files,
+so that what was trained once is not trained again.
 """
 
 import math
@@ -11,18 +15,21 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 
 from fedperf_client.prediction.ensemble.intervals import SURE, chance_faster
 from fedperf_client.prediction.ensemble.learner_catalogue import public_learners
 from fedperf_client.prediction.ensemble.predictor import fit_personalized_ensemble
+from fedperf_client.prediction.fetched_models import predictor
 from fedperf_client.prediction.learners.residual_learners import PUBLIC
 from fedperf_client.prediction.prediction import Floats, Prediction, PredictLog
 from fedperf_client.prediction.query_encoding import History
 from fedperf_client.workers.machine import available_memory_bytes
 from fedperf_engines.advice.interleaved_runs import in_turns
-from fedperf_engines.optimizer.additive_surrogate import AdditiveSurrogate
+from fedperf_engines.optimizer.additive_surrogate import AdditiveSurrogate, load_head, save_head
+from fedperf_engines.optimizer.distillation import distil
 from fedperf_engines.optimizer.enumeration import Assignment, choose
 from fedperf_engines.platforms.operations import Sink
 from fedperf_engines.platforms.program import Program
@@ -32,9 +39,11 @@ from fedperf_engines.trials.profiler import Profiler
 from fedperf_engines.workloads.data import prepare
 from fedperf_memory.paired import PairedComparison
 from fedperf_shared.execution import PlanOnCluster
+from fedperf_shared.model.checkpoint import load_checkpoint, save_model
 from fedperf_shared.model.pretrained import pretrained_half_width
 from fedperf_shared.workflow.graph import Plan
 from fedperf_shared.workflow.vocabulary import Platform
+from fedperf_simulations.baselines.cost_models import CostModel, TrainingPlan, train_ggfn
 from fedperf_simulations.baselines.platform_rules import (
     PlatformRule,
     best_rule,
@@ -42,9 +51,105 @@ from fedperf_simulations.baselines.platform_rules import (
     constant_rules,
 )
 from fedperf_simulations.corpus.cardinality_mode import TRUE_ROWS, workflow_with
-from fedperf_simulations.corpus.comparisons import Case
-from fedperf_simulations.experiments.platform_choice.tables import FAILED, NEAR, ModelAnswers
+from fedperf_simulations.corpus.comparisons import Case, folds_of
+from fedperf_simulations.corpus.training_set import IsKnown, Measurements
+from fedperf_simulations.experiments.platform_choice.tables import (
+    FAILED,
+    NEAR,
+    SAID,
+    ModelAnswers,
+    questions,
+)
 from fedperf_simulations.harness.experiment import Row
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Folds:
+    """The comparison set dealt into folds.
+
+    Attributes:
+        measurements: all that there is to learn from.
+        fold_of: of every workload of the comparison set.
+    """
+
+    measurements: Measurements
+    fold_of: Mapping[str, int]
+
+    @classmethod
+    def of(cls, measurements: Measurements) -> Self:
+        """Dealt by the seed of the measurements."""
+        return cls(measurements, folds_of(measurements.cases, seed=measurements.seed))
+
+    @property
+    def cases(self) -> tuple[Case, ...]:
+        """The cases of all folds."""
+        return self.measurements.cases
+
+    def asked(self, fold: int) -> list[Case]:
+        """The cases of a fold."""
+        return [case for case in self.cases if self.fold_of[case.workload] == fold]
+
+    def known(self, fold: int) -> IsKnown:
+        """Which workloads a model of the fold may know."""
+        return lambda workload: self.fold_of.get(workload) != fold
+
+    def training_plan(self, fold: int) -> TrainingPlan:
+        """The training data of a model of the fold."""
+        return self.measurements.training_plan(self.known(fold))
+
+
+@dataclass(frozen=True, slots=True)
+class FoldModels:
+    """GGFN and its head of every fold, kept in a directory; trained where they are missing."""
+
+    folds: Folds
+    directory: Path
+    epochs: int
+    seed: int
+
+    def answer(self, fold: int) -> PredictLog:
+        """The GGFN of a fold."""
+        path = self.directory / f"ggfn-{fold}.safetensors"
+        if not path.is_file():
+            self.directory.mkdir(parents=True, exist_ok=True)
+            training_plan = self.folds.training_plan(fold)
+            model = train_ggfn(training_plan, epochs=self.epochs, seed=self.seed)
+            save_model(path, model, model_version=1)
+        return predictor(load_checkpoint(path))
+
+    def head(self, fold: int) -> AdditiveSurrogate:
+        """The additive head of a fold."""
+        path = self.directory / f"head-{fold}.safetensors"
+        if not path.is_file():
+            workflows = self.folds.measurements.workflows(self.folds.known(fold))
+            head = distil(
+                self.answer(fold), workflows, EMBEDDED_PLATFORMS, supports, seed=self.seed
+            )
+            save_head(head, path)
+        return load_head(path)
+
+
+def answers(folds: Folds, learn: Callable[[int], PredictLog], fold: int) -> Iterator[Row]:
+    """A model's answers to every plan of a fold's cases: log seconds, in their order.
+
+    With the rows that a run counted, and with what was known before it.
+
+    Args:
+        folds: the comparison set.
+        learn: the model of a fold.
+        fold: which.
+    """
+    predict_log = learn(fold)
+    for case in folds.asked(fold):
+        said = [predict_log(questions(case, each)).tolist() for each in SAID]
+        for seconds in zip(*said, strict=True):
+            yield {"case": case.name, **dict(zip(SAID.values(), seconds, strict=True))}
+
+
+def baseline(folds: Folds, model: CostModel) -> Callable[[int], PredictLog]:
+    """A model for `answers` that is trained when it is asked for."""
+    return lambda fold: model(folds.training_plan(fold))
+
 
 CHOICE = "our choice"
 ROBUST = "our choice, where a difference can be told"
