@@ -145,7 +145,7 @@ def join(
         public_calendar,
     )
     from fedperf_client.federation import enrollment
-    from fedperf_client.home.contact import Contact
+    from fedperf_client.home.config import Contact
     from fedperf_client.release.policy import load_policy
     from fedperf_shared.errors import FedperfError
     from fedperf_shared.identity import fingerprint

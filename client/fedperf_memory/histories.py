@@ -1,9 +1,9 @@
-"""Members' executions that come from an experiment instead of a store.
+"""Computations over members' executions that come from an experiment instead of a store.
 
-A participant computes its sums through `TaskRunner`, with a task that says what is public about a
-slot. Here a task is computed over executions in memory. The client's own code computes what a
-workload contributes, one plan at a time, so the bits do not depend on other workloads. Members
-that share a workload share that result.
+A participant computes its sums through `TaskRunner`, with a task that holds the public part of a
+slot. Here a task runs over executions in memory. The client's own code computes a workload's
+contribution, one plan at a time, so the bits do not depend on other workloads. Members that share a
+workload share that result.
 """
 
 from collections import defaultdict
@@ -38,19 +38,19 @@ Answer = Callable[[Sequence[LabelledGraph]], Sequence[T]]
 
 
 class UnknownTaskError(TypeError):
-    """A slot asks for something that no experiment here computes."""
+    """A slot needs a task that no experiment here computes."""
 
 
 class MemberHistory(Protocol):
     """The executions of one member."""
 
     def between(self, since: datetime | None, until: datetime) -> Sequence[LabelledGraph]:
-        """The executions that finished from `since` (None: ever) until before `until`."""
+        """Return the executions that finished from `since` (None: ever) until before `until`."""
 
 
 @dataclass(slots=True)
 class Answers:
-    """Answers of workloads about today's public subject, for all members who have them."""
+    """Contributions of workloads to the current public query, shared by their members."""
 
     _subject: object = None
     _found: dict[tuple[int, ...], object] = field(default_factory=dict)
@@ -59,7 +59,7 @@ class Answers:
     def of(
         self, subject: object, executed: Sequence[LabelledGraph], begun: Callable[[], Answer[T]]
     ) -> list[T]:
-        """One answer for each workload among `executed`; of those that are new by `begun`.
+        """Return one answer for each workload among `executed`; of those that are new by `begun`.
 
         What was answered about another subject is forgotten. `begun` is called once a subject.
         What it makes gives one answer for each workload, in the order in which these appear.
@@ -108,7 +108,7 @@ class SharedGradients:
 
 @dataclass(frozen=True, slots=True)
 class SharedAnswers:
-    """Answers that are computed once for all members of a federation.
+    """Contributions that are computed once for all members of a federation.
 
     Attributes:
         residuals: of workloads, against a reference.
@@ -125,7 +125,7 @@ class SharedAnswers:
 
 @dataclass(frozen=True, slots=True)
 class HistoryCompute:
-    """As `workers.computing_process.TaskRunner`, over a history.
+    """A `workers.worker_process.TaskRunner` over a history.
 
     Attributes:
         history: of one member.
@@ -138,7 +138,7 @@ class HistoryCompute:
     clock: Callable[[], datetime]
 
     def __call__(self, task: Callable[[], T], /, *, seconds: float | None = None) -> T:
-        """What `task` gives over the history.
+        """Run `task` over the history.
 
         Raises:
             UnknownTaskError: it is neither of a report nor of a step at a tangent.
@@ -207,7 +207,7 @@ def _same(ones: Sequence[Tensor], others: Sequence[Tensor]) -> bool:
 
 
 def _asked(sum_of: SumOf) -> object:
-    """What tells one report's sum from another's: its clip, or the version of its question."""
+    """Return a key of a report's sum: its clip, or the version of its query."""
     if not isinstance(sum_of, partial):
         return sum_of
     return sum_of.func, *(getattr(each, "version", each) for each in sum_of.keywords.values())

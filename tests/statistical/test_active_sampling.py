@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fedperf_campaigns.sampling.sampler import SamplingGrid
+from fedperf_campaigns.campaign.sampling import SamplingGrid
 from fedperf_client.prediction.ensemble.ensemble import TrainingSet
 from fedperf_client.prediction.ensemble.weighting import QueryRegime
 from fedperf_client.prediction.learners.tables import Table

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from fedperf_client.diagnosis.job_facts import JobFacts
 from fedperf_client.sources.spark.cluster import UNIFIED_SHARE
-from fedperf_client.sources.spark.identity import is_interactive, stripped
+from fedperf_client.sources.spark.names import is_interactive, stripped
 from fedperf_client.sources.spark.query import covered, merged
 from fedperf_client.sources.spark.settings import SparkSettings
 from fedperf_shared.execution import ClusterConfig, Execution

@@ -30,8 +30,7 @@ from fedperf_client.commands.findings import (
 )
 from fedperf_client.formatting.numbers import counted
 from fedperf_client.home.config import Home
-from fedperf_client.home.store import ExecutionStore
-from fedperf_client.home.store_schema import SCHEMA_VERSION
+from fedperf_client.home.store import SCHEMA_VERSION, ExecutionStore
 from fedperf_client.prediction.fetched_models import FetchedModels
 from fedperf_client.prediction.serving.encoded_executions import load_drift_streams
 from fedperf_client.release.effective_modes import (

@@ -167,11 +167,10 @@ def _names_of(paths: Sequence[Path]) -> str:
 
 def _executions_in(paths: Sequence[Path]) -> "Iterator[Execution]":
     """What the sources below the paths hold."""
-    from fedperf_client.sources import SkippedRecord
-    from fedperf_client.sources.kinds import UnknownSourceError, places, read_source
+    from fedperf_client.sources import SkippedRecord, UnknownSourceError, find_sources, read_source
 
     problems: list[str] = []
-    for place, is_named in places(paths, problems):
+    for place, is_named in find_sources(paths, problems):
         try:
             for found in read_source(place):
                 if not isinstance(found, SkippedRecord):

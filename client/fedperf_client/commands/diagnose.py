@@ -43,7 +43,7 @@ def diagnose(
     from fedperf_client.diagnosis.diagnosis import Ranking
     from fedperf_client.diagnosis.job_facts import event_logs_in, jobs_of
     from fedperf_client.home.node_prices import load_prices
-    from fedperf_client.sources.kinds import NothingFoundError
+    from fedperf_client.sources import NothingFoundError
 
     priced = None if prices is None else load_prices(prices)
     found, problems, others = event_logs_in(logs)

@@ -15,7 +15,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedperf_client.sources.kinds import installed_kinds
+from fedperf_client.sources import installed_kinds
 from fedperf_shared.runtime.extras import PACKAGE, extras, missing_packages
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ class LocalPath(ParamType[Path]):
 
     def convert(self, value: object, param: Parameter | None, ctx: "Context | None") -> Path:
         """The path that `value` names; errors as `local_path`."""
-        from fedperf_client.sources.kinds import local_path
+        from fedperf_client.sources import local_path
 
         return local_path(str(value))
 

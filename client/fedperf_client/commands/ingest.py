@@ -46,12 +46,12 @@ def ingest(
     of it leaves.
     """
     from fedperf_client.prediction.serving.encoded_executions import home_encoder
+    from fedperf_client.sources import NothingFoundError, find_sources
     from fedperf_client.sources.ingestion import ingest as ingest_all
-    from fedperf_client.sources.kinds import NothingFoundError, places
 
     home = home_of(context)
     problems: list[str] = []
-    found = dict(places(paths, problems))
+    found = dict(find_sources(paths, problems))
     outcomes: list[IngestionOutcome] = []
     with _progress([_size(place) for place in found]) as advance:
         for outcome in ingest_all(

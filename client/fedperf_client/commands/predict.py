@@ -246,7 +246,7 @@ def _asked(
         InvalidWorkflowFileError,
         read_workflow_file,
     )
-    from fedperf_client.home.selection import UnknownExecutionError
+    from fedperf_client.home.store import UnknownExecutionError
     from fedperf_shared.execution import KnownJob
     from fedperf_shared.workflow.graph import Plan
     from fedperf_shared.workflow.vocabulary import platform_of
@@ -275,7 +275,7 @@ def _stored(
     store: "ExecutionStore", written: "WrittenWorkflow", platform: str | None
 ) -> "Execution | None":
     """The execution that a file shows; None where it is not stored, or its plan is another now."""
-    from fedperf_client.home.selection import UnknownExecutionError
+    from fedperf_client.home.store import UnknownExecutionError
 
     if not written.execution_id:
         return None
@@ -289,7 +289,7 @@ def _stored(
 
 def _runs_like(store: "ExecutionStore", own: "Execution | None", plan: "Plan") -> "list[Execution]":
     """The newest own runs of that job that ended well, of the plan's shape, at any size."""
-    from fedperf_client.home.selection import Selection
+    from fedperf_client.home.store import Selection
     from fedperf_client.prediction.serving.explanation import same_shape
     from fedperf_shared.execution import ExecutionStatus
 

@@ -29,7 +29,7 @@ from fedperf_shared.runtime.command_line import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from fedperf_client.home.selection import Selection
+    from fedperf_client.home.store import Selection
     from fedperf_shared.execution import Execution
 
 
@@ -104,7 +104,7 @@ def selection_of(
     Raises:
         InvalidInputError: nothing can finish in the time that they name.
     """
-    from fedperf_client.home.selection import Selection
+    from fedperf_client.home.store import Selection
     from fedperf_shared.execution import ExecutionStatus
     from fedperf_shared.workflow.vocabulary import Platform
 
@@ -229,8 +229,7 @@ def delete(
     What was released before stays released and charged. A log that is taken in again brings
     its executions back.
     """
-    from fedperf_client.home.selection import EVERYTHING
-    from fedperf_client.home.store import ExecutionStore
+    from fedperf_client.home.store import EVERYTHING, ExecutionStore
 
     chosen = selection_of(
         workload, search, status=status, platform=platform, since=since, until=until

@@ -12,8 +12,7 @@ from fedperf_shared.runtime.timestamps import day, minute
 
 if TYPE_CHECKING:
     from fedperf_client.commands.planned_slots import PlannedSlots
-    from fedperf_client.home.config import Home
-    from fedperf_client.home.contact import Contact
+    from fedperf_client.home.config import Contact, Home
     from fedperf_client.release.ledger.ledger import PrivacyLedger
     from fedperf_client.release.policy import Policy
     from fedperf_shared.releases.release import Slot
@@ -26,7 +25,7 @@ def status(context: typer.Context, json: Json = False) -> None:
     """Show membership, daemon, stored runs, shared model, budget and the next release."""
     from fedperf_client.commands.planned_slots import PlannedSlots
     from fedperf_client.federation.enrollment import Membership, is_member, load_or_create_key
-    from fedperf_client.home.contact import Contact
+    from fedperf_client.home.config import Contact
     from fedperf_client.home.store import ExecutionStore
     from fedperf_client.prediction.fetched_models import FetchedModels
     from fedperf_client.release.effective_modes import planned_modes

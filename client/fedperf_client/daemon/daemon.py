@@ -23,8 +23,7 @@ from fedperf_client.daemon.source_watch import NEEDED_FOR_FOLLOWING, SourceWatch
 from fedperf_client.federation.enrollment import Membership, load_or_create_key
 from fedperf_client.federation.exchange import Exchange, ExchangeClient, NoMemberError
 from fedperf_client.federation.node import Node, PollingPolicy
-from fedperf_client.home.config import Home
-from fedperf_client.home.contact import Contact
+from fedperf_client.home.config import Contact, Home
 from fedperf_client.learning.tasks import NEEDED_FOR_REPORTS, NEEDED_FOR_TANGENTS
 from fedperf_client.privacy.accountant import PrivacyBudget
 from fedperf_client.release.decisions import Decisions, Verdict

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from fedperf_client.sources.follower import FollowTask, SourceCheckResult, SourceState
+from fedperf_client.sources.ingestion import FollowTask, SourceCheckResult, SourceState
 from fedperf_client.workers.background import BackgroundRunner
 from fedperf_client.workers.worker_process import TaskRunner
 from fedperf_shared.errors import FedperfError
@@ -18,7 +18,7 @@ from fedperf_shared.runtime.failure_tracker import FailureTracker
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-NEEDED_FOR_FOLLOWING = ("fedperf_client.sources.follower",)
+NEEDED_FOR_FOLLOWING = ("fedperf_client.sources.ingestion",)
 """Modules that the watching process imports."""
 
 FOLLOWING = "following the history"

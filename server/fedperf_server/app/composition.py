@@ -29,8 +29,7 @@ from fedperf_server.rehearsal.synthetic_batch import PredictLog
 from fedperf_server.rounds.coordinator import Controller, Coordinator
 from fedperf_server.rounds.linearized_avg import LinearizedAvg
 from fedperf_server.rounds.model_rounds import Evaluate, ModelRounds
-from fedperf_server.rounds.open_round import Fleet, RoundRules
-from fedperf_server.rounds.round_strategy import RoundStrategy
+from fedperf_server.rounds.open_round import Fleet, RoundRules, RoundStrategy
 from fedperf_server.state import registry
 from fedperf_server.state.database import Database
 from fedperf_server.state.registry import GgfnFormat, ModelFormat

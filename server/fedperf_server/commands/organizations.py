@@ -84,10 +84,10 @@ def revoke_organization(
 
     The organization's certificate and node are refused from now on. Its releases stay in the model.
     """
-    from fedperf_server.membership.enrollment import PendingInvitation
+    from fedperf_server.state.database import InvitationRow
 
     ended = open_enrollment(context)[1].revoke(name)
-    if isinstance(ended, PendingInvitation):
+    if isinstance(ended, InvitationRow):
         show({"withdrawn": ended.name, "expires_at": ended.expires_at.isoformat()}, json=json)
         return
     show({"revoked": ended.name, "fingerprint": ended.fingerprint}, json=json)

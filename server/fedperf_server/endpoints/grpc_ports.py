@@ -23,9 +23,9 @@ from sqlalchemy.orm import Session
 
 from fedperf_server.config import FILE_NAME, ServerConfig
 from fedperf_server.membership.authority import CA, ENROLLMENT, SERVER, SIGNING, KeyRing
-from fedperf_server.membership.enrollment import Enrollment, EnrollmentRefusedError, Member
-from fedperf_server.state import audit, registry, releases
-from fedperf_server.state.database import Database
+from fedperf_server.membership.enrollment import Enrollment, EnrollmentRefusedError
+from fedperf_server.state import registry, releases
+from fedperf_server.state.database import Database, Member, record_event
 from fedperf_server.state.drift_regimes import (
     DriftRegime,
     decision_counts,
@@ -262,8 +262,13 @@ class ExchangeService:
                     grpc.StatusCode.ALREADY_EXISTS, "other_schedule_declared"
                 ) from None
             if is_new:
-                detail: audit.Detail = {"name": caller.name, "slots": len(schedule.slots)}
-                audit.record(session, "schedule_declared", detail, at=now)
+                record_event(
+                    session,
+                    "schedule_declared",
+                    at=now,
+                    name=caller.name,
+                    slots=len(schedule.slots),
+                )
 
     def submit(self, caller: Member, signed: SignedRelease) -> SignedReceipt:
         """Check and store a report; return the receipt of the first accepted bytes of its slot."""

@@ -10,6 +10,7 @@ layers and the recurrent layers share this layout.
 """
 
 import math
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -33,6 +34,11 @@ from fedperf_shared.model.architecture import (
 )
 from fedperf_shared.workflow.features import OPERATOR_FEATURES, PLAN_FEATURES, Features
 from fedperf_shared.workflow.vocabulary import MAX_RUNTIME_SECONDS, MIN_RUNTIME_SECONDS
+
+with warnings.catch_warnings():
+    # PyG 2.8 calls torch.jit.script while it is imported, which torch 2.13 deprecates.
+    warnings.simplefilter("ignore", DeprecationWarning)
+    from torch_geometric.nn import GATConv
 
 DEFAULT_DROPOUT = 0.1
 
@@ -119,41 +125,6 @@ def collate(graphs: Sequence[Features]) -> Batch:
     )
 
 
-class GraphAttention(nn.Module):
-    """Graph attention (Velickovic et al. 2018, "Graph attention networks"), averaged over heads.
-
-    Parameters, initial weights and results are those of PyG's `GATConv` without its self loops.
-    """
-
-    def __init__(self, inputs: int) -> None:
-        super().__init__()
-        self.att_src = nn.Parameter(torch.empty(1, HEADS, HIDDEN))
-        self.att_dst = nn.Parameter(torch.empty(1, HEADS, HIDDEN))
-        self.bias = nn.Parameter(torch.zeros(HIDDEN))
-        self.lin = nn.Linear(inputs, HEADS * HIDDEN, bias=False)
-        for weight in (self.lin.weight, self.att_src, self.att_dst):
-            bound = math.sqrt(6 / (weight.shape[-2] + weight.shape[-1]))  # Glorot, Bengio 2010
-            nn.init.uniform_(weight, -bound, bound)
-
-    def forward(self, states: Tensor, edges: Tensor) -> Tensor:
-        """Return new states [rows, hidden] of old ones; `edges` are [2, edges], from and to."""
-        sources, targets = edges
-        values = self.lin(states).view(-1, HEADS, HIDDEN)
-        sent, received = (values * self.att_src).sum(-1), (values * self.att_dst).sum(-1)
-        scores = sent.index_select(0, sources) + received.index_select(0, targets)
-        scores = functional.leaky_relu(scores, NEGATIVE_SLOPE)
-        by_head = targets[:, None].expand_as(scores)
-        largest = torch.zeros_like(sent).scatter_reduce_(
-            0, by_head, scores.detach(), "amax", include_self=False
-        )
-        shares = (scores - largest.index_select(0, targets)).exp()
-        totals = torch.zeros_like(sent).scatter_add_(0, by_head, shares)
-        shares = shares / totals.index_select(0, targets)
-        messages = shares[:, :, None] * values.index_select(0, sources)
-        rows = targets[:, None, None].expand_as(messages)
-        return torch.zeros_like(values).scatter_add_(0, rows, messages).mean(1) + self.bias
-
-
 class GGFN(nn.Module):
     """The cost model.
 
@@ -172,7 +143,8 @@ class GGFN(nn.Module):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             self.attention = nn.ModuleList(
-                GraphAttention(width)
+                # Self loops come with the batch, once.
+                GATConv(width, HIDDEN, heads=HEADS, concat=False, add_self_loops=False)
                 for width in [OPERATOR_FEATURES, *[HIDDEN] * (ATTENTION_LAYERS - 1)]
             )
             self.recurrent = nn.GRU(

@@ -19,7 +19,7 @@ import numpy as np
 
 from fedperf_client.prediction.prediction import PredictLog
 from fedperf_engines.optimizer.costs import AdditiveCosts, Floats, Ints
-from fedperf_engines.optimizer.frontier import (
+from fedperf_engines.optimizer.enumeration import (
     PartialPlans,
     PlacementStep,
     SearchResult,

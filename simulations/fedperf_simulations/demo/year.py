@@ -34,7 +34,8 @@ from fedperf_server.app.process import log_event
 from fedperf_server.controllers.drift import DetectedDrift, stored_drifts
 from fedperf_server.rehearsal import buffer
 from fedperf_server.state import registry
-from fedperf_server.state.drift_regimes import DriftRegime, RegimeTrigger, regimes
+from fedperf_server.state.database import RegimeTrigger
+from fedperf_server.state.drift_regimes import DriftRegime, regimes
 from fedperf_shared.execution import Execution
 from fedperf_shared.model.checkpoint import save_model
 from fedperf_shared.model.fit import fit, predict

@@ -47,10 +47,9 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from fedperf_campaigns.campaign.components import Component
-from fedperf_campaigns.campaign.trial_runner import TICK_SECONDS, Limits, TrialRunner
-from fedperf_campaigns.sampling import CHOOSING, Strategy
-from fedperf_campaigns.sampling.sampler import GridSampler, SamplingGrid
+from fedperf_campaigns.campaign.definition import CHOOSING, Component, RunSettings, Strategy
+from fedperf_campaigns.campaign.sampling import GridSampler, SamplingGrid
+from fedperf_campaigns.campaign.trial_runner import TICK_SECONDS, TrialRunner
 from fedperf_campaigns.tables.catalogue import table_learners
 from fedperf_client.prediction.ensemble.ensemble import TrainingSet
 from fedperf_client.prediction.ensemble.weighting import QueryRegime, ScaleAndSize
@@ -308,7 +307,7 @@ def _bare(command: tuple[str, ...]) -> float:
 
 def _profiled(runner: TrialRunner, command: tuple[str, ...]) -> float:
     component = Component(name="job", command=command)
-    limits = Limits(timeout_seconds=600)
+    limits = RunSettings(timeout_seconds=600)
     outcome = runner.run((component,), {}, limits=limits, token=secrets.token_hex())
     if outcome.wall_seconds is None or not outcome.status.is_data:
         raise TrialFailedError(f"a trial ended {outcome.status.value}: {outcome.reason}")

@@ -51,24 +51,24 @@ from fedperf_client.federation.exchange import Exchange
 from fedperf_client.federation.request import open_request
 from fedperf_client.learning.residuals import LabelledGraph, labelled_graphs
 from fedperf_client.release.ledger.ledger import PrivacyLedger
-from fedperf_memory.cpu_meter import CpuMeter
 from fedperf_memory.histories import SharedAnswers
 from fedperf_memory.memory_federation import (
     Clock,
+    CpuMeter,
     NewMember,
     admitted,
     declared,
     founded,
     home_of,
+    memory_calls,
     organization_of,
     participant_of,
 )
-from fedperf_memory.memory_transport import memory_calls
+from fedperf_server.endpoints.gateway import TRAIN, body_content, body_in
 from fedperf_server.endpoints.grpc_ports import ExchangeService
 from fedperf_server.membership.authority import SIGNING, KeyRing
 from fedperf_server.membership.enrollment import Enrollment
 from fedperf_server.rounds.open_round import Reply
-from fedperf_server.rounds.round_messages import TRAIN, body_content, body_in
 from fedperf_server.state.database import Database
 from fedperf_shared.errors import FedperfError
 from fedperf_shared.exchange import Refusal, TrainRequest

@@ -20,7 +20,7 @@ from fedperf_client.federation.exchange import ExchangeClient, ExchangeError
 from fedperf_client.home.config import Home
 from fedperf_server.app.process import system_clock
 from fedperf_server.membership.enrollment import OrganizationExistsError, UnknownOrganizationError
-from fedperf_server.state import audit
+from fedperf_server.state.database import verify_events
 from fedperf_shared.identity import fingerprint, new_private_key
 from tests.integration.federation.worlds import (
     HOST,
@@ -48,7 +48,7 @@ def test_both_sides_show_the_same_fingerprint_and_the_name_stays_at_the_server(
         with acme.exchange() as exchange:
             assert exchange.status().model_version == 1
         with server.database.transaction() as session:
-            assert audit.verify(session) == 2
+            assert verify_events(session) == 2
 
 
 def test_an_invitation_is_used_once(tmp_path: Path) -> None:

@@ -41,8 +41,8 @@ from fedperf_server.app.composition import store_first_version
 from fedperf_server.app.process import run, serving
 from fedperf_server.rounds.open_round import RoundRules
 from fedperf_server.state import registry
-from fedperf_server.state.database import Database
-from fedperf_server.state.drift_regimes import RegimeTrigger, declare
+from fedperf_server.state.database import Database, RegimeTrigger
+from fedperf_server.state.drift_regimes import declare
 from fedperf_server.state.registry import GgfnFormat
 from fedperf_shared.model import pretrained
 from fedperf_shared.model.architecture import Weights

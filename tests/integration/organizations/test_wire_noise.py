@@ -31,9 +31,7 @@ from fedperf_server.app.composition import store_first_version
 from fedperf_server.app.process import run, serving
 from fedperf_server.config import ServerConfig
 from fedperf_server.controllers.queries import QueryController
-from fedperf_server.rounds.open_round import RoundRules
-from fedperf_server.rounds.round_messages import AcceptedUpdate
-from fedperf_server.rounds.round_strategy import RoundStrategy
+from fedperf_server.rounds.open_round import AcceptedUpdate, RoundRules, RoundStrategy
 from fedperf_server.state.database import Database
 from fedperf_server.state.registry import GgfnFormat
 from fedperf_server.state.releases import StoredReport, stored_reports

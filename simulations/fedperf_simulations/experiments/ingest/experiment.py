@@ -28,7 +28,7 @@ from statistics import median
 import orjson
 
 from fedperf_client.sources.ingestion import ingest
-from fedperf_client.sources.spark.events import lines
+from fedperf_client.sources.spark.event_log import lines
 from fedperf_simulations.data.datasets import public_files
 from fedperf_simulations.harness.cells import number
 from fedperf_simulations.harness.experiment import ExperimentOutcome, Row, Settings, Target

@@ -20,7 +20,7 @@ from fedperf_client.prediction.fetched_models import FetchedModels
 from fedperf_client.prediction.prediction import Prediction
 from fedperf_client.prediction.serving.predictor_cache import load_or_fit
 from fedperf_client.prediction.serving.what_if import answers
-from fedperf_client.sources.kinds import UnknownSourceError, read_source
+from fedperf_client.sources import UnknownSourceError, read_source
 from fedperf_shared.execution import Execution, KnownJob
 from fedperf_shared.workflow.vocabulary import Platform
 from fedperf_simulations.data.datasets import measured_executions, measured_files, public_files

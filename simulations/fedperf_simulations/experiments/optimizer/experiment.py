@@ -24,8 +24,8 @@ from rich.console import Console
 from rich.progress import track
 
 from fedperf_engines.optimizer.costs import AdditiveCosts
-from fedperf_engines.optimizer.frontier import BEAM_PLANS, SearchResult, beam, cheapest_plans
-from fedperf_engines.trials.pool import THREAD_VARIABLES
+from fedperf_engines.optimizer.enumeration import BEAM_PLANS, SearchResult, beam, cheapest_plans
+from fedperf_engines.trials.profiler import THREAD_VARIABLES
 from fedperf_simulations.baselines.search import (
     PruningRule,
     exhaustive_search,

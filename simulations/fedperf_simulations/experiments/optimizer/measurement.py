@@ -27,8 +27,14 @@ from fedperf_client.prediction.fetched_models import predictor
 from fedperf_client.prediction.prediction import Prediction, PredictLog
 from fedperf_engines.optimizer.additive_surrogate import AdditiveSurrogate
 from fedperf_engines.optimizer.costs import AdditiveCosts
-from fedperf_engines.optimizer.enumeration import Search, choose
-from fedperf_engines.optimizer.frontier import beam, cheapest_plans, narrow_order, width
+from fedperf_engines.optimizer.enumeration import (
+    Search,
+    beam,
+    cheapest_plans,
+    choose,
+    narrow_order,
+    width,
+)
 from fedperf_engines.optimizer.surrogate_store import shipped_head
 from fedperf_shared.execution import ClusterConfig, PlanOnCluster
 from fedperf_shared.model.pretrained import load_pretrained_model

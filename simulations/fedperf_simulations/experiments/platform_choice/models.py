@@ -27,15 +27,14 @@ from fedperf_client.prediction.learners.residual_learners import PUBLIC
 from fedperf_client.prediction.prediction import Floats, Prediction, PredictLog
 from fedperf_client.prediction.query_encoding import History
 from fedperf_client.workers.machine import available_memory_bytes
-from fedperf_engines.advice.interleaved_runs import in_turns
+from fedperf_engines.advice.advice import in_turns
 from fedperf_engines.optimizer.additive_surrogate import AdditiveSurrogate, load_head, save_head
 from fedperf_engines.optimizer.distillation import distil
 from fedperf_engines.optimizer.enumeration import Assignment, choose
+from fedperf_engines.platforms.engine import EMBEDDED_PLATFORMS, supports
 from fedperf_engines.platforms.operations import Sink
 from fedperf_engines.platforms.program import Program
-from fedperf_engines.platforms.support import EMBEDDED_PLATFORMS, supports
-from fedperf_engines.trials.pool import TrialLimits, WorkerPool
-from fedperf_engines.trials.profiler import Profiler
+from fedperf_engines.trials.profiler import Profiler, TrialLimits, WorkerPool
 from fedperf_engines.workloads.data import prepare
 from fedperf_memory.paired import PairedComparison
 from fedperf_shared.execution import PlanOnCluster

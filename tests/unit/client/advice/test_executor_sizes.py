@@ -27,7 +27,7 @@ from fedperf_client.formatting.facts import texts_of
 from fedperf_client.prediction.ensemble.intervals import Basis, Estimate, EvidenceSource, StudentT
 from fedperf_client.prediction.ensemble.weighting import QueryRegime
 from fedperf_client.sources.spark.settings import SparkSettings
-from fedperf_engines.platforms.support import could_run
+from fedperf_engines.platforms.engine import could_run
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import (
     ClusterConfig,

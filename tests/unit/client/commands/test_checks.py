@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from fedperf_client import cli
+from fedperf_client import cli, sources
 from fedperf_client.commands.checks import CHECKS, examine
 from fedperf_client.commands.findings import Environment, Finding, Severity, surroundings
 from fedperf_client.federation.enrollment import KEY_FILE, Membership, load_or_create_key
@@ -25,8 +25,7 @@ from fedperf_client.release.ledger.lifetime import lifetime_path
 from fedperf_client.release.ledger.tamper import counter_path
 from fedperf_client.release.policy import load_policy
 from fedperf_client.release.schedule import plan_schedule
-from fedperf_client.sources import kinds
-from fedperf_client.sources.kinds import BrokenKindError
+from fedperf_client.sources import BrokenKindError
 from fedperf_shared.errors import FedperfError
 from fedperf_shared.exchange import Status
 from fedperf_shared.identity import new_private_key
@@ -344,11 +343,13 @@ def test_a_kind_of_another_package_that_does_not_load_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     entries = (
-        EntryPoint("flink", "nowhere.at_all:open_log", kinds.GROUP),
-        EntryPoint("history", "fedperf_client.sources.history_file:open_history", kinds.GROUP),
+        EntryPoint("flink", "nowhere.at_all:open_log", sources.GROUP),
+        EntryPoint("history", "fedperf_client.sources.history_file:open_history", sources.GROUP),
     )
-    monkeypatch.setattr(kinds, "entry_points", lambda group: entries)
-    found = kinds.installed_kinds()
+    monkeypatch.setattr(sources, "entry_points", lambda group: entries)
+    sources._kinds.cache_clear()
+    found = sources.installed_kinds()
+    sources._kinds.cache_clear()
     assert isinstance(found["flink"], BrokenKindError)
     assert found["history"] is None
 

@@ -6,7 +6,7 @@ import zstandard
 
 from fedperf_client import cli
 from fedperf_client.commands.diagnose import MOST_NOTES
-from fedperf_client.sources.spark.application import ONLY_A_COMMAND
+from fedperf_client.sources.spark.reader import ONLY_A_COMMAND
 from tests.fakes.measured_logs import FakeTask, log_of
 from tests.fakes.spark_logs import node
 from tests.pages import ENGINEER

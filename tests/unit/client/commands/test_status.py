@@ -10,8 +10,7 @@ import pytest
 from fedperf_client import cli
 from fedperf_client.commands.expectations import ExpectedCalendar, keep_calendar
 from fedperf_client.daemon.period_start import open_ledger
-from fedperf_client.home.config import Home
-from fedperf_client.home.contact import Contact
+from fedperf_client.home.config import Contact, Home
 from fedperf_client.release.decisions import Decisions, Verdict
 from fedperf_client.release.effective_modes import keep_modes
 from fedperf_client.release.ledger.ledger import PrivacyLedger

@@ -9,8 +9,8 @@ import pytest
 
 from fedperf_client.daemon.source_watch import NEEDED_FOR_FOLLOWING, SourceWatch
 from fedperf_client.home.store import ExecutionStore
-from fedperf_client.sources.follower import FollowTask
 from fedperf_client.sources.history_file import write_history
+from fedperf_client.sources.ingestion import FollowTask
 from fedperf_client.workers.worker_process import ComputationFailedError, WorkerProcess
 from fedperf_shared.runtime.failure_tracker import FailureTracker
 from tests.fakes.computing import at_once, in_this_process

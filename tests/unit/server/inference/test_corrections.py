@@ -14,7 +14,6 @@ from fedperf_server.inference.corrections import (
     correct,
     correct_sums,
     estimate_counts,
-    influence_bound,
     pool_reports,
 )
 from fedperf_shared.errors import ConfigurationError
@@ -25,6 +24,7 @@ from fedperf_shared.releases.release import (
     InvalidReleaseError,
     ReportParameters,
 )
+from tests.fakes.influence_bounds import influence_bound
 from tests.unit.server.controllers.report_worlds import CLIP, received, simulated_report
 
 USED = 20

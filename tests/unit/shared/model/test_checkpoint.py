@@ -212,6 +212,6 @@ def test_servers_read_checkpoints_and_plans_without_torch() -> None:
     code = (
         "import sys, fedperf_shared.model.checkpoint, fedperf_shared.model.metrics,"
         "fedperf_shared.workflow.features; "
-        "sys.exit(any(name in sys.modules for name in ('torch', 'flwr')))"
+        "sys.exit(any(name in sys.modules for name in ('torch', 'torch_geometric', 'flwr')))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

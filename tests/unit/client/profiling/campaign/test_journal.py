@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from fedperf_campaigns.campaign.history import TrialHistory
 from fedperf_campaigns.campaign.journal import (
     ComponentSpan,
     Journal,
     ResourceUse,
+    TrialHistory,
     TrialKey,
     TrialOutcome,
     TrialStatus,

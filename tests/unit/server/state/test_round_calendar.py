@@ -8,11 +8,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedperf_server.state import promotion_graph, registry
-from fedperf_server.state.database import Database, RoundRow
-from fedperf_server.state.drift_regimes import RegimeTrigger, declare
-from fedperf_server.state.registry import PromotionRecord, VersionStatus
-from fedperf_shared.releases.period import Period, ReleaseCalendar, SlotTimes, to_unix_ms
+from fedperf_server.state import registry, round_calendar
+from fedperf_server.state.database import (
+    Database,
+    ModelRound,
+    PromotionRecord,
+    RegimeTrigger,
+    VersionStatus,
+)
+from fedperf_server.state.drift_regimes import declare
+from fedperf_shared.releases.period import Period, ReleaseCalendar, SlotTimes
 from fedperf_shared.releases.release import ReleaseKind, SlotKey
 from tests.unit.server.rounds.test_model_rounds import TinyFormat
 
@@ -41,13 +46,13 @@ def make(database: Database, *, window: int, base: int) -> int:
     with database.transaction() as session:
         version = registry.add_version(session, TinyFormat(), ARRAYS, at=START)
         session.add(
-            RoundRow(
-                period_start=to_unix_ms(START),
+            ModelRound(
+                period_start=START,
                 window=window,
                 index=version,
                 number=version,
                 base_version=base,
-                opened_at=0,
+                opened_at=START,
                 new_version=version,
             )
         )
@@ -56,7 +61,12 @@ def make(database: Database, *, window: int, base: int) -> int:
 
 def decide(database: Database, version: int, standing: VersionStatus, at: datetime = START) -> None:
     with database.transaction() as session:
-        registry.decide(session, PromotionRecord(version, standing, "", None, None, {}, at))
+        registry.decide(
+            session,
+            PromotionRecord(
+                version=version, status=standing, reason="", by_segment={}, decided_at=at
+            ),
+        )
 
 
 def promote(database: Database, version: int) -> None:
@@ -74,13 +84,13 @@ def reject(database: Database, version: int) -> None:
 
 def start_of(database: Database, window: int) -> tuple[int, int]:
     with database.transaction() as session:
-        found = promotion_graph.find_round_start(session, TABLE, window=window)
+        found = round_calendar.find_round_start(session, TABLE, window=window)
     return found.version.version, found.steps_made
 
 
 def undecided(database: Database, window: int) -> tuple[int, ...]:
     with database.transaction() as session:
-        return promotion_graph.undecided(session, TABLE, window=window, grace=GRACE)
+        return round_calendar.undecided(session, TABLE, window=window, grace=GRACE)
 
 
 def waits(
@@ -93,7 +103,7 @@ def waits(
 ) -> bool:
     slot = SlotKey(ReleaseKind.MODEL_UPDATE, window, 0)
     with database.transaction() as session:
-        return promotion_graph.must_wait(session, table, slot, grace=grace, now=now)
+        return round_calendar.must_wait(session, table, slot, grace=grace, now=now)
 
 
 def test_rounds_of_a_window_go_on_from_each_other(database: Database) -> None:

@@ -1,40 +1,162 @@
-"""Fewer runs: which configuration of a campaign's grid to run next, and when enough were run.
+"""Sampling strategies: the next configuration of a campaign's grid, and when enough were measured.
 
-Three strategies. `random` takes a random order. `space_filling` spreads configurations
-without looking at run times (`spacing`). `active` starts like that and then runs what
-lowers the expected squared error over the *whole* grid most, per predicted second to the
-power `TEMPER` (`most_useful`); the configuration that is least sure itself lies at an edge
-and says little about the others.
+`random` takes a random order. `space_filling` spreads configurations without run times (`Spacing`):
+first the corners of input size x parallelism, then greedily a maximum projection design. The
+closeness of two points is the product over the columns of their distances, so points are spread in
+every few columns; in all columns together only corners would be far apart. Words are balanced: the
+next one has the fewest measurements for the root of its rows. `active` starts like that and then
+measures the configuration that lowers the expected squared error over the *whole* grid most, per
+predicted second to the power `TEMPER` (`most_useful`). The configuration with the widest interval
+itself is at an edge and informs little about the others.
 
-Each stops when the error on configurations left out has been at most the target several
-times in a row. That error is what folds over the measured configurations come to, with
-members and weights that have not seen them; never what a model believes of itself.
-Configurations were not measured at random, corners first: each counts by the share of the
-grid that it is nearest to, so that few odd ones do not stand for all.
+Each strategy stops when the error on held-out configurations has been at most the target several
+times in a row. That error is cross-validated over the measured configurations, with members and
+weights fitted without the held-out ones. Configurations were not measured at random, corners first,
+so each counts by the share of the grid that it is nearest to.
 
-Nothing is remembered but what can be computed again: a sampler that is made anew with the
-same arguments goes on from `measured` as the old one would have. Refused are a grid without
-rows, and run times that are not positive and finite.
+A sampler holds no state that cannot be recomputed: a new one with the same arguments goes on from
+`measured` as the old one would have. Refused are a grid without rows, and run times that are not
+positive and finite.
+
+Source: Joseph, Gul and Ba 2015, "Maximum projection designs for computer experiments"
+(the product), and Joseph 2020 for columns of few levels and for words.
 """
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import product
 from typing import Self
 
 import numpy as np
+from numpy.typing import NDArray
 
-from fedperf_campaigns.sampling import Strategy
-from fedperf_campaigns.sampling.grid_points import Rows, Spacing
+from fedperf_campaigns.campaign.definition import Strategy
 from fedperf_campaigns.tables.catalogue import table_learners
 from fedperf_client.prediction.ensemble.ensemble import TrainingSet, weigh
 from fedperf_client.prediction.ensemble.weighting import ScaleAndSize
-from fedperf_client.prediction.learners.learner import Learner
+from fedperf_client.prediction.learners.learner import Learner, varying_columns
 from fedperf_client.prediction.learners.local_learners import Boosting, Forest
-from fedperf_client.prediction.learners.tables import Table, TableLayout
+from fedperf_client.prediction.learners.tables import Table, TableColumn, TableLayout
 from fedperf_client.prediction.prediction import Floats
 from fedperf_client.prediction.query_encoding import EncodedQueries
 from fedperf_shared.errors import InvalidInputError
+
+Rows = NDArray[np.int64]
+
+_CLOSE = 1e-9
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Spacing:
+    """The points of a grid.
+
+    Attributes:
+        numbers: columns of numbers that vary, each in [0, 1] over the grid, [rows, numbers].
+        levels: distinct values of each of those, [numbers].
+        words: the word of each column of words as its number, [rows, columns].
+        corners: rows at the corners of size x parallelism, those nearest to each.
+    """
+
+    numbers: Floats
+    levels: Floats
+    words: Rows
+    corners: tuple[Rows, ...]
+
+    @classmethod
+    def of(cls, table: Table, layout: TableLayout) -> Self:
+        """Return the points of `table`, whose layout is `layout`; at least one row."""
+        numbers = [_logged(each, table) for each in layout.columns if not each.words]
+        scaled = _unit(np.column_stack(numbers))
+        words = [
+            np.unique(np.array([str(value) for value in table[each.name]]), return_inverse=True)[1]
+            for each in layout.columns
+            if each.words
+        ]
+        ends = [_unit(_logged(each, table)[:, None]) for each in _axes(layout)]
+        return cls(
+            scaled,
+            np.array([len(np.unique(column)) for column in scaled.T], dtype=np.float64),
+            np.array(words, np.int64).reshape(len(words), len(scaled)).T,
+            _corners(np.hstack(ends)),
+        )
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def next(self, taken: Rows, free: Rows, tie: Rows) -> int:
+        """Return the next row to measure.
+
+        Args:
+            taken: rows that were measured.
+            free: rows to choose from, at least one.
+            tie: rank of each row of the grid, for those that are equally good.
+        """
+        due = self._at_a_corner(taken, free)
+        due = self._of_rare_words(taken, due)
+        crowded = self._crowding(taken, due)
+        best = due[crowded <= crowded.min() * (1 + _CLOSE)]
+        return int(best[np.argmin(tie[best])])
+
+    def nearest(self, taken: Rows) -> NDArray[np.int64]:
+        """For every row of the grid the place in `taken` of the nearest measured one."""
+        apart = np.zeros((len(self), len(taken)))
+        for column in self.numbers.T:
+            apart += np.abs(np.subtract.outer(column, column[taken]))
+        for column in self.words.T:
+            apart += column[:, None] != column[taken]
+        return np.asarray(apart.argmin(axis=1), dtype=np.int64)
+
+    def _at_a_corner(self, taken: Rows, free: Rows) -> Rows:
+        """Return free rows of the first corner without a taken row; else all free rows."""
+        for corner in self.corners:
+            left = np.intersect1d(corner, free)
+            if len(left) and not np.isin(corner, taken).any():
+                return left
+        return free
+
+    def _of_rare_words(self, taken: Rows, free: Rows) -> Rows:
+        had = np.zeros(len(free))
+        for column in self.words.T:
+            rows = np.bincount(column)
+            counts = np.bincount(column[taken], minlength=len(rows))
+            had += ((counts + 0.5) / np.sqrt(rows))[column[free]]
+        return np.asarray(free[had <= had.min() + _CLOSE], dtype=np.int64)
+
+    def _crowding(self, taken: Rows, free: Rows) -> Floats:
+        """Return, per free row, the sum of inverse squared distance products to the taken rows."""
+        logs = np.zeros((len(free), len(taken)))
+        for column, levels in zip(self.numbers.T, self.levels, strict=True):
+            logs += np.log(np.abs(np.subtract.outer(column[free], column[taken])) + 1 / levels)
+        for column in self.words.T:
+            logs += np.log((column[free][:, None] != column[taken]) + 1 / (column.max() + 1))
+        return np.asarray(np.exp(-2 * logs).sum(axis=1))
+
+
+def _axes(layout: TableLayout) -> list[TableColumn]:
+    return [each for each in layout.columns if each.name in {layout.scale, layout.size}]
+
+
+def _logged(column: TableColumn, table: Table) -> Floats:
+    return column.features(table[column.name])[:, 0]
+
+
+def _unit(columns: Floats) -> Floats:
+    """Return columns that vary, each into [0, 1]."""
+    kept = columns[:, varying_columns(columns)]
+    return np.asarray((kept - kept.min(axis=0)) / np.ptp(kept, axis=0))
+
+
+def _corners(ends: Floats) -> tuple[Rows, ...]:
+    """Return rows nearest to each corner of a unit box, opposite corners one after the other."""
+    width = ends.shape[1]
+    found = []
+    for half in product((0, 1), repeat=max(width - 1, 0)):
+        for corner in ((0, *half), tuple(1 - each for each in (0, *half))):
+            apart = np.abs(ends - np.array(corner[:width])).sum(axis=1)
+            found.append(np.flatnonzero(apart <= apart.min() + _CLOSE))
+    return tuple(found)
+
 
 TEMPER = 0.3
 """Power of the predicted seconds that a gain is divided by: 0 would not look at them, 1 at
@@ -110,7 +232,7 @@ class SamplingGrid:
 
     @classmethod
     def of(cls, table: Table, *, scale: str, size: str) -> Self:
-        """The grid of `table`.
+        """Return the grid of `table`.
 
         Raises:
             InvalidTableError: `scale` or `size` are missing or not positive.
@@ -155,7 +277,7 @@ class SamplingGrid:
 
 
 class GridSampler:
-    """Which configuration of a grid is next, and why no further one is."""
+    """Chooses the next configuration of a grid, or stops with a reason."""
 
     def __init__(
         self,
@@ -189,11 +311,11 @@ class GridSampler:
 
     @property
     def reason(self) -> str:
-        """Why it stopped, one line for people; empty while it has not."""
+        """Return why it stopped, in one line for people; empty before that."""
         return self._reason
 
     def next(self, measured: Mapping[int, float], unavailable: frozenset[int]) -> int | None:
-        """The row to run next, or None when enough were run.
+        """Return the row to run next, or None when enough were run.
 
         Args:
             measured: row -> median seconds of its ok repeats, in the order of measuring.
@@ -227,7 +349,7 @@ class GridSampler:
         )
 
     def _offered(self, free: Rows) -> Rows:
-        """The first `MOST_OFFERED` of the free rows in the random order, by their number."""
+        """Return the first `MOST_OFFERED` of the free rows in the random order, by their number."""
         if len(free) <= MOST_OFFERED:
             return free
         return np.sort(free[np.argsort(self._rank[free])[:MOST_OFFERED]])

@@ -4,14 +4,13 @@ import numpy as np
 import pytest
 import torch
 
-from fedperf_server.inference.linearized_steps import (
+from fedperf_server.rounds.linearized_avg import (
     CAUTION,
     MAX_LINEARIZATION_ERROR,
     WEIGHT_SDS,
     LinearizedSum,
     next_step,
     reliable_step,
-    step_bound,
 )
 from fedperf_shared.errors import ConfigurationError
 from fedperf_shared.model.checkpoint import model_from_arrays
@@ -23,6 +22,7 @@ from fedperf_shared.releases.linear_queries import unit_feature_design
 from fedperf_shared.releases.release import InvalidReleaseError
 from fedperf_shared.workflow.features import Features, featurize
 from fedperf_shared.workflow.vocabulary import Platform
+from tests.fakes.influence_bounds import step_bound
 from tests.fakes.plans import ONE_CORE, diamond
 from tests.fakes.tangents import tangent_at
 

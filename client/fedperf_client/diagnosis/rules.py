@@ -1,56 +1,307 @@
-"""Rules about stages: memory, the split of work into tasks, and rows that travel.
+"""Rules that find what slows jobs, stages and applications, and bound the potential saving.
 
-What is at stake:
+Idle executors: in a job, either a stage was submitted and none of its tasks had begun (it waited
+for executors, or for the driver to send its tasks), or none was submitted: the driver planned,
+listed files, collected, or built a table to broadcast. Outside of all queries and jobs, the driver
+worked alone, or waited; the cost of all executors meanwhile can be saved. More executors help with
+none of it.
 
-- Spilling: at most all time in the code of tasks that did, without garbage collection and waiting
-  for shuffles. Sorting in pieces costs processor time as well, and no log tells that apart.
+Failures: the time in which lost tasks or repeated stages ran; for a failed job, all its time.
+
+Dropped events: the log reports fewer tasks of a stage than it had, so idle time is unknown, and no
+rule reports it.
+
+Stages:
+
+- Spilling: at most all time in the code of tasks that spilled, without garbage collection and
+  waiting for shuffles. Sorting in pieces costs processor time as well, which no log separates.
 - Garbage collection and waiting for shuffles: their time, as a share of the stage.
-- Too few tasks: what the usual task takes longer than its share of all slots would, and no more
-  than the slots were without work; not all work can be split.
-- Too many: what tasks spent beside computing (their start, waiting, scheduling), as far as there
-  were more of them than the slots and the bytes ask for. The log counts the processor time of the
-  JVM alone, so nothing is said of stages in which Python works, or whose tasks ran long.
-- Unequal: what the stage took longer than it had with the same tasks, all alike, and no more than
-  its slots were without work. The longest task tells which of three it is. It read more than others
+- Too few tasks: the time that the median task takes longer than its share of all slots, at most
+  the time that slots were idle. Not all work can be split.
+- Too many tasks: time of tasks outside of computing (start, waiting, scheduling), as far as there
+  were more of them than the slots and the bytes need. The log has the processor time of the JVM
+  alone, so stages that run Python, or long tasks, are left out.
+- Uneven tasks: the time that the stage took longer than with equally long tasks, at most the time
+  that its slots were idle. The longest task decides which of three it is. It read more than others
   (skew), or took longer for no more (straggler). Or it was as long as all others and began in a
   round that had no work for most slots (last wave).
-- A shuffle that grew: the stage's span, as far as what it wrote was more than what it read (bytes
-  may grow by another encoding; rows do not).
-- A table that is far larger than Spark believed: the driver's time to build and send it, once it
-  was collected; the memory that it takes on every executor comes on top and is in no log.
+- A shuffle that grew: the stage's span, by the share of rows that it added. Bytes may grow by
+  another encoding, rows do not.
+- A broadcast table that is far larger than Spark estimated: the driver's time to build and send
+  it, once it was collected. The memory that it takes on every executor is in no log.
 """
 
 import math
 import re
+from collections import defaultdict
 from collections.abc import Iterator
 
 import numpy as np
 
-from fedperf_client.diagnosis.finding import JobFinding, Symptom
-from fedperf_client.diagnosis.job_facts import JobFacts
+from fedperf_client.diagnosis.job_facts import JobFacts, JobFinding, Symptom
 from fedperf_client.formatting.durations import duration_text
 from fedperf_client.formatting.operator_tree import size_text
-from fedperf_client.sources.spark.failures import LostAttempt
-from fedperf_client.sources.spark.fields import MIB
-from fedperf_client.sources.spark.query import SparkQuery
+from fedperf_client.sources.spark.failures import (
+    FailureCause,
+    FailureText,
+    LostAttempt,
+    advice_for,
+    causes_of,
+    last_text,
+)
+from fedperf_client.sources.spark.fields import MIB, moment
+from fedperf_client.sources.spark.names import is_interactive
+from fedperf_client.sources.spark.query import Interval, SparkQuery, StageAttempt, covered, merged
+from fedperf_client.sources.spark.reader import Application
 from fedperf_client.sources.spark.settings import (
     ADAPTIVE_BY_DEFAULT,
     DEFAULT_BROADCAST_BYTES,
     SparkSettings,
 )
-from fedperf_client.sources.spark.tasks import StageAttempt
 
-ROOMY = 0.1  # Of an executor's memory: whose tasks hold less has enough of it for them
-MUCH_GARBAGE = 0.1  # Of the time in tasks' code: from here on Spark's pages show a task in red
+MUCH_OF_APPLICATION = 0.2  # of its time; every application has some
+LEAST_SECONDS = 5.0  # a shorter time is mostly the start of the application
+IDLE_TIMEOUT = 60  # seconds; Spark's default of executorIdleTimeout
+USUAL_EVENTS = 10_000  # capacity of a listener queue by default
+
+
+def idle_executors(job: JobFacts) -> Iterator[JobFinding]:
+    """Find quiet times that waited for tasks to begin, or for the driver."""
+    if not job.query.was_alone or job.query.dropped:
+        return
+    # Stages of which tasks succeeded, and those of which none ever began.
+    begun = [
+        (each.began if len(each.tasks) else job.query.end, each)
+        for each in job.attempts
+        if each.submitted_at and (len(each.tasks) or not each.has_begun)
+    ]
+    waits = merged((each.submitted_at or 0, began) for began, each in begun)
+    both = ((max(a, c), min(b, d)) for a, b in job.quiet for c, d in waits)
+    waited = [(start, end) for start, end in both if end > start]
+    alone = sum(end - start for start, end in job.quiet) - sum(b - a for a, b in waited)
+    if waited:
+        _, last = max(waited, key=lambda each: each[1] - each[0])
+        _, stage = min(begun, key=lambda each: (each[0] < last, each[0]))
+        yield _waiting(job, waited, stage)
+    if alone > 0:
+        yield _driver(job, alone)
+
+
+def _waiting(job: JobFacts, waited: list[Interval], stage: StageAttempt) -> JobFinding:
+    missing = not stage.had_executors
+    conf: tuple[str, ...] = ()
+    cores = job.settings.executor_cores
+    if cores and missing and not stage.at_start:
+        executors = -(-stage.slots * job.settings.cores_per_task // cores)
+        conf = (f"spark.dynamicAllocation.minExecutors={max(1, executors)}",)
+    total = sum(b - a for a, b in waited) / 1000
+    longest = max(end - start for start, end in waited) / 1000
+    state = "no executor was there" if missing else "executors were there"
+    before = f"before the first task of {stage}" if stage.has_begun else f"no task of {stage} began"
+    return JobFinding(
+        Symptom.EXECUTOR_WAIT,
+        str(stage),
+        total,
+        f"for {duration_text(total)} stages were submitted and no task ran; the longest time, "
+        f"{duration_text(longest)}, {before}: {state}",
+        _how_to_wait_less(stage),
+        conf,
+        {"waited_seconds": total, "longest_seconds": longest},
+        max(0.0, total - job.query.wait_milliseconds / 1000) / job.seconds
+        if job.seconds > 0
+        else 0.0,
+    )
+
+
+def _how_to_wait_less(stage: StageAttempt) -> str:
+    if stage.had_executors:
+        return (
+            "executors that had just started, or a driver that is slow to send tasks: try more "
+            "driver cores"
+        )
+    if stage.at_start:
+        return (
+            "the application was starting, and its first executors were on their way: the manager "
+            "of the cluster sets how long that takes"
+        )
+    return (
+        "keep executors between jobs (their idle time costs; a longer "
+        "spark.dynamicAllocation.executorIdleTimeout does it as well), or let jobs follow closely"
+    )
+
+
+def _driver(job: JobFacts, alone: int) -> JobFinding:
+    began = min((each.began for each in job.stages), default=job.query.end)
+    ended = max((each.ended for each in job.stages), default=job.query.end)
+    before = max(0, began - job.query.started_at)
+    after = max(0, job.query.end - ended)
+    where = (
+        f"its first task began {duration_text(before / 1000)} after its start, and it ended "
+        f"{duration_text(after / 1000)} after its last"
+        if job.stages
+        else "no task of it succeeded"
+        if job.lost
+        else "it had no task"
+    )
+    return JobFinding(
+        Symptom.DRIVER,
+        str(job.query),
+        alone / 1000,
+        f"for {duration_text(alone / 1000)} of {duration_text(job.seconds)} no task ran and no "
+        f"stage waited for one ({where})",
+        "the driver planned, listed files, collected results or committed: fewer files and "
+        "partitions, less to collect; more executors do not help"
+        if job.stages or job.lost
+        else "no executor took part: planning, or the catalogue and its metastore; more executors "
+        "do not help",
+        (),
+        {"alone_seconds": alone / 1000, "before_seconds": before / 1000,
+         "after_seconds": after / 1000},
+    )  # fmt: skip
+
+
+def outside_jobs(whole: Application, cores: int) -> JobFinding | None:
+    """Find the time outside of jobs, if it is long.
+
+    Args:
+        whole: the application, whose log was read.
+        cores: mean of its time.
+    """
+    outside, seconds = min(whole.gaps.milliseconds / 1000, whole.seconds), whole.seconds
+    if not (outside >= LEAST_SECONDS and outside >= MUCH_OF_APPLICATION * seconds):
+        return None
+    idle, total = whole.gaps.core_milliseconds / 1000, cores * seconds
+    session = is_interactive(whole.name.rpartition(" (")[0] or whole.name)
+    who = "people who thought, or were gone" if session else "the driver's own code, or waiting"
+    back, conf = _against_idleness(whole.settings)
+    longest = whole.gaps.longest
+    gaps = ", ".join(
+        f"{duration_text(took / 1000)} from {moment(at):%H:%M:%S}" for took, (at, _) in longest
+    )
+    return JobFinding(
+        Symptom.OUTSIDE_JOBS,
+        "idle session" if session else "application",
+        outside,
+        f"for {duration_text(outside)} of {duration_text(seconds)} ({outside / seconds:.0%}) no "
+        f"query and no job ran, and executors held {idle:,.0f} of {total:,.0f} core-seconds "
+        f"meanwhile; longest: {gaps}",
+        f"{who}: more executors do not help; {back}",
+        conf,
+        {
+            "outside_seconds": outside,
+            "share": outside / seconds,
+            "idle_core_seconds": idle,
+            "core_seconds": total,
+            "longest_seconds": longest[0][0] / 1000,
+        },
+        min(1.0, idle / total) if total else 0.0,
+    )
+
+
+def _against_idleness(settings: SparkSettings) -> tuple[str, tuple[str, ...]]:
+    """Return advice that gives idle cores back, and its settings."""
+    if settings.is_local:
+        return "fewer cores, or stop it", ()
+    conf: tuple[str, ...] = (f"spark.dynamicAllocation.executorIdleTimeout={IDLE_TIMEOUT}s",)
+    back = "a shorter idle timeout gives executors back"
+    if not settings.has_dynamic_executors:
+        tracking = (
+            "dynamicAllocation.shuffleTracking" if settings.knows((3, 0)) else "shuffle.service"
+        )
+        conf = ("spark.dynamicAllocation.enabled=true", f"spark.{tracking}.enabled=true", *conf)
+        back = "dynamic allocation with an idle timeout, or fewer executors, gives the cores back"
+    return back, () if settings.is_databricks else conf
+
+
+def dropped_events(job: JobFacts) -> Iterator[JobFinding]:
+    """Find the stage with most missing tasks."""
+    dropped = job.query.dropped
+    if dropped is None:
+        return
+    name = "spark.scheduler.listenerbus.eventqueue.capacity"
+    yield JobFinding(
+        Symptom.DROPPED_EVENTS,
+        f"stage {dropped.stage}",
+        0.0,
+        f"{dropped.reported} of {dropped.announced} tasks of stage {dropped.stage} are in the log: "
+        "Spark dropped events, so that nothing is said about idle time, and sums are too low",
+        "a longer queue for the events, and more memory for the driver that keeps it",
+        (f"{name}={4 * (job.settings.number(name, 0) or USUAL_EVENTS)}",),
+        {"stage": dropped.stage, "told_tasks": dropped.reported, "tasks": dropped.announced},
+    )
+
+
+MOST_CAUSES = 3  # that are reported of one job
+
+
+def failures(job: JobFacts) -> Iterator[JobFinding]:
+    """Find work that was repeated, or lost."""
+    own_text = None
+    if job.query.has_failed:
+        own_text = last_text(job.query.failures) or FailureText.of("", job.query.failure)
+    causes, again = causes_of(job.lost, job.removals, own_text), list(_repeated(job))
+    if again and not causes:
+        causes = [FailureCause(None, "")]
+    # The cause that lost the files of a stage repeats it, otherwise the one with most attempts.
+    repeating = next((each for each in causes if each.missing), causes[0] if causes else None)
+    for cause in causes[:MOST_CAUSES]:
+        yield _failure(job, cause, again if cause is repeating else [])
+
+
+def _repeated(job: JobFacts) -> Iterator[StageAttempt]:
+    """Yield attempts at stages that ran tasks again that had succeeded before."""
+    attempts = defaultdict[int, list[StageAttempt]](list)
+    for stage in job.stages:
+        attempts[stage.number].append(stage)
+    for stage in job.stages:
+        so_far = [each for each in attempts[stage.number] if each.attempt <= stage.attempt]
+        done = sum(len(each.tasks) for each in so_far)
+        if done > max(each.announced or len(each.tasks) for each in so_far):
+            yield stage
+
+
+def _failure(job: JobFacts, cause: FailureCause, again: list[StageAttempt]) -> JobFinding:
+    advice = advice_for(cause, job.settings)
+    lost = [(each.launched, each.finished) for each in cause.failures]
+    seconds = covered([*lost, *((each.began, each.ended) for each in again)]) / 1000
+    ended = f"the job ended with an error after {duration_text(job.seconds)}"
+    repeated = f"{', '.join(map(str, again))} ran again"
+    evidence = (
+        ended * cause.ends_job,
+        advice.reason,
+        *cause.evidence,
+        repeated * bool(again),
+        f"{duration_text(seconds)} lost" * bool(seconds),
+    )
+    after = None if cause.moment is None else (cause.moment - job.query.started_at) / 1000
+    return JobFinding(
+        Symptom.FAILURES,
+        str(job.query) if cause.stage is None else f"stage {cause.stage}",
+        job.seconds if cause.ends_job else min(seconds, job.seconds),
+        "; ".join(filter(None, evidence)),
+        advice.action,
+        advice.conf,
+        {
+            "repeated_stages": len(again),
+            "lost_seconds": seconds,
+            **cause.figures,
+            **({} if after is None else {"after_seconds": after}),
+            **({"settings": advice.settings} if advice.settings else {}),
+        },
+    )
+
+
+ROOMY = 0.1  # of an executor's memory; tasks that hold less have enough
+MUCH_GARBAGE = 0.1  # of the time in tasks' code; Spark's pages show such a task in red
 
 
 def spills(job: JobFacts) -> Iterator[JobFinding]:
-    """Stages with tasks that wrote to disk what they could not hold."""
+    """Find stages with tasks that spilled to disk."""
     for stage in job.stages:
         totals = stage.totals
         if not (totals.spilled_disk and totals.spilled_tasks):
             continue
-        # By how much smaller the work of a task must be to fit: what it had, over what it held.
+        # The factor by which the work of a task must shrink to fit.
         held = max(1, totals.held)
         factor = max(2, math.ceil((held + totals.spilled_memory) / held))
         yield JobFinding(
@@ -72,21 +323,21 @@ def spills(job: JobFacts) -> Iterator[JobFinding]:
 
 
 def _against_spills(stage: StageAttempt, settings: SparkSettings, factor: int) -> tuple[str, ...]:
-    """More partitions where a setting makes them, else more memory."""
+    """Return settings for more partitions if there are any, otherwise for more memory."""
     tasks, totals = len(stage.tasks), stage.totals
     if totals.shuffle_read > totals.input_bytes:
         if settings.is_adaptive and tasks < settings.partitions:
             size = max(MIB, totals.shuffle_read // (tasks * factor))
             advisory = f"spark.sql.adaptive.advisoryPartitionSizeInBytes={size}"
-            heeded = "spark.sql.adaptive.coalescePartitions.parallelismFirst=false"
-            return (advisory, heeded) if settings.knows(ADAPTIVE_BY_DEFAULT) else (advisory,)
+            parallelism = "spark.sql.adaptive.coalescePartitions.parallelismFirst=false"
+            return (advisory, parallelism) if settings.knows(ADAPTIVE_BY_DEFAULT) else (advisory,)
         if tasks == settings.partitions:
             return (f"spark.sql.shuffle.partitions={tasks * factor}",)
     return (settings.times_memory(factor),)
 
 
 def garbage_collection(job: JobFacts) -> Iterator[JobFinding]:
-    """Stages with too little memory for the objects that they make."""
+    """Find stages with too little memory for the objects that they create."""
     for stage in job.stages:
         share = stage.totals.garbage / stage.run_time
         if share < MUCH_GARBAGE:
@@ -116,14 +367,14 @@ def garbage_collection(job: JobFacts) -> Iterator[JobFinding]:
 
 
 WORTH_BYTES = MIB
-"""A task for less is not worth its start: what Spark itself merges partitions up to."""
+"""Least bytes that are worth a task: Spark itself merges partitions up to this size."""
 
 _READS_SCHEMA = re.compile(r"(?:load|parquet|orc|avro|csv|json|text|table) at ")
-"""Calls that read no rows, but ask files for their columns, in a task of Spark's own."""
+"""Calls that read no rows but the schema of files, in a task of Spark."""
 
 
 def few_tasks(job: JobFacts) -> Iterator[JobFinding]:
-    """Stages that could not use the cores that were there."""
+    """Find stages with fewer tasks than slots."""
     for stage in job.stages:
         if not len(stage.tasks) < stage.slots:
             continue
@@ -144,7 +395,7 @@ def few_tasks(job: JobFacts) -> Iterator[JobFinding]:
 
 
 def _more_partitions(stage: StageAttempt, settings: SparkSettings) -> tuple[str, tuple[str, ...]]:
-    """How to get as many partitions as slots, and by which settings, if there is enough to read."""
+    """Return how to get as many partitions as slots, and settings if there is enough to read."""
     totals, tasks, conf = stage.totals, len(stage.tasks), tuple[str, ...]()
     size = max(totals.input_bytes, totals.shuffle_read) // stage.slots
     if size < WORTH_BYTES:
@@ -166,15 +417,15 @@ def _more_partitions(stage: StageAttempt, settings: SparkSettings) -> tuple[str,
     return "more partitions where the code makes them; else fewer cores do as well here", conf
 
 
-TINY_MILLISECONDS = 100.0  # below this most of a task that reads nothing is its own start
-MUCH_WORK_MILLISECONDS = 500.0  # in the code of most tasks: whatever they read, that is no start
-WAVES = 2  # fewer tasks per slot are no excess
+TINY_MILLISECONDS = 100.0  # a shorter task that reads nothing is mostly its start
+MUCH_WORK_MILLISECONDS = 500.0  # in the code of the median task; that is no start
+WAVES = 2  # fewer tasks per slot are not too many
 
 _LISTING = "Listing leaf files"
 
 
 def tiny_tasks(job: JobFacts) -> Iterator[JobFinding]:
-    """Stages in which starting tasks took more than their work."""
+    """Find stages in which starting tasks took longer than their work."""
     for stage in job.stages:
         tasks, totals = len(stage.tasks), stage.totals
         read = totals.input_bytes + totals.shuffle_read
@@ -208,7 +459,7 @@ def tiny_tasks(job: JobFacts) -> Iterator[JobFinding]:
 def _fewer_partitions(
     job: JobFacts, stage: StageAttempt, enough: int
 ) -> tuple[str, tuple[str, ...]]:
-    """How to split work into fewer tasks, and by which settings."""
+    """Return how to split work into fewer tasks, and the settings."""
     if job.description.startswith(_LISTING):
         setting = f"spark.sql.sources.parallelPartitionDiscovery.parallelism={enough}"
         return "fewer and larger files or directories; list them in fewer tasks", (setting,)
@@ -220,18 +471,19 @@ def _fewer_partitions(
     return "fewer partitions", conf
 
 
-MUCH = 2.0  # A task is unlike others at twice the median: below, a second wave would cost as much
+MUCH = 2.0  # times the median; below, a second wave would cost as much
 
 FEW = 0.25
-"""Of the tasks, that may be slow: speculation begins when three quarters have ended. Where more
-are, there are two kinds of tasks and no stragglers, and the log does not tell why."""
+"""Share of tasks that may be slow: speculation begins when three quarters have ended. If more are
+slow, there are two kinds of tasks and no stragglers.
+"""
 
 LEAST_BYTES, LEAST_ROWS = MIB, 100_000
-"""A task that read less is not slow because of what it read: that takes milliseconds."""
+"""A task that read less is not slow because of what it read."""
 
 
 def uneven_tasks(job: JobFacts) -> Iterator[JobFinding]:
-    """Stages of which most slots waited for a few tasks."""
+    """Find stages of which most slots waited for a few tasks."""
     for stage in job.stages:
         seconds = job.uneven(stage) / 1000
         longest = float(stage.durations.max())
@@ -254,13 +506,13 @@ def uneven_tasks(job: JobFacts) -> Iterator[JobFinding]:
 
 
 def _is_much(stage: StageAttempt, column: str, least: int) -> bool:
-    """Whether the longest task had much more of something than the middle one."""
+    """Return whether the longest task had much more of a column than the median."""
     own = int(stage.longest[column])
     return own >= least and own >= MUCH * float(np.median(stage.tasks[column]))
 
 
 def _slow(stage: StageAttempt) -> int:
-    """How many tasks took much longer than the middle one."""
+    """Return the number of tasks that took much longer than the median."""
     return int((stage.durations >= MUCH * stage.median).sum())
 
 
@@ -286,10 +538,10 @@ def _figures(stage: StageAttempt) -> dict[str, float]:
 
 
 def _reads(stage: StageAttempt) -> str:
-    found = _figures(stage)
+    figures = _figures(stage)
     return (
-        f"it read {size_text(found['longest_bytes'])} and {found['longest_rows']:,.0f} rows, "
-        f"the median {size_text(found['median_bytes'])} and {found['median_rows']:,.0f}"
+        f"it read {size_text(figures['longest_bytes'])} and {figures['longest_rows']:,.0f} rows, "
+        f"the median {size_text(figures['median_bytes'])} and {figures['median_rows']:,.0f}"
     )
 
 
@@ -321,7 +573,7 @@ def _skew(job: JobFacts, stage: StageAttempt, seconds: float) -> JobFinding:
 
 
 def _overtaken(stage: StageAttempt, lost: LostAttempt) -> JobFinding:
-    """An attempt that was called off since another, which began later, was first."""
+    """Return the finding of an attempt that a later attempt overtook."""
     beside = lost.duration - stage.median  # it would have ended before the others
     took = lost.duration / 1000
     return JobFinding(
@@ -399,19 +651,20 @@ def _last_wave(job: JobFacts, stage: StageAttempt, seconds: float) -> JobFinding
     )
 
 
-MUCH_SHUFFLE = 0.1  # Of the time in tasks' code
-GROWS = 2.0  # times the rows that were read: a stage that only joins to keys adds none
-LEAST_SHUFFLE_BYTES = 128 * MIB  # A shuffle below this fits into one partition of the usual size
+MUCH_SHUFFLE = 0.1  # of the time in tasks' code
+GROWS = 2.0  # times the rows that were read
+LEAST_SHUFFLE_BYTES = 128 * MIB  # a smaller shuffle fits into one partition
 
-LARGER_THAN_BELIEVED = 10
-"""Of the size up to which Spark sends a table to all: it estimated no more than that, unless the
-code asked for it, and its files take a tenth of what rows take in memory at the least."""
+UNDERESTIMATED = 10
+"""Factor of the size up to which Spark broadcasts a table. Spark estimated no more than that size,
+unless the code requested it, and files take at least a tenth of the memory of their rows.
+"""
 
 _SIZE = "data size"
 
 
 def shuffles(job: JobFacts) -> Iterator[JobFinding]:
-    """Waiting for shuffles, and shuffles of a surprising size."""
+    """Find waits for shuffles, and shuffles that grew."""
     for stage in job.stages:
         totals, run = stage.totals, stage.run_time / 1000
         wait, write = totals.fetch_wait / 1000, totals.shuffle_write / 1000
@@ -428,28 +681,27 @@ def shuffles(job: JobFacts) -> Iterator[JobFinding]:
                 (),
                 {"fetch_wait_seconds": wait, "shuffle_write_seconds": write, "run_seconds": run},
             )
-        read, rows, written = totals.rows_read, totals.rows_written, totals.shuffle_written
-        if read and rows >= GROWS * read and written >= LEAST_SHUFFLE_BYTES:
+        read, rows, size = totals.rows_read, totals.rows_written, totals.shuffle_written
+        if read and rows >= GROWS * read and size >= LEAST_SHUFFLE_BYTES:
             yield JobFinding(
                 Symptom.SHUFFLE_GROWTH,
                 str(stage),
                 stage.span * (1 - read / rows) / 1000,
                 f"it read {read:,} rows and wrote {rows:,} for the next stage, {rows / read:.1f} "
-                f"times as many, {size_text(written)}",
+                f"times as many, {size_text(size)}",
                 "look for joins or explodes that multiply rows, for columns that nobody needs, and "
                 "for a filter or a partial aggregate that could come first",
                 (),
-                {"read_rows": read, "written_rows": rows, "written_bytes": written},
+                {"read_rows": read, "written_rows": rows, "written_bytes": size},
             )
 
 
 def broadcasts(job: JobFacts) -> Iterator[JobFinding]:
-    """The table that took the driver longest, where it is that large."""
-    # Spark's default where that is switched off.
+    """Find the broadcast table that took the driver longest, if it is far too large."""
     limit = job.settings.size(
         "spark.sql.autoBroadcastJoinThreshold", DEFAULT_BROADCAST_BYTES, unit=1
     )
-    large = [each for each in _sent(job.query) if each[0] > LARGER_THAN_BELIEVED * limit]
+    large = [each for each in _sent(job.query) if each[0] > UNDERESTIMATED * limit]
     if not large:
         return
     size, *took = max(large, key=lambda each: sum(each[1:]))
@@ -469,11 +721,8 @@ def broadcasts(job: JobFacts) -> Iterator[JobFinding]:
 
 
 def _sent(query: SparkQuery) -> Iterator[tuple[int, int, int]]:
-    """Every table that was sent to all and whose size was counted, once.
-
-    Its bytes in memory, and milliseconds in which the driver built and sent it once collected.
-    """
-    seen = set[int]()
+    """Yield size in bytes, and build and send milliseconds, of every broadcast table, once."""
+    sizes = set[int]()
     for node in query.plan.nodes:
         ids = node.sent or {}
         counted = {
@@ -481,7 +730,7 @@ def _sent(query: SparkQuery) -> Iterator[tuple[int, int, int]]:
             for name, number in ids.items()
             if number in query.counters
         }
-        if counted.get(_SIZE) and ids[_SIZE] not in seen:
-            seen.add(ids[_SIZE])
+        if counted.get(_SIZE) and ids[_SIZE] not in sizes:
+            sizes.add(ids[_SIZE])
             build, send = counted.get("time to build", 0), counted.get("time to broadcast", 0)
             yield counted[_SIZE], build, send
