@@ -13,7 +13,8 @@ from fedperf_client.privacy.mechanisms import noisy, sum_of
 from fedperf_client.privacy.randomness import NoiseSource
 from fedperf_client.release.preview import example_question
 from fedperf_shared.execution import ClusterConfig
-from fedperf_shared.model.checkpoint import Checkpoint, model_from_arrays
+from fedperf_shared.model.architecture import weights_of
+from fedperf_shared.model.checkpoint import Checkpoint
 from fedperf_shared.model.inference import GgfnArrays
 from fedperf_shared.model.pretrained import load_pretrained_model
 from fedperf_shared.model.public_plans import anchors_of, load_public_plans
@@ -45,7 +46,7 @@ def example_release(slot: Slot, noise: NoiseSource) -> NoisySum:
     else:
         from fedperf_client.learning.linearized_contribution import tangent_sum  # needs torch
 
-        model = model_from_arrays(start.arrays)
+        model = weights_of(start.arrays)
         anchors = anchors_of(load_public_plans())[:DIRECTIONS]
         total = _COPIES * tangent_sum(model, jobs, example_tangent_question(len(anchors)), anchors)
     return noisy(total, noise, slot, version=version)

@@ -15,14 +15,13 @@ from numpy.typing import NDArray
 from fedperf_client.learning.residuals import LabelledGraph, epoch_shares
 from fedperf_client.privacy.linearized_update import WorkloadFeatures, noiseless_sum
 from fedperf_shared.execution import PlanOnCluster
-from fedperf_shared.model.architecture import TARGET_CENTER, TARGET_SCALE
-from fedperf_shared.model.ggfn import GGFN, standardise
+from fedperf_shared.model.architecture import TARGET_CENTER, TARGET_SCALE, Weights, standardise
 from fedperf_shared.model.linearization import combine_gradients, directional_derivatives
 from fedperf_shared.releases.linear_queries import LinearizedQuery
 
 
 def tangent_sum(
-    model: GGFN,
+    model: Weights,
     labelled: Sequence[LabelledGraph],
     question: LinearizedQuery,
     anchors: Sequence[PlanOnCluster],
@@ -41,16 +40,17 @@ def tangent_sum(
 
 
 def workload_features(
-    model: GGFN, labelled: Sequence[LabelledGraph], directions: torch.Tensor
+    model: Weights, labelled: Sequence[LabelledGraph], directions: torch.Tensor
 ) -> tuple[WorkloadFeatures, ...]:
     """One entry per workload, in no meaningful order; empty where nothing ran."""
     outputs, features = directional_derivatives(
         model, [each.graph for each in labelled], directions
     )
     # As far as a prediction goes, which stays within the public bounds.
-    predicted = standardise(torch.from_numpy(outputs) * TARGET_SCALE + TARGET_CENTER)
-    measured = standardise(torch.tensor([each.log_seconds for each in labelled]).double())
-    residuals = (measured - predicted).numpy()
+    predicted = standardise(outputs * TARGET_SCALE + TARGET_CENTER)
+    # Labels are rounded to float32, as the model's training targets are.
+    measured = np.array([each.log_seconds for each in labelled], np.float32).astype(np.float64)
+    residuals = standardise(measured) - predicted
     members: dict[str, list[int]] = defaultdict(list)
     for position, each in enumerate(labelled):
         members[each.workload].append(position)

@@ -91,10 +91,7 @@ class LinearizedTask:
         from fedperf_client.home.store import ExecutionStore
         from fedperf_client.learning.linearized_contribution import tangent_sum
         from fedperf_client.learning.residuals import labelled_graphs
-        from fedperf_shared.model.architecture import named_arrays
-        from fedperf_shared.model.checkpoint import model_from_arrays
 
         with ExecutionStore.open(self.store) as store:
             labelled = labelled_graphs(store.executions(), self.epoch_starts)
-        model = model_from_arrays(named_arrays(self.arrays))
-        return tangent_sum(model, labelled, self.question, self.anchors)
+        return tangent_sum(self.arrays, labelled, self.question, self.anchors)

@@ -6,7 +6,6 @@ left as it was. Refused: no samples, labels or weights that are not finite, and 
 training that diverges.
 """
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -18,9 +17,9 @@ from torch.nn import functional
 from torch.nn.utils import clip_grad_norm_
 
 from fedperf_shared.errors import FedperfError, InvalidInputError
-from fedperf_shared.model.ggfn import GGFN, collate, standardise
+from fedperf_shared.model.architecture import HIGHEST, LOWEST, standardise
+from fedperf_shared.model.ggfn import GGFN, collate
 from fedperf_shared.workflow.features import Features
-from fedperf_shared.workflow.vocabulary import MAX_RUNTIME_SECONDS, MIN_RUNTIME_SECONDS
 
 HUBER_DELTA = 0.5
 """In standardised units: with a target scale of 2, errors beyond one log second count linearly."""
@@ -162,7 +161,7 @@ def predict(model: GGFN, graphs: Sequence[Features], batch_size: int = 256) -> N
     finally:
         model.train(training)
     # Again, because float32 rounds the bounds.
-    return np.clip(predicted, math.log(MIN_RUNTIME_SECONDS), math.log(MAX_RUNTIME_SECONDS))
+    return np.clip(predicted, LOWEST, HIGHEST)
 
 
 def _step(model: GGFN, optimizer: torch.optim.Optimizer, losses: Tensor) -> float:

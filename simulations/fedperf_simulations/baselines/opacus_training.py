@@ -17,8 +17,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedperf_shared.model.architecture import standardise
 from fedperf_shared.model.fit import huber_per_sample
-from fedperf_shared.model.ggfn import GGFN, collate, standardise
+from fedperf_shared.model.ggfn import GGFN, collate
 from fedperf_shared.workflow.features import Features
 
 with warnings.catch_warnings():

@@ -64,10 +64,9 @@ def learnt() -> Weights:
         key = SlotKey(ReleaseKind.MODEL_UPDATE, number, 0)
         slot = Slot(key, PARAMETERS)
         question = rounds.question(current, steps_made=number)
-        model = model_from_arrays(named_arrays(current)).eval()
         answers = []
         for each in members:
-            total = tangent_sum(model, each, question, ANCHORS)
+            total = tangent_sum(current, each, question, ANCHORS)
             update = noisy(total, noise, slot, version=number + 1)
             assert isinstance(update, LinearizedUpdate)
             answers.append(AcceptedUpdate(update, slot))
