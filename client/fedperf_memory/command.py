@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedperf_client.commands.home_option import Json, home_of, now
+from fedperf_client.commands.program import Json, home_of, now
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.runtime.command_line import TimestampParameter, show, show_rows
 
@@ -79,7 +79,7 @@ def _simulated(
 
     from fedperf_client.formatting.progress import progress_bar
     from fedperf_client.release.policy import load_policy
-    from fedperf_shared.runtime.flower_settings import quiet_flower
+    from fedperf_shared.runtime.process import quiet_flower
 
     quiet_flower()
     policy = load_policy(home.policy)
@@ -117,7 +117,7 @@ def _simulated(
 
 def _calendar(home: "Home", file: Path | None, *, at: datetime) -> "tuple[ReleaseCalendar, str]":
     """Return the calendar, and its origin in words."""
-    from fedperf_client.commands.expectations import expected_calendar
+    from fedperf_client.commands.planned_releases import expected_calendar
     from fedperf_server.config import load_calendar
 
     if file is not None:

@@ -31,8 +31,7 @@ import orjson
 from fedperf_campaigns.campaign.definition import WHOLE
 from fedperf_client.home.sqlite_file import clear_errors, open_database, transaction
 from fedperf_shared.errors import StorageError
-from fedperf_shared.runtime.process_lock import process_lock
-from fedperf_shared.runtime.resources import Closing
+from fedperf_shared.runtime.process import Closing, process_lock
 
 
 class TrialStatus(StrEnum):

@@ -23,15 +23,13 @@ import numpy as np
 from fedperf_campaigns.campaign.definition import WHOLE, Campaign, journal_path, other_campaigns
 from fedperf_campaigns.campaign.grid import Configuration, Grid, Value, value_text, value_word
 from fedperf_campaigns.campaign.journal import Journal, TrialHistory, TrialOutcome, TrialStatus
+from fedperf_campaigns.tables.layout import TableLayout
 from fedperf_campaigns.tables.predictor import MeasuredTable, TablePredictor
-from fedperf_client.formatting.durations import duration_text
+from fedperf_campaigns.tables.prior_slopes import NO_REPEATS, Scatter
 from fedperf_client.formatting.facts import Fact, for_people
-from fedperf_client.formatting.query_values import number_of, values_by_name
 from fedperf_client.prediction.ensemble.ensemble import OnProgress
 from fedperf_client.prediction.ensemble.intervals import Estimate, carried
 from fedperf_client.prediction.ensemble.weighting import QueryRegime
-from fedperf_client.prediction.learners.prior_slopes import NO_REPEATS, Scatter
-from fedperf_client.prediction.learners.tables import TableLayout
 from fedperf_client.prediction.serving.explanation import Disturbance
 from fedperf_client.prediction.serving.reconfiguration import BYTES
 from fedperf_client.prediction.serving.what_if import (
@@ -44,6 +42,7 @@ from fedperf_client.prediction.serving.what_if import (
     time_facts,
 )
 from fedperf_shared.errors import ConfigurationError, FedperfError, InvalidInputError
+from fedperf_shared.runtime.quantities import duration_text, parse_number, values_by_name
 
 MOST_FREEDOM = 20.0
 """Repeats of other campaigns count as so many at most: this job's own noise may differ."""
@@ -407,7 +406,7 @@ def _value(name: str, word: str, known: Sequence[Value]) -> Value:
         if word not in by_word:
             raise InvalidInputError(f"column {name} holds {_choices(known)}; got {word[:80]!r}")
         return by_word[word]
-    value = number_of(word, is_bytes=name == BYTES)
+    value = parse_number(word, is_bytes=name == BYTES)
     if value is None:
         raise InvalidInputError(f"column {name} holds numbers; got {word[:80]!r}")
     return int(value) if value.is_integer() else value

@@ -27,7 +27,7 @@ from fedperf_campaigns.campaign.summary import (
     trial_facts,
     trial_rows,
 )
-from fedperf_client.charts.chart_style import (
+from fedperf_client.charts.kit import (
     COLOURS,
     FAINT,
     GRID,
@@ -37,13 +37,13 @@ from fedperf_client.charts.chart_style import (
     VIOLET,
     chart,
     log_heights,
+    render,
     svg,
 )
-from fedperf_client.charts.page import render
-from fedperf_client.formatting.durations import duration_text
 from fedperf_client.formatting.facts import Fact
 from fedperf_client.home.config import write_private
 from fedperf_shared.errors import StorageError
+from fedperf_shared.runtime.quantities import duration_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

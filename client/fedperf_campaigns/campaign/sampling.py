@@ -32,12 +32,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedperf_campaigns.campaign.definition import Strategy
-from fedperf_campaigns.tables.catalogue import table_learners
+from fedperf_campaigns.tables.layout import Table, TableColumn, TableLayout
+from fedperf_campaigns.tables.learners import Forest, table_learners
 from fedperf_client.prediction.ensemble.ensemble import TrainingSet, weigh
 from fedperf_client.prediction.ensemble.weighting import ScaleAndSize
-from fedperf_client.prediction.learners.learner import Learner, varying_columns
-from fedperf_client.prediction.learners.local_learners import Boosting, Forest
-from fedperf_client.prediction.learners.tables import Table, TableColumn, TableLayout
+from fedperf_client.prediction.learners.base_learners import Boosting, Learner
+from fedperf_client.prediction.learners.ridge import varying_columns
 from fedperf_client.prediction.prediction import Floats
 from fedperf_client.prediction.query_encoding import EncodedQueries
 from fedperf_shared.errors import InvalidInputError

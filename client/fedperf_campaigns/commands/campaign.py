@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedperf_client.commands.home_option import Json
-from fedperf_client.commands.home_option import home_of as _home
-from fedperf_client.commands.home_option import now as _now
+from fedperf_client.commands.program import Json
+from fedperf_client.commands.program import home_of as _home
+from fedperf_client.commands.program import now as _now
 from fedperf_client.formatting.progress import counting_bar
 from fedperf_shared.runtime.command_line import INTERRUPTED, NOTHING_MEASURED, show, visible
 
@@ -44,8 +44,8 @@ def profile(
     from fedperf_campaigns.campaign.campaign import missing_parts, plan, profile_campaign
     from fedperf_campaigns.campaign.definition import keep_definition, load_campaign, unused_columns
     from fedperf_client.home.store import ExecutionStore
+    from fedperf_shared.runtime.process import stop_on_signals
     from fedperf_shared.runtime.settings_file import WrongSettingsError
-    from fedperf_shared.runtime.shutdown import stop_on_signals
 
     home = _home(context)
     wanted = load_campaign(campaign)
@@ -154,7 +154,7 @@ def _times_found(summary: "Summary") -> dict[str, str]:
     """Return the fastest and the slowest configuration, and the command that predicts others."""
     from fedperf_campaigns.campaign.definition import WHOLE
     from fedperf_campaigns.campaign.grid import value_word
-    from fedperf_client.formatting.durations import duration_text
+    from fedperf_shared.runtime.quantities import duration_text
 
     def columns(number: int) -> str:
         return ",".join(f"{n}={value_word(value)}" for n, value in summary.values(number).items())

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 import typer
 
 from fedperf_client.formatting.facts import show_table, values_of
-from fedperf_client.formatting.numbers import counted
 from fedperf_client.formatting.progress import progress_bar
 from fedperf_shared.runtime.command_line import NO_ANSWER, show
+from fedperf_shared.runtime.quantities import counted
 
 if TYPE_CHECKING:
     from fedperf_campaigns.campaign.predictions import CampaignMeasurements

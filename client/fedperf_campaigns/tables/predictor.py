@@ -22,8 +22,16 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from fedperf_campaigns.tables.catalogue import table_learners
-from fedperf_campaigns.tables.roles import prior_slopes, priors_of
+from fedperf_campaigns.tables.layout import InvalidTableError, Table, TableLayout, distinct_rows
+from fedperf_campaigns.tables.learners import table_learners
+from fedperf_campaigns.tables.prior_slopes import (
+    NO_REPEATS,
+    FittedSlopes,
+    PriorSlopes,
+    Scatter,
+    prior_slopes,
+    priors_of,
+)
 from fedperf_client.prediction.ensemble.ensemble import (
     FittedEnsemble,
     OnProgress,
@@ -41,19 +49,8 @@ from fedperf_client.prediction.ensemble.weighting import (
     grouped_folds,
     holdout_splits,
 )
-from fedperf_client.prediction.learners.learner import ROUNDING, Fitted, Learner
-from fedperf_client.prediction.learners.prior_slopes import (
-    NO_REPEATS,
-    FittedSlopes,
-    PriorSlopes,
-    Scatter,
-)
-from fedperf_client.prediction.learners.tables import (
-    InvalidTableError,
-    Table,
-    TableLayout,
-    distinct_rows,
-)
+from fedperf_client.prediction.learners.base_learners import Fitted, Learner
+from fedperf_client.prediction.learners.ridge import ROUNDING
 from fedperf_client.prediction.prediction import LOG_SECONDS_LIMIT, Floats
 from fedperf_client.prediction.query_encoding import EncodedQueries
 
@@ -198,7 +195,7 @@ class TablePredictor:
         outside = self._outside(table, written.features)
         asked, unknown = self._without_fixed(written)
         ways = asks(self.known.places, _places(self.layout, asked))
-        belief = self._believed.belief(asked)
+        belief = self._believed.posterior(asked)
         spread = np.sqrt(belief.variance + belief.noise)
         ran = self._ran(asked.features)
         found = []
@@ -258,7 +255,7 @@ class TablePredictor:
         parts = []
         for fold in grouped_folds(known.groups, 0) if way is None else way.folds:
             fitted = self._slopes.fit(known.samples.take(fold.kept), known.log_seconds[fold.kept])
-            belief = fitted.belief(known.samples.take(fold.held))
+            belief = fitted.posterior(known.samples.take(fold.held))
             parts.append(belief.variance + belief.noise)
         return np.concatenate(parts)
 

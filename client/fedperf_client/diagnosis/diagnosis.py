@@ -26,12 +26,12 @@ from fedperf_client.diagnosis.rules import (
     tiny_tasks,
     uneven_tasks,
 )
-from fedperf_client.formatting.durations import duration_text
 from fedperf_client.home.node_prices import PriceList, cost_text
 from fedperf_client.sources.spark.fields import moment
 from fedperf_client.sources.spark.reader import Application
 from fedperf_shared.execution import ClusterConfig
 from fedperf_shared.runtime.command_line import shortened, visible
+from fedperf_shared.runtime.quantities import duration_text
 
 LEAST_SHARE = 0.05  # of a job's time, by which two runs of one job differ
 LEAST_SECONDS = 0.2  # a saving below is not noticed

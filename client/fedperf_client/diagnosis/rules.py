@@ -39,8 +39,6 @@ from collections.abc import Iterator
 import numpy as np
 
 from fedperf_client.diagnosis.job_facts import JobFacts, JobFinding, Symptom
-from fedperf_client.formatting.durations import duration_text
-from fedperf_client.formatting.operator_tree import size_text
 from fedperf_client.sources.spark.failures import (
     FailureCause,
     FailureText,
@@ -58,6 +56,7 @@ from fedperf_client.sources.spark.settings import (
     DEFAULT_BROADCAST_BYTES,
     SparkSettings,
 )
+from fedperf_shared.runtime.quantities import duration_text, size_text
 
 MUCH_OF_APPLICATION = 0.2  # of its time; every application has some
 LEAST_SECONDS = 5.0  # a shorter time is mostly the start of the application

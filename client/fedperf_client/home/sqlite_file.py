@@ -9,7 +9,7 @@ from pathlib import Path
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random
 
 from fedperf_shared.errors import StorageError
-from fedperf_shared.runtime.private_files import close_to_others, create_private
+from fedperf_shared.runtime.process import close_to_others, create_private
 
 BUSY_SECONDS = 30.0
 """Seconds that a program waits for another program that writes."""

@@ -35,7 +35,7 @@ from fedperf_client.home.sqlite_file import (
 )
 from fedperf_shared.errors import InvalidInputError, StorageError
 from fedperf_shared.execution import Execution, ExecutionStatus, InvalidExecutionError
-from fedperf_shared.runtime.resources import Closing
+from fedperf_shared.runtime.process import Closing
 from fedperf_shared.wire.codec import decode_plan
 from fedperf_shared.workflow.vocabulary import Platform
 

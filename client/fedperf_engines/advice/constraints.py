@@ -8,7 +8,6 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from fedperf_client.formatting.numbers import size_text
 from fedperf_engines.optimizer.costs import (
     MEMORY_FACTORS,
     MEMORY_IN_OBJECTS,
@@ -17,6 +16,7 @@ from fedperf_engines.optimizer.costs import (
 from fedperf_engines.platforms.engine import ENGINES, installed_platforms
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import ClusterConfig, KnownJob
+from fedperf_shared.runtime.quantities import size_text
 from fedperf_shared.workflow.graph import Plan, Workflow
 from fedperf_shared.workflow.vocabulary import NAMED_PLATFORMS, Platform, platform_of
 

@@ -11,11 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedperf_client.charts.chart_style import COLOURS, FAINT, GRID, INK, chart, log_lengths
-from fedperf_client.charts.charts import write_chart
-from fedperf_client.formatting.durations import duration_text
+from fedperf_client.charts.kit import COLOURS, FAINT, GRID, INK, chart, log_lengths, write_chart
 from fedperf_client.formatting.facts import Fact, for_people, for_programs, values_of
-from fedperf_client.formatting.numbers import counted, size_text
 from fedperf_client.formatting.operator_tree import words_of
 from fedperf_client.prediction.ensemble.platform_size_limits import PlatformSizeLimits
 from fedperf_client.prediction.serving.what_if import WITH_ITS_PARTITIONS, format_probability
@@ -31,6 +28,7 @@ from fedperf_engines.optimizer.costs import memory_needed
 from fedperf_engines.optimizer.enumeration import Alternative, Choice
 from fedperf_engines.platforms.engine import ENGINES, installed_platforms
 from fedperf_shared.execution import ClusterConfig
+from fedperf_shared.runtime.quantities import counted, duration_text, size_text
 from fedperf_shared.workflow.graph import Plan, Workflow
 from fedperf_shared.workflow.topology import topological_order
 from fedperf_shared.workflow.vocabulary import Platform

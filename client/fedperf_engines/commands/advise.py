@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from click import UsageError
 
-from fedperf_client.commands.home_option import Json, LocalPath, home_of, now
 from fedperf_client.commands.predict import opened_kept, say_if_nothing_is_known
+from fedperf_client.commands.program import Json, LocalPath, home_of, now
 from fedperf_client.formatting.facts import show_table, values_of, without_empty
 from fedperf_client.formatting.progress import progress_bar
 from fedperf_shared.runtime.command_line import NO_ANSWER, show
@@ -121,7 +121,7 @@ def advise(
     at the lowest cost by --prices or in core-seconds, and whether an engine on this machine
     would do. --memory is then that of an executor, refused where what was measured does not fit.
     """
-    from fedperf_client.charts.charts import require_chart_file
+    from fedperf_client.charts.kit import require_chart_file
     from fedperf_client.commands.advise_logs import advise_on_logs, is_spark_log, refuse_for_logs
     from fedperf_client.home.config import write_private
     from fedperf_client.home.store import ExecutionStore

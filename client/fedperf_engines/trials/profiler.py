@@ -43,7 +43,7 @@ from fedperf_shared.execution import (
     InvalidExecutionError,
     Measurement,
 )
-from fedperf_shared.runtime.resources import Closing
+from fedperf_shared.runtime.process import Closing
 from fedperf_shared.workflow.graph import Plan, SourceStatistics, Workflow
 from fedperf_shared.workflow.vocabulary import MAX_RUNTIME_SECONDS, Platform
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from fedperf_client.charts.page import render
+from fedperf_client.charts.kit import render
 from fedperf_client.release.ledger.spent_budget import UNIT
 from fedperf_memory.year_simulation.year import (
     JOINED,
@@ -18,7 +18,7 @@ from fedperf_memory.year_simulation.year import (
     YearAhead,
 )
 from fedperf_shared.errors import StorageError
-from fedperf_shared.runtime.timestamps import day, minute, table_minute
+from fedperf_shared.runtime.quantities import day, minute, table_minute
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,13 +34,13 @@ from fedperf_client.federation.exchange import read_receipt
 from fedperf_client.home.config import Home
 from fedperf_client.home.store import ExecutionStore
 from fedperf_client.learning.residuals import LabelledGraph, labelled_graphs
-from fedperf_client.prediction.evaluation.gain import (
+from fedperf_client.prediction.fetched_models import FetchedModels
+from fedperf_client.prediction.joining_gain import (
     LOCAL,
     PERSONALIZED,
     PUBLIC_START,
     errors_by_way,
 )
-from fedperf_client.prediction.fetched_models import FetchedModels
 from fedperf_client.prediction.query_encoding import History
 from fedperf_client.release.history import LEFT, past_releases
 from fedperf_client.release.ledger.spent_budget import Spending, spending_of

@@ -34,7 +34,7 @@ from fedperf_shared.identity import hosts_of
 from fedperf_shared.releases.linear_queries import CellQuery
 from fedperf_shared.releases.period import ModelMethod, ReleaseCalendar
 from fedperf_shared.runtime.failure_tracker import FailureTracker
-from fedperf_shared.runtime.flower_settings import quiet_flower
+from fedperf_shared.runtime.process import quiet_flower
 
 _log = structlog.get_logger()
 

@@ -10,7 +10,7 @@ import typer
 
 from fedperf_server.commands.directory_option import Json, current_time, open_enrollment
 from fedperf_shared.runtime.command_line import ProgramCommands, show, show_rows
-from fedperf_shared.runtime.timestamps import table_minute
+from fedperf_shared.runtime.quantities import table_minute
 
 app = typer.Typer(
     cls=ProgramCommands, help="Invite, list and revoke organizations.", no_args_is_help=True

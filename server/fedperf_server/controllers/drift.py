@@ -9,7 +9,7 @@ A drift happened in the windows before the reports that show it. So a shared dri
 if another one, declared or detected, began with the window of these reports or later: that regime
 separates the drift from later data already. A drift of a single organization begins no regime and
 is listed for the operator. The organization adjusts its predictions locally
-(`fedperf_client.drift`).
+(`fedperf_client.prediction.ensemble.changes`).
 """
 
 from collections.abc import Sequence

@@ -54,7 +54,7 @@ from fedperf_shared import identity
 from fedperf_shared.errors import StorageError
 from fedperf_shared.releases.period import Period, from_unix_ms, to_unix_ms
 from fedperf_shared.releases.release import ReleaseKind, SlotKey
-from fedperf_shared.runtime.private_files import close_to_others, create_private
+from fedperf_shared.runtime.process import close_to_others, create_private
 from fedperf_shared.workflow.vocabulary import Platform
 
 DATABASE = "the database"

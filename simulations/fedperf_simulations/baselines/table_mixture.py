@@ -1,6 +1,6 @@
 """Ensembles for tables of columns, as experiments compare them.
 
-The product combines local learners (`fedperf_campaigns.tables.catalogue`). Candidates
+The product combines local learners (`fedperf_campaigns.tables.learners`). Candidates
 that read a downloaded belief about public points are compared here alone.
 
 The Bayesian download is the coordinator's posterior over public points. The mean is a start model
@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_solve
 
-from fedperf_campaigns.tables.catalogue import MORE_FROM
+from fedperf_campaigns.tables.learners import MORE_FROM, Forest, ResidualProcess
 from fedperf_client.prediction.ensemble.ensemble import FittedEnsemble, TrainingSet, weigh
 from fedperf_client.prediction.ensemble.learner_catalogue import LOCAL_FROM
 from fedperf_client.prediction.ensemble.weighting import (
@@ -34,23 +34,19 @@ from fedperf_client.prediction.ensemble.weighting import (
     closest_scheme,
     holdout_splits,
 )
-from fedperf_client.prediction.learners.gaussian_process import Scaling
-from fedperf_client.prediction.learners.learner import Learner
-from fedperf_client.prediction.learners.local_learners import (
-    Boosting,
-    Constant,
-    Forest,
-    LocalProcess,
-    LogRidge,
-    ResidualProcess,
-)
-from fedperf_client.prediction.learners.residual_learners import (
+from fedperf_client.prediction.learners.base_learners import (
     OWN_LEVEL_SD,
     REFERENCE,
+    Boosting,
+    Constant,
     InvalidCorrectionError,
+    Learner,
+    LocalProcess,
+    LogRidge,
     ShrunkenBias,
     UncorrectedModel,
 )
+from fedperf_client.prediction.learners.gaussian_process import Scaling
 from fedperf_client.prediction.learners.ridge import WEAK_STRENGTHS
 from fedperf_client.prediction.prediction import Floats
 from fedperf_client.prediction.query_encoding import EncodedQueries

@@ -41,7 +41,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from fedperf_client.prediction.learners.tables import Table, TableLayout
+from fedperf_campaigns.tables.layout import Table, TableLayout
 from fedperf_shared.errors import InvalidInputError
 from fedperf_simulations.data.datasets import public_files
 

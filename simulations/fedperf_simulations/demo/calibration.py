@@ -30,7 +30,7 @@ def main() -> None:
 def measured_pace(history: Path) -> dict[str, float]:
     """Seconds of each part of a daemon's work, by the names of `scenario.MachineTimings`."""
     before = time.monotonic()
-    from fedperf_shared.runtime.flower_settings import quiet_flower
+    from fedperf_shared.runtime.process import quiet_flower
 
     quiet_flower()
     import fedperf_client.daemon.daemon

@@ -26,7 +26,7 @@ from fedperf_client.prediction.ensemble.predictor import (
     fit_personalized_ensemble,
 )
 from fedperf_client.prediction.fetched_models import FetchedModels, predictor
-from fedperf_client.prediction.learners.residual_learners import PUBLIC
+from fedperf_client.prediction.learners.base_learners import PUBLIC
 from fedperf_client.prediction.prediction import PredictLog
 from fedperf_client.prediction.query_encoding import History
 from fedperf_memory.memory_federation import Federation

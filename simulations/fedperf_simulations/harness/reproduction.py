@@ -15,7 +15,7 @@ from enum import StrEnum, unique
 from pathlib import Path
 from typing import Any
 
-from fedperf_client.charts.page import render
+from fedperf_client.charts.kit import render
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.runtime.command_line import DIFFERENT
 from fedperf_simulations.harness.cells import Row, Value, write_json

@@ -45,7 +45,7 @@ from fedperf_client.prediction.ensemble.weighting import (
     shares_of,
     typical_error,
 )
-from fedperf_client.prediction.learners.learner import Fitted, Learner
+from fedperf_client.prediction.learners.base_learners import Fitted, Learner
 from fedperf_client.prediction.prediction import Floats, checked_log
 from fedperf_client.prediction.query_encoding import EncodedQueries, Identity
 from fedperf_shared.execution import PlanOnCluster

@@ -8,16 +8,19 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
-from fedperf_client.drift.streams import Stream, StreamDrift, streams_of, streams_until
-from fedperf_client.prediction.ensemble.ensemble import TrainingSet, groups_of
-from fedperf_client.prediction.ensemble.platform_size_limits import Ends, Pair, TrainingSupport
-from fedperf_client.prediction.ensemble.repeats import (
-    Repeats,
-    RunsApart,
+from fedperf_client.prediction.ensemble.changes import (
+    DriftObservations,
+    Stream,
+    StreamDrift,
     WorkloadChange,
     adjust_for_drift,
+    find_streams,
+    streams_until,
     workload_changes,
 )
+from fedperf_client.prediction.ensemble.ensemble import TrainingSet, groups_of
+from fedperf_client.prediction.ensemble.platform_size_limits import Ends, Pair, TrainingSupport
+from fedperf_client.prediction.ensemble.repeats import Repeats, RunsApart
 from fedperf_client.prediction.ensemble.weighting import ScaleAndSize
 from fedperf_client.prediction.execution_table import (
     ExecutionTable,
@@ -90,9 +93,9 @@ class LocalTrainingData:
         """
         taught = table.take(table.teaches)
         ended = taught.take(taught.is_ok)
-        observed = ended.observed()
-        streams = streams_of(observed)
-        alarms = [int(each.rows[c.noticed]) + 1 for each in streams for c in each.changes]
+        observed = DriftObservations.of(ended)
+        streams = find_streams(observed)
+        alarms = [int(s.rows[drift.change.alarm]) + 1 for s in streams for drift in s.drifts]
         until = training_limit(len(ended), max(alarms, default=0))
         part = ended.take(np.arange(until))
         chosen = training_sample(part)
@@ -135,7 +138,7 @@ class LocalTrainingData:
             is_timed: whether it is known when they finished and what the public start predicts.
         """
         ended = table.take(table.is_ok)
-        streams = streams_of(ended.observed()) if is_timed else ()
+        streams = find_streams(DriftObservations.of(ended)) if is_timed else ()
         today, pairs = adjust_for_drift(ended.log_seconds, streams), _Pairs.of(ended)
         facts = LocalSummary(
             TrainingSupport(pairs.ends),

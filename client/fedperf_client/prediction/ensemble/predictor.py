@@ -89,8 +89,7 @@ from fedperf_client.prediction.ensemble.weighting import (
     holdout_splits,
 )
 from fedperf_client.prediction.execution_table import ExecutionTable, numbered
-from fedperf_client.prediction.learners.learner import Fitted, Learner
-from fedperf_client.prediction.learners.residual_learners import PUBLIC
+from fedperf_client.prediction.learners.base_learners import PUBLIC, Fitted, Learner
 from fedperf_client.prediction.prediction import Floats, Prediction, PredictLog
 from fedperf_client.prediction.query_encoding import (
     EncodedQueries,

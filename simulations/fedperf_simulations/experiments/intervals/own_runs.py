@@ -19,7 +19,7 @@ from fedperf_client.home.store import ExecutionStore
 from fedperf_client.prediction.fetched_models import FetchedModels
 from fedperf_client.prediction.prediction import Prediction
 from fedperf_client.prediction.serving.predictor_cache import load_or_fit
-from fedperf_client.prediction.serving.what_if import answers
+from fedperf_client.prediction.serving.what_if import predict_plan
 from fedperf_client.sources import UnknownSourceError, read_source
 from fedperf_shared.execution import Execution, KnownJob
 from fedperf_shared.workflow.vocabulary import Platform
@@ -102,7 +102,7 @@ def said(known: Sequence[Execution], asked: Sequence[Execution]) -> list[Predict
         store.add(known)
         kept = load_or_fit(Path(place, "kept"), store, FetchedModels(Path(place, "models")))
         return [
-            answers(kept.predictor, e.plan, e.cluster, [e.cluster], job=KnownJob.of(e))[
+            predict_plan(kept.predictor, e.plan, e.cluster, [e.cluster], job=KnownJob.of(e))[
                 0
             ].estimate.prediction
             for e in asked

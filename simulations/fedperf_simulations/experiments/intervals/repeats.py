@@ -20,8 +20,8 @@ import numpy as np
 
 from fedperf_campaigns.campaign.predictions import MOST_FREEDOM
 from fedperf_campaigns.tables.predictor import MeasuredTable, TablePredictor
+from fedperf_campaigns.tables.prior_slopes import Scatter
 from fedperf_client.prediction.ensemble.repeats import Repeats
-from fedperf_client.prediction.learners.prior_slopes import Scatter
 from fedperf_client.prediction.prediction import Floats, Prediction
 from fedperf_client.sources.history_file import executions_of
 from fedperf_shared.errors import InvalidInputError

@@ -23,7 +23,7 @@ from fedperf_client.prediction.ensemble.intervals import SURE, chance_faster
 from fedperf_client.prediction.ensemble.learner_catalogue import public_learners
 from fedperf_client.prediction.ensemble.predictor import fit_personalized_ensemble
 from fedperf_client.prediction.fetched_models import predictor
-from fedperf_client.prediction.learners.residual_learners import PUBLIC
+from fedperf_client.prediction.learners.base_learners import PUBLIC
 from fedperf_client.prediction.prediction import Floats, Prediction, PredictLog
 from fedperf_client.prediction.query_encoding import History
 from fedperf_client.workers.machine import available_memory_bytes

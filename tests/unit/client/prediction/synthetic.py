@@ -9,7 +9,7 @@ import numpy as np
 from fedperf_client.prediction.ensemble.local_training_data import LocalTrainingData
 from fedperf_client.prediction.ensemble.platform_size_limits import TrainingSupport
 from fedperf_client.prediction.execution_table import ExecutionTable
-from fedperf_client.prediction.learners.residual_learners import REFERENCE, SHARED
+from fedperf_client.prediction.learners.base_learners import REFERENCE, SHARED
 from fedperf_client.prediction.prediction import Floats, PredictLog
 from fedperf_client.prediction.query_encoding import EncodedQueries, History, encode
 from fedperf_shared.execution import ClusterConfig, PlanOnCluster

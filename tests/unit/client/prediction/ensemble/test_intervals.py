@@ -18,8 +18,7 @@ from fedperf_client.prediction.ensemble.intervals import (
 from fedperf_client.prediction.ensemble.learner_catalogue import joined_learners
 from fedperf_client.prediction.ensemble.predictor import fit_personalized_ensemble
 from fedperf_client.prediction.ensemble.weighting import QueryRegime
-from fedperf_client.prediction.learners.local_learners import LogRidge
-from fedperf_client.prediction.learners.residual_learners import PUBLIC, REFERENCE, SHARED
+from fedperf_client.prediction.learners.base_learners import PUBLIC, REFERENCE, SHARED, LogRidge
 from fedperf_client.prediction.prediction import InvalidPredictionError
 from fedperf_shared.execution import ClusterConfig, PlanOnCluster
 from fedperf_shared.workflow.graph import Operator, Plan, Workflow

@@ -10,7 +10,7 @@ from fedperf_client.prediction.ensemble.learner_catalogue import public_learners
 from fedperf_client.prediction.ensemble.local_training_data import LocalTrainingData
 from fedperf_client.prediction.ensemble.predictor import Candidates, candidates_of
 from fedperf_client.prediction.execution_table import ExecutionTable, encoded
-from fedperf_client.prediction.learners.residual_learners import PUBLIC
+from fedperf_client.prediction.learners.base_learners import PUBLIC
 from fedperf_client.prediction.query_encoding import History
 from fedperf_shared.execution import Execution, ExecutionStatus, Measurement
 from fedperf_shared.workflow.vocabulary import Platform

@@ -26,11 +26,10 @@ from fedperf_client.prediction.ensemble.predictor import (
     key_of,
 )
 from fedperf_client.prediction.ensemble.weighting import QueryRegime, ScaleAndSize
-from fedperf_client.prediction.learners.local_learners import LogRidge
-from fedperf_client.prediction.learners.residual_learners import PUBLIC, REFERENCE, SHARED
+from fedperf_client.prediction.learners.base_learners import PUBLIC, REFERENCE, SHARED, LogRidge
 from fedperf_client.prediction.prediction import Floats, PredictLog
 from fedperf_client.prediction.query_encoding import History
-from fedperf_client.prediction.serving.predictor_cache import CachedPredictor, Digests
+from fedperf_client.prediction.serving.predictor_cache import CachedPredictor
 from fedperf_shared.errors import StorageError
 from fedperf_shared.execution import PlanOnCluster
 from fedperf_shared.model import pretrained
@@ -296,7 +295,7 @@ def test_a_home_that_cannot_be_written_is_a_clear_error() -> None:
     own = asked_before()
     own.outcome()
     with pytest.raises(StorageError, match="No space left"):
-        CachedPredictor(own, Path("predictor"), Digests("", ""), 0).keep(full)
+        CachedPredictor(own, Path("predictor"), {}, 0).keep(full)
 
 
 def repeated(times: int, *, level: float = 5.0, spread: float = 0.03, seed: int = 0) -> History:

@@ -5,7 +5,8 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from fedperf_campaigns.tables.catalogue import table_learners
+from fedperf_campaigns.tables.layout import InvalidTableError, TableLayout
+from fedperf_campaigns.tables.learners import table_learners
 from fedperf_campaigns.tables.predictor import (
     FREEDOM,
     MIXED_FROM,
@@ -14,7 +15,6 @@ from fedperf_campaigns.tables.predictor import (
 )
 from fedperf_client.prediction.ensemble.intervals import StudentT
 from fedperf_client.prediction.ensemble.weighting import QueryRegime
-from fedperf_client.prediction.learners.tables import InvalidTableError, TableLayout
 from tests.unit.client.prediction.tables.published_laws import DrawnJob, drawn_job
 
 JOBS = 60

@@ -17,7 +17,7 @@ from fedperf_campaigns.campaign.sampling import (
     Rows,
     SamplingGrid,
 )
-from fedperf_client.prediction.learners.tables import InvalidTableError, Table
+from fedperf_campaigns.tables.layout import InvalidTableError, Table
 from fedperf_shared.errors import InvalidInputError
 from tests.unit.client.profiling.grids import (
     NODE_TYPES,
