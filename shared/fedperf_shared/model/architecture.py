@@ -54,7 +54,7 @@ def standardise(log_seconds: _Values) -> _Values:
 
 
 def offset_of(features: Features) -> float:
-    """The analytic cost model's answer for a plan, as an output of the model."""
+    """Return the analytic cost model's answer for a plan, as an output of the model."""
     return (features.analytic_log_seconds - TARGET_CENTER) / TARGET_SCALE
 
 
@@ -110,7 +110,7 @@ PARAMETERS = sum(math.prod(shape) for shape in ARRAY_SHAPES.values())
 
 
 def named_arrays(weights: Weights) -> dict[str, NDArray[np.float32]]:
-    """The arrays by their names.
+    """Return the arrays by their names.
 
     Raises:
         ValueError: another number of arrays than the model has.
@@ -119,7 +119,7 @@ def named_arrays(weights: Weights) -> dict[str, NDArray[np.float32]]:
 
 
 def weights_of(arrays: Mapping[str, NDArray[np.float32]]) -> Weights:
-    """The arrays in the order of the architecture: the other way round."""
+    """Return the arrays in the order of the architecture: the other way round."""
     return [arrays[name] for name in ARRAY_SHAPES]
 
 

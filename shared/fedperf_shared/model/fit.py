@@ -144,7 +144,7 @@ def fit(
 
 
 def predict(model: GGFN, graphs: Sequence[Features], batch_size: int = 256) -> NDArray[np.float64]:
-    """Natural log of the predicted run times in seconds [plans], without dropout.
+    """Return natural log of the predicted run times in seconds [plans], without dropout.
 
     The model stays in the mode it was in.
     """
@@ -165,7 +165,7 @@ def predict(model: GGFN, graphs: Sequence[Features], batch_size: int = 256) -> N
 
 
 def _step(model: GGFN, optimizer: torch.optim.Optimizer, losses: Tensor) -> float:
-    """One optimizer step on the mean of `losses`; returns their sum."""
+    """Return one optimizer step on the mean of `losses`; returns their sum."""
     total = float(losses.detach().sum())
     if not abs(total) < float("inf"):
         raise TrainingDivergedError(f"the loss of a batch of {len(losses)} plans is {total}")
@@ -179,7 +179,7 @@ def _step(model: GGFN, optimizer: torch.optim.Optimizer, losses: Tensor) -> floa
 def _batches(
     lengths: Tensor, questions: Tensor | None, batch_size: int, generator: torch.Generator
 ) -> list[Tensor]:
-    """Every sample once, in random batches of plans of similar length.
+    """Return every sample once, in random batches of plans of similar length.
 
     Shuffled, cut into buckets of several batches, sorted by length inside a bucket.
     """

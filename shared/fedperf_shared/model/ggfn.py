@@ -157,7 +157,7 @@ class GGFN(nn.Module):
         return batch.in_given_order(self._fuse(fused) + batch.offsets)
 
     def predict_log_seconds(self, batch: Batch) -> Tensor:
-        """Log of the predicted run times in seconds [samples], within the public bounds."""
+        """Return log of the predicted run times in seconds [samples], within the public bounds."""
         log_seconds: Tensor = self(batch) * TARGET_SCALE + TARGET_CENTER
         return log_seconds.clamp(LOWEST, HIGHEST)
 

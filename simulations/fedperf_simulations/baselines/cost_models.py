@@ -135,7 +135,7 @@ class PlatformCosts:
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """The loads of one property file; errors as `WayangCosts.read`."""
+        """Return the loads of one property file; errors as `WayangCosts.read`."""
         try:
             text = path.read_text()
         except OSError as error:
@@ -265,7 +265,7 @@ class TrainingPlan:
 
     @classmethod
     def of(cls, plans: Sequence[MeasuredPlan]) -> "TrainingPlan":
-        """The lesson of measured plans."""
+        """Return the lesson of measured plans."""
         numbers: dict[object, int] = {}
         asked = [numbers.setdefault((p.plan.workflow, p.cluster), len(numbers)) for p in plans]
         return cls(
@@ -282,7 +282,7 @@ class TrainingPlan:
 
 
 def analytic_log_seconds(questions: Sequence[PlanOnCluster]) -> Floats:
-    """Log seconds by the analytic cost model, [questions]."""
+    """Return log seconds by the analytic cost model, [questions]."""
     return np.array([each.features.analytic_log_seconds for each in questions])
 
 
@@ -313,7 +313,7 @@ def train_ggfn(
 
 
 def zero_constant_inputs(model: GGFN, graphs: Sequence[Features]) -> list[Features]:
-    """The graphs, and the model, without inputs that tell nothing of what lies beyond them.
+    """Return the graphs, and the model, without inputs that tell nothing of what lies beyond them.
 
     An input that is the same in all graphs keeps its random weights, as no training touches them:
     the first plan that differs, by its platform, a kind or several nodes, would be answered by
@@ -429,7 +429,7 @@ def deep_network(*, epochs: int, seed: int) -> CostModel:
 
 
 def analytic() -> CostModel:
-    """The analytic cost model alone, at the prices that ship."""
+    """Return the analytic cost model alone, at the prices that ship."""
     return lambda _: analytic_log_seconds
 
 
@@ -469,7 +469,7 @@ def _descend(
 
 
 def _handfuls(asked: Tensor) -> Tensor:
-    """All samples in a random order, few of a question next to each other."""
+    """Return all samples in a random order, few of a question next to each other."""
     dealt = torch.randperm(len(asked))
     dealt = dealt[torch.argsort(asked[dealt], stable=True)]
     _, sizes = torch.unique_consecutive(asked[dealt], return_counts=True)

@@ -136,6 +136,6 @@ def _coarse_bounds() -> Iterator[None]:
 
 
 def _gradient(model: GGFN, graph: Features, target: Tensor) -> tuple[Tensor, ...]:
-    """The gradient of one plan's loss, in the order of the parameters."""
+    """Return the gradient of one plan's loss, in the order of the parameters."""
     loss = huber_per_sample(model(collate([graph])), target[None]).sum()
     return torch.autograd.grad(loss, list(model.parameters()))

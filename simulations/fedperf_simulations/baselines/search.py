@@ -61,7 +61,7 @@ class PruningRule(StrEnum):
 
 
 def pruned_search(costs: AdditiveCosts, rule: PruningRule, count: int = 1) -> SearchResult:
-    """What is left after pruning by `rule`, at most `count` plans, cheapest first."""
+    """Return what is left after pruning by `rule`, at most `count` plans, cheapest first."""
     steps = narrow_steps(costs)
     last_placed: list[int] = []
 
@@ -80,7 +80,7 @@ def pruned_search(costs: AdditiveCosts, rule: PruningRule, count: int = 1) -> Se
 
 
 def exhaustive_search(costs: AdditiveCosts, count: int = 1) -> SearchResult:
-    """The `count` cheapest of all plans.
+    """Return the `count` cheapest of all plans.
 
     Raises:
         TooManyPlansError: there are more than `EXHAUSTIVE_LIMIT`.

@@ -117,7 +117,7 @@ class PretrainedWithPosterior:
         return FittedDownload(self, points, scaling, inputs, likely)
 
     def points(self, samples: EncodedQueries) -> NDArray[np.int64]:
-        """The public point of each sample.
+        """Return the public point of each sample.
 
         Raises:
             InvalidCorrectionError: the covariance lacks one.
@@ -180,7 +180,7 @@ _GRID = tuple(
 
 
 def _conditioned(crossed: Floats, inputs: Floats, left: Floats) -> Iterator[_GridPoint]:
-    """Every point of the grid; posteriors lack the constant that all share."""
+    """Yield every point of the grid; posteriors lack the constant that all share."""
     departures = {length: _departure(inputs, inputs, length) for length in LENGTHS}
     for numbers in _GRID:
         alike = 1 if numbers.own_sd > 0 else len(LENGTHS)

@@ -132,7 +132,7 @@ class ComparisonSettings:
         require_scale(self.most_rows)
 
     def tasks(self) -> tuple[MeasurementTask, ...]:
-        """All runs; no two workloads have the same name."""
+        """Return all runs; no two workloads have the same name."""
         names: set[str] = set()
         return (
             *self._compared(names),
@@ -187,7 +187,7 @@ def assignments(program: Program) -> Iterator[Assignment]:
 
 
 def rescaled(program: Program, rows: int) -> Program:
-    """The same program on data sets of another scale."""
+    """Return the same program on data sets of another scale."""
     return Program(tuple(replace(s, operation=_at(s.operation, rows)) for s in program.steps))
 
 
@@ -247,7 +247,7 @@ def _new_job(
 
 
 def _short_clustering(family: Family, *, rng: np.random.Generator, rows: int) -> Program:
-    """What a credit analysis does at its end, on records alone; whole ones are too long."""
+    """Return what a credit analysis does at its end, on records alone; whole ones are too long."""
     del family
     draft = Draft()
     columns = ("balance", "days_late")

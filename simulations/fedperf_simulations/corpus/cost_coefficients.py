@@ -223,7 +223,7 @@ class PricedPlans:
     def of(
         cls, plans: Sequence[MeasuredPlan], workloads: Sequence[str], platform: Platform
     ) -> "PricedPlans":
-        """The form for the fit of `plans`, all on `platform` alone, with their workloads."""
+        """Return the form for the fit of `plans`, all on `platform` alone, with their workloads."""
         works = [_work(plan) for plan in plans]
         counts = Counter(workloads)
         serial = np.stack([each.units[:, : len(SERIAL)].sum(axis=0) for each in works])
@@ -241,7 +241,7 @@ class PricedPlans:
 
 
 def prices_of(measured: Mapping[Platform, PricedPlans]) -> dict[str, CostCoefficients]:
-    """The prices of all platforms by name, those of next of kin before their kin's."""
+    """Return the prices of all platforms by name, those of next of kin before their kin's."""
     found: dict[Platform, CostCoefficients] = {}
     for platform, prior in PRIORS.items():
         center = prior
@@ -280,7 +280,7 @@ def fitted_prices(plans: PricedPlans, prior: CostCoefficients) -> dict[str, floa
 def _loss(
     values: Floats, plans: PricedPlans, center: Floats, speedup: float
 ) -> tuple[float, Floats]:
-    """What is to be least, and its gradient in the log prices and the power."""
+    """Return what is to be least, and its gradient in the log prices and the power."""
     prices, power = np.exp(values[:-1]), values[-1]
     of_serial, of_parallel = prices[: len(SERIAL)], prices[len(SERIAL) :]
     share = np.exp(-power * plans.log_sharers)

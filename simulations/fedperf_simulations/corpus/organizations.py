@@ -132,7 +132,7 @@ def organization(
 
 
 def part_of(execution: Execution) -> WorkloadPart:
-    """The part of an execution's workload, by its name, size and threads."""
+    """Return the part of an execution's workload, by its name, size and threads."""
     first = _uniform("part", execution.workload)
     ends = accumulate((TEST_SHARE, VALIDATION_SHARE, CEDAR_SHARE))
     for part, end in zip(
@@ -158,7 +158,7 @@ def _is_simple(execution: Execution) -> bool:
 
 
 def _uniform(purpose: str, workload: str) -> float:
-    """A number in [0, 1) that follows from purpose and workload alone."""
+    """Return a number in [0, 1) that follows from purpose and workload alone."""
     digest = hashlib.blake2b(f"{purpose}/{workload}".encode(), digest_size=8).digest()
     return int.from_bytes(digest) / 2**64
 
@@ -185,7 +185,7 @@ class MeasuredTimes:
         return len(self.graphs)
 
     def of(self, positions: NDArray[np.int64]) -> "MeasuredTimes":
-        """The workloads at `positions`."""
+        """Return the workloads at `positions`."""
         return MeasuredTimes(
             tuple(self.graphs[position] for position in positions), self.log_seconds[positions]
         )
@@ -206,7 +206,7 @@ class NewPlatform:
 
     @classmethod
     def load(cls, platform: Platform) -> "NewPlatform":
-        """The plans from the measured sets that ship with the project.
+        """Return the plans from the measured sets that ship with the project.
 
         Raises:
             MissingDataError: there is no set of that platform.
@@ -282,7 +282,7 @@ class DriftingYear:
     begins: tuple[datetime, ...]
 
     def between(self, since: datetime | None, until: datetime) -> list[LabelledGraph]:
-        """The workloads that ran from `since` (None: ever) until before `until`."""
+        """Return the workloads that ran from `since` (None: ever) until before `until`."""
         last = bisect_left(self.begins, until) - 1
         first = 0 if since is None else max(bisect_right(self.begins, since) - 1, 0)
         return [each for each in self.labelled if first <= each.epoch <= last]
@@ -325,14 +325,14 @@ class WorkloadSplit:
 
 
 def private_segments() -> tuple[tuple[LabelledGraph, ...], ...]:
-    """The workloads of each segment; errors as `private_executions`."""
+    """Return the workloads of each segment; errors as `private_executions`."""
     return tuple(
         labelled_in(executions, epoch) for epoch, executions in enumerate(private_executions())
     )
 
 
 def private_executions() -> tuple[tuple[Execution, ...], ...]:
-    """One execution of each workload of each segment; no workload is in two of them.
+    """Return one execution of each workload of each segment; no workload is in two of them.
 
     Raises:
         MissingDataError: a measured set is not there.
@@ -396,7 +396,7 @@ def labelled_in(executions: Iterable[Execution], epoch: int) -> tuple[LabelledGr
 
 
 def measured_of(labelled: Sequence[LabelledGraph]) -> MeasuredTimes:
-    """The workloads in the form that steps at a tangent take."""
+    """Return the workloads in the form that steps at a tangent take."""
     return MeasuredTimes(
         tuple(each.graph for each in labelled), np.array([each.log_seconds for each in labelled])
     )
@@ -411,14 +411,14 @@ _FIRST_PLATFORMS = {Platform.DUCKDB, Platform.PANDAS}
 
 
 def _others(executions: Iterable[Execution], names: set[str]) -> tuple[Execution, ...]:
-    """One execution of each workload that ended well and is not among `names`."""
+    """Return one execution of each workload that ended well and is not among `names`."""
     return one_per_workload(
         each for each in executions if each.is_ok and each.workload not in names
     )
 
 
 def one_per_workload(executions: Iterable[Execution]) -> tuple[Execution, ...]:
-    """The first execution of every workload."""
+    """Return the first execution of every workload."""
     first: dict[str, Execution] = {}
     for execution in executions:
         first.setdefault(execution.workload, execution)

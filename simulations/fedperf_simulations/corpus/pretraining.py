@@ -125,7 +125,7 @@ def train_limited_start(
 
 
 def error_on(model: GGFN, plans: Sequence[MeasuredPlan]) -> float:
-    """Median q-error of the model on measured plans."""
+    """Return median q-error of the model on measured plans."""
     graphs = [featurize(each.plan, each.cluster) for each in plans]
     seconds = np.exp([each.log_seconds for each in plans])
     return median_q_error(np.exp(predict(model, graphs)), seconds)
@@ -204,7 +204,7 @@ class MeasuredSingleEnginePlan:
 
 
 def measure_widths(measurements: Measurements, learn: CostModel) -> dict[Platform, PretrainedWidth]:
-    """The widths of every platform that was measured on workloads enough.
+    """Return the widths of every platform that was measured on workloads enough.
 
     Args:
         measurements: all of them.
@@ -278,7 +278,7 @@ def before_its_run(asked: MeasuredSingleEnginePlan) -> MeasuredSingleEnginePlan 
 def errors_of(
     start: PredictLog, asked: Sequence[MeasuredSingleEnginePlan]
 ) -> list[tuple[MeasuredSingleEnginePlan, float]]:
-    """Each with the absolute error of the start, log seconds."""
+    """Return each with the absolute error of the start, log seconds."""
     if not asked:
         return []
     measured = np.array([each.plan.log_seconds for each in asked])
@@ -324,7 +324,7 @@ def _width(
 def _with_estimates(
     width: PretrainedWidth, of_estimated: Sequence[tuple[MeasuredSingleEnginePlan, float]]
 ) -> PretrainedWidth:
-    """The width with what it needs, squares added, to hold `LEVEL` of these workloads.
+    """Return the width with what it needs, squares added, to hold `LEVEL` of these workloads.
 
     It is told by relational programs, and by the others, of which there are enough.
     """

@@ -42,7 +42,7 @@ from fedperf_simulations.data.datasets import (
 
 
 def measured_prefixes(path: Path) -> Iterator[tuple[Execution, MeasuredPlan]]:
-    """Every proper prefix of the executions of a measured set, beside its execution.
+    """Yield every proper prefix of the executions of a measured set, beside its execution.
 
     Raises:
         InvalidInputError: a row cannot be read.
@@ -104,7 +104,7 @@ class Measurements:
 
     @classmethod
     def read(cls, seed: int) -> Self:
-        """All sets; of sessions those that were measured; errors as `measured_files`."""
+        """Return all sets; of sessions those that were measured; errors as `measured_files`."""
         compared, training_plans = measured_files(COMPARISONS), measured_files(LESSONS)
         rng = np.random.default_rng(seed)
         prefixes: dict[str, list[MeasuredPlan]] = {}
@@ -127,7 +127,7 @@ class Measurements:
         return cls(cases, executions, prefixes, seed, further, sessions)
 
     def training_plan(self, is_known: IsKnown) -> TrainingPlan:
-        """The plans and prefixes of workloads that are known.
+        """Return the plans and prefixes of workloads that are known.
 
         Those of sessions twice: as a run counted their rows, and with what was known before it.
         """
@@ -147,7 +147,7 @@ class Measurements:
         return TrainingPlan.of([*complete, *begun])
 
     def workloads_of(self, shapes: Collection[str]) -> frozenset[str]:
-        """The workloads with a plan, or a prefix of one, of such a shape (`fingerprint`)."""
+        """Return the workloads with a plan, or a prefix of one, of such a shape (`fingerprint`)."""
         return frozenset(
             workload for workload, each in self._all_workflows() if fingerprint(each) in shapes
         )

@@ -106,7 +106,7 @@ class PublicJob:
         return scaled
 
     def physics(self, columns: Mapping[str, Floats]) -> Floats:
-        """Log seconds that reading the data takes, [configurations]; fixed beforehand."""
+        """Return log seconds that reading the data takes, [configurations]; fixed beforehand."""
         passes = columns[self.passes] if isinstance(self.passes, str) else self.passes
         reading = columns[MEGABYTES] * passes / (MEGABYTES_PER_SECOND * columns[SLOTS])
         return np.asarray(np.log(START_SECONDS + reading), dtype=np.float64)
@@ -188,7 +188,7 @@ class JobConfigurations:
         return len(self.jobs)
 
     def where(self, chosen: NDArray[np.bool_ | np.int64]) -> "JobConfigurations":
-        """The rows for which `chosen` [configurations] holds, or those at its places."""
+        """Return the rows for which `chosen` [configurations] holds, or those at its places."""
         return JobConfigurations(
             self.jobs[chosen],
             self.machines[chosen],
@@ -199,7 +199,7 @@ class JobConfigurations:
         )
 
     def of(self, organization: str) -> "JobConfigurations":
-        """The rows of one organization."""
+        """Return the rows of one organization."""
         return self.where(self.organizations == organization)
 
 
@@ -250,7 +250,7 @@ def load(data: Path | None) -> C3O:
 
 
 def data_files(data: Path | None) -> tuple[Path, ...]:
-    """The files of the runs in the folder of public data sets, in the order of `JOBS`.
+    """Return the files of the runs in the folder of public data sets, in the order of `JOBS`.
 
     Raises:
         MissingDataError: there is no folder, or the files are not in it.
@@ -259,7 +259,7 @@ def data_files(data: Path | None) -> tuple[Path, ...]:
 
 
 def read_job(path: Path, job: PublicJob, *, is_median: bool = True) -> JobConfigurations:
-    """Every configuration of a job, the median over its repeats, or every repeat as a row.
+    """Return every configuration of a job, the median over its repeats, or every repeat as a row.
 
     Raises:
         InvalidInputError: the columns are others, or a value lies outside of its public box.
@@ -392,7 +392,7 @@ class Executions:
     seconds: Floats
 
     def where(self, chosen: NDArray[np.bool_]) -> "Executions":
-        """The rows for which `chosen` [rows] holds."""
+        """Return the rows for which `chosen` [rows] holds."""
         rows = np.flatnonzero(chosen).tolist()
         table = {name: [values[row] for row in rows] for name, values in self.table.items()}
         return Executions(table, self.seconds[chosen])
@@ -407,7 +407,7 @@ class ScenarioParts:
 
 
 def files(data: Path | None) -> tuple[Path, ...]:
-    """The files that the scenarios are read from.
+    """Return the files that the scenarios are read from.
 
     Raises:
         MissingDataError: there is no folder, or a file is not in it.
@@ -416,7 +416,7 @@ def files(data: Path | None) -> tuple[Path, ...]:
 
 
 def parts(data: Path | None, scenario: Scenario) -> ScenarioParts:
-    """Both parts of a scenario.
+    """Return both parts of a scenario.
 
     Raises:
         MissingDataError: there is no folder, or the job's file is not in it.
@@ -428,7 +428,7 @@ def parts(data: Path | None, scenario: Scenario) -> ScenarioParts:
 
 
 def of_job(data: Path | None, job: str) -> Executions:
-    """All executions of a job, repeats included.
+    """Return all executions of a job, repeats included.
 
     Raises:
         MissingDataError: there is no folder, or the job's file is not in it.
@@ -445,7 +445,7 @@ def of_job(data: Path | None, job: str) -> Executions:
 
 
 def medians(executions: Executions) -> Executions:
-    """One row for each configuration, in the order of their first, with its median time."""
+    """Return one row for each configuration, in the order of their first, with its median time."""
     seconds: dict[tuple[float | str, ...], list[float]] = {}
     rows = zip(*executions.table.values(), strict=True)
     for row, took in zip(rows, executions.seconds.tolist(), strict=True):
@@ -497,7 +497,7 @@ class JobSlice:
         return np.array([float(each) for each in self.configurations.table[NODES]])
 
     def inputs(self) -> list[ScaleAndSize]:
-        """The configurations of each input: all columns are the same but the machines."""
+        """Return the configurations of each input: all columns are the same but the machines."""
         found: dict[tuple[float | str, ...], list[int]] = defaultdict(list)
         table = self.configurations.table
         others = [values for name, values in table.items() if name != NODES]
@@ -506,13 +506,13 @@ class JobSlice:
         return [np.array(each) for each in found.values()]
 
     def rows(self, places: ScaleAndSize) -> Table:
-        """The columns of those configurations."""
+        """Return the columns of those configurations."""
         table = self.configurations.table
         return {name: [values[place] for place in places] for name, values in table.items()}
 
 
 def slices(data: Path | None) -> tuple[JobSlice, ...]:
-    """All slices, sorted by their names.
+    """Return all slices, sorted by their names.
 
     Raises:
         MissingDataError: there is no folder, or a file is not in it.

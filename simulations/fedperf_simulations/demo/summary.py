@@ -45,7 +45,7 @@ class Change:
 
     @classmethod
     def between(cls, before: Floats, after: Floats) -> Self:
-        """The change from absolute log errors on the same workloads.
+        """Return the change from absolute log errors on the same workloads.
 
         Raises:
             InvalidInputError: there are fewer than two workloads.
@@ -57,17 +57,17 @@ class Change:
 
     @property
     def is_told(self) -> bool:
-        """Whether the interval leaves out 0."""
+        """Return whether the interval leaves out 0."""
         return not self.low <= 0 <= self.high
 
     @property
     def is_better(self) -> bool:
-        """Whether all of the interval is."""
+        """Return whether all of the interval is."""
         return self.high < 0
 
 
 def factor_of(errors: Floats) -> float:
-    """The factor by which answers are off, from absolute log errors."""
+    """Return the factor by which answers are off, from absolute log errors."""
     return math.exp(float(errors.mean()))
 
 
@@ -299,7 +299,7 @@ class DemoSummary:
         return "; ".join(parts)
 
     def as_json(self) -> dict[str, object]:
-        """The content of `summary.json`."""
+        """Return the content of `summary.json`."""
         return {"name": "demo", **asdict(self), "lost": self.lost, "shortfall": self.shortfall}
 
 
@@ -311,7 +311,7 @@ FIVE_SEEDS = Path(__file__).with_name("five_seeds.json")
 
 
 def told(change: Change) -> str:
-    """The change of an error in words, with its 95 % interval."""
+    """Return the change of an error in words, with its 95 % interval."""
     if not change.is_told:
         return f"no difference ({change.low:+z.0f} to {change.high:+z.0f} %)"
     if change.is_better:
@@ -320,17 +320,17 @@ def told(change: Change) -> str:
 
 
 def factor(value: float | None) -> str:
-    """The factor by which answers are off, in words; None is no answer at all."""
+    """Return the factor by which answers are off, in words; None is no answer at all."""
     return "no answer" if value is None else f"x{value:.2f}"
 
 
 def runs(found: NewParticipantResult) -> str:
-    """The number of a newcomer's own runs, in words."""
+    """Return the number of a newcomer's own runs, in words."""
     return f"{found.own_runs} own runs" if found.own_runs else "no own runs"
 
 
 def lines(summary: DemoSummary) -> list[str]:
-    """All findings, a line each, with the letter of its part in front."""
+    """Return all findings, a line each, with the letter of its part in front."""
     year = summary.year
     return [
         *(f"(a) A newcomer with {newcomer(each)}" for each in year.newcomer),
@@ -341,7 +341,7 @@ def lines(summary: DemoSummary) -> list[str]:
 
 
 def newcomer(found: NewParticipantResult) -> str:
-    """The gain of joining with so many own runs, in words."""
+    """Return the gain of joining with so many own runs, in words."""
     return (
         f"{runs(found)}: off by {factor(found.joined)} joined, {factor(found.start)} with the "
         f"start: {told(found.change)} {SPREAD}"
@@ -349,7 +349,7 @@ def newcomer(found: NewParticipantResult) -> str:
 
 
 def of_five_seeds(own_runs: int) -> str:
-    """What seeds 0 to 4 found, each with a training of its own, as means and ranges."""
+    """Return what seeds 0 to 4 found, each with a training of its own, as means and ranges."""
     every = orjson.loads(FIVE_SEEDS.read_bytes())["newcomers"]
     found = [each for each in every if each["own_runs"] == own_runs]
     joined, start = ([each[name] for each in found] for name in ("joined", "start"))
@@ -366,7 +366,7 @@ def _range(form: str, values: Sequence[float]) -> str:
 
 
 def noticed(year: YearResult) -> str:
-    """Whether reports gave the cap away."""
+    """Return whether reports gave the cap away."""
     came = f"Half a core from window {year.cap_window + 1} of {len(year.windows)} on"
     alarms = "" if not year.false_alarms else f"; {year.false_alarms} false alarms before"
     if year.noticed is None:
@@ -385,7 +385,7 @@ def noticed(year: YearResult) -> str:
 
 
 def machine(found: MachineResult) -> str:
-    """The change of the answers on one machine, in words."""
+    """Return the change of the answers on one machine, in words."""
     return (
         f"{found.name}: off by {factor(found.before)} before the cap, {factor(found.after)} at "
         f"the end: {told(found.change)}"
@@ -393,7 +393,7 @@ def machine(found: MachineResult) -> str:
 
 
 def left(found: Iterable[OrganizationResult]) -> str:
-    """The releases of all organizations that ran as programs, in words."""
+    """Return the releases of all organizations that ran as programs, in words."""
     every = tuple(found)
     spent = max((each.epsilon_spent for each in every), default=0.0)
     units = " or ".join(sorted({each.unit for each in every}))

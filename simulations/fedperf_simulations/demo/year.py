@@ -94,7 +94,7 @@ def main() -> None:
 
 
 def steps_of(size: YearSize) -> int:
-    """Number of lines that the program prints before the last."""
+    """Return number of lines that the program prints before the last."""
     return size.windows + 2
 
 
@@ -158,7 +158,7 @@ def newcomer_with(
     *,
     shipped: PredictLog,
 ) -> NewParticipantResult:
-    """The errors of a newcomer with these runs.
+    """Return the errors of a newcomer with these runs.
 
     Args:
         runs: its own.
@@ -228,7 +228,7 @@ def _machine(name: str, asked: MeasuredTimes, before: GGFN, after: GGFN) -> Mach
 
 
 def _of_coordinator(federation: Federation, size: YearSize) -> dict[str, Any]:
-    """What its database says of drift, rehearsal and verdicts."""
+    """Return what its database says of drift, rehearsal and verdicts."""
     period = federation.config.calendar.period
     with federation.database.transaction() as session:
         seen = stored_drifts(session, period)

@@ -70,7 +70,7 @@ class UnknownExperimentError(InvalidInputError):
 
 
 def find(kind: ExperimentKind, name: str, entries: tuple[Entry, ...] | None = None) -> Entry:
-    """The entry of that name.
+    """Return the entry of that name.
 
     Raises:
         UnknownExperimentError: there is none; the message lists the known ones.
@@ -83,7 +83,7 @@ def find(kind: ExperimentKind, name: str, entries: tuple[Entry, ...] | None = No
 
 
 def named(name: str) -> Entry:
-    """The entry of that name, whatever its kind.
+    """Return the entry of that name, whatever its kind.
 
     Raises:
         UnknownExperimentError: there is none.

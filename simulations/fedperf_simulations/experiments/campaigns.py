@@ -86,7 +86,7 @@ NOTHING_FAILED: frozenset[int] = frozenset()
 
 
 def divided(data: Path | None, job: str, rng: np.random.Generator) -> ScenarioParts:
-    """The grid of a job, and what is asked about.
+    """Return the grid of a job, and what is asked about.
 
     Raises:
         MissingDataError: there is no folder, or the job's file is not in it.
@@ -170,7 +170,7 @@ def _sampler(
 def _measured(
     choosing: GridSampler, grid: Executions, before: Mapping[int, float]
 ) -> tuple[dict[int, float], list[float]]:
-    """What was measured when it stops, and the CPU seconds of each step."""
+    """Return what was measured when it stops, and the CPU seconds of each step."""
     measured, steps = dict(before), list[float]()
     while True:
         begun = time.process_time()
@@ -236,7 +236,7 @@ class TrialFailedError(FedperfError):
 
 
 def added_seconds(seconds: float, trials: int) -> float:
-    """Median wall seconds that a trial adds to a job that waits for `seconds`.
+    """Return median wall seconds that a trial adds to a job that waits for `seconds`.
 
     Args:
         seconds: to wait for.
@@ -395,7 +395,7 @@ class Campaigns:
 
 
 def _tasks(*, quick: bool) -> list[CampaignTask]:
-    """What the targets need comes first."""
+    """Return what the targets need comes first."""
     jobs = list(MOST_CONFIGURATIONS)
     seeds = range(QUICK_SEEDS if quick else SEEDS)
     tasks = [CampaignTask(job, way, seed) for seed in seeds for job in jobs for way in COMPARED]
@@ -442,7 +442,7 @@ def _rows(job: str, strategy: Strategy, cells: Sequence[Row]) -> Iterator[Row]:
 
 
 def _figures(job: str, cells: Mapping[Strategy, Sequence[Row]]) -> Iterator[Row]:
-    """What a job's rows come to."""
+    """Yield what a job's rows come to."""
     enough = {each: _enough(job, each, found) for each, found in cells.items()}
     yield from enough.values()
     active, random = enough[Strategy.ACTIVE], enough[Strategy.RANDOM]
@@ -473,7 +473,7 @@ def _enough(job: str, strategy: Strategy, cells: Sequence[Row]) -> Row:
 
 
 def _stopped(job: str, cells: Sequence[Row]) -> Row:
-    """Where the rule stopped active campaigns, the mean over those that it stopped."""
+    """Return where the rule stopped active campaigns, the mean over those that it stopped."""
     stops = [cell for cell in cells if cell["stopped at"] is not None]
     there = [number(cell[f"mape{WHERE_STOPPED}"]) for cell in stops]
     return {
@@ -488,7 +488,7 @@ def _stopped(job: str, cells: Sequence[Row]) -> Row:
 
 
 def _overheads(settings: Settings) -> list[Row]:
-    """What the profiler adds to a job of a second; none in a quick run."""
+    """Return what the profiler adds to a job of a second; none in a quick run."""
     if settings.quick:
         return []
     return [

@@ -127,7 +127,7 @@ class PredictorErrors:
 
     @classmethod
     def of(cls, answers: Floats, measured: Floats) -> "PredictorErrors":
-        """The errors from natural logs, [asked]."""
+        """Return the errors from natural logs, [asked]."""
         given, truth = np.exp(answers), np.exp(measured)
         log_mae = float(np.abs(answers - measured).mean())
         return cls(100 * mape(given, truth), median_q_error(given, truth), log_mae)
@@ -137,12 +137,12 @@ Predictors = Mapping[str, PredictorErrors]
 
 
 def as_is(joined: str) -> str:
-    """Name of the shared belief or model without own executions."""
+    """Return name of the shared belief or model without own executions."""
     return f"{joined}, as is"
 
 
 def personalized(joined: str) -> str:
-    """Name of the mix that an organization that joined predicts with."""
+    """Return name of the mix that an organization that joined predicts with."""
     return f"{joined}, personalized"
 
 
@@ -175,7 +175,7 @@ def judge_tables(
     start: GaussianPosterior,
     seed: int,
 ) -> Predictors:
-    """Every predictor's errors on `asked`, knowing `own` executions.
+    """Return every predictor's errors on `asked`, knowing `own` executions.
 
     Args:
         rows: the newcomer's.
@@ -246,7 +246,7 @@ def judge_plans(
 def _home_models(
     features: Floats, measured: Floats, own: Positions, asked: Positions
 ) -> Predictors:
-    """What anybody would try, on rows of `features` and logs of what was measured."""
+    """Return what anybody would try, on rows of `features` and logs of what was measured."""
     return {
         name: PredictorErrors.of(
             learn(features[own], measured[own], features[asked]), measured[asked]
@@ -300,12 +300,12 @@ class GainTable:
         ]
 
     def strongest(self, own: int) -> str | None:
-        """The local-only predictor with the least mean error at that n; None at 0."""
+        """Return the local-only predictor with the least mean error at that n; None at 0."""
         known = [name for name in LOCALS if (name, own) in self.mape]
         return min(known, key=lambda name: float(self.mape[name, own].mean()), default=None)
 
     def change(self, name: str, rival: str, own: int) -> PairedComparison:
-        """The change from `rival` to `name`; both keys must be there."""
+        """Return the change from `rival` to `name`; both keys must be there."""
         return PairedComparison.percent(self.mape[name, own], self.mape[rival, own])
 
     def log_change(self, name: str, rival: str, own: int) -> PairedComparison:
@@ -313,7 +313,7 @@ class GainTable:
         return PairedComparison.percent(self.log_mae[name, own], self.log_mae[rival, own])
 
     def rows(self, data: str) -> Iterator[Row]:
-        """One per predictor and n."""
+        """Yield one per predictor and n."""
         for name, own in self.mape:
             strongest = self.strongest(own)
             joined = name not in LOCALS
@@ -479,7 +479,7 @@ def _cell(settings: Settings, task: tuple[str, int]) -> Sequence[Row]:
 
 
 def _newcomer(settings: Settings, data: str, newcomer: int) -> Iterator[Row]:
-    """A row per seed, n and predictor."""
+    """Yield a row per seed, n and predictor."""
     sizes = QUICK_SIZES if settings.quick else SIZES
     for seed in range(QUICK_SEEDS if settings.quick else SEEDS):
         for own, predictors in WORLDS[data].judged(settings, newcomer, sizes, seed):
@@ -626,7 +626,7 @@ def _parts() -> Mapping[WorkloadPart, tuple[Execution, ...]]:
 
 @cache
 def _joined_model(seed: int, newcomer: int, name: str, quick: bool) -> Checkpoint:
-    """The shared model that the newcomer finds; its noise is drawn once for all seeds."""
+    """Return the shared model that the newcomer finds; its noise is drawn once for all seeds."""
     part = NEWCOMERS[newcomer]
     members = [_member(each, quick=quick) for each in MEMBERS[part]]
     anchors = anchors_of(load_public_plans())

@@ -151,7 +151,7 @@ def best_threshold(
 
 
 def best_direction(without: Floats, with_one: Floats) -> Floats:
-    """The linear score that separates two samples best (Fisher), float64 [features].
+    """Return the linear score that separates two samples best (Fisher), float64 [features].
 
     To be found on other releases than those that it is used on.
 
@@ -193,7 +193,7 @@ class PairedNoise:
         self._kept: NDArray[np.int64] | None = None
 
     def discrete_gaussian(self, size: int, scale: float) -> NDArray[np.int64]:
-        """A new draw, or the one before again."""
+        """Return a new draw, or the one before again."""
         if self._kept is None:
             self._kept = self._noise.discrete_gaussian(size, scale)
             return self._kept.copy()
@@ -256,7 +256,7 @@ class Mechanism:
     silent_looks: int = 0
 
     def looks_at(self, factor: float) -> int:
-        """Number of looks at releases with this factor on the noise."""
+        """Return number of looks at releases with this factor on the noise."""
         return self.silent_looks if self.silent_looks and not factor else self.looks
 
 
@@ -267,7 +267,7 @@ class PrivacyAudit:
     claim = "the promised epsilon holds against an attacker, and fake noise is caught"
 
     def run(self, settings: Settings) -> ExperimentOutcome:
-        """One row per mechanism and noise."""
+        """Return one row per mechanism and noise."""
         parts = [(mechanism, noise) for mechanism in MECHANISMS for noise in FACTORS]
         rows = [
             settings.cell(
@@ -315,7 +315,7 @@ def _target(row: Row) -> Target:
 
 
 def claimed(mechanism: Mechanism) -> float:
-    """The epsilon of the mechanism's parameters, as the accountant of the ledger has it."""
+    """Return the epsilon of the mechanism's parameters, as the accountant of the ledger has it."""
     return epsilon([event_of(_parameters(mechanism))], mechanism.delta)
 
 
@@ -326,7 +326,7 @@ def _parameters(mechanism: Mechanism) -> Parameters:
 
 
 def _noise(factor: float, seed: int) -> NoiseSource:
-    """The source of real releases, or a fake one."""
+    """Return the source of real releases, or a fake one."""
     return SystemNoise() if factor == FACTORS[REAL] else FakeNoise(seed, factor=factor)
 
 
@@ -358,7 +358,7 @@ def _attack_neighbours(
 
 
 def _residual_report(noise_multiplier: float) -> Release:
-    """The report, seen along what one workload adds to it."""
+    """Return the report, seen along what one workload adds to it."""
     made = partial(_made_report, _report_slot(noise_multiplier))
     silence = FakeNoise(0, factor=0.0)
     added = (made(True, silence).values - made(False, silence).values).astype(np.float64)
@@ -366,7 +366,7 @@ def _residual_report(noise_multiplier: float) -> Release:
 
 
 def _directed_report(noise_multiplier: float) -> Release:
-    """A directed report with private configurations, seen along what one workload adds."""
+    """Return a directed report with private configurations, seen along what one workload adds."""
     design = feature_design(np.array([[0.0], [1.0]]), CLIP, offset_share=0.5)
     background = [PointResiduals(np.array([0]), np.array([0.0]))]
     attacked = PointResiduals(np.array([1]), np.array([CLIP]))
@@ -388,7 +388,7 @@ def _directed_report(noise_multiplier: float) -> Release:
 
 
 def _tangent_step(noise_multiplier: float) -> Release:
-    """A step at the tangent, seen along what one workload adds to it."""
+    """Return a step at the tangent, seen along what one workload adds to it."""
     parameters = _tangent_slot(noise_multiplier)
     features = np.ones((1, DIRECTIONS))
     background = [WorkloadFeatures(features, np.array([0.0]))] * BACKGROUND_WORKLOADS
@@ -407,7 +407,7 @@ def _tangent_step(noise_multiplier: float) -> Release:
 
 
 def _synthetic_batch(noise_multiplier: float) -> Release:
-    """The batch that follows from one report: mean label and number of rows in one cell."""
+    """Return the batch that follows from one report: mean label and number of rows in one cell."""
     parameters = _report_slot(noise_multiplier)
     entries = [PlanOnCluster(each.plan, each.cluster) for each in load_public_plans()]
     catalogue = by_cell(entries)

@@ -100,7 +100,7 @@ DIRECTIONS = 4
 
 
 def planned_stages(declared: int, epsilon: float) -> tuple[Stage, ...]:
-    """The stages of `declared` runs at `epsilon`: the more there is to learn, the more."""
+    """Return the stages of `declared` runs at `epsilon`: the more there is to learn, the more."""
     strength = declared / noise_multiplier(ONE_STAGE, epsilon)
     if strength < ONE_STAGE_BELOW:
         return ONE_STAGE
@@ -115,7 +115,7 @@ def noise_multiplier(stages: tuple[Stage, ...], epsilon: float) -> float:
 
 
 def replace_one_epsilon(epsilon: float) -> float:
-    """The epsilon of releases at `epsilon` against the replacement of one run by another.
+    """Return the epsilon of releases at `epsilon` against the replacement of one run by another.
 
     Gaussians compose exactly, so it does not depend on the stages.
     """
@@ -184,7 +184,7 @@ def synthetic_seconds(belief: GaussianPosterior) -> Floats:
 
 
 def _workloads(rows: Integers, residuals: Floats) -> list[PointResiduals]:
-    """Every run as a workload of one execution."""
+    """Return every run as a workload of one execution."""
     return [PointResiduals(rows[at : at + 1], residuals[at : at + 1]) for at in range(len(rows))]
 
 
@@ -248,7 +248,7 @@ def prior_from_other_jobs(
 def prior_from_same_job(
     target: PublicConfigurations, others: Sequence[JobRuns], elsewhere: RunsElsewhere
 ) -> GaussianPosterior:
-    """The belief from other jobs, after the runs of the same job on other machine types."""
+    """Return the belief from other jobs, after the runs of the same job on other machine types."""
     return _prior(target, others, elsewhere)
 
 
@@ -280,7 +280,7 @@ def _common_line(jobs: Sequence[JobRuns]) -> Floats:
 
 
 def _kernel(jobs: Sequence[JobRuns]) -> JobKernel:
-    """How far jobs lie from their common line."""
+    """Return how far jobs lie from their common line."""
     line = _common_line(jobs)
     points, residuals = [], []
     for each in jobs:
@@ -292,7 +292,7 @@ def _kernel(jobs: Sequence[JobRuns]) -> JobKernel:
 
 
 def _points(grid: PublicConfigurations, rows: Integers | None = None) -> JobPoints:
-    """All rows of a grid, or some."""
+    """Return all rows of a grid, or some."""
     inputs = grid.inputs if rows is None else grid.inputs[rows]
     return JobPoints(
         np.full(len(inputs), grid.job.title),
@@ -619,7 +619,7 @@ def _targets(errors: _Errors, sizes: Sequence[int | None]) -> list[Target]:
 
 
 def _lines(rows: Sequence[Row]) -> list[Line]:
-    """The mean of the jobs over the number of training rows."""
+    """Return the mean of the jobs over the number of training rows."""
     other, same = (_boosting_rows(rows, prior) for prior in PRIORS)
     return [
         _line("original data", other, ORIGINAL, dashed=True),

@@ -48,7 +48,7 @@ class PublicStart:
     claim = "how well the shipped start predicts, and what sharing could add at the best"
 
     def run(self, settings: Settings) -> ExperimentOutcome:
-        """One row per model and family."""
+        """Return one row per model and family."""
         models: Mapping[str, Callable[[], Answer]] = {
             "public start": lambda: _answer(load_pretrained_model()),
             "limited start": lambda: _answer(load_limited_start()),

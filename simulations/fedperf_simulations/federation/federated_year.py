@@ -106,7 +106,7 @@ class CurrentRegimeHistory:
     lived: DriftingYear
 
     def between(self, since: datetime | None, until: datetime) -> Sequence[LabelledGraph]:
-        """The workloads that finished then, of the newest epoch."""
+        """Return the workloads that finished then, of the newest epoch."""
         found = self.lived.between(since, until)
         newest = max((each.epoch for each in found), default=0)
         return [each for each in found if each.epoch == newest]
@@ -147,11 +147,11 @@ class FederatedYear:
     is_announced: bool = True
 
     def models(self) -> Iterator[GGFN]:
-        """The version in force at the end of each window."""
+        """Yield the version in force at the end of each window."""
         return (federation.in_force() for federation in self.lived())
 
     def lived(self) -> Generator[Federation]:
-        """The federation at the end of each window; it is gone once the iterator is."""
+        """Yield the federation at the end of each window; it is gone once the iterator is."""
         world, period = self.world, self.world.calendar.period
         announced = self._begins() if self.is_announced else ()
         with directory_in_memory() as place:

@@ -146,7 +146,7 @@ class EngineRound:
 
 
 def engine_fleet(grid: Grid) -> EngineFleet:
-    """The members on the nodes of `grid`, which says which partition each holds.
+    """Return the members on the nodes of `grid`, which says which partition each holds.
 
     Raises:
         EngineError: a node does not say it.
@@ -166,7 +166,7 @@ def engine_fleet(grid: Grid) -> EngineFleet:
 
 
 def partition_answer(question: Message, partition: int) -> Message:
-    """The message that says which partition a node holds."""
+    """Return the message that says which partition a node holds."""
     content = RecordDict({PARTITION: ConfigRecord({PARTITION: partition})})
     return Message(content, reply_to=question)
 
@@ -201,22 +201,22 @@ class EngineTraining:
 
     @classmethod
     def of(cls, config: UserConfig) -> "EngineTraining":
-        """The training that a run's configuration names."""
+        """Return the training that a run's configuration names."""
         return cls(**{each.name: int(config[each.name]) for each in fields(cls)})
 
     def as_configuration(self) -> str:
-        """The configuration for `flwr run --run-config`."""
+        """Return the configuration for `flwr run --run-config`."""
         return " ".join(f"{name}={value}" for name, value in asdict(self).items())
 
     def training(self) -> LinearizedTraining:
-        """The steps, which begin with the limited start."""
+        """Return the steps, which begin with the limited start."""
         model = model_from_arrays(load_limited_start().arrays)
         parameters = LinearizedParameters(NOISE, float(self.workloads))
         anchors = anchors_of(load_public_plans())[: self.plans or None]
         return LinearizedTraining(model, anchors, parameters, self.steps, [self.seed, 1])
 
     def history(self, number: int) -> MeasuredHistory:
-        """The executions of the organization with that number."""
+        """Return the executions of the organization with that number."""
         pool = _pool()
         order = np.random.default_rng([self.seed, 0, number]).permutation(len(pool))
         return MeasuredHistory(tuple(pool[place] for place in order[: self.workloads].tolist()))
@@ -224,7 +224,7 @@ class EngineTraining:
 
 @cache
 def _training(what: EngineTraining) -> LinearizedTraining:
-    """What `what` trains; models and plans are read once in a process."""
+    """Return what `what` trains; models and plans are read once in a process."""
     return what.training()
 
 
@@ -282,7 +282,7 @@ def _shared() -> SharedAnswers:
 
 @lru_cache(maxsize=1)
 def _opened(body: bytes) -> TrainRequest:
-    """All members get the same request, so that a process opens it once."""
+    """Return all members get the same request, so that a process opens it once."""
     return open_request(body)
 
 
@@ -298,7 +298,7 @@ def _release_for(message: Message, context: Context) -> Future[SignedRelease]:
 
 @contextmanager
 def _member(context: Context) -> Iterator[tuple[Participant, PrivacyLedger]]:
-    """The member of the node's partition as its home has it, computing in one thread."""
+    """Yield the member of the node's partition as its home has it, computing in one thread."""
     run, number = _Run.of(context), int(context.node_config[PARTITION_ID_KEY])
     training, clock = _training(run.what), Clock(START)
     config = training.config(run.place, organizations=int(context.node_config[NUM_PARTITIONS_KEY]))
@@ -343,7 +343,7 @@ ENVIRONMENT = {
 
 
 def engine_is_there() -> bool:
-    """Whether Ray, which the engine runs on, is installed (the extra `sim`)."""
+    """Return whether Ray, which the engine runs on, is installed (the extra `sim`)."""
     return find_spec("ray") is not None
 
 
@@ -376,7 +376,7 @@ def engine_candidates(what: EngineTraining, *, members: int, place: Path) -> lis
 
 @contextmanager
 def _superlink(place: Path) -> Iterator[Mapping[str, str]]:
-    """A SuperLink for simulations; the environment in which programs find it as `own`."""
+    """Yield a SuperLink for simulations; the environment in which programs find it as `own`."""
     home, port = place / "flwr", _free_port()
     home.mkdir(parents=True)
     (home / "config.toml").write_text(

@@ -60,7 +60,7 @@ class Claim:
 
     @property
     def is_wrong(self) -> bool:
-        """Whether it failed, or is not what its cells say."""
+        """Return whether it failed, or is not what its cells say."""
         return self.standing in {ClaimStatus.FAILED, ClaimStatus.DIFFERENT}
 
     @property
@@ -69,7 +69,7 @@ class Claim:
         return self.summary["targets"] if self.summary else ()
 
     def as_row(self) -> dict[str, object]:
-        """All of it but tables and cases, which stand in the summary of the experiment."""
+        """Return all of it but tables and cases, which stand in the summary of the experiment."""
         stamp = self.summary["provenance"] if self.summary else {}
         return {
             "name": self.name,
@@ -83,7 +83,7 @@ class Claim:
         }
 
     def summed_up(self) -> dict[str, object]:
-        """One line of a table."""
+        """Return one line of a table."""
         holding = sum(bool(each["holds"]) for each in self.targets)
         return {
             "name": self.name,
@@ -205,7 +205,7 @@ def write_claims(out: Path, claims: Sequence[Claim]) -> None:
 
 
 def page(claims: Sequence[Claim]) -> str:
-    """The page as text."""
+    """Return the page as text."""
     targets = [target for each in claims for target in each.targets]
     holding = sum(bool(each["holds"]) for each in targets)
     shown = [(each, _origin(each), map(_target, each.targets)) for each in claims]
@@ -213,7 +213,7 @@ def page(claims: Sequence[Claim]) -> str:
 
 
 def _origin(claim: Claim) -> str:
-    """Where the figures come from, or why there are none."""
+    """Return where the figures come from, or why there are none."""
     if claim.summary is None:
         return claim.reason
     stamp = claim.summary["provenance"]

@@ -36,7 +36,7 @@ _COPIES = {Outcome.PARQUET: "(FORMAT parquet)", Outcome.CSV: "(FORMAT csv)"}
 
 
 def profile_path(directory: Path, position: int, run: int) -> Path:
-    """The path of the profile of a run of a step."""
+    """Return the path of the profile of a run of a step."""
     return directory / PROFILES / f"{position:03d}-{run}.json"
 
 

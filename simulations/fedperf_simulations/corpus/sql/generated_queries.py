@@ -152,7 +152,7 @@ class JoinedTables:
 
 
 def pick(rng: np.random.Generator, choices: Sequence[str]) -> str:
-    """One of them."""
+    """Return one of them."""
     return choices[int(rng.integers(len(choices)))]
 
 
@@ -166,7 +166,7 @@ def some(rng: np.random.Generator, choices: Sequence[str], least: int, most: int
 def joined(
     rng: np.random.Generator, fact: str, joins: int, *, kinds: Sequence[str] = ("JOIN",)
 ) -> JoinedTables:
-    """A table and up to so many that it points to, also through others."""
+    """Return a table and up to so many that it points to, also through others."""
     text, tables = fact, [fact]
     for _ in range(joins):
         open_ends = [
@@ -213,14 +213,14 @@ def condition(rng: np.random.Generator, table: str, *, keeps: float | None = Non
 
 
 def conditions(rng: np.random.Generator, source: JoinedTables, least: int, most: int) -> str:
-    """A WHERE of some conditions; empty for none."""
+    """Return a WHERE of some conditions; empty for none."""
     count = int(rng.integers(least, most + 1))
     found = [condition(rng, pick(rng, source.tables)) for _ in range(count)]
     return f" WHERE {' AND '.join(found)}" if found else ""
 
 
 def figure(rng: np.random.Generator, source: JoinedTables, *, distinct: bool = True) -> str:
-    """An aggregate."""
+    """Return an aggregate."""
     number = pick(rng, source.numbers())
     other = pick(rng, [each for each in source.numbers() if each != number] or [number])
     choices = [
@@ -241,7 +241,7 @@ def figure(rng: np.random.Generator, source: JoinedTables, *, distinct: bool = T
 
 
 def figures(rng: np.random.Generator, source: JoinedTables, *, distinct: bool = True) -> str:
-    """One to five aggregates with names."""
+    """Return one to five aggregates with names."""
     count = int(rng.integers(1, 6))
     found = (figure(rng, source, distinct=distinct and place == 0) for place in range(count))
     return ", ".join(f"{each} AS f{place}" for place, each in enumerate(found))
@@ -294,7 +294,7 @@ class _Draft:
 
 
 def drawn_query(number: int, seed: int) -> GeneratedQuery:
-    """The query of that number."""
+    """Return the query of that number."""
     rng = np.random.default_rng([seed, 11, number])
     kind = pick(rng, list(_KINDS))
     draw, seconds = _KINDS[kind]
@@ -465,7 +465,7 @@ def _present(rng: np.random.Generator) -> _Draft:
 
 
 def _link(rng: np.random.Generator) -> tuple[str, str, str]:
-    """A table, one that it points to, and the key."""
+    """Return a table, one that it points to, and the key."""
     child = pick(rng, FACTS)
     parent = pick(rng, [each for each in TABLES[child].parents if each != "stores"])
     return child, parent, TABLES[child].parents[parent]
@@ -550,7 +550,7 @@ def _compared(rng: np.random.Generator) -> _Draft:
 
 
 def _outer(rng: np.random.Generator) -> _Draft:
-    """All of a table beside sums of another, where there are any."""
+    """Return all of a table beside sums of another, where there are any."""
     child, parent, key = _link(rng)
     number = f"{child}.{pick(rng, list(TABLES[child].numbers))}"
     sums = f"SELECT {child}.{key} AS k, SUM({number}) AS v, COUNT(*) AS n FROM {child}"
@@ -565,7 +565,7 @@ def _outer(rng: np.random.Generator) -> _Draft:
 
 
 def _uneven(rng: np.random.Generator) -> _Draft:
-    """A join by a range, with two hundred stores."""
+    """Return a join by a range, with two hundred stores."""
     text = (
         f"SELECT stores.area AS g, COUNT(*) AS n, AVG(purchases.total) AS mean FROM purchases "
         f"JOIN stores ON purchases.total < stores.square_metres * {rng.uniform(0.5, 15):.1f} "

@@ -97,7 +97,7 @@ class SessionReading:
 
 
 def session_of(execution: Execution) -> str:
-    """The name of the session that an execution ran in."""
+    """Return the name of the session that an execution ran in."""
     return "-".join(execution.execution_id.split("-")[:2])
 
 
@@ -131,7 +131,7 @@ def _of_duckdb(
 def _of_spark(
     directory: Path, session: SqlSession, record: SessionRecord
 ) -> Iterator[SqlRun | SkippedRecord]:
-    """Each execution belongs to the step in whose time it began; what Spark counts stays."""
+    """Yield each execution belongs to the step in whose time it began; what Spark counts stays."""
     numbers: Counter[int] = Counter()
     for place, _ in find_sources([directory / EVENTS], []):
         for found in open_source(place).read():

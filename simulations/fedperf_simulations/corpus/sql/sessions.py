@@ -156,7 +156,7 @@ def write_session(session: SqlSession, directory: Path) -> None:
 
 
 def read_session(directory: Path) -> SqlSession:
-    """The session of a directory."""
+    """Return the session of a directory."""
     return _SESSIONS.validate_json((directory / SESSION_FILE).read_bytes())
 
 
@@ -166,7 +166,7 @@ def write_record(record: SessionRecord, directory: Path) -> None:
 
 
 def read_record(directory: Path) -> SessionRecord:
-    """The record of a finished session."""
+    """Return the record of a finished session."""
     return _RECORDS.validate_json((directory / RECORD_FILE).read_bytes())
 
 

@@ -80,12 +80,12 @@ class TableSet:
         return tuple(texts(f"{self.schema}_tables"))
 
     def path(self, table: str, directory: Path) -> Path:
-        """The path of a table that is no part of a database."""
+        """Return the path of a table that is no part of a database."""
         return directory / self.name / (table + _COPIES[self.storage].split("'")[1])
 
 
 def texts(file: str) -> dict[str, str]:
-    """The statements of a file of SQL by their names, in its order."""
+    """Return the statements of a file of SQL by their names, in its order."""
     content = (TEXTS / f"{file}.sql").read_text(encoding="utf-8")
     named = (part.partition("\n") for part in content.split(_NAME)[1:])
     return {name.strip(): text.strip().removesuffix(";") for name, _, text in named}
@@ -138,7 +138,7 @@ class HeldOutQuery:
 
 
 def judged_queries() -> tuple[HeldOutQuery, ...]:
-    """All 62, in the order of the texts."""
+    """Return all 62, in the order of the texts."""
     return tuple(
         HeldOutQuery(f"{file.replace('_', '/')}/{name}", schema, text)
         for file, schema in _FILES.items()

@@ -77,7 +77,7 @@ class CellHistogram:
 def release(
     table: PublicTable, columns: Columns, *, epsilon: float, rng: np.random.Generator
 ) -> CellHistogram:
-    """The noisy counts of `table`, epsilon-DP for adding or removing one record.
+    """Return the noisy counts of `table`, epsilon-DP for adding or removing one record.
 
     Raises:
         ConfigurationError: epsilon is not positive and finite.
@@ -109,7 +109,7 @@ def _histogram(cell: Codes, numbers: Floats, cells: int) -> Codes:
 
 
 def _drawn(counts: Codes, rng: np.random.Generator) -> Codes:
-    """A bin for each row by its counts [rows, BINS]; evenly where nothing was counted."""
+    """Return a bin for each row by its counts [rows, BINS]; evenly where nothing was counted."""
     weights = np.where(counts.sum(axis=1, keepdims=True) > 0, counts, 1)
     until = np.cumsum(weights, axis=1)
     return np.asarray((rng.random((len(counts), 1)) * until[:, -1:] >= until).sum(axis=1))
@@ -138,11 +138,11 @@ class Records:
         return len(self.inputs)
 
     def first(self, count: int) -> "Records":
-        """The first `count` records at most; segments are in random order."""
+        """Return the first `count` records at most; segments are in random order."""
         return Records(self.inputs[:count], self.targets[:count])
 
     def labelled(self, teacher: Teacher) -> "Records":
-        """The same inputs with the teacher's answers."""
+        """Return the same inputs with the teacher's answers."""
         return Records(self.inputs, teacher(self.inputs))
 
 
@@ -190,7 +190,7 @@ class RehearsalMethod(Protocol):
 
     @property
     def is_frozen(self) -> bool:
-        """Whether the model stays as it is after the first segment."""
+        """Return whether the model stays as it is after the first segment."""
 
     def keep(self, closed: ClosedSegment) -> Sequence[Records]:
         """The records that are kept of a segment, one or several views of it."""
@@ -198,7 +198,7 @@ class RehearsalMethod(Protocol):
     def sources(
         self, kept: Sequence[Sequence[Records]], current: Records, teacher: Teacher
     ) -> Sequence[RowSource]:
-        """The sources of the steps' rows; `kept` of each earlier segment, at least one."""
+        """Return the sources of the steps' rows; `kept` of each earlier segment, at least one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +214,7 @@ class Naive:
     def sources(
         self, kept: Sequence[Sequence[Records]], current: Records, teacher: Teacher
     ) -> Sequence[RowSource]:
-        """The current segment."""
+        """Return the current segment."""
         return [RowSource([current], ROWS)]
 
 
@@ -226,13 +226,13 @@ class FullReplay:
     is_frozen: bool = False
 
     def keep(self, closed: ClosedSegment) -> Sequence[Records]:
-        """All rows."""
+        """Return all rows."""
         return [closed.records]
 
     def sources(
         self, kept: Sequence[Sequence[Records]], current: Records, teacher: Teacher
     ) -> Sequence[RowSource]:
-        """One union."""
+        """Return one union."""
         segments = [*(each for (each,) in kept), current]
         return [RowSource(segments if self.is_even else [joined(segments)], ROWS)]
 
@@ -258,7 +258,7 @@ class Buffer:
     def sources(
         self, kept: Sequence[Sequence[Records]], current: Records, teacher: Teacher
     ) -> Sequence[RowSource]:
-        """The current segment, and an equal quota of every earlier one."""
+        """Return the current segment, and an equal quota of every earlier one."""
         quota = max(1, self.rows // len(kept))
         views = [[each.first(quota) for each in view] for view in zip(*kept, strict=True)]
         rows = ROWS // 2 // len(views)
@@ -290,12 +290,12 @@ class TeacherLabelledInputs:
     def sources(
         self, kept: Sequence[Sequence[Records]], current: Records, teacher: Teacher
     ) -> Sequence[RowSource]:
-        """The current segment, and the inputs of every earlier one."""
+        """Return the current segment, and the inputs of every earlier one."""
         earlier = self.rehearsed(kept, teacher)
         return [RowSource([current]), *earlier] if earlier else [RowSource([current], ROWS)]
 
     def rehearsed(self, kept: Sequence[Sequence[Records]], teacher: Teacher) -> Sequence[RowSource]:
-        """The earlier segments alone; empty where nothing was released of any."""
+        """Return the earlier segments alone; empty where nothing was released of any."""
         earlier = [each.labelled(teacher) for (each,) in kept if len(each)]
         return [RowSource(earlier)] if earlier else []
 
@@ -311,7 +311,7 @@ def unlabelled(table: PublicTable, columns: Columns) -> Records:
 
 
 def joined(parts: Sequence[Records]) -> Records:
-    """One after another."""
+    """Return one after another."""
     return Records(
         np.concatenate([each.inputs for each in parts]),
         np.concatenate([each.targets for each in parts]),

@@ -264,19 +264,19 @@ class DetectedYear:
 
 
 def conditions(*, quick: bool) -> list[DetectionCondition]:
-    """The conditions of a run; of a quick one those of at most `ENOUGH` workloads in all."""
+    """Return the conditions of a run; of a quick one those of at most `ENOUGH` workloads in all."""
     return [e for e in CONDITIONS if not quick or e.organizations * e.workloads <= ENOUGH]
 
 
 def cases(settings: Settings) -> list[Row]:
-    """One row per condition and year."""
+    """Return one row per condition and year."""
     tasks = [partial(_cases, settings, each) for each in conditions(quick=settings.quick)]
     found = computed(_called, tasks, "drift in reports", jobs=settings.jobs)
     return [case for of_condition in found for case in of_condition]
 
 
 def rows(found: Sequence[Row]) -> list[Row]:
-    """One row per condition, of the cases of its years."""
+    """Return one row per condition, of the cases of its years."""
     by_condition: dict[tuple[Value, ...], list[Row]] = {}
     for case in found:
         by_condition.setdefault(tuple(case[name] for name in CONDITION), []).append(case)
@@ -284,7 +284,7 @@ def rows(found: Sequence[Row]) -> list[Row]:
 
 
 def targets(found: Sequence[Row]) -> list[Target]:
-    """The targets for `ENOUGH` workloads, from `rows`."""
+    """Return the targets for `ENOUGH` workloads, from `rows`."""
     promised = []
     for row in found:
         if row["part"] != PART or row["workloads per platform"] != ENOUGH:
@@ -301,7 +301,7 @@ def targets(found: Sequence[Row]) -> list[Target]:
 
 
 def plotted(out: Path, found: Sequence[Row]) -> Path:
-    """A chart of shifts found and of false alarms over the number of workloads."""
+    """Return a chart of shifts found and of false alarms over the number of workloads."""
     out.mkdir(parents=True, exist_ok=True)
     mine = [row for row in found if row["part"] == PART]
     groups = sorted({int(number(row["organizations"])) for row in mine})
@@ -372,7 +372,7 @@ class DrawnResiduals:
     seed: Sequence[int]
 
     def __call__(self, task: Callable[[], T], /, *, seconds: float | None = None) -> T:
-        """The sum of a report; what else may be asked is not asked here."""
+        """Return the sum of a report; what else may be asked is not asked here."""
         del seconds
         if not isinstance(task, ReportTask):
             raise UnknownTaskError(type(task).__name__)
@@ -399,7 +399,7 @@ class UntrainedFormat:
         return arrays[0].tobytes()
 
     def decode(self, checkpoint: bytes) -> Weights:
-        """The other way round."""
+        """Return the other way round."""
         return [np.frombuffer(checkpoint, dtype=np.float32).copy()]
 
 
@@ -414,14 +414,14 @@ def _nought(arrays: object) -> float:
 
 
 def _nowhere(checkpoint: bytes) -> PredictLog:
-    """A reference that predicts a second everywhere: residuals are drawn, not measured."""
+    """Return a reference that predicts a second everywhere: residuals are drawn, not measured."""
     del checkpoint
     return lambda entries: np.zeros(len(entries))
 
 
 @lru_cache(maxsize=16)
 def schedule_of(workloads: int) -> Schedule:
-    """The default policy's schedule for recurring workloads, the same in every window."""
+    """Return the default policy's schedule for recurring workloads, the same in every window."""
     policy = Policy(
         size_class=SizeClass.SMALL,
         nominal_workloads=len(USED) * workloads,
@@ -435,7 +435,7 @@ def schedule_of(workloads: int) -> Schedule:
 def judged(
     drifts: Sequence[PlatformDrift], shift: PlatformShift | None, schedule: Schedule
 ) -> DetectedYear:
-    """The judgement of `drifts` in a year in which there was `shift`."""
+    """Return the judgement of `drifts` in a year in which there was `shift`."""
     right = [each for each in drifts if shift is not None and _is(each, shift)]
     delays = [(_left(each.found, schedule) - shift.at, each) for each in right if shift is not None]
     first = min(delays, key=lambda each: each[0], default=None)
@@ -450,7 +450,7 @@ def judged(
 
 
 def _line(found: Sequence[Row], counts: Sequence[int], organizations: int, shift: float) -> Line:
-    """What is found of a shift, or false alarms where it is 0, at the places of `counts`."""
+    """Return what is found of a shift, or false alarms where it is 0, at the places of `counts`."""
     alike = [
         row for row in found if row["organizations"] == organizations and row["shift"] == shift
     ]

@@ -92,7 +92,7 @@ _SEEN = "seen"
 
 
 def cell_of(errors: Mapping[str, Mapping[str, Floats]]) -> Row:
-    """The kept row of some methods of one sequence.
+    """Return the kept row of some methods of one sequence.
 
     Args:
         errors: by method and metric, [seeds, after segment, on segment].
@@ -121,7 +121,7 @@ class DriftTable:
 
     @classmethod
     def of(cls, cells: Sequence[Row]) -> "DriftTable":
-        """The table from all cells of a sequence."""
+        """Return the table from all cells of a sequence."""
         found: dict[str, dict[str, list[float]]] = {}
         for cell in cells:
             for key, value in cell.items():
@@ -136,7 +136,7 @@ class DriftTable:
         )
 
     def cases(self, about: Row) -> Iterator[Row]:
-        """A row per method and seed, with all scores."""
+        """Yield a row per method and seed, with all scores."""
         for method, scores in self.scores.items():
             for seed in range(len(next(iter(scores.values())))):
                 found = {name: float(values[seed]) for name, values in scores.items()}

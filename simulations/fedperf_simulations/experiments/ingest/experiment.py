@@ -185,7 +185,7 @@ class IngestBenchmark:
     claim = "event logs are read at 500,000 events per CPU second in less than 64 MB"
 
     def run(self, settings: Settings) -> ExperimentOutcome:
-        """A row per log and way to read it; each log is a cell."""
+        """Return a row per log and way to read it; each log is a cell."""
         [real] = self.public_files(settings.data)
         repeats = QUICK_REPEATS if settings.quick else REPEATS
         large = QUICK_LARGE_BYTES if settings.quick else LARGE_BYTES
@@ -215,7 +215,7 @@ class IngestBenchmark:
         return ExperimentOutcome(rows, targets, [real])
 
     def public_files(self, data: Path | None) -> Sequence[Path]:
-        """The real log."""
+        """Return the real log."""
         return public_files(data, REAL)
 
 

@@ -80,7 +80,7 @@ class Intervals:
     claim = "a start that knows seconds to hours, and 90 % intervals to plan with, by situation"
 
     def run(self, settings: Settings) -> ExperimentOutcome:
-        """The rows of every part whose data are here."""
+        """Return the rows of every part whose data are here."""
         rows: list[Row] = []
         cases: list[Row] = []
         targets: list[Target] = []

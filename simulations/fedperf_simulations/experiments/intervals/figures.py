@@ -78,7 +78,7 @@ class AnswerLabel:
     information: str = ""
 
     def told(self, seconds: float, median: float, **more: Value) -> Row:
-        """The row of an answer without an interval."""
+        """Return the row of an answer without an interval."""
         about: dict[str, Value] = {
             SITUATION: self.situation,
             PREDICTOR: self.predictor,
@@ -88,18 +88,18 @@ class AnswerLabel:
         return {**about, **more, SECONDS: seconds, MEDIAN: median, LOWER: None, UPPER: None}
 
     def predicted(self, seconds: float, answer: Prediction, **more: Value) -> Row:
-        """The row of an answer with its interval."""
+        """Return the row of an answer with its interval."""
         ends = {LOWER: answer.lower_seconds, UPPER: answer.upper_seconds}
         return {**self.told(seconds, answer.median_seconds, **more), **ends}
 
 
 def log_ratio(cases: Sequence[Row]) -> Floats:
-    """Log of what was predicted over what was measured, [cases]."""
+    """Return log of what was predicted over what was measured, [cases]."""
     return np.log(column(cases, MEDIAN)) - np.log(column(cases, SECONDS))
 
 
 def log_q(cases: Sequence[Row]) -> Floats:
-    """Log of the q-error, [cases]."""
+    """Return log of the q-error, [cases]."""
     return np.abs(log_ratio(cases))
 
 
@@ -110,7 +110,7 @@ def covered(cases: Sequence[Row]) -> Floats:
 
 
 def log_width(cases: Sequence[Row]) -> Floats:
-    """Log of upper over lower end, [cases]."""
+    """Return log of upper over lower end, [cases]."""
     return np.log(column(cases, UPPER)) - np.log(column(cases, LOWER))
 
 
@@ -126,7 +126,7 @@ def interval_score(cases: Sequence[Row]) -> Floats:
 
 
 def q_row(cases: Sequence[Row]) -> Row:
-    """Median and 90th percentile of the q-error with bootstrap intervals over groups.
+    """Return median and 90th percentile of the q-error with bootstrap intervals over groups.
 
     Beside them the same with the same weight for each group.
     """
@@ -168,7 +168,7 @@ def tables(cases: Sequence[Row]) -> list[Row]:
 
 
 def by(cases: Iterable[Row], *names: str) -> dict[tuple[Value, ...], list[Row]]:
-    """The cases by what they say under these names."""
+    """Return the cases by what they say under these names."""
     found: dict[tuple[Value, ...], list[Row]] = defaultdict(list)
     for each in cases:
         found[tuple(each[name] for name in names)].append(each)
@@ -176,7 +176,7 @@ def by(cases: Iterable[Row], *names: str) -> dict[tuple[Value, ...], list[Row]]:
 
 
 def where(rows: Iterable[Row], **wanted: Value) -> list[Row]:
-    """The rows whose columns have the wanted values."""
+    """Return the rows whose columns have the wanted values."""
     return [each for each in rows if all(each.get(name) == to for name, to in wanted.items())]
 
 
@@ -186,7 +186,7 @@ def column(cases: Sequence[Row], name: str) -> Floats:
 
 
 def labels(cases: Sequence[Row]) -> list[str]:
-    """The group of each case."""
+    """Return the group of each case."""
     return [str(each[GROUP]) for each in cases]
 
 
@@ -197,22 +197,22 @@ def ends(name: str, interval: Interval | None) -> dict[str, Value]:
 
 
 def exponentials(interval: Interval | None) -> Interval | None:
-    """The interval of a ratio, from that of its log."""
+    """Return the interval of a ratio, from that of its log."""
     return None if interval is None else (math.exp(interval[0]), math.exp(interval[1]))
 
 
 def least_target(what: str, row: Row | None, name: str, limit: float) -> Target:
-    """A figure of a row that must be at least so; NaN where there is no such row."""
+    """Return a figure of a row that must be at least so; NaN where there is no such row."""
     return Target(what, limit, number(row.get(name) if row else None), at_most=False)
 
 
 def most_target(what: str, row: Row | None, name: str, limit: float) -> Target:
-    """A figure of a row that may be at most so; NaN where there is no such row."""
+    """Return a figure of a row that may be at most so; NaN where there is no such row."""
     return Target(what, limit, number(row.get(name) if row else None))
 
 
 def worst_case_target(what: str, limit: float, change: PairedComparison) -> Target:
-    """The upper end of the bootstrap interval of a mean must be at most so."""
+    """Return the target that bounds the upper end of the bootstrap interval of a mean."""
     return Target(what, limit, change.interval[1] if change.interval else math.nan, paired=change)
 
 
@@ -221,7 +221,7 @@ NOTHING = History((), (), np.zeros(0))
 
 
 def shipped_start() -> PredictLog:
-    """The start that ships."""
+    """Return the start that ships."""
     return FetchedModels(Path()).starts()[PUBLIC]
 
 

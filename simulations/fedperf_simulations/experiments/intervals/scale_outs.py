@@ -95,12 +95,12 @@ def _rows(features: Floats) -> EncodedQueries:
 
 
 def situation(known: int) -> str:
-    """The situation, named by what is known."""
+    """Return the situation, named by what is known."""
     return f"C3O, {known} known"
 
 
 def home_of(one: JobSlice, known: ScaleAndSize) -> TablePredictor:
-    """The product's predictor that knows those configurations."""
+    """Return the product's predictor that knows those configurations."""
     seconds = one.configurations.seconds[known]
     return TablePredictor.of(MeasuredTable(one.layout, one.rows(known), seconds))
 
@@ -113,7 +113,7 @@ def predictions(home: TablePredictor, one: JobSlice, asked: ScaleAndSize) -> lis
 def slice_cells(
     settings: Settings, name: str, *, compute: Callable[[Settings, JobSlice], list[Row]]
 ) -> list[Row]:
-    """The rows of every slice, each slice a cell.
+    """Return the rows of every slice, each slice a cell.
 
     Args:
         settings: of the run.
@@ -140,7 +140,7 @@ def _cell(
 
 
 def of_slice(settings: Settings, one: JobSlice) -> list[Row]:
-    """A row per number of known configurations, draw and predictor."""
+    """Return a row per number of known configurations, draw and predictor."""
     rows: list[Row] = []
     for draw in range(QUICK_DRAWS if settings.quick else DRAWS):
         rng = np.random.default_rng([settings.seed, draw, crc32(one.name.encode())])
@@ -180,7 +180,7 @@ def _errors(name: str, said: Floats, truth: Floats) -> Row:
 
 
 def rows_of(cases: Cases) -> list[Row]:
-    """A row per number of known configurations and predictor."""
+    """Return a row per number of known configurations and predictor."""
     rows: list[Row] = []
     for (of, name), chosen in by(cases, SITUATION, PREDICTOR).items():
         errors, groups = column(chosen, MAPE), labels(chosen)
@@ -202,7 +202,7 @@ def rows_of(cases: Cases) -> list[Row]:
 
 
 def _against(cases: Cases, of: Value, rival: str) -> PairedComparison:
-    """Log of our error over that of a rival, case by case, slices resampled."""
+    """Return log of our error over that of a rival, case by case, slices resampled."""
     ours, theirs = (where(cases, situation=of, predictor=name) for name in (OURS, rival))
     logs = (np.log(column(each, MAPE)) for each in (ours, theirs))
     return PairedComparison.by_groups(*logs, groups=labels(ours))

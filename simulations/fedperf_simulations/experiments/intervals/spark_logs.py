@@ -130,7 +130,7 @@ NOTES = (
 
 
 def files(data: Path | None) -> list[Path]:
-    """The logs.
+    """Return the logs.
 
     Raises:
         MissingDataError: there is no folder, or a log is not in it.
@@ -158,7 +158,7 @@ def queries(data: Path, group: str) -> list[Execution]:
 
 
 def all_cases(settings: Settings) -> list[Row]:
-    """A row per query, predictor and information; with own runs also per draw."""
+    """Return a row per query, predictor and information; with own runs also per draw."""
     files(settings.data)
     data = settings.data or Path()
     nothing_own = settings.cases("spark-logs", partial(_nothing_own, data))
@@ -199,7 +199,7 @@ def _nothing_own(data: Path) -> list[Row]:
 def _of_product(
     groups: Sequence[str], plans: Sequence[PlanOnCluster], took: Floats
 ) -> Iterator[Row]:
-    """The start's answers and those of the analytic model, with both kinds of information."""
+    """Yield the start's answers and those of the analytic model, with both kinds of information."""
     start = shipped_start()
     for information in BOTH:
         questions = asked_with(plans, information)
@@ -219,7 +219,7 @@ def _of_product(
 def _fixed_and_regressed(
     plans: Sequence[PlanOnCluster], log_seconds: Floats, groups: Sequence[str]
 ) -> dict[str, Floats]:
-    """Log seconds by what anybody would try, [queries]."""
+    """Return log seconds by what anybody would try, [queries]."""
     rows = np.log1p([_all_rows(each.plan) for each in plans])
     read = np.log1p([_source_bytes(plan_with_estimated_cardinalities(each.plan)) for each in plans])
     return {
@@ -302,7 +302,7 @@ def _with_own_runs(cases: Cases) -> Iterator[Row]:
 
 
 def _against_local(cases: Cases, runs: Sequence[int], information: str) -> PairedComparison:
-    """Log of personalized over local-only q-errors, groups resampled."""
+    """Return log of personalized over local-only q-errors, groups resampled."""
     wanted = {_situation(own) for own in runs}
     chosen = [each for each in where(cases, information=information) if each[SITUATION] in wanted]
     ours, local = where(chosen, predictor=OURS), where(chosen, predictor=LOCAL)
@@ -310,7 +310,7 @@ def _against_local(cases: Cases, runs: Sequence[int], information: str) -> Paire
 
 
 def targets_of(cases: Cases, rows: Sequence[Row]) -> list[Target]:
-    """The targets without an own run, and with some."""
+    """Return the targets without an own run, and with some."""
     found: list[Target] = []
     for information, (median, upper) in MOST_Q.items():
         [row] = where(rows, situation=NOTHING_OWN, predictor=OURS, information=information)

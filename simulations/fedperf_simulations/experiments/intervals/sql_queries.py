@@ -102,7 +102,7 @@ class EvaluationRun:
 
 
 def judged_runs() -> list[EvaluationRun]:
-    """All that ended well; errors as `measured_executions`."""
+    """Return all that ended well; errors as `measured_executions`."""
     from pyarrow import parquet
 
     found = []
@@ -128,7 +128,7 @@ def lesson_without(measurements: Measurements, shapes: Collection[str]) -> Train
 
 
 def all_cases(settings: Settings) -> Cases:
-    """A row per run, predictor and information."""
+    """Return a row per run, predictor and information."""
     measured_files(JUDGED_SESSIONS)
     return settings.cases("judged-sql", partial(_cases, settings))
 
@@ -181,7 +181,7 @@ def _about(run: EvaluationRun) -> dict[str, str | int]:
 
 
 def _trained(settings: Settings, runs: Sequence[EvaluationRun]) -> Path:
-    """The file of the start, trained where it is missing."""
+    """Return the file of the start, trained where it is missing."""
     path = settings.models / "without-judged.safetensors"
     if not path.is_file():
         path.parent.mkdir(parents=True, exist_ok=True)

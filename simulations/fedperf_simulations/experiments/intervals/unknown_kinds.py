@@ -135,7 +135,7 @@ def _judged_on_spark() -> tuple[Execution, ...]:
 
 
 def all_cases(settings: Settings) -> list[Row]:
-    """A row per home, draw, execution, predictor and information."""
+    """Return a row per home, draw, execution, predictor and information."""
     _files(settings.data)
     cells = computed(partial(_cell, settings), list(HOMES), "homes", jobs=settings.jobs)
     return [row for rows in cells for row in rows]
@@ -174,7 +174,7 @@ def _cases(settings: Settings, name: str) -> list[Row]:
 
 
 def situation(name: str) -> str:
-    """The situation: the contents of a home, and what it is asked about."""
+    """Return the situation: the contents of a home, and what it is asked about."""
     return f"a home of {name}, asked about {HOMES[name].asked.name.lower()}"
 
 
@@ -229,7 +229,7 @@ def rows_of(cases: Cases) -> list[Row]:
 
 
 def targets_of(_: Cases, rows: Sequence[Row]) -> list[Target]:
-    """The targets for each home, with the rows that a run counted."""
+    """Return the targets for each home, with the rows that a run counted."""
     found = []
     for name in HOMES:
         of = situation(name)

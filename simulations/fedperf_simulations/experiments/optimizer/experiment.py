@@ -100,7 +100,7 @@ def regrets(
 def equal_to_brute_force(
     rng: np.random.Generator, platforms: int, *, workflows: int, search: Search | None = None
 ) -> int:
-    """The number of small workflows whose best plan and `BEST` least costs are right.
+    """Return the number of small workflows whose best plan and `BEST` least costs are right.
 
     Args:
         rng: draws them, of all sizes and with up to that many platforms.
@@ -175,7 +175,7 @@ class OptimizerBenchmark:
 
 
 def targets_of(rows: Sequence[Row]) -> list[Target]:
-    """The targets, from the rows alone."""
+    """Return the targets, from the rows alone."""
     choice = _exact(rows, CHOICE, _size(PUBLISHED_OPERATORS, PLATFORMS))
     wide = _exact(rows, CHOICE, _size(WIDE_OPERATORS, WIDE_PLATFORMS))
     search, compared = _exact(rows, SEARCH), _exact(rows, BRUTE_FORCE)
@@ -199,7 +199,7 @@ def targets_of(rows: Sequence[Row]) -> list[Target]:
 
 
 def optimization_time(times: Iterable[Row]) -> str:
-    """The chart of times over operators, those on `PLATFORMS`, with the published figure."""
+    """Return the chart of times over operators, those on `PLATFORMS`, with the published figure."""
     found: dict[Value, dict[int, float]] = {}
     for row in times:
         operators, _, platforms = str(row["size"]).partition(BY)
@@ -228,7 +228,7 @@ def _tasks(settings: Settings) -> list[TimingTask]:
 
 
 def _times(settings: Settings, task: TimingTask) -> Sequence[Row]:
-    """A row per way to choose."""
+    """Return a row per way to choose."""
     size = _size(task.operators, task.platforms)
     cell = settings.cell(
         f"choice-{task.operators}-{task.platforms}", lambda: _flat(_summed_up(_measured(task)))
@@ -308,7 +308,7 @@ def _flat(rows: Mapping[str, Mapping[str, float]]) -> Row:
 
 
 def _rows(flat: Row) -> list[tuple[str, dict[str, Value]]]:
-    """What `_flat` was made of."""
+    """Return what `_flat` was made of."""
     found: dict[str, dict[str, Value]] = {}
     for key, value in flat.items():
         name, _, what = key.partition(": ")
@@ -317,7 +317,7 @@ def _rows(flat: Row) -> list[tuple[str, dict[str, Value]]]:
 
 
 def _exact(rows: Iterable[Row], what: str, size: str | None = None) -> Row:
-    """The row of the exact search."""
+    """Return the row of the exact search."""
     asked = {"what": what, "method": FRONTIER} | ({"size": size} if size else {})
     return next(row for row in rows if asked.items() <= row.items())
 

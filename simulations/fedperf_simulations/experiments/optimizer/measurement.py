@@ -75,7 +75,7 @@ WARM, WHOLE_NUMBERS, FORBIDDEN = 0.3, 1 / 3, 0.2
 
 
 def random_workflow(rng: np.random.Generator, operators: int) -> Workflow:
-    """A workflow of so many operators."""
+    """Return a workflow of so many operators."""
     placed: list[Operator] = []
     for position in range(operators):
         count = int(rng.choice(len(PARENTS), p=PARENTS))
@@ -97,7 +97,7 @@ def random_workflow(rng: np.random.Generator, operators: int) -> Workflow:
 def random_workflow_of_width(
     rng: np.random.Generator, operators: int, platforms: int, *, open_at_once: int
 ) -> Workflow:
-    """One of which a search has exactly so many operators open at once, at the widest."""
+    """Return one of which a search has exactly so many operators open at once, at the widest."""
     while True:
         drawn = random_workflow(rng, operators)
         if width(drawn, narrow_order(drawn, platforms)) == open_at_once:
@@ -176,7 +176,7 @@ class TimingTask:
 
 
 def measure(task: TimingTask) -> Mapping[str, Sequence[WayCost]]:
-    """Every way's times, over all workflows and repeats, in one order for all."""
+    """Return every way's times, over all workflows and repeats, in one order for all."""
     rng = np.random.default_rng([task.seed, task.operators, task.platforms])
     ways = _ways(task, shipped_head())
     taken: dict[str, list[WayCost]] = {name: [] for name in ways}

@@ -174,12 +174,12 @@ def _by_fold(folds: Folds, cases: Sequence[Case]) -> list[list[Case]]:
 
 @cache
 def _folds(seed: int) -> Folds:
-    """The folds, which each process reads once, as they are large to hand over."""
+    """Return the folds, which each process reads once, as they are large to hand over."""
     return Folds.of(Measurements.read(seed))
 
 
 def _said(settings: Settings) -> list[ModelAnswers]:
-    """What every model says of every case with either information, GGFN's first."""
+    """Return what every model says of every case with either information, GGFN's first."""
     names = [GGFN, BOOSTING, FOREST, NETWORK, ANALYTIC, WAYANG]
     if settings.data is None:
         names.remove(WAYANG)
@@ -240,7 +240,7 @@ def _one_platform(said: Sequence[ModelAnswers], cases: Sequence[Case]) -> Iterat
 
 
 def _mixed(settings: Settings, said: Sequence[ModelAnswers]) -> list[Row]:
-    """What each chooser's plans took when they ran again, a row per program."""
+    """Return what each chooser's plans took when they ran again, a row per program."""
     folds = _folds(settings.seed)
     cases = [case for case in folds.cases if case.role is Role.EXHAUSTIVE]
     cases = cases[: QUICK_CASES if settings.quick else None]

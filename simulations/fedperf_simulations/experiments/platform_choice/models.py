@@ -85,7 +85,7 @@ class Folds:
         return self.measurements.cases
 
     def asked(self, fold: int) -> list[Case]:
-        """The cases of a fold."""
+        """Return the cases of a fold."""
         return [case for case in self.cases if self.fold_of[case.workload] == fold]
 
     def known(self, fold: int) -> IsKnown:
@@ -93,7 +93,7 @@ class Folds:
         return lambda workload: self.fold_of.get(workload) != fold
 
     def training_plan(self, fold: int) -> TrainingPlan:
-        """The training data of a model of the fold."""
+        """Return the training data of a model of the fold."""
         return self.measurements.training_plan(self.known(fold))
 
 
@@ -107,7 +107,7 @@ class FoldModels:
     seed: int
 
     def answer(self, fold: int) -> PredictLog:
-        """The GGFN of a fold."""
+        """Return the GGFN of a fold."""
         path = self.directory / f"ggfn-{fold}.safetensors"
         if not path.is_file():
             self.directory.mkdir(parents=True, exist_ok=True)
@@ -117,7 +117,7 @@ class FoldModels:
         return predictor(load_checkpoint(path))
 
     def head(self, fold: int) -> AdditiveSurrogate:
-        """The additive head of a fold."""
+        """Return the additive head of a fold."""
         path = self.directory / f"head-{fold}.safetensors"
         if not path.is_file():
             workflows = self.folds.measurements.workflows(self.folds.known(fold))
@@ -129,7 +129,7 @@ class FoldModels:
 
 
 def answers(folds: Folds, learn: Callable[[int], PredictLog], fold: int) -> Iterator[Row]:
-    """A model's answers to every plan of a fold's cases: log seconds, in their order.
+    """Yield a model's answers to every plan of a fold's cases: log seconds, in their order.
 
     With the rows that a run counted, and with what was known before it.
 
@@ -146,7 +146,7 @@ def answers(folds: Folds, learn: Callable[[int], PredictLog], fold: int) -> Iter
 
 
 def baseline(folds: Folds, model: CostModel) -> Callable[[int], PredictLog]:
-    """A model for `answers` that is trained when it is asked for."""
+    """Return a model for `answers` that is trained when it is asked for."""
     return lambda fold: model(folds.training_plan(fold))
 
 
@@ -182,7 +182,7 @@ class Rerun:
     clock: Callable[[], datetime]
 
     def __call__(self, case: Case, plans: Sequence[Assignment]) -> dict[Assignment, float]:
-        """Median seconds of each plan."""
+        """Return median seconds of each plan."""
         prepare(case.program.datasets, self.data_directory)
         profiler = Profiler(
             self.pool,
@@ -200,7 +200,7 @@ class Rerun:
 
 
 def named_with(chooser: str, information: str) -> str:
-    """A chooser that was given that."""
+    """Return a chooser that was given that."""
     return chooser if information == TRUE_ROWS else f"{chooser}, {information}"
 
 
@@ -243,7 +243,7 @@ def robust_plan(
 def said_of(
     case: Case, chosen: Assignment, answer: PredictLog, *, name: str, information: str
 ) -> Row:
-    """The predicted log seconds of a choice, and the half width that is claimed of them."""
+    """Return the predicted log seconds of a choice, and the half width that is claimed of them."""
     asked = PlanOnCluster(Plan(workflow_with(case.workflow, information), chosen), case.cluster)
     [log_seconds] = answer([asked]).tolist()
     return {
@@ -265,7 +265,7 @@ def covered_row(cells: Sequence[Row], name: str) -> Row:
 
 
 def sinks_at_home(program: Program, plan: Assignment) -> Assignment:
-    """The plan with every sink where its input runs: a sink hands on what is there."""
+    """Return the plan with every sink where its input runs: a sink hands on what is there."""
     return tuple(
         plan[step.inputs[0]] if isinstance(step.operation, Sink) else platform
         for step, platform in zip(program.steps, plan, strict=True)
@@ -273,7 +273,7 @@ def sinks_at_home(program: Program, plan: Assignment) -> Assignment:
 
 
 def rules_of_thumb(cases: Sequence[Case]) -> Mapping[str, Mapping[str, Assignment]]:
-    """The plans of every rule, by the names of the cases.
+    """Return the plans of every rule, by the names of the cases.
 
     The rule per class is the best of all in hindsight, by the cases themselves.
     """
@@ -289,7 +289,7 @@ def rules_of_thumb(cases: Sequence[Case]) -> Mapping[str, Mapping[str, Assignmen
 
 
 def best_alone(cases: Sequence[Case]) -> Mapping[str, Assignment]:
-    """The best single platform of each case, known in hindsight."""
+    """Return the best single platform of each case, known in hindsight."""
     found: dict[str, Assignment] = {}
     for case in cases:
         seconds = case.on_one_platform()
@@ -299,7 +299,7 @@ def best_alone(cases: Sequence[Case]) -> Mapping[str, Assignment]:
 
 
 def least_said(said: ModelAnswers, cases: Sequence[Case]) -> Mapping[str, Assignment]:
-    """A model's choice among all assignments that were measured, by case."""
+    """Return a model's choice among all assignments that were measured, by case."""
     return {
         case.name: list(case.seconds)[int(np.argmin(said.log_seconds[case.name]))] for case in cases
     }
@@ -339,13 +339,13 @@ def mixed_rows(cells: Sequence[Row], choosers: Sequence[str]) -> Iterator[Row]:
 
 
 def beyond(cells: Sequence[Row], name: str, rivals: Sequence[str]) -> PairedComparison:
-    """A chooser's regret less that of the rival with the least mean, program by program."""
+    """Return a chooser's regret less that of the rival with the least mean, program by program."""
     ours, *theirs = (np.minimum(mixed_regrets(cells, each), FAILED) for each in (name, *rivals))
     return PairedComparison.points(ours, min(theirs, key=lambda regrets: float(regrets.mean())))
 
 
 def mixed_regrets(cells: Sequence[Row], chooser: str) -> Floats:
-    """The regrets of one chooser, [cases]."""
+    """Return the regrets of one chooser, [cases]."""
     return np.array([_number(each[chooser]) / _number(each[FASTEST]) - 1 for each in cells])
 
 

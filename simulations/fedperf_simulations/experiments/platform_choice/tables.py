@@ -69,7 +69,7 @@ class ModelAnswers:
 
     @classmethod
     def of(cls, model: str, rows: Sequence[Row], information: str = TRUE_ROWS) -> "ModelAnswers":
-        """The answers from a row per plan, those of a case in their order."""
+        """Return the answers from a row per plan, those of a case in their order."""
         found: dict[str, list[float]] = {}
         for row in rows:
             found.setdefault(str(row["case"]), []).append(number(row[SAID[information]]))
@@ -82,7 +82,7 @@ class ModelAnswers:
         return {"model": self.model, INFORMATION: self.information}
 
     def cheapest_platform(self, case: Case) -> Platform:
-        """The platform of the one-platform plan with the smallest answer."""
+        """Return the platform of the one-platform plan with the smallest answer."""
         single = [
             (said, plan[0])
             for said, plan in zip(self.log_seconds[case.name], case.seconds, strict=True)
@@ -180,7 +180,7 @@ def fastest_rows(cases: Sequence[Case]) -> Iterator[Row]:
 
 
 def one_platform_row(name: str, choose: Chooser, cases: Sequence[Case]) -> Row:
-    """The quality of the choice of one platform for everything."""
+    """Return the quality of the choice of one platform for everything."""
     chosen = [(case.on_one_platform(), choose(case)) for case in comparable(cases)]
     ratios = np.array([_ratio(seconds, platform) for seconds, platform in chosen])
     ended = ratios[ratios < math.inf]
@@ -244,13 +244,13 @@ def _hits(said: ModelAnswers, cases: Sequence[Case]) -> tuple[list[tuple[float, 
 
 
 def questions(case: Case, information: str) -> list[PlanOnCluster]:
-    """One per measured plan, in their order."""
+    """Return one per measured plan, in their order."""
     workflow = workflow_with(case.workflow, information)
     return PlanOnCluster.of(workflow, list(case.seconds), case.cluster)
 
 
 def comparable(cases: Sequence[Case]) -> list[Case]:
-    """The cases with run times on two platforms at least."""
+    """Return the cases with run times on two platforms at least."""
     return [
         case
         for case in cases
@@ -286,7 +286,7 @@ TOLD = (1_000, 3_000, 10_000, 30_000, 100_000, 10_000_000)
 
 
 def label_rows(series: Sequence[Case]) -> Iterator[Row]:
-    """One row per rule."""
+    """Yield one row per rule."""
     curves = list(_curves(series))
     for name, rule in RULES.items():
         errors, negative = _judged(rule, curves)
@@ -342,7 +342,7 @@ def size_charts(series: Sequence[Case], said: ModelAnswers, out: Path) -> list[P
 
 
 def plan_name(plan: Assignment) -> str:
-    """The platforms of a plan, the most frequent first."""
+    """Return the platforms of a plan, the most frequent first."""
     return " + ".join(platform.name.lower() for platform, _ in Counter(plan).most_common())
 
 

@@ -131,7 +131,7 @@ _MEGABYTE = 1024
 
 
 def measured(size: int, new: int, seed: int = 0) -> dict[str, float]:
-    """The figures of one home, by name.
+    """Return the figures of one home, by name.
 
     Args:
         size: executions that are learnt from for the first time.
@@ -166,7 +166,7 @@ def _fill(home: Home, executions: Iterator[Execution]) -> float:
 
 
 def _newest(home: Home) -> tuple[str, ...]:
-    """A question about the newest job, on other cores."""
+    """Return a question about the newest job, on other cores."""
     with ExecutionStore.open(home.store) as store:
         [newest] = store.newest(1)
     return "predict", "--execution", newest.execution_id, "--cores", "4,8,12"
