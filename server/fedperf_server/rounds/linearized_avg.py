@@ -227,7 +227,7 @@ class LinearizedAvg(RoundStrategy):
     misfit: float = MISFIT
     gradients: Gradients = anchor_gradients
 
-    def question(self, current: Weights, *, steps_made: int) -> LinearizedQuery:
+    def design_query(self, current: Weights, *, steps_made: int) -> LinearizedQuery:
         """Return directions at the model's tangent, with a tighter clip after every step."""
         coefficients = principal_coefficients(self.gradients(current, self.anchors))
         padded = np.zeros((len(coefficients), DIRECTIONS), dtype=np.float32)

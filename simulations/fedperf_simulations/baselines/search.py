@@ -26,8 +26,8 @@ from fedperf_engines.optimizer.enumeration import (
     best_per_key,
     found,
     narrow_steps,
+    placement_steps,
     search,
-    steps_of,
 )
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import ClusterConfig, PlanOnCluster
@@ -108,7 +108,7 @@ def published_search(
         cluster: what the plans are to run on.
         predict_log: the model.
     """
-    steps = steps_of(costs, topological_order(costs.workflow))
+    steps = placement_steps(costs, topological_order(costs.workflow))
     placed: list[int] = []
 
     def scores(extended: PartialPlans) -> Floats:

@@ -39,7 +39,7 @@ from itertools import accumulate
 import numpy as np
 from numpy.typing import NDArray
 
-from fedperf_client.learning.residuals import LabelledGraph, labelled_graphs
+from fedperf_client.contributions.local_sums import LabelledGraph, label_executions
 from fedperf_engines.workloads.families import Family
 from fedperf_shared.errors import ConfigurationError
 from fedperf_shared.execution import Execution, PlanOnCluster
@@ -390,8 +390,8 @@ def known_before(dealt: DriftSplit) -> MeasuredTimes:
 
 
 def labelled_in(executions: Iterable[Execution], epoch: int) -> tuple[LabelledGraph, ...]:
-    """As `labelled_graphs`, of the segment with that number."""
-    graphs = labelled_graphs(executions)
+    """As `label_executions`, of the segment with that number."""
+    graphs = label_executions(executions)
     return tuple(LabelledGraph(g.workload, g.graph, g.cell, g.log_seconds, epoch) for g in graphs)
 
 

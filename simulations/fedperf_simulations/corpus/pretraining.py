@@ -30,8 +30,8 @@ import numpy as np
 
 from fedperf_client.prediction.fetched_models import predictor
 from fedperf_client.prediction.prediction import Floats, PredictLog
-from fedperf_engines.optimizer.additive_surrogate import save_head
-from fedperf_engines.optimizer.surrogate_store import SHIPPED_HEAD, distilled
+from fedperf_engines.optimizer.additive_surrogate import save_surrogate
+from fedperf_engines.optimizer.surrogate_store import SHIPPED_SURROGATE, distill_surrogate
 from fedperf_shared.execution import Execution, MeasuredPlan, PlanOnCluster
 from fedperf_shared.model.checkpoint import load_checkpoint, save_model
 from fedperf_shared.model.fit import fit, predict
@@ -154,13 +154,13 @@ def distil_shipped_head(
     *,
     on_progress: Progress | None = None,
     start_path: Path = PRETRAINED_PATH,
-    path: Path = SHIPPED_HEAD,
+    path: Path = SHIPPED_SURROGATE,
 ) -> HeadReport:
     """Distil and write the head; the same for a seed on one machine."""
     teacher = predictor(load_checkpoint(start_path))
     workflows = measurements.workflows(lambda _: True)
-    head = distilled(teacher, workflows, seed=measurements.seed, on_progress=on_progress)
-    save_head(head, path)
+    head = distill_surrogate(teacher, workflows, seed=measurements.seed, on_progress=on_progress)
+    save_surrogate(head, path)
     return HeadReport(len(workflows), path.stat().st_size)
 
 

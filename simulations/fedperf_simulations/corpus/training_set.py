@@ -18,7 +18,7 @@ from typing import Self
 import numpy as np
 
 from fedperf_client.sources.history_file import executions_of
-from fedperf_engines.platforms.executor import segments_of
+from fedperf_engines.platforms.executor import plan_segments
 from fedperf_engines.platforms.program import Program, from_json
 from fedperf_shared.execution import ClusterConfig, Execution, MeasuredPlan
 from fedperf_shared.workflow.cardinality import plan_with_estimated_cardinalities
@@ -61,7 +61,7 @@ def prefixes(
     execution: Execution, program: Program, segment_seconds: Sequence[float]
 ) -> Iterator[MeasuredPlan]:
     """The first segments of one execution, the first two, ... and so on; never all of them."""
-    segments = list(segments_of(program, execution.plan.platforms).values())
+    segments = list(plan_segments(program, execution.plan.platforms).values())
     steps: list[int] = []
     total = 0.0
     for segment, seconds in zip(segments[:-1], segment_seconds[:-1], strict=True):

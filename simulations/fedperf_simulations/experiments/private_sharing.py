@@ -46,13 +46,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedperf_client.privacy import accountant
-from fedperf_client.privacy.directed_report import PointResiduals, directed_report
-from fedperf_client.privacy.randomness import NoiseSource
+from fedperf_client.contributions.mechanisms import NoiseSource, PointResiduals
+from fedperf_client.release import accountant
 from fedperf_memory.paired import PairedComparison
 from fedperf_memory.seeded_noise import SeededNoise
 from fedperf_server.inference.cell_directions import STAGES, Stage
-from fedperf_server.inference.gaussian_process import GaussianPosterior, condition
+from fedperf_server.inference.gaussian_process import GaussianPosterior
 from fedperf_shared.releases.release import ReleaseKind, ReportParameters, SlotKey
 from fedperf_simulations.data.shared_runs import (
     JOBS,
@@ -72,6 +71,7 @@ from fedperf_simulations.data.shared_runs import (
     published,
     split,
 )
+from fedperf_simulations.federation.channel import directed_report
 from fedperf_simulations.federation.grid_points import design_grid_query, learn_on_grid
 from fedperf_simulations.federation.job_kernel import (
     RECORD_VARIANCE,
@@ -79,6 +79,7 @@ from fedperf_simulations.federation.job_kernel import (
     JobPoints,
     fit_kernel,
 )
+from fedperf_simulations.federation.point_queries import condition, marginal, stage_noise
 from fedperf_simulations.harness.cells import number
 from fedperf_simulations.harness.charts import Line, lines_chart
 from fedperf_simulations.harness.experiment import ExperimentOutcome, Row, Settings, Target, Value
@@ -146,7 +147,7 @@ def shared_belief(
     whole = noise_multiplier(stages, epsilon)
     belief = start
     for index, stage in enumerate(stages):
-        multiplier = stage.noise_multiplier(whole)
+        multiplier = stage_noise(stage, whole)
         design = design_grid_query(
             belief,
             declared,
@@ -191,8 +192,7 @@ def _workloads(rows: Integers, residuals: Floats) -> list[PointResiduals]:
 def _events(stages: Sequence[Stage], whole: float) -> "list[DpEvent]":
     """A clip does not matter for the cost."""
     return [
-        accountant.event_of(ReportParameters(stage.noise_multiplier(whole), 1.0))
-        for stage in stages
+        accountant.event_of(ReportParameters(stage_noise(stage, whole), 1.0)) for stage in stages
     ]
 
 
@@ -266,7 +266,7 @@ def _prior(
     points = _points(target).joined(seen)
     asked, known = np.arange(len(target)), np.arange(len(target), len(points))
     start = GaussianPosterior(_regressors(points.features) @ line, kernel.covariance(points))
-    return condition(start, known, values, RECORD_VARIANCE).at(asked)
+    return marginal(condition(start, known, values, RECORD_VARIANCE), asked)
 
 
 def _common_line(jobs: Sequence[JobRuns]) -> Floats:

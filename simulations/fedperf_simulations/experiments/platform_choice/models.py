@@ -27,8 +27,12 @@ from fedperf_client.prediction.learners.base_learners import PUBLIC
 from fedperf_client.prediction.prediction import Floats, Prediction, PredictLog
 from fedperf_client.prediction.query_encoding import History
 from fedperf_client.workers.machine import available_memory_bytes
-from fedperf_engines.advice.advice import in_turns
-from fedperf_engines.optimizer.additive_surrogate import AdditiveSurrogate, load_head, save_head
+from fedperf_engines.advice.advice import run_interleaved
+from fedperf_engines.optimizer.additive_surrogate import (
+    AdditiveSurrogate,
+    load_surrogate,
+    save_surrogate,
+)
 from fedperf_engines.optimizer.distillation import distil
 from fedperf_engines.optimizer.enumeration import Assignment, choose
 from fedperf_engines.platforms.engine import EMBEDDED_PLATFORMS, supports
@@ -124,8 +128,8 @@ class FoldModels:
             head = distil(
                 self.answer(fold), workflows, EMBEDDED_PLATFORMS, supports, seed=self.seed
             )
-            save_head(head, path)
-        return load_head(path)
+            save_surrogate(head, path)
+        return load_surrogate(path)
 
 
 def answers(folds: Folds, learn: Callable[[int], PredictLog], fold: int) -> Iterator[Row]:
@@ -192,7 +196,7 @@ class Rerun:
             new_id=lambda: "not stored",
         )
         run = partial(profiler.trial, case.program, threads=1)
-        found = in_turns(run, plans, repeats=self.repeats)
+        found = run_interleaved(run, plans, repeats=self.repeats)
         return {
             plan: math.inf if runs.runtime_seconds is None else runs.runtime_seconds
             for plan, runs in zip(plans, found, strict=True)
