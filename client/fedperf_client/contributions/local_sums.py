@@ -33,7 +33,7 @@ from fedperf_client.contributions.mechanisms import (
 )
 from fedperf_client.workers.worker_process import ComputationFailedError, TaskRunner
 from fedperf_shared.execution import Execution, PlanOnCluster
-from fedperf_shared.model.architecture import TARGET_CENTER, TARGET_SCALE, named_arrays
+from fedperf_shared.model.architecture import TARGET_CENTER, TARGET_SCALE, Weights, standardise
 from fedperf_shared.model.checkpoint import Checkpoint
 from fedperf_shared.model.inference import GgfnArrays
 from fedperf_shared.releases.basis import cell_of
@@ -44,8 +44,6 @@ from fedperf_shared.workflow.features import Features, featurize
 
 if TYPE_CHECKING:
     import torch
-
-    from fedperf_shared.model.ggfn import GGFN
 
 NEEDED_FOR_REPORTS = ("fedperf_client.contributions.local_sums", "fedperf_client.home.store")
 NEEDED_FOR_LINEARIZED = (*NEEDED_FOR_REPORTS, "fedperf_shared.model.linearization")
@@ -126,12 +124,10 @@ class LinearizedTask:
             InvalidModelStateError: the task's arrays are not weights of this architecture.
         """
         from fedperf_client.home.store import ExecutionStore
-        from fedperf_shared.model.checkpoint import model_from_arrays
 
         with ExecutionStore.open(self.store) as store:
             labelled = label_executions(store.executions(), self.regime_starts)
-        model = model_from_arrays(named_arrays(self.arrays))
-        return linearized_sum(model, labelled, self.question, self.anchors)
+        return linearized_sum(self.arrays, labelled, self.question, self.anchors)
 
 
 def make_release(
@@ -204,21 +200,19 @@ def workload_residuals(
 
 
 def workload_features(
-    model: "GGFN", labelled: Sequence[LabelledGraph], directions: "torch.Tensor"
+    model: Weights, labelled: Sequence[LabelledGraph], directions: "torch.Tensor"
 ) -> tuple[WorkloadFeatures, ...]:
     """Return one entry per workload, in no meaningful order; empty where nothing ran."""
-    import torch
-
-    from fedperf_shared.model.ggfn import standardise
     from fedperf_shared.model.linearization import directional_derivatives
 
     outputs, features = directional_derivatives(
         model, [each.graph for each in labelled], directions
     )
     # As far as a prediction goes, which stays within the public bounds.
-    predicted = standardise(torch.from_numpy(outputs) * TARGET_SCALE + TARGET_CENTER)
-    measured = standardise(torch.tensor([each.log_seconds for each in labelled]).double())
-    residuals = (measured - predicted).numpy()
+    predicted = standardise(outputs * TARGET_SCALE + TARGET_CENTER)
+    # Labels are rounded to float32, as the model's training targets are.
+    measured = np.array([each.log_seconds for each in labelled], np.float32).astype(np.float64)
+    residuals = standardise(measured) - predicted
     return tuple(
         WorkloadFeatures(
             features[rows], residuals[rows], regime_shares([labelled[row] for row in rows])
@@ -228,7 +222,7 @@ def workload_features(
 
 
 def linearized_sum(
-    model: "GGFN",
+    model: Weights,
     labelled: Sequence[LabelledGraph],
     question: LinearizedQuery,
     anchors: Sequence[PlanOnCluster],

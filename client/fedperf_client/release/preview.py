@@ -23,7 +23,8 @@ from fedperf_client.release.accountant import PrivacyBudget, epsilon, replace_on
 from fedperf_client.release.gate import Mechanism
 from fedperf_client.release.ledger import SlotNotPlannedError
 from fedperf_shared.execution import ClusterConfig
-from fedperf_shared.model.checkpoint import Checkpoint, model_from_arrays
+from fedperf_shared.model.architecture import weights_of
+from fedperf_shared.model.checkpoint import Checkpoint
 from fedperf_shared.model.inference import GgfnArrays
 from fedperf_shared.model.pretrained import load_pretrained_model
 from fedperf_shared.model.public_plans import anchors_of, load_public_plans
@@ -168,7 +169,7 @@ def example_release(slot: Slot, noise: NoiseSource) -> NoisySum:
         total = report_sum(slot, question)(_COPIES * residuals)
         version = version if question is None else question.version
     else:
-        model = model_from_arrays(pretrained.arrays)
+        model = weights_of(pretrained.arrays)
         anchors = anchors_of(load_public_plans())[:DIRECTIONS]
         gradients = LinearizedQuery(1.0, np.eye(len(anchors), DIRECTIONS, dtype=np.float32))
         total = _COPIES * linearized_sum(model, jobs, gradients, anchors)

@@ -99,7 +99,7 @@ class Channel:
 
 
 def noise_for(promised: float, *, replace_one: bool = False, delta: float = DELTA) -> float:
-    """The noise multiplier that meets epsilon `promised`.
+    """Return the noise multiplier that meets epsilon `promised`.
 
     Replacing a workload moves a report by 2 where adding or removing one moves it by 1, so
     the same promise takes exactly twice the noise.
@@ -117,7 +117,7 @@ def public_configurations(
     channel: Channel,
     noise: SeededNoise,
 ) -> GaussianPosterior:
-    """The belief after all stages; the list of points is public, what runs took is secret.
+    """Return the belief after all stages; the list of points is public, what runs took is secret.
 
     Args:
         belief: the public start, over the points of senders and targets and any others.
@@ -169,7 +169,7 @@ def private_configurations(
     channel: Channel,
     noise: SeededNoise,
 ) -> GaussianPosterior:
-    """The belief after all stages; the points of the senders are secret as well.
+    """Return the belief after all stages; the points of the senders are secret as well.
 
     Args:
         belief: over the box, and over the senders' points, which the coordinator's side

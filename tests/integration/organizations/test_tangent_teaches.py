@@ -24,8 +24,13 @@ from fedperf_shared.releases.release import (
 )
 from fedperf_shared.workflow.features import featurize
 from fedperf_simulations.corpus.limited_start import load_limited_start
-from fedperf_simulations.corpus.organizations import WorkloadPart, organization, split
-from fedperf_simulations.corpus.starts.pretraining import error_on, one_per_workload
+from fedperf_simulations.corpus.organizations import (
+    WorkloadPart,
+    one_per_workload,
+    organization,
+    split,
+)
+from fedperf_simulations.corpus.pretraining import error_on
 from fedperf_simulations.data.datasets import measured_executions
 
 ROUNDS = 3
@@ -58,10 +63,9 @@ def learnt() -> Weights:
         key = SlotKey(ReleaseKind.MODEL_UPDATE, number, 0)
         slot = Slot(key, PARAMETERS)
         question = rounds.design_query(current, steps_made=number)
-        model = model_from_arrays(named_arrays(current)).eval()
         answers = []
         for each in members:
-            total = linearized_sum(model, each, question, ANCHORS)
+            total = linearized_sum(current, each, question, ANCHORS)
             update = noisy(total, noise, slot, version=number + 1)
             assert isinstance(update, LinearizedUpdate)
             answers.append(AcceptedUpdate(update, slot))

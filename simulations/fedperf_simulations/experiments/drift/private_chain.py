@@ -67,7 +67,7 @@ class Promise:
         return self.inputs + self.training
 
     def noise_multiplier(self, steps: int) -> float:
-        """The noise multiplier of DP-SGD with so many steps."""
+        """Return the noise multiplier of DP-SGD with so many steps."""
         return calibrate(
             lambda sigma: [to_event(TrainingParameters(sigma, SAMPLING, steps, CLIP, 1.0))],
             PrivacyBudget(self.training, DELTA),
@@ -166,7 +166,7 @@ def sampled(rows: int, generators: Sequence[np.random.Generator]) -> Tensor:
 def noised(
     sums: Sequence[Tensor], noise_multiplier: float, generators: Sequence[np.random.Generator]
 ) -> list[Tensor]:
-    """The sums with Gaussian noise of their sensitivity, each number its own."""
+    """Return the sums with Gaussian noise of their sensitivity, each number its own."""
     return [
         each
         + noise_multiplier
@@ -234,5 +234,5 @@ def _released_count(kept: Sequence[Sequence[Records]]) -> int:
 
 
 def of_seeds(values: Sequence[NDArray[np.generic]]) -> Tensor:
-    """One tensor, seeds in front."""
+    """Return one tensor, seeds in front."""
     return torch.from_numpy(np.stack(values)).float()

@@ -9,15 +9,16 @@ from fedperf_shared.errors import ConfigurationError
 from fedperf_shared.execution import ClusterConfig
 from fedperf_shared.releases.period import Period
 from fedperf_shared.workflow.features import Features, feature_names, featurize
-from fedperf_simulations.corpus.drifting_platforms import (
+from fedperf_simulations.corpus.organizations import (
     SEGMENTS,
+    WorkloadPart,
     WorkloadSplit,
     deal,
     first_windows,
     known_before,
     private_segments,
+    split,
 )
-from fedperf_simulations.corpus.organizations import WorkloadPart, split
 from fedperf_simulations.data.datasets import measured_executions
 from tests.fakes.plans import diamond
 

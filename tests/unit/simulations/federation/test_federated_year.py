@@ -23,8 +23,8 @@ from fedperf_shared.releases.period import Period, ReleaseCalendar, SlotTimes, d
 from fedperf_shared.releases.release import LinearizedParameters, SizeClass
 from fedperf_shared.workflow.features import featurize
 from fedperf_shared.workflow.vocabulary import Platform
-from fedperf_simulations.corpus.drifting_platforms import DriftSplit, WorkloadSplit, deal
 from fedperf_simulations.corpus.limited_start import load_limited_start
+from fedperf_simulations.corpus.organizations import DriftSplit, WorkloadSplit, deal
 from fedperf_simulations.federation.federated_year import (
     UNNOTICED,
     CurrentRegimeHistory,

@@ -12,11 +12,12 @@ from fedperf_shared.errors import ConfigurationError, InvalidInputError
 from fedperf_shared.execution import Execution
 from fedperf_shared.workflow.vocabulary import OperatorKind, Platform
 from fedperf_simulations.corpus.sql.session_draws import SessionDesign
-from fedperf_simulations.corpus.sql.session_records import session_of, sessions_in
 from fedperf_simulations.corpus.sql.session_set import (
     SessionSummary,
     join_sessions,
     measure_sessions,
+    session_of,
+    sessions_in,
 )
 from fedperf_simulations.corpus.sql.sessions import SessionKind, read_session
 from tests.fakes.history_metadata import read_metadata

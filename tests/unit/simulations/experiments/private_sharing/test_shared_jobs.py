@@ -9,15 +9,13 @@ from fedperf_client.release import accountant
 from fedperf_memory.seeded_noise import SeededNoise
 from fedperf_server.inference.gaussian_process import GaussianPosterior
 from fedperf_shared.releases.release import ReportParameters
-from fedperf_simulations.experiments.private_sharing.priors import (
-    features,
-    prior_from_other_jobs,
-    prior_from_same_job,
-)
-from fedperf_simulations.experiments.private_sharing.shared_jobs import (
+from fedperf_simulations.experiments.private_sharing import (
     DELTA,
+    features,
     noise_multiplier,
     planned_stages,
+    prior_from_other_jobs,
+    prior_from_same_job,
     replace_one_epsilon,
     shared_belief,
     synthetic_seconds,
