@@ -70,20 +70,20 @@ def compare(
         pairs, sides = _by_version(context)
     else:
         pairs, sides = _by_time(context, since)
-    found, unmatched = regressions.compare_workloads(pairs)
+    comparisons, unmatched = regressions.compare_workloads(pairs)
     if json:
         facts = {"before": sides[0], "after": sides[1]}
-        rows = [values_of(each.facts) for each in found]
+        rows = [values_of(each.facts) for each in comparisons]
         show({**facts, "workloads": rows, "unmatched": unmatched}, json=True)
         return
     typer.echo(f"before: {visible(sides[0])}\nafter: {visible(sides[1])}")
-    shown = [each.facts for each in found[:MOST_SHOWN]]
-    show_table(shown, json=False, empty="no workload ran on both sides")
-    slower = sum(each.status is regressions.RegressionStatus.SLOWER for each in found)
+    rows_shown = [each.facts for each in comparisons[:MOST_SHOWN]]
+    show_table(rows_shown, json=False, empty="no workload ran on both sides")
+    slower = sum(each.status is regressions.RegressionStatus.SLOWER for each in comparisons)
     typer.echo(
-        f"{counted(len(found), 'workload')} ran on both sides, {slower} of "
+        f"{counted(len(comparisons), 'workload')} ran on both sides, {slower} of "
         f"them slower; {len(unmatched)} on one side only"
-        + (f"; the first {MOST_SHOWN} are shown" if len(found) > MOST_SHOWN else "")
+        + (f"; the first {MOST_SHOWN} are shown" if len(comparisons) > MOST_SHOWN else "")
     )
 
 
@@ -147,10 +147,10 @@ def _stored(context: typer.Context) -> "dict[str, list[TimedRun]]":
     from fedperf_client.prediction.serving.regressions import runs_by_workload
 
     with ExecutionStore.open_to_read(home_of(context).store) as store:
-        found = runs_by_workload(store.executions())
-    if not found:
+        runs = runs_by_workload(store.executions())
+    if not runs:
         raise InvalidInputError("no executions yet; take some in with: fedperf ingest FILE")
-    return found
+    return runs
 
 
 def _versions(sides: "Iterable[Sequence[TimedRun]]") -> str:
@@ -171,9 +171,9 @@ def _executions_in(paths: Sequence[Path]) -> "Iterator[Execution]":
     problems: list[str] = []
     for place, is_named in find_sources(paths, problems):
         try:
-            for found in read_source(place):
-                if not isinstance(found, SkippedRecord):
-                    yield found
+            for execution in read_source(place):
+                if not isinstance(execution, SkippedRecord):
+                    yield execution
         except UnknownSourceError as error:
             if is_named:
                 problems.append(str(error))
