@@ -251,9 +251,7 @@ class PriorSlopes:
             rows_seen - middle,
             level,
             self.scaling,
-            _weighed(
-                self._shapes(rows_seen, middle), rows_seen - middle, means - level, counts, scatter
-            ),
+            _weighed(shapes, rows_seen - middle, means - level, counts, scatter),
         )
 
     def _shapes(self, rows: Floats, middle: Floats) -> list["_Shape"]:
