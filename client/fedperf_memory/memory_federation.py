@@ -37,15 +37,15 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from sqlalchemy import func, select
 from threadpoolctl import threadpool_limits
 
-from fedperf_client.daemon.participant import Participant
-from fedperf_client.federation.enrollment import Membership, load_or_create_key
-from fedperf_client.federation.exchange import Exchange
-from fedperf_client.federation.request import RequestRefusedError, open_request
 from fedperf_client.home.config import Home
+from fedperf_client.node.enrollment import Membership, load_or_create_key
+from fedperf_client.node.exchange import Exchange
+from fedperf_client.node.participant import Participant
+from fedperf_client.node.updates import RequestRefusedError, open_request
 from fedperf_client.prediction.fetched_models import FetchedModels
-from fedperf_client.privacy.accountant import PrivacyBudget, epsilon, events_of
+from fedperf_client.release.accountant import PrivacyBudget, epsilon, events_of
 from fedperf_client.release.gate import NoiseOf
-from fedperf_client.release.ledger.ledger import PrivacyLedger
+from fedperf_client.release.ledger import PrivacyLedger
 from fedperf_client.release.policy import Policy
 from fedperf_client.workers.worker_process import TaskRunner
 from fedperf_server.app.composition import Task, build_coordinator

@@ -13,7 +13,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy.stats import binom
 
-from fedperf_client.privacy.report_mechanism import WorkloadResiduals, residual_report
+from fedperf_client.contributions.mechanisms import WorkloadResiduals
 from fedperf_server.inference.corrections import DEFAULT_KERNEL, ReceivedReport, correct
 from fedperf_server.inference.promotion_rules import (
     BestErrors,
@@ -26,7 +26,8 @@ from fedperf_server.inference.promotion_rules import (
 from fedperf_server.rehearsal.synthetic_batch import cell_shares
 from fedperf_shared.releases.basis import CELLS
 from fedperf_shared.releases.release import ReleaseKind, ReportParameters, SlotKey
-from tests.unit.client.privacy.seeded_noise import SeededNoise
+from tests.fakes.residual_reports import residual_report
+from tests.unit.client.contributions.seeded_noise import SeededNoise
 
 pytestmark = pytest.mark.statistical
 

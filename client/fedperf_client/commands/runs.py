@@ -7,6 +7,7 @@ printed, and cut if long.
 
 from dataclasses import asdict
 from datetime import datetime
+from enum import IntEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -371,28 +372,19 @@ def plan_of(execution: "Execution") -> dict[str, object]:
     `seconds` of an operator are sums over its tasks or threads.
     """
     plan = execution.plan
-    operators = plan.workflow.operators
-    seconds = execution.origin.operator_seconds or (None,) * len(operators)
+    seconds = execution.origin.operator_seconds or (None,) * len(plan.platforms)
+    rows = []
+    for position, operator in enumerate(plan.workflow.operators):
+        values = {
+            name: value.name.lower() if isinstance(value, IntEnum) else value
+            for name, value in asdict(operator).items()
+        }
+        values["class"] = values.pop("operator_class")
+        values["platform"] = plan.platforms[position].name.lower()
+        values["output_bytes"] = operator.output_bytes
+        rows.append({"operator": position, **values, "seconds": seconds[position]})
     return {
         "machine_speed": execution.cluster.machine_speed,
         "sources": asdict(plan.workflow.sources),
-        "plan": [
-            {
-                "operator": position,
-                "kind": operator.kind.name.lower(),
-                "class": operator.operator_class.name.lower(),
-                "platform": plan.platforms[position].name.lower(),
-                "inputs": list(operator.inputs),
-                "output_rows": operator.output_rows,
-                "row_bytes": operator.row_bytes,
-                "output_bytes": operator.output_bytes,
-                "partitions": operator.partitions,
-                "complexity": operator.complexity.name.lower(),
-                "code_steps": operator.code_steps,
-                "iterations": operator.iterations,
-                "key_distinct_ratio": operator.key_distinct_ratio,
-                "seconds": seconds[position],
-            }
-            for position, operator in enumerate(operators)
-        ],
+        "plan": rows,
     }

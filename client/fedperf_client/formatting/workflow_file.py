@@ -27,6 +27,7 @@ after a filter than before it, missing inputs, cycles.
 """
 
 import json
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -283,7 +284,10 @@ def _parse(
         workflow = with_estimates(declared, rows, widths)
         plan = Plan(workflow, platforms)
     except InvalidWorkflowError as error:
-        raise InvalidInputError(_with_names(str(error), titles)) from error
+        message = re.sub(
+            r"^operator (\d+) \([^)]*\)", lambda found: titles[int(found[1])], str(error)
+        )
+        raise InvalidInputError(message) from error
     if run is None:
         return WrittenWorkflow(plan, entry.cluster)
     return WrittenWorkflow(plan, entry.cluster, str(run.get("id", "")), _job_of_run(run, workflow))
@@ -375,11 +379,3 @@ def _platform(title: str, *choices: Platform | str | None) -> Platform:
         if each is not None:
             return each if isinstance(each, Platform) else platform_of(each)
     raise InvalidInputError(f"{title} has no platform; name one in the file or with --platform")
-
-
-def _with_names(message: str, titles: Sequence[str]) -> str:
-    """Replace the number of an operator at the start of a message by its title."""
-    for number, title in enumerate(titles):
-        if message.startswith(f"operator {number} ("):
-            return title + message[message.index(")") + 1 :]
-    return message

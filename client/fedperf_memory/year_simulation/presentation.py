@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from fedperf_client.charts.kit import render
-from fedperf_client.release.ledger.spent_budget import UNIT
+from fedperf_client.release.history import UNIT
 from fedperf_memory.year_simulation.year import (
     JOINED,
     ErrorChange,

@@ -29,11 +29,11 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from fedperf_client.federation.enrollment import Membership
-from fedperf_client.federation.exchange import read_receipt
+from fedperf_client.contributions.local_sums import LabelledGraph, label_executions
 from fedperf_client.home.config import Home
 from fedperf_client.home.store import ExecutionStore
-from fedperf_client.learning.residuals import LabelledGraph, labelled_graphs
+from fedperf_client.node.enrollment import Membership
+from fedperf_client.node.exchange import read_receipt
 from fedperf_client.prediction.fetched_models import FetchedModels
 from fedperf_client.prediction.joining_gain import (
     LOCAL,
@@ -42,8 +42,7 @@ from fedperf_client.prediction.joining_gain import (
     errors_by_way,
 )
 from fedperf_client.prediction.query_encoding import History
-from fedperf_client.release.history import LEFT, past_releases
-from fedperf_client.release.ledger.spent_budget import Spending, spending_of
+from fedperf_client.release.history import LEFT, Spending, past_releases, spending_of
 from fedperf_client.release.policy import Policy, ReleaseMode
 from fedperf_client.release.schedule import PlannedSchedule, plan_schedule
 from fedperf_memory.histories import HistoryCompute, SharedAnswers, SharedGradients
@@ -241,7 +240,7 @@ class RepeatedHistory:
     @classmethod
     def of(cls, executions: Iterable[Execution], *, joins: datetime, ends: datetime) -> Self:
         """Return the history of executions that ended well, in a period that ends at `ends`."""
-        executed = labelled_graphs(sorted(executions, key=lambda each: each.finished_at))
+        executed = label_executions(sorted(executions, key=lambda each: each.finished_at))
         step = (ends - joins) / max(len(executed), 1)
         return cls(executed, joins, [joins + place * step for place in range(len(executed))])
 

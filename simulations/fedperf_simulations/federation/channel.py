@@ -11,23 +11,30 @@ Noise is seeded, so an experiment can be repeated.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedperf_client.privacy.accountant import (
+from fedperf_client.contributions.mechanisms import (
+    GRID_EXPONENT,
+    NoiseSource,
+    PointResiduals,
+    noise_steps,
+    sum_points,
+)
+from fedperf_client.release.accountant import (
     PrivacyBudget,
     calibrate,
     epsilon,
     event_of,
     replace_one_epsilon,
 )
-from fedperf_client.privacy.directed_report import PointResiduals, directed_report
 from fedperf_memory.seeded_noise import SeededNoise
 from fedperf_server.inference.cell_directions import DIRECTIONS, STAGES, Stage, design_query, infer
 from fedperf_server.inference.gaussian_process import GaussianPosterior
+from fedperf_shared.releases.linear_queries import Design
 from fedperf_shared.releases.release import DirectedReport, ReleaseKind, ReportParameters, SlotKey
 from fedperf_simulations.federation.job_kernel import RECORD_VARIANCE
 from fedperf_simulations.federation.latent_points import (
@@ -188,6 +195,33 @@ def private_configurations(
             belief, box, answers, declared, record_variance=channel.record_variance
         ).posterior
     return belief
+
+
+def directed_report(
+    workloads: Iterable[PointResiduals],
+    design: Design,
+    noise: NoiseSource,
+    *,
+    slot: SlotKey,
+    noise_multiplier: float,
+    design_version: int,
+) -> DirectedReport:
+    """Return the report of `slot` over any design, a function of its arguments and of the noise.
+
+    Args:
+        workloads: each workload once.
+        design: the linear query; its norm rule holds.
+        noise: samples the one discrete Gaussian.
+        slot: the slot that it fills.
+        noise_multiplier: stddev of the noise / sensitivity to one workload more or less.
+        design_version: the coordinator's number of the design.
+
+    Raises:
+        ConfigurationError: the noise is too small or too large for the grid.
+    """
+    samples = noise.discrete_gaussian(design.values, noise_steps(noise_multiplier))
+    values = sum_points(workloads, design) + samples
+    return DirectedReport(slot, design_version, GRID_EXPONENT, values)
 
 
 def _residuals(belief: GaussianPosterior, sender: Sender) -> list[PointResiduals]:

@@ -29,13 +29,13 @@ from flwr.common.constant import NUM_PARTITIONS_KEY, PARTITION_ID_KEY
 from flwr.serverapp import Grid, ServerApp
 from threadpoolctl import threadpool_limits
 
-from fedperf_client.daemon.participant import Participant
-from fedperf_client.federation.client_app import client_app
-from fedperf_client.federation.enrollment import Membership
-from fedperf_client.federation.exchange import Exchange
-from fedperf_client.federation.request import open_request
-from fedperf_client.learning.residuals import LabelledGraph, labelled_graphs
-from fedperf_client.release.ledger.ledger import PrivacyLedger
+from fedperf_client.contributions.local_sums import LabelledGraph, label_executions
+from fedperf_client.node.enrollment import Membership
+from fedperf_client.node.exchange import Exchange
+from fedperf_client.node.flower_node import client_app
+from fedperf_client.node.participant import Participant
+from fedperf_client.node.updates import open_request
+from fedperf_client.release.ledger import PrivacyLedger
 from fedperf_memory.histories import SharedAnswers
 from fedperf_memory.memory_federation import (
     Clock,
@@ -129,7 +129,7 @@ def _pool() -> list[LabelledGraph]:
     parts = split(measured_executions())
     parts_of_organizations = (WorkloadPart.ALDER, WorkloadPart.BIRCH, WorkloadPart.CEDAR)
     executed = [each for part in parts_of_organizations for each in parts[part] if each.is_ok]
-    return labelled_graphs(one_per_workload(executed))
+    return label_executions(one_per_workload(executed))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """The algorithm of a model round as a Flower `Strategy`, for Flower's own loop.
 
 `FlowerStrategy(LinearizedAvg(anchors), ...).start(grid, initial_arrays, num_rounds)` runs rounds on
-any `Grid` whose nodes run `fedperf_client.federation.client_app`. The product's coordinator calls
+any `Grid` whose nodes run `fedperf_client.node.flower_node`. The product's coordinator calls
 the algorithm itself (`fedperf_server.rounds.model_rounds`), because weeks may pass within a round
 and Flower's loop stores nothing on disk. Nodes never evaluate, and signatures are not verified.
 """

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedperf_client.federation.exchange import ExchangeClient, RefusedByCoordinatorError
-from fedperf_client.privacy.report_mechanism import WorkloadResiduals
+from fedperf_client.contributions.mechanisms import WorkloadResiduals
+from fedperf_client.node.exchange import ExchangeClient, RefusedByCoordinatorError
 from fedperf_server.app.process import system_clock
 from fedperf_server.controllers.queries import QueryController
 from fedperf_server.state import releases
@@ -37,7 +37,7 @@ from tests.integration.federation.worlds import (
     new_server,
     world,
 )
-from tests.unit.client.privacy.seeded_noise import SeededNoise
+from tests.unit.client.contributions.seeded_noise import SeededNoise
 
 PLAIN = SlotKey(ReleaseKind.RESIDUAL_REPORT, 0, 0)
 PARAMETERS = DirectedParameters(5.0, 40.0)

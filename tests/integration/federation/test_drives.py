@@ -19,14 +19,14 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 from numpy.typing import NDArray
 
-from fedperf_client.federation.enrollment import Membership, load_or_create_key
-from fedperf_client.federation.exchange import ExchangeClient
-from fedperf_client.federation.node import Node
+from fedperf_client.contributions.mechanisms import NoiseSource
 from fedperf_client.home.store import ExecutionStore
-from fedperf_client.privacy.accountant import PrivacyBudget
-from fedperf_client.privacy.randomness import NoiseSource
+from fedperf_client.node.enrollment import Membership, load_or_create_key
+from fedperf_client.node.exchange import ExchangeClient
+from fedperf_client.node.flower_node import Node
+from fedperf_client.release.accountant import PrivacyBudget
 from fedperf_client.release.gate import NoiseOf
-from fedperf_client.release.ledger.ledger import PrivacyLedger
+from fedperf_client.release.ledger import PrivacyLedger
 from fedperf_client.release.policy import Policy
 from fedperf_memory.memory_federation import (
     Federation,
@@ -180,11 +180,11 @@ class LiveFederation(Federation):
         if running is None:
             return True
         for each in self.members:
-            asked = each.participant._asked._asked.get(running.opened.slot)
-            if asked is None or not asked.drawing.done():
+            asked = each.participant._pending._pending.get(running.opened.slot)
+            if asked is None or not asked.sampling.done():
                 return False
             whose = each.member.organization_id
-            if asked.answer.done() and whose in running.opened.missing:
+            if asked.reply.done() and whose in running.opened.missing:
                 return False
         return True
 
@@ -368,6 +368,5 @@ def test_a_drive_that_leaves_something_out_is_noticed(
         monkeypatch.setattr(PromotionController, "run_once", lambda self, snapshot: ())
         assert in_memory(tmp_path / "less", task).state != remembered.state
     else:
-        uncharged = PrivacyLedger._due_slot
-        monkeypatch.setattr(PrivacyLedger, "reserve", uncharged)
+        monkeypatch.setattr(PrivacyLedger, "reserve", lambda self, key, at: self.schedule.slot(key))
         assert in_memory(tmp_path / "less", task).releases != remembered.releases

@@ -9,14 +9,9 @@ from pathlib import Path
 import pytest
 
 from fedperf_client.commands.checks import Severity, examine, process_environment
-from fedperf_client.federation.enrollment import (
-    InvalidJoinUrlError,
-    JoinRefusedError,
-    Membership,
-    join,
-)
-from fedperf_client.federation.exchange import ExchangeClient, ExchangeError
 from fedperf_client.home.config import Home
+from fedperf_client.node.enrollment import InvalidJoinUrlError, JoinRefusedError, Membership, join
+from fedperf_client.node.exchange import ExchangeClient, ExchangeError
 from fedperf_server.app.process import system_clock
 from fedperf_server.membership.enrollment import OrganizationExistsError, UnknownOrganizationError
 from fedperf_server.state.database import verify_events

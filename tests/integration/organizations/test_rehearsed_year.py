@@ -16,9 +16,8 @@ import pytest
 from fedperf_client import cli
 from fedperf_client.home.config import Home
 from fedperf_client.home.store import ExecutionStore
-from fedperf_client.release.history import receipt_path
-from fedperf_client.release.ledger.ledger import PrivacyLedger
-from fedperf_client.release.ledger.spent_budget import spending_of
+from fedperf_client.release.history import receipt_path, spending_of
+from fedperf_client.release.ledger import PrivacyLedger
 from fedperf_client.release.policy import load_policy, policy_template
 from fedperf_client.release.schedule import plan_schedule
 from fedperf_memory.memory_federation import moments

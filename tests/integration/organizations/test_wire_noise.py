@@ -17,13 +17,13 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from fedperf_client.daemon.participant import Participant
-from fedperf_client.federation.enrollment import Membership, load_or_create_key
-from fedperf_client.federation.exchange import ExchangeClient
-from fedperf_client.federation.node import Node
 from fedperf_client.home.config import Home
-from fedperf_client.privacy.accountant import PrivacyBudget
-from fedperf_client.release.ledger.ledger import PrivacyLedger
+from fedperf_client.node.enrollment import Membership, load_or_create_key
+from fedperf_client.node.exchange import ExchangeClient
+from fedperf_client.node.flower_node import Node
+from fedperf_client.node.participant import Participant
+from fedperf_client.release.accountant import PrivacyBudget
+from fedperf_client.release.ledger import PrivacyLedger
 from fedperf_client.release.noise import system_noise
 from fedperf_client.release.policy import Policy, load_policy, policy_template
 from fedperf_client.release.schedule import plan_schedule

@@ -10,7 +10,7 @@ import pytest
 import typer
 from sqlalchemy import select
 
-from fedperf_client.federation.enrollment import _request
+from fedperf_client.node.enrollment import _request
 from fedperf_server import cli
 from fedperf_server.app.process import OtherCalendarError, require_ready
 from fedperf_server.config import FILE_NAME, ServerConfig, load_calendar, load_config

@@ -22,7 +22,7 @@ from typing import TypeVar, cast
 
 import numpy as np
 
-from fedperf_client.learning.tasks import ReportTask
+from fedperf_client.contributions.local_sums import ReportTask
 from fedperf_client.release.policy import Policy
 from fedperf_client.release.schedule import plan_schedule
 from fedperf_memory.histories import UnknownTaskError

@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 
 from fedperf_client.prediction.fetched_models import predictor
 from fedperf_client.prediction.query_encoding import History
-from fedperf_client.privacy.accountant import PrivacyBudget, calibrate, event_of
+from fedperf_client.release.accountant import PrivacyBudget, calibrate, event_of
 from fedperf_memory.seeded_noise import SeededNoise
 from fedperf_server.inference.gaussian_process import GaussianPosterior, condition
 from fedperf_shared.execution import Execution

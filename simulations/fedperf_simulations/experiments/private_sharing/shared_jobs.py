@@ -20,13 +20,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedperf_client.privacy import accountant
-from fedperf_client.privacy.directed_report import PointResiduals, directed_report
-from fedperf_client.privacy.randomness import NoiseSource
+from fedperf_client.contributions.mechanisms import NoiseSource, PointResiduals
+from fedperf_client.release import accountant
 from fedperf_server.inference.cell_directions import STAGES, Stage
 from fedperf_server.inference.gaussian_process import GaussianPosterior
 from fedperf_shared.releases.release import ReleaseKind, ReportParameters, SlotKey
 from fedperf_simulations.data.shared_runs import Floats, Integers
+from fedperf_simulations.federation.channel import directed_report
 from fedperf_simulations.federation.grid_points import design_grid_query, learn_on_grid
 from fedperf_simulations.federation.job_kernel import RECORD_VARIANCE
 

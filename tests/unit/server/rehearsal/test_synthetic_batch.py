@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from fedperf_client.learning.residuals import labelled_graphs, workload_residuals
-from fedperf_client.privacy.report_mechanism import WorkloadResiduals, residual_report
+from fedperf_client.contributions.local_sums import label_executions, workload_residuals
+from fedperf_client.contributions.mechanisms import WorkloadResiduals
 from fedperf_server import cli
 from fedperf_server.config import load_config
 from fedperf_server.inference.corrections import ReceivedReport, correct
@@ -43,8 +43,9 @@ from fedperf_shared.releases.release import ReleaseKind, ReportParameters, SlotK
 from fedperf_shared.wire.codec import encode_synthetic_rows
 from fedperf_shared.workflow.graph import Operator, Plan, Workflow
 from fedperf_shared.workflow.vocabulary import OperatorClass, OperatorKind, Platform
+from tests.fakes.residual_reports import residual_report
+from tests.unit.client.contributions.seeded_noise import SeededNoise
 from tests.unit.client.prediction.worlds import executions_of_world
-from tests.unit.client.privacy.seeded_noise import SeededNoise
 from tests.unit.client.public import seeded_checkpoint
 from tests.unit.server.controllers.report_worlds import simulated_report
 from tests.unit.shared.console_programs import run
@@ -156,7 +157,7 @@ def test_no_string_of_a_history_is_in_what_follows_from_it() -> None:
         for at, each in enumerate(executions_of_world(0, 40, "own"))
     ]
     reference = GgfnArrays.of(seeded_checkpoint())
-    batch = batch_of([released(workload_residuals(reference, labelled_graphs(own)))])
+    batch = batch_of([released(workload_residuals(reference, label_executions(own)))])
     found = sample_rows(batch, CellCondition(size=1), rows=50, seed=0)
     text = json.dumps([row.as_record() for row in found])
     for canary in ("CANARY", "secret"):

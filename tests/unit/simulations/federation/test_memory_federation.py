@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedperf_client.learning.residuals import LabelledGraph
+from fedperf_client.contributions.local_sums import LabelledGraph
 from fedperf_client.prediction.fetched_models import FetchedModels
-from fedperf_client.privacy.accountant import PrivacyBudget
-from fedperf_client.release.ledger.entries import ReleaseState
+from fedperf_client.release.accountant import PrivacyBudget
+from fedperf_client.release.ledger import ReleaseState
 from fedperf_memory.histories import (
     Answers,
     HistoryCompute,

@@ -5,8 +5,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from fedperf_client.privacy.accountant import PrivacyBudget
-from fedperf_client.release.ledger.spent_budget import Spending
+from fedperf_client.release.accountant import PrivacyBudget
+from fedperf_client.release.history import Spending
 from fedperf_client.release.policy import Policy
 from fedperf_client.release.schedule import OmittedSlots, PlannedSchedule
 from fedperf_memory.year_simulation.presentation import YearView

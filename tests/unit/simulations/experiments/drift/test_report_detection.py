@@ -6,8 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedperf_client.privacy.directed_report import cell_sum
-from fedperf_client.privacy.report_mechanism import noiseless_sum
+from fedperf_client.contributions.mechanisms import sum_cell_query, sum_residuals
 from fedperf_server.inference.drift_evidence import SHIFT, PlatformDrift
 from fedperf_shared.releases.release import ReportParameters, SlotKey
 from fedperf_shared.workflow.vocabulary import Platform
@@ -44,8 +43,8 @@ def test_sums_for_all_workloads_at_once_are_those_of_the_clients_mechanism() -> 
     own = lived.residuals_by_workload()
     question = make_question(center=0.3, clip=0.7)
     one_step_each = len(organization.cells)  # rounding of a mean may cross a step
-    plain = np.abs(plain_sum(lived, 1.5) - noiseless_sum(own, 1.5))
-    asked = np.abs(fast_cell_sum(lived, question) - cell_sum(own, question))
+    plain = np.abs(plain_sum(lived, 1.5) - sum_residuals(own, 1.5))
+    asked = np.abs(fast_cell_sum(lived, question) - sum_cell_query(own, question))
     assert max(plain.max(), asked.max()) <= one_step_each
     assert 80 < len(own) < 120  # some do not run in a window
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from fedperf_client.privacy import accountant
-from fedperf_client.privacy.report_mechanism import GRID_EXPONENT
+from fedperf_client.contributions.mechanisms import GRID_EXPONENT
+from fedperf_client.release import accountant
 from fedperf_memory.seeded_noise import SeededNoise
 from fedperf_server.inference.gaussian_process import GaussianPosterior
 from fedperf_shared.releases.release import ReportParameters
