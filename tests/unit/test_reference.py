@@ -12,7 +12,7 @@ import pytest
 from fedperf_client.advice.executor_texts import facts_of
 from fedperf_client.home.config import Home
 from fedperf_client.home.store import ExecutionStore
-from fedperf_client.prediction.ensemble.weighting import QueryRegime
+from fedperf_client.prediction.prediction import QueryRegime
 from fedperf_engines.platforms.operations import AnyOperation
 from fedperf_engines.platforms.support import could_run
 from fedperf_shared.execution import ClusterConfig, ExecutionMetadata, Measurement

@@ -31,10 +31,9 @@ from fedperf_client.formatting.durations import duration_text
 from fedperf_client.formatting.facts import Fact, for_people
 from fedperf_client.formatting.query_values import number_of, values_by_name
 from fedperf_client.prediction.ensemble.ensemble import OnProgress
-from fedperf_client.prediction.ensemble.intervals import Estimate, carried
-from fedperf_client.prediction.ensemble.weighting import QueryRegime
 from fedperf_client.prediction.learners.prior_slopes import NO_REPEATS, Scatter
 from fedperf_client.prediction.learners.tables import TableLayout
+from fedperf_client.prediction.prediction import Prediction, QueryRegime
 from fedperf_client.prediction.serving.explanation import Disturbance
 from fedperf_client.prediction.serving.reconfiguration import BYTES
 from fedperf_client.prediction.serving.what_if import (
@@ -153,7 +152,7 @@ class ConfigurationPrediction:
     """
 
     columns: Configuration
-    estimate: Estimate
+    estimate: Prediction
     chance: float | None
     memory_problem: str | None
     broken_constraint: str | None = None
@@ -170,13 +169,12 @@ class ConfigurationPrediction:
     @property
     def facts(self) -> list[Fact]:
         """The row; seconds and shares."""
-        prediction = self.estimate.prediction
         found = [
             Fact("columns", dict(self.columns)),
             *(for_people(name, value_text(value)) for name, value in self.columns.items()),
-            *time_facts(prediction, self.estimate.p90_seconds),
-            Fact("regime", self.estimate.kind.value, "regime", self._question()),
-            Fact("extrapolating", prediction.extrapolating),
+            *time_facts(self.estimate),
+            Fact("regime", self.estimate.regime.value, "regime", self._question()),
+            Fact("extrapolating", self.estimate.extrapolating),
             Fact("memory_problem", self.memory_problem),
             Fact("broken_constraint", self.broken_constraint),
             Fact("no_promise", self.no_promise),
@@ -188,9 +186,9 @@ class ConfigurationPrediction:
         return found
 
     def _question(self) -> str:
-        kind = self.estimate.kind
+        kind = self.estimate.regime
         words = ["inside" if kind is QueryRegime.SEEN else kind.value]
-        if self.estimate.prediction.extrapolating:
+        if self.estimate.extrapolating:
             words = ["extrapolating"] if kind is QueryRegime.SEEN else [*words, "extrapolating"]
         return ", ".join([*words, *filter(None, (self.memory_problem, self._ruled_out))])
 
@@ -245,14 +243,14 @@ def column_answers(
 ) -> list[ConfigurationPrediction]:
     """How long the job takes at each of `asked`."""
     grid, load = measured.campaign.grid, measured.load.half_width
-    estimates = predictor.estimate(grid.table(asked))
+    estimates = predictor.predict(grid.table(asked))
     if load > 0:
-        estimates = [carried(each, added=load) for each in estimates]
+        estimates = [each.shifted(added=load) for each in estimates]
     return [
         ConfigurationPrediction(
             columns,
             estimate,
-            None if deadline_seconds is None else estimate.chance_within(deadline_seconds),
+            None if deadline_seconds is None else estimate.probability_within(deadline_seconds),
             measured.memory_problem(columns),
             grid.broken_constraint(columns),
             measured.no_promise(columns),

@@ -27,8 +27,9 @@ import numpy as np
 from fedperf_campaigns.sampling import Strategy
 from fedperf_campaigns.sampling.grid_points import Rows, Spacing
 from fedperf_campaigns.tables.catalogue import table_learners
-from fedperf_client.prediction.ensemble.ensemble import TrainingSet, weigh
-from fedperf_client.prediction.ensemble.weighting import ScaleAndSize
+from fedperf_client.prediction.ensemble.ensemble import cross_validate
+from fedperf_client.prediction.ensemble.training_data import TrainingSet
+from fedperf_client.prediction.ensemble.weighting import ScaleAndSize, grouped_split
 from fedperf_client.prediction.learners.learner import Learner
 from fedperf_client.prediction.learners.local_learners import Boosting, Forest
 from fedperf_client.prediction.learners.tables import Table, TableLayout
@@ -145,11 +146,11 @@ class SamplingGrid:
         known = TrainingSet(
             self.samples.take(rows),
             np.log(list(measured.values())),
-            ScaleAndSize(self.places.scale[rows], self.places.size[rows]),
+            self.places.take(rows),
             np.arange(len(rows)),
         )
-        weighing = weigh(known, self.learners)
-        errors = np.abs(np.expm1(-weighing.outcome().errors))
+        weighing = cross_validate(known, self.learners, grouped_split(known.groups))
+        errors = np.abs(np.expm1(-weighing.weights().errors))
         shares = np.bincount(self.spacing.nearest(rows), minlength=len(rows)) / len(self)
         return float(shares[weighing.rows] @ errors)
 

@@ -66,7 +66,7 @@ def draw_prediction(
         StorageError: the file cannot be written.
     """
     cores = [each.cores for each in found]
-    predictions = [each.estimate.prediction for each in found]
+    predictions = [each.estimate for each in found]
     with chart() as (figure, axes):
         lower = [each.lower_seconds for each in predictions]
         upper = [each.upper_seconds for each in predictions]

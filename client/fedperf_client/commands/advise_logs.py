@@ -23,7 +23,6 @@ from fedperf_client.formatting.progress import progress_bar
 from fedperf_client.home.config import Home, write_private
 from fedperf_client.home.node_prices import PriceList, load_prices
 from fedperf_client.home.store import ExecutionStore
-from fedperf_client.prediction.ensemble.platform_size_limits import PlatformSizeLimits
 from fedperf_client.sources import SkippedRecord
 from fedperf_client.sources.spark.event_log import EventLog, open_event_log
 from fedperf_client.workers.machine import cluster_config, usable_cores
@@ -71,11 +70,10 @@ def advise_on_logs(
         every = newest_of_each(_applications(source, store, json=json))
         applications = every[:top]
         with opened_kept(home, store, json=json) as kept:
-            reach = PlatformSizeLimits.of(kept.predictor.candidates.hull)
             found = [
                 executor_advice(
                     each,
-                    partial(reach.estimate, kept.predictor.estimate),
+                    kept.predictor.predict_across_platforms,
                     partial(_cost, each, priced),
                     deadline_seconds=deadline_seconds,
                     memory_bytes=memory_bytes,

@@ -166,7 +166,7 @@ def predict(
         found,
         AnswerNotes(
             scope=time_scope(plan, own),
-            drift=recent_drift(kept.predictor.candidates.facts.drifts, plan, now=now()),
+            drift=recent_drift(kept.predictor.pool.summary.drifts, plan, now=now()),
             change=None if change is None else JobChange(change, since[0].origin.source),
             load=load,
             has_estimates=plan.workflow.rows_are_estimates,
@@ -201,16 +201,16 @@ def weights(context: typer.Context, json: Json = False) -> None:
         ExecutionStore.open_to_read(home.store) as store,
         opened_kept(home, store, json=json) as kept,
     ):
-        mixes = kept.predictor.at_home()
+        mixes = kept.predictor.by_engines()
         for mix in mixes.values():
-            mix.outcome()  # for questions inside, asked or not
+            mix.weights_for()  # for questions inside, asked or not
         kept.keep(write_private)
     say_if_nothing_is_known(kept)
-    outcomes = [each for mix in mixes.values() for each in mix.outcomes.values()]
+    outcomes = [each for mix in mixes.values() for each in mix.weights_by_split.values()]
     rows = [
         [Fact("engines", names_of(kin), "engines"), *facts]
         for kin, mix in mixes.items()
-        for facts in member_facts(mix.outcomes.values())
+        for facts in member_facts(mix.weights_by_split.values())
     ]
     show_table(rows, json=json)
     if json:
@@ -338,8 +338,8 @@ def opened_kept(
 
 def say_if_nothing_is_known(kept: "CachedPredictor") -> None:
     """Tell who has no own executions where they come from."""
-    candidates = kept.predictor.candidates
-    if len(candidates.known) == len(candidates.facts.apart) == 0:
+    pool = kept.predictor.pool
+    if len(pool.training) == len(pool.summary.isolated) == 0:
         print(
             "note: no own executions yet, so this is what models of others say; take executions "
             "in with: fedperf ingest FILE, or run some with: fedperf calibrate",

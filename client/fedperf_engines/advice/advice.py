@@ -20,8 +20,7 @@ from itertools import islice
 import numpy as np
 
 from fedperf_client.advice.executor_sizes import WORTH
-from fedperf_client.prediction.ensemble.intervals import SURE, Estimate, chance_faster
-from fedperf_client.prediction.prediction import Prediction
+from fedperf_client.prediction.prediction import SURE, Prediction, probability_faster
 from fedperf_client.prediction.serving.reconfiguration import moved, node_of, uses_one_node
 from fedperf_client.prediction.serving.what_if import HOLDS
 from fedperf_engines.advice.constraints import PlanConstraints
@@ -54,7 +53,7 @@ class ClusterChoice:
 
     cluster: ClusterConfig
     choice: Choice
-    estimate: Estimate
+    estimate: Prediction
     deadline_seconds: float | None = None
 
     @property
@@ -73,7 +72,7 @@ class ClusterChoice:
         if self.deadline_seconds is None:
             return None
         left = self.deadline_seconds - self.choice.startup_seconds
-        return self.estimate.chance_within(left) if left > 0 else 0.0
+        return self.estimate.probability_within(left) if left > 0 else 0.0
 
     @property
     def holds(self) -> bool | None:
@@ -101,16 +100,16 @@ def beats(right: ClusterChoice, had: ClusterChoice) -> bool:
         return True
     starts = right.choice.startup_seconds, had.choice.startup_seconds
     cores = float(right.cluster.cores), float(had.cluster.cores)
-    chances = [chance_faster(right.estimate, had.estimate, starts=starts, rates=cores)]
+    chances = [probability_faster(right.estimate, had.estimate, starts=starts, rates=cores)]
     if had.holds is None:
-        chances.append(chance_faster(right.estimate, had.estimate, starts=starts))
+        chances.append(probability_faster(right.estimate, had.estimate, starts=starts))
     return max(chances) >= SURE
 
 
 MOST_MOVES = 64
 """Of the largest groups, that are looked at."""
 
-Estimates = Callable[[Sequence[PlanOnCluster]], Sequence[Estimate]]
+Estimates = Callable[[Sequence[PlanOnCluster]], Sequence[Prediction]]
 """Questions -> estimates in the same order."""
 
 
@@ -266,7 +265,7 @@ class _Search:
     head: AdditiveSurrogate
 
     def predict(self, questions: Sequence[PlanOnCluster]) -> list[Prediction]:
-        return [each.prediction for each in _estimates(self.job, self.asked, questions)]
+        return list(_estimates(self.job, self.asked, questions))
 
     def costs(self) -> AdditiveCosts:
         return self.head.costs(
@@ -319,7 +318,9 @@ class _Search:
         asked = [PlanOnCluster(known[0].plan, best.cluster)]
         [of_rival] = _estimates(self.job, self.asked, asked)
         starts = best.choice.startup_seconds, known[0].startup_seconds
-        return ChoiceComparison(known[0], chance_faster(best.estimate, of_rival, starts=starts))
+        return ChoiceComparison(
+            known[0], probability_faster(best.estimate, of_rival, starts=starts)
+        )
 
     def _allowed(self) -> Mask:
         """Where every operator may run, [operators, platforms]."""
@@ -352,7 +353,7 @@ class _Search:
 
 def _estimates(
     job: Job, asked: Estimates, questions: Sequence[PlanOnCluster]
-) -> Sequence[Estimate]:
+) -> Sequence[Prediction]:
     """Estimates about plans of a job, on one node of what no platform spreads."""
     return asked([_where_it_runs(job.asked(each)) for each in questions])
 

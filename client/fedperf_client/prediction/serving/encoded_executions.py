@@ -1,4 +1,4 @@
-"""Stored executions as the columns that learning reads, encoded when they are taken in, and kept.
+"""Stored executions as the columns that learning reads, encoded when they are ingested, and kept.
 
 Columns of another `ENCODER_VERSION`, or of another public start, are made anew.
 """
@@ -15,7 +15,11 @@ from numpy.typing import NDArray
 from fedperf_client.drift.streams import Stream, streams_of
 from fedperf_client.home.segments import Encoder
 from fedperf_client.home.store import ExecutionStore
-from fedperf_client.prediction.execution_table import ENCODER_VERSION, ExecutionTable, encoded
+from fedperf_client.prediction.execution_table import (
+    ENCODER_VERSION,
+    ExecutionTable,
+    encode_executions,
+)
 from fedperf_client.prediction.fetched_models import predictor
 from fedperf_client.prediction.prediction import PredictLog
 from fedperf_client.prediction.query_encoding import History
@@ -51,7 +55,7 @@ def load_encoded_executions(store: ExecutionStore, *, keep: bool = True) -> Exec
     Raises:
         StorageError: the store cannot be read, or what was missing not be written.
     """
-    found = ExecutionTable.of(store.columns(home_encoder(), keep=keep))
+    found = ExecutionTable.from_columns(store.columns(home_encoder(), keep=keep))
     order = store.in_order()
     place = np.searchsorted(found.number, order)
     place[place == len(found)] = 0
@@ -68,7 +72,7 @@ def load_drift_streams(store: ExecutionStore, *, keep: bool = True) -> tuple[Str
         StorageError: store or start cannot be read.
     """
     columns = load_encoded_executions(store, keep=keep)
-    return streams_of(columns.take(columns.is_ok & columns.teaches).observed())
+    return streams_of(columns.take(columns.is_ok & columns.teaches).drift_observations())
 
 
 def history_at_home(store: ExecutionStore, columns: ExecutionTable) -> History:
@@ -77,7 +81,7 @@ def history_at_home(store: ExecutionStore, columns: ExecutionTable) -> History:
 
 
 def _encoded(path: Path, digest: bytes, executions: Sequence[Execution]) -> dict[str, NDArray[Any]]:
-    return encoded(executions, _start(path, digest))
+    return encode_executions(executions, _start(path, digest))
 
 
 @lru_cache(maxsize=4)

@@ -22,10 +22,11 @@ from fedperf_client.formatting.durations import duration_text
 from fedperf_client.formatting.facts import Fact
 from fedperf_client.formatting.numbers import counted
 from fedperf_client.prediction.ensemble.ensemble import EnsembleMember, EnsembleWeights
-from fedperf_client.prediction.ensemble.platform_size_limits import HULL_MARGIN
 from fedperf_client.prediction.ensemble.repeats import SURE, WorkloadChange
-from fedperf_client.prediction.ensemble.weighting import SMALLEST_WEIGHT, STACKED_FROM, QueryRegime
-from fedperf_client.prediction.query_encoding import UNNAMED, engine_of
+from fedperf_client.prediction.ensemble.training_data import HULL_MARGIN
+from fedperf_client.prediction.ensemble.weighting import SMALLEST_WEIGHT, STACKED_FROM
+from fedperf_client.prediction.prediction import QueryRegime
+from fedperf_client.prediction.query_encoding import UNNAMED, engine_bit
 from fedperf_shared.execution import Execution, ExecutionWarning
 from fedperf_shared.workflow.graph import Plan
 from fedperf_shared.workflow.template import fingerprint
@@ -36,13 +37,13 @@ def member_facts(outcomes: Iterable[EnsembleWeights]) -> list[list[Fact]]:
     """The facts of each member of each mix, of most weight first."""
     found = []
     for outcome in outcomes:
-        question = "inside" if outcome.kind is QueryRegime.SEEN else outcome.kind.value
+        question = "inside" if outcome.regime is QueryRegime.SEEN else outcome.regime.value
         for member in sorted(outcome.members, key=lambda each: (-each.weight, each.error)):
             error = math.exp(member.error) if math.isfinite(member.error) else None
             found.append(
                 [
                     Fact("regime", question, "regime"),
-                    Fact("levels_held_out", outcome.cut or None, "levels_held_out"),
+                    Fact("levels_held_out", outcome.levels_held_out or None, "levels_held_out"),
                     Fact("folds", outcome.folds, "folds"),
                     Fact("held_out", len(outcome.errors), "held_out"),
                     Fact("member", member.name, "member"),
@@ -56,7 +57,7 @@ def member_facts(outcomes: Iterable[EnsembleWeights]) -> list[list[Fact]]:
 
 def in_short(outcomes: Iterable[EnsembleWeights]) -> str | None:
     """What a person can expect of answers, in one sentence; None where nothing ran yet."""
-    inside = [each for each in outcomes if each.kind is QueryRegime.SEEN and len(each.errors)]
+    inside = [each for each in outcomes if each.regime is QueryRegime.SEEN and len(each.errors)]
     if not inside:
         return None
     _, group = np.unique(np.concatenate([each.groups for each in inside]), return_inverse=True)
@@ -93,10 +94,10 @@ def rules_of(outcomes: Iterable[EnsembleWeights]) -> list[str]:
 
 
 def names_of(engines: int) -> str:
-    """The engines of a mix for people, from bits as of `engine_of`; commands are an own one."""
-    named = {engine_of((OperatorKind.OTHER, each)): each.name.lower() for each in NAMED_PLATFORMS}
+    """The engines of a mix for people, from bits as of `engine_bit`; commands are an own one."""
+    named = {engine_bit((OperatorKind.OTHER, each)): each.name.lower() for each in NAMED_PLATFORMS}
     commands = {
-        engine_of((OperatorKind.COMMAND, each)): f"commands on {each.name.lower()}"
+        engine_bit((OperatorKind.COMMAND, each)): f"commands on {each.name.lower()}"
         for each in NAMED_PLATFORMS
     }
     of_bits = {**named, **commands, UNNAMED: "others"}

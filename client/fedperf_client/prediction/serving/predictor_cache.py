@@ -31,17 +31,18 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from fedperf_client.home.store import ExecutionStore
-from fedperf_client.prediction.ensemble.ensemble import EnsembleWeights, OnProgress, TrainingSet
-from fedperf_client.prediction.ensemble.local_training_data import LocalSummary, LocalTrainingData
-from fedperf_client.prediction.ensemble.predictor import Candidates, Key, PersonalizedEnsemble
+from fedperf_client.prediction.ensemble.ensemble import EnsembleWeights, OnProgress
+from fedperf_client.prediction.ensemble.predictor import LearnerPool, PersonalizedEnsemble
 from fedperf_client.prediction.ensemble.repeats import WorkloadChange
+from fedperf_client.prediction.ensemble.training_data import LocalSummary, TrainingData, TrainingSet
+from fedperf_client.prediction.ensemble.weighting import SplitKey
 from fedperf_client.prediction.execution_table import ENCODER_VERSION
 from fedperf_client.prediction.fetched_models import FetchedModels, ReplaceFile
 from fedperf_client.prediction.learners.boosted_trees import Additive
 from fedperf_client.prediction.learners.learner import Learner
 from fedperf_client.prediction.learners.residual_learners import PUBLIC
 from fedperf_client.prediction.prediction import PredictLog
-from fedperf_client.prediction.query_encoding import checked_answers, number_of
+from fedperf_client.prediction.query_encoding import hash64, predict_pretrained
 from fedperf_client.prediction.serving.encoded_executions import (
     home_encoder,
     load_encoded_executions,
@@ -55,7 +56,7 @@ from fedperf_shared.workflow.vocabulary import Platform
 USUAL_CLUSTER = ClusterConfig(nodes=1, cores=2, memory_bytes=16 * 2**30)
 """The cluster of a question that names none, before any own execution."""
 
-PREDICTOR_VERSION = 12
+PREDICTOR_VERSION = 13
 """Of all code between the columns of executions and an answer: learners, their mix and this file.
 A change of what a stored number means, or of an answer, raises it: see `ENCODER_VERSION`."""
 
@@ -75,7 +76,7 @@ class CachedFits:
     """
 
     known: TrainingSet
-    outcomes: Mapping[tuple[int, Key], EnsembleWeights]
+    outcomes: Mapping[tuple[int, SplitKey], EnsembleWeights]
     fits: Mapping[tuple[int, str], Additive]
 
 
@@ -103,19 +104,19 @@ class PredictorFile:
 
 def _encode(predictor: PersonalizedEnsemble, digests: Digests) -> bytes:
     """The whole file."""
-    mixes, candidates = predictor.mixes().items(), predictor.candidates
+    mixes, pool = predictor.with_parts().items(), predictor.pool
     learnt = CachedFits(
-        candidates.known,
-        {(kin, key): each for kin, mix in mixes for key, each in mix.outcomes.items()},
+        pool.training,
+        {(kin, key): each for kin, mix in mixes for key, each in mix.weights_by_split.items()},
         {
             (kin, name): each
             for kin, mix in mixes
-            for name, each in mix.candidates.fits.items()
+            for name, each in mix.pool.fits.items()
             if isinstance(each, Additive)
         },
     )
     arrays: dict[str, NDArray[Any]] = {}
-    content = _packed(PredictorFile(learnt, candidates.facts, digests), arrays)
+    content = _packed(PredictorFile(learnt, pool.summary, digests), arrays)
     return save(arrays, metadata={**asdict(digests), "content": json.dumps(content)})
 
 
@@ -193,9 +194,9 @@ class CachedPredictor:
 
     def change_of(self, workload: str) -> WorkloadChange | None:
         """The last change of a workload's run times, if any is sure."""
-        number = number_of(workload.encode())
+        number = hash64(workload.encode())
         return next(
-            (each for each in self.predictor.candidates.facts.changes if each.workload == number),
+            (each for each in self.predictor.pool.summary.changes if each.workload == number),
             None,
         )
 
@@ -210,7 +211,7 @@ class CachedPredictor:
         """Resources that its platforms had here, by platform, the usual ones first."""
         assigned = [each for each in plan.platforms if each is not Platform.UNASSIGNED]
         platforms = dict.fromkeys(assigned or (Platform.UNASSIGNED,))
-        clusters = self.predictor.candidates.facts.clusters
+        clusters = self.predictor.pool.summary.clusters
         found = (each for platform in platforms for each in clusters.get(platform, ()))
         return list(dict.fromkeys(found))
 
@@ -261,13 +262,13 @@ def load_or_fit(
         return CachedPredictor(predictor, path, found.digests, _pieces(predictor))
     if on_reading is not None:
         on_reading()
-    home = LocalTrainingData.of(load_encoded_executions(store))
+    home = TrainingData.from_table(load_encoded_executions(store))
     digests = Digests(state, _digest_of(home.digest(), models))
     before = _load(path, learnt=digests.learnt)
     learnt = (
         before.learnt if before is not None else CachedFits(_known(home, store, models), {}, {})
     )
-    predictor = _predictor(learnt, home.facts, models, on_progress)
+    predictor = _predictor(learnt, home.summary, models, on_progress)
     written = 0 if before is None else _STALE
     return CachedPredictor(predictor, path, digests, written)
 
@@ -277,12 +278,12 @@ def _predictor(
 ) -> PersonalizedEnsemble:
     starts = models.starts()
     used = _used(models, starts)
-    candidates = Candidates(learnt.known, facts, used, starts, on_progress=on_progress)
-    predictor = PersonalizedEnsemble.of(candidates, used)
+    pool = LearnerPool(learnt.known, facts, used, starts, on_progress=on_progress)
+    predictor = PersonalizedEnsemble.of(pool, used)
     for (kin, key), outcome in learnt.outcomes.items():
-        predictor.part(kin).outcomes[key] = outcome
+        predictor.part(kin).weights_by_split[key] = outcome
     for (kin, name), fit in learnt.fits.items():
-        predictor.part(kin).candidates.fits[name] = fit
+        predictor.part(kin).pool.fits[name] = fit
     return predictor
 
 
@@ -290,30 +291,31 @@ def _used(models: FetchedModels, starts: Mapping[str, PredictLog]) -> tuple[Lear
     return tuple(each for each in models.learners() if each.start is None or each.start in starts)
 
 
-def _known(home: LocalTrainingData, store: ExecutionStore, models: FetchedModels) -> TrainingSet:
+def _known(home: TrainingData, store: ExecutionStore, models: FetchedModels) -> TrainingSet:
     """What is learnt from, in numbers; start models that were fetched are asked about it."""
-    starts, learnt = models.starts(), home.learnt
+    starts, learnt = models.starts(), home.table
     used = _used(models, starts)
     needed = {each.start: starts[each.start] for each in used if each.start is not None}
     own = {name: learnt.start for name, start in needed.items() if start is starts[PUBLIC]}
     others = {name: start for name, start in needed.items() if name not in own}
     if others:
         executions = store.numbered(learnt.number.tolist())
-        own |= checked_answers(
+        own |= predict_pretrained(
             [PlanOnCluster(each.plan, each.cluster) for each in executions], others
         )
     order = np.argsort(learnt.number)
     features = np.empty((len(learnt), FLAT_FEATURES))
     if len(learnt):
         features[order] = store.features(home_encoder(), learnt.number[order])
-    return home.known(features, {name: own[name] for name in needed})
+    return home.with_features(features, {name: own[name] for name in needed})
 
 
 def _pieces(predictor: PersonalizedEnsemble) -> int:
     """How many outcomes and fits there are to keep."""
     return sum(
-        len(mix.outcomes) + sum(isinstance(each, Additive) for each in mix.candidates.fits.values())
-        for mix in predictor.mixes().values()
+        len(mix.weights_by_split)
+        + sum(isinstance(each, Additive) for each in mix.pool.fits.values())
+        for mix in predictor.with_parts().values()
     )
 
 

@@ -224,7 +224,7 @@ def slowdowns(
             alone.append(workload)
     repeats = _repeats(both)
     found = [
-        _slowdown(name, before, after, repeats.belief(2 * number))
+        _slowdown(name, before, after, repeats.posterior(2 * number))
         for number, (name, (before, after)) in enumerate(both.items())
     ]
     return sorted(found, key=lambda each: (_ORDER[each.verdict], -each.lost_seconds)), alone
@@ -234,13 +234,13 @@ def _repeats(both: Mapping[str, tuple[ComparisonSide, ComparisonSide]]) -> Repea
     """All sides of all workloads, each a configuration of its own: two of each in turn."""
     times = [side.times for sides in both.values() for side in sides]
     numbers = np.repeat(np.arange(len(times)), [len(each) for each in times])
-    return Repeats.of(numbers, np.zeros_like(numbers), np.concatenate([np.zeros(0), *times]))
+    return Repeats.from_runs(numbers, np.zeros_like(numbers), np.concatenate([np.zeros(0), *times]))
 
 
 def _slowdown(
-    name: str, before: ComparisonSide, after: ComparisonSide, belief: VariancePosterior
+    name: str, before: ComparisonSide, after: ComparisonSide, posterior: VariancePosterior
 ) -> Slowdown:
-    change = median_change(before.times, after.times, belief)
+    change = median_change(before.times, after.times, posterior)
     lower, upper = change.ends
     if lower > 1:
         verdict = RegressionStatus.SLOWER

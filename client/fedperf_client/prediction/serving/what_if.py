@@ -14,23 +14,17 @@ from datetime import datetime, time, timedelta
 from fedperf_client.formatting.durations import UNITS, duration_text
 from fedperf_client.formatting.facts import Fact, for_people
 from fedperf_client.formatting.numbers import counted
-from fedperf_client.prediction.ensemble.intervals import (
+from fedperf_client.prediction.ensemble.predictor import PersonalizedEnsemble
+from fedperf_client.prediction.ensemble.training_data import CORES, ROWS, Range, TrainingSupport
+from fedperf_client.prediction.ensemble.weighting import LEVEL_STEP
+from fedperf_client.prediction.prediction import (
     SURE,
     UPPER_LEVEL,
-    Estimate,
     EvidenceSource,
-    carried,
-    chance_faster,
+    Prediction,
+    QueryRegime,
+    probability_faster,
 )
-from fedperf_client.prediction.ensemble.platform_size_limits import (
-    CORES,
-    ROWS,
-    Ends,
-    TrainingSupport,
-)
-from fedperf_client.prediction.ensemble.predictor import PersonalizedEnsemble
-from fedperf_client.prediction.ensemble.weighting import LEVEL_STEP, QueryRegime
-from fedperf_client.prediction.prediction import Prediction
 from fedperf_client.prediction.serving.reconfiguration import (
     GrownPlan,
     InputSize,
@@ -72,7 +66,7 @@ class ClusterPrediction:
     """
 
     cluster: ClusterConfig
-    estimate: Estimate
+    estimate: Prediction
     chance: float | None
     keeps_partitions: bool = False
     no_promise: str | None = None
@@ -96,12 +90,12 @@ class ClusterPrediction:
             *([] if grown is None else [for_people("input", grown.words)]),
             Fact("nodes", self.cluster.nodes, "nodes"),
             Fact("cores", self.cores, "cores"),
-            *time_facts(estimate.prediction, estimate.p90_seconds),
-            Fact("regime", self._asks or estimate.kind.value, "regime", self._question()),
-            Fact("extrapolating", estimate.prediction.extrapolating),
+            *time_facts(estimate),
+            Fact("regime", self._asks or estimate.regime.value, "regime", self._question()),
+            Fact("extrapolating", estimate.extrapolating),
             Fact("fixed_partitions", self.keeps_partitions),
-            Fact("evidence", estimate.basis.rests_on.value, "evidence", estimate.basis.words),
-            Fact("observed_runs", estimate.basis.runs),
+            Fact("evidence", estimate.evidence.source.value, "evidence", estimate.evidence.text),
+            Fact("observed_runs", estimate.evidence.runs),
             Fact("no_promise", self.no_promise),
         ]
         if grown is not None:
@@ -118,29 +112,29 @@ class ClusterPrediction:
     @property
     def _asks(self) -> str | None:
         """What it asks, for people and programs; None inside of what was seen."""
-        if self.estimate.kind is not QueryRegime.SEEN:
-            return self.estimate.kind.value
-        return "unlike own jobs" if self.estimate.prediction.extrapolating else None
+        if self.estimate.regime is not QueryRegime.SEEN:
+            return self.estimate.regime.value
+        return "unlike own jobs" if self.estimate.extrapolating else None
 
     def _question(self) -> str:
         words = self._asks or "inside"
         if self.keeps_partitions:
             words += f", {WITH_ITS_PARTITIONS}"
-        return f"{words}, extrapolating" if self.estimate.prediction.extrapolating else words
+        return f"{words}, extrapolating" if self.estimate.extrapolating else words
 
 
-def time_facts(prediction: Prediction, p90_seconds: float) -> list[Fact]:
+def time_facts(prediction: Prediction) -> list[Fact]:
     """A predicted time and how sure it is."""
     lower, upper = map(duration_text, (prediction.lower_seconds, prediction.upper_seconds))
     return [
         Fact("p50_seconds", prediction.median_seconds, "P50"),
-        Fact("p90_seconds", p90_seconds, "P90"),
+        Fact("p90_seconds", prediction.p90_seconds, "P90"),
         Fact("lower_seconds", prediction.lower_seconds),
         Fact("upper_seconds", prediction.upper_seconds),
         Fact(
             "confidence_level",
-            prediction.level,
-            f"{prediction.level:.0%} interval",
+            prediction.confidence_level,
+            f"{prediction.confidence_level:.0%} interval",
             f"{lower} to {upper}",
         ),
     ]
@@ -180,7 +174,7 @@ def answers(
         deadline_seconds: that is asked about.
     """
     asked = [moved(plan, cluster, each, job) for each in sizes]
-    estimates = predictor.estimate([each.question for each in asked])
+    estimates = predictor.predict([each.question for each in asked])
     return [
         _answer(predictor, each, estimate, cluster.cores, load, deadline_seconds)
         for each, estimate in zip(asked, estimates, strict=True)
@@ -228,24 +222,22 @@ def grown_answers(
 def _answer(
     predictor: PersonalizedEnsemble,
     asked: ReconfiguredPlan,
-    estimate: Estimate,
+    estimate: Prediction,
     ran_on: int,
     load: float,
     deadline_seconds: float | None,
 ) -> ClusterPrediction:
-    is_exact = (
-        estimate.basis.rests_on is EvidenceSource.OWN_RUNS and not estimate.prediction.extrapolating
-    )
-    hull, runs = predictor.candidates.hull, estimate.basis.runs
+    is_exact = estimate.evidence.source is EvidenceSource.OWN_RUNS and not estimate.extrapolating
+    hull, runs = predictor.pool.support, estimate.evidence.runs
     if load > 0 and runs > 0:
-        estimate = carried(estimate, added=load)
-    is_inside = runs == 0 and not estimate.prediction.extrapolating
+        estimate = estimate.shifted(added=load)
+    is_inside = runs == 0 and not estimate.extrapolating
     if is_inside and is_beyond_its_platforms(asked.question, hull):
-        estimate = carried(estimate.widened(), kind=QueryRegime.BEYOND_SCALES)
+        estimate = estimate.as_extrapolation().shifted(regime=QueryRegime.BEYOND_SCALES)
     return ClusterPrediction(
         asked.question.cluster,
         estimate,
-        None if deadline_seconds is None else estimate.chance_within(deadline_seconds),
+        None if deadline_seconds is None else estimate.probability_within(deadline_seconds),
         asked.keeps_partitions,
         None if is_exact else no_promise(asked.question, hull, ran_on=ran_on if runs else 0),
     )
@@ -281,7 +273,7 @@ def enough(found: Sequence[ClusterPrediction]) -> tuple[ClusterPrediction, float
     """
     for each in sorted(found, key=lambda each: each.cores):
         more = [other for other in found if other.cores > each.cores]
-        chances = [chance_faster(other.estimate, each.estimate) for other in more]
+        chances = [probability_faster(other.estimate, each.estimate) for other in more]
         if chances and max(chances) < SURE:
             return each, max(chances)
     return None
@@ -308,10 +300,10 @@ def no_difference(found: Sequence[ClusterPrediction]) -> str | None:
 
 def p90_discontinuity_note(found: Sequence[ClusterPrediction]) -> str | None:
     """Why P90 may jump where it ran, for people; None unless some sizes ran and others did not."""
-    kinds = {each.estimate.basis.rests_on for each in found}
+    kinds = {each.estimate.evidence.source for each in found}
     if not kinds >= {EvidenceSource.OWN_RUNS, EvidenceSource.OTHER_RESOURCES}:
         return None
-    ran = [each for each in found if each.estimate.basis.rests_on is EvidenceSource.OWN_RUNS]
+    ran = [each for each in found if each.estimate.evidence.source is EvidenceSource.OWN_RUNS]
     cores = ", ".join(str(each) for each in sorted({each.cores for each in ran}))
     return (
         f"P90 of {cores} cores is from own runs there, of other sizes carried over from them, so "
@@ -469,6 +461,6 @@ def _most(platform: Platform, hull: TrainingSupport, at: int) -> float:
     return max(0.0, most if most < math.inf else 0.0, *own)
 
 
-def _seen(platform: Platform, hull: TrainingSupport) -> list[Ends]:
+def _seen(platform: Platform, hull: TrainingSupport) -> list[Range]:
     """The ends of every kind of operator that ran on a platform."""
-    return [ends for (_, where), ends in hull.pairs.items() if where is platform]
+    return [ends for (_, where), ends in hull.ranges.items() if where is platform]

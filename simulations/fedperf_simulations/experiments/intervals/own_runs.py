@@ -101,9 +101,7 @@ def said(known: Sequence[Execution], asked: Sequence[Execution]) -> list[Predict
         store.add(known)
         kept = load_or_fit(Path(place, "kept"), store, FetchedModels(Path(place, "models")))
         return [
-            answers(kept.predictor, e.plan, e.cluster, [e.cluster], job=KnownJob.of(e))[
-                0
-            ].estimate.prediction
+            answers(kept.predictor, e.plan, e.cluster, [e.cluster], job=KnownJob.of(e))[0].estimate
             for e in asked
         ]
 
