@@ -16,7 +16,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 IN ?=
 
-.PHONY: help install demo test map check lint types contracts proto slow clocked computed clean
+.PHONY: help install demo test map check lint types contracts proto slow clocked computed nightly clean
 
 help: ## show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -52,16 +52,19 @@ $(SLOW): $(STAMP)
 CLOCKED := tests/integration/federation tests/integration/organizations tests/fault \
   tests/unit/simulations/demo tests/integration/pages/test_members_lines.py \
   tests/integration/pages/test_operators_lines.py
-PYTEST_SLOW := $(BIN)/python -m pytest -q -n 2 --dist loadscope -m "slow or statistical or fault"
+PYTEST_SLOW = $(BIN)/python -m pytest -q -n 2 --dist loadscope -m "slow or statistical or fault" $(PICK)
+# Exit code 5: all tests passed before.
+OR_NONE_LEFT := || [ $$? -eq 5 ]
+PICK ?=
 
 slow: $(SLOW) ## slow, statistical and fault tests
 	$(MAKE) --jobs=2 --output-sync=target clocked computed
 
 clocked: $(SLOW)
-	$(PYTEST_SLOW) $(CLOCKED)
+	$(PYTEST_SLOW) $(CLOCKED) $(OR_NONE_LEFT)
 
 computed: $(SLOW)
-	nice -n 19 $(PYTEST_SLOW) --timeout 900 tests $(CLOCKED:%=--ignore=%)
+	nice -n 19 $(PYTEST_SLOW) --timeout 900 tests $(CLOCKED:%=--ignore=%) $(OR_NONE_LEFT)
 
 lint: $(STAMP) ## format and lint; what is imported is declared, and the other way round; no unused code
 	$(BIN)/ruff format --check .
@@ -82,7 +85,11 @@ proto: $(STAMP) ## generate the wire modules from proto/
 map: ## every module with what it is; those of one package by IN=client
 	@$(PYTHON) -m tests.shape.modules $(IN)
 
-check: lint types contracts test slow ## everything that CI runs, under 35 minutes
+check: export PICK := --first-of-each
+check: lint types contracts test slow ## what CI runs, with one slow test of each file, under 35 minutes
+
+nightly: export PICK := --resume $(CURDIR)/out/nightly/$(shell git rev-parse HEAD)
+nightly: lint types contracts test slow ## everything, under 3 hours; goes on where it stopped
 
 clean: ## remove what was made here
 	rm -rf $(VENV) out build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

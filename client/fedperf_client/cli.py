@@ -1,12 +1,13 @@
 """The command line of an organization: `fedperf`.
 
-Nothing heavy is imported before a command needs it, so that help answers at once.
-Every command has `--json` for programs and one line per fact for people.
+Each command imports heavy libraries only when it runs, so that help is fast. Every command prints
+one line per fact for people, and JSON for programs with `--json`.
 """
 
 import sys
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from click import UsageError
@@ -14,7 +15,6 @@ from click import UsageError
 from fedperf_client.commands import (
     compare,
     diagnose,
-    doctor,
     drift,
     evaluate,
     predict,
@@ -23,17 +23,14 @@ from fedperf_client.commands import (
     status,
 )
 from fedperf_client.commands import ingest as ingest_cli
-from fedperf_client.commands.annexes import AnnexCommands
-from fedperf_client.commands.home_option import Json
-from fedperf_client.commands.home_option import home_of as _home
-from fedperf_client.commands.home_option import now as _now
+from fedperf_client.commands.program import AnnexCommands, Json, home_of, now
 from fedperf_client.formatting.facts import show_table
-from fedperf_shared.releases.release import SizeClass
 from fedperf_shared.runtime import command_line
-from fedperf_shared.runtime.command_line import show, show_rows
+from fedperf_shared.runtime.command_line import show, show_rows, visible
 
 if TYPE_CHECKING:
     from fedperf_client.home.config import Home
+    from fedperf_client.release.policy import Policy
 
 app = typer.Typer(
     name="fedperf",
@@ -45,21 +42,23 @@ app = typer.Typer(
     epilog="Exit codes: "
     + "; ".join(f"{code} {text}" for code, text in command_line.EXIT_CODES.items()),
 )
-app.add_typer(release.app, name="release")
-app.add_typer(runs.app, name="runs")
-app.command()(ingest_cli.ingest)
-app.command()(diagnose.diagnose)
-app.command()(doctor.doctor)
-app.command()(predict.predict)
-app.command()(predict.weights)
-app.command()(drift.drift)
-app.command()(compare.compare)
-app.command()(evaluate.evaluate)
-app.command()(status.status)
+app.command(rich_help_panel="Analyze")(ingest_cli.ingest)
+app.command(rich_help_panel="Analyze")(diagnose.diagnose)
+app.command(rich_help_panel="Analyze")(drift.drift)
+app.command(rich_help_panel="Analyze")(compare.compare)
+app.add_typer(runs.app, name="runs", rich_help_panel="Analyze")
+app.command(rich_help_panel="Predict")(predict.predict)
+app.command(rich_help_panel="Predict")(predict.weights)
+app.command(rich_help_panel="Predict")(evaluate.evaluate)
+app.command(rich_help_panel="Federate")(status.status)
+app.add_typer(release.app, name="release", rich_help_panel="Privacy")
+
+PROBLEMS_FOUND = 3
+"""Exit code of `doctor` if it finds a problem."""
 
 
 def main() -> None:
-    """Entry point of the console script."""
+    """Run the command line."""
     command_line.run(app)
 
 
@@ -68,226 +67,241 @@ def options(
     context: typer.Context,
     home: Annotated[
         Path | None,
-        typer.Option(help="Directory of this organization.", envvar="FEDPERF_HOME"),
+        typer.Option(help="Data directory of this organization.", envvar="FEDPERF_HOME"),
     ] = None,
     version: command_line.Version = False,
 ) -> None:
-    """Read the options that every command has."""
-    del version  # it has ended the program
+    """Read the options of all commands."""
+    del version  # its callback has ended the program
     context.obj = home
 
 
-@app.command()
+@app.command(rich_help_panel="Maintain")
 def init(
     context: typer.Context,
     size: Annotated[
-        SizeClass | None,
-        typer.Option(help="large from about 2,000 workloads a period on; small by default."),
+        Literal["small", "large"] | None,
+        typer.Option(help="Size class: large from about 2,000 workloads a period, else small."),
     ] = None,
     workloads: Annotated[
         int | None,
         typer.Option(
-            help="About how many workloads run in a period; declared, not counted; 200 by default."
+            help="Approximate number of workloads in a period. It is declared, not counted. "
+            "Default: 200."
         ),
     ] = None,
     json: Json = False,
 ) -> None:
     """Create the data directory with a configuration and a privacy policy.
 
-    Says when the first release would leave and what would change that, while it can be changed.
-    A directory that is there stays as it is: exit code 3 where other options are asked for.
+    Also shows the date of the first release and what would change it. An existing directory is not
+    changed; the exit code is 3 if its policy has other values than the options.
     """
-    from fedperf_client.commands.expectations import (
+    from fedperf_client.commands.planned_releases import (
         expected_calendar,
-        forecast_facts,
+        forecast_values,
         print_forecast,
     )
     from fedperf_client.release.policy import Policy, load_policy, policy_template
+    from fedperf_shared.releases.release import SizeClass
     from fedperf_shared.runtime.extras import missing_packages
 
-    home = _home(context, must_exist=False)
+    home = home_of(context, must_exist=False)
     exists = home.policy.exists()
     if exists:
-        _require_same(home, size, workloads)
-    size, workloads = size or SizeClass.SMALL, 200 if workloads is None else workloads
-    Policy(size_class=size, nominal_workloads=workloads)  # refused before anything is written
+        _require_same(home, load_policy(home.policy), size, workloads)
+    size_class, workloads = SizeClass(size or "small"), 200 if workloads is None else workloads
+    Policy(size_class=size_class, nominal_workloads=workloads)  # validate before writing anything
     can_join = not any(missing_packages("join"))
-    home.create(policy_template(size, workloads))
+    home.create(policy_template(size_class, workloads))
     facts = {"directory": home.directory, "configuration": home.config, "policy": home.policy}
-    policy, at = load_policy(home.policy), _now()
+    policy, at = load_policy(home.policy), now()
     calendar = expected_calendar(home, at=at)
-    forecast = forecast_facts(policy, calendar, at=at) if json and can_join else {}
+    forecast = forecast_values(policy, calendar, at=at) if json and can_join else {}
     show(facts | forecast, json=json)
     if exists:
-        print(f"note: {home.directory} exists already; its policy stays", file=sys.stderr)
+        print(f"note: {home.directory} already exists; its policy was not changed", file=sys.stderr)
     elif not can_join:
         print("note: to join others, run: pip install 'fedperf[join]'", file=sys.stderr)
     elif not json:
         print_forecast(policy, calendar, at=at)
         typer.echo(
-            "next: read the policy, which counts for a period from its beginning on; then "
-            "fedperf ingest FILE, fedperf simulate to see your year before you join, and "
-            "fedperf join URL with what the coordinator gave you"
+            "Next: read the policy, which is fixed when a period begins. Then run fedperf ingest "
+            "FILE, fedperf simulate to preview your year, and fedperf join URL with the URL from "
+            "the coordinator's operator."
         )
 
 
-@app.command()
+@app.command(rich_help_panel="Federate")
 def join(
     context: typer.Context,
     url: Annotated[str, typer.Argument(help="The join URL from the coordinator's operator.")],
     json: Json = False,
 ) -> None:
-    """Join a coordinator; both sides show the same fingerprint of your key."""
-    from fedperf_client.commands.expectations import (
-        forecast_facts,
-        keep_calendar,
+    """Join a coordinator. Both sides then show the same fingerprint of your key."""
+    from fedperf_client.commands.planned_releases import (
+        forecast_values,
         print_forecast,
         public_calendar,
+        store_calendar,
     )
     from fedperf_client.federation import enrollment
-    from fedperf_client.home.contact import Contact
+    from fedperf_client.home.config import Contact
     from fedperf_client.release.policy import load_policy
     from fedperf_shared.errors import FedperfError
     from fedperf_shared.identity import fingerprint
 
-    home = _home(context)
+    home = home_of(context)
     key = enrollment.load_or_create_key(home.identity)
     try:
-        before = enrollment.Membership.load(home.identity)
-    except FedperfError:  # none, or one that is damaged, which joining replaces
-        before = None
-    membership = enrollment.join(url, key, joined=before)
+        previous = enrollment.Membership.load(home.identity)
+    except FedperfError:  # none, or a damaged one, which joining replaces
+        previous = None
+    membership = enrollment.join(url, key, joined=previous)
     membership.save(home.identity)
-    Contact(heard_at=_now()).note(home)
+    Contact(heard_at=now()).note(home)
     facts: dict[str, object] = {
         "fingerprint": fingerprint(key.public_key()),
         "exchange": membership.exchange_address,
         "fleet": membership.fleet_address,
     }
     try:
-        policy, at = load_policy(home.policy), _now()
+        policy, at = load_policy(home.policy), now()
         calendar = public_calendar(home, at=at)
-        keep_calendar(home, calendar)
+        store_calendar(home, calendar)
     except FedperfError as error:
         show(facts, json=json)
-        print(f"note: when the first release leaves is not known: {error}", file=sys.stderr)
+        print(f"note: the date of the first release is unknown: {error}", file=sys.stderr)
         return
-    show(facts | (forecast_facts(policy, calendar, at=at) if json else {}), json=json)
+    show(facts | (forecast_values(policy, calendar, at=at) if json else {}), json=json)
     if not json:
         print_forecast(policy, calendar, at=at)
         typer.echo(
-            "next: compare the fingerprint with the coordinator's operator, by telephone: it must "
-            "be the one of `fedperf-server org list`, else somebody used your invitation; then "
-            "start fedperf daemon, which fixes the schedule"
+            "Next: compare the fingerprint with the coordinator's operator by telephone. If "
+            "fedperf-server org list shows another one, somebody else used your invitation. Then "
+            "start fedperf daemon, which fixes the schedule."
         )
 
 
 @app.command(hidden=True)
 def leave() -> None:
-    """Say how an organization leaves: no command does it."""
+    """Explain how an organization leaves, which no command does."""
     raise UsageError(
-        "No command is needed to leave. Stop fedperf daemon: from then on nothing leaves. Then "
-        "ask the coordinator's operator to revoke your membership. What has left stays there; "
-        "your runs, predictions and ledgers stay here."
+        "No command is needed to leave. Stop fedperf daemon, so that nothing more is sent. Then "
+        "ask the coordinator's operator to revoke your membership. The coordinator keeps what "
+        "was sent; your runs, predictions and ledgers stay here."
     )
 
 
-@app.command()
+@app.command(rich_help_panel="Federate")
 def daemon(context: typer.Context) -> None:
-    """Watch for new runs, send scheduled releases and fetch shared models until interrupted."""
-    from fedperf_shared.runtime.flower_settings import quiet_flower
-    from fedperf_shared.runtime.shutdown import stop_on_signals
+    """Ingest new runs, send scheduled releases and fetch shared models until interrupted."""
+    from fedperf_shared.runtime.process import quiet_flower, stop_on_signals
 
     quiet_flower()
     from fedperf_client.daemon.daemon import run_daemon
 
-    run_daemon(_home(context), clock=_now, stop=stop_on_signals())
+    run_daemon(home_of(context), clock=now, stop=stop_on_signals())
 
 
-@app.command()
-def budget(context: typer.Context, json: Json = False) -> None:
-    """Show the epsilon that releases have spent and what is left, in total and by period.
+@app.command(rich_help_panel="Maintain")
+def doctor(context: typer.Context, json: Json = False) -> None:
+    """Check directories, settings, budget, certificates, coordinator, disk and versions.
 
-    Epsilon is for adding or removing one workload; beside it stands what was spent when one
-    workload is replaced by another. "planned" is what all slots of the schedules cost, made
-    or not, which is what counts for the lifetime. Before the first period it is what would be
-    planned.
+    Each finding is ok, a warning or a problem, with advice. The exit code is 3 if there is a
+    problem. The only network traffic is a status request to the coordinator, if you have joined.
     """
-    from fedperf_client.commands.expectations import expected_schedule, note_of_expected
+    from fedperf_client.commands.checks import Severity, examine, process_environment
+
+    findings = examine(home_of(context, must_exist=False), process_environment(now))
+    if json:
+        show_rows([asdict(each) for each in findings], json=True, empty="")
+    else:
+        for each in findings:
+            typer.echo(f"{each.verdict:8} {each.check}: {visible(each.what)}")
+            if each.advice:
+                typer.echo(f"         -> {visible(each.advice)}")
+    if any(each.verdict is Severity.PROBLEM for each in findings):
+        raise typer.Exit(PROBLEMS_FOUND)
+
+
+@app.command(rich_help_panel="Privacy")
+def budget(context: typer.Context, json: Json = False) -> None:
+    """Show the spent and remaining epsilon, in total and by period.
+
+    Epsilon is for adding or removing one workload. "replace one" is the spent epsilon for
+    replacing one workload by another. "planned" is the cost of all slots of the schedules, which
+    counts for the lifetime. Before the first period it is the cost of the expected schedule.
+    """
+    from fedperf_client.commands.planned_releases import expected_schedule, note_of_expected
     from fedperf_client.release.ledger.spent_budget import UNIT, expected_spending, spending_of
 
-    home = _home(context)
+    home = home_of(context)
     if home.ledgers:
-        spending = spending_of(home.ledgers, at=_now())
+        spending = spending_of(home.ledgers, at=now())
     else:
-        policy, planned = expected_schedule(home, at=_now())
+        policy, planned = expected_schedule(home, at=now())
         spending = expected_spending(planned.schedule, policy.budget, policy.lifetime)
     show_table([each.facts for each in spending], json=json)
     if not json:
-        typer.echo(f"unit: {UNIT}; spent: one added or removed, replace one: one replaced")
+        typer.echo(f"Privacy unit: {UNIT}. Spent epsilon is for one added or removed.")
     if not home.ledgers:
-        note_of_expected(home, at=_now())
-    elif not json and (stop := status.stop_of(home)):
+        note_of_expected(home, at=now())
+    elif not json and (stop := status.stop_reason(home)):
         typer.echo(f"stopped: {stop}")
 
 
-@app.command()
+@app.command(rich_help_panel="Privacy")
 def reconcile(context: typer.Context, json: Json = False) -> None:
-    """Charge all that a ledger restored from a backup may have lost, and continue."""
+    """Charge everything that a ledger restored from a backup may have lost, and continue."""
     from fedperf_client.release.ledger.ledger import PrivacyLedger
     from fedperf_client.release.ledger.spent_budget import reconcile_lifetime
     from fedperf_client.release.policy import load_policy
 
-    home = _home(context)
+    home = home_of(context)
     if not home.ledgers:
-        show_rows([], json=json, empty="no period has begun; there is nothing to reconcile")
+        show_rows([], json=json, empty="no period has begun, so there is nothing to reconcile")
         return
     ledgers = [PrivacyLedger.open(path) for path in home.ledgers]
     rows: list[dict[str, object]] = []
     for ledger in ledgers:
         problem = ledger.disagreement()
-        charged = () if problem is None else ledger.reconcile(_now())
+        charged = () if problem is None else ledger.reconcile(now())
         rows.append({"ledger": ledger.path.name, "problem": problem, "charged": len(charged)})
     problem, lost = reconcile_lifetime(ledgers, load_policy(home.policy).lifetime)
     rows.append({"ledger": "lifetime.sqlite", "problem": problem, "charged": len(lost)})
     show_rows(rows, json=json, empty="")
 
 
-@app.command()
+@app.command(rich_help_panel="Federate")
 def evaluate_synthetic(context: typer.Context, json: Json = False) -> None:
-    """Compare the coordinator's synthetic rows with your own runs; the scores stay local."""
+    """Compare the coordinator's synthetic rows with your own runs. The scores stay local."""
     from fedperf_client.federation.enrollment import Membership, load_or_create_key
     from fedperf_client.federation.exchange import ExchangeClient
     from fedperf_client.home.store import ExecutionStore
-    from fedperf_client.prediction.evaluation.quality import quality_of
+    from fedperf_client.prediction.synthetic_quality import quality_of
 
-    home = _home(context)
+    home = home_of(context)
     membership = Membership.load(home.identity)
     with ExchangeClient(membership, load_or_create_key(home.identity)) as exchange:
         synthetic = exchange.synthetic_rows()
     with ExecutionStore.open(home.store) as store:
-        found = quality_of(store.executions(), synthetic)
-    show(found.as_row(), json=json)
+        quality = quality_of(store.executions(), synthetic)
+    show(quality.as_row(), json=json)
 
 
-def _require_same(home: "Home", size: SizeClass | None, workloads: int | None) -> None:
-    """Raise where `init` was asked for something else than what the home declares already."""
-    from fedperf_client.release.policy import load_policy
+def _require_same(home: "Home", policy: "Policy", size: str | None, workloads: int | None) -> None:
+    """Raise if the options of `init` differ from the policy of an existing directory."""
     from fedperf_shared.errors import ConfigurationError
 
-    policy = load_policy(home.policy)
-    asked = {
-        "size_class": (size, policy.size_class),
-        "nominal_workloads": (workloads, policy.nominal_workloads),
-    }
-    differs = [
-        f"{key} {held if isinstance(held, str) else format(held, 'g')}, not {new}"
-        for key, (new, held) in asked.items()
-        if new is not None and new != held
-    ]
-    if differs:
+    differences = []
+    if size not in (None, policy.size_class):
+        differences.append(f"size_class {policy.size_class}, not {size}")
+    if workloads not in (None, policy.nominal_workloads):
+        differences.append(f"nominal_workloads {policy.nominal_workloads:g}, not {workloads}")
+    if differences:
         counts = "with the next period" if home.ledgers else "at once, as no period has begun"
         raise ConfigurationError(
-            f"{home.directory} exists already and was left as it is, with {', '.join(differs)}; "
-            f"edit {home.policy} to change that, it counts {counts}"
+            f"{home.directory} already exists and was not changed. It has "
+            f"{', '.join(differences)}. To change that, edit {home.policy}; it counts {counts}"
         )

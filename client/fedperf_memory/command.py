@@ -1,4 +1,4 @@
-"""`fedperf simulate`: an organization's own year in memory, before it joins."""
+"""`fedperf simulate`: simulate an organization's year in memory, before it joins."""
 
 import sys
 from datetime import datetime
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedperf_client.commands.home_option import Json, home_of, now
+from fedperf_client.commands.program import Json, home_of, now
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.runtime.command_line import TimestampParameter, show, show_rows
 
@@ -53,7 +53,7 @@ def simulate(
     joins = now() if joining_day is None else joining_day.replace(microsecond=0)
     found = _simulated(home_of(context), joins, calendar, members=members, seed=seed, json=json)
     if plot is not None:
-        from fedperf_memory.year_simulation.page import write_page
+        from fedperf_memory.year_simulation.presentation import write_page
 
         write_page(plot, found)
     if json:
@@ -79,7 +79,7 @@ def _simulated(
 
     from fedperf_client.formatting.progress import progress_bar
     from fedperf_client.release.policy import load_policy
-    from fedperf_shared.runtime.flower_settings import quiet_flower
+    from fedperf_shared.runtime.process import quiet_flower
 
     quiet_flower()
     policy = load_policy(home.policy)
@@ -94,10 +94,14 @@ def _simulated(
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     with progress_bar("rehearsing the year", json=json) as advance:
         from fedperf_client.sources.history_file import executions_of
-        from fedperf_memory.year_simulation.own_jobs import read_jobs
         from fedperf_memory.year_simulation.presentation import YearView
-        from fedperf_memory.year_simulation.simulated_peers import MEASURED_RUNS, stand_ins
-        from fedperf_memory.year_simulation.year import YearAhead, rehearsed_year
+        from fedperf_memory.year_simulation.year import (
+            MEASURED_RUNS,
+            YearAhead,
+            read_jobs,
+            rehearsed_year,
+            stand_ins,
+        )
 
         jobs = read_jobs(home, seed=seed)
         others = stand_ins(
@@ -112,8 +116,8 @@ def _simulated(
 
 
 def _calendar(home: "Home", file: Path | None, *, at: datetime) -> "tuple[ReleaseCalendar, str]":
-    """The calendar, and whose it is in words."""
-    from fedperf_client.commands.expectations import expected_calendar
+    """Return the calendar, and its origin in words."""
+    from fedperf_client.commands.planned_releases import expected_calendar
     from fedperf_server.config import load_calendar
 
     if file is not None:

@@ -1,9 +1,9 @@
-"""Members' executions that come from an experiment instead of a store.
+"""Computations over members' executions that come from an experiment instead of a store.
 
-A participant computes its sums through `TaskRunner`, with a task that says what is public about a
-slot. Here a task is computed over executions in memory. The client's own code computes what a
-workload contributes, one plan at a time, so the bits do not depend on other workloads. Members
-that share a workload share that result.
+A participant computes its sums through `TaskRunner`, with a task that holds the public part of a
+slot. Here a task runs over executions in memory. The client's own code computes a workload's
+contribution, one plan at a time, so the bits do not depend on other workloads. Members that share a
+workload share that result.
 """
 
 from collections import defaultdict
@@ -28,7 +28,7 @@ from fedperf_shared.model.architecture import named_arrays
 from fedperf_shared.model.checkpoint import model_from_arrays
 from fedperf_shared.model.ggfn import GGFN
 from fedperf_shared.model.inference import GgfnArrays
-from fedperf_shared.model.linearization import directions_of, gradients_at
+from fedperf_shared.model.linearization import anchor_gradients, combine_gradients
 from fedperf_shared.releases.linear_queries import DIRECTIONS
 from fedperf_shared.workflow.features import Features
 
@@ -38,19 +38,19 @@ Answer = Callable[[Sequence[LabelledGraph]], Sequence[T]]
 
 
 class UnknownTaskError(TypeError):
-    """A slot asks for something that no experiment here computes."""
+    """A slot needs a task that no experiment here computes."""
 
 
 class MemberHistory(Protocol):
     """The executions of one member."""
 
     def between(self, since: datetime | None, until: datetime) -> Sequence[LabelledGraph]:
-        """The executions that finished from `since` (None: ever) until before `until`."""
+        """Return the executions that finished from `since` (None: ever) until before `until`."""
 
 
 @dataclass(slots=True)
 class Answers:
-    """Answers of workloads about today's public subject, for all members who have them."""
+    """Contributions of workloads to the current public query, shared by their members."""
 
     _subject: object = None
     _found: dict[tuple[int, ...], object] = field(default_factory=dict)
@@ -59,7 +59,7 @@ class Answers:
     def of(
         self, subject: object, executed: Sequence[LabelledGraph], begun: Callable[[], Answer[T]]
     ) -> list[T]:
-        """One answer for each workload among `executed`; of those that are new by `begun`.
+        """Return one answer for each workload among `executed`; of those that are new by `begun`.
 
         What was answered about another subject is forgotten. `begun` is called once a subject.
         What it makes gives one answer for each workload, in the order in which these appear.
@@ -85,7 +85,7 @@ class Answers:
 
 @dataclass(slots=True)
 class SharedGradients:
-    """As `gradients_at`, taken once where coordinator and members are one process.
+    """As `anchor_gradients`, taken once where coordinator and members are one process.
 
     A round asks about one public model at the same public plans: for its question, for each
     member's answer and for the step. In production each side takes the gradients itself. The
@@ -97,18 +97,18 @@ class SharedGradients:
     _taken: list[Tensor] = field(default_factory=list)
 
     def __call__(self, model: GGFN, anchors: Sequence[Features]) -> Tensor:
-        """[anchors, weights], for reading; errors as `gradients_at`."""
+        """[anchors, weights], for reading; errors as `anchor_gradients`."""
         weights = [each.detach() for each in model.parameters()]
         if not (self._taken and _same(weights, self._weights) and _alike(anchors, self._anchors)):
             self._taken.clear()  # before the next are there as well
-            self._taken.append(gradients_at(model, anchors))
+            self._taken.append(anchor_gradients(model, anchors))
             self._weights, self._anchors = [each.clone() for each in weights], list(anchors)
         return self._taken[0]
 
 
 @dataclass(frozen=True, slots=True)
 class SharedAnswers:
-    """Answers that are computed once for all members of a federation.
+    """Contributions that are computed once for all members of a federation.
 
     Attributes:
         residuals: of workloads, against a reference.
@@ -125,7 +125,7 @@ class SharedAnswers:
 
 @dataclass(frozen=True, slots=True)
 class HistoryCompute:
-    """As `workers.computing_process.TaskRunner`, over a history.
+    """A `workers.worker_process.TaskRunner` over a history.
 
     Attributes:
         history: of one member.
@@ -138,7 +138,7 @@ class HistoryCompute:
     clock: Callable[[], datetime]
 
     def __call__(self, task: Callable[[], T], /, *, seconds: float | None = None) -> T:
-        """What `task` gives over the history.
+        """Run `task` over the history.
 
         Raises:
             UnknownTaskError: it is neither of a report nor of a step at a tangent.
@@ -174,7 +174,7 @@ class HistoryCompute:
             public = [each.features for each in task.anchors]
             shared = self.shared.gradients
             taken = None if shared is None else shared(model, public)
-            directions = directions_of(model, public, question.coefficients, gradients=taken)
+            directions = combine_gradients(model, public, question.coefficients, gradients=taken)
 
             def answer(new: Sequence[LabelledGraph]) -> Sequence[Sum]:
                 found = workload_features(model, new, directions)
@@ -207,7 +207,7 @@ def _same(ones: Sequence[Tensor], others: Sequence[Tensor]) -> bool:
 
 
 def _asked(sum_of: SumOf) -> object:
-    """What tells one report's sum from another's: its clip, or the version of its question."""
+    """Return a key of a report's sum: its clip, or the version of its query."""
     if not isinstance(sum_of, partial):
         return sum_of
     return sum_of.func, *(getattr(each, "version", each) for each in sum_of.keywords.values())

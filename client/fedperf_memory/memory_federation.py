@@ -1,32 +1,46 @@
 """A coordinator and its members in one process and one thread, on a virtual clock.
 
-Coordinator (desks, rounds, database) and members (participant, gate, ledger, accountant, receipts)
-are the product's own. Messages are function calls (`memory_transport`). Noise is seeded per member
-and slot. A member's executions may come from elsewhere than its store (`TaskRunner`). Homes and
-database lie in a directory; in a directory in memory nothing waits for a disk.
+Coordinator (controllers, rounds, database) and members (participant, gate, ledger, accountant,
+receipts) are the product's own. Noise is seeded per member and slot. A member's executions may come
+from elsewhere than its store (`TaskRunner`). Homes and database are in a directory, which may be in
+memory.
 
-The clock jumps from one moment of the calendar to the next. At each moment the coordinator ticks,
-then every member in the order of the roster, then the coordinator again. A member may sleep
-through some moments: it answers late, or never.
+The clock jumps from one time of the calendar to the next. At each, the coordinator ticks, then
+every member in the order of the roster, then the coordinator again. A member may sleep through some
+of them: it replies late, or never.
+
+Messages are function calls. The coordinator's own handlers replace gRPC. In model rounds a request
+is opened as every node opens it, and a release is serialized as for the coordinator. As in
+production, a member that refuses returns its reason, and a member that fails is silent.
+
+`CpuMeter` separates the processor time of the coordinator from that of the members. Sections nest:
+while a member computes, the coordinator's clock stands still, and the other way round.
 """
 
 import tempfile
-from collections.abc import Callable, Collection, Iterator, Sequence
+import time
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from functools import cache, partial
+from enum import StrEnum, unique
+from functools import cache, lru_cache, partial
 from pathlib import Path
+from types import SimpleNamespace
+from typing import TypeVar, cast
 
 import numpy as np
 from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 from sqlalchemy import func, select
 from threadpoolctl import threadpool_limits
 
 from fedperf_client.daemon.participant import Participant
 from fedperf_client.federation.enrollment import Membership, load_or_create_key
 from fedperf_client.federation.exchange import Exchange
+from fedperf_client.federation.request import RequestRefusedError, open_request
 from fedperf_client.home.config import Home
 from fedperf_client.prediction.fetched_models import FetchedModels
 from fedperf_client.privacy.accountant import PrivacyBudget, epsilon, events_of
@@ -34,28 +48,24 @@ from fedperf_client.release.gate import NoiseOf
 from fedperf_client.release.ledger.ledger import PrivacyLedger
 from fedperf_client.release.policy import Policy
 from fedperf_client.workers.worker_process import TaskRunner
-from fedperf_memory.cpu_meter import CpuMeter, Side
-from fedperf_memory.memory_transport import MemoryFleet, memory_calls
-from fedperf_memory.one_thread import at_once
 from fedperf_server.app.composition import Task, build_coordinator
 from fedperf_server.config import ServerConfig
 from fedperf_server.endpoints.grpc_ports import ExchangeService
 from fedperf_server.membership.authority import CA, SIGNING, KeyRing, init, issue
-from fedperf_server.membership.enrollment import Enrollment, Member
+from fedperf_server.membership.enrollment import Enrollment
 from fedperf_server.rounds.coordinator import Coordinator
-from fedperf_server.rounds.open_round import Fleet
+from fedperf_server.rounds.open_round import Fleet, Reply
 from fedperf_server.state import registry
-from fedperf_server.state.database import Database, OrganizationRow
+from fedperf_server.state.database import Database, Member
 from fedperf_server.state.drift_regimes import BEFORE_EVERYTHING
 from fedperf_shared.exchange import TrainRequest
 from fedperf_shared.execution import PlanOnCluster
-from fedperf_shared.identity import public_bytes
 from fedperf_shared.model.architecture import weights_of
 from fedperf_shared.model.checkpoint import decode_checkpoint, model_from_arrays
 from fedperf_shared.model.ggfn import GGFN
-from fedperf_shared.model.gradients.exact_arithmetic import one_thread
-from fedperf_shared.model.pretrained_model import load_pretrained_model
-from fedperf_shared.releases.period import ReleaseCalendar, to_unix_ms
+from fedperf_shared.model.plan_gradients import one_thread
+from fedperf_shared.model.pretrained import load_pretrained_model
+from fedperf_shared.releases.period import ReleaseCalendar
 from fedperf_shared.releases.release import (
     ReleaseKind,
     Schedule,
@@ -63,6 +73,155 @@ from fedperf_shared.releases.release import (
     SizeClass,
     SlotKey,
 )
+from fedperf_shared.wire.codec import encode_signed_release
+from fedperf_shared.wire.services import EXCHANGE, ExchangeCalls
+
+
+@unique
+class Side(StrEnum):
+    """The side that computes."""
+
+    COORDINATOR = "coordinator"
+    MEMBERS = "members"
+    NOBODY = "nobody"
+
+
+@dataclass(slots=True)
+class CpuMeter:
+    """Charges the processor's time to one side after the other.
+
+    Attributes:
+        timer: seconds of the processor.
+        seconds: by side.
+    """
+
+    timer: Callable[[], float] = time.process_time
+    seconds: dict[Side, float] = field(default_factory=lambda: defaultdict(float))
+    _now: Side = Side.NOBODY
+    _since: float = 0.0
+
+    def __post_init__(self) -> None:
+        self._since = self.timer()
+
+    @contextmanager
+    def of(self, side: Side) -> Iterator[None]:
+        """Charge what happens inside to `side`."""
+        before = self._turn(side)
+        try:
+            yield
+        finally:
+            self._turn(before)
+
+    def _turn(self, side: Side) -> Side:
+        before, at = self._now, self.timer()
+        self.seconds[before] += at - self._since
+        self._now, self._since = side, at
+        return before
+
+
+T = TypeVar("T")
+
+
+def at_once(work: Callable[[], T], /) -> Future[T]:
+    """As `workers.background.BackgroundRunner`, done when it returns."""
+    future: Future[T] = Future()
+    try:
+        future.set_result(work())
+    except Exception as error:  # judged by whoever reads the future
+        future.set_exception(error)
+    return future
+
+
+Answer = Callable[[TrainRequest], "Future[SignedRelease]"]
+"""A member's handler of model rounds."""
+
+
+def memory_calls(service: ExchangeService, caller: Member, meter: CpuMeter) -> ExchangeCalls:
+    """Return a member's calls of the Exchange, answered at once on the coordinator's time."""
+
+    def asking(method: Callable[..., object]) -> Callable[..., object]:
+        def ask(*arguments: object) -> object:
+            with meter.of(Side.COORDINATOR):
+                return method(caller, *arguments)
+
+        return ask
+
+    calls = {method: asking(getattr(service, method)) for method in EXCHANGE}
+    return cast("ExchangeCalls", SimpleNamespace(**calls))
+
+
+@dataclass(slots=True)
+class MemoryFleet:
+    """The connected members (`rounds.open_round.Fleet`)."""
+
+    answers: dict[bytes, Answer] = field(default_factory=dict)
+    admitted: frozenset[bytes] = frozenset()
+
+    def connect(self, organization_id: bytes, answer: Answer) -> None:
+        """Send that member requests from now on."""
+        self.answers[organization_id] = answer
+
+    def set_members(self, keys: Mapping[bytes, ec.EllipticCurvePublicKey]) -> None:
+        """Implement `Fleet`."""
+        self.admitted = frozenset(keys)
+
+    def round(self) -> "MemoryRound":
+        """Implement `Fleet`."""
+        return MemoryRound(self)
+
+
+@dataclass(slots=True)
+class MemoryRound:
+    """The messages of one round (`rounds.open_round.FleetRound`)."""
+
+    fleet: MemoryFleet
+    _asked: dict[bytes, Future[SignedRelease]] = field(default_factory=dict)
+    _replied: set[bytes] = field(default_factory=set)
+
+    def ask(self, organization_id: bytes, body: bytes) -> bool:
+        """Implement `FleetRound`."""
+        answer = self.fleet.answers.get(organization_id)
+        is_there = answer is not None and organization_id in self.fleet.admitted
+        if answer is None or not is_there or organization_id in self._asked:
+            return False
+        try:
+            self._asked[organization_id] = answer(_opened(body))
+        except RequestRefusedError as error:
+            refused: Future[SignedRelease] = Future()
+            refused.set_exception(error)
+            self._asked[organization_id] = refused
+        return True
+
+    def replies(self) -> Sequence[Reply]:
+        """Implement `FleetRound`, in the order of the requests."""
+        found: list[Reply] = []
+        for organization_id, answer in self._asked.items():
+            if answer.done() and organization_id not in self._replied:
+                self._replied.add(organization_id)
+                found += _reply(organization_id, answer)
+        return found
+
+    def close(self) -> None:
+        """Implement `FleetRound`."""
+        self._asked.clear()
+
+
+@lru_cache(maxsize=1)
+def _opened(body: bytes) -> TrainRequest:
+    """Open a request once for all members, as they get the same bytes."""
+    return open_request(body)
+
+
+def _reply(organization_id: bytes, answer: "Future[SignedRelease]") -> Sequence[Reply]:
+    error = answer.exception()
+    if error is None:
+        signed = answer.result()
+        body = encode_signed_release(signed.payload, signed.signature)
+        return [Reply(organization_id, body)]
+    if isinstance(error, RequestRefusedError):
+        return [Reply(organization_id, None, error.refusal)]
+    return []
+
 
 HOST = "localhost"
 
@@ -114,7 +273,7 @@ class MemberHome(Home):
 
 @dataclass(slots=True)
 class FederationMember:
-    """A member as it lives."""
+    """A member with its ledger and participant."""
 
     member: Member
     home: Home
@@ -125,18 +284,18 @@ class FederationMember:
 
 @dataclass(slots=True)
 class Clock:
-    """Stands still until it is set."""
+    """A clock that stands still until it is set."""
 
     now: datetime
 
     def __call__(self) -> datetime:
-        """The moment that it was set to."""
+        """Return the time that it was set to."""
         return self.now
 
 
 @dataclass(slots=True)
 class Federation:
-    """A coordinator, its database and its members, wherever their messages travel.
+    """A coordinator, its database and its members, over any transport.
 
     Attributes:
         config: of the coordinator.
@@ -179,13 +338,13 @@ class Federation:
         self.coordinate()
 
     def in_force(self) -> GGFN:
-        """The newest promoted version."""
+        """Return the newest promoted version."""
         with self.database.transaction() as session:
             checkpoint = registry.get_version(session, 0).checkpoint
         return model_from_arrays(decode_checkpoint(checkpoint).arrays)
 
     def coordinate(self) -> None:
-        """The coordinator's part: ticks until there is nothing more to do."""
+        """Tick the coordinator until there is nothing more to do."""
         with self.meter.of(Side.COORDINATOR):
             while news := self.coordinator.tick(self.clock.now):
                 self.news += news
@@ -194,7 +353,7 @@ class Federation:
 def moments(
     calendar: ReleaseCalendar, *, grace: timedelta, declared: Collection[SlotKey] | None = None
 ) -> Sequence[datetime]:
-    """The moments of the calendar: slots open, reply, and end with their grace.
+    """Return the times of the calendar at which slots open, reply, and end with their grace.
 
     Of first slots these are the ones that somebody `declared`, by default all.
     """
@@ -223,7 +382,7 @@ def memory_federation(
     *,
     clock: Clock | None = None,
 ) -> Iterator[Federation]:
-    """A federation at the start of its period whose members have joined and declared.
+    """Open a federation at the start of its period with members that have joined.
 
     `clock` is moved on as the federation lives; where it is given others can read it.
     """
@@ -237,7 +396,7 @@ def memory_federation(
 def joined(
     federation: Federation, service: ExchangeService, fleet: MemoryFleet, new: NewMember
 ) -> FederationMember:
-    """The new member, from the clock's moment on; function calls reach it."""
+    """Add a member at the clock's time. Function calls reach it."""
     member, home = admitted(federation, new)
     calls = memory_calls(service, member, federation.meter)
     exchange = Exchange(calls, Membership.load(home.identity))
@@ -257,7 +416,7 @@ def _answer(
 def founded(
     config: ServerConfig, task: Task, fleet: Fleet, *, clock: Clock | None = None
 ) -> Iterator[tuple[Federation, ExchangeService]]:
-    """A coordinator without members, and what answers its Exchange, at the period's start."""
+    """Open a coordinator without members, and its Exchange service, at the period's start."""
     clock = clock or Clock(config.calendar.period.start)
     clock.now = config.calendar.period.start
     ring = init(config.directory, config.host, now=clock.now)
@@ -286,22 +445,21 @@ def founded(
 
 
 def admitted(federation: Federation, new: NewMember) -> tuple[Member, MemberHome]:
-    """A new member with the next id of the roster; its home holds its key and membership."""
+    """Admit a member with the next id of the roster; its home holds key and membership."""
     config, now = federation.config, federation.clock.now
     home = home_of(config, new)
     home.create("")
     key, ring = load_or_create_key(home.identity), KeyRing(config.directory)
     with federation.database.transaction() as session:
-        count = session.scalar(select(func.count()).select_from(OrganizationRow)) or 0
+        count = session.scalar(select(func.count()).select_from(Member)) or 0
         organization_id = organization_of(count)
-        session.add(
-            OrganizationRow(
-                organization_id=organization_id,
-                name=new.name,
-                public_key=public_bytes(key.public_key()),
-                joined_at=to_unix_ms(now),
-            )
+        member = Member(
+            organization_id=organization_id,
+            name=new.name,
+            public_key=key.public_key(),
+            joined_at=now,
         )
+        session.add(member)
     signing = ring.key(SIGNING).public_key()
     Membership(
         organization_id,
@@ -313,18 +471,18 @@ def admitted(federation: Federation, new: NewMember) -> tuple[Member, MemberHome
         config.exchange_address,
         config.fleet_address,
     ).save(home.identity)
-    return Member(organization_id, new.name, key.public_key(), now), home
+    return member, home
 
 
 def organization_of(number: int) -> bytes:
-    """The id of the member with that number in the roster, from 0."""
+    """Return the id of the member with that number in the roster, from 0."""
     return number.to_bytes(16, "big")
 
 
 def settled(
     federation: Federation, new: NewMember, member: Member, home: MemberHome, exchange: Exchange
 ) -> FederationMember:
-    """The member with a ledger of its own, declared and in the roster."""
+    """Give an admitted member its ledger and participant, and add it to the roster."""
     ledger = declared(federation, new, home, exchange)
     participant = participant_of(new, home, exchange, ledger)
     joined = FederationMember(member, home, ledger, participant, new.sleeps)
@@ -335,7 +493,7 @@ def settled(
 def declared(
     federation: Federation, new: NewMember, home: MemberHome, exchange: Exchange
 ) -> PrivacyLedger:
-    """The member's ledger of the period, with its schedule, which the coordinator knows."""
+    """Create the member's ledger of the period and declare its schedule."""
     begins = federation.config.calendar.period.start
     ledger = PrivacyLedger.create(home.ledger(begins), new.budget, new.schedule)
     exchange.declare_schedule(new.schedule)
@@ -345,14 +503,14 @@ def declared(
 
 
 def home_of(config: ServerConfig, new: NewMember) -> MemberHome:
-    """The member's home, beside its coordinator."""
+    """Return the member's home, beside its coordinator."""
     return MemberHome(config.directory.parent / new.name, new.models)
 
 
 def participant_of(
     new: NewMember, home: MemberHome, exchange: Exchange, ledger: PrivacyLedger
 ) -> Participant:
-    """The member's participant, over a home that holds its key."""
+    """Return the member's participant, over a home that holds its key."""
     return Participant(
         home,
         exchange,
@@ -368,7 +526,7 @@ def participant_of(
 
 
 def _other_start(task: Task) -> bytes | None:
-    """The task's start, where it is a GGFN but not the one that ships.
+    """Return the task's start, where it is a GGFN but not the one that ships.
 
     A member takes the start that ships for version 1, and fetches what has another number.
     """
@@ -382,13 +540,13 @@ def _other_start(task: Task) -> bytes | None:
 
 @cache
 def least_budget(schedule: Schedule, *, delta: float = DEFAULT_POLICY.delta) -> PrivacyBudget:
-    """The budget that the schedule spends, and no more."""
+    """Return the budget that the schedule spends, and no more."""
     return PrivacyBudget(epsilon(events_of(schedule.at_most()), delta), delta)
 
 
 @contextmanager
 def directory_in_memory() -> Iterator[Path]:
-    """A new directory that nobody else can read: in memory where the machine has such a place."""
+    """Create a private temporary directory, in memory where the machine has such a place."""
     shared = Path("/dev/shm")
     with tempfile.TemporaryDirectory(dir=shared if shared.is_dir() else None) as place:
         yield Path(place)

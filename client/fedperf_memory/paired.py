@@ -1,9 +1,9 @@
-"""Comparisons case by case, so that no single case carries a verdict.
+"""Paired comparisons, case by case, so that no single case decides.
 
-A case is a newcomer, a split or a job that both sides were asked about. Beside the mean and its
-bootstrap interval stands the median over cases with its own. So do the share of cases that became
-better, and the mean without the one case that speaks most for us. Where cases come in groups that
-have much in common (queries of a lineage, draws of a job), groups are resampled.
+A case is a newcomer, a split or a job that both sides predict. A comparison has the mean and its
+bootstrap interval, the median over cases with its own, the share of cases that improved, and the
+mean without the most favourable case. Where cases come in groups that have much in common (queries
+of a lineage, draws of a job), groups are resampled.
 """
 
 from collections.abc import Sequence
@@ -134,7 +134,7 @@ def interval_by_groups(
 def _compared(
     changes: Floats, against: Floats, strata: Sequence[object] | None = None
 ) -> PairedComparison:
-    """The mean is that of `changes` over that of `against`, the median is of their ratios."""
+    """Compare the means of `changes` and `against`, and the median of their ratios."""
     each, count = changes / against, len(changes)
     groups = _groups(strata) if strata else [np.arange(count)]
     interval: Interval | None = None
@@ -168,7 +168,7 @@ def _resampled(groups: Sequence[ScaleAndSize]) -> ScaleAndSize:
 
 
 def _one_left_out(changes: Floats, against: Floats, parts: Sequence[ScaleAndSize]) -> float:
-    """The largest mean when one of the parts is not there."""
+    """Return the largest mean when one of the parts is left out."""
     left = [np.setdiff1d(np.arange(len(changes)), each) for each in parts]
     return max(float(changes[each].mean() / against[each].mean()) for each in left)
 

@@ -1,6 +1,6 @@
 """Seeded noise for simulations, so that an experiment can be repeated.
 
-Programs of client and server cannot use it: they import nothing of this package.
+The programs of client and server cannot use it: they import nothing of this package.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ Floats = NDArray[np.float64]
 
 
 class SeededNoise:
-    """Noise that repeats itself."""
+    """Reproducible noise."""
 
     def __init__(self, seed: Sequence[int]) -> None:
         self._generator = np.random.default_rng(seed)

@@ -29,7 +29,7 @@ from fedperf_shared.releases.period import (
     SlotTimes,
     default_calendar,
 )
-from fedperf_shared.runtime.private_files import close_to_others, create_private
+from fedperf_shared.runtime.process import close_to_others, create_private
 from fedperf_shared.runtime.settings_file import (
     WrongSettingsError,
     problems_of,

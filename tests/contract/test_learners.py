@@ -7,28 +7,29 @@ looking at what came out. So it answers whatever it has seen, and keeps no state
 import numpy as np
 import pytest
 
-from fedperf_campaigns.tables.catalogue import Ernest, WithShare, table_learners
-from fedperf_client.prediction.ensemble.learner_catalogue import joined_learners, public_learners
-from fedperf_client.prediction.learners.learner import Learner
-from fedperf_client.prediction.learners.local_learners import (
-    Boosting,
-    Constant,
+from fedperf_campaigns.tables.learners import (
+    Ernest,
     Forest,
+    ResidualProcess,
+    WithShare,
+    table_learners,
+)
+from fedperf_campaigns.tables.prior_slopes import PriorSlopes, ScalingColumns, SlopePrior
+from fedperf_client.prediction.ensemble.learner_catalogue import joined_learners, public_learners
+from fedperf_client.prediction.learners.base_learners import (
+    Boosting,
+    CellCorrectedModel,
+    CellCorrection,
+    Constant,
+    Learner,
     LocalProcess,
     LogRidge,
     Nearest,
-    ResidualProcess,
-)
-from fedperf_client.prediction.learners.prior_slopes import PriorSlopes, SlopePrior
-from fedperf_client.prediction.learners.residual_learners import (
-    CellCorrectedModel,
-    CellCorrection,
     ResidualBoosting,
     ResidualRidge,
     ShrunkenBias,
     UncorrectedModel,
 )
-from fedperf_client.prediction.learners.scaling_laws import ScalingColumns
 from fedperf_client.prediction.query_encoding import EncodedQueries
 from fedperf_shared.releases.basis import CELLS
 from fedperf_shared.workflow.features import FLAT_FEATURES

@@ -14,9 +14,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from fedperf_engines.platforms.arrow import arrow_schema
-from fedperf_engines.platforms.engine import ENGINES, UnsupportedOperationError
-from fedperf_engines.platforms.executor import dataset_path, run_plan
+from fedperf_engines.platforms.engine import (
+    EMBEDDED_PLATFORMS,
+    ENGINES,
+    UnsupportedOperationError,
+    installed_platforms,
+    supporting,
+    supports,
+)
+from fedperf_engines.platforms.executor import arrow_schema, dataset_path, run_plan
 from fedperf_engines.platforms.operations import (
     Aggregate,
     AggregateFunction,
@@ -52,12 +58,6 @@ from fedperf_engines.platforms.operations import (
 )
 from fedperf_engines.platforms.program import Program, Step
 from fedperf_engines.platforms.statistics import count_rows
-from fedperf_engines.platforms.support import (
-    EMBEDDED_PLATFORMS,
-    installed_platforms,
-    supporting,
-    supports,
-)
 from fedperf_engines.workloads.data import prepare
 from fedperf_engines.workloads.families import (
     Family,

@@ -15,7 +15,7 @@ _READ = """
 import pathlib, sys
 from fedperf_client.workers.child_side import peak_bytes, reset_peak
 from fedperf_client.sources import SkippedRecord
-from fedperf_client.sources.kinds import read_source
+from fedperf_client.sources import read_source
 
 plain, hostile = map(pathlib.Path, sys.argv[1:])
 list(read_source(plain))

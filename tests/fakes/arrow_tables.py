@@ -3,8 +3,7 @@
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-
-from fedperf_engines.platforms.arrow import Table
+from pyarrow import Table
 
 SIGNIFICANT_DIGITS = 9
 """Floats are ordered by so many digits when rows are compared: rounding must not reorder them."""

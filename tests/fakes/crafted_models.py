@@ -8,7 +8,7 @@ import torch
 
 from fedperf_shared.model.checkpoint import model_from_arrays
 from fedperf_shared.model.ggfn import GGFN
-from fedperf_shared.model.pretrained_model import load_pretrained_model
+from fedperf_shared.model.pretrained import load_pretrained_model
 
 HIDDEN = 128
 

@@ -11,10 +11,10 @@ from fedperf_server.app.composition import Task
 from fedperf_server.rehearsal.synthetic_batch import PredictLog
 from fedperf_server.rounds.linearized_avg import LinearizedAvg
 from fedperf_server.rounds.model_rounds import Evaluate
-from fedperf_server.rounds.round_messages import AcceptedUpdate
-from fedperf_server.rounds.round_strategy import RoundStrategy
+from fedperf_server.rounds.open_round import AcceptedUpdate, RoundStrategy
 from fedperf_server.state import registry
-from fedperf_server.state.registry import GgfnFormat, ModelFormat, ModelVersion, VersionStatus
+from fedperf_server.state.database import VersionStatus
+from fedperf_server.state.registry import GgfnFormat, ModelFormat, ModelVersion
 from fedperf_server.state.validation import ReportContext, check_contents
 from fedperf_shared.exchange import SyntheticRow
 from fedperf_shared.model.architecture import Weights

@@ -34,8 +34,9 @@ def tangent_at(
     model: GGFN, anchors: Sequence[Features], *, directions: int = DIRECTIONS
 ) -> Tangent:
     """The tangent that a question about these anchors would be asked at."""
-    asked = linearization.coefficients_at(model, anchors, directions=directions)
-    return linearization.tangent_of(model, anchors, asked)
+    gradients = linearization.anchor_gradients(model, anchors)
+    coefficients = linearization.principal_coefficients(gradients, directions=directions)
+    return linearization.Tangent.build(gradients, coefficients)
 
 
 def few_anchors() -> tuple[PlanOnCluster, ...]:

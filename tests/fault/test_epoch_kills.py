@@ -14,10 +14,19 @@ from sqlalchemy import select
 
 from fedperf_server.controllers.drift import stored_drifts
 from fedperf_server.rehearsal import buffer
-from fedperf_server.state import audit, registry
-from fedperf_server.state.database import BufferRow, Database, DatabaseTable, EventRow, ReceiptRow
-from fedperf_server.state.drift_regimes import RegimeTrigger, regimes
-from fedperf_server.state.round_calendar import RoundOutcome, round_results
+from fedperf_server.state import registry
+from fedperf_server.state.database import (
+    BufferRow,
+    Database,
+    DatabaseTable,
+    EventRow,
+    ReceiptRow,
+    RegimeTrigger,
+    RoundOutcome,
+    verify_events,
+)
+from fedperf_server.state.drift_regimes import regimes
+from fedperf_server.state.round_calendar import closed_rounds
 from fedperf_shared.releases.release import ReleaseKind, SlotKey
 from fedperf_shared.workflow.vocabulary import Platform
 from tests.unit.server.controllers.epoch_worlds import TABLE, WINDOWS, Organization, World, founded
@@ -57,7 +66,7 @@ def test_an_epoch_changes_as_the_design_says(untouched: World) -> None:
     with untouched.database.transaction() as session:
         (first, second) = regimes(session)
         (seen,) = stored_drifts(session, TABLE.period)
-        results = round_results(session, TABLE)
+        results = closed_rounds(session, TABLE)
         looked_at = {each.version for each in registry.decisions(session)}
         kept = buffer.rows(session)
     assert (seen.drift.platform, seen.drift.shared, seen.drift.found) == (Platform.POLARS, True, 2)
@@ -102,7 +111,7 @@ def test_killed_at_every_step_it_ends_in_the_same_state(
     for name in whole:
         assert killed[name] == whole[name], name
     with world.database.transaction() as session:
-        assert audit.verify(session) == session.query(EventRow).count()
+        assert verify_events(session) == session.query(EventRow).count()
         assert session.query(BufferRow).count() == 1
     assert_asked_once(world.organizations)
 

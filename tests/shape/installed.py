@@ -27,13 +27,13 @@ NEIGHBOURS = ("dbt-core==1.10.*", "apache-airflow==3.3.*", "pandas", "mlflow", "
 TESTERS = ("pytest", "pytest-timeout", "pytest-xdist", "hypothesis")
 BASE_TESTS = (
     "tests/unit/client/diagnosis",
-    "tests/unit/client/drift",
+    "tests/unit/client/prediction/changes",
     "tests/unit/client/home",
     "tests/unit/client/sources",
     "tests/unit/client/formatting",
 )
 NEED_MORE = (
-    "tests/unit/client/drift/test_adwin.py",
+    "tests/unit/client/prediction/changes/test_adwin.py",
     "tests/unit/client/release/test_noise.py",
     "tests/unit/client/sources/duckdb",
     "tests/unit/client/sources/test_follower.py",

@@ -1,18 +1,18 @@
-"""Finds words that the glossary replaced: in names of the code, and on pages.
+"""Finds words that the glossary replaced: in names, docstrings, texts for users and pages.
 
-    python -m tests.shape.words [--counts]
+    python -m tests.shape.words [--counts] [PATH...]
 
-A word of `NAMES` may not be part of an identifier (`felt`, `_felt_at`, `FeltSums`); a phrase of
-`PHRASES` may not stand on a page, in a docstring or in a message. Beside each is the term to use.
-`--counts` prints how often each occurs. The program ends with 1 if any does.
+`PARTS` may not be part of an identifier (`felt`, `_felt_at`, `FeltSums`). `NAMES` may not be an
+identifier: a participle says what happened to a thing, and not what it is. `PHRASES` may not stand
+on a page, in a docstring or in a message. A docstring does not begin with a word of `OPENINGS`.
+Beside each is the term to use. `--counts` prints how often each occurs. The program ends with 1
+if any does.
 """
 
 import argparse
-import io
-import keyword
+import ast
 import re
 import sys
-import tokenize
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,45 +22,114 @@ PACKAGES = ("client", "server", "shared", "simulations")
 EXEMPT = {"CHANGELOG.md"}
 """Pages of what was."""
 
-NAMES = {
+PARTS = {
+    "belief": "posterior",
     "brake": "withhold",
+    "dealt": "partition",
     "desk": "controller",
     "disbelief": "shrinkage",
     "felt": "directional derivatives",
+    "hull": "training support",
+    "judged": "held out",
     "judgement": "decision",
     "kinship": "error correlation",
+    "lesson": "training plan",
+    "lessons": "training set",
     "likeness": "similarity",
     "mimic": "matched folds",
     "mimicry": "matched folds",
+    "newcomer": "new participant",
+    "newcomers": "new participants",
     "outlook": "schedule forecast",
     "rhythm": "polling policy",
-    "ruling": "outcome",
-    "troubles": "failure tracker",
+    "ruling": "decision",
+    "surroundings": "environment",
+    "timetable": "calendar",
+    "troubles": "failures",
     "unheard": "constant inputs",
+    "wishes": "constraints",
 }
+NAMES = dict.fromkeys(
+    (
+        "asked",
+        "chosen",
+        "drawn",
+        "found",
+        "given",
+        "kept",
+        "known",
+        "moved",
+        "said",
+        "seen",
+        "shown",
+        "told",
+        "wanted",
+        "written",
+    ),
+    "the name of the thing",
+)
 PHRASES = {
+    "at stake": "potential saving",
+    "foreign load": "interference",
+    "in turns": "interleaved",
+    "known before it": "estimated cardinalities",
+    "left open": "inconclusive",
+    "newcomer": "new participant",
     "no difference that can be told": "not distinguishable",
+    "of nobody": "held out",
+    "own executions speak": "training support",
+    "stand-in": "simulated peer",
     "sums at the tangent": "linearized updates",
-    "timetable of releases": "release calendar",
+    "the start that ships": "the pretrained model",
+    "timetable": "calendar",
+    "told apart": "distinguishable",
+    "true rows": "actual cardinalities",
+    "who may": "which",
+    "whoever": "the person, or the thing",
 }
+OPENINGS = ("As", "Of", "That", "What", "Who", "Whose", "The same")
 
 _PART = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 
 
-def names(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield the line and text of each identifier of a module."""
-    text = path.read_text(encoding="utf-8")
-    for token in tokenize.generate_tokens(io.StringIO(text).readline):
-        if token.type == tokenize.NAME and not keyword.iskeyword(token.string):
-            yield token.start[0], token.string
+def identifiers(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Yield line and name of everything that a module defines, binds or takes as a parameter."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.ClassDef() | ast.FunctionDef() | ast.AsyncFunctionDef():
+                yield node.lineno, node.name
+            case ast.Name(ctx=ast.Store()) | ast.Name(ctx=ast.Del()):
+                yield node.lineno, node.id
+            case ast.arg():
+                yield node.lineno, node.arg
+            case ast.Attribute(ctx=ast.Store()):
+                yield node.lineno, node.attr
+            case ast.alias(asname=str(name)):
+                yield node.lineno, name
 
 
-def replaced_names(path: Path) -> Iterator[tuple[int, str, str]]:
-    """Yield line, identifier and replaced word of a module."""
-    for line, name in names(path):
+def docstrings(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Yield line and text of every docstring."""
+    for node in ast.walk(tree):
+        documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+        if isinstance(node, documented) and (text := ast.get_docstring(node)):
+            yield getattr(node, "lineno", 1), text
+
+
+def replaced_in_module(path: Path) -> Iterator[tuple[int, str, str, str]]:
+    """Yield line, text, replaced word and its term for names and openings of docstrings."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    for line, name in identifiers(tree):
+        if name in NAMES:
+            yield line, name, name, NAMES[name]
         for part in _PART.findall(name):
-            if part.lower() in NAMES:
-                yield line, name, part.lower()
+            if part.lower() in PARTS:
+                yield line, name, part.lower(), PARTS[part.lower()]
+    for line, text in docstrings(tree):
+        for opening in OPENINGS:
+            if re.match(rf"{opening}\b", text):
+                first = text.partition("\n")[0]
+                yield line, first, f'docstring "{opening} ..."', "a subject and a verb"
 
 
 def replaced_phrases(path: Path) -> Iterator[tuple[int, str]]:
@@ -83,24 +152,29 @@ def modules() -> Iterator[Path]:
 def pages() -> Iterator[Path]:
     """Yield the pages of the repository."""
     for pattern in ("*.md", "*/README.md", "docs/**/*.md"):
-        yield from (each for each in sorted(ROOT.glob(pattern)) if each.name not in EXEMPT)
+        yield from (page for page in sorted(ROOT.glob(pattern)) if page.name not in EXEMPT)
 
 
 def main() -> int:
-    """Print what is found; return the exit code."""
+    """Print what is replaced but still occurs; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--counts", action="store_true", help="how often each word occurs")
+    parser.add_argument("paths", nargs="*", type=Path, help="folders or files; all by default")
     options = parser.parse_args()
+    folders = [path.resolve() for path in options.paths] or [ROOT]
     counts: Counter[str] = Counter()
     lines = []
-    for path in modules():
-        for line, name, word in replaced_names(path):
-            counts[word] += 1
-            lines.append(f"{path.relative_to(ROOT)}:{line}: {name}: {word} -> {NAMES[word]}")
     for path in (*modules(), *pages()):
+        if not any(path.is_relative_to(folder) for folder in folders):
+            continue
+        place = path.relative_to(ROOT)
+        if path.suffix == ".py":
+            for line, text, word, term in replaced_in_module(path):
+                counts[word] += 1
+                lines.append(f"{place}:{line}: {text}: {word} -> {term}")
         for line, phrase in replaced_phrases(path):
             counts[phrase] += 1
-            lines.append(f"{path.relative_to(ROOT)}:{line}: {phrase} -> {PHRASES[phrase]}")
+            lines.append(f"{place}:{line}: {phrase} -> {PHRASES[phrase]}")
     if options.counts:
         lines = [f"{count:5} {word}" for word, count in counts.most_common()]
     print(*lines, sep="\n", end="\n" if lines else "")

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from fedperf_campaigns.sampling.sampler import SamplingGrid
+from fedperf_campaigns.campaign.sampling import SamplingGrid
+from fedperf_campaigns.tables.layout import Table
 from fedperf_client.prediction.ensemble.training_data import TrainingSet
-from fedperf_client.prediction.learners.tables import Table
 from fedperf_client.prediction.prediction import Floats, QueryRegime
 from fedperf_simulations.baselines.table_mixture import mixed_for
 from tests.unit.client.profiling.grids import NONE_FAILED, made

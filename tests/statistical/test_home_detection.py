@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedperf_client.drift import detection
+from fedperf_client.prediction.ensemble import changes
 from fedperf_client.prediction.ensemble.predictor import fit_personalized_ensemble
 from fedperf_simulations.data import tokio
 from fedperf_simulations.experiments.drift.home_detection import (
@@ -51,7 +51,7 @@ def test_jobs_that_are_not_told_apart_hide_a_shift() -> None:
 def test_a_detector_that_is_too_quick_or_too_slow_breaks_one_of_them(
     delta: float, holds: list[bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(detection, "DELTA", delta)
+    monkeypatch.setattr(changes, "DELTA", delta)
     assert judged([judge(each, shuffled=5) for each in made_up(8)]) == holds
 
 

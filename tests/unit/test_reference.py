@@ -9,12 +9,13 @@ from typing import Any, get_args
 
 import pytest
 
-from fedperf_client.advice.executor_texts import facts_of
+from fedperf_client.commands.advise_logs import advice_facts
+from fedperf_client.formatting.facts import values_of
 from fedperf_client.home.config import Home
 from fedperf_client.home.store import ExecutionStore
 from fedperf_client.prediction.prediction import QueryRegime
+from fedperf_engines.platforms.engine import could_run
 from fedperf_engines.platforms.operations import AnyOperation
-from fedperf_engines.platforms.support import could_run
 from fedperf_shared.execution import ClusterConfig, ExecutionMetadata, Measurement
 from tests.pages import REFERENCE
 from tests.unit.client.advice.test_executor_sizes import GIB, ran
@@ -93,7 +94,8 @@ def test_facts_of_advise_about_a_job(home: Home) -> None:
 
 def test_facts_of_advise_about_logs() -> None:
     here = ClusterConfig(nodes=1, cores=2, memory_bytes=8 * GIB)
-    found = facts_of(executors_advised(ran(), home=here, could_run=could_run), None)
+    advice = executors_advised(ran(), local_cluster=here, could_run=could_run)
+    found = values_of(advice_facts(advice, None))
     assert named("`fedperf advise` of logs") == {"applications", *keys_of(found)}
 
 

@@ -1,9 +1,9 @@
-"""The process of one Python function: imports its module, says so, waits, calls it once.
+"""The process of one Python function: it imports the module, waits, and calls the function once.
 
 It imports little. The campaign's directory comes first on the path only when the function's module
-is imported, so that no file there takes the place of a module that is needed here. A function that
-has a parameter `trial_directory` is told the directory where the trial's other components leave
-what it needs. What the function prints goes to standard error; what it returns is dropped.
+is imported, so that no file there replaces a module that is needed here. A function with a
+parameter `trial_directory` receives the directory in which the trial's other components leave
+files. Its prints go to standard error, and its result is dropped.
 """
 
 import contextlib
@@ -53,7 +53,7 @@ def serve() -> None:
 
 
 def _directory(function: Callable[..., object], directory: str) -> dict[str, str]:
-    """The argument that tells a function where the trial's files are, if it wants to know."""
+    """Return the argument `trial_directory` where the function has such a parameter."""
     try:
         wanted = "trial_directory" in inspect.signature(function).parameters
     except (TypeError, ValueError):  # written in C: nobody knows its parameters

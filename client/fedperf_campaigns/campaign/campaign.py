@@ -1,56 +1,338 @@
-"""Runs a campaign: asks the sampler what comes next, runs what is not settled, writes it down.
+"""Runs a campaign: the sampler names a configuration, its trials run, their outcomes are recorded.
 
-What was finished in earlier runs is walked through again without running it, in the order
-in which it happened, so the sampler chooses as it would have without the interruption.
+Trials of earlier runs are walked through again without running them, in the order in which they
+happened. So the sampler chooses as it would have without the interruption. A configuration that
+failed for good (all attempts of one of its trials) is skipped from then on. A spent budget ends the
+run. With a larger budget the campaign goes on from there.
 
-A configuration that failed for good (all attempts of one of its trials) is not tried
-again; what was left of it is skipped. A budget that is spent ends the run; with a larger
-one the campaign goes on from there.
+`profile_campaign` is the composition root. The journal is in the home, so the same file goes on
+where it was after a crash, and a file with another meaning begins anew.
 
-`profile_campaign` puts the parts together. The journal lies in the home, so the same file goes on
-where it was whatever happened, and a file with another meaning begins anew.
+A trial of the whole job becomes an execution of the store. Its workload is the campaign: one
+operator per component, of the declared kind, with the configuration's size as rows and its
+parallelism as partitions and cores. Without a size the rows are unknown; without a parallelism it
+had the machine's cores. Ids follow from campaign and trial, so adding a trial twice adds it once.
 """
 
+import hashlib
+import os
 import secrets
+import shutil
+import tempfile
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
+import orjson
 import psutil
 
-from fedperf_campaigns.campaign.definition import Campaign, journal_path
-from fedperf_campaigns.campaign.executions import execution_of, is_execution
-from fedperf_campaigns.campaign.history import TrialHistory
-from fedperf_campaigns.campaign.interference import Host, InterferenceSample, noise_of
+from fedperf_campaigns.campaign.definition import (
+    PLATFORM_COLUMN,
+    WHOLE,
+    Campaign,
+    Component,
+    Strategy,
+    journal_path,
+    message_of,
+)
+from fedperf_campaigns.campaign.grid import TRIAL_DIRECTORY, Value
 from fedperf_campaigns.campaign.journal import (
     Journal,
     JournalTrial,
     Machine,
+    TrialHistory,
     TrialKey,
     TrialOutcome,
     TrialStatus,
 )
-from fedperf_campaigns.campaign.order import Sampler, sampler_of
 from fedperf_campaigns.campaign.summary import CampaignEnd, Summary, summarize
+from fedperf_campaigns.campaign.trial_process import CALLABLE_COMMAND
 from fedperf_campaigns.campaign.trial_runner import (
-    Limits,
+    Host,
+    InterferenceSample,
     TrialRunner,
     TrialStoppedError,
     kill_leftovers,
+    noise_of,
 )
-from fedperf_campaigns.sampling import Strategy
 from fedperf_client.home.store import ExecutionStore
 from fedperf_client.workers import machine
+from fedperf_client.workers.child_process import ChildFailedError, ChildProcess
 from fedperf_shared.errors import ConfigurationError
+from fedperf_shared.execution import (
+    ClusterConfig,
+    Execution,
+    ExecutionMetadata,
+    ExecutionStatus,
+    ExecutionWarning,
+    Measurement,
+)
+from fedperf_shared.workflow.graph import Operator, Plan, Workflow
+from fedperf_shared.workflow.vocabulary import (
+    MAX_ITERATIONS,
+    MAX_ROWS,
+    MAX_RUNTIME_SECONDS,
+    MIN_RUNTIME_SECONDS,
+    RESERVED_PLATFORMS,
+    OperatorClass,
+    Platform,
+)
+
+MAX_CORES = 1_000_000
+_CLASSES = {
+    "graph_iterate": OperatorClass.GRAPH,
+    "ml_train": OperatorClass.ML,
+    "ml_predict": OperatorClass.ML,
+}
+
+
+def is_execution(trial: JournalTrial) -> bool:
+    """Return whether a trial becomes an execution: the whole job, measured, not a warm-up."""
+    return trial.key.component == WHOLE and trial.is_data
+
+
+def execution_of(campaign: Campaign, trial: JournalTrial, machine: Machine) -> Execution:
+    """Return a trial of the whole job as an execution. An unknown resource is 0."""
+    grid, key, outcome = campaign.grid, trial.key, trial.outcome
+    configuration = grid.configurations[key.configuration]
+    cores = machine.cores
+    if grid.parallelism is not None:
+        cores = int(_clip(float(configuration[grid.parallelism]), 1, MAX_CORES))
+    measurement = None
+    if outcome is not None and outcome.wall_seconds is not None:
+        used = outcome.resources
+        measurement = Measurement(
+            runtime_seconds=_clip(outcome.wall_seconds, MIN_RUNTIME_SECONDS, MAX_RUNTIME_SECONDS),
+            cpu_seconds=used.cpu_seconds or 0.0,
+            peak_memory_bytes=used.peak_bytes or 0,
+            read_bytes=used.read_bytes or 0,
+            written_bytes=used.written_bytes or 0,
+        )
+    name = f"{campaign.campaign_id}/{key.configuration}/{key.repetition}/{trial.attempt}"
+    return Execution(
+        execution_id=hashlib.sha256(name.encode()).hexdigest()[:32],
+        workload=campaign.name,
+        plan=plan_of(campaign, configuration),
+        cluster=ClusterConfig(
+            nodes=1,
+            cores=cores,
+            memory_bytes=machine.memory_bytes,
+            machine_speed=machine.machine_speed,
+        ),
+        status=ExecutionStatus.OK,
+        measurement=measurement,
+        finished_at=trial.ended or trial.started,
+        origin=ExecutionMetadata(
+            source="campaign",
+            node_type=machine.node_type,
+            architecture=machine.architecture,
+            rows_known=0.0 if grid.size is None else 1.0,
+            remarks=(ExecutionWarning.NOISY,) if trial.status is TrialStatus.NOISY else (),
+        ),
+    )
+
+
+def plan_of(campaign: Campaign, configuration: Mapping[str, Value]) -> Plan:
+    """Return the components as operators with the configuration's platforms and sizes."""
+    grid, components = campaign.grid, campaign.settings.component
+    rows, partitions = 0.0, 0.0
+    if grid.size is not None:
+        rows = _clip(float(configuration[grid.size]), 0, MAX_ROWS)
+    if grid.parallelism is not None:
+        partitions = _clip(float(configuration[grid.parallelism]), 1, MAX_ITERATIONS)
+    names = [each.name for each in components]
+    operators = tuple(
+        Operator(
+            kind=each.operator_kind,
+            operator_class=_CLASSES.get(each.kind, OperatorClass.RELATIONAL),
+            inputs=tuple(names.index(name) for name in dict.fromkeys(each.after)),
+            output_rows=rows,
+            partitions=int(partitions),
+        )
+        for each in components
+    )
+    default = str(configuration.get(PLATFORM_COLUMN, ""))
+    return Plan(Workflow(operators), tuple(_platform(e.platform or default) for e in components))
+
+
+def _platform(name: str) -> Platform:
+    """Return the platform of that name, `OTHER` where fedperf has none."""
+    platform = Platform.__members__.get(name.upper(), Platform.OTHER)
+    unusable = platform in RESERVED_PLATFORMS or platform is Platform.UNASSIGNED
+    return Platform.OTHER if unusable else platform
+
+
+def _clip(value: float, least: float, most: float) -> float:
+    return min(max(value, least), most)
+
+
+class Sampler(Protocol):
+    """Chooses configurations, deterministically given its seed and the measurements.
+
+    The n-th time it names a row of the grid stands for the row's n-th repetition.
+    """
+
+    def next(self, measured: Mapping[int, float], unavailable: frozenset[int]) -> int | None:
+        """Return the row of the grid to measure next, or None to stop.
+
+        Args:
+            measured: row to median seconds of its ok repeats, in the order of measuring.
+            unavailable: rows that failed for good.
+        """
+        ...
+
+    @property
+    def reason(self) -> str:
+        """Return why it stopped, for people."""
+        ...
+
+
+class Blocks:
+    """Measures every configuration once in random order, then again in another order.
+
+    So a machine that gets slower, or is disturbed for a while, affects all configurations alike.
+    """
+
+    reason = "every configuration had its turns"
+
+    def __init__(self, rows: int, *, repetitions: int, seed: int) -> None:
+        self._turns = (
+            int(row)
+            for block in range(repetitions)
+            for row in np.random.default_rng([seed, 11, block]).permutation(rows)
+        )
+
+    def next(self, measured: Mapping[int, float], unavailable: frozenset[int]) -> int | None:
+        """Return the next row of the blocks (`Sampler`)."""
+        del measured
+        return next((row for row in self._turns if row not in unavailable), None)
+
+
+class AllAtOnce:
+    """Repeats every choice of another sampler as often as there are repetitions."""
+
+    def __init__(self, chosen_by: Sampler, *, repetitions: int) -> None:
+        self._sampler = chosen_by
+        self._repetitions = repetitions
+        self._row: int | None = None
+        self._remaining = 0
+
+    def next(self, measured: Mapping[int, float], unavailable: frozenset[int]) -> int | None:
+        """Return the current row until it has all repetitions (`Sampler`)."""
+        if self._remaining == 0 or self._row in unavailable:
+            self._row = self._sampler.next(measured, unavailable)
+            self._remaining = self._repetitions
+        self._remaining -= 1
+        return self._row
+
+    @property
+    def reason(self) -> str:
+        """Return why the other sampler stopped."""
+        return self._sampler.reason
+
+
+def sampler_of(campaign: Campaign) -> Sampler:
+    """Return a new sampler of the campaign's strategy."""
+    run, sampling, grid = campaign.settings.run, campaign.settings.sampling, campaign.grid
+    if sampling.strategy is Strategy.FULL:
+        return Blocks(len(grid.configurations), repetitions=run.repetitions, seed=run.seed)
+    from fedperf_campaigns.campaign.sampling import GridSampler, SamplingGrid  # imports learners
+
+    sampler = GridSampler(
+        SamplingGrid.of(grid.table(), scale=grid.parallelism_column, size=grid.size_column),
+        sampling.strategy,
+        target_mape=sampling.target_mape,
+        patience=sampling.patience,
+        max_configurations=sampling.max_configurations,
+        seed=run.seed,
+    )
+    return AllAtOnce(sampler, repetitions=run.repetitions)
+
+
+IMPORT_SECONDS = 300.0
+"""How long a function's module may take to import, as in a trial."""
+_GRACE_SECONDS = 2.0
+
+
+def missing_parts(campaign: Campaign, environment: Mapping[str, str]) -> list[str]:
+    """Check that commands and functions of a campaign are there, without running them.
+
+    A command is looked for where a trial would: on its PATH, or beside the campaign file. A
+    function's module is imported in a process of its own. Files in a trial's own directory, and
+    programs that an earlier component may build, are not checked.
+
+    Args:
+        campaign: whose components are looked for.
+        environment: that its trials will have.
+
+    Returns:
+        Each problem with its key.
+    """
+    problems: list[str] = []
+    for component in campaign.settings.component:
+        key, problem = "command", ""
+        if component.command is not None:
+            problem = _command_problem(campaign, component, environment)
+        elif component.target is not None:
+            key, problem = "callable", _function_problem(campaign, component)
+        problems += [f"component {component.name}: {key}: {problem}"] if problem else []
+    return problems
+
+
+def _command_problem(
+    campaign: Campaign, component: Component, environment: Mapping[str, str]
+) -> str:
+    """Return why the program cannot be started in some configuration; empty if it can."""
+    template = (component.command or ("",))[0]
+    if f"{{{TRIAL_DIRECTORY}}}" in template or (component.after and os.sep in template):
+        return ""
+    directory = campaign.directory
+    varies = "{" in template + component.environment.get("PATH", "")
+    programs: dict[tuple[str, str], None] = {}
+    for configuration in campaign.grid.configurations[: None if varies else 1]:
+        message = message_of(component, configuration, directory)
+        words, own = message["command"], message["environment"]
+        if isinstance(words, list) and isinstance(own, dict):
+            folders = os.get_exec_path({**environment, **own})
+            path = os.pathsep.join(str(directory / each) for each in folders)
+            programs[str(words[0]), path] = None
+    for program, path in programs:
+        if os.sep in program:
+            if shutil.which(directory / program) is None:
+                return f"{program} is no program that can be run in {directory}"
+        elif shutil.which(program, path=path) is None:
+            return f"there is no program {program!r} on the PATH"
+    return ""
+
+
+def _function_problem(campaign: Campaign, component: Component) -> str:
+    """Return why a function cannot be imported; empty if it can."""
+    message = message_of(component, campaign.grid.configurations[0], campaign.directory)
+    request = orjson.dumps({**message, "directory": str(campaign.directory)})
+    with (
+        tempfile.TemporaryFile() as log,
+        ChildProcess(
+            CALLABLE_COMMAND, log=log, cwd=campaign.directory, grace_seconds=_GRACE_SECONDS
+        ) as child,
+    ):
+        try:  # without a second message the child ends before the call
+            child.send(request)
+            reply = orjson.loads(child.receive(IMPORT_SECONDS))
+        except ChildFailedError as error:
+            reply = {"reason": error.reason}
+    if "ready" in reply:
+        return ""
+    return f"{component.target} cannot be imported: {reply['reason']}"
 
 
 @dataclass(frozen=True, slots=True)
 class CampaignDependencies:
-    """What a campaign needs from outside.
+    """The adapters that a campaign needs from outside.
 
     Attributes:
         trials: runs them.
@@ -97,10 +379,9 @@ class _Run:
             surroundings.machine, boot=surroundings.boot, at=surroundings.clock()
         )
         self._history = TrialHistory(journal.trials(), retries=self._settings.retries)
-        self._limits = Limits(self._settings.timeout_seconds, self._settings.memory_bytes)
 
     def to_the_end(self, sampler: Sampler) -> CampaignEnd:
-        """One turn after the other until the sampler, a budget or somebody says stop."""
+        """Run turns until the sampler stops, a budget is spent or the user stops the run."""
         measured: dict[int, float] = {}
         unavailable: frozenset[int] = frozenset()
         turns: Counter[int] = Counter()
@@ -157,7 +438,7 @@ class _Run:
         outcome = around.trials.run(
             self._campaign.components_of(key.component),
             self._campaign.grid.configurations[key.configuration],
-            limits=self._limits,
+            limits=self._settings,
             token=token,
         )
         outcome = self._judged(key, outcome, around.host.end())
@@ -170,7 +451,7 @@ class _Run:
     def _judged(
         self, key: TrialKey, outcome: TrialOutcome, reading: InterferenceSample
     ) -> TrialOutcome:
-        """The outcome with what the machine did meanwhile, flagged where that was too much."""
+        """Add the interference to an outcome; flag it as noisy where there was too much."""
         outcome = replace(
             outcome,
             foreign_cores=reading.foreign_cores,
@@ -206,7 +487,7 @@ class _Run:
 
 @dataclass(frozen=True, slots=True)
 class CampaignPreview:
-    """What a campaign would run.
+    """The trials that a campaign would run.
 
     Attributes:
         configurations: that its constraints allow.
@@ -222,7 +503,7 @@ class CampaignPreview:
 
 
 def plan(campaign: Campaign, home: Path) -> CampaignPreview:
-    """What there is to do, without doing it; writes nothing."""
+    """Preview the campaign without running anything or writing a file."""
     run, sampling = campaign.settings.run, campaign.settings.sampling
     allowed = rows = len(campaign.grid.configurations)
     if sampling.strategy is not Strategy.FULL and sampling.max_configurations is not None:
@@ -293,7 +574,7 @@ def profile_campaign(
 
 
 def this_machine(node_type: str = "") -> Machine:
-    """What this machine is; `node_type` goes before what it says of itself."""
+    """Describe this machine; `node_type` overrides its product name."""
     config = machine.cluster_config(psutil.cpu_count() or 1)
     return Machine(
         node_type=node_type or machine.product_name(),

@@ -1,14 +1,13 @@
 """One request to a function behind HTTP, as on OpenFaaS, Knative or OSCAR.
 
-Its wall time runs from sending to the last byte of the answer. Where the answer says how
-long the function computed (`X-Duration-Seconds` of OpenFaaS, a metric of `Server-Timing`,
-W3C), the rest counts as queue: waiting, starting the container, and the way. What
-resources the function used cannot be seen from here.
+Its wall time runs from sending to the last byte of the response. Where the response states how long
+the function computed (`X-Duration-Seconds` of OpenFaaS, a metric of `Server-Timing`, W3C), the rest
+counts as queue: waiting, starting the container, and the network. The function's resources are
+unknown.
 
-Refused before the clock starts: a token's variable that is not set or holds what no header
-can, a body that cannot be read. Anything that goes wrong afterwards is an outcome with a
-reason. Reasons are written to files, so a token that stands in one, because the function
-answers with what it was sent, is taken out.
+Refused before the clock starts are a token variable that is unset or unfit for a header, and a body
+that cannot be read. Any later failure is an outcome with a reason. Reasons are written to files, so
+a token in one, which the function may echo, is removed.
 """
 
 import math
@@ -34,7 +33,7 @@ _DURATION = re.compile(r";\s*dur\s*=\s*\"?([0-9.eE+-]{1,30})")
 
 @dataclass(frozen=True, slots=True)
 class HttpResponse:
-    """What came back; `reason` says why it is not what was expected, empty otherwise."""
+    """A response. `reason` explains an unexpected one and is empty otherwise."""
 
     reason: str = ""
     queue_seconds: float | None = None
@@ -52,7 +51,7 @@ class HttpCall:
 
     @classmethod
     def prepare(cls, http: Mapping[str, object], directory: Path, *, seconds: float) -> "HttpCall":
-        """The request that `http` describes; body files count from `directory`.
+        """Return the request that `http` describes; body files count from `directory`.
 
         Raises:
             ValueError: the token's variable holds none, or there is no such request.
@@ -100,7 +99,7 @@ class HttpCall:
 
 
 def split_of(headers: Mapping[str, str], seconds: float) -> tuple[float | None, float | None]:
-    """Seconds in the queue and computing, as far as an answer after `seconds` says."""
+    """Return seconds in the queue and computing, as far as an answer after `seconds` says."""
     told = _server_timing(headers.get("Server-Timing", ""))
     compute = next((told[name] for name in told if name in _COMPUTE_METRICS), None)
     queue = next((told[name] for name in told if name in _QUEUE_METRICS), None)

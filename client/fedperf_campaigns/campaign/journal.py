@@ -1,22 +1,26 @@
-"""The journal of a campaign: every trial of every run of it, in one SQLite file.
+"""The journal of a campaign: every trial of every run, in one SQLite file.
 
-Append-only: a trial is written when it starts and once more when it has ended, both
-synced to disk before anything else happens; nothing is changed or removed. So a campaign
-that is killed loses the trial in flight and nothing else, and what is left to do is what
-has no outcome yet, in whatever order. A trial is known by configuration, component,
-repetition and attempt; warm-ups have repetitions below 0.
+The journal is append-only. A trial is written when it starts and once more when it has ended, both
+synced to disk before anything else happens. Nothing is changed or removed. So a killed campaign
+loses the trial in flight and nothing else, and the trials without an outcome are left to do. A
+trial is identified by configuration, component, repetition and attempt. Warm-ups have repetitions
+below 0.
 
-Refuses a file that is not a journal, or of another campaign or schema. One program at a
-time may run a campaign: `locked` holds a lock that ends with its process.
+A file that is not a journal, or of another campaign or schema, is refused. One program at a time
+may run a campaign: `locked` holds a lock that ends with its process.
 
-A figure of an outcome that could not be seen, such as the memory of a function on another machine,
-is None; it is never 0. `noisy` is a trial that went well on a machine that was disturbed: still
-data, but flagged. `skipped` says that a trial never ran, which is no failure.
+An unknown figure of an outcome, such as the memory of a function on another machine, is None and
+never 0. `noisy` is a successful trial on a disturbed machine: it is data, but flagged. `skipped` is
+a trial that never ran, which is no failure. `TrialHistory` decides which trials are settled, which
+count, and how much of the budget is spent.
 """
 
 import sqlite3
+import statistics
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, astuple, dataclass, fields
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
@@ -24,10 +28,10 @@ from typing import Self
 
 import orjson
 
+from fedperf_campaigns.campaign.definition import WHOLE
 from fedperf_client.home.sqlite_file import clear_errors, open_database, transaction
 from fedperf_shared.errors import StorageError
-from fedperf_shared.runtime.process_lock import process_lock
-from fedperf_shared.runtime.resources import Closing
+from fedperf_shared.runtime.process import Closing, process_lock
 
 
 class TrialStatus(StrEnum):
@@ -43,18 +47,18 @@ class TrialStatus(StrEnum):
 
     @property
     def is_data(self) -> bool:
-        """Whether its run time counts."""
+        """Return whether its run time counts."""
         return self in (TrialStatus.OK, TrialStatus.NOISY)
 
     @property
     def is_failure(self) -> bool:
-        """Whether it ran and did not end well."""
+        """Return whether it ran and did not end well."""
         return self in (TrialStatus.FAILED, TrialStatus.TIMEOUT, TrialStatus.OOM)
 
 
 @dataclass(frozen=True, slots=True)
 class ResourceUse:
-    """What a trial or a component of it used; None where that cannot be seen.
+    """The resources of a trial or a component; None where they are unknown.
 
     Attributes:
         cpu_seconds: of all its processes.
@@ -160,18 +164,21 @@ _SELECT = """
 SELECT * FROM started JOIN session USING (session) LEFT JOIN ended USING (number)
 """
 _END = """
-INSERT INTO ended VALUES (
+ended VALUES (
     :number, :ended_unix_us, :status, :reason, :wall_seconds, :startup_seconds, :cpu_seconds,
     :peak_bytes, :read_bytes, :written_bytes, :context_switches, :foreign_cores, :stolen_cores,
     :load_before, :load_after, :spans
 )
 """
 _RESOURCES = tuple(each.name for each in fields(ResourceUse))
+_FIGURES = tuple(
+    each.name for each in fields(TrialOutcome) if each.name not in {"status", "resources", "spans"}
+)
 
 
 @dataclass(frozen=True, slots=True)
 class TrialKey:
-    """What a trial measures: a configuration's number, a component or the whole, a repetition."""
+    """The target of a trial: a configuration's number, a component or the whole, a repetition."""
 
     configuration: int
     component: str
@@ -179,7 +186,7 @@ class TrialKey:
 
     @property
     def is_warmup(self) -> bool:
-        """Whether it does not count."""
+        """Return whether it does not count."""
         return self.repetition < 0
 
 
@@ -236,22 +243,22 @@ class JournalTrial:
 
     @property
     def status(self) -> TrialStatus | None:
-        """How it ended; None where it was lost in flight."""
+        """Return how the trial ended; None where it was lost in flight."""
         return None if self.outcome is None else self.outcome.status
 
     @property
     def is_data(self) -> bool:
-        """Whether its run time counts."""
+        """Return whether its run time counts."""
         return self.status in (TrialStatus.OK, TrialStatus.NOISY)
 
     @property
     def is_failure(self) -> bool:
-        """Whether it ran and did not end well."""
+        """Return whether it ran and did not end well."""
         return self.outcome is not None and self.outcome.status.is_failure
 
     @property
     def wall_seconds(self) -> float | None:
-        """Its wall time; None where it is not known."""
+        """Return its wall time; None where it is unknown."""
         return None if self.outcome is None else self.outcome.wall_seconds
 
 
@@ -287,28 +294,19 @@ class Journal(Closing):
         return process_lock(self._path.with_suffix(".lock"), f"campaign {self._path.stem}")
 
     def begin_session(self, machine: Machine, *, boot: str, at: datetime) -> int:
-        """Write that a run of the campaign begins; its number."""
+        """Record that a run of the campaign begins, and return its number."""
         row = (_micros(at), boot, orjson.dumps(machine).decode())
-        with clear_errors(self._path), transaction(self._connection):
-            written = self._connection.execute(
-                "INSERT INTO session (began_unix_us, boot, machine) VALUES (?, ?, ?)", row
-            )
-            return int(written.lastrowid or 0)
+        return self._insert("session (began_unix_us, boot, machine) VALUES (?, ?, ?)", row)
 
     def begin(
         self, key: TrialKey, *, session: int, attempt: int, is_cold: bool, token: str, at: datetime
     ) -> int:
-        """Write that a trial starts, before it does; its number."""
-        row = (session, key.configuration, key.component, key.repetition, attempt)
-        row += (int(key.is_warmup), int(is_cold), token, _micros(at))  # type: ignore[assignment]
-        with clear_errors(self._path), transaction(self._connection):
-            written = self._connection.execute(
-                "INSERT INTO started VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row
-            )
-            return int(written.lastrowid or 0)
+        """Record that a trial starts, before it does, and return its number."""
+        row = (session, *astuple(key), attempt, key.is_warmup, is_cold, token, _micros(at))
+        return self._insert("started VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
 
     def end(self, number: int, outcome: TrialOutcome, *, at: datetime) -> None:
-        """Write how a trial ended; from now on it is not repeated."""
+        """Record how a trial ended. From now on it is not repeated."""
         row = asdict(outcome)
         row |= row.pop("resources") | {
             "number": number,
@@ -316,29 +314,31 @@ class Journal(Closing):
             "reason": outcome.reason.encode(errors="replace").decode(),
             "spans": orjson.dumps(row["spans"]).decode(),
         }
-        with clear_errors(self._path), transaction(self._connection):
-            self._connection.execute(_END, row)
+        self._insert(_END, row)
 
     def trials(self) -> tuple[JournalTrial, ...]:
-        """All trials that were started, in that order."""
-        with clear_errors(self._path):
-            rows = self._connection.execute(f"{_SELECT} ORDER BY number").fetchall()
-        return tuple(_trial(row, self._path) for row in rows)
+        """Return all trials that were started, in that order."""
+        return tuple(_trial(row, self._path) for row in self._rows(f"{_SELECT} ORDER BY number"))
 
     def trial(self, number: int) -> JournalTrial:
-        """The trial of that number."""
-        with clear_errors(self._path):
-            row = self._connection.execute(f"{_SELECT} WHERE number = ?", (number,)).fetchone()
+        """Return the trial of that number."""
+        [row] = self._rows(f"{_SELECT} WHERE number = ?", number)
         return _trial(row, self._path)
 
     def sessions(self) -> tuple[Session, ...]:
-        """All runs of the campaign, in their order."""
-        with clear_errors(self._path):
-            rows = self._connection.execute("SELECT * FROM session ORDER BY session").fetchall()
+        """Return all runs of the campaign, in their order."""
         return tuple(
-            Session(number, _moment(began), boot, Machine(**orjson.loads(machine)))
-            for number, began, boot, machine in rows
+            Session(number, _timestamp(began), boot, Machine(**orjson.loads(machine)))
+            for number, began, boot, machine in self._rows("SELECT * FROM session ORDER BY session")
         )
+
+    def _insert(self, what: str, row: Sequence[object] | Mapping[str, object]) -> int:
+        with clear_errors(self._path), transaction(self._connection):
+            return self._connection.execute(f"INSERT INTO {what}", row).lastrowid or 0
+
+    def _rows(self, query: str, *values: object) -> list[sqlite3.Row]:
+        with clear_errors(self._path):
+            return self._connection.execute(query, values).fetchall()
 
 
 def _check_or_create(connection: sqlite3.Connection, path: Path, campaign_id: str) -> None:
@@ -364,6 +364,7 @@ def _check_or_create(connection: sqlite3.Connection, path: Path, campaign_id: st
 
 def _trial(row: sqlite3.Row, path: Path) -> JournalTrial:
     try:
+        ended = row["ended_unix_us"]
         return JournalTrial(
             number=row["number"],
             session=row["session"],
@@ -371,36 +372,127 @@ def _trial(row: sqlite3.Row, path: Path) -> JournalTrial:
             attempt=row["attempt"],
             is_cold=bool(row["is_cold"]),
             token=row["token"],
-            started=_moment(row["started_unix_us"]),
+            started=_timestamp(row["started_unix_us"]),
             boot=row["boot"],
-            ended=None if row["status"] is None else _moment(row["ended_unix_us"]),
-            outcome=None if row["status"] is None else _outcome(row),
+            ended=None if ended is None else _timestamp(ended),
+            outcome=None if ended is None else _outcome(row),
         )
     except (ValueError, TypeError, KeyError) as error:
         raise StorageError(f"{path}: trial {row['number']} cannot be read ({error})") from error
 
 
 def _outcome(row: sqlite3.Row) -> TrialOutcome:
-    return TrialOutcome(
-        status=TrialStatus(row["status"]),
-        reason=row["reason"],
-        wall_seconds=row["wall_seconds"],
-        startup_seconds=row["startup_seconds"],
-        resources=ResourceUse(**{name: row[name] for name in _RESOURCES}),
-        spans=tuple(
-            ComponentSpan(**each | {"resources": ResourceUse(**each["resources"])})
-            for each in orjson.loads(row["spans"])
-        ),
-        foreign_cores=row["foreign_cores"],
-        stolen_cores=row["stolen_cores"],
-        load_before=row["load_before"],
-        load_after=row["load_after"],
+    plain = {name: row[name] for name in _FIGURES}
+    spans = tuple(
+        ComponentSpan(**each | {"resources": ResourceUse(**each["resources"])})
+        for each in orjson.loads(row["spans"])
     )
+    resources = ResourceUse(**{name: row[name] for name in _RESOURCES})
+    return TrialOutcome(TrialStatus(row["status"]), **plain, resources=resources, spans=spans)
 
 
-def _micros(moment: datetime) -> int:
-    return round(moment.timestamp() * 1_000_000)
+def _micros(at: datetime) -> int:
+    return round(at.timestamp() * 1_000_000)
 
 
-def _moment(micros: int) -> datetime:
+def _timestamp(micros: int) -> datetime:
     return datetime.fromtimestamp(micros / 1_000_000, UTC)
+
+
+_NOISY_IS_ENOUGH = 2
+"""A noisy trial is redone once; a second one says that it is like this here."""
+
+_NOISY_IN_A_ROW = 3
+"""From so many noisy trials one after the other on, redoing them finds no quiet moment."""
+
+
+class TrialHistory:
+    """The trials of a campaign by their keys."""
+
+    def __init__(self, trials: Iterable[JournalTrial], *, retries: int) -> None:
+        """Begin with what the journal holds."""
+        self._retries = retries
+        self._trials: dict[TrialKey, list[JournalTrial]] = defaultdict(list)
+        self._noisy_in_a_row = 0
+        self._not_redone: set[TrialKey] = set()
+        self._booted: set[tuple[str, int, str]] = set()
+        self.spent_trials = 0
+        self.spent_seconds = 0.0
+        for each in trials:
+            self.add(each)
+
+    def add(self, trial: JournalTrial) -> None:
+        """Add a trial that was started, with its outcome unless it was lost in flight."""
+        key = trial.key
+        self._trials[key].append(trial)
+        self._booted.add((trial.boot, key.configuration, key.component))
+        if trial.outcome is not None:
+            is_noisy = trial.status is TrialStatus.NOISY
+            self._noisy_in_a_row = self._noisy_in_a_row + 1 if is_noisy else 0
+            if self._noisy_in_a_row >= _NOISY_IN_A_ROW:
+                self._not_redone.add(key)
+        if trial.ended is not None:
+            self.spent_trials += 1
+            # A clock that was set back in between gives no seconds back.
+            self.spent_seconds += max(0.0, (trial.ended - trial.started).total_seconds())
+
+    def attempts(self, key: TrialKey) -> int:
+        """Return how often the trial was started, lost attempts included."""
+        return len(self._trials.get(key, ()))
+
+    def is_settled(self, key: TrialKey) -> bool:
+        """Return whether the trial succeeded or has used all its attempts."""
+        statuses = self._statuses(key)
+        if TrialStatus.OK in statuses or TrialStatus.WARMUP in statuses:
+            return True
+        if key in self._not_redone:
+            return True
+        noisy = statuses.count(TrialStatus.NOISY)
+        return noisy >= _NOISY_IS_ENOUGH or len(statuses) > self._retries
+
+    def has_failed(self, key: TrialKey) -> bool:
+        """Return whether it failed for good."""
+        return self.is_settled(key) and all(each.is_failure for each in self._statuses(key))
+
+    def is_cold(self, key: TrialKey, boot: str) -> bool:
+        """Return whether its configuration and component have not run since the machine started."""
+        return (boot, key.configuration, key.component) not in self._booted
+
+    def counting(self, key: TrialKey) -> JournalTrial | None:
+        """Return the successful attempt, or else the noisy one with the least interference."""
+        found = [trial for trial in self._trials.get(key, ()) if trial.is_data]
+        return min(found, key=_disturbance, default=None)
+
+    def repeats(
+        self, configuration: int, component: str, repetitions: int
+    ) -> tuple[JournalTrial, ...]:
+        """Return the trials that count, one for each repetition that has one."""
+        keys = (TrialKey(configuration, component, n) for n in range(repetitions))
+        return tuple(each for each in map(self.counting, keys) if each is not None)
+
+    def median_seconds(
+        self, configuration: int, targets: tuple[str, ...], repetitions: int
+    ) -> float | None:
+        """Return the median of the whole job, or else the sum of the components' medians."""
+        wanted = (WHOLE,) if WHOLE in targets else targets
+        medians = []
+        for target in wanted:
+            repeats = self.repeats(configuration, target, repetitions)
+            seconds = [each.wall_seconds for each in repeats if each.wall_seconds is not None]
+            if not seconds:
+                return None
+            medians.append(statistics.median(seconds))
+        return sum(medians)
+
+    def lost_tokens(self) -> tuple[str, ...]:
+        """Return the tokens of processes of trials that were lost in flight."""
+        every = (trial for trials in self._trials.values() for trial in trials)
+        return tuple(trial.token for trial in every if trial.outcome is None)
+
+    def _statuses(self, key: TrialKey) -> list[TrialStatus]:
+        return [trial.status for trial in self._trials.get(key, ()) if trial.status is not None]
+
+
+def _disturbance(trial: JournalTrial) -> tuple[bool, float, int]:
+    foreign = (trial.outcome and trial.outcome.foreign_cores) or 0.0
+    return trial.status is TrialStatus.NOISY, foreign, trial.number

@@ -1,14 +1,14 @@
-"""Predicted times of a campaign's job at chosen column values, from what the campaign measured.
+"""Predicted times of a campaign's job at given column values, from the campaign's measurements.
 
-A question gives a value, or several, for every column; a column with one value in the grid may be
-left out. Numbers may lie outside of the grid and are marked as extrapolating; words may not. What a
-constraint of the campaign rules out is answered, as it may be there to save time, and the
-constraint is named beside. Times are those of the whole job, from its first component's start to
-its last one's end.
+A query gives a value, or several, for every column. A column with one value in the grid may be left
+out. Numbers may lie outside of the grid and are marked as extrapolating; words may not. A
+configuration that a constraint rules out is predicted, with the constraint named, as the constraint
+may be there to save time. Times are those of the whole job, from its first component's start to its
+last one's end.
 
-Trials that ended badly count. One that was stopped by its timeout took longer than that. A
-configuration that ran out of memory and never ran well is never said to keep a deadline. Nor is the
-same with a larger input.
+Failed trials count. A trial stopped by its timeout is right-censored. A configuration that ran out
+of memory and never succeeded is never said to meet a deadline, nor is the same with a larger
+input.
 """
 
 import itertools
@@ -20,19 +20,14 @@ from pathlib import Path
 
 import numpy as np
 
-from fedperf_campaigns.campaign.components import WHOLE
-from fedperf_campaigns.campaign.definition import Campaign, journal_path, other_campaigns
-from fedperf_campaigns.campaign.expressions import Value, value_text, value_word
-from fedperf_campaigns.campaign.grid import Configuration, Grid
-from fedperf_campaigns.campaign.history import TrialHistory
-from fedperf_campaigns.campaign.journal import Journal, TrialOutcome, TrialStatus
+from fedperf_campaigns.campaign.definition import WHOLE, Campaign, journal_path, other_campaigns
+from fedperf_campaigns.campaign.grid import Configuration, Grid, Value, value_text, value_word
+from fedperf_campaigns.campaign.journal import Journal, TrialHistory, TrialOutcome, TrialStatus
+from fedperf_campaigns.tables.layout import TableLayout
 from fedperf_campaigns.tables.predictor import MeasuredTable, TablePredictor
-from fedperf_client.formatting.durations import duration_text
+from fedperf_campaigns.tables.prior_slopes import NO_REPEATS, Scatter
 from fedperf_client.formatting.facts import Fact, for_people
-from fedperf_client.formatting.query_values import number_of, values_by_name
 from fedperf_client.prediction.ensemble.ensemble import OnProgress
-from fedperf_client.prediction.learners.prior_slopes import NO_REPEATS, Scatter
-from fedperf_client.prediction.learners.tables import TableLayout
 from fedperf_client.prediction.prediction import Prediction, QueryRegime
 from fedperf_client.prediction.serving.explanation import Disturbance
 from fedperf_client.prediction.serving.reconfiguration import BYTES
@@ -46,6 +41,7 @@ from fedperf_client.prediction.serving.what_if import (
     time_facts,
 )
 from fedperf_shared.errors import ConfigurationError, FedperfError, InvalidInputError
+from fedperf_shared.runtime.quantities import duration_text, parse_number, values_by_name
 
 MOST_FREEDOM = 20.0
 """Repeats of other campaigns count as so many at most: this job's own noise may differ."""
@@ -82,7 +78,7 @@ class CampaignMeasurements:
 
     @property
     def scatter(self) -> Scatter:
-        """The scatter of log seconds among its repeats."""
+        """Return the scatter of log seconds among its repeats."""
         of_each: dict[int, list[float]] = {}
         for row, seconds in zip(self.rows, self.seconds, strict=True):
             of_each.setdefault(row, []).append(math.log(seconds))
@@ -92,7 +88,7 @@ class CampaignMeasurements:
     def predictor(
         self, *, elsewhere: Scatter = NO_REPEATS, on_progress: OnProgress | None = None
     ) -> TablePredictor:
-        """The predictor of the job's times."""
+        """Return the predictor of the job's times."""
         grid = self.campaign.grid
         layout = TableLayout.of(grid.table(), scale=grid.parallelism_column, size=grid.size_column)
         measured = MeasuredTable(
@@ -118,7 +114,7 @@ class CampaignMeasurements:
         return None
 
     def no_promise(self, asked: Configuration) -> str | None:
-        """Why no deadline is promised, for people; None where one may be."""
+        """Return why no deadline is promised, for people; None where one may be."""
         grid, ran = self.campaign.grid, [self.campaign.grid.configurations[e] for e in self.rows]
         for name, value in asked.items():
             if isinstance(value, bool | str):
@@ -160,7 +156,7 @@ class ConfigurationPrediction:
 
     @property
     def holds(self) -> bool | None:
-        """Whether the deadline holds with a chance of 90 %."""
+        """Return whether the deadline is met with a probability of 90 %."""
         if self.chance is None:
             return None
         runs = self.memory_problem is None and self.no_promise is None
@@ -168,7 +164,7 @@ class ConfigurationPrediction:
 
     @property
     def facts(self) -> list[Fact]:
-        """The row; seconds and shares."""
+        """Return the table's row, in seconds and shares."""
         found = [
             Fact("columns", dict(self.columns)),
             *(for_people(name, value_text(value)) for name, value in self.columns.items()),
@@ -199,7 +195,7 @@ class ConfigurationPrediction:
 
 
 def measured_by(home: Path, campaign: Campaign) -> CampaignMeasurements:
-    """The measurements in the journal of a campaign.
+    """Return the measurements in the journal of a campaign.
 
     Raises:
         ConfigurationError: it never measured the whole job, or every trial failed.
@@ -241,7 +237,7 @@ def column_answers(
     *,
     deadline_seconds: float | None = None,
 ) -> list[ConfigurationPrediction]:
-    """How long the job takes at each of `asked`."""
+    """Predict the job's time at each of the configurations `asked`."""
     grid, load = measured.campaign.grid, measured.load.half_width
     estimates = predictor.predict(grid.table(asked))
     if load > 0:
@@ -271,7 +267,7 @@ def fewest_that_hold(grid: Grid, found: Sequence[ConfigurationPrediction]) -> li
 def verdicts(
     grid: Grid, found: Sequence[ConfigurationPrediction], deadline_seconds: float
 ) -> list[str]:
-    """Whether the deadline holds, in a sentence for every input that was asked about."""
+    """Return whether the deadline holds, in a sentence for every input that was asked about."""
     groups: dict[tuple[Value, ...], list[ConfigurationPrediction]] = {}
     for each in found:
         groups.setdefault(_rest(grid, each.columns), []).append(each)
@@ -370,7 +366,7 @@ def _rest(grid: Grid, columns: Configuration) -> tuple[Value, ...]:
 
 
 def parse_query_configurations(grid: Grid, settings: Sequence[str]) -> list[Configuration]:
-    """The configurations that `--at` asks about: every combination of the values.
+    """Return every combination of the values that `--at` names.
 
     Args:
         grid: of the campaign.
@@ -408,7 +404,7 @@ def _value(name: str, word: str, known: Sequence[Value]) -> Value:
         if word not in by_word:
             raise InvalidInputError(f"column {name} holds {_choices(known)}; got {word[:80]!r}")
         return by_word[word]
-    value = number_of(word, is_bytes=name == BYTES)
+    value = parse_number(word, is_bytes=name == BYTES)
     if value is None:
         raise InvalidInputError(f"column {name} holds numbers; got {word[:80]!r}")
     return int(value) if value.is_integer() else value

@@ -1,8 +1,8 @@
-"""The summary of a campaign: per configuration, per trial, and in all.
+"""The summary of a campaign: per configuration, per trial, and in total.
 
-A number that could not be seen is None. A trial that never ran is skipped, with the reason, and is
-no failure. The reason is that a constraint ruled it out, a budget ended, or an earlier trial of its
-configuration failed for good.
+An unknown number is None. A trial that never ran is skipped, with the reason, and is no failure:
+a constraint ruled it out, a budget ended, or an earlier trial of its configuration failed for
+good.
 """
 
 import statistics
@@ -11,17 +11,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fedperf_campaigns.campaign.definition import Campaign
-from fedperf_campaigns.campaign.expressions import Value
-from fedperf_campaigns.campaign.history import TrialHistory
+from fedperf_campaigns.campaign.definition import Campaign, Strategy
+from fedperf_campaigns.campaign.grid import Value
 from fedperf_campaigns.campaign.journal import (
     JournalTrial,
     Session,
+    TrialHistory,
     TrialKey,
     TrialOutcome,
     TrialStatus,
 )
-from fedperf_campaigns.sampling import Strategy
 from fedperf_client.formatting.facts import Fact, values_of
 
 _LOST = TrialOutcome(TrialStatus.FAILED)
@@ -69,12 +68,12 @@ class ConfigurationRepeats:
 
     @property
     def median_seconds(self) -> float | None:
-        """The median of `seconds`; None where nothing was measured."""
+        """Return the median of `seconds`; None where nothing was measured."""
         return statistics.median(self.seconds) if self.seconds else None
 
     @property
     def noise(self) -> float | None:
-        """Mean distance from the median as a share of it; None below two repeats."""
+        """Return mean distance from the median as a share of it; None below two repeats."""
         if len(self.seconds) < 2:  # noqa: PLR2004 (one repeat has no noise)
             return None
         middle = statistics.median(self.seconds)
@@ -83,7 +82,7 @@ class ConfigurationRepeats:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """All that the reports of a campaign show.
+    """The results of a campaign for its reports.
 
     Attributes:
         campaign: that ran.
@@ -107,20 +106,20 @@ class Summary:
 
     @property
     def statuses(self) -> dict[str, int]:
-        """Trials by status; every status has an entry."""
+        """Return trials by status; every status has an entry."""
         found = Counter(each.status for each in self.trials)
         found[TrialStatus.SKIPPED] = len(self.skipped) + self.ruled_out_trials
         return {status.value: found[status] for status in TrialStatus}
 
     @property
     def ruled_out_trials(self) -> int:
-        """Trials that the constraints leave out."""
+        """Return trials that the constraints leave out."""
         run = self.campaign.settings.run
         return self.campaign.grid.ruled_out * run.repetitions * len(self.campaign.targets)
 
     @property
     def failed(self) -> tuple[JournalTrial, ...]:
-        """Trials that did not end well, those that a retry mended too."""
+        """Return failed trials, also those whose retry succeeded."""
         return tuple(each for each in self.trials if each.is_failure)
 
     @property
@@ -130,18 +129,18 @@ class Summary:
 
     @property
     def flagged(self) -> tuple[JournalTrial, ...]:
-        """Trials that failed or were disturbed."""
+        """Return trials that failed or were disturbed."""
         return tuple(
             each for each in self.trials if each.is_failure or each.status is TrialStatus.NOISY
         )
 
     @property
     def is_complete(self) -> bool:
-        """Whether nothing is left to do: neither somebody nor a budget stopped it."""
+        """Return whether nothing is left to do: neither a user nor a budget stopped it."""
         return not (self.stopped.interrupted or self.stopped.is_spent)
 
     def values(self, configuration: int) -> Mapping[str, Value]:
-        """The values of a configuration, by column."""
+        """Return the values of a configuration, by column."""
         return self.campaign.grid.configurations[configuration]
 
 
@@ -151,7 +150,7 @@ def summarize(
     sessions: Sequence[Session],
     stopped: CampaignEnd,
 ) -> Summary:
-    """The summary of all trials and sessions of a campaign."""
+    """Return the summary of all trials and sessions of a campaign."""
     history = TrialHistory(trials, retries=campaign.settings.run.retries)
     repetitions = campaign.settings.run.repetitions
     rows = sorted(stopped.rows)
@@ -177,7 +176,7 @@ def summarize(
 
 
 def as_json(summary: Summary) -> dict[str, Any]:
-    """The contents of summary.json."""
+    """Return the contents of summary.json."""
     run, grid = summary.campaign.settings.run, summary.campaign.grid
     noises = [each.noise for each in summary.repeats if each.noise is not None]
     return {
@@ -212,7 +211,7 @@ def as_json(summary: Summary) -> dict[str, Any]:
 
 
 def trial_rows(summary: Summary) -> list[dict[str, object]]:
-    """The rows of trials.csv: every trial that ran, then those that were skipped."""
+    """Return the rows of trials.csv: every trial that ran, then those that were skipped."""
     rows = [
         {"configuration": each.key.configuration} | values_of(trial_facts(summary, each))
         for each in summary.trials
@@ -231,7 +230,7 @@ def trial_rows(summary: Summary) -> list[dict[str, object]]:
 
 
 def repeats_facts(summary: Summary, repeats: ConfigurationRepeats) -> list[Fact]:
-    """The repeats of a component in one configuration; seconds and shares."""
+    """Return the facts of a component's repeats in one configuration, in seconds and shares."""
     seconds, noise = repeats.seconds, repeats.noise
     return [
         *_place(summary, repeats.configuration, repeats.component),
@@ -244,7 +243,7 @@ def repeats_facts(summary: Summary, repeats: ConfigurationRepeats) -> list[Fact]
 
 
 def flag_facts(summary: Summary, trial: JournalTrial) -> list[Fact]:
-    """A trial that failed or was disturbed, and why."""
+    """Return the facts of a trial that failed or was disturbed, and why."""
     return [
         *_place(summary, trial.key.configuration, trial.key.component),
         Fact("repetition", trial.key.repetition, "repetition"),
@@ -255,7 +254,7 @@ def flag_facts(summary: Summary, trial: JournalTrial) -> list[Fact]:
 
 
 def trial_facts(summary: Summary, trial: JournalTrial) -> list[Fact]:
-    """A trial that was started, and what it used."""
+    """Return the facts of a trial that was started, and the resources it used."""
     outcome = trial.outcome or _LOST
     used, foreign = outcome.resources, outcome.foreign_cores
     return [
@@ -287,7 +286,7 @@ def trial_facts(summary: Summary, trial: JournalTrial) -> list[Fact]:
 
 
 def machine_facts(session: Session) -> list[Fact]:
-    """A run of the campaign, and the machine that it ran on."""
+    """Return the facts of a run of the campaign, and of its machine."""
     machine, began = session.machine, session.began
     return [
         Fact("session", session.session, "run"),

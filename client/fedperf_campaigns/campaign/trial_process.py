@@ -1,14 +1,13 @@
-"""The process of one trial: starts its components in their order and waits for them.
+"""The process of one trial: it starts the components in their order and waits for them.
 
-It is the leader of a session of its own, and the foster parent of every process that a
-component leaves behind, so that all of them are counted and none stays: when the
-components have ended, when one of them failed, and when the campaign itself is gone,
-which closes the channel that this process reads.
+It leads a session of its own, and adopts every process that a component leaves behind. So all of
+them are counted and none stays when the components have ended, when one of them failed, or when the
+campaign is gone, which closes the channel that this process reads.
 
-The clock runs from the start of the first component to the end of the last one. Modules
-of callables are imported and connections prepared before it. Commands are started here,
-callables wait in processes of their own (`callable_process`), requests leave from
-threads of this process. It imports the standard library alone, to be small and ready soon.
+The clock runs from the start of the first component to the end of the last one. Before it, modules
+of callables are imported and connections prepared. Commands are started here, callables wait in
+processes of their own (`callable_process`), requests are sent by threads of this process. It
+imports the standard library alone, to be small and ready soon.
 """
 
 import contextlib
@@ -57,7 +56,7 @@ CALLABLE_COMMAND = (
 
 @dataclass(frozen=True, slots=True)
 class ComponentEnd:
-    """How a component ended: `reason` says why where it did not end well."""
+    """The end of a component. `reason` explains a failure."""
 
     status: str = "ok"
     reason: str = ""
@@ -124,7 +123,7 @@ class Function:
             self._channel.send(json.dumps(message).encode())
 
     def _receive(self) -> Json:
-        """Its answer; nothing where it has ended, even if a child of it holds the channel."""
+        """Return its reply; empty where it has ended, even if its child holds the channel."""
         while not self._channel.poll(_TICK_SECONDS):
             if has_ended(self._process.pid) and not self._channel.poll():
                 return {}
@@ -234,12 +233,12 @@ def reap(pid: int) -> tuple[int, Json]:
 
 
 def has_ended(pid: int) -> bool:
-    """Whether a child has ended; it is not reaped."""
+    """Return whether a child has ended; it is not reaped."""
     return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is not None
 
 
 def judged(code: int, words: str, usage: Json, *, moment: int) -> ComponentEnd:
-    """How a command ended at `moment`, from its exit code."""
+    """Return the end of a command at the time `moment`, from its exit code."""
     if code == 0:
         return ComponentEnd(usage=usage, moment=moment)
     status = "killed" if code in (-signal.SIGKILL, _KILLED_IN_A_SHELL) else "failed"
@@ -247,7 +246,7 @@ def judged(code: int, words: str, usage: Json, *, moment: int) -> ComponentEnd:
 
 
 def said_in(log: Path) -> str:
-    """The end of what a component printed."""
+    """Return the end of what a component printed."""
     try:
         with log.open("rb") as stream:
             return last_words(stream)
@@ -275,7 +274,7 @@ def end_descendants() -> Json:
 
 
 def _prepared(components: Sequence[Json], request: Json) -> dict[str, Run]:
-    """What begins each component and returns when it has ended."""
+    """Return, per component, the function that runs it to its end."""
     directory, logs = Path(request["directory"]), Path(request["logs"])
     ready: dict[str, Run] = {}
     importing: dict[str, Function] = {}
@@ -297,7 +296,7 @@ def _prepared(components: Sequence[Json], request: Json) -> dict[str, Run]:
 
 @contextlib.contextmanager
 def _named(component: str) -> Iterator[None]:
-    """What goes wrong inside says which component it is about."""
+    """Name the component in errors raised inside."""
     try:
         yield
     except (OSError, ValueError) as error:

@@ -1,18 +1,25 @@
-"""Runs one trial in a process of its own, watches it, and says how it ended.
+"""Runs one trial in a process of its own, watches it and the machine, and returns its outcome.
 
-Invariant: whatever a trial does (crash, hang, allocate everything, start processes that
-outlive it), the campaign gets an `TrialOutcome` and no process of the trial stays behind.
+Invariant: whatever a trial does (crash, hang, allocate everything, start processes that outlive
+it), the campaign gets a `TrialOutcome` and no process of the trial stays behind.
 
-What the trial's processes used is counted by the kernel and read when they end; samples
-of the process tree, every 50 ms and every 100 ms after the first second, add the memory
-that they held together and enforce the limit. The watching happens in the campaign's process,
-so it slows a trial down only where no core is free. What a component prints goes to a
-file that is emptied whenever it is too long, so no trial fills the disk by talking.
+The kernel counts the resources of the trial's processes. Samples of the process tree, every 50 ms
+and every 100 ms after the first second, add the memory that they held together and enforce the
+limit. The campaign's process takes the samples, so it slows a trial down only where no core is
+free. Output of components goes to a file that is emptied when it is too long, so no trial fills the
+disk.
+
+A trial is flagged as noisy where other programs or the machine's host took too many cores, or where
+its time is far from its repeats. A noisy trial is still data. The thresholds are constants, so that
+campaigns can be compared.
 """
 
 import contextlib
+import math
 import os
+import resource
 import shutil
+import statistics
 import sys
 import threading
 import time
@@ -21,9 +28,10 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 import orjson
+import psutil
 
-from fedperf_campaigns.campaign.components import Component, message_of
-from fedperf_campaigns.campaign.expressions import Value
+from fedperf_campaigns.campaign.definition import Component, RunSettings, message_of
+from fedperf_campaigns.campaign.grid import Value
 from fedperf_campaigns.campaign.journal import (
     ComponentSpan,
     ResourceUse,
@@ -32,7 +40,101 @@ from fedperf_campaigns.campaign.journal import (
 )
 from fedperf_client.workers.child_process import ChildFailedError, ChildProcess
 from fedperf_client.workers.child_side import LONGEST_REASON, Json
+from fedperf_client.workers.machine import InterferenceMonitor
 from fedperf_shared.errors import FedperfError, StorageError
+
+MAX_FOREIGN_SHARE = 0.1
+"""Of the machine's cores, that others may keep busy, stolen time included."""
+
+MAX_STOLEN_SHARE = 0.02
+"""Of the machine's cores, that its own host may take."""
+
+FEWEST_REPEATS = 3
+"""Of the same configuration, before one can be far from them."""
+
+_FAR_DEVIATIONS = 6.0
+_LEAST_FAR_LOG = math.log(1.25)
+"""Repeats that agree to the millisecond do not make one that is 1 % off a stranger."""
+
+_MAD_TO_DEVIATION = 1.4826
+
+
+@dataclass(frozen=True, slots=True)
+class InterferenceSample:
+    """The load of the rest of the machine during a trial."""
+
+    foreign_cores: float
+    stolen_cores: float
+    load_before: float
+    load_after: float
+    cores: int
+
+
+class Host:
+    """Measures interference during trials. Their processes are reaped before `end`."""
+
+    def __init__(self) -> None:
+        """Start no watch yet."""
+        self._watch = InterferenceMonitor(own_seconds)
+        self._moment, self._stolen, self._load = 0.0, 0.0, 0.0
+
+    def begin(self) -> None:
+        """Begin to watch a trial."""
+        self._moment, self._stolen, self._load = time.monotonic(), _stolen_seconds(), _load()
+        self._watch.begin()
+
+    def end(self) -> InterferenceSample:
+        """End the watch. All processes of the trial have been reaped."""
+        seconds = max(time.monotonic() - self._moment, 0.25)
+        return InterferenceSample(
+            foreign_cores=self._watch.busy_cores_since_begin(),
+            stolen_cores=max(0.0, _stolen_seconds() - self._stolen) / seconds,
+            load_before=self._load,
+            load_after=_load(),
+            cores=os.cpu_count() or 1,
+        )
+
+
+def noise_of(reading: InterferenceSample, seconds: float, repeats: Sequence[float]) -> str:
+    """Return why a trial of `seconds` is flagged; empty where it is not.
+
+    Args:
+        reading: of the machine meanwhile.
+        seconds: wall time, above 0.
+        repeats: wall seconds of the other trials of the same configuration.
+    """
+    if not reading.foreign_cores <= MAX_FOREIGN_SHARE * reading.cores:
+        return f"others kept {reading.foreign_cores:.2f} of {reading.cores} cores busy"
+    if not reading.stolen_cores <= MAX_STOLEN_SHARE * reading.cores:
+        return f"the machine's host took {reading.stolen_cores:.2f} of {reading.cores} cores"
+    if is_far(seconds, repeats):
+        return f"far from its repeats, whose median is {statistics.median(repeats):.4g} s"
+    return ""
+
+
+def is_far(seconds: float, repeats: Sequence[float]) -> bool:
+    """Return whether a time is far outside of the others, by the median of their deviations."""
+    if len(repeats) < FEWEST_REPEATS or not seconds > 0:
+        return False
+    logs = [math.log(each) for each in repeats]
+    middle = statistics.median(logs)
+    deviation = _MAD_TO_DEVIATION * statistics.median(abs(each - middle) for each in logs)
+    return abs(math.log(seconds) - middle) > max(_LEAST_FAR_LOG, _FAR_DEVIATIONS * deviation)
+
+
+def own_seconds() -> float:
+    """Return CPU seconds of this process and of the trials' reaped processes."""
+    waited = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.process_time() + waited.ru_utime + waited.ru_stime
+
+
+def _stolen_seconds() -> float:
+    return float(getattr(psutil.cpu_times(), "steal", 0.0))
+
+
+def _load() -> float:
+    return os.getloadavg()[0]
+
 
 TRIAL_COMMAND = (
     sys.executable,
@@ -54,14 +156,6 @@ MOST_LOG_BYTES = 1 << 24
 
 class TrialStoppedError(FedperfError):
     """A trial was ended because the campaign is to stop; it has no outcome."""
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What a trial may use: wall seconds, resident bytes (None for as much as there is)."""
-
-    timeout_seconds: float
-    memory_bytes: int | None = None
 
 
 class TrialRunner:
@@ -92,15 +186,15 @@ class TrialRunner:
         components: Sequence[Component],
         configuration: Mapping[str, Value],
         *,
-        limits: Limits,
+        limits: RunSettings,
         token: str,
     ) -> TrialOutcome:
-        """One trial; how it ended is data, it never raises for the trial's sake.
+        """Run one trial and return its outcome. A failed trial is an outcome, not an exception.
 
         Args:
             components: that run, in the order that they ask for.
             configuration: values by column.
-            limits: at which it is stopped.
+            limits: the timeout and the memory cap at which it is stopped.
             token: marks its processes, so that they are found if this process is killed.
 
         Raises:
@@ -141,7 +235,7 @@ class TrialRunner:
             raise TrialStoppedError("the trial in flight was ended")
         return outcome
 
-    def _outcome(self, child: ChildProcess, request: bytes, limits: Limits) -> TrialOutcome:
+    def _outcome(self, child: ChildProcess, request: bytes, limits: RunSettings) -> TrialOutcome:
         """Send the request and wait for the end."""
 
         def tick() -> None:
@@ -220,7 +314,7 @@ def _shorten(logs: Path) -> None:
 
 
 def _resources(reply: Json, sampled_peak: int) -> ResourceUse:
-    """What the whole trial used; nothing where a part of it ran elsewhere."""
+    """Return the resources of the whole trial; none where a part of it ran elsewhere."""
     spans = reply["spans"]
     if not reply.get("usage_is_seen"):
         return ResourceUse()

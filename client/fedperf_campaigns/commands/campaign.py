@@ -1,4 +1,4 @@
-"""The command of `fedperf` that measures a job of the organization itself over a grid."""
+"""`fedperf profile`: measure the organization's own job over a grid."""
 
 import os
 import sys
@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedperf_client.commands.home_option import Json
-from fedperf_client.commands.home_option import home_of as _home
-from fedperf_client.commands.home_option import now as _now
+from fedperf_client.commands.program import Json
+from fedperf_client.commands.program import home_of as _home
+from fedperf_client.commands.program import now as _now
 from fedperf_client.formatting.progress import counting_bar
 from fedperf_shared.runtime.command_line import INTERRUPTED, NOTHING_MEASURED, show, visible
 
@@ -41,13 +41,11 @@ def profile(
     tells how long the job takes elsewhere. Where nothing was measured, results of an earlier
     campaign stay, and the command ends with 8 if every trial failed. Nothing is sent anywhere.
     """
-    from fedperf_campaigns.campaign.campaign import plan, profile_campaign
-    from fedperf_campaigns.campaign.components import unused_columns
-    from fedperf_campaigns.campaign.definition import keep_definition, load_campaign
-    from fedperf_campaigns.campaign.readiness import missing_parts
+    from fedperf_campaigns.campaign.campaign import missing_parts, plan, profile_campaign
+    from fedperf_campaigns.campaign.definition import keep_definition, load_campaign, unused_columns
     from fedperf_client.home.store import ExecutionStore
+    from fedperf_shared.runtime.process import stop_on_signals
     from fedperf_shared.runtime.settings_file import WrongSettingsError
-    from fedperf_shared.runtime.shutdown import stop_on_signals
 
     home = _home(context)
     wanted = load_campaign(campaign)
@@ -130,7 +128,7 @@ def _show_results(summary: "Summary", directory: Path, *, json: bool) -> None:
 
 
 def _status_text(summary: "Summary") -> str:
-    """How many trials ended how, without what did not occur; whether they count for anything."""
+    """Return the counts of statuses that occurred, and what they mean."""
     from fedperf_campaigns.campaign.journal import TrialStatus
 
     counts = ", ".join(f"{count} {name}" for name, count in summary.statuses.items() if count)
@@ -145,7 +143,7 @@ def _status_text(summary: "Summary") -> str:
 
 
 def _noise_text(noise: Mapping[str, float | None]) -> str:
-    """How far repeats are from their median; empty where nothing was repeated."""
+    """Return how far repeats are from their median; empty where nothing was repeated."""
     median, largest = noise["median"], noise["largest"]
     if median is None or largest is None:
         return ""
@@ -153,10 +151,10 @@ def _noise_text(noise: Mapping[str, float | None]) -> str:
 
 
 def _times_found(summary: "Summary") -> dict[str, str]:
-    """The fastest and the slowest configuration, and how to ask about others."""
-    from fedperf_campaigns.campaign.components import WHOLE
-    from fedperf_campaigns.campaign.expressions import value_word
-    from fedperf_client.formatting.durations import duration_text
+    """Return the fastest and the slowest configuration, and the command that predicts others."""
+    from fedperf_campaigns.campaign.definition import WHOLE
+    from fedperf_campaigns.campaign.grid import value_word
+    from fedperf_shared.runtime.quantities import duration_text
 
     def columns(number: int) -> str:
         return ",".join(f"{n}={value_word(value)}" for n, value in summary.values(number).items())

@@ -1,4 +1,4 @@
-"""`fedperf predict --campaign`: how long a profiled job takes at other values of its columns."""
+"""`fedperf predict --campaign`: predict a profiled job at other values of its columns."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 import typer
 
 from fedperf_client.formatting.facts import show_table, values_of
-from fedperf_client.formatting.numbers import counted
 from fedperf_client.formatting.progress import progress_bar
 from fedperf_shared.runtime.command_line import NO_ANSWER, show
+from fedperf_shared.runtime.quantities import counted
 
 if TYPE_CHECKING:
     from fedperf_campaigns.campaign.predictions import CampaignMeasurements
@@ -73,7 +73,7 @@ def _rests_on(measured: "CampaignMeasurements", predictor: "TablePredictor") -> 
 
 
 def _sentence(measured: "CampaignMeasurements", predictor: "TablePredictor") -> str:
-    """What the answers rest on, for people."""
+    """Return the evidence of the predictions, for people."""
     runs = counted(len(measured.seconds), "own run")
     members = sorted(predictor.members.items(), key=lambda each: -each[1])
     named = ", ".join(f"{name} {weight:.0%}" for name, weight in members if weight >= LEAST_SHOWN)
@@ -89,7 +89,7 @@ def _sentence(measured: "CampaignMeasurements", predictor: "TablePredictor") -> 
 
 
 def is_profiled(home: "Home", name: str) -> bool:
-    """Whether a campaign of that name was profiled in this home."""
+    """Return whether a campaign of that name was profiled in this home."""
     from fedperf_campaigns.campaign.definition import journals_of
 
     return bool(journals_of(home.directory, name))

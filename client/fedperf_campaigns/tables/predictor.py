@@ -22,8 +22,16 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from fedperf_campaigns.tables.catalogue import table_learners
-from fedperf_campaigns.tables.roles import prior_slopes, priors_of
+from fedperf_campaigns.tables.layout import InvalidTableError, Table, TableLayout, distinct_rows
+from fedperf_campaigns.tables.learners import table_learners
+from fedperf_campaigns.tables.prior_slopes import (
+    NO_REPEATS,
+    FittedSlopes,
+    PriorSlopes,
+    Scatter,
+    prior_slopes,
+    priors_of,
+)
 from fedperf_client.prediction.ensemble.ensemble import FittedEnsemble, OnProgress, cross_validate
 from fedperf_client.prediction.ensemble.learner_catalogue import is_usable
 from fedperf_client.prediction.ensemble.training_data import TrainingSet
@@ -36,19 +44,8 @@ from fedperf_client.prediction.ensemble.weighting import (
     holdout_splits,
     query_regimes,
 )
-from fedperf_client.prediction.learners.learner import ROUNDING, Fitted, Learner
-from fedperf_client.prediction.learners.prior_slopes import (
-    NO_REPEATS,
-    FittedSlopes,
-    PriorSlopes,
-    Scatter,
-)
-from fedperf_client.prediction.learners.tables import (
-    InvalidTableError,
-    Table,
-    TableLayout,
-    distinct_rows,
-)
+from fedperf_client.prediction.learners.base_learners import Fitted, Learner
+from fedperf_client.prediction.learners.ridge import ROUNDING
 from fedperf_client.prediction.prediction import (
     LOG_SECONDS_LIMIT,
     Floats,
@@ -199,7 +196,7 @@ class TablePredictor:
         outside = self._outside(table, written.features)
         asked, unknown = self._without_fixed(written)
         ways = query_regimes(self.known.places, _places(self.layout, asked))
-        belief = self._believed.belief(asked)
+        belief = self._believed.posterior(asked)
         spread = np.sqrt(belief.variance + belief.noise)
         ran = self._ran(asked.features)
         found = []
@@ -259,10 +256,9 @@ class TablePredictor:
         known = self.known
         parts = []
         for fold in split.folds:
-            fitted = self._slopes.fit(
-                known.samples.take(fold.training), known.log_seconds[fold.training]
-            )
-            belief = fitted.belief(known.samples.take(fold.held_out))
+            rows = fold.training
+            fitted = self._slopes.fit(known.samples.take(rows), known.log_seconds[rows])
+            belief = fitted.posterior(known.samples.take(fold.held_out))
             parts.append(belief.variance + belief.noise)
         return np.concatenate(parts)
 

@@ -1,1 +1,1 @@
-"""Advice on where a job should run: a platform per operator and a cluster size, with reasons."""
+"""Advice on the number of executors of Spark applications."""

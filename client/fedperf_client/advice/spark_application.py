@@ -1,7 +1,7 @@
-"""A Spark application as its log tells it: its queries, its executors, and what its tasks held.
+"""A Spark application as its log describes it: queries, executors, and the memory of its tasks.
 
-Executors are a setting of the application, not of a query, so this is what is sized. Of very
-many queries the longest are asked about; the time of all others counts as time beside.
+Executors are a setting of the application, not of a query, so the application is sized. Of very
+many queries only the longest are predicted; the time of the others counts as outside of queries.
 """
 
 from collections.abc import Iterable
@@ -9,23 +9,22 @@ from dataclasses import dataclass, field, replace
 
 from fedperf_client.diagnosis.job_facts import JobFacts
 from fedperf_client.sources.spark.cluster import UNIFIED_SHARE
-from fedperf_client.sources.spark.identity import is_interactive, stripped
+from fedperf_client.sources.spark.names import is_interactive, stripped
 from fedperf_client.sources.spark.query import covered, merged
 from fedperf_client.sources.spark.settings import SparkSettings
 from fedperf_shared.execution import ClusterConfig, Execution
 
 MOST_QUERIES = 200
-"""Asked about at most."""
-
-RESERVED_BYTES = 300 * 2**20
-"""Of an executor's memory that Spark keeps for itself (its tuning guide)."""
-
+"""Predicted queries of an application at most."""
 
 MOST_INTERVALS = 10_000
-"""Of stages that are held apart while a log is read."""
+"""Intervals of stages that are kept apart while a log is read."""
+
+RESERVED_BYTES = 300 * 2**20
+"""Memory of an executor that Spark reserves (Spark's tuning guide)."""
 
 Interval = tuple[float, float]
-"""Start and end, seconds since 1970."""
+"""Start and end, in seconds since 1970."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,21 +32,21 @@ class SparkApplication:
     """One application, as it ran.
 
     Attributes:
-        name: as its log has it, with its id; local.
-        group: the same for its other runs: the name without dates and ids, or, where that says
-            no more than that somebody worked interactively, with its id.
-        queries: executions that ended well, at least one.
-        cluster: what the largest of them had.
-        settings: it was started with.
-        wall_seconds: from its submission, where known, to the end of its last job.
-        beside_seconds: of that, in which none of `queries` ran.
-        held_bytes: the most memory that the tasks of one executor held for their work.
-        spilled_bytes: that did not fit and went to disk.
-        narrow_seconds: of stages with no more tasks than there was room for.
-        runs: that were read of the group, this one included.
-        used_core_seconds: of all these runs together; 0 where only this one is known.
-        task_seconds: of all its tasks that succeeded, one after the other.
-        idle_seconds: of `wall_seconds`, in which none of these tasks ran.
+        name: name and id in its log; never sent.
+        group: name that its other runs share: without dates and ids, or, for an interactive
+            session, with its id.
+        queries: successful executions, at least one.
+        cluster: cluster of the largest of them.
+        settings: Spark settings at its start.
+        wall_seconds: time from its submission, if known, to the end of its last job.
+        non_query_seconds: part of that in which none of `queries` ran.
+        held_bytes: largest memory that the tasks of one executor held for their work.
+        spilled_bytes: bytes that did not fit and were spilled to disk.
+        low_parallelism_seconds: time of stages with no more tasks than slots.
+        runs: number of its runs in the logs.
+        used_core_seconds: core-seconds of all these runs, 0 if only this one is known.
+        task_seconds: total time of its successful tasks.
+        idle_seconds: part of `wall_seconds` in which none of these tasks ran.
     """
 
     name: str
@@ -56,54 +55,49 @@ class SparkApplication:
     cluster: ClusterConfig
     settings: SparkSettings
     wall_seconds: float
-    beside_seconds: float
+    non_query_seconds: float
     held_bytes: float
     spilled_bytes: int
-    narrow_seconds: float = 0.0
+    low_parallelism_seconds: float = 0.0
     runs: int = 1
     used_core_seconds: float = 0.0
     task_seconds: float = 0.0
     idle_seconds: float = 0.0
 
     def least_seconds(self, cores: int) -> float:
-        """What it takes at least on so many cores: their slots never wait for a task.
+        """Return the shortest time on so many cores, if slots never wait for a task.
 
-        Stages that had a slot for every task take as long on more.
+        More cores do not shorten stages that had a slot for every task.
         """
         slots = max(1, cores // self.settings.cores_per_task)
         least = self.task_seconds / slots
         if cores < self.cluster.cores:
             return self.idle_seconds + least
-        # Cores are a mean over time; where they are no fewer, it has been that fast.
-        return min(self.idle_seconds + max(least, self.narrow_seconds), self.wall_seconds)
-
-    @property
-    def runtime_seconds(self) -> float:
-        """Of all queries, one after the other."""
-        return sum(each.runtime_seconds for each in self.queries)
+        # Cores are a mean over time; with no fewer of them, the application was that fast.
+        return min(self.idle_seconds + max(least, self.low_parallelism_seconds), self.wall_seconds)
 
     @property
     def overlap(self) -> float:
-        """By how much queries together took less than one after the other, in (0, 1]."""
-        apart = self.wall_seconds - self.beside_seconds
-        return min(1.0, max(apart, 1e-3) / self.runtime_seconds)
+        """Ratio of the time with queries to the sum of their times, in (0, 1]."""
+        total = sum(each.runtime_seconds for each in self.queries)
+        return min(1.0, max(self.wall_seconds - self.non_query_seconds, 1e-3) / total)
 
     @property
     def executor_cores(self) -> int:
-        """Of one executor; where nothing tells, a machine has one."""
+        """Cores of an executor. Without a setting, every machine has one executor."""
         if self.settings.is_local:
             return self.cluster.cores
-        told = self.settings.executor_cores
-        return min(told or self.cluster.cores // self.cluster.nodes or 1, self.cluster.cores)
+        cores = self.settings.executor_cores or self.cluster.cores // self.cluster.nodes or 1
+        return min(cores, self.cluster.cores)
 
     @property
     def executors(self) -> int:
-        """How many it had."""
+        """The number of executors."""
         return max(1, round(self.cluster.cores / self.executor_cores))
 
     @property
     def least_memory_bytes(self) -> float:
-        """Of an executor, below which what was measured does not fit."""
+        """Smallest memory of an executor that fits the measured peak."""
         if self.spilled_bytes:
             return self.settings.memory_bytes
         return min(RESERVED_BYTES + self.held_bytes / UNIFIED_SHARE, self.settings.memory_bytes)
@@ -111,7 +105,7 @@ class SparkApplication:
 
 @dataclass(slots=True)
 class ApplicationRecord:
-    """What is known of an application while its log is read."""
+    """Collects the facts of an application while its log is read."""
 
     _queries: list[Execution] = field(default_factory=list)
     _settings: SparkSettings = field(default_factory=SparkSettings)
@@ -120,73 +114,80 @@ class ApplicationRecord:
     _ended: float = 0.0
     _held: float = 0.0
     _spilled: int = 0
-    _narrow: list[Interval] = field(default_factory=list)
+    _low_parallelism: list[Interval] = field(default_factory=list)
     _task_seconds: float = 0.0
     _busy: list[Interval] = field(default_factory=list)
 
     def add_job(self, job: JobFacts) -> None:
-        """A job of it, with what its tasks held."""
+        """Add a job with the memory of its tasks."""
         self._name, self._settings = job.application, job.settings
         self._began = min(self._began, job.query.started_at / 1000)
         self._ended = max(self._ended, job.query.end / 1000)
         for stage in job.stages:
+            interval = stage.began / 1000, stage.ended / 1000
             self._held = max(self._held, job.held_at_once(stage))
             self._spilled += stage.totals.spilled_disk
             self._task_seconds += stage.task_time / 1000
-            self._busy.append((stage.began / 1000, stage.ended / 1000))
+            self._busy.append(interval)
             if len(stage.tasks) <= stage.slots:
-                self._narrow.append((stage.began / 1000, stage.ended / 1000))
+                self._low_parallelism.append(interval)
         if len(self._busy) > MOST_INTERVALS:
-            self._busy, self._narrow = merged(self._busy), merged(self._narrow)
+            self._busy = merged(self._busy)
+            self._low_parallelism = merged(self._low_parallelism)
 
     def add_query(self, execution: Execution) -> None:
-        """A query of it."""
+        """Add a query. Failed ones are ignored."""
         if not execution.is_ok or execution.measurement is None:
             return
         self._queries.append(execution)
         if len(self._queries) >= 2 * MOST_QUERIES:
             self._queries = _longest(self._queries)
 
-    def finished(self) -> SparkApplication | None:
-        """The application; None where no query of it ended well."""
+    def finish(self) -> SparkApplication | None:
+        """Return the application, None without a successful query."""
         queries = _longest(self._queries)
         if not queries or not self._name:
             return None
         submitted = min(_submitted_at(each) for each in queries)
         wall = max(self._ended - min(self._began, submitted), queries[0].runtime_seconds)
-        answered = covered(map(_interval, queries))
+        query_seconds = covered(map(_interval, queries))
+        plain = self._name.rpartition(" (")[0] or self._name
         return SparkApplication(
             self._name,
-            _group_of(self._name),
+            self._name if is_interactive(plain) else stripped(plain),
             tuple(queries),
             queries[0].cluster,
             self._settings,
             wall,
-            max(0.0, wall - answered),
+            max(0.0, wall - query_seconds),
             self._held,
             self._spilled,
-            min(covered(self._narrow), answered),
+            min(covered(self._low_parallelism), query_seconds),
             task_seconds=self._task_seconds,
             idle_seconds=max(0.0, wall - covered(self._busy)),
         )
 
 
-def _group_of(name: str) -> str:
-    plain = name.rpartition(" (")[0] or name
-    return name if is_interactive(plain) else stripped(plain)
-
-
 def _submitted_at(execution: Execution) -> float:
-    """When its application was submitted, where it is the first of it; else when it began."""
+    """Return when its application was submitted, or when a later query of it began."""
     waited = 0.0 if execution.measurement is None else execution.measurement.startup_seconds
     return _interval(execution)[0] - waited
 
 
-def newest_of_each(applications: Iterable[SparkApplication]) -> list[SparkApplication]:
-    """Of runs of the same application the last one; those whose queries used most cores first.
+def _longest(queries: list[Execution]) -> list[Execution]:
+    return sorted(queries, key=lambda each: each.runtime_seconds, reverse=True)[:MOST_QUERIES]
 
-    Core-seconds are counted over all runs. Those in which no query ran, as in a shell that waits
-    for its user, do not decide the order: no number of executors makes them fewer.
+
+def _interval(execution: Execution) -> Interval:
+    end = execution.finished_at.timestamp()
+    return end - execution.runtime_seconds, end
+
+
+def newest_of_each(applications: Iterable[SparkApplication]) -> list[SparkApplication]:
+    """Return the last run of each application, most core-seconds in queries first.
+
+    Core-seconds are counted over all runs. Time outside of queries, as in a shell that waits for
+    its user, does not affect the order: no number of executors shortens it.
     """
     runs: dict[str, list[SparkApplication]] = {}
     for each in applications:
@@ -197,22 +198,13 @@ def newest_of_each(applications: Iterable[SparkApplication]) -> list[SparkApplic
             runs=len(group),
             used_core_seconds=sum(each.cluster.cores * each.wall_seconds for each in group),
         )
-        for group in sorted(runs.values(), key=_core_seconds_of_queries, reverse=True)
+        for group in sorted(runs.values(), key=_query_core_seconds, reverse=True)
     ]
 
 
-def _core_seconds_of_queries(runs: Iterable[SparkApplication]) -> float:
-    return sum(each.cluster.cores * (each.wall_seconds - each.beside_seconds) for each in runs)
+def _query_core_seconds(runs: Iterable[SparkApplication]) -> float:
+    return sum(each.cluster.cores * (each.wall_seconds - each.non_query_seconds) for each in runs)
 
 
 def _end(application: SparkApplication) -> float:
     return max(each.finished_at.timestamp() for each in application.queries)
-
-
-def _longest(queries: list[Execution]) -> list[Execution]:
-    return sorted(queries, key=lambda each: each.runtime_seconds, reverse=True)[:MOST_QUERIES]
-
-
-def _interval(execution: Execution) -> Interval:
-    end = execution.finished_at.timestamp()
-    return end - execution.runtime_seconds, end

@@ -1,1 +1,1 @@
-"""Charts and pages for people, drawn without anything fetched."""
+"""Charts and HTML pages. They load nothing from elsewhere."""

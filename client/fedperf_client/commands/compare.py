@@ -7,19 +7,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedperf_client.commands.home_option import Json, home_of
+from fedperf_client.commands.program import Json, home_of
 from fedperf_client.formatting.facts import show_table, values_of
-from fedperf_client.formatting.numbers import counted
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.runtime.command_line import (
     TimestampParameter,
     show,
     visible,
 )
-from fedperf_shared.runtime.timestamps import table_minute
+from fedperf_shared.runtime.quantities import counted, table_minute
 
 if TYPE_CHECKING:
-    from fedperf_client.prediction.serving.regressions import TimedRun
+    from fedperf_client.prediction.serving.regressions import Sides, TimedRun
     from fedperf_shared.execution import Execution
 
 MOST_SHOWN = 50
@@ -28,7 +27,7 @@ MOST_SHOWN = 50
 MOST_VERSIONS = 5
 """Versions of a side that are named."""
 
-_Pairs = dict[str, "tuple[Sequence[TimedRun], Sequence[TimedRun]]"]
+_Pairs = dict[str, "Sides"]
 
 
 def compare(
@@ -66,30 +65,30 @@ def compare(
             raise typer.BadParameter(
                 "--since is about what is stored, without --before and --after"
             )
-        pairs, sides = _of_logs(before, after), (_names_of(before), _names_of(after))
+        pairs, sides = _from_logs(before, after), (_names_of(before), _names_of(after))
     elif since is None:
         pairs, sides = _by_version(context)
     else:
-        pairs, sides = _by_moment(context, since)
-    found, alone = regressions.slowdowns(pairs)
+        pairs, sides = _by_time(context, since)
+    found, unmatched = regressions.compare_workloads(pairs)
     if json:
         facts = {"before": sides[0], "after": sides[1]}
         rows = [values_of(each.facts) for each in found]
-        show({**facts, "workloads": rows, "unmatched": alone}, json=True)
+        show({**facts, "workloads": rows, "unmatched": unmatched}, json=True)
         return
     typer.echo(f"before: {visible(sides[0])}\nafter: {visible(sides[1])}")
     shown = [each.facts for each in found[:MOST_SHOWN]]
     show_table(shown, json=False, empty="no workload ran on both sides")
-    slower = sum(each.verdict is regressions.RegressionStatus.SLOWER for each in found)
+    slower = sum(each.status is regressions.RegressionStatus.SLOWER for each in found)
     typer.echo(
         f"{counted(len(found), 'workload')} ran on both sides, {slower} of "
-        f"them slower; {len(alone)} on one side only"
+        f"them slower; {len(unmatched)} on one side only"
         + (f"; the first {MOST_SHOWN} are shown" if len(found) > MOST_SHOWN else "")
     )
 
 
-def _of_logs(before: Sequence[Path], after: Sequence[Path]) -> _Pairs:
-    """Runs in the logs of both sides, by workload."""
+def _from_logs(before: Sequence[Path], after: Sequence[Path]) -> _Pairs:
+    """Return the runs in the logs of both sides, by workload."""
     from fedperf_client.prediction.serving.regressions import runs_by_workload
 
     sides = [runs_by_workload(_executions_in(paths)) for paths in (before, after)]
@@ -101,22 +100,22 @@ def _of_logs(before: Sequence[Path], after: Sequence[Path]) -> _Pairs:
 
 
 def _by_version(context: typer.Context) -> tuple[_Pairs, tuple[str, str]]:
-    """Stored runs, by the version of each workload's newest one."""
-    from fedperf_client.prediction.serving.regressions import on_newest_source
+    """Split stored runs by the version of each workload's newest one."""
+    from fedperf_client.prediction.serving.regressions import split_by_newest_source
 
-    pairs = {name: on_newest_source(runs) for name, runs in _stored(context).items()}
-    moved = [each for each in pairs.values() if each[0]]
-    others = _versions(each[0] for each in moved) or "none: compare by a day with --since DAY"
-    newest = _versions(each[1] for each in moved or pairs.values())
+    pairs = {name: split_by_newest_source(runs) for name, runs in _stored(context).items()}
+    upgraded = [each for each in pairs.values() if each[0]]
+    others = _versions(each[0] for each in upgraded) or "none: compare by a day with --since DAY"
+    newest = _versions(each[1] for each in upgraded or pairs.values())
     return pairs, (
         f"runs on other versions ({others})",
         f"runs on the version of each workload's newest run ({newest})",
     )
 
 
-def _by_moment(context: typer.Context, moment: datetime) -> tuple[_Pairs, tuple[str, str]]:
-    """Stored runs before a moment and from it on."""
-    from fedperf_client.prediction.serving.regressions import since
+def _by_time(context: typer.Context, moment: datetime) -> tuple[_Pairs, tuple[str, str]]:
+    """Split stored runs into those before a moment and those since."""
+    from fedperf_client.prediction.serving.regressions import split_at
 
     stored = _stored(context)
     ended = [each.finished_at for runs in stored.values() for each in runs]
@@ -130,7 +129,7 @@ def _by_moment(context: typer.Context, moment: datetime) -> tuple[_Pairs, tuple[
                 f"nothing that is stored finished {side} {words}: the {last} execution is of "
                 f"{table_minute(is_from)} UTC"
             )
-    pairs = {name: since(moment)(runs) for name, runs in stored.items()}
+    pairs = {name: split_at(runs, moment) for name, runs in stored.items()}
     sides = [_versions(each[side] for each in pairs.values()) for side in (0, 1)]
     return pairs, (
         f"runs that finished before {words} ({sides[0]})",
@@ -139,7 +138,7 @@ def _by_moment(context: typer.Context, moment: datetime) -> tuple[_Pairs, tuple[
 
 
 def _stored(context: typer.Context) -> "dict[str, list[TimedRun]]":
-    """Every stored run, by workload.
+    """Return every stored run, by workload.
 
     Raises:
         InvalidInputError: there is none.
@@ -155,7 +154,7 @@ def _stored(context: typer.Context) -> "dict[str, list[TimedRun]]":
 
 
 def _versions(sides: "Iterable[Sequence[TimedRun]]") -> str:
-    """What recorded the runs, in words; empty where there are none."""
+    """Name the recorders of the runs; empty where there are none."""
     names = sorted({run.source or "unknown" for runs in sides for run in runs})
     more = len(names) - MOST_VERSIONS
     return ", ".join(names[:MOST_VERSIONS]) + (f" and {more} more" if more > 0 else "")
@@ -166,12 +165,11 @@ def _names_of(paths: Sequence[Path]) -> str:
 
 
 def _executions_in(paths: Sequence[Path]) -> "Iterator[Execution]":
-    """What the sources below the paths hold."""
-    from fedperf_client.sources import SkippedRecord
-    from fedperf_client.sources.kinds import UnknownSourceError, places, read_source
+    """Yield the executions in the sources below the paths."""
+    from fedperf_client.sources import SkippedRecord, UnknownSourceError, find_sources, read_source
 
     problems: list[str] = []
-    for place, is_named in places(paths, problems):
+    for place, is_named in find_sources(paths, problems):
         try:
             for found in read_source(place):
                 if not isinstance(found, SkippedRecord):

@@ -1,15 +1,15 @@
-"""`fedperf drift`: what takes longer or shorter than it used to, and since when; asks nobody."""
+"""`fedperf drift`: since when the same work takes longer or shorter."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedperf_client.commands.home_option import Json, home_of
+from fedperf_client.commands.program import Json, home_of
 from fedperf_shared.runtime.command_line import show_rows
 
 if TYPE_CHECKING:
-    from fedperf_client.drift.streams import Stream
+    from fedperf_client.prediction.ensemble.changes import Stream
 
 
 def drift(
@@ -21,15 +21,15 @@ def drift(
 ) -> None:
     """Show when stored runs became slower or faster, by platform and operator class.
 
-    "concept": the same work takes longer or shorter since then, and predictions count older
-    executions on the level of today. "covariate": other inputs came, or came too. Looked for in
-    what the public start is off by, from 31 executions of a platform and class on. Nothing of it
-    leaves. Ends with 0, drift or not.
+    "concept": the same work takes longer or shorter since then; predictions move older executions
+    to the level of today. "covariate": the inputs changed, alone or as well. Detection reads the
+    residuals of the public pretrained model, from 31 executions of a platform and class on.
+    Nothing of it leaves. The exit code is 0, with or without drift.
     """
-    from fedperf_client.charts.charts import require_chart_file
-    from fedperf_client.charts.drift_chart import draw_drift
+    from fedperf_client.charts.charts import draw_drift
+    from fedperf_client.charts.kit import require_chart_file
     from fedperf_client.home.store import ExecutionStore
-    from fedperf_client.prediction.serving.encoded_executions import load_drift_streams
+    from fedperf_client.prediction.ensemble.changes import load_drift_streams
 
     home = home_of(context)
     if plot is not None:
@@ -45,7 +45,7 @@ def drift(
 
 
 def _row(stream: "Stream") -> dict[str, object]:
-    """A stream with its drifts, the oldest first, for programs."""
+    """Return a stream with its drifts, the oldest first, for programs."""
     return {
         **_stream_facts(stream),
         "verdict": _verdict(stream),
@@ -54,7 +54,7 @@ def _row(stream: "Stream") -> dict[str, object]:
 
 
 def _lines(stream: "Stream") -> list[dict[str, object]]:
-    """A line for each drift for people, the oldest first; one for a stream without."""
+    """Return a line for each drift for people, the oldest first; one for a stream without."""
     found: list[dict[str, object]] = [
         {
             **_stream_facts(stream),
@@ -77,7 +77,7 @@ def _stream_facts(stream: "Stream") -> dict[str, object]:
 
 
 def _verdict(stream: "Stream") -> str:
-    from fedperf_client.drift.detection import GUARD
+    from fedperf_client.prediction.ensemble.changes import GUARD
 
     if stream.drifts:
         return "drift"

@@ -1,17 +1,20 @@
-"""`fedperf evaluate`: errors of predictions with and without joining, on runs that are held out."""
+"""`fedperf evaluate`: errors of predictions with and without joining, on held-out runs."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedperf_client.commands.home_option import Json, home_of
+from fedperf_client.commands.program import Json, home_of
 from fedperf_client.formatting.facts import Fact, show_table, texts_of, values_of
 from fedperf_client.formatting.progress import progress_bar
 from fedperf_shared.runtime.command_line import show
 
 if TYPE_CHECKING:
-    from fedperf_client.prediction.evaluation.gain import GainPoint
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from fedperf_client.prediction.joining_gain import GainPoint
 
 _ERRORS = "median q-errors, 1.10 is ten percent off"
 _HEADINGS = {"own": "own executions known", "asked": "executions predicted"}
@@ -30,18 +33,16 @@ def evaluate(
     """Compare predictions with and without joining by median q-error; 1.10 is ten percent off.
 
     By default on own workloads, each predicted as if it had never run, over the number of own
-    executions that are known. With --held-out on the executions of a history file, whose
-    workloads must never have run here: what own executions and models say of jobs of others.
+    executions in the training data. With --held-out on the executions of a history file, whose
+    workloads must never have run here.
     """
-    from fedperf_client.charts.charts import draw_gain, require_chart_file
+    from fedperf_client.charts.charts import draw_gain
+    from fedperf_client.charts.kit import require_chart_file
     from fedperf_client.home.store import ExecutionStore
-    from fedperf_client.prediction.evaluation.gain import gain_curve, gain_on
-    from fedperf_client.prediction.execution_table import training_sample
+    from fedperf_client.prediction.execution_table import load_encoded_executions, training_sample
     from fedperf_client.prediction.fetched_models import FetchedModels
-    from fedperf_client.prediction.serving.encoded_executions import (
-        history_at_home,
-        load_encoded_executions,
-    )
+    from fedperf_client.prediction.joining_gain import gain_curve, gain_on
+    from fedperf_client.prediction.query_encoding import History
     from fedperf_client.sources.history_file import executions_of
 
     if plot is not None and held_out is not None:
@@ -54,14 +55,17 @@ def evaluate(
     with ExecutionStore.open_to_read(home.store) as store:
         own = load_encoded_executions(store)
         own = own.take(own.is_ok & own.teaches)
+
+        def history_of(rows: "NDArray[np.int64]") -> History:
+            return History.from_executions(store.numbered(own.number[rows].tolist()))
+
         if others is not None:
-            learnt = history_at_home(store, own.take(training_sample(own)))
-            points = [gain_on(learnt, store.workloads(), others, models)]
+            points = [gain_on(history_of(training_sample(own)), store.workloads(), others, models)]
         else:
-            with progress_bar("judging on own workloads", json=json) as advance:
+            with progress_bar("evaluating on own workloads", json=json) as advance:
                 points = gain_curve(
                     own.workload_index(),
-                    lambda rows: history_at_home(store, own.take(rows)),
+                    history_of,
                     models,
                     on_progress=advance,
                 )
@@ -80,20 +84,20 @@ def evaluate(
     show_table(rows, json=json)
     if json:
         return
-    whose = "own workloads that were kept away" if others is None else "workloads of others"
+    whose = "held-out own workloads" if others is None else "workloads of others"
     typer.echo(f"{_ERRORS}, on executions of {whose}")
     if models.newest is None:
         typer.echo(
-            "not joined: no model of a coordinator is here; fedperf simulate shows what joining "
-            "may bring"
+            "not joined: no model was fetched from a coordinator; fedperf simulate estimates the "
+            "gain from joining"
         )
     if plot is not None:
         typer.echo(f"drawn into {plot}")
 
 
 def _facts(point: "GainPoint", *, has_joined: bool) -> list[Fact]:
-    """A row of the table; what there is after joining alone is null before."""
-    from fedperf_client.prediction.evaluation.gain import AS_IS, PERSONALIZED
+    """Return a row of the table; values that need a joined organization are null before."""
+    from fedperf_client.prediction.joining_gain import AS_IS, PERSONALIZED
 
     unknown = [] if has_joined else [AS_IS]
     if not has_joined and point.coverage is None:

@@ -23,8 +23,7 @@ from fedperf_client.daemon.source_watch import NEEDED_FOR_FOLLOWING, SourceWatch
 from fedperf_client.federation.enrollment import Membership, load_or_create_key
 from fedperf_client.federation.exchange import Exchange, ExchangeClient, NoMemberError
 from fedperf_client.federation.node import Node, PollingPolicy
-from fedperf_client.home.config import Home
-from fedperf_client.home.contact import Contact
+from fedperf_client.home.config import Contact, Home
 from fedperf_client.learning.tasks import NEEDED_FOR_REPORTS, NEEDED_FOR_TANGENTS
 from fedperf_client.privacy.accountant import PrivacyBudget
 from fedperf_client.release.decisions import Decisions, Verdict
@@ -42,7 +41,7 @@ from fedperf_shared.exchange import TrainRequest
 from fedperf_shared.releases.kinds import RESIDUAL_REPORT, TANGENT_UPDATE, kind_of
 from fedperf_shared.releases.release import ReleaseKind, Schedule, SignedRelease, SlotKey
 from fedperf_shared.runtime.failure_tracker import FailureTracker
-from fedperf_shared.runtime.process_lock import process_lock
+from fedperf_shared.runtime.process import process_lock
 
 Clock = Callable[[], datetime]
 
@@ -78,7 +77,7 @@ def run_daemon(home: Home, *, clock: Clock, stop: threading.Event) -> None:
     policy = load_policy(home.policy)
     key = load_or_create_key(home.identity)
     membership = Membership.load(home.identity)
-    troubles = FailureTracker()
+    failures = FailureTracker()
     poll = timedelta(seconds=config.poll_seconds)
     with ExitStack() as stack:
         stack.enter_context(process_lock(home.lock, f"the home {home.directory}"))
@@ -89,16 +88,16 @@ def run_daemon(home: Home, *, clock: Clock, stop: threading.Event) -> None:
         following = stack.enter_context(WorkerProcess(NEEDED_FOR_FOLLOWING))
         if config.watch_paths:
             following.warm()
-        watching = SourceWatch(home.store, compute=following, start=in_thread, troubles=troubles)
+        watching = SourceWatch(home.store, compute=following, start=in_thread, failures=failures)
         drifts = DriftWatch(
-            home.store, compute=following, start=in_thread, clock=clock, troubles=troubles
+            home.store, compute=following, start=in_thread, clock=clock, failures=failures
         )
         log.info("daemon is up", coordinator=membership.exchange_address)
         while ledger is not None:
             log.info("period", **_facts(ledger))
             with ExitStack() as period:
                 participant, talking = period.enter_context(
-                    _kept(home, exchange, ledger, key, poll=poll, clock=clock, troubles=troubles)
+                    _kept(home, exchange, ledger, key, poll=poll, clock=clock, failures=failures)
                 )
                 past, ledger = ledger, None
                 while ledger is None and not stop.is_set():
@@ -109,7 +108,7 @@ def run_daemon(home: Home, *, clock: Clock, stop: threading.Event) -> None:
                     participant.tick(clock())
                     Contact(participant.heard_at, participant.refused_at).note(home)
                     stop.wait(participant.pause(poll, now=clock()).total_seconds())
-                    ledger = next_ledger(past, home, exchange, now=clock(), troubles=troubles)
+                    ledger = next_ledger(past, home, exchange, now=clock(), failures=failures)
                 if stop.is_set():
                     log.info("daemon stops", sealed=_sealed(past) or "nothing")
 
@@ -123,7 +122,7 @@ def _kept(
     *,
     poll: timedelta,
     clock: Clock,
-    troubles: FailureTracker,
+    failures: FailureTracker,
 ) -> Iterator[tuple[Participant, threading.Thread]]:
     """The runner of the ledger's period and the thread of its node."""
     left = threading.Event()
@@ -140,7 +139,7 @@ def _kept(
             reporting=reporting,
             training=training,
             start=in_thread,
-            troubles=troubles,
+            failures=failures,
         )
         polling = PollingPolicy(poll=min(poll, _NODE_POLL))
         membership = Membership.load(home.identity)
@@ -148,7 +147,7 @@ def _kept(
         def answer(request: TrainRequest) -> Future[SignedRelease]:
             return participant.answer(request, now=clock())
 
-        node = Node(membership, key, answer, polling=polling, troubles=troubles)
+        node = Node(membership, key, answer, polling=polling, failures=failures)
         talking = threading.Thread(target=node.run, args=(left,), name="node", daemon=True)
         talking.start()
         try:

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from fedperf_client.drift.streams import StreamDrift
 from fedperf_client.home.store import ExecutionStore
-from fedperf_client.prediction.serving.encoded_executions import load_drift_streams
+from fedperf_client.prediction.ensemble.changes import StreamDrift, load_drift_streams
 from fedperf_client.workers.background import BackgroundRunner
 from fedperf_client.workers.worker_process import TaskRunner
 from fedperf_shared.errors import FedperfError
@@ -86,7 +85,7 @@ class DriftWatch:
         start: BackgroundRunner,
         clock: Callable[[], datetime],
         timer: Callable[[], float] = time.monotonic,
-        troubles: FailureTracker | None = None,
+        failures: FailureTracker | None = None,
     ) -> None:
         """Look into `store` by `compute`, begun by `start`; drifts are recent by `clock`."""
         self._store = store
@@ -94,7 +93,7 @@ class DriftWatch:
         self._start = start
         self._clock = clock
         self._timer = timer
-        self._troubles = troubles or FailureTracker(timer=timer)
+        self._failures = failures or FailureTracker(timer=timer)
         self._noticed: DriftCheckResult | None = None
         self._looking: Future[DriftCheckResult] | None = None
         self._next_at = -float("inf")
@@ -115,10 +114,10 @@ class DriftWatch:
         try:
             found = looked.result()
         except (FedperfError, OSError) as error:
-            self._troubles.failed(LOOKING, error)
+            self._failures.failed(LOOKING, error)
             self._next_at = self._timer() + _AFTER_FAILURE_SECONDS
             return
-        self._troubles.worked(LOOKING)
+        self._failures.worked(LOOKING)
         if found != self._noticed:
             self._next_at = self._timer() + found.seconds / LOOKING_SHARE
         self._noticed = found

@@ -31,7 +31,7 @@ from fedperf_client.federation.exchange import (
 from fedperf_client.federation.request import RequestRefusedError
 from fedperf_client.home.config import Home, write_private
 from fedperf_client.prediction.fetched_models import FetchedModels
-from fedperf_client.prediction.learners.residual_learners import CellCorrection
+from fedperf_client.prediction.learners.base_learners import CellCorrection
 from fedperf_client.privacy.randomness import NoiseSource
 from fedperf_client.release.decisions import WithholdReason
 from fedperf_client.release.gate import Mechanism, NoiseOf, ReleaseGate, WithheldError
@@ -70,7 +70,7 @@ _CONFIRMED = {
 }
 
 _FETCHING = "fetching"
-"""The name of this call in the log of troubles."""
+"""The name of this call in the log of failures."""
 
 log = structlog.get_logger()
 
@@ -91,7 +91,7 @@ class Participant:
         training: TaskRunner,
         start: BackgroundRunner,
         anchors: Sequence[PlanOnCluster] = (),
-        troubles: FailureTracker | None = None,
+        failures: FailureTracker | None = None,
     ) -> None:
         """Run the ledger's schedule within the ledger's budget.
 
@@ -106,9 +106,9 @@ class Participant:
             training: computes model updates.
             start: begins what takes long.
             anchors: public plans that model rounds are about; by default those that ship.
-            troubles: of the process.
+            failures: of the process.
         """
-        self._troubles = troubles or FailureTracker()
+        self._failures = failures or FailureTracker()
         self._home = home
         self._exchange = exchange
         self._ledger = ledger
@@ -140,7 +140,7 @@ class Participant:
         """
         since, self._ticked_at = self._ticked_at, now
         self.dispatch(now)
-        if self._moment_since(since, now) or not self._troubles.rests(_FETCHING):
+        if self._moment_since(since, now) or not self._failures.in_backoff(_FETCHING):
             self._attempt(_FETCHING, partial(self._fetch, now))
         opened = [each for each in self._coming_reports(now) if self._opens_at(each) <= now]
         for slot in opened:
@@ -385,7 +385,7 @@ class Participant:
 
     def _ask(self, what: str, work: Callable[[], None]) -> None:
         """Call the coordinator, unless the same call failed just before."""
-        if not self._troubles.rests(what):
+        if not self._failures.in_backoff(what):
             self._attempt(what, work)
 
     def _attempt(self, what: str, work: Callable[[], None]) -> None:
@@ -394,6 +394,6 @@ class Participant:
         except WithheldError as kept:
             log.info(f"{what} withheld", reason=str(kept))
         except (FedperfError, OSError) as error:
-            self._troubles.failed(what, error)
+            self._failures.failed(what, error)
         else:
-            self._troubles.worked(what)
+            self._failures.worked(what)

@@ -22,7 +22,7 @@ from fedperf_shared.releases.period import Period, ReleaseCalendar
 from fedperf_shared.runtime.failure_tracker import FailureTracker
 
 _NEXT_PERIOD = "the next period"
-"""The name of this step in the log of troubles."""
+"""The name of this step in the log of failures."""
 
 log = structlog.get_logger()
 
@@ -82,7 +82,7 @@ def next_ledger(
     exchange: Exchange,
     *,
     now: datetime,
-    troubles: FailureTracker,
+    failures: FailureTracker,
 ) -> PrivacyLedger | None:
     """The ledger of the next period, begun once `ledger`'s is over and the calendar goes on.
 
@@ -90,16 +90,16 @@ def next_ledger(
     it, is said in the log and looked at again later.
     """
     period = ledger.schedule.calendar.period
-    if now < period.end or troubles.rests(_NEXT_PERIOD):
+    if now < period.end or failures.in_backoff(_NEXT_PERIOD):
         return None
     try:
         if exchange.calendar().period.start == period.start:
             raise PeriodOverError(period)
         begun = begin_period(home, load_policy(home.policy), exchange, now=now)
     except (FedperfError, OSError) as error:
-        troubles.failed(_NEXT_PERIOD, error)
+        failures.failed(_NEXT_PERIOD, error)
         return None
-    troubles.worked(_NEXT_PERIOD)
+    failures.worked(_NEXT_PERIOD)
     return begun
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from fedperf_client.sources.follower import FollowTask, SourceCheckResult, SourceState
+from fedperf_client.sources.ingestion import FollowTask, SourceCheckResult, SourceState
 from fedperf_client.workers.background import BackgroundRunner
 from fedperf_client.workers.worker_process import TaskRunner
 from fedperf_shared.errors import FedperfError
@@ -18,7 +18,7 @@ from fedperf_shared.runtime.failure_tracker import FailureTracker
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-NEEDED_FOR_FOLLOWING = ("fedperf_client.sources.follower",)
+NEEDED_FOR_FOLLOWING = ("fedperf_client.sources.ingestion",)
 """Modules that the watching process imports."""
 
 FOLLOWING = "following the history"
@@ -36,13 +36,13 @@ class SourceWatch:
         *,
         compute: TaskRunner,
         start: BackgroundRunner,
-        troubles: FailureTracker | None = None,
+        failures: FailureTracker | None = None,
     ) -> None:
         """Take executions into `store`, by `compute`, begun by `start`."""
         self._store = store
         self._compute = compute
         self._start = start
-        self._troubles = troubles or FailureTracker()
+        self._failures = failures or FailureTracker()
         self._seen: dict[Path, SourceState] = {}
         self._problems: tuple[str, ...] = ()
         self._looking: Future[SourceCheckResult] | None = None
@@ -50,7 +50,7 @@ class SourceWatch:
     def look(self, paths: tuple[Path, ...]) -> None:
         """Begin a look, unless the one before is still going on; say what that one brought."""
         self._conclude()
-        if paths and self._looking is None and not self._troubles.rests(FOLLOWING):
+        if paths and self._looking is None and not self._failures.in_backoff(FOLLOWING):
             task = FollowTask(self._store, paths, self._seen)
             self._looking = self._start(lambda: self._compute(task))
             self._conclude()
@@ -62,9 +62,9 @@ class SourceWatch:
         try:
             found = looked.result()
         except (FedperfError, OSError) as error:
-            self._troubles.failed(FOLLOWING, error)
+            self._failures.failed(FOLLOWING, error)
             return
-        self._troubles.worked(FOLLOWING)
+        self._failures.worked(FOLLOWING)
         self._seen = found.seen
         for problem in found.problems:
             if problem not in self._problems:

@@ -1,43 +1,40 @@
-"""The findings about jobs and whole applications, those that cost most first.
+"""Findings about jobs and whole applications, ranked by potential saving.
 
-A finding below `LEAST_SHARE` of its job's time, or below `LEAST_SECONDS`, is not worth a
-person's look and is left out, unless it says why there are no others. Only the jobs that are
-shown are kept, so that memory does not grow with a log.
+A finding below `LEAST_SHARE` of its job's time, or below `LEAST_SECONDS`, is left out, unless it
+explains why there are no others. Only the jobs that are shown are kept, so that memory does not
+grow with a log.
 
-Names and descriptions come from logs of others: they are printed so that they command
-neither terminal nor markup, and cut where they are long.
+Names and descriptions come from foreign logs. They are printed so that they control neither
+terminal nor markup, and cut where they are long.
 """
 
 from bisect import insort
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
-from fedperf_client.diagnosis.finding import JobFinding, Symptom
-from fedperf_client.diagnosis.job_facts import JobFacts
-from fedperf_client.diagnosis.job_rules import (
+from fedperf_client.diagnosis.job_facts import JobFacts, JobFinding, Symptom
+from fedperf_client.diagnosis.rules import (
+    broadcasts,
     dropped_events,
     failures,
-    idle_executors,
-    outside_jobs,
-)
-from fedperf_client.diagnosis.stage_rules import (
-    broadcasts,
     few_tasks,
     garbage_collection,
+    idle_executors,
+    outside_jobs,
     shuffles,
     spills,
     tiny_tasks,
     uneven_tasks,
 )
-from fedperf_client.formatting.durations import duration_text
 from fedperf_client.home.node_prices import PriceList, cost_text
-from fedperf_client.sources.spark.application import Application
 from fedperf_client.sources.spark.fields import moment
+from fedperf_client.sources.spark.reader import Application
 from fedperf_shared.execution import ClusterConfig
 from fedperf_shared.runtime.command_line import shortened, visible
+from fedperf_shared.runtime.quantities import duration_text
 
-LEAST_SHARE = 0.05  # Of a job's time: two runs of one job differ by as much
-LEAST_SECONDS = 0.2  # nobody waits for less
+LEAST_SHARE = 0.05  # of a job's time, by which two runs of one job differ
+LEAST_SECONDS = 0.2  # a saving below is not noticed
 
 RULES: tuple[Callable[[JobFacts], Iterable[JobFinding]], ...] = (
     spills,
@@ -52,49 +49,49 @@ RULES: tuple[Callable[[JobFacts], Iterable[JobFinding]], ...] = (
     dropped_events,
 )
 
-LONGEST_TEXT = 60  # of a name or description that is shown
+LONGEST_TEXT = 60  # of a shown name or description
 
-WHOLE = "application"  # label of what is found about an application as a whole
+WHOLE = "application"  # label of a finding about a whole application
 
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """One job, or an application as a whole, and what is wrong with it."""
+    """One job, or an application as a whole, with its findings."""
 
-    log: str  # name of the file or directory that tells it; local text
-    application: str  # application, label, description: which job it is; local text
+    log: str  # name of the file or directory; local text
+    application: str  # application, label, description: of the job; local text
     label: str
     description: str
     started_at: int  # milliseconds since 1970
-    seconds: float  # that it took, without what it waited for its first executor
-    cores: int  # that it had
+    seconds: float  # run time, without the wait for its first executor
+    cores: int  # of the cluster
     cluster: ClusterConfig | None  # its executors; None where none is known
-    findings: tuple[JobFinding, ...]  # the one with most at stake first; at least one
-    prices: PriceList | None  # where they are known
+    findings: tuple[JobFinding, ...]  # largest potential saving first; at least one
+    prices: PriceList | None  # None if unknown
     waited_seconds: float = 0.0  # for its first executor
 
     @property
     def cost(self) -> float:
-        """What it cost, in money where prices are known, else in core-seconds."""
+        """The cost, in money if prices are known, otherwise in core-seconds."""
         if self.prices is None:
             return self.cores * self.seconds
         return 0.0 if self.cluster is None else self.prices.cost(self.cluster, self.seconds)
 
     def rank(self) -> tuple[float, float]:
-        """What it is sorted by: most cost at stake first, then most time."""
+        """Return the sort key: largest potential saving of cost first, then of time."""
         return -max(map(self.at_stake, self.findings)), -self.findings[0].seconds
 
     def at_stake(self, finding: JobFinding) -> float:
-        """The part of its cost that a finding is about, at most."""
+        """Return the potential saving of a finding, as cost."""
         return self.cost * self.share_of(finding)
 
     def share_of(self, finding: JobFinding) -> float:
-        """The same as a share of its cost."""
+        """Return the same as a share of its cost."""
         return finding.seconds / self.seconds if finding.share is None else finding.share
 
 
-def diagnosed(job: JobFacts, log: str, prices: PriceList | None) -> Diagnosis | None:
-    """What all rules found about a job; None where nothing is worth a look."""
+def diagnose_job(job: JobFacts, log: str, prices: PriceList | None) -> Diagnosis | None:
+    """Apply all rules to a job; return None if nothing is worth a look."""
     least = max(LEAST_SECONDS, LEAST_SHARE * job.wall_seconds)
     bounded = (
         replace(each, seconds=min(each.seconds, job.wall_seconds))
@@ -121,64 +118,67 @@ def diagnosed(job: JobFacts, log: str, prices: PriceList | None) -> Diagnosis | 
     )
 
 
-def diagnosed_whole(whole: Application, log: str, prices: PriceList | None) -> Diagnosis | None:
-    """What there is to say about an application as a whole; None where nothing is."""
+def diagnose_application(
+    whole: Application, log: str, prices: PriceList | None
+) -> Diagnosis | None:
+    """Apply the rule about a whole application; return None if it finds nothing."""
     start, end = whole.submitted_at, whole.stopped_at
     if start is None or end is None or not whole.seconds > 0:
         return None
     cluster = whole.executors.whole(start, end)
     cores = 0 if cluster is None else cluster.cores
-    found = outside_jobs(whole, cores)
-    if found is None:
+    finding = outside_jobs(whole, cores)
+    if finding is None:
         return None
-    seconds, findings = whole.seconds, (found,)
+    seconds, findings = whole.seconds, (finding,)
     return Diagnosis(log, whole.name, WHOLE, "", start, seconds, cores, cluster, findings, prices)
 
 
 @dataclass(slots=True)
 class Ranking:
-    """The jobs with most at stake among all that were added, `most` of them."""
+    """The jobs with the largest potential saving among all that were added."""
 
-    most: int  # that are kept
-    jobs: int = 0  # that were added, with findings or without
-    without_tasks: int = 0  # of these, that ran no task, such as commands of the catalogue
-    with_findings: int = 0  # how many have some
-    applications: int = 0  # that have one as a whole
-    first: list[Diagnosis] = field(default_factory=list)  # the kept ones, most at stake first
+    most: int  # diagnoses that are kept
+    jobs: int = 0  # that were added
+    without_tasks: int = 0  # jobs that ran no task, such as commands of the catalogue
+    with_findings: int = 0  # jobs with findings
+    applications: int = 0  # applications with a finding
+    first: list[Diagnosis] = field(default_factory=list)  # largest potential saving first
 
-    def add(self, found: JobFacts | Application, log: str, prices: PriceList | None) -> None:
-        """Diagnose a job, or a whole, and keep what was found if it is among the largest."""
-        if isinstance(found, Application):
-            diagnosis = diagnosed_whole(found, log, prices)
+    def add(self, item: JobFacts | Application, log: str, prices: PriceList | None) -> None:
+        """Diagnose a job or an application, and keep the result if it is among the largest."""
+        if isinstance(item, Application):
+            diagnosis = diagnose_application(item, log, prices)
             self.applications += diagnosis is not None
         else:
             self.jobs += 1
-            self.without_tasks += not (found.stages or found.lost)
-            diagnosis = diagnosed(found, log, prices)
+            self.without_tasks += not (item.stages or item.lost)
+            diagnosis = diagnose_job(item, log, prices)
             self.with_findings += diagnosis is not None
         if diagnosis is not None:
             insort(self.first, diagnosis, key=Diagnosis.rank)
             del self.first[self.most :]
 
 
-def lines_of(found: Diagnosis) -> Iterator[str]:
-    """A job, or an application as a whole, and its findings, for people."""
+def lines_of(diagnosis: Diagnosis) -> Iterator[str]:
+    """Yield a diagnosis as lines for people."""
     log, application, text = (
-        shortened(each, LONGEST_TEXT) for each in (found.log, found.application, found.description)
+        shortened(each, LONGEST_TEXT)
+        for each in (diagnosis.log, diagnosis.application, diagnosis.description)
     )
-    described = f" {text!r}" if found.description else ""
-    waited = found.waited_seconds
+    described = f" {text!r}" if diagnosis.description else ""
+    waited = diagnosis.waited_seconds
     after = f" after {duration_text(waited)} without an executor" if waited else ""
     yield (
-        f"{found.label}{described}{' ' if found.label == WHOLE else ' of '}{application}, "
-        f"{moment(found.started_at):%Y-%m-%d %H:%M}: {duration_text(found.seconds)} on "
-        f"{found.cores} cores{after}, {cost_text(found.cost, found.prices)} ({log})"
+        f"{diagnosis.label}{described}{' ' if diagnosis.label == WHOLE else ' of '}{application}, "
+        f"{moment(diagnosis.started_at):%Y-%m-%d %H:%M}: {duration_text(diagnosis.seconds)} on "
+        f"{diagnosis.cores} cores{after}, {cost_text(diagnosis.cost, diagnosis.prices)} ({log})"
     )
-    for number, finding in enumerate(found.findings, 1):
-        stake = cost_text(found.at_stake(finding), found.prices, largest=found.cost)
+    for number, finding in enumerate(diagnosis.findings, 1):
+        stake = cost_text(diagnosis.at_stake(finding), diagnosis.prices, largest=diagnosis.cost)
         at_most = (
             f": at most {duration_text(finding.seconds)} of "
-            f"{duration_text(found.seconds + waited)}, {stake}"
+            f"{duration_text(diagnosis.seconds + waited)}, {stake}"
         )
         yield f"  {number}. {finding.symptom}, {finding.place}{at_most if finding.seconds else ''}"
         yield f"     log: {visible(finding.evidence)}"
@@ -186,33 +186,33 @@ def lines_of(found: Diagnosis) -> Iterator[str]:
         yield from (f"     --conf {each}" for each in finding.conf)
 
 
-def row_of(found: Diagnosis) -> dict[str, object]:
-    """The same for programs."""
-    cluster = found.cluster
+def row_of(diagnosis: Diagnosis) -> dict[str, object]:
+    """Return a diagnosis for programs."""
+    cluster = diagnosis.cluster
     return {
-        "log": found.log,
-        "application": found.application,
-        "job": found.label,
-        "description": found.description,
-        "started_at": moment(found.started_at).isoformat(),
-        "seconds": found.seconds,
-        "waited_seconds": found.waited_seconds,
-        "cores": found.cores,
+        "log": diagnosis.log,
+        "application": diagnosis.application,
+        "job": diagnosis.label,
+        "description": diagnosis.description,
+        "started_at": moment(diagnosis.started_at).isoformat(),
+        "seconds": diagnosis.seconds,
+        "waited_seconds": diagnosis.waited_seconds,
+        "cores": diagnosis.cores,
         "nodes": None if cluster is None else cluster.nodes,
         "memory_bytes": None if cluster is None else cluster.memory_bytes,
-        "core_seconds": found.cores * found.seconds,
-        "cost": None if found.prices is None else found.cost,
-        "findings": [_finding_row(found, each) for each in found.findings],
+        "core_seconds": diagnosis.cores * diagnosis.seconds,
+        "cost": None if diagnosis.prices is None else diagnosis.cost,
+        "findings": [_finding_row(diagnosis, each) for each in diagnosis.findings],
     }
 
 
-def _finding_row(found: Diagnosis, finding: JobFinding) -> dict[str, object]:
+def _finding_row(diagnosis: Diagnosis, finding: JobFinding) -> dict[str, object]:
     return {
         "symptom": finding.symptom.value,
         "place": finding.place,
         "seconds_at_most": finding.seconds,
-        "core_seconds_at_most": found.share_of(finding) * found.seconds * found.cores,
-        "cost_at_most": None if found.prices is None else found.at_stake(finding),
+        "core_seconds_at_most": diagnosis.share_of(finding) * diagnosis.seconds * diagnosis.cores,
+        "cost_at_most": None if diagnosis.prices is None else diagnosis.at_stake(finding),
         "evidence": finding.evidence,
         "figures": dict(finding.figures),
         "advice": finding.advice,

@@ -1,30 +1,77 @@
-"""Facts of the jobs of a Spark log: their stages, tasks, and the times when nothing ran.
+"""Jobs of a Spark log with their stages, tasks and idle times, and the findings about them.
 
-They are the view of what `sources.spark.reader` read for those who diagnose. A job is a query with
-all its Spark jobs, or a Spark job without a query. Moments and durations are whole milliseconds, as
-the log has them. All figures are sums, medians or extremes of what tasks reported; nothing is
-estimated here.
+`JobFacts` is the view of a `SparkQuery` that diagnosis uses. A job is a query with all its Spark
+jobs, or a Spark job without a query. Timestamps and durations are whole milliseconds, as in the
+log. All figures are sums, medians or extremes of what tasks reported; nothing is estimated.
+
+The potential saving of a finding is an upper bound: the job would be faster by at most so much if
+only this were fixed. Bounds of several findings overlap and do not add up.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum, unique
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 
-from fedperf_client.sources import NothingToReadError, SkippedRecord
-from fedperf_client.sources.codecs import UnreadCodecError
-from fedperf_client.sources.kinds import places
-from fedperf_client.sources.opener import UnreadArchiveError
-from fedperf_client.sources.spark.application import Application
+from fedperf_client.sources import NothingToReadError, SkippedRecord, find_sources
+from fedperf_client.sources.opener import UnreadArchiveError, UnreadCodecError
 from fedperf_client.sources.spark.event_log import WHOLE_LOG, EventLog, open_event_log
 from fedperf_client.sources.spark.failures import LostAttempt, Removal
-from fedperf_client.sources.spark.query import Interval, SparkQuery
+from fedperf_client.sources.spark.query import (
+    RESUBMITTED,
+    Interval,
+    Longs,
+    SparkQuery,
+    StageAttempt,
+)
+from fedperf_client.sources.spark.reader import Application
 from fedperf_client.sources.spark.settings import SparkSettings
-from fedperf_client.sources.spark.tasks import RESUBMITTED, Longs, StageAttempt
 from fedperf_shared.errors import InvalidInputError
+
+
+@unique
+class Symptom(StrEnum):
+    """The kind of a finding."""
+
+    SPILL = "spill"
+    SKEW = "skew"
+    STRAGGLER = "straggler"
+    FEW_TASKS = "few tasks"
+    LAST_WAVE = "last wave"
+    TINY_TASKS = "tiny tasks"
+    EXECUTOR_WAIT = "executor wait"
+    DRIVER = "driver alone"
+    GARBAGE = "garbage collection"
+    SHUFFLE_WAIT = "shuffle wait"
+    SHUFFLE_GROWTH = "shuffle growth"
+    BROADCAST = "broadcast"
+    FAILURES = "failures"
+    DROPPED_EVENTS = "dropped events"
+    OUTSIDE_JOBS = "outside jobs"
+
+
+@dataclass(frozen=True, slots=True)
+class JobFinding:
+    """One finding of a rule."""
+
+    symptom: Symptom
+    place: str  # the stage, or the job as a whole
+    seconds: float  # upper bound of the potential saving of the job's time
+    evidence: str  # figures as in the log, for people
+    advice: str  # what would fix it
+    conf: tuple[str, ...] = ()  # as settings, each like `spark.sql.shuffle.partitions=400`
+    # the evidence for programs
+    figures: Mapping[str, float | str | tuple[str, ...]] = field(default_factory=dict)
+    share: float | None = None  # of the job's cost, if it is not that of its time
+
+    def __post_init__(self) -> None:
+        if not self.seconds >= 0:
+            raise ValueError(f"the time at stake must not be negative, got {self.seconds}")
+
 
 _OVERLAP = 0.05
 """Share of all task time that may exceed the slots: some milliseconds at each task's end."""
@@ -38,18 +85,18 @@ _BAD = "a line that is no usable event"
 class JobFacts:
     """One job of a log."""
 
-    query: SparkQuery  # what was read of it
+    query: SparkQuery  # as it was read
     application: str  # name and id of the application; local text
     settings: SparkSettings  # that it ran with
-    attempts: tuple[StageAttempt, ...]  # at stages, in the order of their numbers
+    attempts: tuple[StageAttempt, ...]  # at stages, by number
     removals: tuple[Removal, ...]  # of executors of the application, so far
 
     @classmethod
     def of(cls, query: SparkQuery, application: Application) -> "JobFacts":
-        """A query or job that is over."""
+        """Return the facts of a query or job that is over."""
         stages = [stage for _, stage in sorted(query.attempts.items())]
         if query.plan.runs_python and not any(each.runs_python for each in stages):
-            for each in stages:  # one of them does
+            for each in stages:  # one of them runs Python
                 each.runs_python = True
         return cls(
             query,
@@ -61,9 +108,9 @@ class JobFacts:
 
     @property
     def description(self) -> str:
-        """What the log says of it; local text."""
-        told = self.query.description or self.query.display_name
-        return " ".join(told.split())
+        """The description of the job; local text."""
+        text = self.query.description or self.query.display_name
+        return " ".join(text.split())
 
     @cached_property
     def stages(self) -> tuple[StageAttempt, ...]:
@@ -77,17 +124,17 @@ class JobFacts:
 
     @property
     def wall_seconds(self) -> float:
-        """From its start to its end, with what it waited for the first executor."""
+        """Seconds from its start to its end, with the wait for the first executor."""
         return (self.query.end - self.query.started_at) / 1000
 
     @property
     def seconds(self) -> float:
-        """Its run time: without what it waited while no executor was there."""
+        """The run time, without the wait for executors."""
         return self.query.milliseconds / 1000
 
     @cached_property
     def cores(self) -> int:
-        """Its number of cores; where no executor is known, those that its tasks used at once."""
+        """The number of cores; if no executor is known, those that its tasks used at once."""
         if self.query.cluster is not None:
             return self.query.cluster.cores
         return max(1, int(self._changes[1].max(initial=0)) * self.settings.cores_per_task)
@@ -98,7 +145,7 @@ class JobFacts:
         return self.query.slots or max(1, self.cores // self.settings.cores_per_task)
 
     def held_at_once(self, stage: StageAttempt) -> float:
-        """The most that tasks of one executor held: the largest beside others of the mean."""
+        """Return the most memory that tasks of one executor held: the largest with mean ones."""
         cores, tasks = self.settings.executor_cores or self.cores, len(stage.tasks)
         at_once = max(1, round(self.slots * min(1.0, cores / self.cores)))
         others = min(at_once, tasks) - 1
@@ -106,27 +153,27 @@ class JobFacts:
 
     @cached_property
     def _changes(self) -> tuple[Longs, Longs]:
-        """Moments at which the number of running tasks changes, and the number from then on."""
-        places = [
+        """Timestamps at which the number of running tasks changes, and the number from then on."""
+        intervals = [
             (each.launched, each.finished)
             for each in self.lost
-            if each.reason.name != RESUBMITTED  # what it had done before stands there already
+            if each.reason.name != RESUBMITTED  # its earlier success counts already
         ]
-        lost = np.array(places, np.int64).reshape(-1, 2)
+        lost = np.array(intervals, np.int64).reshape(-1, 2)
         launched = np.concatenate([*(e.tasks["launched"] for e in self.stages), *lost.T[:1]])
         finished = np.concatenate([*(e.tasks["finished"] for e in self.stages), *lost.T[1:]])
         moments = np.concatenate([launched, np.maximum(finished, launched)])
         steps = np.concatenate([np.ones_like(launched), -np.ones_like(finished)])
-        order = np.lexsort((steps, moments))  # who ends makes room before who begins
+        order = np.lexsort((steps, moments))  # ends before starts
         return moments[order], np.cumsum(steps[order])
 
     @cached_property
     def idle_is_known(self) -> bool:
-        """Whether unused cores can be told: executors are known, and nobody else used them.
+        """Return whether unused cores are known: executors are known, and no other job used them.
 
-        Where events were dropped, what seems idle is what is not told. Where more tasks ran than
-        there were slots for, the log does not tell all executors. A task is said to end a little
-        after the next has begun in its place, hence `_OVERLAP`.
+        If events were dropped, missing tasks look like idle time. If more tasks ran than there were
+        slots, executors are missing in the log. A task is reported to end a little after the next
+        one has begun in its slot, hence `_OVERLAP`.
         """
         moments, running = self._changes
         most = max((self.slots, *(each.slots for each in self.stages)))
@@ -138,10 +185,10 @@ class JobFacts:
         return float(above.sum()) <= _OVERLAP * used
 
     def unused(self, stage: StageAttempt) -> float:
-        """Milliseconds of a stage's span without a task of this job, the mean over its slots.
+        """Return the mean idle milliseconds per slot in a stage's span.
 
-        A stage cannot become faster by more than that without more slots. 0 where unused
-        cores cannot be told.
+        Without more slots, a stage cannot become faster by more than that. Time in which no task of
+        this job ran counts as idle. 0 if unused cores are unknown.
         """
         if not (self.idle_is_known and stage.slots):
             return 0.0
@@ -153,13 +200,13 @@ class JobFacts:
         return float(idle.sum()) / stage.slots
 
     def uneven(self, stage: StageAttempt) -> float:
-        """Milliseconds that a stage took longer than with the same tasks, all alike."""
+        """Return the milliseconds that a stage took longer than with equally long tasks."""
         least = max(stage.even_span, stage.mean)
         return min(max(0.0, stage.span - least), self.unused(stage))
 
     @cached_property
     def quiet(self) -> tuple[Interval, ...]:
-        """Intervals from its start to its end in which none of its tasks ran."""
+        """Intervals of its time in which none of its tasks ran."""
         moments, running = self._changes
         began, ended = self.query.started_at, self.query.end
         edges = np.clip(moments, began, ended)
@@ -171,24 +218,24 @@ class JobFacts:
 
 
 def jobs_of(log: EventLog) -> Iterator[JobFacts | Application | str]:
-    """Every job of a log when it is complete, and at its end the whole.
+    """Yield every job of a log when it is complete, and the application at the end.
 
-    Texts say what of it no finding is about; local.
+    Texts name what was left out; local.
     """
     names = {file.name for file in log.files}
     missing, application = Counter[str](), Application(is_partial=log.is_partial)
-    for found in log.work(application, with_tasks=True):
-        if isinstance(found, SkippedRecord):
-            if found.record in {*names, WHOLE_LOG}:
-                yield str(found) if found.record in names and len(names) > 1 else found.reason
+    for item in log.work(application, with_tasks=True):
+        if isinstance(item, SkippedRecord):
+            if item.record in {*names, WHOLE_LOG}:
+                yield str(item) if item.record in names and len(names) > 1 else item.reason
             else:
                 missing[_BAD] += 1
-        elif found.is_given_up:
+        elif item.is_given_up:
             missing[_GIVEN_UP] += 1
-        elif found.is_nested:
+        elif item.is_nested:
             continue
-        elif found.is_complete:
-            yield JobFacts.of(found, application)
+        elif item.is_complete:
+            yield JobFacts.of(item, application)
         else:
             missing[_UNFINISHED] += 1
     yield application
@@ -200,13 +247,14 @@ def jobs_of(log: EventLog) -> Iterator[JobFacts | Application | str]:
 def event_logs_in(
     paths: Iterable[Path],
 ) -> tuple[list[tuple[Path, EventLog]], list[str], list[str]]:
-    """Every Spark log below the paths, what is wrong with what was named, and what else is there.
+    """Return every Spark log below the paths, problems, and what else is there.
 
-    The last is what lies in directories and is no log, or holds nothing.
+    Problems concern paths that were named explicitly. The rest are files in directories that are no
+    logs, or empty.
     """
     problems, others = list[str](), list[str]()
-    found: list[tuple[Path, EventLog]] = []
-    for place, is_named in places(paths, problems):
+    logs: list[tuple[Path, EventLog]] = []
+    for place, is_named in find_sources(paths, problems):
         try:
             log = open_event_log(place)
         except (NothingToReadError, UnreadArchiveError, UnreadCodecError) as error:
@@ -218,6 +266,6 @@ def event_logs_in(
         if log is None:
             (problems if is_named else others).append(f"{place}: not a Spark event log")
             continue
-        found += [(place, each) for each in log.logs]
+        logs += [(place, each) for each in log.logs]
         others += [f"{place}: {each}" for each in log.others]
-    return found, problems, others
+    return logs, problems, others

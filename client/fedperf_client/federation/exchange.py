@@ -30,7 +30,7 @@ from fedperf_shared.identity import verify
 from fedperf_shared.releases.linear_queries import CellQuery
 from fedperf_shared.releases.period import ReleaseCalendar
 from fedperf_shared.releases.release import Schedule, SignedRelease, SlotKey
-from fedperf_shared.runtime.resources import Closing
+from fedperf_shared.runtime.process import Closing
 from fedperf_shared.wire.codec import (
     decode_receipt,
     decode_signed_receipt,

@@ -83,9 +83,9 @@ class Node:
         handler: Handler,
         *,
         polling: PollingPolicy | None = None,
-        troubles: FailureTracker | None = None,
+        failures: FailureTracker | None = None,
     ) -> None:
-        self._troubles = troubles or FailureTracker()
+        self._failures = failures or FailureTracker()
         self._membership = membership
         self._key = key
         self._handler = handler
@@ -117,24 +117,24 @@ class Node:
                 try:
                     while not stop.is_set():
                         self._beat(fleet)
-                        self._troubles.worked(CONNECTION)
+                        self._failures.worked(CONNECTION)
                         stop.wait(self._polling.poll.total_seconds())
                 finally:
                     fleet.leave()
         except httpx.HTTPStatusError as error:
             self.connection = Connection.REFUSED
-            self._troubles.failed(CONNECTION, _refused(error.response.status_code))
+            self._failures.failed(CONNECTION, _refused(error.response.status_code))
         except (httpx.HTTPError, OSError, RuntimeError) as error:
             self.connection = Connection.CONNECTING
             said = (
                 f"lost: {type(error).__name__}; it is taken up again once the coordinator answers"
             )
-            self._troubles.failed(CONNECTION, said)
+            self._failures.failed(CONNECTION, said)
         except Exception as error:  # whatever a server sends, the node goes on
             self.connection = Connection.CONNECTING
             self.odd_answers += 1
             said = f"odd answer {self.odd_answers} of the coordinator: {_said(error)}"
-            self._troubles.failed(CONNECTION, said)
+            self._failures.failed(CONNECTION, said)
 
     def _beat(self, fleet: FleetClient) -> None:
         fleet.keep_alive()

@@ -1,1 +1,1 @@
-"""Texts that people read and write on a terminal: durations, trees, workflow files, progress."""
+"""Formats of facts, trees, workflow files and progress on a terminal."""

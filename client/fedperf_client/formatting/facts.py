@@ -1,20 +1,21 @@
-"""Facts that a command prints. Each is described once, for programs and for people.
+"""A fact is described once, and printed in a table, on a line of its own or as JSON.
 
-The name of a fact ends with its unit, as `runtime_seconds` does. People read the value in that
-unit, unless the fact has a text of its own.
+The name of a fact ends with its unit, such as `runtime_seconds` or `finished_at`. Its text for
+people follows from that unit, unless the fact has a text of its own.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from types import MappingProxyType
 
-from fedperf_client.formatting.durations import duration_text
-from fedperf_client.formatting.numbers import size_text
-from fedperf_shared.runtime.command_line import show_rows
+from fedperf_shared.runtime.command_line import show, show_rows
+from fedperf_shared.runtime.quantities import duration_text, size_text, table_minute
 
-_TEXT_OF_UNIT: Mapping[str, Callable[[float], str]] = MappingProxyType(
-    {"seconds": duration_text, "bytes": size_text}
+_FORMATS: Mapping[str, Callable[[float], str]] = MappingProxyType(
+    {"seconds": duration_text, "bytes": size_text, "epsilon": "{:.4g}".format}
 )
+_LONGEST_LIST = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,10 +23,10 @@ class Fact:
     """One fact.
 
     Attributes:
-        name: its key for programs; None where only people are told.
-        value: for programs.
-        heading: what people call it; None where only programs are told.
-        text: the value for people; None for that of its unit.
+        name: its key in JSON, None if JSON leaves it out.
+        value: its value in JSON.
+        heading: its heading for people, None if only JSON has it.
+        text: its value for people, None for that of its unit.
     """
 
     name: str | None
@@ -36,47 +37,79 @@ class Fact:
     @property
     def shown(self) -> object:
         """The value for people."""
-        if self.text is not None:
-            return self.text
-        in_words = _TEXT_OF_UNIT.get((self.name or "").rpartition("_")[2])
-        if in_words is None or isinstance(self.value, bool):
-            return self.value
-        return in_words(self.value) if isinstance(self.value, int | float) else self.value
+        value = self.value if self.text is None else self.text
+        if isinstance(value, datetime):
+            return table_minute(value)
+        if isinstance(value, list):
+            more = f"; and {len(value) - _LONGEST_LIST} more (--json)"
+            parts = "; ".join(str(each) for each in value[:_LONGEST_LIST])
+            return parts + (more if len(value) > _LONGEST_LIST else "")
+        if self.text is None and isinstance(value, int | float) and not isinstance(value, bool):
+            unit_format = _FORMATS.get((self.name or "").rpartition("_")[2])
+            return value if unit_format is None else unit_format(value)
+        return value
 
 
 def for_people(heading: str, text: object) -> Fact:
-    """A fact that programs find elsewhere, or need not know."""
+    """Return a fact that JSON leaves out."""
     return Fact(None, None, heading, text)
 
 
 def for_programs(facts: Sequence[Fact]) -> list[Fact]:
-    """The facts without their columns for people."""
+    """Return the facts of JSON, without headings."""
     return [Fact(each.name, each.value) for each in facts if each.name is not None]
 
 
-def without_empty(rows: Sequence[Sequence[Fact]]) -> list[list[Fact]]:
-    """The rows without columns for people in which every text is empty."""
-    told = {each.heading for row in rows for each in row if each.shown != ""}
-    empty = {each.heading for row in rows for each in row} - told
+def named_facts(
+    values: Mapping[str, object], *, columns: Collection[str] | None = None
+) -> list[Fact]:
+    """Return a fact for each value, with its name as heading.
+
+    Args:
+        values: by name.
+        columns: names of the facts for people; all by default.
+    """
     return [
-        [Fact(each.name, each.value) if each.heading in empty else each for each in row]
+        Fact(
+            name,
+            value,
+            None
+            if columns is not None and name not in columns
+            else f"{name} (UTC)"
+            if name.endswith("_at")
+            else name,
+        )
+        for name, value in values.items()
+    ]
+
+
+def without_empty(rows: Sequence[Sequence[Fact]]) -> list[list[Fact]]:
+    """Return the rows without the headings whose text is empty in every row."""
+    used = {each.heading for row in rows for each in row if each.shown not in (None, "", [])}
+    return [
+        [each if each.heading in used else Fact(each.name, each.value) for each in row]
         for row in rows
     ]
 
 
 def values_of(facts: Sequence[Fact]) -> dict[str, object]:
-    """The facts for programs, by name."""
+    """Return the values of JSON by name."""
     return {each.name: each.value for each in facts if each.name is not None}
 
 
 def texts_of(facts: Sequence[Fact]) -> dict[str, object]:
-    """The facts for people, by heading."""
+    """Return the texts for people by heading."""
     return {each.heading: each.shown for each in facts if each.heading is not None}
+
+
+def show_facts(facts: Sequence[Fact], *, json: bool) -> None:
+    """Print facts, for people one on a line without those that are empty."""
+    show(values_of(facts) if json else texts_of(*without_empty([facts])), json=json)
 
 
 def show_table(
     rows: Sequence[Sequence[Fact]], *, json: bool, empty: str = "", spare: Collection[str] = ()
 ) -> None:
-    """Print a row of facts for each thing; the rest is as for `show_rows`."""
-    of_row = values_of if json else texts_of
-    show_rows([of_row(each) for each in rows], json=json, empty=empty, spare=spare)
+    """Print a row of facts for each thing. `empty` and `spare` are as for `show_rows`."""
+    to_row = values_of if json else texts_of
+    show_rows([to_row(each) for each in rows], json=json, empty=empty, spare=spare)

@@ -1,4 +1,4 @@
-"""A bar on the standard error for work that may take more than a moment."""
+"""Progress bars on the standard error."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -10,44 +10,44 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 PATIENCE_SECONDS = 1.0
-"""Before a bar appears."""
+"""Time before a bar appears."""
 
 
 @contextmanager
 def progress_bar(title: str, *, json: bool = False) -> Iterator[Callable[[int, int], None]]:
-    """Show a bar on a terminal once the work took a moment; it vanishes in the end.
+    """Show a bar on a terminal if the work takes longer than `PATIENCE_SECONDS`.
 
     Args:
-        title: of the bar.
-        json: whether the command prints for programs; they are shown no bar.
+        title: title of the bar.
+        json: whether the command prints JSON, which shows no bar.
 
     Yields:
-        What may be told how much of the work is done, and of how much.
+        A function of the completed and the total amount of work.
     """
     from rich.progress import Progress
 
     console = _console()
     progress = Progress(console=console, transient=True, disable=json or not console.is_terminal)
     task = progress.add_task(title, total=None)
-    begins = threading.Timer(PATIENCE_SECONDS, progress.start)
-    begins.daemon = True
-    begins.start()
+    timer = threading.Timer(PATIENCE_SECONDS, progress.start)
+    timer.daemon = True
+    timer.start()
     try:
         yield lambda done, total: progress.update(task, completed=done, total=total)
     finally:
-        begins.cancel()
-        begins.join()  # it may be starting the bar just now
+        timer.cancel()
+        timer.join()  # it may be starting the bar just now
         progress.stop()
 
 
 @contextmanager
 def counting_bar(title: str, total: int, *, done: int = 0) -> Iterator[Callable[[int, str], None]]:
-    """Show a bar of things that each take a while, and the time that is left.
+    """Show a bar of things that each take a while, with the remaining time.
 
-    It appears with the first that is done, so that arguments which are refused show no bar.
+    The bar appears with the first completed thing, so that refused arguments show none.
 
     Yields:
-        What is to be told how many more are done, and a word about the last one.
+        A function of the number of newly completed things and a word about the last one.
     """
     from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -73,7 +73,7 @@ def counting_bar(title: str, total: int, *, done: int = 0) -> Iterator[Callable[
 
 @cache
 def _console() -> "Console":
-    """One for all, so that a bar within another's time is shown below it."""
+    """Return the console of all bars, so that nested bars are shown below each other."""
     from rich.console import Console
 
     return Console(stderr=True)

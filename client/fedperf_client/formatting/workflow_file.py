@@ -1,4 +1,4 @@
-"""Workflows written down by people: a JSON file, one entry per operator.
+"""Workflow files: JSON that people write, with one entry per operator.
 
 ```
 {
@@ -14,28 +14,28 @@
   "cluster": {"nodes": 1, "cores": 8, "memory_gib": 32}
 }
 ```
-Kinds, classes, complexities and platforms are the words of
-`fedperf_shared.workflow.vocabulary` in small letters. An operator needs `kind`, a source
-`output_rows` as well; all else may be left out. Rows that nobody knows before a run are
-estimated (`workflow.estimates`), and so are widths. `inputs` are names, or numbers of
-operators from 0 on. Names stay here: a plan holds none.
+Kinds, classes, complexities and platforms are the names of `fedperf_shared.workflow.vocabulary`
+in lower case. An operator needs `kind`, and a source also `output_rows`. Missing rows and widths
+are estimated (`workflow.cardinality`). `inputs` are names, or numbers of operators from 0 on. A
+plan has no names.
 
-What `fedperf runs show --json` prints is taken as well: there the operators stand under `plan`, and
-the cluster is that of the run. `-` is standard input.
+The output of `fedperf runs show --json` is a workflow file, too. Its operators are under `plan`,
+and the cluster is that of the run. `-` is standard input.
 
-Refused, with the operator named: unknown words and keys, missing sizes, numbers that no
-workflow can have, more rows after a filter than before it, inputs that do not exist, cycles.
+Errors name the operator: unknown names and keys, missing sizes, numbers out of range, more rows
+after a filter than before it, missing inputs, cycles.
 """
 
 import json
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
-from typing import Annotated, NoReturn, TypeVar
+from typing import Annotated, NoReturn
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import MAX_QUERIES_BEFORE, ClusterConfig, ExecutionWarning, KnownJob
@@ -60,21 +60,42 @@ GIB = 2**30
 _NEVER_MORE_ROWS = frozenset(
     {OperatorKind.FILTER, OperatorKind.DISTINCT, OperatorKind.SORT, OperatorKind.TOPK}
 )
-"""Kinds that drop rows or keep them, whatever their parameters."""
+"""Kinds that never have more output rows than input rows."""
 MAX_FILE_BYTES = 8 * 2**20
 
 STANDARD_INPUT = Path("-")
 
-_OF_RUNS_SHOW = {"operator", "output_bytes", "seconds"}
-"""What `fedperf runs show` tells of an operator beside what it is."""
-
-_Word = TypeVar("_Word", bound=IntEnum)
-_Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
-_Whole = Annotated[int, Field(strict=True, ge=0)]
+_RUN_KEYS = {"operator", "output_bytes", "seconds"}
+"""Keys of an operator in `fedperf runs show` that a workflow file does not have."""
 
 
 class InvalidWorkflowFileError(InvalidInputError):
-    """A workflow file cannot be read; the message names the operator."""
+    """Raised when a workflow file cannot be read. The message names the operator."""
+
+
+def _names_of(words: type[IntEnum], what: str) -> BeforeValidator:
+    """Return a validator that replaces a name in lower case by its member of an enumeration."""
+    members = {each.name.lower(): each for each in words if not each.name.startswith("RESERVED")}
+
+    def parse(name: object) -> IntEnum:
+        member = members.get(str(name).lower())
+        if member is None:
+            raise ValueError(f"unknown {what} {name!r}; known are {', '.join(members)}")
+        return member
+
+    return BeforeValidator(parse)
+
+
+def _parse_platform(name: object) -> Platform | None:
+    try:
+        return None if name is None else platform_of(str(name))
+    except InvalidInputError as error:
+        raise ValueError(str(error)) from error
+
+
+_Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
+_Whole = Annotated[int, Field(strict=True, ge=0)]
+_Platform = Annotated[Platform | None, BeforeValidator(_parse_platform)]
 
 
 class _Entry(BaseModel):
@@ -82,24 +103,26 @@ class _Entry(BaseModel):
 
 
 class OperatorEntry(_Entry):
-    """One operator as it is written down."""
+    """One operator of a workflow file."""
 
     name: str | None = None
-    kind: str
-    operator_class: Annotated[str, Field(alias="class")] = "relational"
+    kind: Annotated[OperatorKind, _names_of(OperatorKind, "kind")]
+    operator_class: Annotated[
+        OperatorClass, _names_of(OperatorClass, "class"), Field(alias="class")
+    ] = OperatorClass.RELATIONAL
     inputs: tuple[str | Annotated[int, Field(strict=True)], ...] = ()
     output_rows: _Number | None = None
     row_bytes: _Number | None = None
-    complexity: str = "none"
+    complexity: Annotated[Complexity, _names_of(Complexity, "complexity")] = Complexity.NONE
     code_steps: _Whole = 0
     iterations: _Whole = 0
     key_distinct_ratio: _Number = 0.0
     partitions: _Whole = 0
-    platform: str | None = None
+    platform: _Platform = None
 
 
 class SourcesEntry(_Entry):
-    """What is known of all sources together."""
+    """Statistics of all sources together."""
 
     columns: _Whole = 0
     top_key_share: _Number = 0.0
@@ -108,7 +131,7 @@ class SourcesEntry(_Entry):
 
 
 class ClusterEntry(_Entry):
-    """Resources; those that most own executions had where something is left out."""
+    """Resources. Missing ones are those of the typical cluster of the stored runs."""
 
     nodes: Annotated[int, Field(strict=True, ge=1, le=100_000)] | None = None
     cores: Annotated[int, Field(strict=True, ge=1, le=1_000_000)] | None = None
@@ -122,19 +145,19 @@ class WorkflowEntry(_Entry):
 
     operators: tuple[OperatorEntry, ...]
     sources: SourcesEntry = SourcesEntry()
-    platform: str | None = None
+    platform: _Platform = None
     cluster: ClusterEntry = ClusterEntry()
 
 
 @dataclass(frozen=True, slots=True)
 class WrittenWorkflow:
-    """What a workflow file says.
+    """The contents of a workflow file.
 
     Attributes:
         plan: the workflow with a platform for every operator.
-        cluster: resources, as far as the file names them.
-        execution_id: of the execution that it is the plan of; None where a person wrote it.
-        job: as that execution tells it; None where the plan holds all rows of its sources.
+        cluster: resources in the file.
+        execution_id: id of the run in the file, None if a person wrote it.
+        job: facts of that run, None if the plan has all rows of its sources.
     """
 
     plan: Plan
@@ -143,7 +166,7 @@ class WrittenWorkflow:
     job: KnownJob | None = None
 
     def cluster_or(self, usual: ClusterConfig) -> ClusterConfig:
-        """The resources named, and those of `usual` where none are."""
+        """Return the resources in the file, completed by those of `usual`."""
         named = self.cluster
         memory = named.memory_gib
         return ClusterConfig(
@@ -158,46 +181,30 @@ class WrittenWorkflow:
 def read_workflow_file(
     path: Path, *, platform: str | None = None, otherwise: str | None = None
 ) -> WrittenWorkflow:
-    """The workflow of a file.
+    """Read a workflow file.
 
     Args:
-        path: of the file.
-        platform: what all operators are to run on, whatever the file says.
-        otherwise: what those run on of which the file says nothing.
+        path: the file.
+        platform: platform of all operators, whatever the file says.
+        otherwise: platform of operators for which the file names none.
 
     Raises:
         InvalidWorkflowFileError: see the module.
     """
-    entry, shown = _entry(path)
-    execution_id = None if shown is None else str(shown.get("id", ""))
-    places = _places(entry.operators, path)
-    operators = tuple(
-        _operator(each, _title(each, number), places, path)
-        for number, each in enumerate(entry.operators)
-    )
-    platforms = tuple(
-        _platform(
-            _title(each, number), platform or each.platform or entry.platform or otherwise, path
-        )
-        for number, each in enumerate(entry.operators)
-    )
+    content = _read_json(path)
+    run = None
+    if isinstance(content, Mapping) and isinstance(content.get("plan"), list):
+        run, content = content, _workflow_of_run(content)
     try:
-        sources = SourceStatistics(**entry.sources.model_dump())
-        written = Workflow(operators, sources)
-        if execution_id is None:  # what an engine counted may be otherwise
-            _require_fewer_rows(entry.operators, written, path)
-        rows = [n for n, each in enumerate(entry.operators) if each.output_rows is None]
-        widths = [n for n, each in enumerate(entry.operators) if each.row_bytes is None]
-        workflow = with_estimates(written, rows, widths)
-        job = None if shown is None else _job_of_shown(shown, workflow)
-        return WrittenWorkflow(Plan(workflow, platforms), entry.cluster, execution_id, job)
-    except InvalidWorkflowError as error:
-        titles = [_title(each, number) for number, each in enumerate(entry.operators)]
-        raise InvalidWorkflowFileError(f"{path}: {_with_names(str(error), titles)}") from error
+        return _parse(content, run, platform=platform, otherwise=otherwise)
+    except ValidationError as error:
+        problems = problems_of(error, WorkflowEntry, content, {"operators": _entry_title})
+        raise InvalidWorkflowFileError(f"{path}: {_join_alike(problems)}") from error
+    except InvalidInputError as error:
+        raise InvalidWorkflowFileError(f"{path}: {error}") from error
 
 
-def _entry(path: Path) -> tuple[WorkflowEntry, Mapping[str, object] | None]:
-    """What a file says, and the facts of the execution that it shows, if it does."""
+def _read_json(path: Path) -> object:
     try:
         if path == STANDARD_INPUT:
             data = sys.stdin.buffer.read(MAX_FILE_BYTES + 1)
@@ -211,46 +218,84 @@ def _entry(path: Path) -> tuple[WorkflowEntry, Mapping[str, object] | None]:
             f"cannot read the workflow {path}: {error.strerror}"
         ) from error
     if len(data) > MAX_FILE_BYTES:
-        raise InvalidWorkflowFileError(f"{path} is no workflow: larger than {MAX_FILE_BYTES} bytes")
+        raise InvalidWorkflowFileError(
+            f"{path} is not a workflow: it is larger than {MAX_FILE_BYTES} bytes"
+        )
     try:
-        content = json.loads(data, parse_constant=_not_a_number)
+        content = json.loads(data, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
         raise InvalidWorkflowFileError(f"{path} is not JSON: {error}") from error
     if isinstance(content, Mapping) and "steps" in content:
         raise InvalidWorkflowFileError(
-            f"{path} is a program, whose rows are counted before anything is predicted: ask with "
-            f"fedperf advise {path} --data DIRECTORY"
+            f"{path} is a program. Its rows are counted before a prediction, so run: fedperf "
+            f"advise {path} --data DIRECTORY"
         )
-    shown = None
-    if isinstance(content, Mapping) and isinstance(content.get("plan"), list):
-        shown, content = content, _of_shown(content)
-    try:
-        return WorkflowEntry.model_validate(content), shown
-    except ValidationError as error:
-        found = problems_of(error, WorkflowEntry, content, {"operators": _written_title})
-        raise InvalidWorkflowFileError(f"{path}: {_together(found)}") from error
+    return content
 
 
-def _of_shown(content: Mapping[str, object]) -> dict[str, object]:
-    """What `fedperf runs show --json` says of an execution, as a workflow is written."""
-    shown = content["plan"]
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not a number of JSON")
+
+
+def _workflow_of_run(run: Mapping[str, object]) -> dict[str, object]:
+    """Return the workflow entry in the output of `fedperf runs show --json`."""
+    plan = run["plan"]
     operators = [
-        {key: value for key, value in each.items() if key not in _OF_RUNS_SHOW}
+        {key: value for key, value in each.items() if key not in _RUN_KEYS}
         if isinstance(each, Mapping)
         else each
-        for each in (shown if isinstance(shown, list) else [])
+        for each in (plan if isinstance(plan, list) else [])
     ]
     names = ("nodes", "cores", "machine_speed", "queries_before")
-    cluster = {name: content[name] for name in names if name in content}
-    memory = content.get("memory_bytes")
+    cluster = {name: run[name] for name in names if name in run}
+    memory = run.get("memory_bytes")
     if isinstance(memory, int | float):
         cluster["memory_gib"] = memory / GIB
-    return {"operators": operators, "sources": content.get("sources", {}), "cluster": cluster}
+    return {"operators": operators, "sources": run.get("sources", {}), "cluster": cluster}
 
 
-def _job_of_shown(shown: Mapping[str, object], workflow: Workflow) -> KnownJob | None:
-    """The job of a shown execution, where only own runs of it would tell how long it takes."""
-    rows, took, remarks = (shown.get(key) for key in ("rows_known", "runtime_seconds", "remarks"))
+def _parse(
+    content: object,
+    run: Mapping[str, object] | None,
+    *,
+    platform: str | None,
+    otherwise: str | None,
+) -> WrittenWorkflow:
+    entry = WorkflowEntry.model_validate(content)
+    titles = [
+        f"operator {number} ({each.name or each.kind.name.lower()})"
+        for number, each in enumerate(entry.operators)
+    ]
+    positions = _positions(entry.operators)
+    operators = tuple(
+        _operator(each, title, positions)
+        for each, title in zip(entry.operators, titles, strict=True)
+    )
+    platforms = tuple(
+        _platform(title, platform, each.platform, entry.platform, otherwise)
+        for each, title in zip(entry.operators, titles, strict=True)
+    )
+    try:
+        declared = Workflow(operators, SourceStatistics(**entry.sources.model_dump()))
+        if run is None:  # an engine may count rows otherwise
+            _require_fewer_rows(entry.operators, titles, declared)
+        rows = [n for n, each in enumerate(entry.operators) if each.output_rows is None]
+        widths = [n for n, each in enumerate(entry.operators) if each.row_bytes is None]
+        workflow = with_estimates(declared, rows, widths)
+        plan = Plan(workflow, platforms)
+    except InvalidWorkflowError as error:
+        message = re.sub(
+            r"^operator (\d+) \([^)]*\)", lambda found: titles[int(found[1])], str(error)
+        )
+        raise InvalidInputError(message) from error
+    if run is None:
+        return WrittenWorkflow(plan, entry.cluster)
+    return WrittenWorkflow(plan, entry.cluster, str(run.get("id", "")), _job_of_run(run, workflow))
+
+
+def _job_of_run(run: Mapping[str, object], workflow: Workflow) -> KnownJob | None:
+    """Return the job of a run if only own runs of it can predict its time."""
+    rows, took, remarks = (run.get(key) for key in ("rows_known", "runtime_seconds", "remarks"))
     counted = rows is None or rows == 1
     job = KnownJob(
         "",
@@ -261,109 +306,76 @@ def _job_of_shown(shown: Mapping[str, object], workflow: Workflow) -> KnownJob |
     return job if job.answers_alone else None
 
 
-def _not_a_number(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not a number of JSON")
-
-
-def _written_title(number: int, written: object) -> str:
-    """What messages call an operator of which it is not known that it is one."""
-    name = written.get("name") if isinstance(written, Mapping) else None
+def _entry_title(number: int, entry: object) -> str:
+    """Return the title of an entry that may be invalid."""
+    name = entry.get("name") if isinstance(entry, Mapping) else None
     return f"operator {number}" if name is None else f"operator {number} ({name})"
 
 
-def _together(problems: Sequence[str]) -> str:
-    """All problems in a line; what several operators have alike is said of the first."""
-    alike: dict[str, list[str]] = {}
+def _join_alike(problems: Sequence[str]) -> str:
+    """Join the problems. One that several operators have is named once."""
+    titles_by_problem: dict[str, list[str]] = {}
     for each in problems:
-        titled, _, said = each.partition(": ")
-        alike.setdefault(said, []).append(titled)
+        title, _, problem = each.partition(": ")
+        titles_by_problem.setdefault(problem, []).append(title)
     return "; ".join(
-        f"{titles[0]}: {said}" + (f" (and {len(titles) - 1} more alike)" if titles[1:] else "")
-        for said, titles in alike.items()
+        f"{titles[0]}: {problem}" + (f" (and {len(titles) - 1} more alike)" if titles[1:] else "")
+        for problem, titles in titles_by_problem.items()
     )
 
 
-def _require_fewer_rows(entries: Sequence[OperatorEntry], workflow: Workflow, path: Path) -> None:
-    """Refuse operators that would hand on more rows than they read, as their kind cannot."""
-    for number, (entry, operator) in enumerate(zip(entries, workflow.operators, strict=True)):
-        read_from = [entries[each].output_rows for each in operator.inputs]
-        if operator.kind not in _NEVER_MORE_ROWS or entry.output_rows is None or None in read_from:
+def _require_fewer_rows(
+    entries: Sequence[OperatorEntry], titles: Sequence[str], workflow: Workflow
+) -> None:
+    for entry, title, operator in zip(entries, titles, workflow.operators, strict=True):
+        inputs = [entries[each].output_rows for each in operator.inputs]
+        if operator.kind not in _NEVER_MORE_ROWS or entry.output_rows is None or None in inputs:
             continue
-        rows = sum(each or 0.0 for each in read_from)
+        rows = sum(each or 0.0 for each in inputs)
         if entry.output_rows > rows:
-            raise InvalidWorkflowFileError(
-                f"{path}: {_title(entry, number)}: a {entry.kind} hands on at most the rows that "
-                f"it reads, {rows:,.0f}; output_rows is {entry.output_rows:,.0f}"
+            raise InvalidInputError(
+                f"{title}: output_rows is {entry.output_rows:,.0f}, but a "
+                f"{entry.kind.name.lower()} has at most its {rows:,.0f} input rows"
             )
 
 
-def _places(entries: Sequence[OperatorEntry], path: Path) -> dict[str, int]:
-    places: dict[str, int] = {}
+def _positions(entries: Sequence[OperatorEntry]) -> dict[str, int]:
+    positions: dict[str, int] = {}
     for number, each in enumerate(entries):
         if each.name is None:
             continue
-        if each.name in places:
-            raise InvalidWorkflowFileError(
-                f"{path}: operator {number} has the name {each.name!r} of operator "
-                f"{places[each.name]}"
+        if each.name in positions:
+            raise InvalidInputError(
+                f"operator {number} has the name {each.name!r} of operator {positions[each.name]}"
             )
-        places[each.name] = number
-    return places
+        positions[each.name] = number
+    return positions
 
 
-def _operator(entry: OperatorEntry, title: str, places: Mapping[str, int], path: Path) -> Operator:
+def _operator(entry: OperatorEntry, title: str, positions: Mapping[str, int]) -> Operator:
     if not entry.inputs and entry.output_rows is None:
-        raise InvalidWorkflowFileError(
-            f"{path}: {title} reads from no other and needs output_rows, the rows that it hands on"
-        )
-    unknown = [each for each in entry.inputs if isinstance(each, str) and each not in places]
-    if unknown:
-        raise InvalidWorkflowFileError(
-            f"{path}: {title} reads from {unknown[0]!r}, which no operator is called"
-        )
+        raise InvalidInputError(f"{title} has no inputs, so it needs output_rows")
+    for each in entry.inputs:
+        if isinstance(each, str) and each not in positions:
+            raise InvalidInputError(f"{title} reads from {each!r}, which no operator is called")
     try:
         return Operator(
-            kind=_word(OperatorKind, "kind", entry.kind),
-            operator_class=_word(OperatorClass, "class", entry.operator_class),
-            inputs=tuple(places[each] if isinstance(each, str) else each for each in entry.inputs),
-            output_rows=entry.output_rows or 0.0,
-            row_bytes=entry.row_bytes or 0.0,
-            complexity=_word(Complexity, "complexity", entry.complexity),
-            code_steps=entry.code_steps,
-            iterations=entry.iterations,
-            key_distinct_ratio=entry.key_distinct_ratio,
-            partitions=entry.partitions,
+            **{
+                **entry.model_dump(exclude={"name", "platform"}),
+                "inputs": tuple(
+                    positions[each] if isinstance(each, str) else each for each in entry.inputs
+                ),
+                "output_rows": entry.output_rows or 0.0,
+                "row_bytes": entry.row_bytes or 0.0,
+            }
         )
     except InvalidInputError as error:
-        raise InvalidWorkflowFileError(f"{path}: {title}: {error}") from error
+        raise InvalidInputError(f"{title}: {error}") from error
 
 
-def _platform(title: str, written: str | None, path: Path) -> Platform:
-    if written is None:
-        raise InvalidWorkflowFileError(
-            f"{path}: {title} has no platform; name one in the file or with --platform"
-        )
-    try:
-        return platform_of(written)
-    except InvalidInputError as error:
-        raise InvalidWorkflowFileError(f"{path}: {title}: {error}") from error
-
-
-def _word(words: type[_Word], what: str, written: str) -> _Word:
-    known = {each.name.lower(): each for each in words if not each.name.startswith("RESERVED")}
-    if written.lower() not in known:
-        raise InvalidInputError(f"unknown {what} {written!r}; known are {', '.join(known)}")
-    return known[written.lower()]
-
-
-def _title(entry: OperatorEntry, number: int) -> str:
-    return f"operator {number} ({entry.name or entry.kind})"
-
-
-def _with_names(message: str, titles: Sequence[str]) -> str:
-    """The message of a workflow, which knows operators by number, with their names."""
-    for number, title in enumerate(titles):
-        start = f"operator {number} ("
-        if message.startswith(start):
-            return title + message[message.index(")") + 1 :]
-    return message
+def _platform(title: str, *choices: Platform | str | None) -> Platform:
+    """Return the first platform that is named."""
+    for each in choices:
+        if each is not None:
+            return each if isinstance(each, Platform) else platform_of(each)
+    raise InvalidInputError(f"{title} has no platform; name one in the file or with --platform")

@@ -1,16 +1,15 @@
-"""An organization's home directory and its configuration file.
+"""The home directory of an organization and its configuration file.
 
-Everything that fedperf keeps for an organization lies in one directory, readable by
-its owner only: configuration and policy (written by people), identity, executions,
-ledger and downloaded models. A configuration that is wrong is refused whole, with
-every problem named by its key.
+Everything that fedperf keeps for an organization is in one directory, which only its owner can
+read: configuration and policy (written by people), identity, executions, ledger and downloaded
+models. A wrong configuration is refused, with every problem named by its key.
 """
 
 import os
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -29,7 +28,7 @@ poll_seconds = 5.0
 """
 
 _NEW_NAMES = {"history": "watch_paths"}
-"""By old key of config.toml."""
+"""Present names of old keys of config.toml."""
 
 
 class ClientConfig(BaseModel):
@@ -42,43 +41,67 @@ class ClientConfig(BaseModel):
 
 
 @dataclass(frozen=True, slots=True)
+class _Entry:
+    """A file or directory in the home directory."""
+
+    name: str
+
+    def __get__(self, home: "Home", owner: type["Home"]) -> Path:
+        return home.directory / self.name
+
+
+@dataclass(frozen=True, slots=True)
 class Home:
     """Paths of one organization."""
 
     directory: Path
 
-    @property
-    def config(self) -> Path:
-        """Configuration, written by people."""
-        return self.directory / "config.toml"
+    config = _Entry("config.toml")
+    """Configuration, written by people."""
+
+    policy = _Entry("policy.toml")
+    """Privacy policy, written by people."""
+
+    identity = _Entry("identity")
+    """Private key, certificates and the coordinator's addresses."""
+
+    store = _Entry("executions.sqlite")
+    """Executions: raw data that never leaves."""
+
+    receipts = _Entry("receipts")
+    """The coordinator's signed receipts, one file per release."""
+
+    questions = _Entry("questions")
+    """Linear queries of the coordinator, one file per directed slot."""
+
+    predictor = _Entry("predictor.safetensors")
+    """Fitted predictors, cached between commands; can be removed."""
+
+    data = _Entry("data")
+    """Generated data of the workloads that ship with fedperf."""
+
+    lock = _Entry("daemon.lock")
+    """Held by the running daemon."""
+
+    contact = _Entry("last-contact")
+    """When the coordinator last answered, to the minute."""
+
+    refusal = _Entry("last-refusal")
+    """When the coordinator last refused this organization as a member, to the minute."""
+
+    modes = _Entry("modes-in-force.json")
+    """The release modes of the policy that the running daemon has read."""
+
+    calendar = _Entry("calendar")
+    """The coordinator's calendar when this organization joined."""
 
     @property
-    def policy(self) -> Path:
-        """Privacy policy, written by people."""
-        return self.directory / "policy.toml"
-
-    @property
-    def identity(self) -> Path:
-        """Private key, certificates and the coordinator's addresses."""
-        return self.directory / "identity"
-
-    @property
-    def store(self) -> Path:
-        """Executions; raw data that never leaves."""
-        return self.directory / "executions.sqlite"
-
-    @property
-    def receipts(self) -> Path:
-        """The coordinator's signed receipts, one file per release."""
-        return self.directory / "receipts"
-
-    @property
-    def questions(self) -> Path:
-        """What the coordinator asked in directed slots, one file per slot."""
-        return self.directory / "questions"
+    def models(self) -> Path:
+        """Downloaded model versions and the correction."""
+        return self.directory / "models"
 
     def ledger(self, period_start: datetime) -> Path:
-        """The privacy ledger of a period."""
+        """Return the path of the privacy ledger of a period."""
         return self.directory / f"ledger-{period_start:%Y%m%dT%H%M%S}.sqlite"
 
     @property
@@ -86,52 +109,12 @@ class Home:
         """The ledgers of all periods so far, oldest first."""
         return tuple(sorted(self.directory.glob("ledger-*.sqlite")))
 
-    @property
-    def models(self) -> Path:
-        """Downloaded model versions and the correction."""
-        return self.directory / "models"
-
-    @property
-    def predictor(self) -> Path:
-        """What predictions are made from, kept between commands; can be removed."""
-        return self.directory / "predictor.safetensors"
-
-    @property
-    def data(self) -> Path:
-        """Generated data of the workloads that ship with fedperf."""
-        return self.directory / "data"
-
-    @property
-    def lock(self) -> Path:
-        """Held by the daemon that runs on this home."""
-        return self.directory / "daemon.lock"
-
-    @property
-    def contact(self) -> Path:
-        """When the daemon last heard of the coordinator, to the minute."""
-        return self.directory / "last-contact"
-
-    @property
-    def refusal(self) -> Path:
-        """When the coordinator last said that this organization is no member, to the minute."""
-        return self.directory / "last-refusal"
-
-    @property
-    def modes(self) -> Path:
-        """The release modes that the running daemon has read of the policy."""
-        return self.directory / "modes-in-force.json"
-
-    @property
-    def calendar(self) -> Path:
-        """The coordinator's calendar as it was when this organization joined."""
-        return self.directory / "calendar"
-
     def begun_policy(self, period_start: datetime) -> Path:
-        """What of the policy a period's schedule follows from."""
+        """Return the path of the part of the policy that fixes a period's schedule."""
         return self.directory / f"policy-{period_start:%Y%m%dT%H%M%S}.json"
 
     def create(self, policy: str) -> None:
-        """Make the directory and write what is missing; existing files stay as they are.
+        """Create the directory and write missing files; existing files stay as they are.
 
         Raises:
             StorageError: the directory cannot be written.
@@ -151,7 +134,7 @@ class Home:
         """Read config.toml.
 
         Raises:
-            ConfigurationError: missing, not TOML, or wrong; every problem is named.
+            ConfigurationError: it is missing, not TOML, or wrong; every problem is named.
         """
         config = load_model(
             self.config, ClientConfig, absent="run: fedperf init", new_names=_NEW_NAMES
@@ -161,7 +144,7 @@ class Home:
 
 
 def write_private(path: Path, content: bytes) -> None:
-    """Write a file that only its owner can read; a reader sees the old or the whole new one."""
+    """Write a file that only its owner can read. Readers see the old file or the whole new one."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     scratch = path.with_name(f".{path.name}.tmp")
     descriptor = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
@@ -170,3 +153,51 @@ def write_private(path: Path, content: bytes) -> None:
         stream.flush()
         os.fsync(stream.fileno())
     scratch.replace(path)
+
+
+@dataclass(frozen=True, slots=True)
+class Contact:
+    """The last contact with the coordinator, for `fedperf status`.
+
+    The daemon and joining record it. Any answer to a member ends an earlier refusal.
+
+    Attributes:
+        heard_at: when the coordinator last answered; None if it never did.
+        refused_at: when it last refused this organization as a member; None if it answered since.
+    """
+
+    heard_at: datetime | None = None
+    refused_at: datetime | None = None
+
+    @classmethod
+    def of(cls, home: Home) -> Self:
+        """Read the last contact.
+
+        Raises:
+            StorageError: a file cannot be read.
+        """
+        return cls(_read(home.contact), _read(home.refusal))
+
+    def note(self, home: Home) -> None:
+        """Store the contact, to the minute; values that are None leave what is stored."""
+        if self.heard_at is not None:
+            _write(home.contact, self.heard_at)
+        if self.refused_at is not None:
+            _write(home.refusal, self.refused_at)
+        elif self.heard_at is not None:
+            home.refusal.unlink(missing_ok=True)
+
+
+def _read(path: Path) -> datetime | None:
+    try:
+        return datetime.fromisoformat(path.read_text(encoding="ascii").strip())
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise StorageError(f"{path}: cannot be read: {error}; remove it") from error
+
+
+def _write(path: Path, timestamp: datetime) -> None:
+    content = f"{timestamp.replace(second=0, microsecond=0).isoformat()}\n".encode()
+    if not (path.exists() and path.read_bytes() == content):
+        write_private(path, content)

@@ -1,8 +1,8 @@
-"""An organization's prices of its machines, from a file of its own.
+"""Prices of machines, from a file of the organization.
 
-No price ships with fedperf: lists of prices grow old and hide what was agreed. An hour of a cluster
-costs the price of its machines and that of its cores and memory. A machine costs the price of its
-type where the file names it, else that of any machine.
+No price ships with fedperf: published prices grow old and do not show discounts. An hour of a
+cluster costs the price of its machines plus that of its cores and memory. A machine costs the
+price of its type if the file has it, otherwise that of any machine.
 """
 
 from pathlib import Path
@@ -20,14 +20,14 @@ _Price = Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)]
 
 
 class PriceList(BaseModel):
-    """Prices of an hour.
+    """Prices per hour.
 
     Attributes:
         currency: sign before an amount.
         node: of a machine whose type has no price of its own.
         core: of a core.
         gib: of a GiB of memory.
-        node_types: of a machine of a type.
+        node_types: of a machine, by its type.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -39,14 +39,14 @@ class PriceList(BaseModel):
     node_types: dict[str, _Price] = {}
 
     def cost(self, cluster: ClusterConfig, seconds: float, *, node_type: str = "") -> float:
-        """The price of a cluster for so many seconds."""
+        """Return the cost of a cluster for a number of seconds."""
         machine = self.node_types.get(node_type, self.node)
         hour = cluster.nodes * machine + cluster.cores * self.core
         hour += cluster.memory_bytes / _GIB * self.gib
         return hour * seconds / _HOUR
 
     def text(self, amount: float) -> str:
-        """An amount for people."""
+        """Format an amount for people."""
         sign = f"{self.currency} " if self.currency.isalpha() else self.currency
         if 0 < amount < _LEAST:
             return f"under {sign}{_LEAST}"
@@ -54,12 +54,12 @@ class PriceList(BaseModel):
 
 
 def cost_text(cost: float, prices: PriceList | None, *, largest: float = 0.0) -> str:
-    """A cost for people: money by the prices; without them core-seconds or core-hours.
+    """Format a cost for people: money if there are prices, otherwise core-seconds or core-hours.
 
     Args:
         cost: in money, or in core-seconds.
-        prices: that made it money; None where it is none.
-        largest: of the costs that stand beside it, which are to have the same unit.
+        prices: that the cost was computed with; None for core-seconds.
+        largest: of the costs that are shown together and have the same unit.
     """
     if prices is not None:
         return prices.text(cost)
@@ -69,14 +69,14 @@ def cost_text(cost: float, prices: PriceList | None, *, largest: float = 0.0) ->
 
 
 def load_prices(path: Path) -> PriceList:
-    """The prices in a TOML file.
+    """Read prices from a TOML file.
 
     Raises:
-        ConfigurationError: not there, not TOML, or wrong; every problem is named.
+        ConfigurationError: it is missing, not TOML, or wrong; every problem is named.
     """
-    found = load_model(path, PriceList, absent="write one such as: core = 0.05")
-    if not any((found.node, found.core, found.gib, *found.node_types.values())):
+    prices = load_model(path, PriceList, absent="write one such as: core = 0.05")
+    if not any((prices.node, prices.core, prices.gib, *prices.node_types.values())):
         raise WrongSettingsError(
             str(path), ["no price: give at least one of node, core, gib, per hour"]
         )
-    return found
+    return prices

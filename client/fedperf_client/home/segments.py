@@ -1,10 +1,10 @@
-"""Columns of executions: what learning reads of each, computed once and kept in the store.
+"""Encoded columns of executions, computed once and stored in compressed segments.
 
-A segment stands for all executions whose row numbers lie in its range, and holds one array per
-column, compressed, with a row for each of them that tells something. Segments do not overlap;
-what lies between them was not encoded yet. Many small ones are put together. All of it can be
-computed again from the executions: whoever encodes otherwise, by its `key`, drops what others
-left. What is written here is part of the caller's transaction.
+A segment covers all executions whose row numbers lie in its range. It holds one array per column,
+with a row for each of these executions that has training data. Segments do not overlap. Executions
+between them are not encoded yet. Small segments are merged. All of it can be computed again: an
+encoder with another key drops the segments of other encoders. Writes are part of the caller's
+transaction.
 """
 
 import sqlite3
@@ -20,16 +20,16 @@ from safetensors.numpy import load, save
 from fedperf_shared.execution import Execution
 
 Columns = Mapping[str, NDArray[Any]]
-"""Arrays of equally many rows. `NUMBER` is that of the execution, `WIDE` is read apart."""
+"""Arrays with equally many rows. `NUMBER` is the execution's, `WIDE` is read separately."""
 
 Encode = Callable[[Sequence[Execution]], Columns]
-"""Columns of executions, where `NUMBER` is the place in the sequence, ascending."""
+"""Makes columns of executions, with `NUMBER` the ascending position in the sequence."""
 
 NUMBER = "number"
 WIDE = "features"
 
 SEGMENT_ROWS = 1024
-"""Smaller segments are put together as soon as they have so many rows."""
+"""Smaller segments are merged as soon as they have this many rows together."""
 
 TABLES = (
     """
@@ -45,25 +45,25 @@ CREATE TABLE segment (
     "CREATE TABLE state (token BLOB NOT NULL) STRICT",
     "INSERT INTO state VALUES (randomblob(32))",
 )
-"""What schema 5 added to schema 4: segments, and a token that every change replaces."""
+"""Tables of segments, and a token that every change of the store replaces."""
 
 _LEVEL = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Encoder:
-    """How executions become columns; can be pickled where `encode` can.
+    """Makes columns of executions; can be pickled where `encode` can.
 
     Attributes:
-        key: 32 bytes that differ where the columns would.
-        encode: makes them.
+        key: 32 bytes that differ if the columns of an execution would differ.
+        encode: computes the columns.
     """
 
     key: bytes
     encode: Encode
 
     def __call__(self, executions: Sequence[Execution]) -> Columns:
-        """The columns of `executions`."""
+        """Return the columns of `executions`."""
         return self.encode(executions)
 
 
@@ -74,14 +74,14 @@ def append(
     numbers: Sequence[int],
     covered: tuple[int, int],
 ) -> None:
-    """Keep the columns of executions, put together with others; once, whoever else does so.
+    """Store the columns of executions, unless a segment of their range is stored already.
 
     Args:
         connection: to the store, in a transaction.
-        key: of who encoded.
-        columns: as `Encode` gives them.
-        numbers: of the executions that were encoded.
-        covered: the first and the last number that these are all executions of.
+        key: the encoder's.
+        columns: as `Encode` makes them.
+        numbers: the row numbers of the encoded executions.
+        covered: first and last number of the range that holds no other execution.
     """
     first, last = covered
     taken = "SELECT 1 FROM segment WHERE first <= ? AND last >= ?"
@@ -91,12 +91,12 @@ def append(
 
 
 def numbered(columns: Columns, numbers: Sequence[int]) -> dict[str, NDArray[Any]]:
-    """The columns of executions of these numbers, as `read` gives them."""
+    """Return columns whose `NUMBER` is the row number of each execution."""
     return {**columns, NUMBER: np.array(numbers, np.int64)[columns[NUMBER]]}
 
 
 def gaps(connection: sqlite3.Connection, key: bytes) -> list[tuple[int, int]]:
-    """Ranges of numbers that may hold executions that were not encoded by `key`."""
+    """Return ranges of row numbers that the encoder of `key` has not encoded."""
     (end,) = connection.execute("SELECT coalesce(max(rowid), 0) FROM execution").fetchone()
     query = "SELECT first, last FROM segment WHERE key = ? ORDER BY first"
     covered = connection.execute(query, (key,)).fetchall()
@@ -106,51 +106,51 @@ def gaps(connection: sqlite3.Connection, key: bytes) -> list[tuple[int, int]]:
 
 
 def drop_others(connection: sqlite3.Connection, key: bytes) -> None:
-    """Forget what was encoded otherwise."""
+    """Delete the segments of other encoders."""
     connection.execute("DELETE FROM segment WHERE key <> ?", (key,))
 
 
 def forget(connection: sqlite3.Connection, numbers: Sequence[int]) -> None:
-    """Take executions that are deleted out of their segments."""
-    gone = np.array(sorted(numbers), np.int64)
+    """Remove deleted executions from their segments."""
+    deleted = np.array(sorted(numbers), np.int64)
     query = "SELECT first, last, key, narrow, wide FROM segment WHERE first <= ? AND last >= ?"
-    bounds = (int(gone[-1]), int(gone[0])) if len(gone) else (0, 1)
+    bounds = (int(deleted[-1]), int(deleted[0])) if len(deleted) else (0, 1)
     for first, last, key, *blobs in connection.execute(query, bounds).fetchall():
-        inside = gone[(gone >= first) & (gone <= last)]
+        inside = deleted[(deleted >= first) & (deleted <= last)]
         if len(inside) == 0:
             continue
         connection.execute("DELETE FROM segment WHERE first = ?", (first,))
         columns = {**_unpacked(blobs[0]), **_unpacked(blobs[1])}
-        left = ~np.isin(columns[NUMBER], inside)
-        # A number that is free at the end is given again; then it must not count as encoded.
+        is_remaining = ~np.isin(columns[NUMBER], inside)
+        # SQLite reuses a free number at the end, which then must not count as encoded.
         remaining = "SELECT max(rowid) FROM execution WHERE rowid BETWEEN ? AND ?"
         (end,) = connection.execute(remaining, (first, last)).fetchone()
         if end is not None:
-            kept = {name: values[left] for name, values in columns.items()}
-            _write(connection, key, kept, first=first, last=end)
+            rest = {name: values[is_remaining] for name, values in columns.items()}
+            _write(connection, key, rest, first=first, last=end)
 
 
 def wide_of(
     connection: sqlite3.Connection, key: bytes, numbers: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], list[NDArray[Any]]]:
-    """Those of the numbers that were encoded by `key`, and `WIDE` of them in parts."""
-    kept, parts = [np.empty(0, np.int64)], []
+    """Return the numbers that are encoded by `key`, and their `WIDE` in parts."""
+    stored, parts = [np.empty(0, np.int64)], []
     for each in read(connection, key, wide=True):
-        chosen = np.isin(each[NUMBER], numbers, assume_unique=True)
-        kept.append(each[NUMBER][chosen])
-        parts.append(each[WIDE][chosen])
-    return np.concatenate(kept), parts
+        is_selected = np.isin(each[NUMBER], numbers, assume_unique=True)
+        stored.append(each[NUMBER][is_selected])
+        parts.append(each[WIDE][is_selected])
+    return np.concatenate(stored), parts
 
 
 def read(
     connection: sqlite3.Connection, key: bytes, *, wide: bool = False
 ) -> Iterator[dict[str, NDArray[Any]]]:
-    """The columns of one segment after the other, in the order of the numbers.
+    """Yield the columns of each segment, by ascending number.
 
     Args:
         connection: to the store.
-        key: of who encoded.
-        wide: only `NUMBER` and `WIDE`; all others without.
+        key: the encoder's.
+        wide: read only `NUMBER` and `WIDE` instead of all other columns.
     """
     query = "SELECT narrow, wide FROM segment WHERE rows > 0 AND key = ? ORDER BY first"
     if not wide:
@@ -161,7 +161,7 @@ def read(
 
 
 def _merge(connection: sqlite3.Connection, key: bytes) -> None:
-    """Put the small segments at the end together, once they have enough rows."""
+    """Merge the small segments at the end, once they have enough rows."""
     query = "SELECT first, last, rows, narrow, wide FROM segment ORDER BY first DESC"
     small: list[tuple[int, int, list[bytes]]] = []
     count = 0
@@ -178,8 +178,8 @@ def _merge(connection: sqlite3.Connection, key: bytes) -> None:
     first, last = small[0][0], small[-1][1]
     connection.execute("DELETE FROM segment WHERE first BETWEEN ? AND ?", (first, last))
     parts = [{**_unpacked(narrow), **_unpacked(wide)} for _, _, (narrow, wide) in small]
-    together = {name: np.concatenate([each[name] for each in parts]) for name in parts[0]}
-    _write(connection, key, together, first=first, last=last)
+    merged = {name: np.concatenate([each[name] for each in parts]) for name in parts[0]}
+    _write(connection, key, merged, first=first, last=last)
 
 
 def _write(

@@ -1,4 +1,4 @@
-"""Opening of SQLite files of a home, their transactions, and errors that say what to do."""
+"""SQLite files of a home: opening, transactions, and errors with advice."""
 
 import os
 import sqlite3
@@ -9,25 +9,35 @@ from pathlib import Path
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random
 
 from fedperf_shared.errors import StorageError
-from fedperf_shared.runtime.private_files import close_to_others, create_private
+from fedperf_shared.runtime.process import close_to_others, create_private
 
 BUSY_SECONDS = 30.0
-"""How long a program waits for another one that writes."""
+"""Seconds that a program waits for another program that writes."""
 
 _BUSY = ("SQLITE_BUSY", "SQLITE_LOCKED")
 _DENIED = ("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM")
+_ADVICE = (
+    (("SQLITE_NOTADB",), "it is not a store of fedperf, name another file"),
+    (
+        ("SQLITE_CORRUPT",),
+        "the file is damaged, restore a backup or save what `sqlite3 FILE .recover` finds",
+    ),
+    (_DENIED, "the directory must exist and be writable, together with the file"),
+    (_BUSY, f"another process kept it locked for {BUSY_SECONDS:g} s, try again when it is done"),
+    (("SQLITE_FULL",), "the disk is full, make room and try again"),
+)
 
 
 def open_database(path: Path, check: Callable[[sqlite3.Connection], None]) -> sqlite3.Connection:
-    """Open a file for durable writing by several programs, creating it where there is none.
+    """Open a file for durable writing by several programs, creating it if it does not exist.
 
-    Only its owner can read it, and what SQLite writes beside it; one that was open to others
-    is closed to them.
+    Only its owner can read it and the files that SQLite writes beside it. A file that others could
+    read is closed to them.
 
     Args:
         path: of the file, whose directory exists.
-        check: refuses a file of another kind and makes the tables of a new one; what it
-            writes is kept wholly or not at all.
+        check: refuses a file of another kind, and creates the tables of a new one, in one
+            transaction.
 
     Raises:
         StorageError: it cannot be read or written, or `check` refuses it.
@@ -39,7 +49,7 @@ def open_database(path: Path, check: Callable[[sqlite3.Connection], None]) -> sq
         with clear_errors(path):
             with transaction(connection):
                 check(connection)
-            # After the check: a file of somebody else must not be changed, nor its journal mode.
+            # After the check, because a file of another program must not be changed.
             for suffix in ("", "-wal", "-shm"):
                 close_to_others(path.with_name(path.name + suffix))
             _write_ahead(connection)
@@ -51,13 +61,13 @@ def open_database(path: Path, check: Callable[[sqlite3.Connection], None]) -> sq
 
 
 def open_unchanged(path: Path, check: Callable[[sqlite3.Connection], None]) -> sqlite3.Connection:
-    """Open a file that is there for reading, so that neither it nor its directory changes.
+    """Open an existing file for reading, without changing it or its directory.
 
     Raises:
         StorageError: it cannot be read, or `check` refuses it.
     """
-    # SQLite makes files beside one with a write-ahead log, unless it is told that nobody writes;
-    # where a program has it open, they are there.
+    # SQLite creates files beside one with a write-ahead log, unless the file is declared immutable.
+    # If another program has it open, these files exist.
     log = path.with_name(f"{path.name}-wal")
     is_alone = not log.is_file() or log.stat().st_size == 0
     with clear_errors(path):
@@ -76,29 +86,27 @@ def open_unchanged(path: Path, check: Callable[[sqlite3.Connection], None]) -> s
 
 
 def is_read_only(path: Path) -> bool:
-    """Whether a file is there that can be read alone, or beside which nothing can be written."""
+    """Return whether a file exists that cannot be written, or beside which nothing can be."""
     return path.is_file() and not all(os.access(each, os.W_OK) for each in (path, path.parent))
 
 
 def _write_ahead(connection: sqlite3.Connection) -> None:
-    """Turn the write-ahead log on; SQLite itself does not wait for who does so at the same time."""
+    """Turn on the write-ahead log. SQLite itself does not wait for another program that does so."""
     attempts = Retrying(
-        retry=retry_if_exception(_is_busy),
+        retry=retry_if_exception(
+            lambda error: getattr(error, "sqlite_errorname", "").startswith(_BUSY)
+        ),
         stop=stop_after_delay(BUSY_SECONDS),
         wait=wait_random(0.001, 0.05),
         reraise=True,
     )
-    # Fetched, since a statement with a row left is in the way of every commit.
+    # An unfinished statement would block every commit.
     attempts(lambda: connection.execute("PRAGMA journal_mode = WAL").fetchone())
-
-
-def _is_busy(error: BaseException) -> bool:
-    return getattr(error, "sqlite_errorname", "").startswith(_BUSY)
 
 
 @contextmanager
 def transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """All of what is written inside is stored, or nothing."""
+    """Store everything that is written inside, or nothing."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield
@@ -110,7 +118,7 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
 
 @contextmanager
 def clear_errors(path: Path) -> Iterator[None]:
-    """Errors of SQLite become a `StorageError` with advice."""
+    """Turn errors of SQLite into a `StorageError` with advice."""
     try:
         yield
     except sqlite3.Error as error:
@@ -121,18 +129,9 @@ def clear_errors(path: Path) -> Iterator[None]:
 
 def _advice(error: sqlite3.Error, path: Path) -> str:
     name = getattr(error, "sqlite_errorname", "")
-    if name.startswith("SQLITE_NOTADB"):
-        return "it is not a store of fedperf, name another file"
-    if name.startswith("SQLITE_CORRUPT"):
-        return "the file is damaged, restore a backup or save what `sqlite3 FILE .recover` finds"
-    if name.startswith(_DENIED):
-        return (
-            "this home is read-only, make it writable or choose another --home"
-            if is_read_only(path)
-            else "the directory must exist and be writable, together with the file"
-        )
-    if name.startswith(_BUSY):
-        return f"another process kept it locked for {BUSY_SECONDS:g} s, try again when it is done"
-    if name.startswith("SQLITE_FULL"):
-        return "the disk is full, make room and try again"
-    return "check the file and the disk it lies on"
+    if name.startswith(_DENIED) and is_read_only(path):
+        return "this home is read-only, make it writable or choose another --home"
+    return next(
+        (advice for names, advice in _ADVICE if name.startswith(names)),
+        "check the file and the disk it lies on",
+    )

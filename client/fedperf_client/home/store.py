@@ -1,18 +1,18 @@
-"""The organization's embedded database of executions: one SQLite file that never leaves home.
+"""The database of an organization's executions: one SQLite file that never leaves.
 
-Invariants: an execution is stored once, whatever often it is added; a call of `add`
-is stored wholly or not at all, also when the process is killed in the middle;
-several processes may read and write at once. Plans are stored as compact bytes.
+Invariants: an execution is stored once, however often it is added. A call of `add` stores all of
+its executions or none, also when the process is killed in the middle. Several processes may read
+and write at once. Plans are stored as compact bytes, times as microseconds since 1970.
 
-Refuses a file that is not a store of fedperf, one of a newer schema, and rows that
-no domain class accepts; a refused file is left as it was.
+A new file gets the present schema, an older one is migrated and keeps its rows. A database of
+another program or of a newer schema is refused and left unchanged.
 """
 
 import os
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from datetime import datetime
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Self
 
@@ -20,23 +20,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedperf_client.home import segments
-from fedperf_client.home.counted_rows import CountedRows
-from fedperf_client.home.execution_rows import (
-    LARGEST_INTEGER,
-    execution_of,
-    micros_of,
-    row_of,
-    runs_on,
-)
-from fedperf_client.home.selection import (
-    CONDITION,
-    EVERYTHING,
-    MOST_NAMED,
-    PLATFORM_FUNCTION,
-    SHORTEST_ID,
-    AmbiguousExecutionError,
-    Selection,
-    UnknownExecutionError,
+from fedperf_client.home.execution_record import (
+    from_record,
+    pack_seconds,
+    to_record,
+    unpack_seconds,
 )
 from fedperf_client.home.sqlite_file import (
     clear_errors,
@@ -45,59 +33,194 @@ from fedperf_client.home.sqlite_file import (
     open_unchanged,
     transaction,
 )
-from fedperf_client.home.store_schema import COLUMNS, check_or_create, check_present
-from fedperf_shared.execution import Execution, ExecutionStatus
-from fedperf_shared.runtime.resources import Closing
+from fedperf_shared.errors import InvalidInputError, StorageError
+from fedperf_shared.execution import Execution, ExecutionStatus, InvalidExecutionError
+from fedperf_shared.runtime.process import Closing
+from fedperf_shared.wire.codec import decode_plan
+from fedperf_shared.workflow.vocabulary import Platform
 
+SCHEMA_VERSION = 6
+APPLICATION_ID = 0x66705354
+"""Marks the file as a store of fedperf ("fpST")."""
+
+MAX_ROW_COUNTS = 100
+"""Row counts that are stored of one table; older ones are deleted."""
+
+SHORTEST_ID = 8
+"""Characters of an id that are shown at least."""
+
+MOST_NAMED = 5
+"""Executions that are named where a prefix of an id is ambiguous."""
+
+_Parameters = Mapping[str, Any] | Sequence[Any]
+
+_LARGEST_INTEGER = 2**63 - 1  # of SQLite
+_LONGEST_WORKLOAD = 40
 _PAGE_ROWS = 500
-_INSERT = "INSERT INTO execution VALUES (...) ON CONFLICT (execution_id) DO NOTHING".replace(
-    "...", ", ".join(["?"] * COLUMNS)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+_COLUMNS_1 = {
+    "execution_id": "TEXT PRIMARY KEY",
+    "workload": "TEXT NOT NULL",
+    "plan": "BLOB NOT NULL",
+    "nodes": "INTEGER NOT NULL",
+    "cores": "INTEGER NOT NULL",
+    "memory_bytes": "INTEGER NOT NULL",
+    "machine_speed": "REAL NOT NULL",
+    "status": "INTEGER NOT NULL",
+    "runtime_seconds": "REAL",
+    "cpu_seconds": "REAL",
+    "peak_memory_bytes": "INTEGER",
+    "read_bytes": "INTEGER",
+    "written_bytes": "INTEGER",
+    "finished_at": "INTEGER NOT NULL",
+}
+_TEXT, _NUMBER = "TEXT NOT NULL DEFAULT ''", "INTEGER NOT NULL DEFAULT 0"
+_ADDED_COLUMNS = {
+    2: {
+        **dict.fromkeys(("source", "node_type", "architecture"), _TEXT),
+        "rows_known": "REAL NOT NULL DEFAULT 1.0",
+        "remarks": _TEXT,
+    },
+    3: {"queries_before": _NUMBER, "startup_seconds": "REAL NOT NULL DEFAULT 0.0"},
+    4: {
+        **dict.fromkeys(
+            ("application", "application_id", "record", "description", "file", "failure"), _TEXT
+        ),
+        "operator_seconds": "BLOB NOT NULL DEFAULT x''",
+    },
+    6: {"rows_within": "REAL NOT NULL DEFAULT 1.0", "tasks": _NUMBER},
+}
+"""Columns of the table `execution` that each later schema added."""
+
+_ADDED_TABLES = {
+    2: (
+        "CREATE TABLE source (path BLOB PRIMARY KEY, modified INTEGER NOT NULL, "
+        "size INTEGER NOT NULL) STRICT",
+    ),
+    5: segments.TABLES,
+    6: (
+        """
+CREATE TABLE counted_rows (
+    place TEXT NOT NULL,
+    announced INTEGER NOT NULL,
+    counted INTEGER NOT NULL,
+    parts INTEGER NOT NULL,
+    UNIQUE (place, announced, counted, parts)
+) STRICT
+""",
+    ),
+}
+_INDEXES = (
+    "CREATE INDEX execution_by_time ON execution (finished_at, execution_id)",
+    "CREATE INDEX execution_by_workload ON execution (workload, finished_at, execution_id)",
 )
-_SELECT = """
-SELECT * FROM execution
-WHERE (finished_at, execution_id) > (:after_time, :after_id)
-  AND (:until IS NULL OR finished_at < :until)
-  AND (:workload IS NULL OR workload = :workload)
-  AND (:status IS NULL OR status = :status)
-ORDER BY finished_at, execution_id
-LIMIT :limit
-"""
-_SELECT_NEWEST = """
-SELECT * FROM execution WHERE ... ORDER BY finished_at DESC, execution_id DESC LIMIT :limit
-""".replace("...", CONDITION)
-_SELECT_IDS = """
-SELECT execution_id FROM execution WHERE ... ORDER BY finished_at, execution_id
-""".replace("...", CONDITION)
-_SELECT_PREFIX = """
-SELECT * FROM execution
-WHERE execution_id >= :prefix AND substr(execution_id, 1, length(:prefix)) = :prefix
-ORDER BY execution_id LIMIT :limit
-"""
-_COUNT_PREFIX = """
-SELECT count(*) FROM execution
-WHERE execution_id >= :prefix AND substr(execution_id, 1, length(:prefix)) = :prefix
-"""
-_COUNT_CHOSEN = "SELECT count(*) FROM execution WHERE ...".replace("...", CONDITION)
-_SELECT_BESIDE = """
-SELECT (SELECT max(execution_id) FROM execution WHERE execution_id < :id),
-       (SELECT min(execution_id) FROM execution WHERE execution_id > :id)
-"""
-_SELECT_LAST = "SELECT coalesce(max(rowid), 0) FROM execution"
-_SELECT_ADDED = "SELECT execution_id, rowid FROM execution WHERE rowid > ?"
-_SELECT_NUMBER = "SELECT rowid FROM execution WHERE execution_id = ?"
-_SELECT_ORDER = "SELECT rowid FROM execution ORDER BY finished_at, execution_id"
+_TYPES = {
+    name: definition.partition(" ")[0]
+    for columns in (_COLUMNS_1, *_ADDED_COLUMNS.values())
+    for name, definition in columns.items()
+}
+_INSERT = "INSERT INTO execution (*) VALUES (?) ON CONFLICT (execution_id) DO NOTHING".replace(
+    "*", ", ".join(_TYPES)
+).replace("?", ", ".join(f":{name}" for name in _TYPES))
+_ORDER = "ORDER BY finished_at, execution_id"
+_CHANGED = "UPDATE state SET token = randomblob(32)"
 _SELECT_RANGE = """
 SELECT rowid AS number, * FROM execution WHERE rowid BETWEEN ? AND ? ORDER BY rowid LIMIT ?
 """
-_CHANGED = "UPDATE state SET token = randomblob(32)"
-_SELECT_WORKLOAD = _SELECT.replace(
-    "(:workload IS NULL OR workload = :workload)", "workload = :workload"
-)
+_CONDITIONS = {
+    "workload": """
+        (workload = :workload OR (
+            NOT EXISTS (SELECT 1 FROM execution WHERE workload = :workload)
+            AND instr(lower(workload), lower(:workload)) > 0))
+    """,
+    "text": """
+        instr(lower(
+            execution_id || char(10) || workload || char(10) || application || char(10)
+            || application_id || char(10) || record || char(10) || description || char(10)
+            || file || char(10) || failure || char(10) || source), lower(:text)) > 0
+    """,
+    "status": "status = :status",
+    "platform": "runs_on(plan, :platform)",
+    "since": "finished_at >= :since",
+    "until": "finished_at < :until",
+}
+
+
+class UnknownExecutionError(InvalidInputError):
+    """Raised when the store has no execution of an id."""
+
+    def __init__(self, execution_id: str, stored: int) -> None:
+        super().__init__(
+            f"there is no execution {execution_id!r} among the {stored} in the store; "
+            + ("fedperf runs lists them" if stored else "take some in with: fedperf ingest FILE")
+        )
+        self.execution_id = execution_id
+
+
+class AmbiguousExecutionError(InvalidInputError):
+    """Raised when several executions have ids that begin with a prefix."""
+
+    def __init__(self, prefix: str, count: int, examples: Sequence[tuple[str, str]]) -> None:
+        """`examples` are short ids and workloads of some of the `count` executions."""
+        names = [f"{each} ({workload[:_LONGEST_WORKLOAD]})" for each, workload in examples]
+        if count > len(examples):
+            names.append(f"{count - len(examples)} more")
+        super().__init__(
+            f"several executions, {count}, have an id that begins with {prefix!r}: "
+            f"{', '.join(names)}; name one, or list them with: fedperf runs --search {prefix}"
+        )
+        self.prefix = prefix
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The executions that meet every condition that is not None.
+
+    Attributes:
+        workload: their workload. If no workload has exactly this name, all workloads that
+            contain it are selected, case-insensitively.
+        text: a part of their id, workload, application or its id, record, description, file,
+            failure or source, case-insensitively.
+        status: how they ended.
+        platform: at least one of their operators ran there.
+        since: they finished at or after this timestamp (with time zone).
+        until: they finished before this timestamp (with time zone).
+    """
+
+    workload: str | None = None
+    text: str | None = None
+    status: ExecutionStatus | None = None
+    platform: Platform | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+
+    @property
+    def parameters(self) -> dict[str, str | int]:
+        """The parameters of the SQL condition.
+
+        Raises:
+            InvalidExecutionError: a timestamp has no time zone.
+        """
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        return {
+            name: _microseconds(value) if isinstance(value, datetime) else value
+            for name, value in values.items()
+            if value is not None
+        }
+
+    @property
+    def condition(self) -> str:
+        """The condition of an SQL statement."""
+        return " AND ".join(["1", *(_CONDITIONS[name] for name in self.parameters)])
+
+
+EVERYTHING = Selection()
 
 
 @dataclass(frozen=True, slots=True)
 class StoreCounts:
-    """What a store holds.
+    """The contents of a store in numbers.
 
     Attributes:
         executions: stored executions.
@@ -117,11 +240,10 @@ class ExecutionStore(Closing):
         self, connection: sqlite3.Connection, path: Path, *, is_unchanged: bool = False
     ) -> None:
         connection.row_factory = sqlite3.Row
-        connection.create_function(PLATFORM_FUNCTION, 2, runs_on, deterministic=True)
+        connection.create_function("runs_on", 2, _runs_on, deterministic=True)
         self._connection = connection
         self._path = path
         self._is_unchanged = is_unchanged
-        self.counted_rows = CountedRows(connection, path)
 
     @classmethod
     def open(cls, path: Path) -> Self:
@@ -130,16 +252,17 @@ class ExecutionStore(Closing):
         Raises:
             StorageError: the file cannot be read or written, is not a store, or is newer.
         """
-        return cls(open_database(path, lambda opened: check_or_create(opened, path)), path)
+        return cls(open_database(path, lambda opened: _create_or_migrate(opened, path)), path)
 
     @classmethod
     def open_unchanged(cls, path: Path) -> Self:
-        """Open the store that is at `path` for reading alone; nothing of the home changes.
+        """Open the store at `path` for reading, without changing the file or its directory.
 
         Raises:
             StorageError: the file cannot be read, is not a store, or not of the present schema.
         """
-        return cls(open_unchanged(path, lambda o: check_present(o, path)), path, is_unchanged=True)
+        connection = open_unchanged(path, lambda opened: _require_present(opened, path))
+        return cls(connection, path, is_unchanged=True)
 
     @classmethod
     def open_to_read(cls, path: Path) -> Self:
@@ -155,39 +278,39 @@ class ExecutionStore(Closing):
 
         Args:
             executions: any number.
-            encoder: of the columns that are kept with them; without one, `columns` adds them.
+            encoder: makes the columns that are stored with them; without it, `columns` adds them.
 
         Raises:
             InvalidExecutionError: a value does not fit the store; nothing was stored.
             StorageError: the file cannot be written; nothing was stored.
         """
-        chosen = list(executions)
-        rows = [row_of(execution) for execution in chosen]
-        fresh = [] if encoder is None else self.missing(chosen)
-        encoded = None if encoder is None or not fresh else encoder(fresh)
+        batch = list(executions)
+        rows = [_to_row(execution) for execution in batch]
+        missing = [] if encoder is None else self.missing(batch)
+        encoded = None if encoder is None or not missing else encoder(missing)
         with clear_errors(self._path), transaction(self._connection):
-            (last,) = self._connection.execute(_SELECT_LAST).fetchone()
+            ((last,),) = self._rows("SELECT coalesce(max(rowid), 0) FROM execution")
             before = self._connection.total_changes
             self._connection.executemany(_INSERT, rows)
             added = self._connection.total_changes - before
             if added:
                 self._connection.execute(_CHANGED)
             if added and encoder is not None and encoded is not None:
-                numbers = dict(self._connection.execute(_SELECT_ADDED, (last,)).fetchall())
-                now = [numbers[e.execution_id] for e in fresh if e.execution_id in numbers]
-                if len(now) == len(fresh) == added:  # or else `columns` looks again
+                query = "SELECT execution_id, rowid FROM execution WHERE rowid > ?"
+                numbers = dict(self._connection.execute(query, (last,)).fetchall())
+                new = [numbers[e.execution_id] for e in missing if e.execution_id in numbers]
+                if len(new) == len(missing) == added:  # otherwise `columns` encodes them
                     covered = last + 1, last + added
-                    segments.append(self._connection, encoder.key, encoded, now, covered)
+                    segments.append(self._connection, encoder.key, encoded, new, covered)
         return added
 
     def sources(self) -> dict[Path, tuple[int, int]]:
-        """The sources that were read to their end, with the modification time and size then."""
-        with clear_errors(self._path):
-            rows = self._connection.execute("SELECT path, modified, size FROM source").fetchall()
+        """Return modification time and size of every source when it was last read to its end."""
+        rows = self._rows("SELECT path, modified, size FROM source")
         return {Path(os.fsdecode(path)): (int(at), int(size)) for path, at, size in rows}
 
     def source_was_read(self, path: Path, modified: int, size: int) -> None:
-        """Remember that a source was read to its end as it was then.
+        """Record that a source was read to its end.
 
         Raises:
             StorageError: the file cannot be written.
@@ -196,15 +319,42 @@ class ExecutionStore(Closing):
         with clear_errors(self._path), transaction(self._connection):
             self._connection.execute("INSERT OR REPLACE INTO source VALUES (?, ?, ?)", row)
 
+    def add_row_counts(self, counts: Iterable[tuple[str, int, int, int]]) -> None:
+        """Store row counts of tables; a count that is stored already stays as it is.
+
+        Runs count the rows of tables that other runs only estimate. The newest `MAX_ROW_COUNTS`
+        of each table stay.
+
+        Args:
+            counts: digest of the table's name, announced rows, counted rows, parts.
+
+        Raises:
+            StorageError: the file cannot be written.
+        """
+        rows = sorted(set(counts))
+        if not rows:
+            return
+        prune = """
+            DELETE FROM counted_rows WHERE place = :place AND rowid NOT IN (
+                SELECT rowid FROM counted_rows WHERE place = :place ORDER BY rowid DESC LIMIT :kept)
+        """
+        with clear_errors(self._path), transaction(self._connection):
+            insert = "INSERT OR IGNORE INTO counted_rows VALUES (?, ?, ?, ?)"
+            self._connection.executemany(insert, rows)
+            places = sorted({row[0] for row in rows})
+            self._connection.executemany(
+                prune, [{"place": each, "kept": MAX_ROW_COUNTS} for each in places]
+            )
+
+    def row_counts(self, place: str) -> list[tuple[str, int, int, int]]:
+        """Return the stored row counts of one table, see `add_row_counts`."""
+        query = "SELECT place, announced, counted, parts FROM counted_rows WHERE place = ?"
+        return [tuple(row) for row in self._rows(query, (place,))]
+
     def missing(self, executions: Iterable[Execution]) -> list[Execution]:
-        """Those of them that `add` would find to be new."""
-        found = "SELECT 1 FROM execution WHERE execution_id = ?"
-        with clear_errors(self._path):
-            return [
-                each
-                for each in executions
-                if self._connection.execute(found, (each.execution_id,)).fetchone() is None
-            ]
+        """Return the executions whose ids are not stored."""
+        query = "SELECT 1 FROM execution WHERE execution_id = ?"
+        return [each for each in executions if not self._rows(query, (each.execution_id,))]
 
     def executions(
         self,
@@ -214,113 +364,110 @@ class ExecutionStore(Closing):
         since: datetime | None = None,
         until: datetime | None = None,
     ) -> Iterator[Execution]:
-        """The executions in the order of `finished_at`, read page by page.
+        """Yield executions in the order of `finished_at`, read page by page.
 
         Args:
-            workload: only those of this workload.
-            status: only those that ended so.
-            since: only those that finished at or after this moment (with time zone).
-            until: only those that finished before this moment (with time zone).
+            workload: the exact name of their workload.
+            status: how they ended.
+            since: they finished at or after this timestamp (with time zone).
+            until: they finished before this timestamp (with time zone).
 
         Raises:
             StorageError: the file or a row of it cannot be read.
         """
-        after: tuple[int, str] = (-LARGEST_INTEGER if since is None else micros_of(since), "")
-        chosen = {
-            "workload": workload,
-            "status": None if status is None else int(status),
-            "until": None if until is None else micros_of(until),
+        selection = Selection(status=status, until=until)
+        exact = "" if workload is None else "AND workload = :exact"
+        rest = f"{exact} AND (finished_at, execution_id) > (:time, :id) {_ORDER} LIMIT :limit"
+        after: dict[str, object] = {
+            "time": -_LARGEST_INTEGER if since is None else _microseconds(since),
+            "id": "",
         }
         while True:
-            rows = self._page(after, chosen)
-            for row in rows:
-                yield execution_of(row, self._path)
+            rows = self._select("*", selection, rest, exact=workload, limit=_PAGE_ROWS, **after)
+            yield from self._executions(rows)
             if len(rows) < _PAGE_ROWS:
                 return
-            after = (int(rows[-1]["finished_at"]), str(rows[-1]["execution_id"]))
+            after = {"time": rows[-1]["finished_at"], "id": rows[-1]["execution_id"]}
 
     def workloads(self) -> tuple[str, ...]:
-        """Names of all workloads, sorted."""
-        with clear_errors(self._path):
-            query = "SELECT DISTINCT workload FROM execution ORDER BY workload"
-            found = self._connection.execute(query).fetchall()
-        return tuple(str(name) for (name,) in found)
+        """Return the names of all workloads, sorted."""
+        rows = self._rows("SELECT DISTINCT workload FROM execution ORDER BY workload")
+        return tuple(str(name) for (name,) in rows)
 
     def newest(self, count: int, selection: Selection = EVERYTHING) -> tuple[Execution, ...]:
-        """At most `count` executions of a selection, the one that finished last first."""
-        with clear_errors(self._path):
-            rows = self._connection.execute(
-                _SELECT_NEWEST, {**selection.parameters, "limit": count}
-            ).fetchall()
-        return tuple(execution_of(row, self._path) for row in rows)
+        """Return at most `count` executions of a selection, the one that finished last first."""
+        latest = "ORDER BY finished_at DESC, execution_id DESC LIMIT :limit"
+        return tuple(self._executions(self._select("*", selection, latest, limit=count)))
 
     def count(self, selection: Selection = EVERYTHING) -> int:
-        """How many executions a selection has."""
-        with clear_errors(self._path):
-            (found,) = self._connection.execute(_COUNT_CHOSEN, selection.parameters).fetchone()
-        return int(found)
+        """Return the number of executions of a selection."""
+        ((count,),) = self._select("count(*)", selection)
+        return int(count)
 
     def ids(self, selection: Selection = EVERYTHING) -> tuple[str, ...]:
-        """The ids of a selection, in the order of `finished_at`."""
-        with clear_errors(self._path):
-            rows = self._connection.execute(_SELECT_IDS, selection.parameters).fetchall()
-        return tuple(str(each) for (each,) in rows)
+        """Return the ids of a selection, in the order of `finished_at`."""
+        return tuple(str(each) for (each,) in self._select("execution_id", selection, _ORDER))
 
     def delete(self, ids: Iterable[str]) -> int:
-        """Forget the executions of these whole ids, all or none; how many there were.
+        """Delete the executions of these whole ids, all or none; return how many there were.
 
         Raises:
             StorageError: the file cannot be written; nothing was deleted.
         """
+        query = "SELECT rowid FROM execution WHERE execution_id = ?"
         with clear_errors(self._path), transaction(self._connection):
-            found = [self._connection.execute(_SELECT_NUMBER, (each,)).fetchone() for each in ids]
-            numbers = sorted({int(each[0]) for each in found if each is not None})
-            rows = ((each,) for each in numbers)
-            self._connection.executemany("DELETE FROM execution WHERE rowid = ?", rows)
+            rows = [self._connection.execute(query, (each,)).fetchone() for each in ids]
+            numbers = sorted({int(row[0]) for row in rows if row is not None})
+            self._connection.executemany(
+                "DELETE FROM execution WHERE rowid = ?", ((each,) for each in numbers)
+            )
             segments.forget(self._connection, numbers)
             if numbers:
                 self._connection.execute(_CHANGED)
             return len(numbers)
 
     def find(self, prefix: str) -> Execution:
-        """The execution of that id, or the only one whose id begins so.
+        """Return the execution of an id, or the only one whose id begins with `prefix`.
 
         Raises:
             UnknownExecutionError: there is none.
-            AmbiguousExecutionError: there are several, and none has it as its whole id.
+            AmbiguousExecutionError: there are several, and `prefix` is none of their whole ids.
             StorageError: the file or the row cannot be read.
         """
-        with clear_errors(self._path):
-            rows = self._connection.execute(
-                _SELECT_PREFIX, {"prefix": prefix, "limit": MOST_NAMED}
-            ).fetchall()
+        begins = (
+            "AND execution_id >= :prefix AND substr(execution_id, 1, length(:prefix)) = :prefix"
+        )
+        some = f"{begins} ORDER BY execution_id LIMIT {MOST_NAMED}"
+        rows = self._select("*", EVERYTHING, some, prefix=prefix)
         if not rows or not prefix:
             raise UnknownExecutionError(prefix, self.counts().executions)
         if len(rows) > 1 and str(rows[0]["execution_id"]) != prefix:
-            with clear_errors(self._path):
-                (count,) = self._connection.execute(_COUNT_PREFIX, {"prefix": prefix}).fetchone()
-            first = [(self.short_id(row["execution_id"]), row["workload"]) for row in rows]
-            raise AmbiguousExecutionError(prefix, count, first)
-        return execution_of(rows[0], self._path)
+            ((count,),) = self._select("count(*)", EVERYTHING, begins, prefix=prefix)
+            examples = [(self.short_id(row["execution_id"]), row["workload"]) for row in rows]
+            raise AmbiguousExecutionError(prefix, count, examples)
+        return next(self._executions(rows))
 
     def short_id(self, execution_id: str) -> str:
-        """The shortest prefix, of 8 characters at least, that `find` takes for this id."""
-        with clear_errors(self._path):
-            beside = self._connection.execute(_SELECT_BESIDE, {"id": execution_id}).fetchone()
-        pairs = ([execution_id, each or ""] for each in beside)
+        """Return the shortest prefix, of `SHORTEST_ID` characters at least, that `find` accepts."""
+        query = """
+            SELECT (SELECT max(execution_id) FROM execution WHERE execution_id < :id),
+                   (SELECT min(execution_id) FROM execution WHERE execution_id > :id)
+        """
+        (neighbours,) = self._rows(query, {"id": execution_id})
+        pairs = ([execution_id, each or ""] for each in neighbours)
         shared = max(len(os.path.commonprefix(pair)) for pair in pairs)  # noqa: RUF071 - of letters
         return execution_id[: max(SHORTEST_ID, shared + 1)]
 
     def digest(self) -> bytes:
-        """32 bytes that no other state of this store, and no other store, ever had; local."""
-        with clear_errors(self._path):
-            (token,) = self._connection.execute("SELECT token FROM state").fetchone()
+        """Return 32 bytes that no other state of this or another store ever had; local."""
+        ((token,),) = self._rows("SELECT token FROM state")
         return bytes(token)
 
     def columns(self, encoder: segments.Encoder, *, keep: bool = True) -> dict[str, NDArray[Any]]:
-        """What the encoder makes of all executions, but `segments.WIDE`, in order of `NUMBER`.
+        """Return the encoded columns of all executions, without `segments.WIDE`, by `NUMBER`.
 
-        What was not encoded yet is encoded now, and kept unless that is not wanted or possible.
+        Executions that were not encoded yet are encoded now. The result is stored if `keep` and
+        the store can be written.
 
         Raises:
             StorageError: the file or a row of it cannot be read, or the file not written.
@@ -339,64 +486,158 @@ class ExecutionStore(Closing):
         return {name: np.concatenate([each[name] for each in parts])[order] for name in parts[0]}
 
     def features(self, encoder: segments.Encoder, numbers: NDArray[np.int64]) -> NDArray[Any]:
-        """`segments.WIDE` of these, at least one, ascending; what `columns` did not keep anew."""
+        """Return `segments.WIDE` of at least one execution, by ascending number."""
         with clear_errors(self._path):
-            kept, parts = segments.wide_of(self._connection, encoder.key, numbers)
-        missing = np.setdiff1d(numbers, kept)
+            stored, parts = segments.wide_of(self._connection, encoder.key, numbers)
+        missing = np.setdiff1d(numbers, stored)
         if len(missing):
             parts.append(encoder(self.numbered(missing.tolist()))[segments.WIDE])
-        return np.concatenate(parts)[np.argsort(np.concatenate([kept, missing]))]
+        return np.concatenate(parts)[np.argsort(np.concatenate([stored, missing]))]
 
     def in_order(self) -> NDArray[np.int64]:
-        """The number of every execution, in the order of `executions`."""
-        with clear_errors(self._path):
-            rows = self._connection.execute(_SELECT_ORDER)
-            return np.fromiter((number for (number,) in rows), np.int64)
+        """Return the number of every execution, in the order of `executions`."""
+        rows = self._rows("SELECT rowid FROM execution ORDER BY finished_at, execution_id")
+        return np.array([number for (number,) in rows], np.int64)
 
     def numbered(self, numbers: Iterable[int]) -> list[Execution]:
-        """The executions of these numbers."""
+        """Return the executions of these numbers."""
         query = "SELECT * FROM execution WHERE rowid = ?"
-        with clear_errors(self._path):
-            rows = [self._connection.execute(query, (each,)).fetchone() for each in numbers]
-        return [execution_of(row, self._path) for row in rows]
+        return list(self._executions(row for each in numbers for row in self._rows(query, (each,))))
+
+    def counts(self) -> StoreCounts:
+        """Return how many executions and workloads there are."""
+        rows = self._rows("SELECT status, count(*) FROM execution GROUP BY status")
+        counts = {int(status): int(count) for status, count in rows}
+        by_status = {status: counts.get(status, 0) for status in ExecutionStatus}
+        ((workloads,),) = self._select("count(DISTINCT workload)", EVERYTHING)
+        return StoreCounts(sum(counts.values()), int(workloads), by_status)
 
     def _encode(
         self, encoder: segments.Encoder, begin: int, end: int, *, keep: bool
     ) -> Iterator[dict[str, NDArray[Any]]]:
         while begin <= end:
-            found = self._connection.execute(_SELECT_RANGE, (begin, end, _PAGE_ROWS)).fetchall()
-            numbers = [int(row["number"]) for row in found]
-            last = numbers[-1] if len(found) == _PAGE_ROWS else end
-            encoded = encoder([execution_of(tuple(row)[1:], self._path) for row in found])
+            rows = self._connection.execute(_SELECT_RANGE, (begin, end, _PAGE_ROWS)).fetchall()
+            numbers = [int(row["number"]) for row in rows]
+            last = numbers[-1] if len(rows) == _PAGE_ROWS else end
+            encoded = encoder(list(self._executions(rows)))
             if keep and not self._is_unchanged:
                 with transaction(self._connection):
                     again = self._connection.execute(_SELECT_RANGE, (begin, last, _PAGE_ROWS))
-                    if again.fetchall() == found:  # or else somebody deletes: next time
+                    if again.fetchall() == rows:  # otherwise another process deletes: next time
                         segments.append(
                             self._connection, encoder.key, encoded, numbers, (begin, last)
                         )
             narrow = segments.numbered(encoded, numbers)
-            del narrow[segments.WIDE]  # of many executions it is too much to hold
+            del narrow[segments.WIDE]  # too large to hold for many executions
             yield narrow
             begin = last + 1
 
-    def counts(self) -> StoreCounts:
-        """How many executions and workloads there are."""
+    def _rows(self, query: str, parameters: _Parameters = ()) -> list[sqlite3.Row]:
         with clear_errors(self._path):
-            grouped = self._connection.execute(
-                "SELECT status, count(*) FROM execution GROUP BY status"
-            ).fetchall()
-            (workloads,) = self._connection.execute(
-                "SELECT count(DISTINCT workload) FROM execution"
-            ).fetchone()
-        found = {int(status): int(count) for status, count in grouped}
-        by_status = {status: found.get(status, 0) for status in ExecutionStatus}
-        return StoreCounts(sum(found.values()), int(workloads), by_status)
+            return self._connection.execute(query, parameters).fetchall()
 
-    def _page(
-        self, after: tuple[int, str], chosen: Mapping[str, str | int | None]
+    def _select(
+        self, columns: str, selection: Selection, rest: str = "", **parameters: object
     ) -> list[sqlite3.Row]:
-        place = {"after_time": after[0], "after_id": after[1], "limit": _PAGE_ROWS}
-        query = _SELECT if chosen["workload"] is None else _SELECT_WORKLOAD
-        with clear_errors(self._path):
-            return self._connection.execute(query, {**chosen, **place}).fetchall()
+        query = " ".join(("SELECT", columns, "FROM execution WHERE", selection.condition, rest))
+        return self._rows(query, {**selection.parameters, **parameters})
+
+    def _executions(self, rows: Iterable[sqlite3.Row]) -> Iterator[Execution]:
+        for row in rows:
+            record = dict(row)
+            try:
+                record["finished_at"] = _EPOCH + timedelta(microseconds=record["finished_at"])
+                record["operator_seconds"] = unpack_seconds(record["operator_seconds"])
+                yield from_record(record)
+            except (InvalidInputError, ValueError, OverflowError) as error:
+                raise StorageError(
+                    f"{self._path}: execution {record['execution_id']!r} cannot be read "
+                    f"({error}); restore a backup"
+                ) from error
+
+
+def _to_row(execution: Execution) -> dict[str, object]:
+    record = to_record(execution)
+    record["operator_seconds"] = pack_seconds(execution.origin.operator_seconds)
+    for name in ("execution_id", "workload"):
+        if not record[name]:
+            raise InvalidExecutionError(f"{name} must not be empty")
+    row = {name: _stored_value(name, record[name]) for name in _TYPES if name != "finished_at"}
+    return {**row, "finished_at": _microseconds(execution.finished_at)}
+
+
+def _stored_value(name: str, value: Any) -> object:  # noqa: ANN401 (of any column)
+    if value is None:
+        return None
+    match _TYPES[name]:
+        case "INTEGER":
+            if not 0 <= value <= _LARGEST_INTEGER:
+                raise InvalidExecutionError(
+                    f"{name} must be at most {_LARGEST_INTEGER}, got {value!r}"
+                )
+            return int(value)
+        case "REAL":
+            return float(value)
+        case "TEXT":
+            try:
+                value.encode()
+            except UnicodeEncodeError as error:
+                raise InvalidExecutionError(f"not valid text: {value!r}") from error
+    return value
+
+
+def _microseconds(timestamp: datetime) -> int:
+    if timestamp.tzinfo is None:
+        raise InvalidExecutionError(f"a moment without a time zone: {timestamp.isoformat()}")
+    return (timestamp - _EPOCH) // timedelta(microseconds=1)
+
+
+def _runs_on(plan: bytes, platform: int) -> bool:
+    """Return whether a stored plan uses a platform; False if the plan cannot be read."""
+    try:
+        return platform in decode_plan(plan).platforms
+    except InvalidInputError:
+        return False
+
+
+def _create_or_migrate(connection: sqlite3.Connection, path: Path) -> None:
+    marks = ("PRAGMA application_id", "PRAGMA user_version", "SELECT count(*) FROM sqlite_schema")
+    if all(connection.execute(each).fetchone() == (0,) for each in marks):
+        columns = ", ".join(f"{name} {definition}" for name, definition in _COLUMNS_1.items())
+        for statement in (f"CREATE TABLE execution ({columns}) STRICT", *_INDEXES):
+            connection.execute(statement)
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        version = 1
+    else:
+        version = _check_version(connection, path)
+    for added_in in range(version + 1, SCHEMA_VERSION + 1):
+        for name, definition in _ADDED_COLUMNS.get(added_in, {}).items():
+            connection.execute(f"ALTER TABLE execution ADD COLUMN {name} {definition}")
+        for statement in _ADDED_TABLES.get(added_in, ()):
+            connection.execute(statement)
+    if version < SCHEMA_VERSION:
+        connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+
+
+def _require_present(connection: sqlite3.Connection, path: Path) -> None:
+    version = _check_version(connection, path)
+    if version < SCHEMA_VERSION:
+        raise StorageError(
+            f"{path} has schema {version}, this fedperf reads {SCHEMA_VERSION}; bring it up to "
+            "date with: fedperf status (nothing was changed)"
+        )
+
+
+def _check_version(connection: sqlite3.Connection, path: Path) -> int:
+    (application,) = connection.execute("PRAGMA application_id").fetchone()
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if application != APPLICATION_ID:
+        raise StorageError(
+            f"{path} is a database of another program; name another file (nothing was changed)"
+        )
+    if not 1 <= version <= SCHEMA_VERSION:
+        raise StorageError(
+            f"{path} has schema {version}, this fedperf knows {SCHEMA_VERSION}; "
+            "use the fedperf that wrote it, or a newer one (nothing was changed)"
+        )
+    return int(version)

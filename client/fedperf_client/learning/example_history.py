@@ -15,7 +15,7 @@ from fedperf_client.release.preview import example_question
 from fedperf_shared.execution import ClusterConfig
 from fedperf_shared.model.checkpoint import Checkpoint, model_from_arrays
 from fedperf_shared.model.inference import GgfnArrays
-from fedperf_shared.model.pretrained_model import load_pretrained_model
+from fedperf_shared.model.pretrained import load_pretrained_model
 from fedperf_shared.model.public_plans import anchors_of, load_public_plans
 from fedperf_shared.releases.basis import PLATFORM_GROUPS, SIZE_BOUNDS, cell_of
 from fedperf_shared.releases.kinds import kind_of

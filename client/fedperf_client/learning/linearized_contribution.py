@@ -17,7 +17,7 @@ from fedperf_client.privacy.linearized_update import WorkloadFeatures, noiseless
 from fedperf_shared.execution import PlanOnCluster
 from fedperf_shared.model.architecture import TARGET_CENTER, TARGET_SCALE
 from fedperf_shared.model.ggfn import GGFN, standardise
-from fedperf_shared.model.linearization import directional_derivatives, directions_of
+from fedperf_shared.model.linearization import combine_gradients, directional_derivatives
 from fedperf_shared.releases.linear_queries import LinearizedQuery
 
 
@@ -36,7 +36,7 @@ def tangent_sum(
         anchors: as many as the question is about.
     """
     public = [each.features for each in anchors]
-    directions = directions_of(model, public, question.coefficients)
+    directions = combine_gradients(model, public, question.coefficients)
     return noiseless_sum(workload_features(model, labelled, directions), question.clip)
 
 

@@ -14,16 +14,20 @@ The sample is chosen again when a tenth more executions arrived, or a drift was 
 executions that finished before then decide, so the same query gets the same prediction.
 """
 
+import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache, partial
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedperf_client.drift.streams import DriftObservations
+from fedperf_client.home.segments import Encoder
+from fedperf_client.home.store import ExecutionStore
 from fedperf_client.prediction.prediction import Floats, PredictLog
 from fedperf_client.prediction.query_encoding import (
     EncodedQueries,
@@ -34,6 +38,9 @@ from fedperf_client.prediction.query_encoding import (
     is_training_example,
 )
 from fedperf_shared.execution import ClusterConfig, Execution, KnownJob, PlanOnCluster
+from fedperf_shared.model.checkpoint import load_checkpoint
+from fedperf_shared.model.inference import GgfnArrays
+from fedperf_shared.model.pretrained import pretrained_model_path
 from fedperf_shared.workflow.vocabulary import OperatorKind, Platform
 
 Ints = NDArray[np.int64]
@@ -159,22 +166,6 @@ class ExecutionTable:
     def timestamps(self) -> list[datetime]:
         """Return when each execution finished."""
         return [_EPOCH + timedelta(microseconds=each) for each in self.finished_at.tolist()]
-
-    def drift_observations(self) -> DriftObservations:
-        """Return the residuals of the public pretrained model, in which drift is detected."""
-        inputs = [
-            np.log(self.cores),
-            np.log(self.machine_speed),
-            np.log1p(self.source_rows),
-            np.log(self.operators),
-        ]
-        return DriftObservations(
-            self.cell,
-            self.workload_index(),
-            self.log_seconds - self.start,
-            np.column_stack(inputs),
-            self.timestamps(),
-        )
 
     def clusters(self) -> tuple[Ints, list[ClusterConfig]]:
         """Return the number of each execution's cluster, and the clusters by number."""
@@ -319,3 +310,55 @@ def _query_columns(
 
 def _micros(timestamp: datetime) -> int:
     return (timestamp - _EPOCH) // timedelta(microseconds=1)
+
+
+def home_encoder() -> Encoder:
+    """Return the encoder of executions into columns, by the pretrained model. It can be pickled."""
+    path = pretrained_model_path()
+    status = path.stat()
+    return _encoder(path, status.st_mtime_ns, status.st_ino)
+
+
+def load_encoded_executions(store: ExecutionStore, *, keep: bool = True) -> ExecutionTable:
+    """Load the table of all stored executions that were measured, in the order of their finish.
+
+    Columns of another `ENCODER_VERSION`, or of another pretrained model, are made anew.
+
+    Args:
+        store: own executions.
+        keep: store what has to be encoded for it.
+
+    Raises:
+        StorageError: the store cannot be read, or missing columns cannot be written.
+    """
+    table = ExecutionTable.from_columns(store.columns(home_encoder(), keep=keep))
+    order = store.in_order()
+    place = np.searchsorted(table.number, order)
+    place[place == len(table)] = 0
+    is_encoded = table.number[place] == order if len(table) else np.zeros(len(order), bool)
+    return table.take(place[is_encoded])
+
+
+@lru_cache(maxsize=4)
+def _encoder(path: Path, modified_ns: int, inode: int) -> Encoder:
+    """Read each pretrained model once. One process may use several, as simulations do."""
+    del modified_ns, inode
+    found = hashlib.sha256(path.read_bytes())
+    found.update(f"encoder {ENCODER_VERSION}".encode())
+    digest = found.digest()
+    return Encoder(digest, partial(_encode_at_home, path, digest))
+
+
+def _encode_at_home(
+    path: Path, digest: bytes, executions: Sequence[Execution]
+) -> dict[str, NDArray[Any]]:
+    network = _network(path, digest)
+    return encode_executions(
+        executions, lambda each: network.log_seconds([one.features for one in each])
+    )
+
+
+@lru_cache(maxsize=4)
+def _network(path: Path, digest: bytes) -> GgfnArrays:
+    del digest  # another file has another network
+    return GgfnArrays.of(load_checkpoint(path))

@@ -1,7 +1,7 @@
-"""Models fetched from the coordinator, kept as files and read as start models of the predictors.
+"""Models fetched from the coordinator, stored as files and read as pretrained models.
 
-Three start models may be there: the public one that ships with fedperf, the newest shared one, and
-the reference version that the coordinator's correction belongs to. Everything here works offline.
+There may be three pretrained models: the public one that ships with fedperf, the newest shared one,
+and the reference version that the coordinator's correction belongs to. This module works offline.
 """
 
 import hashlib
@@ -17,13 +17,13 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from fedperf_client.prediction.ensemble.learner_catalogue import joined_learners, public_learners
-from fedperf_client.prediction.learners.learner import Learner
-from fedperf_client.prediction.learners.residual_learners import (
+from fedperf_client.prediction.learners.base_learners import (
     PUBLIC,
     REFERENCE,
     SHARED,
     CellCorrection,
     InvalidCorrectionError,
+    Learner,
 )
 from fedperf_client.prediction.prediction import PredictLog
 from fedperf_shared.errors import StorageError
@@ -34,168 +34,155 @@ from fedperf_shared.model.checkpoint import (
     save_checkpoint,
 )
 from fedperf_shared.model.inference import GgfnArrays
-from fedperf_shared.model.pretrained_model import load_pretrained_model, public_start_path
+from fedperf_shared.model.pretrained import load_pretrained_model, pretrained_model_path
 
 ReplaceFile = Callable[[Path, bytes], None]
 """Writes a file so that a reader sees the old or the whole new one."""
 
+_SHARED, _REFERENCE = "shared.safetensors", "reference.safetensors"
+_CORRECTION, _REGIMES = "correction.safetensors", "epochs.json"
+
 
 @dataclass(frozen=True, slots=True)
 class FetchedModels:
-    """The directory of fetched models, with their correction and epochs."""
+    """The directory of fetched models, with their correction and drift regimes."""
 
     directory: Path
 
     @property
     def shared_version(self) -> int:
-        """Version of the newest shared model here, 0 where there is none."""
-        return _version(self._shared)
+        """Version of the newest shared model here, 0 without one."""
+        return self._version(_SHARED)
 
     @property
     def reference_version(self) -> int:
-        """Version of the reference model here, 0 where there is none."""
-        return _version(self._reference)
+        """Version of the reference model here, 0 without one."""
+        return self._version(_REFERENCE)
 
     def keep_shared(self, checkpoint: bytes) -> None:
-        """Keep a shared model, checked; errors as `decode_checkpoint`, `save_checkpoint`."""
-        self._keep(self._shared, checkpoint)
+        """Store a shared model, checked; errors as `decode_checkpoint`, `save_checkpoint`."""
+        self._keep(_SHARED, checkpoint)
 
     def keep_reference(self, checkpoint: bytes) -> None:
-        """Keep the reference model, checked; errors as `keep_shared`.
+        """Store the reference model, checked; errors as `keep_shared`.
 
-        A correction that is here belongs to the reference before and is dropped.
+        A stored correction belongs to the previous reference and is removed.
         """
         decode_checkpoint(checkpoint)
-        self._correction.unlink(missing_ok=True)
-        self._keep(self._reference, checkpoint)
+        (self.directory / _CORRECTION).unlink(missing_ok=True)
+        self._keep(_REFERENCE, checkpoint)
 
     def keep_correction(self, correction: CellCorrection, replace_file: ReplaceFile) -> None:
-        """Keep the coordinator's correction to the reference model."""
+        """Store the coordinator's correction to the reference model."""
         arrays = {"mean": correction.mean, "covariance": correction.covariance}
         self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-        replace_file(self._correction, save(arrays))
+        replace_file(self.directory / _CORRECTION, save(arrays))
 
     def correction(self) -> CellCorrection:
-        """The correction kept here; nothing known where there is none.
+        """Return the stored correction; one without information if there is none.
 
         Raises:
             StorageError: the file cannot be read.
         """
-        if not self._correction.is_file():
+        path = self.directory / _CORRECTION
+        if not path.is_file():
             return CellCorrection.nothing_known()
         try:
-            arrays = load(self._correction.read_bytes())
+            arrays = load(path.read_bytes())
             return CellCorrection(
                 np.asarray(arrays["mean"], np.float64),
                 np.asarray(arrays["covariance"], np.float64),
             )
         except (OSError, SafetensorError, KeyError, InvalidCorrectionError) as error:
             raise StorageError(
-                f"{self._correction} cannot be read ({error}); remove it, and the daemon "
-                "fetches it again"
+                f"{path} cannot be read ({error}); remove it, and the daemon fetches it again"
             ) from error
 
     def reference(self) -> Checkpoint:
-        """The reference model, the public start where none was fetched."""
-        return _kept(self._reference) if self.reference_version else load_pretrained_model()
+        """Return the reference model, or the public pretrained model if none was fetched."""
+        if self.reference_version:
+            return _load(self.directory / _REFERENCE)
+        return load_pretrained_model()
 
     def keep_epoch_starts(self, starts: Sequence[datetime], replace_file: ReplaceFile) -> None:
-        """Keep when each epoch after the first one began."""
+        """Store when each drift regime after the first one began."""
         if tuple(starts) != self.epoch_starts():
             self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-            replace_file(self._epochs, orjson.dumps([each.isoformat() for each in starts]))
+            replace_file(
+                self.directory / _REGIMES, orjson.dumps([each.isoformat() for each in starts])
+            )
 
     def epoch_starts(self) -> tuple[datetime, ...]:
-        """When each epoch after the first one began, oldest first, as far as was fetched.
+        """Return when each fetched drift regime after the first one began, oldest first.
 
         Raises:
             StorageError: the file cannot be read.
         """
-        if not self._epochs.is_file():
+        path = self.directory / _REGIMES
+        if not path.is_file():
             return ()
         try:
-            return tuple(map(datetime.fromisoformat, orjson.loads(self._epochs.read_bytes())))
+            return tuple(map(datetime.fromisoformat, orjson.loads(path.read_bytes())))
         except (OSError, ValueError, TypeError) as error:
             raise StorageError(
-                f"{self._epochs} cannot be read ({error}); remove it, and the daemon "
-                "fetches it again"
+                f"{path} cannot be read ({error}); remove it, and the daemon fetches it again"
             ) from error
 
     @property
     def newest(self) -> Path | None:
-        """The file of the newest model that was fetched, shared before reference."""
+        """The file of the newest fetched model, shared before reference; None before any."""
         if self.shared_version:
-            return self._shared
-        return self._reference if self.reference_version else None
+            return self.directory / _SHARED
+        return self.directory / _REFERENCE if self.reference_version else None
 
     def starts(self) -> dict[str, PredictLog]:
-        """Every start model that is there, by name; the shared one only after joining."""
+        """Return every pretrained model by name; the shared one only after joining."""
         public = predictor(load_pretrained_model())
         fetched = self.reference_version > 0
         found = {PUBLIC: public, REFERENCE: predictor(self.reference()) if fetched else public}
         if self.shared_version:
-            found[SHARED] = predictor(_kept(self._shared))
+            found[SHARED] = predictor(_load(self.directory / _SHARED))
         return found
 
     def learners(self) -> tuple[Learner, ...]:
-        """The learners that can use what is here; errors as `correction`."""
+        """Return the learners that can use these models; errors as `correction`."""
         if not (self.shared_version or self.reference_version):
             return public_learners()
         is_newer = self.shared_version > self.reference().model_version
         return joined_learners(self.correction(), is_newer=is_newer)
 
     def digest(self) -> bytes:
-        """32 bytes that differ where any model or correction here does."""
+        """Return 32 bytes that differ if any model or correction differs."""
         found = hashlib.sha256()
-        for path in (
-            public_start_path(),
-            self._shared,
-            self._reference,
-            self._correction,
-        ):
+        files = (self.directory / name for name in (_SHARED, _REFERENCE, _CORRECTION))
+        for path in (pretrained_model_path(), *files):
             found.update(path.read_bytes() if path.is_file() else b"none")
             found.update(b"|")
         return found.digest()
 
-    @property
-    def _shared(self) -> Path:
-        return self.directory / "shared.safetensors"
+    def _version(self, name: str) -> int:
+        path = self.directory / name
+        return _load(path).model_version if path.is_file() else 0
 
-    @property
-    def _reference(self) -> Path:
-        return self.directory / "reference.safetensors"
-
-    @property
-    def _correction(self) -> Path:
-        return self.directory / "correction.safetensors"
-
-    @property
-    def _epochs(self) -> Path:
-        return self.directory / "epochs.json"
-
-    def _keep(self, path: Path, checkpoint: bytes) -> None:
+    def _keep(self, name: str, checkpoint: bytes) -> None:
         checked = decode_checkpoint(checkpoint)
         self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-        save_checkpoint(path, checked)
+        save_checkpoint(self.directory / name, checked)
 
 
 def predictor(checkpoint: Checkpoint) -> PredictLog:
-    """The checkpoint's GGFN as a function from questions to log seconds."""
+    """Return the checkpoint's GGFN as a function from queries to log seconds."""
     network = GgfnArrays.of(checkpoint)
     return lambda questions: network.log_seconds([each.features for each in questions])
 
 
-def _version(path: Path) -> int:
-    return _kept(path).model_version if path.is_file() else 0
-
-
-def _kept(path: Path) -> Checkpoint:
-    """As `load_checkpoint`; a file that did not change is read once, for a daemon asks often."""
+def _load(path: Path) -> Checkpoint:
+    """Load a checkpoint. An unchanged file is read once, since a daemon loads it often."""
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
-        return load_checkpoint(path)  # which says what is wrong
-    return _read(path, found.st_mtime_ns, found.st_ino)
+        return load_checkpoint(path)  # raises a better error
+    return _read(path, status.st_mtime_ns, status.st_ino)
 
 
 @lru_cache(maxsize=4)

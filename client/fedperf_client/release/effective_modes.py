@@ -13,8 +13,8 @@ from fedperf_client.release.active_policy import MODE_NAMES, PolicyChange, chang
 from fedperf_client.release.policy import Policy, ReleaseMode
 from fedperf_shared.errors import StorageError
 from fedperf_shared.releases.release import Schedule
-from fedperf_shared.runtime.process_lock import is_locked
-from fedperf_shared.runtime.timestamps import day
+from fedperf_shared.runtime.process import is_locked
+from fedperf_shared.runtime.quantities import day
 
 
 @dataclass(frozen=True, slots=True)

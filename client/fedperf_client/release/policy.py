@@ -15,8 +15,7 @@ from pathlib import Path
 from fedperf_client.privacy.accountant import MAX_EPSILON, PrivacyBudget
 from fedperf_client.release.ledger.lifetime import PERIODS_OF_A_LIFETIME, lifetime_of
 from fedperf_shared.errors import ConfigurationError
-from fedperf_shared.releases.declared_bounds import DECLARABLE
-from fedperf_shared.releases.release import ReleaseKind, SizeClass
+from fedperf_shared.releases.release import DECLARABLE, ReleaseKind, SizeClass
 from fedperf_shared.runtime.settings_file import (
     WrongSettingsError,
     read_settings,

@@ -27,21 +27,19 @@ from fedperf_client.release.report_slots import (
     plan_reports,
 )
 from fedperf_shared.errors import ConfigurationError
-from fedperf_shared.releases.declared_bounds import (
-    DECLARABLE,
-    NotDeclarableError,
-    require_declarable,
-)
 from fedperf_shared.releases.period import ModelMethod, ReleaseCalendar
 from fedperf_shared.releases.release import (
+    DECLARABLE,
     DirectedParameters,
     LinearizedParameters,
+    NotDeclarableError,
     ReleaseKind,
     ReportParameters,
     Schedule,
     SizeClass,
     Slot,
     SlotKey,
+    require_declarable,
 )
 
 FIRST_STAGE_CLIP = 2.0

@@ -1,28 +1,21 @@
-"""fedperf's own history file: Parquet, one row per execution, plans as bytes.
+"""History files of fedperf: Parquet, one row per execution, plans as bytes.
 
-Invariant: what `write_history` wrote, `HistoryFile` reads back as equal executions.
-Every row is judged for itself; a file without the columns is refused as a whole.
+Invariant: `HistoryFile` reads executions that equal those that `write_history` wrote. A row that
+cannot be read is skipped. A file without the required columns is refused.
 """
 
 import contextlib
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
+from fedperf_client.home.execution_record import MEASUREMENT, from_record, to_record
 from fedperf_client.sources import SkippedRecord
 from fedperf_shared.errors import InvalidInputError, StorageError
-from fedperf_shared.execution import (
-    ClusterConfig,
-    Execution,
-    ExecutionMetadata,
-    ExecutionStatus,
-    ExecutionWarning,
-    Measurement,
-)
-from fedperf_shared.wire.codec import decode_plan, encode_plan
+from fedperf_shared.execution import Execution, ExecutionStatus
 
 if TYPE_CHECKING:
     import pyarrow
@@ -43,7 +36,7 @@ COLUMNS = {
     "written_bytes": "int64",
     "finished_at": "moment",
 }
-"""Columns that every history has, with their types."""
+"""Required columns with their types."""
 
 NAME_COLUMNS = ("application", "application_id", "record", "description", "file", "failure")
 SECONDS_COLUMN = "operator_seconds"
@@ -60,19 +53,7 @@ _ALL_COLUMNS = COLUMNS | {
     **dict.fromkeys(NAME_COLUMNS, "category"),
     SECONDS_COLUMN: "seconds",
 }
-"""All columns in their order; those that are not in `COLUMNS` may be lacking."""
-
-_CLUSTER = ("nodes", "cores", "memory_bytes", "machine_speed", "queries_before")
-_MEASURED = (
-    "runtime_seconds",
-    "cpu_seconds",
-    "peak_memory_bytes",
-    "read_bytes",
-    "written_bytes",
-    "startup_seconds",
-)
-
-Made = TypeVar("Made")
+"""All columns in their order; those that are not in `COLUMNS` are optional."""
 
 _MAGIC = b"PAR1"
 _BATCH_ROWS = 1024
@@ -83,21 +64,21 @@ _PAGE_BYTES = 8 * 1024**2
 
 @dataclass(frozen=True, slots=True)
 class HistoryFile:
-    """A history file as a source."""
+    """A history file as a `Source`."""
 
     path: Path
 
     def read(self) -> Iterator[Execution | SkippedRecord]:
-        """Every row once, in file order; see `Source.read`."""
+        """Yield every row once, in file order; see `Source.read`."""
         position = 0
         for batch in _batches(self.path):
             for row in batch.to_pylist():
-                yield _judged(row, position)
+                yield _read_row(row, position)
                 position += 1
 
 
 def open_history(path: Path) -> HistoryFile | None:
-    """The history file at `path`, known by its name or first bytes; see `OpenSource`."""
+    """Recognize a history file by its name or first bytes; see `OpenSource`."""
     if not path.is_file():
         return None
     with path.open("rb") as stream:
@@ -108,15 +89,15 @@ def open_history(path: Path) -> HistoryFile | None:
 def write_history(
     path: Path, executions: Iterable[Execution], *, metadata: Mapping[str, str] | None = None
 ) -> None:
-    """Write the executions to `path`, replacing a file that is there; see `write_table`."""
+    """Write the executions to `path`, replacing an existing file; see `write_table`."""
     write_table(path, to_table(executions), metadata=metadata)
 
 
 def executions_of(path: Path) -> "Iterator[Execution]":
-    """The executions of a history file that must be whole.
+    """Yield the executions of a history file, every row of which must be readable.
 
     Raises:
-        InvalidInputError: not a history, or a row of it cannot be read.
+        InvalidInputError: it is not a history file, or a row cannot be read.
     """
     for row in HistoryFile(path).read():
         if isinstance(row, SkippedRecord):
@@ -125,12 +106,12 @@ def executions_of(path: Path) -> "Iterator[Execution]":
 
 
 def to_table(executions: Iterable[Execution], *, named: bool = True) -> "pyarrow.Table":
-    """The executions as a table with the columns of a history, in this order.
+    """Return executions as a table with the columns of a history file.
 
     Args:
         executions: in the order of the rows.
-        named: with the columns by which people know an execution; without, a table can be
-            published.
+        named: include the columns that identify an execution to people. Tables to be published
+            must not have them.
     """
     import pyarrow as pa
 
@@ -148,10 +129,10 @@ def write_table(
     """Write a table of executions (Parquet, zstd); the file appears whole or not at all.
 
     Args:
-        path: where to write; a file that is there is replaced.
-        table: as `to_table` makes it; more columns are kept and ignored when read.
+        path: of the file, which is replaced if it exists.
+        table: made by `to_table`; further columns are written and ignored when read.
         metadata: provenance, stored as key-value metadata of the file.
-        compression_level: level of zstd.
+        compression_level: of zstd.
 
     Raises:
         StorageError: the file cannot be written.
@@ -179,7 +160,7 @@ def write_table(
 
 
 def read_metadata(path: Path) -> dict[str, str]:
-    """The provenance that `write_history` stored in the file.
+    """Return the provenance that `write_history` stored in the file.
 
     Raises:
         InvalidInputError, StorageError: as `HistoryFile.read`.
@@ -187,10 +168,10 @@ def read_metadata(path: Path) -> dict[str, str]:
     from pyarrow import parquet
 
     with _file_errors(path):
-        found = parquet.read_schema(path).metadata or {}
+        metadata = parquet.read_schema(path).metadata or {}
     return {
         key.decode(errors="replace"): value.decode(errors="replace")
-        for key, value in found.items()
+        for key, value in metadata.items()
         if key != b"ARROW:schema"
     }
 
@@ -230,48 +211,29 @@ def _file_errors(path: Path) -> Iterator[None]:
         raise StorageError(f"cannot read the history {path}: {error}") from error
 
 
-def _judged(row: Mapping[str, object], position: int) -> Execution | SkippedRecord:
+def _read_row(row: Mapping[str, object], position: int) -> Execution | SkippedRecord:
     try:
-        return _from_row(row)
+        is_measured = row["runtime_seconds"] is not None
+        record = {
+            name: _checked(name, row[name])
+            for name in _ALL_COLUMNS
+            if name in row and (is_measured or name not in MEASUREMENT)
+        }
+        return from_record({**record, "status": ExecutionStatus[str(record["status"]).upper()]})
+    except KeyError:
+        return SkippedRecord(f"row {position}", f"status {row['status']!r} is unknown")
     except (InvalidInputError, ValueError, TypeError, OverflowError) as error:
         return SkippedRecord(f"row {position}", str(error))
 
 
-def _from_row(row: Mapping[str, object]) -> Execution:
-    values: dict[str, Any] = {
-        name: _checked(name, row[name])
-        for name in _ALL_COLUMNS
-        if name in row and not (name in _MEASURED and row["runtime_seconds"] is None)
-    }
-    values["remarks"] = tuple(map(ExecutionWarning, values.get("remarks", "").split()))
-    is_measured = "runtime_seconds" in values
-    return Execution(
-        execution_id=values["execution_id"],
-        workload=values["workload"],
-        plan=values["plan"],
-        cluster=_made(ClusterConfig, _CLUSTER, values),
-        status=_status(values["status"]),
-        measurement=_made(Measurement, _MEASURED, values) if is_measured else None,
-        finished_at=values["finished_at"],
-        origin=_made(
-            ExecutionMetadata, _ALL_COLUMNS.keys() - {*COLUMNS, *_CLUSTER, *_MEASURED}, values
-        ),
-    )
-
-
-def _made(kind: Callable[..., Made], names: Iterable[str], values: Mapping[str, Any]) -> Made:
-    """The object that has these values; those that are lacking are its defaults."""
-    return kind(**{name: values[name] for name in names if name in values})
-
-
 def _checked(name: str, value: object) -> object:
-    """The value of a column, refused where it is not of the column's type."""
+    """Return the value of a column, or raise if it does not have the column's type."""
     match _ALL_COLUMNS[name], value:
-        case "plan", bytes():
-            return decode_plan(value)
+        case ("plan", bytes()) | ("category", str()):
+            return value
         case "text", str() if value:
             return value
-        case ("int32" | "int64", int()) | ("category", str()):
+        case (("int32" | "int64"), int()):
             return value
         case "double", int() | float() if math.isfinite(value):
             return float(value)
@@ -295,13 +257,6 @@ _WANTED = {
 }
 
 
-def _status(name: str) -> ExecutionStatus:
-    found = {status.name.lower(): status for status in ExecutionStatus}.get(name)
-    if found is None:
-        raise InvalidInputError(f"status {name!r} is unknown")
-    return found
-
-
 def _schema() -> "pyarrow.Schema":
     import pyarrow as pa
 
@@ -319,16 +274,8 @@ def _schema() -> "pyarrow.Schema":
 
 
 def _to_row(execution: Execution) -> dict[str, object]:
-    cluster, measured, origin = execution.cluster, execution.measurement, execution.origin
     return {
-        **{name: getattr(origin, name, None) for name in _ALL_COLUMNS},
-        **{name: getattr(cluster, name) for name in _CLUSTER},
-        **{name: getattr(measured, name, None) for name in _MEASURED},
-        "execution_id": execution.execution_id,
-        "workload": execution.workload,
-        "plan": encode_plan(execution.plan),
+        **to_record(execution),
         "status": execution.status.name.lower(),
-        "startup_seconds": 0.0 if measured is None else measured.startup_seconds,
         "finished_at": execution.finished_at.astimezone(UTC),
-        "remarks": " ".join(origin.remarks),
     }

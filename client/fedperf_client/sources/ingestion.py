@@ -1,47 +1,57 @@
-"""Take what sources hold into the store, several sources at a time.
+"""Ingestion of sources into the store: `ingest` reads given sources, `follow` those that changed.
 
-Taking in the same source twice is harmless, because the store knows executions by their
-ids. A source that cannot be read hides no other one. Memory does not grow with a source:
-executions are stored in small batches, and of what was skipped the reasons are counted, up
-to `MAX_REASONS` different ones.
+Ingesting a source twice is harmless, because the store recognizes executions by their ids. A
+source that cannot be read affects no other source. Memory does not grow with a source: executions
+are stored in small batches, and skipped records are counted by at most `MAX_REASONS` reasons.
 """
 
 import os
+import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
+from itertools import islice
 from operator import add
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from fedperf_client.home.counted_rows import RowCount
 from fedperf_client.home.segments import Encoder
 from fedperf_client.home.store import ExecutionStore
-from fedperf_client.sources import SkippedRecord
-from fedperf_client.sources.kinds import counts_in_source, read_source
+from fedperf_client.sources import (
+    NothingToReadError,
+    RowCount,
+    SkippedRecord,
+    UnknownSourceError,
+    counts_in_source,
+    find_sources,
+    read_source,
+)
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import Execution
 
 MAX_REASONS = 50
-"""Different reasons that are told of one source; the others are counted together."""
+"""Different reasons that are reported of one source; all others are counted together."""
 
 LONGEST_REASON = 300
 OTHER_REASONS = "other reasons"
+
+READING_SHARE = 0.05
+"""Share of the time since a source was read that reading it again may take."""
 
 _BATCH = 100
 
 
 @dataclass(frozen=True, slots=True)
 class IngestionCounts:
-    """What reading one source, or several, brought.
+    """The result of reading one source, or several.
 
     Attributes:
-        executions: that were found.
-        new: of them not in the store before.
-        operators: of all their plans.
-        known_operators: of them with rows that were counted or follow from counted ones.
+        executions: executions in it.
+        new: executions that were not in the store before.
+        operators: operators of all plans.
+        known_operators: operators whose rows were counted or follow from counted ones.
         skipped: records that gave no execution, by reason.
         failed: executions that did not end well.
     """
@@ -66,12 +76,12 @@ class IngestionCounts:
 
 @dataclass(frozen=True, slots=True)
 class IngestionOutcome:
-    """What came of one source.
+    """The outcome of one source.
 
     Attributes:
-        path: where it lies.
-        taken: what it brought; not counted where it was refused.
-        refused: why it could not be read to its end, empty otherwise.
+        path: of the source.
+        taken: its counts; zero if it was refused.
+        refused: why it could not be read to its end; otherwise empty.
     """
 
     path: Path
@@ -80,7 +90,7 @@ class IngestionOutcome:
 
 
 def total(outcomes: Sequence[IngestionOutcome]) -> IngestionCounts:
-    """What all of them brought together."""
+    """Return the sum of the counts of all outcomes."""
     return reduce(add, (each.taken for each in outcomes), IngestionCounts())
 
 
@@ -92,30 +102,34 @@ def ingest(
     dry_run: bool = False,
     encoder: Encoder | None = None,
 ) -> Iterator[IngestionOutcome]:
-    """Take in the source at every path; each is told when it is done.
+    """Ingest the source at every path; yield the outcome of each when it is done.
 
     Args:
-        paths: of one source each, see `kinds.places`.
+        paths: of one source each, see `find_sources`.
         store: the organization's database of executions.
         jobs: processes that read at the same time, one source each.
         dry_run: read, but store nothing.
-        encoder: of what is learnt from executions; without, whoever learns encodes them.
+        encoder: see `ExecutionStore.add`.
 
     Raises:
         StorageError: the store cannot be written.
     """
     with ExitStack() as stack:
         scratch = None
-        if dry_run:  # what would be new lies here meanwhile, so that copies count once
+        if dry_run:  # takes the new executions, so that copies count once
             directory = stack.enter_context(TemporaryDirectory(dir=store.parent))
             scratch = Path(directory) / "executions.sqlite"
-        _count(paths, scratch or store)
+        # The row counts of all sources come first, so that the order of reading does not matter.
+        with ExecutionStore.open(scratch or store) as opened:
+            for path in paths:
+                with suppress(InvalidInputError):  # reported when it is read
+                    opened.add_row_counts(counts_in_source(path))
         read = partial(_outcome, store=store, scratch=scratch, encoder=encoder)
         is_alone = jobs == 1 or len(paths) < 2  # noqa: PLR2004 (one source needs no process)
         yield from map(read, paths) if is_alone else _in_processes(read, paths, jobs)
 
 
-def take_in(
+def ingest_source(
     path: Path,
     store: ExecutionStore,
     *,
@@ -123,56 +137,56 @@ def take_in(
     encoder: Encoder | None = None,
     is_counted: bool = False,
 ) -> IngestionCounts:
-    """Take in the source at `path`; executions that name no file are from there.
+    """Ingest the source at `path`, which becomes the file of executions that name none.
 
     Args:
         path: of one source.
         store: the organization's executions.
-        scratch: takes what would be new in place of the store.
-        encoder: as of `ExecutionStore.add`.
-        is_counted: whether what the source counted is stored already.
+        scratch: store for new executions instead of `store`.
+        encoder: see `ExecutionStore.add`.
+        is_counted: whether the row counts of the source are stored already.
 
     Raises:
-        InvalidInputError: it cannot be read to its end; what was stored before stays.
+        InvalidInputError: it cannot be read to its end; batches before that stay stored.
         StorageError: the store cannot be written.
     """
-    homes = [store] if scratch is None else [store, scratch]
+    stores = [store] if scratch is None else [store, scratch]
     if not is_counted:
-        homes[-1].counted_rows.add(counts_in_source(path))
+        stores[-1].add_row_counts(counts_in_source(path))
+    file = os.fsencode(path.absolute()).decode(errors="replace")
+    counts, skipped = IngestionCounts(), Counter[str]()
 
-    def counted(place: str) -> list[RowCount]:
-        return [count for home in homes for count in home.counted_rows.of(place)]
+    def row_counts(place: str) -> list[RowCount]:
+        return [RowCount(*row) for each in stores for row in each.row_counts(place)]
 
-    batch: list[Execution] = []
-    skipped: Counter[str] = Counter()
-    taken = IngestionCounts()
-    for found in read_source(path, counted):
-        if isinstance(found, SkippedRecord):
-            reason = found.reason[:LONGEST_REASON]
-            is_told = reason in skipped or len(skipped) < MAX_REASONS
-            skipped[reason if is_told else OTHER_REASONS] += 1
-            continue
-        # A path is text also where its bytes are none.
-        place = found.origin.file or os.fsencode(path.absolute()).decode(errors="replace")
-        batch.append(replace(found, origin=replace(found.origin, file=place)))
-        if len(batch) >= _BATCH:
-            taken += _stored(batch, store, scratch, encoder)
-            batch.clear()
-    return taken + _stored(batch, store, scratch, encoder) + IngestionCounts(skipped=skipped)
+    def executions() -> Iterator[Execution]:
+        for record in read_source(path, row_counts):
+            if isinstance(record, SkippedRecord):
+                reason = record.reason[:LONGEST_REASON]
+                is_listed = reason in skipped or len(skipped) < MAX_REASONS
+                skipped[reason if is_listed else OTHER_REASONS] += 1
+            else:
+                origin = replace(record.origin, file=record.origin.file or file)
+                yield replace(record, origin=origin)
 
-
-def _count(paths: Sequence[Path], store: Path) -> None:
-    """Store what all sources counted, so that none depends on which is read before it."""
-    with ExecutionStore.open(store) as opened:
-        for path in paths:
-            with suppress(InvalidInputError):  # who reads it tells of it
-                opened.counted_rows.add(counts_in_source(path))
+    remaining = executions()
+    while batch := list(islice(remaining, _BATCH)):
+        operators = [len(each.plan.workflow.operators) for each in batch]
+        rows_known = (round(e.origin.rows_known * n) for e, n in zip(batch, operators, strict=True))
+        counts += IngestionCounts(
+            executions=len(batch),
+            new=store.add(batch, encoder) if scratch is None else scratch.add(store.missing(batch)),
+            operators=sum(operators),
+            known_operators=sum(rows_known),
+            failed=sum(not each.is_ok for each in batch),
+        )
+    return counts + IngestionCounts(skipped=skipped)
 
 
 def _in_processes(
     read: Callable[[Path], IngestionOutcome], paths: Sequence[Path], jobs: int
 ) -> Iterator[IngestionOutcome]:
-    # Whoever reads without other processes does without these modules.
+    # Reading without other processes needs none of these modules.
     import multiprocessing
     from concurrent.futures import ProcessPoolExecutor, as_completed
     from concurrent.futures.process import BrokenProcessPool
@@ -180,13 +194,13 @@ def _in_processes(
     spawn = multiprocessing.get_context("spawn")
     lost: list[Path] = []
     with ProcessPoolExecutor(min(jobs, len(paths)), spawn) as pool:
-        reading = {pool.submit(read, path): path for path in paths}
-        for done in as_completed(reading):
+        running = {pool.submit(read, path): path for path in paths}
+        for future in as_completed(running):
             try:
-                yield done.result()
+                yield future.result()
             except BrokenProcessPool:
-                lost.append(reading[done])
-    # Most of what was lost with a process is without fault: alone it shows whose fault that was.
+                lost.append(running[future])
+    # One source broke the pool for all. Reading them one by one shows which.
     while lost:
         with ProcessPoolExecutor(1, spawn) as pool:
             try:
@@ -202,22 +216,111 @@ def _outcome(
 ) -> IngestionOutcome:
     with ExitStack() as stack:
         opened = stack.enter_context(ExecutionStore.open(store))
-        aside = None if scratch is None else stack.enter_context(ExecutionStore.open(scratch))
+        other = None if scratch is None else stack.enter_context(ExecutionStore.open(scratch))
         try:
-            taken = take_in(path, opened, scratch=aside, encoder=encoder, is_counted=True)
-            return IngestionOutcome(path, taken)
+            counts = ingest_source(path, opened, scratch=other, encoder=encoder, is_counted=True)
+            return IngestionOutcome(path, counts)
         except InvalidInputError as error:
             return IngestionOutcome(path, refused=str(error))
 
 
-def _stored(
-    batch: Sequence[Execution],
+@dataclass(frozen=True, slots=True)
+class SourceState:
+    """The state of a source when it was last read.
+
+    Attributes:
+        modified: latest modification of its files, nanoseconds.
+        size: bytes of its files.
+        next_at: earliest time on the timer at which it is read again.
+    """
+
+    modified: int
+    size: int
+    next_at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class SourceCheckResult:
+    """The result of one call of `follow`.
+
+    Attributes:
+        taken: counts of all sources that were read.
+        seen: the state of every source when it was last read.
+        problems: which sources could not be read, and why.
+    """
+
+    taken: IngestionCounts
+    seen: dict[Path, SourceState]
+    problems: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FollowTask:
+    """A call of `follow` for a background process; can be pickled.
+
+    Attributes:
+        store: the organization's database of executions.
+        paths: files and directories to follow.
+        seen: states of the call before.
+    """
+
+    store: Path
+    paths: tuple[Path, ...]
+    seen: dict[Path, SourceState]
+
+    def __call__(self) -> SourceCheckResult:
+        """Ingest new and changed sources; errors as `follow`."""
+        with ExecutionStore.open(self.store) as store:
+            return follow(self.paths, self.seen, store)
+
+
+def follow(
+    paths: Iterable[Path],
+    seen: dict[Path, SourceState],
     store: ExecutionStore,
-    scratch: ExecutionStore | None,
-    encoder: Encoder | None,
-) -> IngestionCounts:
-    operators = [len(each.plan.workflow.operators) for each in batch]
-    known = [round(each.origin.rows_known * n) for each, n in zip(batch, operators, strict=True)]
-    new = store.add(batch, encoder) if scratch is None else scratch.add(store.missing(batch))
-    failed = sum(not each.is_ok for each in batch)
-    return IngestionCounts(len(batch), new, sum(operators), sum(known), failed=failed)
+    *,
+    timer: Callable[[], float] = time.monotonic,
+) -> SourceCheckResult:
+    """Ingest every source under `paths` that is new or has changed since `seen`.
+
+    A source may change all the time, such as the log of a running job. It is read again only
+    when reading takes at most `READING_SHARE` of the time since. States are stored, so that a
+    restarted daemon goes on. A source that cannot be read is a problem once until it changes.
+    Files of unknown kinds, and empty ones, are problems only where they were named explicitly.
+
+    Raises:
+        StorageError: the store cannot be written.
+    """
+    counts, problems = IngestionCounts(), list[str]()
+    states = {path: SourceState(*state) for path, state in store.sources().items()} | seen
+    for path, is_named in find_sources(paths, problems):
+        state, before = _state_of(path), states.get(path)
+        if state is None:
+            continue
+        is_unchanged = before is not None and (
+            (before.modified, before.size) == (state.modified, state.size)
+            or timer() < before.next_at
+        )
+        if is_unchanged:
+            continue
+        start = timer()
+        try:
+            counts += ingest_source(path, store)
+            store.source_was_read(path, state.modified, state.size)
+        except (UnknownSourceError, NothingToReadError) as error:
+            problems += [str(error)] if is_named else []
+        except InvalidInputError as error:
+            problems.append(str(error))
+        end = timer()
+        states[path] = replace(state, next_at=end + (end - start) / READING_SHARE)
+    return SourceCheckResult(counts, states, tuple(problems))
+
+
+def _state_of(path: Path) -> SourceState | None:
+    """Return the present state of a source; None if its files were deleted since listing."""
+    try:
+        files = [path, *path.rglob("*")] if path.is_dir() else [path]
+        stats = [each.stat() for each in files]
+    except OSError:
+        return None
+    return SourceState(max(each.st_mtime_ns for each in stats), sum(each.st_size for each in stats))

@@ -24,7 +24,7 @@ from fedperf_client.workers.child_side import (
     start_child,
 )
 from fedperf_shared.errors import FedperfError
-from fedperf_shared.runtime.resources import Closing
+from fedperf_shared.runtime.process import Closing
 
 _FIRST_SECONDS = 1.0
 _LOSS_SECONDS = 5.0

@@ -24,7 +24,7 @@ from fedperf_client.workers.background import in_thread
 from fedperf_client.workers.child_process import ChildFailedError, ChildProcess
 from fedperf_client.workers.child_side import channel_to_parent, requests_of_parent
 from fedperf_shared.errors import FedperfError
-from fedperf_shared.runtime.resources import Closing
+from fedperf_shared.runtime.process import Closing
 
 COMMAND = (sys.executable, "-P", "-m", "fedperf_client.workers.worker_process")
 

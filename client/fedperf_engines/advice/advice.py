@@ -1,20 +1,24 @@
-"""Advice: the best plan on every size, the right size, and what else was looked at there.
+"""Advice: the best plan on every cluster size, the right size, and the alternatives there.
 
-Every figure is a prediction of a complete plan by the same predictor. The search hands on plans;
-beside them stands every plan in which one group of operators leaves its platform. A faster one
-takes the place of the choice, so none is left. For the right size there are rivals: next best
-plans, one platform for everything, what runs today. Engines inside one process use one node, so a
-plan without a distributed platform is asked about on one node. Nothing here reads a clock, a file
-or the environment.
+Every figure is a prediction of a complete plan by one predictor. The search under additive costs
+hands on candidate plans. Each plan in which one group of operators leaves its platform is predicted
+as well, and replaces the choice where it is faster, until no move is. Alternatives on the right
+size are the next best plans, one platform for everything, and the current plan. Engines inside one
+process use one node, so a plan without a distributed platform is predicted on one node. Nothing
+here reads a clock, a file or the environment.
 
-With a deadline the right size keeps it at the fewest core-seconds (cores x run time, what a cloud
-bills). Without one it is the fastest, or a cheaper one that is at most `WORTH` slower. The size
-that a job has does as well, where it does what is asked and there is no telling that the right one
-beats it.
+With a deadline, the right size meets it at the fewest core-seconds (cores x run time, the unit of
+cloud bills). Without one it is the fastest, or a cheaper one that is at most `WORTH` slower. A job
+keeps its current size where that does as well and is not distinguishable from the right one.
+
+To verify advice, plans run interleaved on this machine: all plans the same number of times, one
+after the other and over again, so that interference meets all of them alike. Every second turn
+goes backwards, so that no plan always runs behind the same one.
 """
 
+import statistics
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 
 import numpy as np
@@ -26,8 +30,7 @@ from fedperf_client.prediction.serving.what_if import HOLDS
 from fedperf_engines.advice.constraints import PlanConstraints
 from fedperf_engines.advice.job import Job
 from fedperf_engines.optimizer.additive_surrogate import STARTUP_SECONDS, AdditiveSurrogate
-from fedperf_engines.optimizer.constraints import Constraints, NoPlatformError
-from fedperf_engines.optimizer.costs import AdditiveCosts, Mask
+from fedperf_engines.optimizer.costs import AdditiveCosts, Constraints, Mask, NoPlatformError
 from fedperf_engines.optimizer.enumeration import (
     ALTERNATIVES,
     Alternative,
@@ -35,7 +38,9 @@ from fedperf_engines.optimizer.enumeration import (
     Choice,
     choose,
 )
-from fedperf_shared.execution import ClusterConfig, PlanOnCluster
+from fedperf_engines.platforms.engine import EMBEDDED_PLATFORMS
+from fedperf_engines.trials.profiler import Trial
+from fedperf_shared.execution import ClusterConfig, ExecutionStatus, PlanOnCluster
 from fedperf_shared.workflow.graph import Plan
 from fedperf_shared.workflow.vocabulary import NAMED_PLATFORMS, Platform
 
@@ -63,7 +68,7 @@ class ClusterChoice:
 
     @property
     def core_seconds(self) -> float:
-        """What it costs: all cores for all the time."""
+        """Return the cost: all cores for all the time."""
         return self.cluster.cores * self.seconds
 
     @property
@@ -76,12 +81,12 @@ class ClusterChoice:
 
     @property
     def holds(self) -> bool | None:
-        """Whether the deadline is kept with a chance of 90 %; None without one."""
+        """Return whether the deadline is met with a probability of 90 %; None without one."""
         return None if self.chance is None else self.chance >= HOLDS
 
 
 def best_size(sizes: Sequence[ClusterChoice]) -> ClusterChoice | None:
-    """The right one, see the module; None where none keeps the deadline."""
+    """Return the right size (see the module), or None where none keeps the deadline."""
     if all(each.holds is None for each in sizes):
         fastest = min(each.seconds for each in sizes)
         able = [each for each in sizes if each.seconds <= (1 + WORTH) * fastest]
@@ -91,7 +96,7 @@ def best_size(sizes: Sequence[ClusterChoice]) -> ClusterChoice | None:
 
 
 def beats(right: ClusterChoice, had: ClusterChoice) -> bool:
-    """Whether it can be told that the right size beats the one that a job has.
+    """Return whether the right size is distinguishably better than the current one.
 
     It costs less; or it takes less time, where a deadline does not say how much is enough; or
     the other one does not keep the deadline.
@@ -130,7 +135,7 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class ChoiceComparison:
-    """The choice beside what runs today, or else the best platform for everything.
+    """A comparison of the choice with the current plan, or else with the best single platform.
 
     Attributes:
         plan: of the rival, on the size of the choice.
@@ -142,13 +147,13 @@ class ChoiceComparison:
 
     @property
     def is_open(self) -> bool:
-        """Whether no difference can be told, so that there is no reason to change anything."""
+        """Return whether the two are not distinguishable, so that nothing needs to change."""
         return self.chance < SURE
 
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """What to do, and what else could be done.
+    """The recommended size and plan, with alternatives.
 
     Attributes:
         job: what is to run.
@@ -180,12 +185,12 @@ class Advice:
 
     @property
     def choice(self) -> Choice:
-        """The fastest plan by prediction, on the right size."""
+        """Return the fastest plan by prediction, on the right size."""
         return self.best.choice
 
     @property
     def advised(self) -> Alternative:
-        """The plan to run: the choice, or what runs today or is simpler and may be as fast."""
+        """Return the plan to run: the choice, or a current or simpler plan as fast as it."""
         rivalry, choice = self.rivalry, self.choice
         if rivalry is None or not rivalry.is_open:
             return choice
@@ -202,7 +207,7 @@ def advise(
     *,
     deadline_seconds: float | None = None,
 ) -> Advice:
-    """Where `job` should run.
+    """Advise where `job` should run.
 
     Args:
         job: what is to run.
@@ -276,7 +281,7 @@ class _Search:
         )
 
     def choice(self) -> tuple[Choice, tuple[Move, ...]]:
-        """The best plan of the search, and of those that moving its groups leads to; its moves."""
+        """Return the best plan of the search, improved by moving groups, and its moves."""
         choice = choose(
             self.job.workflow,
             self.job.cluster,
@@ -297,7 +302,7 @@ class _Search:
             choice = _improved(choice, better, scored=len(moves))
 
     def rivals(self, best: ClusterChoice) -> tuple[Alternative, ...]:
-        """What else could be done on that size, the fastest first."""
+        """Return the alternatives on that size, the fastest first."""
         allowed = self._allowed()
         known = {each.plan.platforms: each for each in best.choice.alternatives}
         single = set(_single(self.job, self.wishes.platforms, allowed)) - known.keys()
@@ -307,7 +312,7 @@ class _Search:
     def rivalry(
         self, best: ClusterChoice, rivals: Sequence[Alternative], costs: AdditiveCosts
     ) -> ChoiceComparison | None:
-        """The choice beside what one has, if that may be; else the best single platform."""
+        """Compare the choice with the current plan, or else with the best single platform."""
         today = self.job.today.platforms
         costs = costs.within(self.wishes.platforms, self._allowed())
         had = [each for each in rivals if each.plan.platforms == today and costs.allows(today)]
@@ -323,7 +328,7 @@ class _Search:
         )
 
     def _allowed(self) -> Mask:
-        """Where every operator may run, [operators, platforms]."""
+        """Return where every operator may run, [operators, platforms]."""
         caps, wishes = self.wishes.memory_caps(self.job.cluster), self.wishes
         rules = Constraints(wishes.platforms, self.job.can_run, wishes.pinned, caps)
         return rules.allowed(self.job.workflow)
@@ -354,12 +359,12 @@ class _Search:
 def _estimates(
     job: Job, asked: Estimates, questions: Sequence[PlanOnCluster]
 ) -> Sequence[Prediction]:
-    """Estimates about plans of a job, on one node of what no platform spreads."""
+    """Estimate plans of a job, on one node where no platform of the plan is distributed."""
     return asked([_where_it_runs(job.asked(each)) for each in questions])
 
 
 def _improved(choice: Choice, better: Alternative, *, scored: int) -> Choice:
-    """The better plan, with what was chosen as the next best."""
+    """Return the better plan, with the previous choice as its first alternative."""
     before = Alternative(choice.plan, choice.prediction, choice.startup_seconds)
     return replace(
         choice,
@@ -372,7 +377,7 @@ def _improved(choice: Choice, better: Alternative, *, scored: int) -> Choice:
 
 
 def groups_of(plan: Plan) -> tuple[tuple[int, ...], ...]:
-    """Operators that are connected on one platform, by the first of them."""
+    """Return operators that are connected on one platform, by the first of them."""
     group = list(range(len(plan.platforms)))
 
     def root(position: int) -> int:
@@ -403,7 +408,7 @@ def _moves(
 
 
 def _single(job: Job, platforms: Sequence[Platform], allowed: Mask) -> Iterator[Assignment]:
-    """Every platform for everything where that is allowed, and what runs today."""
+    """Yield every allowed single-platform plan, and the current plan."""
     for column in np.flatnonzero(allowed.all(axis=0)).tolist():
         yield (platforms[column],) * len(job.workflow.operators)
     if set(job.today.platforms) <= set(NAMED_PLATFORMS):
@@ -422,5 +427,105 @@ def _by_seconds(each: Alternative | ClusterChoice) -> float:
 
 
 def _by_chance(each: ClusterChoice) -> tuple[float, float]:
-    """The surest to keep the deadline first, of equally sure ones the fastest."""
+    """Return the surest to keep the deadline first, of equally sure ones the fastest."""
     return -(each.chance or 0.0), each.seconds
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRuns:
+    """How the runs of one plan went.
+
+    Attributes:
+        runtime_seconds: median of its runs on engines that are awake; None where one of them
+            did not end well.
+        reason: why it did not; empty otherwise.
+    """
+
+    runtime_seconds: float | None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredChoice(PlanRuns):
+    """How the runs of `plan` went, with its prediction."""
+
+    plan: Alternative = field(kw_only=True)
+
+    @property
+    def seconds(self) -> float | None:
+        """Return the measured run time and the predicted start-up, by which plans are compared."""
+        if self.runtime_seconds is None:
+            return None
+        return self.runtime_seconds + self.plan.startup_seconds
+
+
+NEXT_BEST = 2
+"""Mixed plans that run beside the choice and the single platforms."""
+
+RunTrial = Callable[[Assignment], Trial]
+"""Runs one plan once."""
+
+
+def runnable_rivals(advice: Advice, *, all_of_them: bool) -> list[Alternative]:
+    """Single platforms, the next best plans, and the one that is advised.
+
+    Args:
+        advice: whose choice they are to be compared with.
+        all_of_them: also on platforms outside of this process that neither the choice nor what
+            is advised uses;
+            without, nobody waits for a JVM that he did not ask for.
+    """
+    wanted = {*EMBEDDED_PLATFORMS, *advice.choice.plan.platforms, *advice.advised.plan.platforms}
+    able = [each for each in advice.rivals if all_of_them or wanted.issuperset(each.plan.platforms)]
+    single = [each for each in able if len(set(each.plan.platforms)) == 1]
+    mixed = [each for each in able if len(set(each.plan.platforms)) > 1]
+    return sorted([*single, *mixed[:NEXT_BEST]], key=lambda each: each.seconds)
+
+
+def in_turns(
+    run: RunTrial,
+    plans: Sequence[Assignment],
+    *,
+    repeats: int,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> list[PlanRuns]:
+    """Run every plan `repeats` times, interleaved. A failed plan does not run again."""
+    seconds: list[list[float]] = [[] for _ in plans]
+    failed: dict[int, str] = {}
+    for turn in range(repeats):
+        there = range(len(plans))
+        for count, place in enumerate(reversed(there) if turn % 2 else there):
+            if place not in failed:
+                trial = run(plans[place])
+                if trial.status is ExecutionStatus.OK and trial.measurement is not None:
+                    seconds[place].append(trial.measurement.runtime_seconds)
+                else:
+                    failed[place] = trial.reason or trial.status.name.lower().replace("_", " ")
+            if on_progress is not None:
+                on_progress(turn * len(plans) + count + 1, repeats * len(plans))
+    return [
+        PlanRuns(None, failed[place]) if place in failed else PlanRuns(statistics.median(runs))
+        for place, runs in enumerate(seconds)
+    ]
+
+
+def measured(
+    run: RunTrial,
+    plans: Sequence[Alternative],
+    *,
+    repeats: int,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> list[MeasuredChoice]:
+    """As `in_turns`, beside what was predicted."""
+    assignments = [each.plan.platforms for each in plans]
+    found = in_turns(run, assignments, repeats=repeats, on_progress=on_progress)
+    return [
+        MeasuredChoice(runs.runtime_seconds, runs.reason, plan=plan)
+        for plan, runs in zip(plans, found, strict=True)
+    ]
+
+
+def fastest(runs: Sequence[MeasuredChoice]) -> MeasuredChoice | None:
+    """Return the fastest measured plan; None where all failed."""
+    ended = [(each.seconds, place) for place, each in enumerate(runs) if each.seconds]
+    return runs[min(ended)[1]] if ended else None

@@ -1,23 +1,22 @@
-"""Constraints on advice from the command line: platforms, pinned operators, memory, warm platforms.
+"""Constraints of advice, parsed from the command line: platforms, pins, memory, warm platforms.
 
-This module reads the words; the optimizer's constraints judge what they come to. Without a word
-on memory, a platform that cannot spill to disk gets the memory of one node.
+`optimizer.costs` applies them. Without an option on memory, a platform that cannot spill to disk
+gets the memory of one node.
 """
 
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from fedperf_client.formatting.numbers import size_text
-from fedperf_engines.optimizer.constraints import (
+from fedperf_engines.optimizer.costs import (
     MEMORY_FACTORS,
     MEMORY_IN_OBJECTS,
     MEMORY_WHERE_SPILLED,
 )
-from fedperf_engines.platforms.engine import ENGINES
-from fedperf_engines.platforms.support import installed_platforms
+from fedperf_engines.platforms.engine import ENGINES, installed_platforms
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import ClusterConfig, KnownJob
+from fedperf_shared.runtime.quantities import size_text
 from fedperf_shared.workflow.graph import Plan, Workflow
 from fedperf_shared.workflow.vocabulary import NAMED_PLATFORMS, Platform, platform_of
 
@@ -40,7 +39,7 @@ _HOW_TO_INSTALL = {
 
 @dataclass(frozen=True, slots=True)
 class PlanConstraints:
-    """What a plan must keep to.
+    """The constraints that every plan meets.
 
     Attributes:
         platforms: to choose from.
@@ -58,7 +57,7 @@ class PlanConstraints:
     warm: frozenset[Platform] = frozenset()
 
     def memory_caps(self, cluster: ClusterConfig) -> dict[Platform, float]:
-        """Bytes per platform, of those that have a cap on `cluster`."""
+        """Return bytes per platform, of those that have a cap on `cluster`."""
         caps: dict[Platform, float] = {}
         for platform in self.platforms:
             if self.memory_of_others is not None:
@@ -71,7 +70,7 @@ class PlanConstraints:
 def candidates(
     named: Sequence[Platform] | None, pinned: Collection[Platform], at_home: Collection[Platform]
 ) -> tuple[Platform, ...]:
-    """The platforms to choose from.
+    """Return the platforms to choose from.
 
     Args:
         named: those that were wished for; None for all there are.
@@ -96,7 +95,7 @@ def candidates(
 def known_alone(
     job: KnownJob | None, today: Plan, pinned: Collection[Platform]
 ) -> tuple[Platform, ...] | None:
-    """The platforms to choose from where rows are unknown: of others there is nothing to tell."""
+    """Return the platforms to choose from where rows are unknown; None where they are known."""
     if job is None or job.has_rows:
         return None
     found = dict.fromkeys((*today.platforms, *pinned))
@@ -104,7 +103,7 @@ def known_alone(
 
 
 def parse_platforms(text: str) -> tuple[Platform, ...]:
-    """Platforms from words like `duckdb,polars`.
+    """Parse platforms from words like `duckdb,polars`.
 
     Raises:
         InvalidInputError: an unknown word.
@@ -113,7 +112,7 @@ def parse_platforms(text: str) -> tuple[Platform, ...]:
 
 
 def parse_pins(texts: Sequence[str], workflow: Workflow) -> dict[int, Platform]:
-    """Where operators stay, from words like `3=spark` or `join=spark`.
+    """Parse pinned operators from words like `3=spark` or `join=spark`.
 
     Raises:
         InvalidInputError: not such words, a kind that no operator has, or several, or an
@@ -131,7 +130,7 @@ def parse_pins(texts: Sequence[str], workflow: Workflow) -> dict[int, Platform]:
 
 
 def parse_memory(texts: Sequence[str]) -> tuple[dict[Platform, float], float | None]:
-    """Caps by platform and the one of all others, from words like `pandas=4GB` or `8GB`.
+    """Parse caps by platform, and of all others, from words like `pandas=4GB` or `8GB`.
 
     Raises:
         InvalidInputError: not such words, or an unknown platform.
@@ -176,7 +175,7 @@ def require_measured(
 
 
 def _position(written: str, workflow: Workflow) -> int:
-    """The operator of that number, or the only one of that kind."""
+    """Return the operator of that number, or the only one of that kind."""
     if written.isascii() and written.isdigit():
         return int(written)
     kinds = [each.kind.name.lower() for each in workflow.operators]

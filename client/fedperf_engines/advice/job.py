@@ -1,7 +1,7 @@
-"""The job that advice is asked for: a workflow file, an execution that ran, or a program.
+"""The job to advise on: a workflow file, an execution that ran, or a program.
 
-Only a program can be counted and run here. Of the others it is only known what their operators do.
-These may stay on their platforms, or go to platforms that run their kind.
+Only a program can be counted and run here. Of other jobs only the kinds of their operators are
+known. An operator of those may stay on its platform, or move to platforms that run its kind.
 """
 
 from collections.abc import Callable, Iterator
@@ -15,12 +15,11 @@ import orjson
 from fedperf_client.formatting.workflow_file import MAX_FILE_BYTES
 from fedperf_client.prediction.serving.reconfiguration import moved
 from fedperf_client.workers.machine import available_memory_bytes
+from fedperf_engines.platforms.engine import could_run, supports
 from fedperf_engines.platforms.executor import DatasetMissingError, dataset_path
 from fedperf_engines.platforms.operations import InvalidProgramError
 from fedperf_engines.platforms.program import Program, from_json
-from fedperf_engines.platforms.support import could_run, supports
-from fedperf_engines.trials.pool import TrialLimits, WorkerPool
-from fedperf_engines.trials.profiler import Profiler
+from fedperf_engines.trials.profiler import Profiler, TrialLimits, WorkerPool
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import ClusterConfig, KnownJob, PlanOnCluster
 from fedperf_shared.workflow.graph import Plan, Workflow
@@ -35,7 +34,7 @@ class NoDataError(InvalidInputError):
 
 
 class NotRunnableError(InvalidInputError):
-    """What was asked about cannot be run on this machine."""
+    """The job cannot be run on this machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,27 +58,27 @@ class Job:
 
     @property
     def workflow(self) -> Workflow:
-        """Its operators."""
+        """Return its operators."""
         return self.today.workflow
 
     def on(self, cluster: ClusterConfig) -> "Job":
-        """The same job as it would be given on another cluster; see `resources.moved`."""
+        """Return the job as it would run on another cluster; see `reconfiguration.moved`."""
         there = moved(self.today, self.cluster, cluster).question.plan
         return replace(self, today=there, cluster=cluster)
 
     def asked(self, question: PlanOnCluster) -> PlanOnCluster:
-        """A question about a plan of it, as one about this job."""
+        """Attach what is known of this job to a query about one of its plans."""
         if self.known is None:
             return question
         stays = question.plan.platforms == self.today.platforms
         return question.about(self.known if stays else self.known.elsewhere())
 
     def keeps_partitions_on(self, cluster: ClusterConfig) -> bool:
-        """Whether its partitions are kept, as nobody knows how many it would have there."""
+        """Return whether the plan keeps its partitions, as their number there is unknown."""
         return moved(self.today, self.cluster, cluster).keeps_partitions
 
     def can_run(self, position: int, platform: Platform) -> bool:
-        """Whether an operator can run on a platform."""
+        """Return whether an operator can run on a platform."""
         if self.program is not None:
             return supports(self.program.steps[position].operation, platform)
         stays = self.today.platforms[position] is platform
@@ -87,7 +86,7 @@ class Job:
 
 
 def program_in(path: Path) -> Program | None:
-    """The program of a file; None where it is something else, such as a workflow file.
+    """Return the program of a file; None where it is something else, such as a workflow file.
 
     Raises:
         InvalidInputError: there is no such file, or it has no JSON.

@@ -1,37 +1,48 @@
-"""Advice as facts for programs and in words for people. Seconds include start-ups throughout.
+"""Advice as facts for programs, sentences for people and a chart. Seconds include start-ups.
 
-Only what follows from the figures of the advice is said: run times are predictions of complete
-plans, start-ups public constants, bytes those of the workflow; what a transfer costs is the
-additive head's estimate and called so.
+Run times are predictions of complete plans, start-ups are public constants, bytes are those of the
+workflow. The cost of a transfer is an estimate of the additive surrogate, and the text says so.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedperf_client.formatting.durations import duration_text
+from fedperf_client.charts.kit import COLOURS, FAINT, GRID, INK, chart, log_lengths, write_chart
 from fedperf_client.formatting.facts import Fact, for_people, for_programs, values_of
-from fedperf_client.formatting.numbers import counted, size_text
 from fedperf_client.formatting.operator_tree import words_of
 from fedperf_client.prediction.ensemble.training_data import TrainingSupport
 from fedperf_client.prediction.serving.what_if import WITH_ITS_PARTITIONS, format_probability
-from fedperf_engines.advice.advice import Advice, ClusterChoice, Move, groups_of
-from fedperf_engines.advice.interleaved_runs import MeasuredChoice, fastest
-from fedperf_engines.optimizer.constraints import memory_needed
+from fedperf_engines.advice.advice import (
+    Advice,
+    ClusterChoice,
+    MeasuredChoice,
+    Move,
+    fastest,
+    groups_of,
+)
+from fedperf_engines.optimizer.costs import memory_needed
 from fedperf_engines.optimizer.enumeration import Alternative, Choice
-from fedperf_engines.platforms.engine import ENGINES
-from fedperf_engines.platforms.support import installed_platforms
+from fedperf_engines.platforms.engine import ENGINES, installed_platforms
 from fedperf_shared.execution import ClusterConfig
+from fedperf_shared.runtime.quantities import counted, duration_text, size_text
 from fedperf_shared.workflow.graph import Plan, Workflow
+from fedperf_shared.workflow.topology import topological_order
 from fedperf_shared.workflow.vocabulary import Platform
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
 
 EXTRAPOLATING = "*"
 """Behind the interval of a prediction that extrapolates."""
 
 _WHOLE_FROM = 1000.0
 
-COLOURS: Mapping[Platform, str] = MappingProxyType(
+TERMINAL_COLOURS: Mapping[Platform, str] = MappingProxyType(
     {
         Platform.DUCKDB: "yellow",
         Platform.POLARS: "blue",
@@ -45,7 +56,7 @@ COLOURS: Mapping[Platform, str] = MappingProxyType(
 
 
 def facts_of(advice: Advice, reasons: Sequence[str]) -> dict[str, object]:
-    """All of it, by name."""
+    """Return all facts of the advice, by name."""
     choice, rival_size = advice.choice, advice.rival_size
     return {
         "choice": {
@@ -74,7 +85,7 @@ def facts_of(advice: Advice, reasons: Sequence[str]) -> dict[str, object]:
 
 
 def headline(advice: Advice) -> str:
-    """What to do, in one sentence."""
+    """Return the advice in one sentence."""
     choice = advice.choice
     start = choice.startup_seconds
     of_it = f"; {duration_text(start)} of it to start" if start else ""
@@ -92,7 +103,7 @@ def headline(advice: Advice) -> str:
 
 
 def verdict(advice: Advice) -> str | None:
-    """What becomes of the deadline; None without one."""
+    """Return whether the deadline is met, in a sentence; None without one."""
     best = advice.best
     if best.deadline_seconds is None:
         return None
@@ -107,7 +118,7 @@ def verdict(advice: Advice) -> str | None:
 
 
 def basis(advice: Advice) -> str:
-    """What the time of the choice rests on."""
+    """Return the evidence for the time of the choice."""
     return f"that rests on {advice.best.estimate.evidence.text}"
 
 
@@ -147,7 +158,7 @@ def _runs_today(each: Alternative, advice: Advice) -> bool:
 
 
 def _label(each: Alternative, advice: Advice) -> str:
-    """What a plan is called in a table: how it differs from the choice."""
+    """Return a plan's name in a table: its difference from the choice."""
     if each is advice.choice:
         return "chosen" if each is advice.advised else "fastest by prediction"
     text = platforms_text(each.plan, advice.choice.plan)
@@ -155,17 +166,17 @@ def _label(each: Alternative, advice: Advice) -> str:
 
 
 def plan_rows(advice: Advice) -> list[list[Fact]]:
-    """The choice and its rivals."""
+    """Return the facts of the choice and its alternatives."""
     return [_plan_facts(each, advice) for each in (advice.choice, *advice.rivals)]
 
 
 def size_rows(advice: Advice) -> list[list[Fact]]:
-    """Every size with its best plan."""
+    """Return the facts of every size with its best plan."""
     return [_sized_facts(each, advice) for each in advice.sizes]
 
 
 def measured_rows(measured: Sequence[MeasuredChoice], advice: Advice) -> list[list[Fact]]:
-    """Plans that were run, in the order in which they ran.
+    """Return the facts of plans that were run, in the order in which they ran.
 
     People see run times on engines that are awake, and what a start adds.
     """
@@ -193,7 +204,7 @@ def measured_rows(measured: Sequence[MeasuredChoice], advice: Advice) -> list[li
 
 
 def outcome(measured: Sequence[MeasuredChoice], advice: Advice) -> str:
-    """Whether what is advised was the fastest, and by how much."""
+    """Return whether the advised plan was the fastest, and by how much."""
     best, [chosen] = fastest(measured), [m for m in measured if m.plan is advice.advised]
     if best is None or best.seconds is None:
         return "no plan ended well"
@@ -214,7 +225,7 @@ def outcome(measured: Sequence[MeasuredChoice], advice: Advice) -> str:
 
 
 def search_text(advice: Advice, milliseconds: float) -> str:
-    """How the choice was found."""
+    """Return how the choice was found."""
     choice, count = advice.choice, len(advice.sizes)
     plans = sum(each.choice.plans_scored for each in advice.sizes)
     sizes = "1 size" if count == 1 else f"{count} sizes"
@@ -226,12 +237,12 @@ def search_text(advice: Advice, milliseconds: float) -> str:
 
 
 def _search_name(choice: Choice) -> str:
-    """What searched: a beam where the workflow was too wide for an exact search."""
+    """Return the search's name: a beam where the workflow was too wide for an exact search."""
     return "frontier" if choice.is_exact else "beam"
 
 
 def legend(advice: Advice) -> str | None:
-    """What the mark means; None where nothing bears it."""
+    """Explain the mark of extrapolation; None where it is not shown."""
     shown = (advice.choice, *advice.rivals, *(each.choice for each in advice.sizes))
     if not any(each.prediction.extrapolating for each in shown):
         return None
@@ -316,7 +327,7 @@ _MOST_NAMED = 3
 
 
 def reasons_of(advice: Advice, support: TrainingSupport, *, all_platforms: bool) -> list[str]:
-    """What speaks for the choice, and what against relying on it, one sentence each.
+    """Return reasons for the choice and cautions, one sentence each.
 
     Args:
         advice: what is to be explained.
@@ -338,7 +349,7 @@ def reasons_of(advice: Advice, support: TrainingSupport, *, all_platforms: bool)
 
 
 def platforms_text(plan: Plan, chosen: Plan | None = None) -> str:
-    """The platforms of a plan for people; of a mixed one what differs from `chosen`."""
+    """Return the platforms of a plan for people; of a mixed one what differs from `chosen`."""
     used = sorted(set(plan.platforms))
     if len(used) == 1:
         return name_of(used[0])
@@ -354,18 +365,18 @@ def platforms_text(plan: Plan, chosen: Plan | None = None) -> str:
 
 
 def name_of(platform: Platform) -> str:
-    """A platform for people."""
+    """Return a platform for people."""
     return platform.name.lower()
 
 
 def size_of(cluster: ClusterConfig) -> str:
-    """A size of cluster for people."""
+    """Return a size of cluster for people."""
     cores = counted(cluster.cores, "core")
     return cores if cluster.nodes == 1 else f"{cores} on {cluster.nodes} nodes"
 
 
 def numbers_text(positions: Sequence[int]) -> str:
-    """Operators by number, neighbours as a range."""
+    """Return operators by number, neighbours as a range."""
     ranges: list[list[int]] = []
     for position in sorted(positions):
         if ranges and position == ranges[-1][-1] + 1:
@@ -376,7 +387,7 @@ def numbers_text(positions: Sequence[int]) -> str:
 
 
 def _unlike(plan: Plan, support: TrainingSupport) -> Iterator[str]:
-    """What no own execution speaks for, although its platform ran."""
+    """Yield platforms whose local executions were much smaller."""
     for platform in support.platforms_exceeded(plan):
         asked = plan.workflow.source_rows
         yield (
@@ -386,7 +397,7 @@ def _unlike(plan: Plan, support: TrainingSupport) -> Iterator[str]:
 
 
 def _size(advice: Advice) -> Iterator[str]:
-    """What the fastest size would cost."""
+    """Yield the cost of the fastest size."""
     best = advice.best
     fastest = min(advice.sizes, key=lambda each: each.seconds)
     if fastest.seconds < best.seconds:
@@ -398,7 +409,7 @@ def _size(advice: Advice) -> Iterator[str]:
 
 
 def _groups(advice: Advice) -> Iterator[str]:
-    """What each group of the choice is worth where it is."""
+    """Yield the time that each group of the choice saves on its platform."""
     choice = advice.choice
     for group in groups_of(choice.plan):
         best = _best_move(advice, group)
@@ -418,7 +429,7 @@ def _best_move(advice: Advice, group: tuple[int, ...]) -> Move | None:
 
 
 def _transfers(advice: Advice) -> Iterator[str]:
-    """What flows between platforms, and what that saves."""
+    """Yield transfers between platforms, and the time that they save."""
     plan, costs = advice.choice.plan, advice.costs
     rows: dict[tuple[Platform, Platform], list[int]] = {}
     for row, (parent, child) in enumerate(plan.workflow.edges):
@@ -439,7 +450,7 @@ def _transfers(advice: Advice) -> Iterator[str]:
 
 
 def _saved(advice: Advice, readers: set[int], source: Platform) -> float:
-    """Seconds that the job would take longer if those who read the rows had stayed there.
+    """Return the seconds saved by moving the readers of the rows away from `source`.
 
     0 where several groups read them, or they may not run there.
     """
@@ -454,7 +465,7 @@ def _saved(advice: Advice, readers: set[int], source: Platform) -> float:
 
 
 def _memory(advice: Advice) -> Iterator[str]:
-    """Where a memory cap keeps a platform away."""
+    """Yield each platform that a memory cap excludes."""
     workflow, platforms = advice.job.workflow, advice.wishes.platforms
     caps = advice.wishes.memory_caps(advice.best.cluster)
     needed = memory_needed(workflow, platforms)
@@ -473,7 +484,7 @@ def _memory(advice: Advice) -> Iterator[str]:
 
 
 def _starts(advice: Advice) -> Iterator[str]:
-    """Platforms whose start alone would take as long as the choice, or longer."""
+    """Yield platforms whose start alone would take as long as the choice, or longer."""
     choice, costs = advice.choice, advice.costs
     slow = {
         name_of(platform): duration_text(seconds)
@@ -503,3 +514,125 @@ def _operators_text(workflow: Workflow, positions: Sequence[int]) -> str:
     return ", ".join(
         f"#{position} {words_of(workflow.operators[position].kind)}" for position in positions
     )
+
+
+_MOST_LABELLED = 60
+"""Beyond so many operators they are dots without words."""
+
+_ROW_INCHES = 0.45
+
+
+def draw_advice(path: Path, advice: Advice) -> None:
+    """Draw the plan, its rivals and the sizes.
+
+    Args:
+        path: `.png` or `.html`; a file that is there is replaced.
+        advice: to be drawn.
+
+    Raises:
+        InvalidInputError: neither a PNG nor an HTML file.
+        StorageError: the file cannot be written.
+    """
+    places = _places(advice.job.workflow)
+    depth, bars = 1 + max(y for _, y in places), len(advice.rivals) + len(advice.sizes) + 3
+    closer = 1 if len(places) <= _MOST_LABELLED else 3
+    inches = _ROW_INCHES * max(depth / closer, bars)
+    with chart(width=11, height=min(40.0, 1.5 + inches)) as (figure, axes):
+        axes.remove()
+        plans, sizes = 1 + len(advice.rivals), len(advice.sizes)
+        grid = figure.add_gridspec(2, 2, width_ratios=(5, 6), height_ratios=(plans + 1, sizes + 1))
+        _draw_plan(figure.add_subplot(grid[:, 0]), advice, places)
+        by_plan: list[tuple[str, Alternative]] = [("chosen", advice.choice)]
+        by_plan += [(platforms_text(each.plan, advice.choice.plan), each) for each in advice.rivals]
+        above = figure.add_subplot(grid[0, 1])
+        _draw_bars(above, by_plan, f"plans, {size_of(advice.best.cluster)}", advice)
+        chosen = {advice.best.cluster: ", chosen"}
+        by_size = [
+            (size_of(each.cluster) + chosen.get(each.cluster, ""), each.choice)
+            for each in advice.sizes
+        ]
+        below = figure.add_subplot(grid[1, 1])
+        _draw_bars(below, by_size, "sizes, each with its best plan", advice)
+        write_chart(path, figure, "Where to run it")
+
+
+def colour_of(platform: Platform) -> str:
+    """Return the platform's colour, the same in every picture."""
+    return COLOURS[int(platform) % len(COLOURS)]
+
+
+def _places(workflow: Workflow) -> list[tuple[float, float]]:
+    """Return each operator's place: sources at the top, others below their inputs."""
+    depth = [0] * len(workflow.operators)
+    across = [0.0] * len(workflow.operators)
+    taken: dict[int, int] = {}
+    for position in topological_order(workflow):
+        inputs = workflow.operators[position].inputs
+        depth[position] = 1 + max((depth[parent] for parent in inputs), default=-1)
+        across[position] = taken.get(depth[position], 0)
+        taken[depth[position]] = taken.get(depth[position], 0) + 1
+    widest = max(taken.values())
+    return [
+        (column + (widest - taken[row]) / 2, float(row))
+        for column, row in zip(across, depth, strict=True)
+    ]
+
+
+def _draw_plan(axes: "Axes", advice: Advice, places: list[tuple[float, float]]) -> None:
+    plan = advice.choice.plan
+    for parent, child in plan.workflow.edges:
+        (left, top), (right, bottom) = places[parent], places[child]
+        moves = plan.platforms[parent] is not plan.platforms[child]
+        line, colour = ("--", INK) if moves else ("-", FAINT)
+        bend = 0.25 if bottom - top > 1 else 0.0  # around what stands between them
+        look = {"arrowstyle": "-", "linestyle": line, "color": colour}
+        look["connectionstyle"] = f"arc3,rad={bend}"
+        axes.annotate("", (right, bottom), (left, top), arrowprops=look, zorder=1)
+    named = len(places) <= _MOST_LABELLED
+    for position, (x, y) in enumerate(places):
+        kind = words_of(plan.workflow.operators[position].kind)
+        colour = colour_of(plan.platforms[position])
+        box = {"boxstyle": "round,pad=0.3", "facecolor": colour, "edgecolor": "none"}
+        if not named:
+            axes.scatter([x], [y], color=colour, s=30, zorder=2)
+            continue
+        words: dict[str, Any] = {"color": "white", "ha": "center", "va": "center", "fontsize": 7}
+        axes.text(x, y, f"#{position} {kind}", bbox=box, **words)
+    for platform in sorted(set(plan.platforms)):
+        axes.scatter([], [], color=colour_of(platform), marker="s", label=name_of(platform))
+    axes.plot([x for x, _ in places], [y for _, y in places], linestyle="none")
+    axes.margins(0.2, 0.08)
+    axes.invert_yaxis()
+    axes.set_axis_off()
+    axes.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, 0.0), ncols=3, fontsize=8)
+
+
+def _draw_bars(
+    axes: "Axes", bars: Sequence[tuple[str, Alternative]], title: str, advice: Advice
+) -> None:
+    """Medians as bars and intervals as whiskers, start-ups included."""
+    across, predictions = range(len(bars)), [each.prediction for _, each in bars]
+    middle = [each.seconds for _, each in bars]
+    ends = [
+        [each.median_seconds - each.lower_seconds for each in predictions],
+        [each.upper_seconds - each.median_seconds for each in predictions],
+    ]
+    colours = [_colour_of_plan(each) for _, each in bars]
+    axes.barh(across, middle, xerr=ends, color=colours, ecolor=INK, height=0.6, capsize=2)
+    deadline = advice.best.deadline_seconds
+    if deadline is not None:
+        axes.axvline(deadline, color=INK, linestyle="--", linewidth=1)
+        axes.annotate("deadline", (deadline, -0.5), fontsize=7, color=FAINT)
+    axes.set_yticks(list(across), [name for name, _ in bars], fontsize=7)
+    log_lengths(axes, duration_text)
+    axes.tick_params(axis="x", labelsize=7)
+    axes.invert_yaxis()
+    axes.grid(axis="x", color=GRID)
+    axes.set_axisbelow(True)
+    axes.set_title(title, fontsize=9, color=FAINT, loc="left")
+
+
+def _colour_of_plan(each: Alternative) -> str:
+    """Return the colour of the platform that runs most operators."""
+    used = each.plan.platforms
+    return colour_of(max(sorted(set(used)), key=used.count))

@@ -1,4 +1,4 @@
-"""`fedperf advise`: where a job should run, why, and, if wished, whether that was right.
+"""`fedperf advise`: where a job should run, why, and on request a verification by running it.
 
 Without --execute it causes no traffic and runs nothing but the count of a program's rows.
 """
@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from click import UsageError
 
-from fedperf_client.commands.home_option import Json, LocalPath, home_of, now
 from fedperf_client.commands.predict import opened_kept, say_if_nothing_is_known
+from fedperf_client.commands.program import Json, LocalPath, home_of, now
 from fedperf_client.formatting.facts import show_table, values_of, without_empty
 from fedperf_client.formatting.progress import progress_bar
 from fedperf_shared.runtime.command_line import NO_ANSWER, show
@@ -24,20 +24,18 @@ if TYPE_CHECKING:
     from fedperf_client.home.config import Home
     from fedperf_client.home.store import ExecutionStore
     from fedperf_client.prediction.serving.predictor_cache import CachedPredictor
-    from fedperf_engines.advice.advice import Advice
+    from fedperf_engines.advice.advice import Advice, MeasuredChoice
     from fedperf_engines.advice.constraints import PlanConstraints
-    from fedperf_engines.advice.interleaved_runs import MeasuredChoice
     from fedperf_engines.advice.job import Job
     from fedperf_engines.optimizer.additive_surrogate import AdditiveSurrogate
     from fedperf_engines.platforms.program import Program
-    from fedperf_engines.trials.pool import Trial
-    from fedperf_engines.trials.profiler import Profiler
+    from fedperf_engines.trials.profiler import Profiler, Trial
     from fedperf_shared.workflow.vocabulary import Platform
 
 
 @dataclass(frozen=True, slots=True)
 class _AdviceOptions:
-    """Options, numbers among them read."""
+    """The parsed options."""
 
     cores: Sequence[int] | None
     nodes: Sequence[int] | None
@@ -122,7 +120,7 @@ def advise(
     at the lowest cost by --prices or in core-seconds, and whether an engine on this machine
     would do. --memory is then that of an executor, refused where what was measured does not fit.
     """
-    from fedperf_client.charts.charts import require_chart_file
+    from fedperf_client.charts.kit import require_chart_file
     from fedperf_client.commands.advise_logs import advise_on_logs, is_spark_log, refuse_for_logs
     from fedperf_client.home.config import write_private
     from fedperf_client.home.store import ExecutionStore
@@ -137,7 +135,7 @@ def advise(
     if by is not None:
         seconds = seconds_until(by, now().astimezone())
     if source is not None and is_spark_log(source):
-        from fedperf_engines.platforms.support import could_run
+        from fedperf_engines.platforms.engine import could_run
 
         refuse_for_logs(
             {
@@ -210,7 +208,7 @@ def _executor_memory(memory: Sequence[str]) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class _TimedAdvice:
-    """Advice with its reasons, and how many milliseconds the search took."""
+    """Advice with its reasons and the milliseconds of the search."""
 
     advice: "Advice"
     reasons: Sequence[str]
@@ -226,7 +224,7 @@ def _job(
     execution: str | None,
     data: Path | None,
 ) -> "tuple[Job, Profiler | None]":
-    """What is asked about, and for a program who runs it."""
+    """Return the job, and for a program its profiler."""
     from fedperf_client.formatting.workflow_file import read_workflow_file
     from fedperf_engines.advice.job import Job, NoDataError, program_in
     from fedperf_shared.execution import KnownJob
@@ -305,7 +303,7 @@ def _head(home: "Home", store: "ExecutionStore", *, json: bool) -> "AdditiveSurr
 def _searched(
     job: "Job", asked: _AdviceOptions, kept: "CachedPredictor", head: "AdditiveSurrogate"
 ) -> _TimedAdvice:
-    """The advice; predictors are weighed before the clock of the search runs."""
+    """Search for the advice. Predictors are weighed before the search is timed."""
     from fedperf_client.prediction.serving.reconfiguration import sizes_of
     from fedperf_engines.advice.advice import advise as advise_on
     from fedperf_engines.advice.presentation import reasons_of
@@ -332,8 +330,8 @@ def _runs(
     repeats: int,
     asked: _AdviceOptions,
 ) -> "list[MeasuredChoice]":
-    """The choice and its rivals, run in turns and stored."""
-    from fedperf_engines.advice.interleaved_runs import measured, runnable_rivals
+    """Run the choice and its alternatives, interleaved, and store the executions."""
+    from fedperf_engines.advice.advice import measured, runnable_rivals
     from fedperf_engines.workloads.families import workload_name
 
     found, program = shown.advice, shown.advice.job.program
@@ -366,7 +364,7 @@ def _show(shown: _TimedAdvice) -> None:
     for sentence in (say(found) for say in says):
         if sentence is not None:
             typer.echo(sentence)
-    tree, depth = operator_tree(found.choice.plan, presentation.COLOURS)
+    tree, depth = operator_tree(found.choice.plan, presentation.TERMINAL_COLOURS)
     Console(width=max(Console().width, 4 * depth + 80)).print(tree)
     for reason in shown.reasons:
         typer.echo(f"- {reason}")
@@ -398,7 +396,7 @@ def _show_json(shown: _TimedAdvice, runs: "Sequence[MeasuredChoice] | None") -> 
 
 
 def _draw(path: Path, shown: _TimedAdvice, *, json: bool) -> None:
-    from fedperf_engines.advice.plan_chart import draw_advice
+    from fedperf_engines.advice.presentation import draw_advice
 
     draw_advice(path, shown.advice)
     if not json:

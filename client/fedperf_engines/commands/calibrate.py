@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from fedperf_client.commands.home_option import Json, home_of, now
+from fedperf_client.commands.program import Json, home_of, now
 from fedperf_shared.runtime.command_line import show
 
 

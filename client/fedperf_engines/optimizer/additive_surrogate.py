@@ -1,12 +1,12 @@
-"""The additive head: what every operator, transfer and start of a platform costs, in one glance.
+"""The additive surrogate of the cost model: seconds of every operator, transfer and start-up.
 
-Two small networks are distilled from the cost model (`distillation`). One gives the seconds of an
-operator on every named platform, from what the model sees of it but its place. The other gives the
-seconds of an edge for every pair of platforms, from what flows over it. A plan's cost is their sum
-(`costs.AdditiveCosts`), which is what a search can be exact about; the model itself then decides
-among the plans that are cheapest by it. Needs no torch.
+Two small networks are distilled from the cost model (`distillation`). One predicts the seconds of
+an operator on every named platform, from the model's features except those of the platform. The
+other predicts the seconds of an edge for every pair of platforms, from the data that flows over
+it. A plan's cost is their sum (`costs.AdditiveCosts`), which a search can minimize exactly. The
+cost model then decides among the cheapest plans. Needs no torch.
 
-Start-ups are not learnt: run times are measured on platforms that are awake.
+Start-ups are not learned: run times are measured on platforms that are warm.
 """
 
 import json
@@ -84,7 +84,7 @@ Floats = NDArray[np.float32]
 
 
 class InvalidSurrogateError(InvalidInputError):
-    """A file is no additive head that this version can use."""
+    """A file is not an additive surrogate that this version can use."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -110,7 +110,7 @@ class AdditiveSurrogate:
         *,
         startup_seconds: Mapping[Platform, float] = STARTUP_SECONDS,
     ) -> AdditiveCosts:
-        """What every part of a plan of `workflow` costs on `cluster`.
+        """Return the costs of every part of a plan of `workflow` on `cluster`.
 
         Args:
             workflow: whose plans.
@@ -144,7 +144,7 @@ class AdditiveSurrogate:
 
 
 def inputs_of(features: Features) -> tuple[Floats, Floats]:
-    """What the two networks see of a plan.
+    """Return the inputs of the two networks for a plan.
 
     Returns:
         Of the operators, float32 [operators, 54], in the order of the features' rows; of the
@@ -182,7 +182,7 @@ def load_head(path: Path) -> AdditiveSurrogate:
 
 
 def _beside(rows: Floats, same: Floats) -> Floats:
-    """Every row with what all of them share behind it."""
+    """Append the same values to every row."""
     return np.concatenate([rows, np.tile(same, (len(rows), 1))], axis=1)
 
 

@@ -1,8 +1,8 @@
-"""Distilling the additive head from a cost model: the sum of its parts learns the whole.
+"""Distil the additive surrogate from a cost model: the sum of its parts learns the whole.
 
-The teacher labels plans that nobody ran: known workflows on random platforms. The student's
-parts are never told alone; their sum is fitted to the teacher's run time, by Huber loss on
-its logarithm. Same seed, teacher and workflows give the same head on one machine.
+The teacher labels plans that never ran: known workflows on random platforms. The sum of the
+student's parts is fitted to the teacher's run time, by Huber loss on its logarithm. The same seed,
+teacher and workflows give the same surrogate on one machine.
 """
 
 from collections.abc import Callable, Sequence
@@ -68,7 +68,7 @@ class _TrainingPlan:
 
 
 class _Parts(nn.Module):
-    """The two networks; parameters are named as in `head.SHAPES`."""
+    """The two networks. Their parameters are named as in `SHAPES`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -114,7 +114,7 @@ def distil(
     epochs: int = EPOCHS,
     on_progress: Progress | None = None,
 ) -> AdditiveSurrogate:
-    """The additive head whose sums come closest to `teacher`.
+    """Distil the additive surrogate whose sums come closest to `teacher`.
 
     Args:
         teacher: answers with log seconds; asked once per workflow.
@@ -197,7 +197,7 @@ def _training_plan(
 def _plans(
     able: Sequence[Sequence[Platform]], workflow: Workflow, rng: np.random.Generator
 ) -> list[tuple[int, ...]]:
-    """Every platform wherever it can run, and random plans from few to many switches."""
+    """Return plans of one platform where possible, and random plans with few to many switches."""
     everywhere = sorted({platform for each in able for platform in each})
     plans = {tuple(int(one if one in each else each[0]) for each in able) for one in everywhere}
     for _ in range(ASSIGNMENTS):

@@ -1,9 +1,9 @@
-"""Additive heads: one ships with the public start, others are distilled at home.
+"""Additive surrogates on disk: one ships with the pretrained model, others are distilled locally.
 
-A head belongs to one model of others that was fetched. It is distilled from that model with plans
-of public workflows and of own ones. It is kept beside the models under the model's digest, and is
-as private as the executions. A head only decides which plans the predictor sees, so one that knows
-nothing of later executions is good enough.
+A surrogate belongs to one fetched model. It is distilled from that model with plans of public
+workflows and of local ones, and stored beside the models under the model's digest. It is as private
+as the executions. A surrogate only proposes plans to the predictor, so an older one is good
+enough.
 """
 
 import hashlib
@@ -19,8 +19,7 @@ from fedperf_engines.optimizer.additive_surrogate import (
     load_head,
     save_head,
 )
-from fedperf_engines.platforms.engine import ENGINES
-from fedperf_engines.platforms.support import could_run
+from fedperf_engines.platforms.engine import ENGINES, could_run
 from fedperf_shared.errors import StorageError
 from fedperf_shared.execution import ClusterConfig, Execution
 from fedperf_shared.model.checkpoint import load_checkpoint
@@ -40,14 +39,14 @@ _KEPT = "head-*.safetensors"
 
 
 def shipped_head() -> AdditiveSurrogate:
-    """The head of the public start; errors as `load_head`."""
+    """Load the surrogate of the pretrained model; errors as `load_head`."""
     return load_head(SHIPPED_HEAD)
 
 
 def load_or_distill_surrogate(
     models: FetchedModels, own: Iterable[Execution], *, on_progress: Progress | None = None
 ) -> AdditiveSurrogate:
-    """The head of the newest model of others that is here, distilled now if it never was.
+    """Load the surrogate of the newest fetched model; distil it if there is none yet.
 
     Args:
         models: what was fetched; the head is kept beside.
@@ -83,7 +82,7 @@ def distilled(
     seed: int = 0,
     on_progress: Progress | None = None,
 ) -> AdditiveSurrogate:
-    """The head of `teacher`, of these workflows on all platforms that engines are for.
+    """Distil the surrogate of `teacher` from these workflows on all platforms with engines.
 
     Raises:
         InvalidInputError: none of the platforms can run any of them.

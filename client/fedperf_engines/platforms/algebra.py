@@ -1,7 +1,6 @@
-"""The small dense part of the learning operations, shared by the engines that lack it.
+"""Dense linear algebra of the learning operations, in float64.
 
-Engines do the passes over rows; what remains is of the size of the model (centers,
-products of columns) and is done here in float64.
+Engines do the passes over rows. The rest has the size of the model: centers, products of columns.
 """
 
 from collections.abc import Iterable, Sequence
@@ -19,7 +18,7 @@ NO_CENTER = -1
 
 
 def starting_centers(operation: KMeans, low: Vector, high: Vector) -> Vector:
-    """Centers of shape (clusters, columns) before the first round."""
+    """Return centers of shape (clusters, columns) before the first round."""
     return low + np.array(operation.starting_fractions()) * (high - low)
 
 
@@ -57,7 +56,7 @@ def nearest_centers(columns: Sequence[Vector], centers: Vector) -> npt.NDArray[n
 
 
 def ridge(products: Vector, means: Vector, penalty: float) -> Vector:
-    """Coefficients, then the intercept.
+    """Return coefficients, then the intercept.
 
     `products` is the (p+1, p+1) matrix of summed products of centered columns,
     features first and target last; `means` the p+1 means.
@@ -70,6 +69,6 @@ def ridge(products: Vector, means: Vector, penalty: float) -> Vector:
 
 
 def index_vectors(operation: Embed, words: int) -> npt.NDArray[np.int64]:
-    """Of the words with the ranks 1 to `words`, int64 [words, dimensions]."""
+    """Return index vectors of the words with ranks 1 to `words`, int64 [words, dimensions]."""
     ranks = np.arange(1, words + 1)[:, None]
     return np.array(operation.factors) * ranks % INDEX_MODULUS % 3 - 1

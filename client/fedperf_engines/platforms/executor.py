@@ -13,15 +13,26 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedperf_engines.platforms.engine import Engine, UnsupportedOperationError, open_engine
-from fedperf_engines.platforms.operations import InvalidProgramError, ReadParquet, Sink, names_of
+from fedperf_engines.platforms.engine import (
+    Engine,
+    UnsupportedOperationError,
+    open_engine,
+    supports,
+)
+from fedperf_engines.platforms.operations import (
+    ColumnType,
+    InvalidProgramError,
+    ReadParquet,
+    Schema,
+    Sink,
+    names_of,
+)
 from fedperf_engines.platforms.program import Program
-from fedperf_engines.platforms.support import supports
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.workflow.vocabulary import Platform
 
 if TYPE_CHECKING:
-    from fedperf_engines.platforms.arrow import Table
+    import pyarrow as pa
 
 
 class DatasetMissingError(InvalidInputError):
@@ -49,7 +60,7 @@ class SegmentTiming:
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """What a run gave.
+    """The results of a run.
 
     Attributes:
         tables: one per sink, in the order of the steps.
@@ -58,23 +69,23 @@ class RunResult:
             the engines open already.
     """
 
-    tables: tuple["Table", ...]
+    tables: tuple["pa.Table", ...]
     segment_timings: tuple[SegmentTiming, ...]
     seconds: float
 
     @property
-    def table(self) -> "Table":
-        """The result of the first sink."""
+    def table(self) -> "pa.Table":
+        """Return the result of the first sink."""
         return self.tables[0]
 
 
 def dataset_path(data_directory: Path, dataset: str) -> Path:
-    """Where a data set stands."""
+    """Return the path of a data set."""
     return data_directory / f"{dataset}.parquet"
 
 
 def segments_of(program: Program, platforms: Sequence[Platform]) -> Mapping[int, tuple[int, ...]]:
-    """The steps that run together, by the step whose rows are materialized, in their order."""
+    """Return the steps that run together, by the step whose rows are materialized."""
     segments: dict[int, tuple[int, ...]] = {}
     lazy: dict[int, tuple[int, ...]] = {}
     for position, step in enumerate(program.steps):
@@ -147,7 +158,7 @@ class _Run:
     engines: Mapping[Platform, Engine[Any]]
     data_directory: Path
     frames: dict[tuple[int, Platform], Any] = field(default_factory=dict)
-    tables: dict[int, "Table"] = field(default_factory=dict)
+    tables: dict[int, "pa.Table"] = field(default_factory=dict)
     timings: list[SegmentTiming] = field(default_factory=list)
     pending: dict[int, float] = field(default_factory=dict)
     """Seconds behind a lazy result that no segment has counted yet."""
@@ -195,9 +206,7 @@ class _Run:
             self.tables[position] = self._collected(position, frame)
         self.frames[position, platform] = frame
 
-    def _collected(self, position: int, frame: Any) -> "Table":  # noqa: ANN401 - as above
-        from fedperf_engines.platforms.arrow import conform
-
+    def _collected(self, position: int, frame: Any) -> "pa.Table":  # noqa: ANN401 - as above
         table = self.engines[self.platforms[position]].collect(frame)
         return conform(table, self.program.schemas()[position])
 
@@ -208,3 +217,23 @@ class _Run:
                 self.tables.pop(parent, None)
                 for platform in self.engines:
                     self.frames.pop((parent, platform), None)
+
+
+def arrow_schema(schema: Schema) -> "pa.Schema":
+    """Return the Arrow schema of a program's columns."""
+    import pyarrow as pa
+
+    types = {
+        ColumnType.INTEGER: pa.int64(),
+        ColumnType.FLOAT: pa.float64(),
+        ColumnType.TEXT: pa.large_string(),
+    }
+    return pa.schema([(column.name, types[column.type]) for column in schema])
+
+
+def conform(table: "pa.Table", schema: Schema) -> "pa.Table":
+    """Cast a table to exactly these columns; pyarrow.ArrowInvalid if a value is lost.
+
+    Engines have types of their own: text views, unsigned counts, huge integers.
+    """
+    return table.select(list(names_of(schema))).cast(arrow_schema(schema))

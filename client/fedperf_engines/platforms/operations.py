@@ -26,7 +26,6 @@ from pydantic import ConfigDict, Field
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.workflow.vocabulary import (
     MAX_ITERATIONS,
-    Complexity,
     OperatorClass,
     OperatorKind,
 )
@@ -46,7 +45,7 @@ class ColumnType(StrEnum):
 
 
 class ProgramPart:
-    """What stands in a program's JSON: unknown keys and wrong types are refused there."""
+    """Base of everything in a program's JSON. Unknown keys and wrong types are refused."""
 
     __slots__ = ()
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=True)
@@ -65,7 +64,7 @@ class Column(ProgramPart):
 
     @property
     def numeric(self) -> bool:
-        """Whether it can be computed with."""
+        """Return whether it can be computed with."""
         return self.type is not ColumnType.TEXT
 
 
@@ -78,7 +77,7 @@ def names_of(schema: Schema) -> tuple[str, ...]:
 
 
 def column_of(schema: Schema, name: str) -> Column:
-    """The column of that name, or InvalidProgramError."""
+    """Return the column of that name, or InvalidProgramError."""
     for column in schema:
         if column.name == name:
             return column
@@ -86,7 +85,7 @@ def column_of(schema: Schema, name: str) -> Column:
 
 
 def numeric_column(schema: Schema, name: str) -> Column:
-    """The integer or float column of that name, or InvalidProgramError."""
+    """Return the integer or float column of that name, or InvalidProgramError."""
     column = column_of(schema, name)
     if not column.numeric:
         raise InvalidProgramError(f"column {name!r} is text, a number is needed")
@@ -100,7 +99,7 @@ def require_numeric(schema: Schema, names: Iterable[str]) -> None:
 
 
 def text_column(schema: Schema, name: str, reader: str) -> Column:
-    """The text column of that name for the operation `reader`, or InvalidProgramError."""
+    """Return the text column of that name for the operation `reader`, or InvalidProgramError."""
     column = column_of(schema, name)
     if column.numeric:
         raise InvalidProgramError(f"{reader} reads text, {name!r} is {column.type}")
@@ -108,14 +107,14 @@ def text_column(schema: Schema, name: str, reader: str) -> Column:
 
 
 def with_columns(schema: Schema, names: tuple[str, ...]) -> Schema:
-    """The schema itself when it has all these columns, else InvalidProgramError."""
+    """Return the schema itself when it has all these columns, else InvalidProgramError."""
     for name in names:
         column_of(schema, name)
     return schema
 
 
 def unique_names(schema: Schema) -> Schema:
-    """The schema itself when it has columns and no name twice, else InvalidProgramError."""
+    """Return the schema itself when it has columns and no name twice, else InvalidProgramError."""
     names = names_of(schema)
     if not names:
         raise InvalidProgramError("a result needs at least one column")
@@ -138,7 +137,7 @@ class Comparison(StrEnum):
 
     @property
     def function(self) -> Callable[[Any, Any], Any]:
-        """The comparison in Python, also of frames' columns."""
+        """Return the comparison in Python, also of frames' columns."""
         return _FUNCTIONS[self]
 
 
@@ -152,7 +151,7 @@ class ArithmeticOperator(StrEnum):
 
     @property
     def function(self) -> Callable[[Any, Any], Any]:
-        """The step in Python, also of frames' columns."""
+        """Return the step in Python, also of frames' columns."""
         return _FUNCTIONS[self]
 
 
@@ -172,7 +171,7 @@ _FUNCTIONS: Mapping[Comparison | ArithmeticOperator, Callable[[Any, Any], Any]] 
 
 @unique
 class AggregateFunction(StrEnum):
-    """What an aggregation computes of a group."""
+    """The function of an aggregation over a group."""
 
     COUNT = "count"
     SUM = "sum"
@@ -183,7 +182,7 @@ class AggregateFunction(StrEnum):
 
 @unique
 class WindowFunction(StrEnum):
-    """What a window computes for every row of a partition, in its order."""
+    """The function of a window for every row of a partition, in its order."""
 
     ROW_NUMBER = "row_number"
     RUNNING_SUM = "running_sum"
@@ -225,7 +224,7 @@ class Aggregation(ProgramPart):
             )
 
     def output(self, schema: Schema) -> Column:
-        """The column that it adds; refuses a text column for sums and means."""
+        """Return the column that it adds; InvalidProgramError for sums and means of a text."""
         if self.function is AggregateFunction.COUNT:
             return Column(self.name, ColumnType.INTEGER)
         column = column_of(schema, self.column)
@@ -246,42 +245,20 @@ class Order(ProgramPart):
 
 
 def total_order(by: tuple[Order, ...], ties: Iterable[str] = ()) -> tuple[list[str], list[bool]]:
-    """Columns to order by, and which of them descend; `ties` follow, ascending."""
+    """Return columns to order by, and which of them descend; `ties` follow, ascending."""
     named = [order.column for order in by]
     rest = [tie for tie in ties if tie not in named]
     return [*named, *rest], [*(order.descending for order in by), *(False for _ in rest)]
 
 
 class Operation(ProgramPart):
-    """The base of all operations: their place in the vocabulary and their output schema."""
+    """Base of all operations: their kind and class in the public vocabulary."""
 
     __slots__ = ()
 
     kind: ClassVar[OperatorKind]
     operator_class: ClassVar[OperatorClass] = OperatorClass.RELATIONAL
     arity: ClassVar[int] = 1
-
-    @property
-    def code_steps(self) -> int:
-        """Elementary steps of the user code inside, per row; 0 where there is none."""
-        return 0
-
-    @property
-    def complexity(self) -> Complexity:
-        """How that code grows with its input."""
-        return Complexity.LINEAR if self.code_steps else Complexity.NONE
-
-    @property
-    def rounds(self) -> int:
-        """Iterations of an iterative operation, 0 elsewhere."""
-        return int(getattr(self, "iterations", 0))
-
-    def output_schema(self, inputs: tuple[Schema, ...]) -> Schema:
-        """Columns of the result, or InvalidProgramError when the inputs do not fit.
-
-        Those of the first input, unless an operation says otherwise.
-        """
-        return inputs[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,11 +276,6 @@ class ReadParquet(Operation):
         if not self.dataset.replace("-", "_").isidentifier():
             raise InvalidProgramError(f"a data set needs a plain name, got {self.dataset!r}")
 
-    def output_schema(self, inputs: tuple[Schema, ...]) -> Schema:
-        """The columns read."""
-        del inputs
-        return unique_names(self.columns)
-
 
 @dataclass(frozen=True, slots=True)
 class Project(Operation):
@@ -314,22 +286,6 @@ class Project(Operation):
     keep: tuple[str, ...]
     computed: tuple[ComputedColumn, ...] = ()
     type: Literal["project"] = "project"
-
-    @property
-    def code_steps(self) -> int:
-        """Arithmetic steps of all computed columns."""
-        return sum(len(each.steps) for each in self.computed)
-
-    def output_schema(self, inputs: tuple[Schema, ...]) -> Schema:
-        """Kept columns, then computed ones."""
-        (schema,) = inputs
-        for each in self.computed:
-            operands = (step.operand for step in each.steps)
-            named = (operand for operand in operands if isinstance(operand, str))
-            require_numeric(schema, (each.column, *named))
-        kept = tuple(column_of(schema, name) for name in self.keep)
-        added = tuple(Column(each.name, ColumnType.FLOAT) for each in self.computed)
-        return unique_names(kept + added)
 
 
 @dataclass(frozen=True, slots=True)
@@ -347,16 +303,6 @@ class Filter(Operation):
         if not isinstance(self.literal, str) and not math.isfinite(self.literal):
             raise InvalidProgramError(f"filter on {self.column!r} with {self.literal!r}")
 
-    def output_schema(self, inputs: tuple[Schema, ...]) -> Schema:
-        """The input's columns."""
-        (schema,) = inputs
-        column = column_of(schema, self.column)
-        if column.numeric == isinstance(self.literal, str):
-            raise InvalidProgramError(
-                f"filter compares the {column.type} column {self.column!r} with {self.literal!r}"
-            )
-        return schema
-
 
 @dataclass(frozen=True, slots=True)
 class Join(Operation):
@@ -370,21 +316,8 @@ class Join(Operation):
     right_suffix: str = ""
     type: Literal["join"] = "join"
 
-    def output_schema(self, inputs: tuple[Schema, ...]) -> Schema:
-        """Left columns, then right columns without the key."""
-        left, right = inputs
-        keys = column_of(left, self.left_key), column_of(right, self.right_key)
-        if any(key.type is ColumnType.FLOAT for key in keys) or keys[0].type is not keys[1].type:
-            raise InvalidProgramError(
-                f"join on {keys[0].type} {self.left_key!r} and {keys[1].type} {self.right_key!r}: "
-                "both keys must be integer or both text"
-            )
-        added = self.added(names_of(right))
-        types = (column.type for column in right if column.name in added)
-        return unique_names(left + tuple(map(Column, added.values(), types)))
-
     def added(self, right: Iterable[str]) -> dict[str, str]:
-        """The right columns that the result has, and their names there."""
+        """Return the right columns that the result has, and their names there."""
         return {name: name + self.right_suffix for name in right if name != self.right_key}
 
 
@@ -402,12 +335,6 @@ class Aggregate(Operation):
         if not self.keys or not self.aggregations:
             raise InvalidProgramError("an aggregate needs at least one key and one aggregation")
 
-    def output_schema(self, inputs: tuple[Schema, ...]) -> Schema:
-        """Keys, then aggregations."""
-        (schema,) = inputs
-        keys = tuple(column_of(schema, key) for key in self.keys)
-        return unique_names(keys + tuple(each.output(schema) for each in self.aggregations))
-
 
 @dataclass(frozen=True, slots=True)
 class GlobalAggregate(Operation):
@@ -422,11 +349,6 @@ class GlobalAggregate(Operation):
         if not self.aggregations:
             raise InvalidProgramError("a global aggregate needs at least one aggregation")
 
-    def output_schema(self, inputs: tuple[Schema, ...]) -> Schema:
-        """The aggregations."""
-        (schema,) = inputs
-        return unique_names(tuple(each.output(schema) for each in self.aggregations))
-
 
 @dataclass(frozen=True, slots=True)
 class Distinct(Operation):
@@ -436,11 +358,6 @@ class Distinct(Operation):
 
     columns: tuple[str, ...]
     type: Literal["distinct"] = "distinct"
-
-    def output_schema(self, inputs: tuple[Schema, ...]) -> Schema:
-        """The named columns."""
-        (schema,) = inputs
-        return unique_names(tuple(column_of(schema, name) for name in self.columns))
 
 
 @dataclass(frozen=True, slots=True)
@@ -455,10 +372,6 @@ class Sort(Operation):
     def __post_init__(self) -> None:
         if not self.by:
             raise InvalidProgramError("a sort needs at least one key")
-
-    def output_schema(self, inputs: tuple[Schema, ...]) -> Schema:
-        """The input's columns."""
-        return with_columns(inputs[0], tuple(order.column for order in self.by))
 
 
 @dataclass(frozen=True, slots=True)
@@ -475,10 +388,6 @@ class TopK(Operation):
         if not self.by or not self.count >= 1:
             raise InvalidProgramError(f"top-k needs a key and a count >= 1, got {self.count!r}")
 
-    def output_schema(self, inputs: tuple[Schema, ...]) -> Schema:
-        """The input's columns."""
-        return with_columns(inputs[0], tuple(order.column for order in self.by))
-
 
 @dataclass(frozen=True, slots=True)
 class Union(Operation):
@@ -488,13 +397,6 @@ class Union(Operation):
     arity: ClassVar[int] = 2
 
     type: Literal["union"] = "union"
-
-    def output_schema(self, inputs: tuple[Schema, ...]) -> Schema:
-        """The columns that both inputs have."""
-        left, right = inputs
-        if left != right:
-            raise InvalidProgramError("a union needs two inputs with the same columns in one order")
-        return left
 
 
 @dataclass(frozen=True, slots=True)
@@ -520,15 +422,6 @@ class Window(Operation):
         if (self.function is WindowFunction.ROW_NUMBER) != (self.column == ""):
             raise InvalidProgramError("row_number takes no column, a running sum takes one")
 
-    def output_schema(self, inputs: tuple[Schema, ...]) -> Schema:
-        """The input's columns, then the new one."""
-        (schema,) = inputs
-        with_columns(schema, self.partition + tuple(order.column for order in self.by))
-        added = ColumnType.INTEGER
-        if self.function is WindowFunction.RUNNING_SUM:
-            added = numeric_column(schema, self.column).type
-        return unique_names((*schema, Column(self.name, added)))
-
 
 @dataclass(frozen=True, slots=True)
 class Tokenize(Operation):
@@ -540,16 +433,6 @@ class Tokenize(Operation):
     column: str
     name: str = "word"
     type: Literal["tokenize"] = "tokenize"
-
-    @property
-    def code_steps(self) -> int:
-        """Split and filter."""
-        return 2
-
-    def output_schema(self, inputs: tuple[Schema, ...]) -> Schema:
-        """The words."""
-        text_column(inputs[0], self.column, "tokenize")
-        return (Column(self.name, ColumnType.TEXT),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -593,18 +476,6 @@ class PageRank(Operation):
         if not 0 < self.damping < 1:
             raise InvalidProgramError(f"damping must be between 0 and 1, got {self.damping!r}")
 
-    @property
-    def code_steps(self) -> int:
-        """Divide, multiply, add."""
-        return 3
-
-    def output_schema(self, inputs: tuple[Schema, ...]) -> Schema:
-        """Node and rank."""
-        for name in (self.source, self.target):
-            if column_of(inputs[0], name).type is not ColumnType.INTEGER:
-                raise InvalidProgramError(f"page rank needs integer nodes, {name!r} is not")
-        return (Column("node", ColumnType.INTEGER), Column("rank", ColumnType.FLOAT))
-
 
 @dataclass(frozen=True, slots=True)
 class KMeans(Operation):
@@ -628,17 +499,6 @@ class KMeans(Operation):
             raise InvalidProgramError(
                 f"k-means needs columns and 1 to {MAX_CLUSTERS} clusters, got {self.clusters!r}"
             )
-
-    @property
-    def code_steps(self) -> int:
-        """Differences of one row to all centers."""
-        return self.clusters * len(self.columns)
-
-    def output_schema(self, inputs: tuple[Schema, ...]) -> Schema:
-        """Cluster number and the center's coordinates."""
-        require_numeric(inputs[0], self.columns)
-        coordinates = tuple(Column(name, ColumnType.FLOAT) for name in self.columns)
-        return unique_names((Column("cluster", ColumnType.INTEGER), *coordinates))
 
     def starting_fractions(self) -> tuple[tuple[float, ...], ...]:
         """For every center and column where it starts between minimum (0) and maximum (1).
@@ -667,22 +527,9 @@ class KMeansAssign(Operation):
     name: str = "cluster"
     type: Literal["k_means_assign"] = "k_means_assign"
 
-    @property
-    def code_steps(self) -> int:
-        """Differences to one center; their number is the second input's rows."""
-        return len(self.columns)
-
-    def output_schema(self, inputs: tuple[Schema, ...]) -> Schema:
-        """The rows' columns, then the cluster."""
-        rows, centers = inputs
-        require_numeric(rows, self.columns)
-        require_numeric(centers, self.columns)
-        column_of(centers, "cluster")
-        return unique_names((*rows, Column(self.name, ColumnType.INTEGER)))
-
 
 def model_columns(features: tuple[str, ...]) -> tuple[str, ...]:
-    """Columns of a trained `LinearRegression`."""
+    """Return columns of a trained `LinearRegression`."""
     return (*(f"coefficient_{name}" for name in features), "intercept")
 
 
@@ -708,17 +555,6 @@ class LinearRegression(Operation):
                 f"a regression needs features and a positive penalty, got {self.penalty!r}"
             )
 
-    @property
-    def code_steps(self) -> int:
-        """Products of features that are summed per row."""
-        return (len(self.features) + 1) ** 2
-
-    def output_schema(self, inputs: tuple[Schema, ...]) -> Schema:
-        """Coefficients in the order of the features, then the intercept."""
-        require_numeric(inputs[0], (*self.features, self.target))
-        names = model_columns(self.features)
-        return unique_names(tuple(Column(name, ColumnType.FLOAT) for name in names))
-
 
 @dataclass(frozen=True, slots=True)
 class LinearPredict(Operation):
@@ -731,18 +567,6 @@ class LinearPredict(Operation):
     features: tuple[str, ...]
     name: str = "prediction"
     type: Literal["linear_predict"] = "linear_predict"
-
-    @property
-    def code_steps(self) -> int:
-        """One product per feature."""
-        return len(self.features)
-
-    def output_schema(self, inputs: tuple[Schema, ...]) -> Schema:
-        """The rows' columns, then the prediction."""
-        rows, model = inputs
-        require_numeric(rows, self.features)
-        require_numeric(model, model_columns(self.features))
-        return unique_names((*rows, Column(self.name, ColumnType.FLOAT)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -776,24 +600,13 @@ class Embed(Operation):
             )
 
     @property
-    def code_steps(self) -> int:
-        """Additions per word."""
-        return 2 * self.window * self.dimensions
-
-    def output_schema(self, inputs: tuple[Schema, ...]) -> Schema:
-        """The word and its vector."""
-        text_column(inputs[0], self.column, "embed")
-        vector = tuple(Column(name, ColumnType.FLOAT) for name in self.vector_names)
-        return unique_names((Column(self.name, ColumnType.TEXT), *vector))
-
-    @property
     def vector_names(self) -> tuple[str, ...]:
-        """Names of the vector's columns."""
+        """Return names of the vector's columns."""
         return tuple(f"e{axis}" for axis in range(self.dimensions))
 
     @property
     def factors(self) -> tuple[int, ...]:
-        """Of the index vectors, one per dimension."""
+        """Return the factors of the index vectors, one per dimension."""
         return tuple(pow(48_271, axis + 1, INDEX_MODULUS) for axis in range(self.dimensions))
 
 
@@ -824,3 +637,113 @@ AnyOperation = Annotated[
     | Sink,
     Field(discriminator="type"),
 ]
+
+
+def output_schema(operation: AnyOperation, inputs: tuple[Schema, ...]) -> Schema:  # noqa: PLR0911, PLR0912 (one case per operation)
+    """Return the columns of the result.
+
+    Raises:
+        InvalidProgramError: the inputs do not fit the operation.
+    """
+    first = inputs[0] if inputs else ()
+    match operation:
+        case ReadParquet(columns=columns):
+            return unique_names(columns)
+        case Project(keep=keep, computed=computed):
+            for each in computed:
+                operands = (step.operand for step in each.steps)
+                named = (operand for operand in operands if isinstance(operand, str))
+                require_numeric(first, (each.column, *named))
+            kept = tuple(column_of(first, name) for name in keep)
+            return unique_names(
+                kept + tuple(Column(each.name, ColumnType.FLOAT) for each in computed)
+            )
+        case Filter(column=name, literal=literal):
+            column = column_of(first, name)
+            if column.numeric == isinstance(literal, str):
+                raise InvalidProgramError(
+                    f"filter compares the {column.type} column {name!r} with {literal!r}"
+                )
+        case Join(left_key=left_key, right_key=right_key):
+            left, right = column_of(first, left_key), column_of(inputs[1], right_key)
+            if ColumnType.FLOAT in (left.type, right.type) or left.type is not right.type:
+                raise InvalidProgramError(
+                    f"join on {left.type} {left_key!r} and {right.type} {right_key!r}: "
+                    "both keys must be integer or both text"
+                )
+            added = operation.added(names_of(inputs[1]))
+            types = (column.type for column in inputs[1] if column.name in added)
+            return unique_names(first + tuple(map(Column, added.values(), types)))
+        case Aggregate(keys=keys, aggregations=aggregations):
+            columns = tuple(column_of(first, key) for key in keys)
+            return unique_names(columns + tuple(each.output(first) for each in aggregations))
+        case GlobalAggregate(aggregations=aggregations):
+            return unique_names(tuple(each.output(first) for each in aggregations))
+        case Distinct(columns=names):
+            return unique_names(tuple(column_of(first, name) for name in names))
+        case Sort(by=by) | TopK(by=by):
+            return with_columns(first, tuple(order.column for order in by))
+        case Union():
+            if first != inputs[1]:
+                raise InvalidProgramError(
+                    "a union needs two inputs with the same columns in one order"
+                )
+        case Window(partition=partition, by=by, name=name):
+            with_columns(first, partition + tuple(order.column for order in by))
+            kind = ColumnType.INTEGER
+            if operation.function is WindowFunction.RUNNING_SUM:
+                kind = numeric_column(first, operation.column).type
+            return unique_names((*first, Column(name, kind)))
+        case Tokenize(column=text, name=name):
+            text_column(first, text, "tokenize")
+            return (Column(name, ColumnType.TEXT),)
+        case PageRank(source=source, target=target):
+            for name in (source, target):
+                if column_of(first, name).type is not ColumnType.INTEGER:
+                    raise InvalidProgramError(f"page rank needs integer nodes, {name!r} is not")
+            return (Column("node", ColumnType.INTEGER), Column("rank", ColumnType.FLOAT))
+        case KMeans(columns=names):
+            require_numeric(first, names)
+            return unique_names((Column("cluster", ColumnType.INTEGER), *_floats(names)))
+        case KMeansAssign(columns=names, name=name):
+            require_numeric(first, names)
+            require_numeric(inputs[1], names)
+            column_of(inputs[1], "cluster")
+            return unique_names((*first, Column(name, ColumnType.INTEGER)))
+        case LinearRegression(features=features, target=target):
+            require_numeric(first, (*features, target))
+            return unique_names(_floats(model_columns(features)))
+        case LinearPredict(features=features, name=name):
+            require_numeric(first, features)
+            require_numeric(inputs[1], model_columns(features))
+            return unique_names((*first, Column(name, ColumnType.FLOAT)))
+        case Embed(column=text, name=name):
+            text_column(first, text, "embed")
+            return unique_names((Column(name, ColumnType.TEXT), *_floats(operation.vector_names)))
+    return first
+
+
+def code_steps(operation: AnyOperation) -> int:  # noqa: PLR0911 (one case per operation)
+    """Return the elementary steps of the user code inside, per row; 0 where there is none."""
+    match operation:
+        case Project(computed=computed):
+            return sum(len(each.steps) for each in computed)
+        case Tokenize():
+            return 2  # split and filter
+        case PageRank():
+            return 3  # divide, multiply, add
+        case KMeans(clusters=clusters, columns=columns):
+            return clusters * len(columns)
+        case KMeansAssign(columns=columns):
+            return len(columns)  # to one center; their number is the second input's rows
+        case LinearRegression(features=features):
+            return (len(features) + 1) ** 2  # products that are summed
+        case LinearPredict(features=features):
+            return len(features)
+        case Embed(window=window, dimensions=dimensions):
+            return 2 * window * dimensions
+    return 0
+
+
+def _floats(names: Iterable[str]) -> Schema:
+    return tuple(Column(name, ColumnType.FLOAT) for name in names)

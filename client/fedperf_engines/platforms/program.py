@@ -1,10 +1,9 @@
 """Programs: operator graphs that can be executed.
 
-A `Program` is what a `Workflow` is plus the parameters (data set, columns,
-literals) that never leave the organization; `to_workflow` drops them. A program
-refuses to exist unless every step reads only earlier steps, every column fits,
-every result is used and at least one sink is there. Programs travel as JSON to
-the child processes of trials. This module imports no engine.
+A `Program` is a `Workflow` with the parameters (data set, columns, literals) that never leave the
+organization; `to_workflow` drops them. A program is valid only if every step reads earlier steps,
+every column fits, every result is used and there is a sink. Programs travel as JSON to the child
+processes of trials. This module imports no engine.
 """
 
 import json
@@ -17,7 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 from fedperf_engines.platforms import operations as ops
 from fedperf_shared.runtime.settings_file import problems_of
 from fedperf_shared.workflow.graph import Operator, SourceStatistics, Workflow
-from fedperf_shared.workflow.vocabulary import MAX_OPERATORS
+from fedperf_shared.workflow.vocabulary import MAX_OPERATORS, Complexity
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +51,7 @@ class Program(ops.ProgramPart):
 
     @property
     def sinks(self) -> tuple[int, ...]:
-        """Positions of the sinks."""
+        """Return positions of the sinks."""
         return tuple(p for p, step in enumerate(self.steps) if isinstance(step.operation, ops.Sink))
 
     @property
@@ -66,7 +65,7 @@ class Program(ops.ProgramPart):
 
     @property
     def datasets(self) -> tuple[str, ...]:
-        """Names of the data sets that it reads, sorted, each once."""
+        """Return names of the data sets that it reads, sorted, each once."""
         operations = (step.operation for step in self.steps)
         return tuple(sorted({o.dataset for o in operations if isinstance(o, ops.ReadParquet)}))
 
@@ -76,7 +75,7 @@ class Program(ops.ProgramPart):
         for position, step in enumerate(self.steps):
             try:
                 inputs = tuple(schemas[parent] for parent in step.inputs)
-                schemas.append(step.operation.output_schema(inputs))
+                schemas.append(ops.output_schema(step.operation, inputs))
             except ops.InvalidProgramError as error:
                 raise ops.InvalidProgramError(f"{_name(self.steps, position)}: {error}") from error
         return tuple(schemas)
@@ -84,7 +83,7 @@ class Program(ops.ProgramPart):
 
 @dataclass(frozen=True, slots=True)
 class StepStatistics:
-    """What a step really handed on.
+    """The actual cardinality and row size of a step's output.
 
     Attributes:
         rows: rows of its output.
@@ -103,7 +102,7 @@ def to_workflow(
     statistics: Sequence[StepStatistics],
     sources: SourceStatistics | None = None,
 ) -> Workflow:
-    """The program without its parameters, with one `StepStatistics` per step."""
+    """Return the program without its parameters, with one `StepStatistics` per step."""
     if len(statistics) != len(program.steps):
         raise ops.InvalidProgramError(
             f"{len(program.steps)} steps need as many statistics, got {len(statistics)}"
@@ -115,12 +114,12 @@ def to_workflow(
 
 
 def to_json(program: Program) -> bytes:
-    """The program as UTF-8 JSON; equal programs give equal bytes."""
+    """Return the program as UTF-8 JSON; equal programs give equal bytes."""
     return _adapter().dump_json(program)
 
 
 def from_json(text: bytes) -> Program:
-    """The program that `to_json` wrote, or InvalidProgramError with every problem."""
+    """Return the program that `to_json` wrote, or InvalidProgramError with every problem."""
     try:
         return _adapter().validate_json(text, strict=True)
     except ValidationError as error:
@@ -133,7 +132,7 @@ def from_json(text: bytes) -> Program:
 
 
 def _written_title(number: int, written: object) -> str:
-    """What messages call a step of which it is not known that it is one."""
+    """Return the title of a step that may be malformed, for messages."""
     operation = written.get("operation") if isinstance(written, Mapping) else None
     kind = operation.get("type") if isinstance(operation, Mapping) else None
     return f"step {number}" if kind is None else f"step {number} ({kind})"
@@ -145,16 +144,16 @@ def _adapter() -> TypeAdapter[Program]:
 
 
 def _operator(step: Step, measured: StepStatistics) -> Operator:
-    operation = step.operation
+    operation, code_steps = step.operation, ops.code_steps(step.operation)
     return Operator(
         kind=operation.kind,
         operator_class=operation.operator_class,
         inputs=step.inputs,
         output_rows=float(measured.rows),
         row_bytes=measured.row_bytes,
-        complexity=operation.complexity,
-        code_steps=operation.code_steps,
-        iterations=operation.rounds,
+        complexity=Complexity.LINEAR if code_steps else Complexity.NONE,
+        code_steps=code_steps,
+        iterations=getattr(operation, "iterations", 0),
         key_distinct_ratio=measured.key_distinct_ratio,
     )
 

@@ -5,9 +5,6 @@ nearest-center search, but moves the centers itself: `sklearn.cluster.KMeans` re
 empty clusters, which would give other results than the definition of the operation.
 """
 
-from collections.abc import Sequence
-from pathlib import Path
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,135 +20,103 @@ from fedperf_engines.platforms.algebra import (
     moved_centers,
     starting_centers,
 )
-from fedperf_engines.platforms.arrow import Table
-from fedperf_engines.platforms.engine import UnsupportedOperationError
+from fedperf_engines.platforms.engine import Engine
 from fedperf_shared.workflow.vocabulary import Platform
 
 
-class SklearnEngine:
+class SklearnEngine(Engine[pa.Table]):
     """Runs graph and learning operations on columns of Arrow tables."""
 
-    def __init__(self, *, threads: int, memory_bytes: int | None = None) -> None:
-        del threads, memory_bytes
+    platform = Platform.SKLEARN
 
-    def read(self, path: Path, columns: tuple[str, ...]) -> Table:
-        """Refused: this platform reads no files."""
-        raise UnsupportedOperationError("read_parquet", Platform.SKLEARN)
-
-    def load(self, table: Table) -> Table:
-        """The table itself."""
+    def load(self, table: pa.Table) -> pa.Table:
+        """Return the table itself."""
         return table
 
-    def keep(self, frame: Table) -> Table:
-        """The table itself."""
+    def collect(self, frame: pa.Table) -> pa.Table:
+        """Return the table itself."""
         return frame
 
-    def collect(self, frame: Table) -> Table:
-        """The table itself."""
-        return frame
+    def _page_rank(self, operation: ops.PageRank, edges: pa.Table) -> pa.Table:
+        source = edges.column(operation.source).to_numpy()
+        target = edges.column(operation.target).to_numpy()
+        nodes, codes = np.unique(np.concatenate([source, target]), return_inverse=True)
+        source, target = np.split(codes, 2)
+        count = len(nodes)
+        degree = np.bincount(source, minlength=count)
+        share = operation.damping / degree[source]
+        links = sp.csr_array(sp.coo_array((share, (target, source)), shape=(count, count)))
+        base = (1 - operation.damping) / max(count, 1)
+        rank = np.full(count, 1 / max(count, 1))
+        for _ in range(operation.iterations):
+            rank = base + links @ rank
+        return pa.table({"node": nodes, "rank": rank})
 
-    def close(self) -> None:
-        """Nothing is held."""
+    def _k_means(self, operation: ops.KMeans, rows: pa.Table) -> pa.Table:
+        columns = operation.columns
+        names = ["cluster", *columns]
+        if not rows.num_rows:
+            return pa.table({name: np.empty(0) for name in names})
+        points = _matrix(rows, columns)
+        centers = starting_centers(operation, points.min(axis=0), points.max(axis=0))
+        for _ in range(operation.iterations):
+            nearest = pairwise_distances_argmin(points, centers)
+            members = sp.csr_array(
+                (np.ones(len(points)), nearest, np.arange(len(points) + 1)),
+                shape=(len(points), len(centers)),
+            )
+            counts = np.bincount(nearest, minlength=len(centers)).astype(np.float64)
+            centers = moved_centers(centers, members.T @ points, counts)
+        return pa.table([np.arange(len(centers)), *centers.T], names=names)
 
-    def apply(self, operation: ops.AnyOperation, inputs: Sequence[Table]) -> Table:
-        """The operation's result; UnsupportedOperationError for relational operations."""
-        match operation:
-            case ops.PageRank():
-                return _page_rank(operation, inputs[0])
-            case ops.KMeans():
-                return _k_means(operation, inputs[0])
-            case ops.KMeansAssign():
-                return _assign(operation, inputs[0], inputs[1])
-            case ops.LinearRegression():
-                return _regression(operation, inputs[0])
-            case ops.Embed():
-                return _embed(operation, inputs[0])
-            case ops.LinearPredict():
-                return _predict(operation, inputs[0], inputs[1])
-        raise UnsupportedOperationError(operation.type, Platform.SKLEARN)
+    def _k_means_assign(
+        self, operation: ops.KMeansAssign, rows: pa.Table, model: pa.Table
+    ) -> pa.Table:
+        points, centers = _matrix(rows, operation.columns), _matrix(model, operation.columns)
+        nearest = np.full(len(points), NO_CENTER, dtype=np.int64)
+        if len(points) and len(centers):
+            order = np.argsort(model.column("cluster").to_numpy())
+            nearest = pairwise_distances_argmin(points, centers[order]).astype(np.int64)
+        return rows.append_column(operation.name, pa.array(nearest))
 
+    def _linear_regression(self, operation: ops.LinearRegression, rows: pa.Table) -> pa.Table:
+        names = ops.model_columns(operation.features)
+        if not rows.num_rows:
+            return pa.table({name: np.empty(0) for name in names})
+        solver = Ridge(alpha=operation.penalty, solver="cholesky")
+        solver.fit(_matrix(rows, operation.features), rows.column(operation.target).to_numpy())
+        return pa.table([[value] for value in (*solver.coef_, solver.intercept_)], names=names)
 
-def _page_rank(operation: ops.PageRank, edges: Table) -> Table:
-    source = edges.column(operation.source).to_numpy()
-    target = edges.column(operation.target).to_numpy()
-    nodes, codes = np.unique(np.concatenate([source, target]), return_inverse=True)
-    source, target = np.split(codes, 2)
-    count = len(nodes)
-    degree = np.bincount(source, minlength=count)
-    share = operation.damping / degree[source]
-    links = sp.csr_array(sp.coo_array((share, (target, source)), shape=(count, count)))
-    base = (1 - operation.damping) / max(count, 1)
-    rank = np.full(count, 1 / max(count, 1))
-    for _ in range(operation.iterations):
-        rank = base + links @ rank
-    return pa.table({"node": nodes, "rank": rank})
+    def _linear_predict(
+        self, operation: ops.LinearPredict, rows: pa.Table, model: pa.Table
+    ) -> pa.Table:
+        total = np.zeros(rows.num_rows)
+        if model.num_rows:
+            *coefficients, intercept = _matrix(model, ops.model_columns(operation.features))[0]
+            total = _matrix(rows, operation.features) @ coefficients + intercept
+        return rows.append_column(operation.name, pa.array(total))
 
-
-def _k_means(operation: ops.KMeans, rows: Table) -> Table:
-    columns = operation.columns
-    names = ["cluster", *columns]
-    if not rows.num_rows:
-        return pa.table({name: np.empty(0) for name in names})
-    points = _matrix(rows, columns)
-    centers = starting_centers(operation, points.min(axis=0), points.max(axis=0))
-    for _ in range(operation.iterations):
-        nearest = pairwise_distances_argmin(points, centers)
-        members = sp.csr_array(
-            (np.ones(len(points)), nearest, np.arange(len(points) + 1)),
-            shape=(len(points), len(centers)),
-        )
-        counts = np.bincount(nearest, minlength=len(centers)).astype(np.float64)
-        centers = moved_centers(centers, members.T @ points, counts)
-    return pa.table([np.arange(len(centers)), *centers.T], names=names)
-
-
-def _assign(operation: ops.KMeansAssign, rows: Table, model: Table) -> Table:
-    points, centers = _matrix(rows, operation.columns), _matrix(model, operation.columns)
-    nearest = np.full(len(points), NO_CENTER, dtype=np.int64)
-    if len(points) and len(centers):
-        order = np.argsort(model.column("cluster").to_numpy())
-        nearest = pairwise_distances_argmin(points, centers[order]).astype(np.int64)
-    return rows.append_column(operation.name, pa.array(nearest))
-
-
-def _regression(operation: ops.LinearRegression, rows: Table) -> Table:
-    names = ops.model_columns(operation.features)
-    if not rows.num_rows:
-        return pa.table({name: np.empty(0) for name in names})
-    solver = Ridge(alpha=operation.penalty, solver="cholesky")
-    solver.fit(_matrix(rows, operation.features), rows.column(operation.target).to_numpy())
-    return pa.table([[value] for value in (*solver.coef_, solver.intercept_)], names=names)
-
-
-def _predict(operation: ops.LinearPredict, rows: Table, model: Table) -> Table:
-    total = np.zeros(rows.num_rows)
-    if model.num_rows:
-        *coefficients, intercept = _matrix(model, ops.model_columns(operation.features))[0]
-        total = _matrix(rows, operation.features) @ coefficients + intercept
-    return rows.append_column(operation.name, pa.array(total))
+    def _embed(self, operation: ops.Embed, texts: pa.Table) -> pa.Table:
+        """Occurrences of words beside each other as a sparse matrix, times the index vectors."""
+        split = pc.split_pattern(texts.column(operation.column).combine_chunks(), " ")
+        text, words = pc.list_parent_indices(split), pc.list_flatten(split)
+        kept = pc.not_equal(words, "")
+        encoded = words.filter(kept).dictionary_encode()
+        vocabulary, text = encoded.dictionary, text.filter(kept).to_numpy()
+        order = pc.array_sort_indices(vocabulary).to_numpy()
+        ranks = np.argsort(order)[encoded.indices.to_numpy()]
+        count = len(vocabulary)
+        pairs = []
+        for distance in range(1, operation.window + 1):
+            together = text[distance:] == text[:-distance]
+            pairs.append((ranks[:-distance][together], ranks[distance:][together]))
+        ends = tuple(np.concatenate(each) for each in zip(*pairs, strict=True))
+        beside = sp.csr_array(sp.coo_array((np.ones(len(ends[0])), ends), shape=(count, count)))
+        vectors = (beside + beside.T) @ index_vectors(operation, count).astype(np.float64)
+        names = [operation.name, *operation.vector_names]
+        return pa.table([vocabulary.take(pa.array(order)), *vectors.T], names=names)
 
 
-def _embed(operation: ops.Embed, texts: Table) -> Table:
-    """Occurrences of words beside each other as a sparse matrix, times the index vectors."""
-    split = pc.split_pattern(texts.column(operation.column).combine_chunks(), " ")
-    text, words = pc.list_parent_indices(split), pc.list_flatten(split)
-    kept = pc.not_equal(words, "")
-    encoded = words.filter(kept).dictionary_encode()
-    vocabulary, text = encoded.dictionary, text.filter(kept).to_numpy()
-    order = pc.array_sort_indices(vocabulary).to_numpy()
-    ranks = np.argsort(order)[encoded.indices.to_numpy()]
-    count = len(vocabulary)
-    pairs = []
-    for distance in range(1, operation.window + 1):
-        together = text[distance:] == text[:-distance]
-        pairs.append((ranks[:-distance][together], ranks[distance:][together]))
-    ends = tuple(np.concatenate(each) for each in zip(*pairs, strict=True))
-    beside = sp.csr_array(sp.coo_array((np.ones(len(ends[0])), ends), shape=(count, count)))
-    vectors = (beside + beside.T) @ index_vectors(operation, count).astype(np.float64)
-    names = [operation.name, *operation.vector_names]
-    return pa.table([vocabulary.take(pa.array(order)), *vectors.T], names=names)
-
-
-def _matrix(table: Table, columns: tuple[str, ...]) -> Vector:
-    """Columns as a (rows, columns) matrix of float64."""
+def _matrix(table: pa.Table, columns: tuple[str, ...]) -> Vector:
+    """Return columns as a (rows, columns) matrix of float64."""
     return np.column_stack([table.column(name).to_numpy() for name in columns]).astype(np.float64)

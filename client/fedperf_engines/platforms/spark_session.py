@@ -1,14 +1,12 @@
-"""The one Spark session of a process: a JVM in local mode, started once and kept warm.
+"""The Spark session of a process: a JVM in local mode, started once and kept warm.
 
-Starting takes many seconds and the first jobs are slow until the JVM has compiled what
-they run, so the session outlives the engines that use it: what a next run finds is a
-warm JVM. Threads and memory are fixed when the JVM starts; whoever wants others needs
-another process, and is refused here.
+Starting takes many seconds, and the first jobs are slow until the JVM has compiled their code. So
+the session outlives the engines that use it. Threads and memory are fixed when the JVM starts;
+other resources need another process, and are refused here.
 
-Nothing is served to others: there is no user interface, and everything is bound to this machine.
-Nothing is said on the pipes of the process. All files lie in one directory under the temporary
-directory of the process and are removed when it ends. A process that is killed leaves them to
-whoever removes that temporary directory.
+There is no user interface, and everything is bound to this machine. The JVM does not write to the
+pipes of the process. All files are in one directory under the temporary directory of the process
+and are removed when it ends. A killed process leaves them to the cleanup of that directory.
 """
 
 import atexit
@@ -58,7 +56,7 @@ class SparkNotStartedError(FedperfError):
 
 @dataclass(frozen=True, slots=True)
 class SessionResources:
-    """What a session may use.
+    """The resources of a session.
 
     Attributes:
         threads: cores of Spark's local mode, and what the JVM's own helpers (collector,
@@ -80,7 +78,7 @@ class SessionResources:
 
     @property
     def heap_bytes(self) -> int | None:
-        """The JVM's heap, where there is a cap."""
+        """Return the JVM's heap, where there is a cap."""
         if self.memory_bytes is None:
             return None
         return int(_HEAP_SHARE * (self.memory_bytes - _BESIDES_THE_HEAP_BYTES))
@@ -111,7 +109,7 @@ class RunningSpark:
         return not self._answers() and self._let_it_end() == _OUT_OF_MEMORY_CODE
 
     def _let_it_end(self) -> int | None:
-        """Its exit code if it ends by itself; one that is ending shall not be asked again."""
+        """Wait for an ending JVM; return its exit code, or None if it goes on."""
         with suppress(subprocess.TimeoutExpired):
             return self.process.wait(_DEATH_SECONDS)
         return None
@@ -129,7 +127,7 @@ _running: list[RunningSpark] = []
 
 
 def running_spark(resources: SessionResources) -> RunningSpark:
-    """The Spark of this process, started now if it is the first time.
+    """Return the Spark of this process, started now if it is the first time.
 
     Raises:
         InvalidInputError: this process runs a Spark with other resources.

@@ -1,7 +1,7 @@
-"""True sizes of every step of a program, by an extra run that nobody times, and of its sources.
+"""Actual cardinalities of every step of a program, by an extra untimed run, and of its sources.
 
-DuckDB runs the program step by step and materializes each result, so the numbers
-do not depend on the plan that is being measured.
+DuckDB runs the program step by step and materializes each result, so the numbers do not depend on
+the measured plan.
 """
 
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ class _MeasuredFrame:
 
 
 def count_rows(program: Program, *, data_directory: Path) -> tuple[StepStatistics, ...]:
-    """Rows, mean row bytes and key distinct ratio of every step.
+    """Return rows, mean row bytes and key distinct ratio of every step.
 
     Raises:
         DatasetMissingError: a data set is not there.
@@ -112,7 +112,7 @@ def _distinct(engine: "DuckDbEngine", measured: _MeasuredFrame, columns: tuple[s
 
 
 def source_statistics(program: Program, data_directory: Path) -> SourceStatistics:
-    """Statistics of all sources together.
+    """Return statistics of all sources together.
 
     A source's key is its first column that the program groups, joins, partitions or
     ranks by (else its first column). `columns` and `null_ratio` cover the columns
@@ -157,7 +157,7 @@ def _key_names(program: Program) -> set[str]:
 
 @lru_cache(maxsize=4096)
 def _measure_source(path: Path, key: str, names: tuple[str, ...]) -> tuple[int, int, int, int]:
-    """Rows, distinct keys, rows of the most frequent key, missing values."""
+    """Return rows, distinct keys, rows of the most frequent key, missing values."""
     import duckdb
 
     with duckdb.connect() as connection:

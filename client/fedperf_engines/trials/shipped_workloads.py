@@ -15,13 +15,13 @@ import numpy as np
 from fedperf_client.home.store import ExecutionStore
 from fedperf_client.workers.machine import available_memory_bytes, cluster_config
 from fedperf_engines.platforms.program import Program
-from fedperf_engines.trials.pool import (
+from fedperf_engines.trials.profiler import (
+    Profiler,
     TrialLimits,
     UncountableProgramError,
     WorkerKey,
     WorkerPool,
 )
-from fedperf_engines.trials.profiler import Profiler
 from fedperf_engines.workloads.data import SCALES, prepare
 from fedperf_engines.workloads.families import Family, draw_platforms, draw_program, workload_name
 from fedperf_shared.errors import InvalidInputError
@@ -84,7 +84,7 @@ def profile_shipped(
 def draw(
     count: int, *, families: Sequence[str], max_rows: int, seed: int
 ) -> Iterator[tuple[Program, tuple[Platform, ...]]]:
-    """Programs with platforms, a function of the arguments; errors as `profile_shipped`."""
+    """Yield programs with platforms, a function of the arguments; errors as `profile_shipped`."""
     chosen = [_family(name) for name in families] or list(Family)
     scales = [scale for scale in SCALES if scale <= max_rows]
     if not scales:

@@ -1,11 +1,13 @@
-"""The child process of trials: runs what it is told, one request after the other.
+"""The child process of trials: warms up its engines, then runs one request after the other.
 
 Requests and replies are JSON (see `workers.child_side`). The process imports only the engines that
-it was started for and warms them up before the first request. When the parent is gone it ends at
-once, its own children and its scratch directory with it.
+it was started for and runs each on a few rows before the first request, because codecs, kernels,
+thread pools and parsers would otherwise be measured as part of the first trial. Spark starts its
+session here. When the parent is gone, this process ends at once, with its own children and its
+scratch directory.
 
-The clock runs around the work alone: parsing the program before it and cleaning up
-after it are not measured.
+The clock runs around the work alone: parsing the program before it and cleaning up after it are not
+measured.
 """
 
 import contextlib
@@ -13,9 +15,12 @@ import ctypes
 import gc
 import os
 import sys
+import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import orjson
 import psutil
@@ -30,12 +35,82 @@ from fedperf_client.workers.child_side import (
     requests_of_parent,
     used_besides,
 )
+from fedperf_engines.platforms import operations as ops
+from fedperf_engines.platforms.engine import Engine, open_engine, supports
+from fedperf_engines.platforms.program import Program, Step, from_json, to_json
 from fedperf_shared.workflow.vocabulary import Platform
+
+if TYPE_CHECKING:
+    from pyarrow import Table
+
+
+_ROWS = 64
+_COLUMNS = (
+    ops.Column("key", ops.ColumnType.INTEGER),
+    ops.Column("other", ops.ColumnType.INTEGER),
+    ops.Column("value", ops.ColumnType.FLOAT),
+    ops.Column("text", ops.ColumnType.TEXT),
+)
+_READ = ops.ReadParquet("warmup", _COLUMNS)
+_OPERATIONS: tuple[ops.AnyOperation, ...] = (
+    ops.Filter("value", ops.Comparison.GREATER, 0.5),
+    ops.Project(
+        ("key",),
+        (ops.ComputedColumn("twice", "value", (ops.Arithmetic(ops.ArithmeticOperator.ADD, 1.0),)),),
+    ),
+    ops.Aggregate(("key",), (ops.Aggregation(ops.AggregateFunction.SUM, "total", "value"),)),
+    ops.Join("key", "key", "_right"),
+    ops.Sort((ops.Order("value"),)),
+    ops.TopK((ops.Order("value", descending=True),), 3),
+    ops.Tokenize("text"),
+    ops.PageRank("key", "other", 2),
+    ops.KMeans(("value",), 2, 2),
+    ops.LinearRegression(("value",), "key"),
+)
+
+
+def warm_up(
+    platforms: Sequence[Platform], threads: int, *, memory_bytes: int | None = None
+) -> None:
+    """Import the engines of `platforms`, run each on a few rows, close them again.
+
+    `threads` and `memory_bytes` as in `open_engine`.
+    """
+    from_json(to_json(Program((Step(_READ), Step(ops.Sink(), (0,))))))
+    if not platforms:
+        return
+    from pyarrow import csv, parquet
+
+    # From text, because `pyarrow.array` imports pandas to find out whether it was given a series.
+    lines = (f"{n % 8},{(n * 5 + 1) % 8},{n / _ROWS + 0.001},some few words" for n in range(_ROWS))
+    table = csv.read_csv(BytesIO("\n".join(["key,other,value,text", *lines]).encode()))
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / "warmup.parquet"
+        parquet.write_table(table, path)
+        for platform in platforms:
+            engine = open_engine(platform, threads=threads, memory_bytes=memory_bytes)
+            _warm_up_engine(engine, platform, table, path)
+            engine.close()
+
+
+def _warm_up_engine(engine: Engine[Any], platform: Platform, table: "Table", path: Path) -> None:
+    reads = supports(_READ, platform)
+    names = tuple(column.name for column in _COLUMNS)
+    for operation in _OPERATIONS:
+        if not supports(operation, platform):
+            continue
+        # An operation that fails here fails in its trial too, and there it is data.
+        with contextlib.suppress(Exception):
+            frames = [
+                engine.read(path, names) if reads else engine.load(table)
+                for _ in range(operation.arity)
+            ]
+            engine.collect(engine.apply(operation, frames))
 
 
 @dataclass(frozen=True, slots=True)
 class EngineTimes:
-    """What engines say of a run.
+    """The times that engines measured in a run.
 
     Attributes:
         seconds: wall time of the plan itself on a monotonic clock; opening the engines'
@@ -52,7 +127,7 @@ _OUT_OF_MEMORY_ERRORS = frozenset({"OutOfMemoryException", "ArrowMemoryError"})
 
 @dataclass(frozen=True, slots=True)
 class _Settings:
-    """What the pool starts this process for; see `pool.WorkerKey`."""
+    """The purpose of this process; see `profiler.WorkerKey`."""
 
     platforms: Sequence[str]
     threads: int
@@ -88,8 +163,6 @@ class EnginesOfPlatforms:
         self, platforms: Sequence[Platform], threads: int, memory_bytes: int | None
     ) -> None:
         """Import the engines and let each do something small."""
-        from fedperf_engines.trials.warmup import warm_up
-
         warm_up(platforms, threads, memory_bytes=memory_bytes)
 
     def load(
@@ -100,7 +173,7 @@ class EnginesOfPlatforms:
         threads: int,
         memory_bytes: int | None,
     ) -> Callable[[], EngineTimes]:
-        """The program, ready to run; reading its data is part of the run."""
+        """Return the program, ready to run; reading its data is part of the run."""
         from fedperf_engines.platforms.executor import run_plan
         from fedperf_engines.platforms.program import from_json
 
@@ -120,7 +193,7 @@ class EnginesOfPlatforms:
         return work
 
     def count(self, program: bytes, data_directory: Path) -> dict[str, object]:
-        """Statistics of every step and of the sources."""
+        """Return statistics of every step and of the sources."""
         from fedperf_engines.platforms.program import from_json
         from fedperf_engines.platforms.statistics import count_rows, source_statistics
 

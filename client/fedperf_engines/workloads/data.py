@@ -1,9 +1,8 @@
 """Data sets of the shipped workloads: a function of their name, written once as Parquet.
 
-A data set is called `<table>_<scale>`; the scale is one of `SCALES` and every
-table has a fixed share of it in rows. The seed is derived from the name, so every
-machine has the same rows. Numbers are small multiples of 1/8: sums of them are
-exact in float64 in whatever order an engine adds them up.
+A data set is called `<table>_<scale>`. The scale is one of `SCALES`, and every table has a fixed
+share of it in rows. The seed is derived from the name, so every machine has the same rows. Numbers
+are small multiples of 1/8, so sums of them are exact in float64 in any order of addition.
 """
 
 import os
@@ -62,12 +61,12 @@ class GeneratedTable:
 
     @property
     def schema(self) -> Schema:
-        """The columns of a program that reads all of it."""
+        """Return the columns of a program that reads all of it."""
         return tuple(Column(name, each.type) for name, each in self.columns.items())
 
 
 def read(table: str, scale: int, *columns: str) -> ReadParquet:
-    """The step that reads columns of a table (all of them by default) at a scale."""
+    """Return the step that reads columns of a table (all of them by default) at a scale."""
     schema = _table(f"{table}_{scale}")[0].schema
     chosen = tuple(each for each in schema if not columns or each.name in columns)
     return ReadParquet(f"{table}_{scale}", chosen)
@@ -112,7 +111,7 @@ def _table(dataset: str) -> tuple[GeneratedTable, int]:
 
 
 def _text(words: int, words_per_line: int) -> GeneratedColumn:
-    """Lines of words whose frequency falls with one over their rank; `scale` words in all."""
+    """Return lines of Zipf-distributed words, `scale` words in all."""
 
     def draw(rng: np.random.Generator, scale: int, _: int) -> "pa.Array":
         import pyarrow as pa
@@ -142,7 +141,7 @@ def _vocabulary(words: int) -> "pa.Array":
 
 
 def _key(rows_per_key: int = 1) -> GeneratedColumn:
-    """Every key equally often."""
+    """Return every key equally often."""
     return GeneratedColumn(
         _INTEGER, lambda _, __, rows: _scattered(np.arange(rows) // rows_per_key)
     )
@@ -169,14 +168,14 @@ def _number(highest: float = HIGHEST_NUMBER) -> GeneratedColumn:
 
 
 def _label(prefix: str, count: int) -> GeneratedColumn:
-    """One of so many texts, evenly."""
+    """Return one of so many texts, evenly."""
     return GeneratedColumn(
         _TEXT, lambda rng, _, rows: _labels(rng.integers(0, count, rows), prefix)
     )
 
 
 def _skewed_label(prefix: str, count: int, skew: float) -> GeneratedColumn:
-    """One of so many texts, the first ones more often."""
+    """Return one of so many texts, the first ones more often."""
     return GeneratedColumn(
         _TEXT, lambda rng, _, rows: _labels(_skewed(rng, rows, distinct=count, skew=skew), prefix)
     )
@@ -188,7 +187,7 @@ def _skewed(rng: np.random.Generator, rows: int, *, distinct: int, skew: float) 
 
 
 def _scattered(keys: Integers) -> Integers:
-    """One to one onto numbers below 2**32, so that no engine profits from dense keys."""
+    """Map keys one to one onto numbers below 2**32, so that no engine profits from dense keys."""
     return (keys * 2_654_435_761) % (1 << 32)
 
 

@@ -1,18 +1,29 @@
-"""A rehearsed year as `fedperf simulate` shows it: for people in words, for programs as facts."""
+"""A simulated year as `fedperf simulate` shows it: sentences, facts for programs, and a page.
 
-from collections.abc import Iterator
+The page loads nothing, holds no script, and fits a phone.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 
+from fedperf_client.charts.kit import render
 from fedperf_client.release.ledger.spent_budget import UNIT
-from fedperf_memory.year_simulation.own_gain import JOINED, ErrorChange, OwnGain
-from fedperf_memory.year_simulation.own_jobs import LocalHistory
-from fedperf_memory.year_simulation.year import RehearsedYear, YearAhead
-from fedperf_shared.runtime.timestamps import day, minute, table_minute
+from fedperf_memory.year_simulation.year import (
+    JOINED,
+    ErrorChange,
+    LocalHistory,
+    OwnGain,
+    RehearsedYear,
+    YearAhead,
+)
+from fedperf_shared.errors import StorageError
+from fedperf_shared.runtime.quantities import day, minute, table_minute
 
 
 @dataclass(frozen=True, slots=True)
 class YearView:
-    """The rehearsal and its results, for people and for programs.
+    """The simulation and its results, for people and for programs.
 
     Attributes:
         ahead: calendar, policy, stand-ins.
@@ -28,11 +39,11 @@ class YearView:
 
     @property
     def stand_in_workloads(self) -> tuple[int, ...]:
-        """Numbers of workloads of each stand-in."""
+        """Return the number of workloads of each simulated peer."""
         return tuple(len({each.workload for each in every}) for every in self.ahead.others)
 
     def as_json(self) -> dict[str, object]:
-        """All facts."""
+        """Return all facts for programs."""
         ahead, year, period = self.ahead, self.year, self.ahead.calendar.period
         gain = year.gain
         return {
@@ -72,7 +83,7 @@ class YearView:
         }
 
     def beginning(self) -> Iterator[str]:
-        """Lines on the day of joining, the stand-ins and the first release."""
+        """Yield lines on the day of joining, the stand-ins and the first release."""
         ahead, year = self.ahead, self.year
         yield "nothing left this machine, nothing was written into the home: a rehearsal in memory"
         yield f"you would join on {minute(ahead.joins)}, by {self.origin}"
@@ -88,7 +99,7 @@ class YearView:
         )
 
     def release_rows(self) -> list[dict[str, object]]:
-        """A row per release, for a table."""
+        """Return a row per release, for a table."""
         return [
             {
                 "slot": each.slot,
@@ -103,7 +114,7 @@ class YearView:
         ]
 
     def costs(self) -> Iterator[str]:
-        """Lines on the cost of all releases together, and on what is left out."""
+        """Yield lines on the cost of all releases together, and on what is left out."""
         spending = self.year.spending
         yield (
             f"together: epsilon {spending.spent:.4f} of {spending.budget.epsilon:g} at delta "
@@ -119,7 +130,7 @@ class YearView:
             yield f"not planned: {each.what.name.lower().replace('_', ' ')}: {each.reason}"
 
     def gain_rows(self) -> list[dict[str, object]]:
-        """A row per way to predict, for a table."""
+        """Return a row per way to predict, for a table."""
         gain = self.year.gain
         if gain is None:
             return []
@@ -140,7 +151,7 @@ class YearView:
         return _WAYS.get(way, way)
 
     def brought(self) -> str:
-        """The line that explains the table of gains."""
+        """Return the line that explains the table of gains."""
         gain = self.year.gain
         if gain is None:
             return (
@@ -179,3 +190,62 @@ def _stand_ins_in_words(workloads: tuple[int, ...]) -> str:
         f"{count} with {max(workloads):,} workloads each, of the measured set that ships, declare "
         "what you declare; other members may bring more, or less"
     )
+
+
+_PAGE = """{% extends "page" %}
+{% from "parts" import table %}
+{% block title %}fedperf: a rehearsed year{% endblock %}
+{% block style %}
+@media (max-width:860px) {
+  main { padding:20px 12px 40px; } .card { padding:14px 12px; }
+  th, td { padding:6px 4px; font-size:12px; white-space:normal; }
+}
+{% endblock %}
+{% block content %}
+<h1>Your year before you join</h1>
+<p class="sub">{{ first }}</p>
+<section class="card story">
+{% for each in beginning %}<p class="">{{ each }}</p>{% endfor %}</section>
+<section class="card"><h2>What leaves</h2>{{ table(*releases) }}
+{% for each in costs %}<p class="note">{{ each }}</p>{% endfor %}</section>
+<section class="card"><h2>What it would bring</h2><p>{{ brought }}</p>
+{{ table(*gains) }}
+<p class="note">These are figures of your own executions, without noise: keep the page inside.</p>
+</section>
+{% endblock %}
+"""
+
+
+def write_page(path: Path, view: YearView) -> None:
+    """Write the page.
+
+    Raises:
+        StorageError: it cannot be written.
+    """
+    try:
+        path.write_text(page(view), encoding="utf-8")
+    except OSError as error:
+        raise StorageError(f"{path}: {error.strerror or error}") from error
+
+
+def page(view: YearView) -> str:
+    """Return the page as text."""
+    first, *beginning = map(_sentence, view.beginning())
+    return render(
+        _PAGE,
+        first=first,
+        beginning=beginning,
+        releases=_table(view.release_rows()),
+        costs=[_sentence(each) for each in view.costs()],
+        brought=_sentence(view.brought()),
+        gains=_table(view.gain_rows()),
+    )
+
+
+def _table(rows: Sequence[Mapping[str, object]]) -> tuple[Sequence[str], list[list[str]]]:
+    return list(rows[0] if rows else ()), [[str(value) for value in row.values()] for row in rows]
+
+
+def _sentence(line: str) -> str:
+    """As it begins on a page, with an end."""
+    return f"{line[0].upper()}{line[1:]}" + ("" if line.endswith(":") else ".")

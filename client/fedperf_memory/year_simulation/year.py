@@ -1,20 +1,47 @@
-"""The year itself: the organization, its stand-ins and a coordinator, in memory, by the calendar.
+"""A simulated year in memory: the organization, simulated peers and a coordinator, by the calendar.
 
-Everything is the product's own (`federation.memory_federation`). The schedule is planned as a
-daemon plans it when it joins (`release.schedule.plan_schedule`); what is charged, and when, is
-read from the ledger that the organization's participant kept. Homes lie in a temporary directory,
-and noise is seeded: nothing that is drawn here may leave.
+Everything is the product's own (`memory_federation`). The schedule is planned as a daemon plans it
+on joining (`release.schedule.plan_schedule`). Charges and their times are read from the ledger of
+the organization's participant. Homes are in a temporary directory, and noise is seeded, so nothing
+of it may be released. Where the policy says "ask", the simulation approves everything, which
+changes no charge.
 
-Where the policy says "ask" it is taken that everything is approved, which changes no charge.
+The organization's home is read and stays as it is. Its future is unknown. The assumption is that
+its history runs again in the same order, evenly over the rest of the period, with the same run
+times. Some workloads are held out from everything that is learned. At most `MOST_WORKLOADS` are
+drawn, so that a simulation takes about as long for every organization. Simulated peers declare
+what the organization declares, and have as many workloads of the shipped measured set, as far as
+there are so many. No workload belongs to two members.
+
+The gain is the change of errors on the held-out workloads, predicted in three ways: from local
+executions alone, from these with the pretrained model, and with the result of joining. Ways are
+compared case by case, and workloads are resampled.
 """
 
-from collections.abc import Callable, Sequence
+import math
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
 
 from fedperf_client.federation.enrollment import Membership
 from fedperf_client.federation.exchange import read_receipt
+from fedperf_client.home.config import Home
+from fedperf_client.home.store import ExecutionStore
+from fedperf_client.learning.residuals import LabelledGraph, labelled_graphs
 from fedperf_client.prediction.fetched_models import FetchedModels
+from fedperf_client.prediction.joining_gain import (
+    LOCAL,
+    PERSONALIZED,
+    PUBLIC_START,
+    errors_by_way,
+)
+from fedperf_client.prediction.query_encoding import History
 from fedperf_client.release.history import LEFT, past_releases
 from fedperf_client.release.ledger.spent_budget import Spending, spending_of
 from fedperf_client.release.policy import Policy, ReleaseMode
@@ -24,16 +51,14 @@ from fedperf_memory.memory_federation import (
     HOST,
     Clock,
     FederationMember,
+    MemoryFleet,
     NewMember,
     directory_in_memory,
     founded,
     joined,
 )
-from fedperf_memory.memory_transport import MemoryFleet
+from fedperf_memory.paired import Interval, PairedComparison
 from fedperf_memory.seeded_noise import noise_of
-from fedperf_memory.year_simulation.own_gain import OwnGain, own_gain
-from fedperf_memory.year_simulation.own_jobs import LocalHistory
-from fedperf_memory.year_simulation.repeated_history import RepeatedHistory
 from fedperf_server.app.composition import ggfn_task
 from fedperf_server.config import ServerConfig
 from fedperf_server.rounds.linearized_avg import LinearizedAvg
@@ -41,6 +66,229 @@ from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import Execution
 from fedperf_shared.releases.period import ReleaseCalendar
 from fedperf_shared.releases.release import ReleaseKind, Schedule
+
+MOST_WORKLOADS = 2000
+MOST_EXECUTIONS = 3
+"""Of a workload, the ones that finished last."""
+
+ASKED_SHARE, MOST_ASKED = 0.25, 50
+"""Of the workloads, those that are kept away."""
+
+
+@dataclass(frozen=True, slots=True)
+class LocalHistory:
+    """An organization's own executions.
+
+    Attributes:
+        stored: workloads in the home.
+        known: executions that the organization has when it joins.
+        asked: executions of other workloads that answers are judged by.
+    """
+
+    stored: int
+    known: tuple[Execution, ...]
+    asked: tuple[Execution, ...]
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Return the names of all workloads."""
+        return frozenset(each.workload for each in (*self.known, *self.asked))
+
+
+def read_jobs(home: Home, *, seed: int) -> LocalHistory:
+    """Read the executions in the home; `seed` decides which workloads are held out.
+
+    Raises:
+        StorageError: the store cannot be read.
+    """
+    if not home.store.is_file():
+        return LocalHistory(0, (), ())
+    with ExecutionStore.open_unchanged(home.store) as store:
+        names = store.workloads()
+        order = np.random.default_rng([seed, 1]).permutation(len(names))[:MOST_WORKLOADS]
+        drawn = [
+            deque(store.executions(workload=names[place]), MOST_EXECUTIONS)
+            for place in order.tolist()
+        ]
+    ended_well = [any(each.is_ok for each in every) for every in drawn]
+    count = min(MOST_ASKED, int(ASKED_SHARE * sum(ended_well)))
+    asked = np.flatnonzero(ended_well)[:count].tolist()
+    known = [each for place, each in enumerate(drawn) if place not in asked]
+    return LocalHistory(len(names), _flat(known), _flat([drawn[place] for place in asked]))
+
+
+def _flat(workloads: Sequence[Sequence[Execution]]) -> tuple[Execution, ...]:
+    return tuple(each for executions in workloads for each in executions)
+
+
+ALONE, WITH_START, JOINED = "alone", "with the start that ships", "joined"
+
+_WAYS = {ALONE: LOCAL, WITH_START: PUBLIC_START, JOINED: PERSONALIZED}
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorChange:
+    """The change of a typical prediction's q-error in percent. Below 0 is better.
+
+    Attributes:
+        percent: change of the geometric mean over the cases.
+        interval: 95 %, resampling workloads; None of a single one.
+    """
+
+    percent: float
+    interval: Interval | None
+
+    @classmethod
+    def of(
+        cls,
+        ours: NDArray[np.float64],
+        theirs: NDArray[np.float64],
+        workloads: Sequence[str],
+    ) -> Self:
+        """Return the change from absolute log errors of the same cases."""
+        paired = PairedComparison.by_groups(ours, theirs, groups=workloads)
+        if paired.interval is None:
+            return cls(_percent(paired.mean), None)
+        low, high = paired.interval
+        return cls(_percent(paired.mean), (_percent(low), _percent(high)))
+
+    @property
+    def is_told(self) -> bool:
+        """Return whether its interval excludes 0."""
+        return self.interval is not None and not self.interval[0] <= 0 <= self.interval[1]
+
+    @property
+    def verdict(self) -> str:
+        """Return the verdict in words."""
+        if not self.is_told:
+            return "no difference"
+        return "better" if self.percent < 0 else "worse"
+
+
+@dataclass(frozen=True, slots=True)
+class OwnGain:
+    """Errors of each way to predict, and their change by joining.
+
+    Attributes:
+        known: executions that were learned from.
+        asked: executions that were asked about.
+        workloads: that these are of.
+        errors: median q-error by way to predict.
+        means: geometric mean of the q-errors by way to predict.
+        changes: of that mean, of `JOINED` against each other way.
+    """
+
+    known: int
+    asked: int
+    workloads: int
+    errors: Mapping[str, float]
+    means: Mapping[str, float]
+    changes: Mapping[str, ErrorChange]
+
+    @classmethod
+    def of(
+        cls, errors: Mapping[str, NDArray[np.float64]], workloads: Sequence[str], *, known: int
+    ) -> Self:
+        """Return the gain from absolute log errors by method, [held-out executions].
+
+        A way without an answer to everything is left out: own executions alone where there are
+        none.
+        """
+        answered = {way: each for way, each in errors.items() if np.isfinite(each).all()}
+        joined = answered[JOINED]
+        return cls(
+            known=known,
+            asked=len(joined),
+            workloads=len(set(workloads)),
+            errors={way: math.exp(float(np.median(each))) for way, each in answered.items()},
+            means={way: math.exp(float(np.mean(each))) for way, each in answered.items()},
+            changes={
+                way: ErrorChange.of(joined, each, workloads)
+                for way, each in answered.items()
+                if way != JOINED
+            },
+        )
+
+
+def own_gain(jobs: LocalHistory, models: FetchedModels) -> OwnGain | None:
+    """Measure the gain of `models`; None where no local execution is held out."""
+    known, asked = History.from_executions(jobs.known), History.from_executions(jobs.asked)
+    if not len(asked):
+        return None
+    found = errors_by_way(known, asked, models.starts(), models)
+    errors = {way: found[name] for way, name in _WAYS.items()}
+    return OwnGain.of(errors, asked.workloads, known=len(known))
+
+
+def _percent(log_change: float) -> float:
+    return 100 * math.expm1(log_change)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RepeatedHistory:
+    """A history that exists when its member joins (`histories.MemberHistory`).
+
+    Attributes:
+        executed: in the order in which it finished.
+        joins: all of it finished before.
+        again: when each finishes once more, in that order.
+    """
+
+    executed: Sequence[LabelledGraph]
+    joins: datetime
+    again: Sequence[datetime]
+
+    @classmethod
+    def of(cls, executions: Iterable[Execution], *, joins: datetime, ends: datetime) -> Self:
+        """Return the history of executions that ended well, in a period that ends at `ends`."""
+        executed = labelled_graphs(sorted(executions, key=lambda each: each.finished_at))
+        step = (ends - joins) / max(len(executed), 1)
+        return cls(executed, joins, [joins + place * step for place in range(len(executed))])
+
+    def between(self, since: datetime | None, until: datetime) -> Sequence[LabelledGraph]:
+        """Return the executions that finished then, each once."""
+        if (since is None or since < self.joins) and self.joins <= until:
+            return self.executed
+        return [
+            each
+            for each, at in zip(self.executed, self.again, strict=True)
+            if (since is None or since <= at) and at < until
+        ]
+
+
+MEASURED_RUNS = Path(__file__).with_name("measured.parquet")
+"""Thousands of drawn workloads that ran on one machine: `fedperf-sim measure --install`."""
+
+
+def stand_ins(
+    measured: Iterable[Execution],
+    *,
+    members: int,
+    workloads: int,
+    others: Collection[str],
+    seed: int,
+) -> tuple[tuple[Execution, ...], ...]:
+    """Draw the executions of each simulated peer.
+
+    Args:
+        measured: what they are drawn from.
+        members: how many there are.
+        workloads: of each, where there are enough.
+        others: names of workloads that none of them has.
+        seed: of who has what.
+    """
+    found: dict[str, list[Execution]] = {}
+    for each in measured:
+        if each.workload not in others:
+            found.setdefault(each.workload, []).append(each)
+    names = sorted(found)
+    count = min(workloads, len(names) // max(members, 1))
+    order = np.random.default_rng([seed, 2]).permutation(len(names)).tolist()
+    return tuple(
+        tuple(each for place in order[first : first + count] for each in found[names[place]])
+        for first in range(0, members * count, count or 1)
+    )
+
 
 OnProgress = Callable[[int, int], None]
 
@@ -63,7 +311,7 @@ class PeriodPassedError(InvalidInputError):
 
 @dataclass(frozen=True, slots=True)
 class YearAhead:
-    """The plan of a rehearsal: calendar, policy, stand-ins.
+    """The settings of a simulation: calendar, policy, simulated peers.
 
     Attributes:
         policy: of the organization, which its stand-ins declare as well.
@@ -86,7 +334,7 @@ class YearAhead:
 
 @dataclass(frozen=True, slots=True)
 class RehearsedRelease:
-    """A release of the rehearsed year, as ledger and receipt of its member have it.
+    """A release of the simulated year, from the ledger and receipt of its member.
 
     Attributes:
         slot: its name.
@@ -113,7 +361,7 @@ class RehearsedRelease:
 
 @dataclass(frozen=True, slots=True)
 class RehearsedYear:
-    """The organization's results in the rehearsed year.
+    """The organization's results in the simulated year.
 
     Attributes:
         planned: its schedule, with what it leaves out.
@@ -189,7 +437,7 @@ def rehearsed_year(
 
 
 def lived_calendar(calendar: ReleaseCalendar, schedules: Sequence[Schedule]) -> ReleaseCalendar:
-    """The calendar without model rounds where nobody planned one: nobody would be asked."""
+    """Return the calendar, without model rounds where no member planned one."""
     kinds = {slot.key.kind for each in schedules for slot in each.slots}
     if ReleaseKind.MODEL_UPDATE in kinds:
         return calendar
@@ -197,7 +445,7 @@ def lived_calendar(calendar: ReleaseCalendar, schedules: Sequence[Schedule]) -> 
 
 
 def approved(policy: Policy) -> Policy:
-    """The policy with every "ask" answered."""
+    """Return the policy with every "ask" answered."""
     answers = {ReleaseMode.ASK: ReleaseMode.AUTO}
     return replace(
         policy,

@@ -29,8 +29,7 @@ from fedperf_server.rehearsal.synthetic_batch import PredictLog
 from fedperf_server.rounds.coordinator import Controller, Coordinator
 from fedperf_server.rounds.linearized_avg import LinearizedAvg
 from fedperf_server.rounds.model_rounds import Evaluate, ModelRounds
-from fedperf_server.rounds.open_round import Fleet, RoundRules
-from fedperf_server.rounds.round_strategy import RoundStrategy
+from fedperf_server.rounds.open_round import Fleet, RoundRules, RoundStrategy
 from fedperf_server.state import registry
 from fedperf_server.state.database import Database
 from fedperf_server.state.registry import GgfnFormat, ModelFormat
@@ -39,7 +38,7 @@ from fedperf_shared.model.architecture import Weights, named_arrays, weights_of
 from fedperf_shared.model.checkpoint import decode_checkpoint, model_from_arrays
 from fedperf_shared.model.fit import predict
 from fedperf_shared.model.metrics import median_q_error
-from fedperf_shared.model.pretrained_model import load_pretrained_model
+from fedperf_shared.model.pretrained import load_pretrained_model
 from fedperf_shared.model.public_plans import anchors_of, load_public_plans
 from fedperf_shared.runtime.failure_tracker import FailureTracker
 from fedperf_shared.workflow.features import featurize

@@ -27,16 +27,14 @@ from fedperf_server.membership.authority import ENROLLMENT, SERVER, SIGNING, Key
 from fedperf_server.membership.enrollment import Enrollment
 from fedperf_server.rounds.coordinator import Coordinator
 from fedperf_server.rounds.open_round import RoundRules
-from fedperf_server.state.database import Database
-from fedperf_server.state.registry import PromotionRecord, VersionStatus
+from fedperf_server.state.database import Database, ModelRound, PromotionRecord, VersionStatus
 from fedperf_server.state.releases import declared_calendar
-from fedperf_server.state.round_calendar import RoundResult
 from fedperf_shared.errors import ConfigurationError, StorageError
 from fedperf_shared.identity import hosts_of
 from fedperf_shared.releases.linear_queries import CellQuery
 from fedperf_shared.releases.period import ModelMethod, ReleaseCalendar
 from fedperf_shared.runtime.failure_tracker import FailureTracker
-from fedperf_shared.runtime.flower_settings import quiet_flower
+from fedperf_shared.runtime.process import quiet_flower
 
 _log = structlog.get_logger()
 
@@ -78,13 +76,13 @@ def _log_missing_report(missing: MissingReport) -> None:
     _log.warning("report missing", organization=missing.organization, slot=missing.slot_name)
 
 
-def _log_round(result: RoundResult) -> None:
+def _log_round(result: ModelRound) -> None:
     _log.info(
         "round closed",
         round=result.number,
         outcome=str(result.outcome),
         replies=f"{result.replies} of {result.asked}",
-        refused=dict(result.failures),
+        refused=result.failures,
         public_error=result.public_error,
     )
 
@@ -95,7 +93,7 @@ _LOGGERS: dict[type, Callable[..., None]] = {
     PromotionRecord: _log_decision,
     PlatformDrift: _log_drift,
     MissingReport: _log_missing_report,
-    RoundResult: _log_round,
+    ModelRound: _log_round,
 }
 
 

@@ -14,13 +14,14 @@ from fedperf_shared.runtime.command_line import show, show_rows
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from fedperf_server.state.registry import ModelVersion, PromotionRecord
+    from fedperf_server.state.database import PromotionRecord
+    from fedperf_server.state.registry import ModelVersion
 
 
 def rounds(context: typer.Context, json: Json = False) -> None:
     """List the closed rounds: replies, refusals by reason, error on public plans."""
     from fedperf_server.state.database import Database
-    from fedperf_server.state.round_calendar import round_results
+    from fedperf_server.state.round_calendar import closed_rounds
 
     config = load_config_from(context)
     with Database.existing(config.database_url).transaction() as session:
@@ -32,12 +33,12 @@ def rounds(context: typer.Context, json: Json = False) -> None:
                 "outcome": str(result.outcome),
                 "asked": result.asked,
                 "replies": result.replies,
-                "refused": dict(result.failures),
+                "refused": result.failures,
                 "seconds": result.seconds,
                 "new_version": result.new_version,
                 "public_error": result.public_error,
             }
-            for result in round_results(session, config.calendar)
+            for result in closed_rounds(session, config.calendar)
         ]
     show_rows(rows, json=json, empty="no round has been closed yet")
 

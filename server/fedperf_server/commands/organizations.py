@@ -10,7 +10,7 @@ import typer
 
 from fedperf_server.commands.directory_option import Json, current_time, open_enrollment
 from fedperf_shared.runtime.command_line import ProgramCommands, show, show_rows
-from fedperf_shared.runtime.timestamps import table_minute
+from fedperf_shared.runtime.quantities import table_minute
 
 app = typer.Typer(
     cls=ProgramCommands, help="Invite, list and revoke organizations.", no_args_is_help=True
@@ -84,10 +84,10 @@ def revoke_organization(
 
     The organization's certificate and node are refused from now on. Its releases stay in the model.
     """
-    from fedperf_server.membership.enrollment import PendingInvitation
+    from fedperf_server.state.database import InvitationRow
 
     ended = open_enrollment(context)[1].revoke(name)
-    if isinstance(ended, PendingInvitation):
+    if isinstance(ended, InvitationRow):
         show({"withdrawn": ended.name, "expires_at": ended.expires_at.isoformat()}, json=json)
         return
     show({"revoked": ended.name, "fingerprint": ended.fingerprint}, json=json)

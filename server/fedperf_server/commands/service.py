@@ -64,8 +64,7 @@ def init(
 
 def run(context: typer.Context) -> None:
     """Serve organizations and run rounds by the calendar, until interrupted."""
-    from fedperf_shared.runtime.process_lock import process_lock
-    from fedperf_shared.runtime.shutdown import stop_on_signals
+    from fedperf_shared.runtime.process import process_lock, stop_on_signals
 
     config = load_config_from(context)
     stop = stop_on_signals()

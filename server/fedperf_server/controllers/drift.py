@@ -9,11 +9,11 @@ A drift happened in the windows before the reports that show it. So a shared dri
 if another one, declared or detected, began with the window of these reports or later: that regime
 separates the drift from later data already. A drift of a single organization begins no regime and
 is listed for the operator. The organization adjusts its predictions locally
-(`fedperf_client.drift`).
+(`fedperf_client.prediction.ensemble.changes`).
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from datetime import datetime, timedelta
 
 from sqlalchemy import func, select
@@ -21,11 +21,9 @@ from sqlalchemy.orm import Session
 
 from fedperf_server.controllers.regime_releases import Snapshot
 from fedperf_server.inference.drift_evidence import DriftReader, PlatformDrift
-from fedperf_server.state import audit
-from fedperf_server.state.database import Database, DriftRow
-from fedperf_server.state.drift_regimes import DriftRegime, RegimeTrigger, declare, regime_at
-from fedperf_shared.releases.period import Period, ReleaseCalendar, from_unix_ms, to_unix_ms
-from fedperf_shared.workflow.vocabulary import Platform
+from fedperf_server.state.database import Database, DriftRow, RegimeTrigger, record_event
+from fedperf_server.state.drift_regimes import DriftRegime, declare, regime_at
+from fedperf_shared.releases.period import Period, ReleaseCalendar
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +43,15 @@ class DetectedDrift:
 
 def stored_drifts(session: Session, period: Period) -> tuple[DetectedDrift, ...]:
     """Return all drifts detected in the reports of the period, oldest first."""
-    query = (
-        select(DriftRow)
-        .where(DriftRow.period_start == to_unix_ms(period.start))
-        .order_by(DriftRow.number)
+    query = select(DriftRow).where(DriftRow.period_start == period.start).order_by(DriftRow.number)
+    return tuple(
+        DetectedDrift(
+            PlatformDrift(**{each.name: getattr(row, each.name) for each in fields(PlatformDrift)}),
+            row.epoch_begins_at,
+            row.seen_at,
+        )
+        for row in session.scalars(query)
     )
-    return tuple(map(_from_row, session.scalars(query)))
 
 
 class DriftController:
@@ -102,17 +103,27 @@ class DriftController:
         ]
         new = tuple(each for each in drifts if not any(_same(each, other) for other in stored))
         for drift in new:
-            session.add(_to_row(session, period, regime, drift, at=at))
+            session.add(
+                DriftRow(
+                    number=(session.scalar(select(func.max(DriftRow.number))) or 0) + 1,
+                    period_start=period.start,
+                    epoch_begins_at=regime.begins_at,
+                    seen_at=at,
+                    **asdict(drift),
+                )
+            )
             session.flush()
-            detail: audit.Detail = {
-                "platform": drift.platform.name,
-                "since": drift.since,
-                "found": drift.found,
-                "log_factor": drift.log_factor,
-                "organizations": len(drift.organizations),
-                "shared": drift.shared,
-            }
-            audit.record(session, "drift_seen", detail, at=at)
+            record_event(
+                session,
+                "drift_seen",
+                at=at,
+                platform=drift.platform.name,
+                since=drift.since,
+                found=drift.found,
+                log_factor=drift.log_factor,
+                organizations=len(drift.organizations),
+                shared=drift.shared,
+            )
         return new
 
     def _declare(self, session: Session, shared: Sequence[PlatformDrift], *, at: datetime) -> None:
@@ -128,34 +139,3 @@ def _same(one: PlatformDrift, other: PlatformDrift) -> bool:
         one.shared or one.organizations == other.organizations
     )
     return same_organizations and one.same_direction(other) and one.near(other)
-
-
-def _to_row(
-    session: Session, period: Period, regime: DriftRegime, drift: PlatformDrift, *, at: datetime
-) -> DriftRow:
-    return DriftRow(
-        number=(session.scalar(select(func.max(DriftRow.number))) or 0) + 1,
-        period_start=to_unix_ms(period.start),
-        epoch_begins_at=to_unix_ms(regime.begins_at),
-        platform=drift.platform.name,
-        since=drift.since,
-        found=drift.found,
-        log_factor=drift.log_factor,
-        standard_error=drift.standard_error,
-        organizations=" ".join(drift.organizations),
-        shared=drift.shared,
-        seen_at=to_unix_ms(at),
-    )
-
-
-def _from_row(row: DriftRow) -> DetectedDrift:
-    drift = PlatformDrift(
-        Platform[row.platform],
-        row.since,
-        row.found,
-        row.log_factor,
-        row.standard_error,
-        tuple(row.organizations.split()),
-        row.shared,
-    )
-    return DetectedDrift(drift, from_unix_ms(row.epoch_begins_at), from_unix_ms(row.seen_at))

@@ -14,10 +14,10 @@ from sqlalchemy.orm import Session
 
 from fedperf_server.controllers.regime_releases import Snapshot
 from fedperf_server.state import releases
-from fedperf_server.state.database import Database, OrganizationRow, ScheduleRow
+from fedperf_server.state.database import Database, Member, ScheduleRow
 from fedperf_server.state.releases import has_query
 from fedperf_shared.releases.kinds import kind_of
-from fedperf_shared.releases.period import ReleaseCalendar, to_unix_ms
+from fedperf_shared.releases.period import ReleaseCalendar
 from fedperf_shared.releases.release import ReleaseKind, SlotKey
 
 
@@ -72,7 +72,7 @@ class MissingReportController:
 
     def _missing(self, session: Session, key: SlotKey, due: datetime) -> Iterator[MissingReport]:
         period = self._calendar.period
-        start, release_id = to_unix_ms(period.start), key.release_id(period)
+        start, release_id = period.start, key.release_id(period)
         is_answerable = has_query(session, period, key)
         for organization_id, schedule in releases.declared_schedules(session, period):
             slot = schedule.slot(key)
@@ -80,5 +80,5 @@ class MissingReportController:
                 continue
             declared_at = session.get_one(ScheduleRow, (organization_id, start)).declared_at
             has_receipt = releases.first_receipt(session, organization_id, release_id) is not None
-            if declared_at < to_unix_ms(due) and not has_receipt:
-                yield MissingReport(session.get_one(OrganizationRow, organization_id).name, key)
+            if declared_at < due and not has_receipt:
+                yield MissingReport(session.get_one(Member, organization_id).name, key)

@@ -1,7 +1,7 @@
 """The promotion controller decides once per window about the newest candidate.
 
 It decides when the window's reports have arrived and before the window's rounds. Rounds wait a
-while for the decision, and never start from an undecided candidate (`state.promotion_graph`).
+while for the decision, and never start from an undecided candidate (`state.round_calendar`).
 
 A decision is stored in one transaction. A controller that was killed before it decides again, with
 the same result. Older candidates are steps towards the newest one and are settled with it. If it is
@@ -29,9 +29,14 @@ from fedperf_server.inference.promotion_rules import (
 )
 from fedperf_server.rehearsal import buffer
 from fedperf_server.rehearsal.synthetic_batch import PredictLog, cell_shares
-from fedperf_server.state import audit, promotion_graph, registry
-from fedperf_server.state.database import Database
-from fedperf_server.state.registry import ModelVersion, PromotionRecord, VersionStatus
+from fedperf_server.state import registry, round_calendar
+from fedperf_server.state.database import (
+    Database,
+    PromotionRecord,
+    VersionStatus,
+    record_event,
+)
+from fedperf_server.state.registry import ModelVersion
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.exchange import SyntheticRow
 from fedperf_shared.execution import MeasuredPlan, PlanOnCluster
@@ -93,10 +98,10 @@ def roll_back(session: Session, reason: str, *, at: datetime) -> tuple[int, int]
         raise NothingToRollBackError(registry.current_version(session))
     current, rejected = versions[-2:]
     registry.reject(session, rejected, f"taken back: {reason}", at=at)
-    for each in promotion_graph.candidates_after(session, current):
+    for each in round_calendar.candidates_after(session, current):
         reason = f"goes with version {rejected}, which was taken back"
         registry.reject(session, each, reason, at=at)
-    audit.record(session, "version_taken_back", {"version": rejected}, at=at)
+    record_event(session, "version_taken_back", at=at, version=rejected)
     return rejected, current
 
 
@@ -159,7 +164,7 @@ class PromotionController:
         )
 
     def _waiting(self, session: Session, window: int) -> tuple[int, ...]:
-        return promotion_graph.undecided(session, self._calendar, window=window, grace=self._grace)
+        return round_calendar.undecided(session, self._calendar, window=window, grace=self._grace)
 
     def _is_unchanged(self, session: Session, window: int, case: _Case) -> bool:
         """Return whether no operator rolled back a version during the decision."""
@@ -176,12 +181,14 @@ class PromotionController:
         for step in case.steps if is_rejected else ():
             reason = f"goes with version {decision.version}, which was rejected"
             registry.reject(session, step, reason, at=at)
-        detail: audit.Detail = {
-            "version": decision.version,
-            "standing": str(decision.status),
-            "reason": decision.reason,
-        }
-        audit.record(session, "version_judged", detail, at=at)
+        record_event(
+            session,
+            "version_judged",
+            at=at,
+            version=decision.version,
+            standing=str(decision.status),
+            reason=decision.reason,
+        )
 
     def _decide(self, case: _Case, *, at: datetime) -> PromotionRecord:
         predict_with = self._predict_with
@@ -197,13 +204,13 @@ class PromotionController:
         )
         decision = decide_promotion(candidate, promoted, best=best, reported=case.reported)
         return PromotionRecord(
-            case.candidate.version,
-            _STATUSES[decision.outcome],
-            decision.reason,
-            decision.gain,
-            decision.gain_error,
-            candidate.by_segment,
-            at,
+            version=case.candidate.version,
+            status=_STATUSES[decision.outcome],
+            reason=decision.reason,
+            gain=decision.gain,
+            gain_error=decision.gain_error,
+            by_segment=candidate.by_segment,
+            decided_at=at,
         )
 
     def _metrics(

@@ -11,8 +11,8 @@ from sqlalchemy.orm import Session
 
 from fedperf_server.controllers.regime_releases import Snapshot
 from fedperf_server.inference.cell_directions import CHANGE, design_cell_query
-from fedperf_server.state import audit, releases
-from fedperf_server.state.database import Database
+from fedperf_server.state import releases
+from fedperf_server.state.database import Database, record_event
 from fedperf_server.state.releases import has_query, newest_query_version, store_query
 from fedperf_shared.releases.kinds import DIRECTED_REPORT, kind_of
 from fedperf_shared.releases.linear_queries import CellQuery
@@ -66,13 +66,15 @@ class QueryController:
         )
         with self._database.transaction() as session:
             store_query(session, period, query, at=snapshot.at)
-            detail: audit.Detail = {
-                "window": slot.window,
-                "slot": slot.index,
-                "version": version,
-                "reports": evidence.reports,
-            }
-            audit.record(session, "question_asked", detail, at=snapshot.at)
+            record_event(
+                session,
+                "question_asked",
+                at=snapshot.at,
+                window=slot.window,
+                slot=slot.index,
+                version=version,
+                reports=evidence.reports,
+            )
         return query
 
 

@@ -5,15 +5,18 @@ Runtime APIs, which have no operator authentication, are not served. Members com
 database: `set_members` sets the admitted public keys. There is one Flower run per round. When a
 round is closed, its state is deleted, and later messages for it are refused.
 
-Routes other than the fleet's (404), bodies beyond a limit (413), callers without a member's key
-(401), and replies with too many parts are refused.
-
-This module imports flwr, which reads FLWR_TELEMETRY_ENABLED and FLWR_DISABLE_UPDATE_CHECK. The
-serving program must set them before.
+The application serves only the fleet's routes. It refuses other routes (404) and bodies beyond
+`BODY_LIMIT` (413) before Flower processes them. Flower's own middleware refuses callers without a
+member's key (401). Replies with more parts than `MAX_REPLY_PARTS` are refused. A node that was
+killed may reconnect at once and gets its unanswered messages again. A deleted key may be invited
+again.
 
 A message holds one array of bytes, a serialized request or release. Flower's own records are not
 used. Each organization has at most one open request and replies once. Replies are not trusted:
 anything other than one array of bytes counts as no body, and of an error only our codes are read.
+
+This module imports flwr, which reads FLWR_TELEMETRY_ENABLED and FLWR_DISABLE_UPDATE_CHECK. The
+serving program must set them before.
 """
 
 import socket
@@ -23,20 +26,23 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
+import numpy as np
 import structlog
 import uvicorn
 from cryptography.hazmat.primitives.asymmetric import ec
-from flwr.app import Message, Metadata, RecordDict
+from fastapi import FastAPI
+from flwr.app import Array, ArrayRecord, Message, Metadata, RecordDict
 from flwr.app.message import make_message
 from flwr.common.constant import NOOP_ACCOUNT_NAME, NOOP_FLWR_AID, SUPERLINK_NODE_ID, SubStatus
 from flwr.proto.message_pb2 import ObjectTree
-from flwr.server.superlink.linkstate import LinkStateFactory
+from flwr.server.superlink.linkstate import InMemoryLinkState, LinkStateFactory
 from flwr.supercore.constant import (
     FLWR_IN_MEMORY_DB_NAME,
     NOOP_FEDERATION_ID,
     NodeStatus,
     TaskType,
 )
+from flwr.supercore.error import http_error_translator
 from flwr.supercore.inflatable.inflatable_object import (
     get_all_nested_objects,
     get_object_tree,
@@ -46,13 +52,18 @@ from flwr.supercore.inflatable.inflatable_object import (
 from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
 from flwr.supercore.object_store import NoObjectInStoreError, ObjectStoreFactory
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes
+from flwr.supercore.protobuf.translation import ProtobufTranslationMiddleware
 from flwr.superlink.federation import NoOpFederationManager
+from flwr.superlink.routers.fleet.node_auth import NodeAuthMiddleware
+from flwr.superlink.routers.fleet.router import router as fleet_router
+from starlette.middleware import Middleware
+from starlette.middleware.base import BaseHTTPMiddleware
+from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Message as AsgiMessage
 
-from fedperf_server.endpoints.fleet_app import FleetState, fleet_app
 from fedperf_server.endpoints.grpc_ports import PortTakenError
 from fedperf_server.rounds.open_round import Reply
-from fedperf_server.rounds.round_messages import TRAIN, body_content, body_in
-from fedperf_shared.errors import FedperfError
+from fedperf_shared.errors import FedperfError, InvalidInputError
 from fedperf_shared.exchange import Refusal
 
 MESSAGE_TTL_SECONDS = 366 * 24 * 3600.0
@@ -62,6 +73,140 @@ _log = structlog.get_logger()
 
 class GatewayError(FedperfError):
     """Raised when the gateway cannot serve."""
+
+
+TRAIN = "train"
+"""The type of every message of a round."""
+
+BODY = "body"
+"""Name of the record of a message, and of its array."""
+
+
+def body_content(body: bytes) -> RecordDict:
+    """Return a message's content with these bytes."""
+    array = Array(np.frombuffer(body, dtype=np.uint8))
+    return RecordDict({BODY: ArrayRecord({BODY: array})})
+
+
+def body_in(content: RecordDict) -> bytes:
+    """Return the bytes of a message's content.
+
+    Raises:
+        InvalidInputError: the array has another type than bytes.
+        KeyError: there is no body.
+    """
+    array = content.array_records[BODY][BODY].numpy()
+    if array.dtype != np.uint8:
+        raise InvalidInputError(f"a body must be bytes, got {array.dtype}")
+    return array.tobytes()
+
+
+MAX_REPLY_PARTS = 16
+"""Maximum number of objects of a reply, which with `BODY_LIMIT` bounds its memory."""
+
+
+class FleetState(InMemoryLinkState):
+    """Flower's state with additional rules for reconnecting, deletion and size."""
+
+    def activate_node(self, node_id: int, heartbeat_interval: float) -> bool:
+        """Let a killed node reconnect at once, and send unanswered messages again."""
+        with self.lock:
+            self.deactivate_node(node_id)
+            for message in self.message_ins_store.values():
+                is_answered = message.metadata.message_id in self.message_ins_id_to_message_res_id
+                if message.metadata.dst_node_id == node_id and not is_answered:
+                    message.metadata.delivered_at = ""
+            return super().activate_node(node_id, heartbeat_interval)
+
+    def delete_node(self, owner_aid: str, node_id: int) -> None:
+        """Delete a node, also one that was never online, for which Flower 1.41 raises TypeError."""
+        with self.lock:
+            node = self.nodes.get(node_id)
+            if node is not None and node.online_until is None:
+                node.online_until = 0.0
+            super().delete_node(owner_aid, node_id)
+            if node is not None:  # the same key may be invited again
+                self.node_public_key_to_node_id.pop(node.public_key, None)
+
+    def store_message_and_object_tree(
+        self, message: Message, object_tree: ObjectTree, session_id: str
+    ) -> tuple[bool, list[str]]:
+        """Store a message, unless it has more than `MAX_REPLY_PARTS` parts."""
+        if sum(1 for _ in iterate_object_tree(object_tree)) > MAX_REPLY_PARTS:
+            return False, []
+        return super().store_message_and_object_tree(message, object_tree, session_id)
+
+
+BODY_LIMIT = 8 << 20
+"""Maximum bytes of an HTTP request. Flower splits arrays into parts of 5 MiB."""
+
+
+def fleet_app(factory: LinkStateFactory) -> ASGIApp:
+    """Return Flower's fleet routes with Flower's own middleware, in its order."""
+    app = FastAPI(
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=None,
+        middleware=[
+            Middleware(BaseHTTPMiddleware, dispatch=http_error_translator),
+            Middleware(ProtobufTranslationMiddleware),
+            Middleware(NodeAuthMiddleware),
+        ],
+    )
+    app.state.linkstate_factory = factory
+    app.state.enable_supernode_auth = True
+    app.include_router(fleet_router)
+    return _OnlyFleet(app)
+
+
+class _OnlyFleet:
+    """An ASGI filter that sends 404 for other routes and 413 beyond the body limit."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self._paths = {getattr(route, "path", None) for route in fleet_router.routes}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+        elif scope["type"] != "http":
+            await send({"type": "websocket.close", "code": 1000})
+        elif scope["path"] not in self._paths:
+            await _respond(send, 404)
+        else:
+            await self._limited(scope, receive, send)
+
+    async def _limited(self, scope: Scope, receive: Receive, send: Send) -> None:
+        chunks: list[bytes] = []
+        size = 0
+        more = True
+        while more:
+            event = await receive()
+            if event["type"] == "http.disconnect":
+                return
+            chunks.append(event.get("body", b""))
+            size += len(chunks[-1])
+            if size > BODY_LIMIT:
+                await _respond(send, 413)
+                return
+            more = event.get("more_body", False)
+        body = b"".join(chunks)
+        is_replayed = False
+
+        async def replay() -> AsgiMessage:
+            nonlocal is_replayed
+            if is_replayed:
+                return await receive()
+            is_replayed = True
+            return {"type": "http.request", "body": body, "more_body": False}
+
+        await self._app(scope, replay, send)
+
+
+async def _respond(send: Send, status: int) -> None:
+    headers = [(b"content-length", b"0"), (b"connection", b"close")]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": b""})
 
 
 class GatewayRound:

@@ -23,9 +23,9 @@ from sqlalchemy.orm import Session
 
 from fedperf_server.config import FILE_NAME, ServerConfig
 from fedperf_server.membership.authority import CA, ENROLLMENT, SERVER, SIGNING, KeyRing
-from fedperf_server.membership.enrollment import Enrollment, EnrollmentRefusedError, Member
-from fedperf_server.state import audit, registry, releases
-from fedperf_server.state.database import Database
+from fedperf_server.membership.enrollment import Enrollment, EnrollmentRefusedError
+from fedperf_server.state import registry, releases
+from fedperf_server.state.database import Database, Member, record_event
 from fedperf_server.state.drift_regimes import (
     DriftRegime,
     decision_counts,
@@ -51,11 +51,17 @@ from fedperf_shared.exchange import (
     SyntheticRow,
 )
 from fedperf_shared.releases.basis import BASIS_VERSION
-from fedperf_shared.releases.declared_bounds import NotDeclarableError, require_declarable
 from fedperf_shared.releases.kinds import is_report, kind_of
 from fedperf_shared.releases.linear_queries import CellQuery
 from fedperf_shared.releases.period import ReleaseCalendar
-from fedperf_shared.releases.release import Release, Schedule, SignedRelease, SlotKey
+from fedperf_shared.releases.release import (
+    NotDeclarableError,
+    Release,
+    Schedule,
+    SignedRelease,
+    SlotKey,
+    require_declarable,
+)
 from fedperf_shared.wire.services import (
     EXCHANGE_OPTIONS,
     CallRefusedError,
@@ -256,8 +262,13 @@ class ExchangeService:
                     grpc.StatusCode.ALREADY_EXISTS, "other_schedule_declared"
                 ) from None
             if is_new:
-                detail: audit.Detail = {"name": caller.name, "slots": len(schedule.slots)}
-                audit.record(session, "schedule_declared", detail, at=now)
+                record_event(
+                    session,
+                    "schedule_declared",
+                    at=now,
+                    name=caller.name,
+                    slots=len(schedule.slots),
+                )
 
     def submit(self, caller: Member, signed: SignedRelease) -> SignedReceipt:
         """Check and store a report; return the receipt of the first accepted bytes of its slot."""

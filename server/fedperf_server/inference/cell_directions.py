@@ -15,8 +15,8 @@ twice. From one window to the next most of u stays and a part is renewed (`RENEW
 also change. Queries include this variance (`CHANGE`), so that `drift_evidence` can detect it.
 
 This is post-processing of releases and costs no privacy. Influence is bounded: a response is
-shortened to a plausible norm (`gaussian_process.update`, `influence_bounds`), its precision is at
-most 1 / organization_sd^2 per cell, and the mean stays within the widest clip around a center.
+shortened to a plausible norm (`gaussian_process.update`), its precision is at most 1 /
+organization_sd^2 per cell, and the mean stays within the widest clip around a center.
 
 A stage requests D noisy sums over public points from every sender. The server selects the
 directions that maximise the variance which the responses are expected to remove at target points,

@@ -10,7 +10,13 @@ effect, and a report of pure noise leaves the prior.
 This is post-processing of releases and costs no privacy. Influence is bounded for any number of
 claimed workloads or slots. An organization's precision is at most 1 / organization_sd^2 per cell,
 its mean residual is within its clip and two standard deviations of its noise, and no correction
-exceeds the widest clip (see `influence_bound`). A clip counts as at most `MAX_RESIDUAL_CLIP`.
+exceeds the widest clip. A clip counts as at most `MAX_RESIDUAL_CLIP`.
+
+With P the precision of the posterior and A <= a I the organization's, a = 1 / organization_sd^2, it
+changes the correction by P^-1 A (y - m). If `others` other organizations have full weight in every
+cell, then P >= others * a I, |m| <= clip (their own correction), and A |y| <= a clip + 2 sqrt(a).
+So the root mean square of the change over the cells is at most 2 (clip + organization_sd) / others
+at a fixed prior scale. In any case no cell changes by more than 2 * clip.
 """
 
 import math
@@ -23,8 +29,12 @@ from numpy.typing import NDArray
 
 from fedperf_shared.errors import ConfigurationError
 from fedperf_shared.releases.basis import ALL_CELLS, BASIS_VERSION, CELLS
-from fedperf_shared.releases.declared_bounds import MAX_RESIDUAL_CLIP
-from fedperf_shared.releases.release import InvalidReleaseError, ReportParameters, ResidualReport
+from fedperf_shared.releases.release import (
+    MAX_RESIDUAL_CLIP,
+    InvalidReleaseError,
+    ReportParameters,
+    ResidualReport,
+)
 
 Floats = NDArray[np.float64]
 
@@ -187,20 +197,6 @@ def correct_sums(
     return CellCorrectionPosterior(
         np.clip(mean, -limit, limit), covariance, reference_version, scale, len(sums)
     )
-
-
-def influence_bound(clip: float, others: int, *, kernel: Kernel = DEFAULT_KERNEL) -> float:
-    """Return the maximum change by one organization, root mean square over the cells.
-
-    With P the precision of the posterior and A <= a I the organization's, a = 1 /
-    organization_sd^2, the change is P^-1 A (y - m). If `others` other organizations have full
-    weight in every cell, then P >= others * a I, |m| <= clip (their own correction), and
-    A |y| <= a clip + 2 sqrt(a). So the change is at most 2 (clip + organization_sd) / others at a
-    fixed prior scale. In any case no cell changes by more than 2 * clip. `clip` is the widest
-    clip, including the adversary's.
-    """
-    bound = 2 * (clip + kernel.organization_sd) / others if others > 0 else math.inf
-    return min(bound, 2 * clip)
 
 
 def pool_by_organization(

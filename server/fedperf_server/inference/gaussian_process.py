@@ -6,8 +6,10 @@ or the sums of one sender's directed report. Before an update, the marginal like
 variance, so that an overconfident prior has less weight.
 
 Only releases are used, so nothing here costs privacy. Influence is bounded: an observation beyond
-`SURPRISE` standard deviations is shortened to that. So for any values one sender moves the mean of
-an update by at most `influence_bounds` for the selected scale, and the scale is from a fixed list.
+`SURPRISE` standard deviations is shortened to that: with L L' its covariance under the prior alone,
+its vector v has |L^-1 v| <= `max_norm`. The mean is linear in v. So for any two vectors of one
+sender the mean at point x differs by at most 2 * max_norm * |gain(x) L| for the selected scale, and
+the scale is from a fixed list.
 With secure aggregation the sum of several senders counts as one sender, because a single one of
 them cannot be bounded.
 """
@@ -185,25 +187,6 @@ def likeliest_scale(
         return -0.5 * (log_determinant + fit) - SCALE_PENALTY * math.log(scale) ** 2
 
     return max(scales, key=score)
-
-
-def influence_bounds(
-    prior: GaussianPosterior, observations: Sequence[Observation], sender: int, *, scale: float
-) -> Floats:
-    """Return the maximum change of the mean by one sender in one update, log seconds, [points].
-
-    The mean is linear in the sender's vector v, which has |L^-1 v| <= `max_norm(count)`, with L L'
-    its covariance under the prior alone. So two vectors differ by at most twice that, and the
-    mean at point x by at most 2 * max_norm * |gain(x) L|. The bound does not depend on the
-    values sent at a given scale. If false values change the scale too, the sum over all
-    senders at either scale bounds the mean.
-    """
-    gain, _ = _gain(prior, observations, scale)
-    first = sum(len(each.values) for each in observations[:sender])
-    own = observations[sender]
-    root = np.linalg.cholesky(_covariance(prior, own, scale))
-    change = gain[:, first : first + len(own.values)] @ root
-    return np.asarray(2 * max_norm(len(own.values)) * np.linalg.norm(change, axis=1))
 
 
 def max_norm(count: int) -> float:

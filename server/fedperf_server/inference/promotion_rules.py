@@ -32,7 +32,7 @@ it also bounds how much lower the error on these workloads can be than on unseen
 times of the public plans.
 
 Everything here is public or was released, so it costs no privacy. One organization's influence is
-that of its reports (`corrections.influence_bound`) and of its update.
+that of its reports (`corrections`) and of its update.
 """
 
 import math

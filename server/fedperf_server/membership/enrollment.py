@@ -12,22 +12,25 @@ import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import lru_cache
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from fedperf_server.config import ServerConfig
 from fedperf_server.membership.authority import CA, ENROLLMENT, KeyRing, issue
-from fedperf_server.state import audit
-from fedperf_server.state.database import Database, InvitationRow, OrganizationRow, SightingRow
+from fedperf_server.state.database import (
+    Database,
+    InvitationRow,
+    Member,
+    SightingRow,
+    record_event,
+)
 from fedperf_shared import identity
-from fedperf_shared.errors import InvalidInputError, StorageError
-from fedperf_shared.releases.period import from_unix_ms, to_unix_ms
+from fedperf_shared.errors import InvalidInputError
 
 INVITATION_LIFETIME = timedelta(days=7)
 SEEN_EVERY = timedelta(minutes=1)
@@ -80,29 +83,6 @@ class Invitation:
 
 
 @dataclass(frozen=True, slots=True)
-class PendingInvitation:
-    """An unused invitation. The server stores only a hash of its token."""
-
-    name: str
-    expires_at: datetime
-
-
-@dataclass(frozen=True, slots=True)
-class Member:
-    """An organization that joined and was not revoked."""
-
-    organization_id: bytes
-    name: str
-    public_key: ec.EllipticCurvePublicKey
-    joined_at: datetime
-
-    @property
-    def fingerprint(self) -> str:
-        """Return the fingerprint of its key, which the organization's programs show too."""
-        return identity.fingerprint(self.public_key)
-
-
-@dataclass(frozen=True, slots=True)
 class NewMembership:
     """A new member with its certificate and the authority's."""
 
@@ -113,7 +93,7 @@ class NewMembership:
 
 def organization_names(session: Session) -> dict[str, str]:
     """Return the operator's names of all organizations that ever joined, by id in hex."""
-    rows = session.execute(select(OrganizationRow.organization_id, OrganizationRow.name))
+    rows = session.execute(select(Member.organization_id, Member.name))
     return {organization_id.hex(): name for organization_id, name in rows}
 
 
@@ -159,10 +139,10 @@ class Enrollment:
                 InvitationRow(
                     token_sha256=hashlib.sha256(token).digest(),
                     name=name,
-                    expires_at=to_unix_ms(now + lifetime),
+                    expires_at=now + lifetime,
                 )
             )
-            audit.record(session, "invited", {"name": name}, at=now)
+            record_event(session, "invited", at=now, name=name)
         return Invitation(name, self._url(token), now + lifetime)
 
     def join(self, token: bytes, certificate_request: bytes) -> NewMembership:
@@ -180,29 +160,25 @@ class Enrollment:
                 raise EnrollmentRefusedError("token_unknown")
             if invitation.used_at is not None:
                 raise EnrollmentRefusedError("token_used")
-            if not to_unix_ms(now) < invitation.expires_at:
+            if not now < invitation.expires_at:
                 raise EnrollmentRefusedError("token_expired")
             if _by_key(session, key) is not None or _by_name(session, invitation.name) is not None:
                 raise EnrollmentRefusedError("already_member")
-            invitation.used_at = to_unix_ms(now)
-            row = OrganizationRow(
+            invitation.used_at = now
+            member = Member(
                 organization_id=secrets.token_bytes(_ID_BYTES),
                 name=invitation.name,
-                public_key=identity.public_bytes(key),
-                joined_at=to_unix_ms(now),
+                public_key=key,
+                joined_at=now,
             )
-            session.add(row)
-            audit.record(
-                session,
-                "joined",
-                {"name": row.name, "fingerprint": identity.fingerprint(key)},
-                at=now,
+            session.add(member)
+            record_event(
+                session, "joined", at=now, name=member.name, fingerprint=member.fingerprint
             )
-            member = to_member(row)
         certificate = issue(self._ring, member.organization_id, member.public_key, now=now)
         return NewMembership(member, certificate, self._ring.certificate(CA))
 
-    def revoke(self, name: str) -> Member | PendingInvitation:
+    def revoke(self, name: str) -> Member | InvitationRow:
         """End a membership or withdraw an unused invitation, and return it.
 
         Raises:
@@ -210,32 +186,27 @@ class Enrollment:
         """
         now = self._clock()
         with self._database.transaction() as session:
-            row = _by_name(session, name)
-            if row is not None:
-                row.revoked_at = to_unix_ms(now)
-                audit.record(session, "revoked", {"name": name}, at=now)
-                return to_member(row)
+            member = _by_name(session, name)
+            if member is not None:
+                member.revoked_at = now
+                record_event(session, "revoked", at=now, name=name)
+                return member
             withdrawn = _drop_invitation(session, name)
             if withdrawn is None:
                 raise UnknownOrganizationError(name)
-            audit.record(session, "invitation_withdrawn", {"name": name}, at=now)
+            record_event(session, "invitation_withdrawn", at=now, name=name)
             return withdrawn
 
     def members(self) -> list[Member]:
         """Return the current members, by name."""
         with self._database.transaction() as session:
-            rows = session.scalars(
-                select(OrganizationRow)
-                .where(OrganizationRow.revoked_at.is_(None))
-                .order_by(OrganizationRow.name)
-            )
-            return [to_member(row) for row in rows]
+            current = select(Member).where(Member.revoked_at.is_(None))
+            return [*session.scalars(current.order_by(Member.name))]
 
     def find_member(self, key: ec.EllipticCurvePublicKey) -> Member | None:
         """Return the member with that key, or None for unknown and revoked keys."""
         with self._database.transaction() as session:
-            row = _by_key(session, key)
-            return to_member(row) if row else None
+            return _by_key(session, key)
 
     def record_call(self, member: Member) -> None:
         """Store the time of a member's call, at most once per `SEEN_EVERY`."""
@@ -243,7 +214,7 @@ class Enrollment:
         if previous is not None and now - previous < SEEN_EVERY:
             return
         self._last_calls[member.organization_id] = now
-        row = SightingRow(organization_id=member.organization_id, seen_at=to_unix_ms(now))
+        row = SightingRow(organization_id=member.organization_id, seen_at=now)
         with self._database.transaction() as session:
             session.merge(row)
 
@@ -251,14 +222,13 @@ class Enrollment:
         """Return the last call of each member that ever called, by its id."""
         with self._database.transaction() as session:
             rows = session.scalars(select(SightingRow))
-            return {row.organization_id: from_unix_ms(row.seen_at) for row in rows}
+            return {row.organization_id: row.seen_at for row in rows}
 
-    def pending_invitations(self) -> list[PendingInvitation]:
+    def pending_invitations(self) -> list[InvitationRow]:
         """Return unused invitations, including expired ones, by name."""
         query = select(InvitationRow).where(InvitationRow.used_at.is_(None))
         with self._database.transaction() as session:
-            rows = session.scalars(query.order_by(InvitationRow.name))
-            return [PendingInvitation(row.name, from_unix_ms(row.expires_at)) for row in rows]
+            return [*session.scalars(query.order_by(InvitationRow.name))]
 
     def _url(self, token: bytes) -> str:
         certificate = x509.load_pem_x509_certificate(self._ring.certificate(ENROLLMENT))
@@ -281,45 +251,27 @@ def _requested_key(certificate_request: bytes) -> ec.EllipticCurvePublicKey:
     return key
 
 
-def _by_name(session: Session, name: str) -> OrganizationRow | None:
+def _by_name(session: Session, name: str) -> Member | None:
     return session.scalars(
-        select(OrganizationRow).where(
-            OrganizationRow.name == name, OrganizationRow.revoked_at.is_(None)
-        )
+        select(Member).where(Member.name == name, Member.revoked_at.is_(None))
     ).first()
 
 
-def _drop_invitation(session: Session, name: str) -> PendingInvitation | None:
+def _drop_invitation(session: Session, name: str) -> InvitationRow | None:
     """Delete the unused invitation of that name and return it, or None without one."""
     unused = select(InvitationRow).where(
         InvitationRow.name == name, InvitationRow.used_at.is_(None)
     )
     row = session.scalars(unused).first()
-    if row is None:
-        return None
-    session.delete(row)
-    return PendingInvitation(row.name, from_unix_ms(row.expires_at))
+    if row is not None:
+        session.delete(row)
+    return row
 
 
-def _by_key(session: Session, key: ec.EllipticCurvePublicKey) -> OrganizationRow | None:
+def _by_key(session: Session, key: ec.EllipticCurvePublicKey) -> Member | None:
     return session.scalars(
-        select(OrganizationRow).where(
-            OrganizationRow.public_key == identity.public_bytes(key),
-            OrganizationRow.revoked_at.is_(None),
+        select(Member).where(
+            Member.public_key == key,
+            Member.revoked_at.is_(None),
         )
     ).first()
-
-
-def to_member(row: OrganizationRow) -> Member:
-    """Return the member stored in a row."""
-    key = _load_key(row.public_key)
-    return Member(row.organization_id, row.name, key, from_unix_ms(row.joined_at))
-
-
-@lru_cache(maxsize=10_000)
-def _load_key(public_key: bytes) -> ec.EllipticCurvePublicKey:
-    """Return a stored key, cached as members are looked up at every tick and call."""
-    key = serialization.load_der_public_key(public_key)
-    if not isinstance(key, ec.EllipticCurvePublicKey):
-        raise StorageError("the database holds a key that is not an elliptic-curve key")
-    return key

@@ -24,12 +24,16 @@ from sqlalchemy.orm import Session
 
 from fedperf_server.rehearsal.synthetic_batch import PredictLog, RehearsalBuffer
 from fedperf_server.state import registry
-from fedperf_server.state.database import BufferRow, BufferTeacherRow, PublishedRegimeRow
+from fedperf_server.state.database import (
+    BufferRow,
+    BufferTeacherRow,
+    PublishedRegimeRow,
+    VersionStatus,
+)
 from fedperf_server.state.drift_regimes import DriftRegime, find_reported_regime, regimes
-from fedperf_server.state.registry import VersionStatus
 from fedperf_shared.exchange import SyntheticRow
 from fedperf_shared.execution import PlanOnCluster
-from fedperf_shared.releases.period import Period, from_unix_ms, to_unix_ms
+from fedperf_shared.releases.period import Period
 from fedperf_shared.wire.codec import decode_synthetic_rows, encode_synthetic_rows
 
 ROWS_PER_SEGMENT = 200
@@ -71,7 +75,7 @@ def publish(
 ) -> None:
     """Replace the published rows by rows about the regime that began at `about`."""
     registry.publish_synthetic_rows(session, rows, at=at)
-    row = PublishedRegimeRow(kind=registry.SYNTHETIC_ROWS, epoch_begins_at=to_unix_ms(about))
+    row = PublishedRegimeRow(kind=registry.SYNTHETIC_ROWS, epoch_begins_at=about)
     session.merge(row)
 
 
@@ -84,25 +88,25 @@ def find_unstored(session: Session, period: Period, *, window: int) -> PreviousR
     declared = regimes(session)
     ended = _published_regime(session, period, declared)
     current = find_reported_regime(declared, period, window=window + 1)
-    stored = {from_unix_ms(key) for key in session.scalars(select(BufferRow.epoch_begins_at))}
+    stored = set(session.scalars(select(BufferRow.epoch_begins_at)))
     if ended is not None and ended < current.begins_at and ended not in stored:
         published = registry.published_rows(session)
         return _with_teacher(session, declared, ended, published, is_published=True)
     for each in sorted(stored):
-        labelled_by = session.get(BufferTeacherRow, to_unix_ms(each))
+        labelled_by = session.get(BufferTeacherRow, each)
         if labelled_by is None or labelled_by.version != _find_teacher(session, declared, each):
-            row = session.get_one(BufferRow, to_unix_ms(each))
+            row = session.get_one(BufferRow, each)
             return _with_teacher(session, declared, each, decode_synthetic_rows(row.payload))
     return None
 
 
 def store(session: Session, labelled: PreviousRegimeRows, *, at: datetime) -> None:
     """Store labelled rows, unless rows with the labels of that teacher are stored already."""
-    key, version = to_unix_ms(labelled.begins_at), labelled.teacher_version
+    key, version = labelled.begins_at, labelled.teacher_version
     labelled_by = session.get(BufferTeacherRow, key)
     if labelled_by is None or labelled_by.version != version:
         payload = encode_synthetic_rows(labelled.rows)
-        session.merge(BufferRow(epoch_begins_at=key, payload=payload, stored_at=to_unix_ms(at)))
+        session.merge(BufferRow(epoch_begins_at=key, payload=payload, stored_at=at))
         session.merge(BufferTeacherRow(epoch_begins_at=key, version=version))
         session.flush()
 
@@ -148,7 +152,7 @@ def _published_regime(
     """
     row = session.get(PublishedRegimeRow, registry.SYNTHETIC_ROWS)
     if row is not None:
-        return from_unix_ms(row.epoch_begins_at)
+        return row.epoch_begins_at
     at = registry.published_at(session, registry.SYNTHETIC_ROWS)
     if at is None:
         return None

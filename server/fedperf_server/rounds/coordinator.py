@@ -47,7 +47,7 @@ class Coordinator:
 
     def tick(self, now: datetime) -> Sequence[object]:
         """Do what is due at `now`, and return events for the operator in order."""
-        if self._failures.rests(DATABASE):
+        if self._failures.in_backoff(DATABASE):
             return ()
         events: list[object] = []
         try:
@@ -68,7 +68,7 @@ class Coordinator:
 
     def _try(self, name: str, step: Callable[[], Sequence[T]]) -> Sequence[T]:
         """Return the result of `step`, nothing if it failed now or is in backoff."""
-        if self._failures.rests(name):
+        if self._failures.in_backoff(name):
             return ()
         try:
             result = step()

@@ -1,23 +1,33 @@
-"""An open round, and the protocols of the fleet of connected organizations.
+"""An open round: its request, the replies so far, and the interfaces to the fleet and the strategy.
 
-Rounds do not depend on the network. In production `endpoints.gateway` implements the protocols. A
-reply holds the bytes that arrived, neither checked nor trusted.
+Rounds do not depend on the network. In production `endpoints.gateway` implements the fleet. A reply
+holds the bytes that arrived, neither checked nor trusted. `OpenRound.receive` verifies them, so
+that a strategy gets only accepted updates.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Protocol
 
+import numpy as np
 from cryptography.hazmat.primitives.asymmetric import ec
+from numpy.typing import NDArray
 
-from fedperf_server.rounds.round_messages import AcceptedUpdate
-from fedperf_server.state.validation import Reason
+from fedperf_server.state.validation import Reason, RejectedReleaseError, check_place, open_update
 from fedperf_shared.errors import ConfigurationError
-from fedperf_shared.exchange import Refusal
+from fedperf_shared.exchange import Refusal, SyntheticRow
 from fedperf_shared.model.architecture import Weights
+from fedperf_shared.releases.kinds import TANGENT_UPDATE
 from fedperf_shared.releases.linear_queries import LinearizedQuery
-from fedperf_shared.releases.release import Schedule, SignedRelease, SlotKey
+from fedperf_shared.releases.release import (
+    LinearizedUpdate,
+    Schedule,
+    SignedRelease,
+    Slot,
+    SlotKey,
+    Update,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +69,54 @@ class Fleet(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class AcceptedUpdate:
+    """An accepted update, and its slot with the declared parameters."""
+
+    update: LinearizedUpdate
+    slot: Slot
+
+
+class RoundStrategy(Protocol):
+    """The algorithm of a model round: design the query, check updates, compute the next model.
+
+    `ModelRounds` handles slots, deadlines, quorum and storage. Weeks may pass between `question`
+    and `next`.
+    """
+
+    def question(self, current: Weights, *, steps_made: int) -> LinearizedQuery | None:
+        """Design the linear query of a round. It is stored before it is sent.
+
+        Args:
+            current: weights of the base model.
+            steps_made: number of rounds of this regime that led to it.
+        """
+
+    def check(self, update: Update, slot: Slot) -> None:
+        """Check an update.
+
+        Raises:
+            RejectedReleaseError: a check failed; it has the first reason.
+        """
+
+    def next(
+        self,
+        current: Weights,
+        updates: Sequence[AcceptedUpdate],
+        query: LinearizedQuery | None,
+        *,
+        rehearsed: Sequence[SyntheticRow] = (),
+    ) -> Sequence[NDArray[np.float32]]:
+        """Return the model after the round. Each update has bounded influence on it.
+
+        Args:
+            current: weights of the base model.
+            updates: accepted updates, in the order of summation.
+            query: linear query of the round.
+            rehearsed: rows of earlier regimes.
+        """
+
+
+@dataclass(frozen=True, slots=True)
 class RoundRules:
     """The rules of every round.
 
@@ -77,9 +135,9 @@ class RoundRules:
             raise ConfigurationError(f"quorum must be at least 1, got {self.quorum!r}")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class OpenRound:
-    """The base model and the linear query of a round.
+    """A round with its request and its replies so far, by organization id.
 
     Attributes:
         number: unique number of the round.
@@ -87,6 +145,11 @@ class OpenRound:
         base_version: version of the model that it starts from.
         current: weights of that model.
         query: linear query that is sent with the model.
+        schedules: schedules of the organizations that take part.
+        others: organizations whose schedule does not contain the slot.
+        accepted: signed releases and accepted updates.
+        refused: reasons of refused replies.
+        sizes: sizes of the replies in bytes.
     """
 
     number: int
@@ -94,30 +157,52 @@ class OpenRound:
     base_version: int
     current: Weights
     query: LinearizedQuery | None
-
-
-@dataclass(slots=True)
-class RoundReplies:
-    """The replies of a round so far, by organization id.
-
-    Attributes:
-        schedules: schedules of the admitted organizations.
-        others: organizations whose schedule does not contain the slot.
-        accepted: signed releases and accepted updates.
-        refused: reasons of refused replies.
-        sizes: sizes of the replies in bytes.
-    """
-
     schedules: dict[bytes, Schedule] = field(default_factory=dict)
     others: set[bytes] = field(default_factory=set)
     accepted: dict[bytes, tuple[SignedRelease, AcceptedUpdate]] = field(default_factory=dict)
     refused: dict[bytes, Reason] = field(default_factory=dict)
     sizes: dict[bytes, int] = field(default_factory=dict)
 
-    def answered(self, organization_id: bytes) -> bool:
-        """Return whether the organization's reply was accepted or refused."""
-        return organization_id in self.accepted or organization_id in self.refused
+    @property
+    def missing(self) -> list[bytes]:
+        """Return the organizations that take part and have not replied."""
+        return [each for each in self.schedules if self._expects(each)]
 
-    def is_complete(self) -> bool:
-        """Return whether there are admitted organizations and all of them replied."""
-        return bool(self.schedules) and all(map(self.answered, self.schedules))
+    def reject_revoked(self, members: Collection[bytes]) -> None:
+        """Refuse the replies of organizations that are no longer members."""
+        for organization_id in self.schedules.keys() - members:
+            self.accepted.pop(organization_id, None)
+            self.refused[organization_id] = Reason.REVOKED
+
+    def receive(
+        self,
+        reply: Reply,
+        key: ec.EllipticCurvePublicKey,
+        *,
+        check: Callable[[Update, Slot], None],
+    ) -> None:
+        """Verify a reply with the organization's `key`; its first one counts, others are ignored.
+
+        `check` refuses updates that the round's strategy cannot use.
+        """
+        organization_id = reply.organization_id
+        if not self._expects(organization_id):
+            return
+        self.sizes[organization_id] = len(reply.body or b"")
+        try:
+            signed, update = open_update(reply.body, key, refusal=reply.refusal)
+            slot = check_place(
+                update,
+                self.schedules[organization_id],
+                slot=self.slot,
+                base_version=self.base_version,
+            )
+            check(update, slot)
+            accepted = AcceptedUpdate(TANGENT_UPDATE.as_release(update), slot)
+            self.accepted[organization_id] = (signed, accepted)
+        except RejectedReleaseError as error:
+            self.refused[organization_id] = error.reason
+
+    def _expects(self, organization_id: bytes) -> bool:
+        is_answered = organization_id in self.accepted or organization_id in self.refused
+        return organization_id in self.schedules and not is_answered

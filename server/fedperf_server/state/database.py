@@ -1,33 +1,67 @@
 """The coordinator's database holds everything that must survive a crash.
 
 By default it is SQLite in the server's directory (WAL, synchronous=FULL); a URL may name
-PostgreSQL. Times are Unix milliseconds and ids are bytes, which have the same meaning in both.
-Everything is written by `transaction`, which stores all or nothing.
+PostgreSQL. Times are stored as Unix milliseconds and ids as bytes, which have the same meaning in
+both. Columns convert: a row holds timestamps, platforms and enumerations, and is used as it is.
+Everything is written by `Database.transaction`, which stores all or nothing.
+
+The audit log (`record_event`) records every action in order and is never changed. Each entry stores
+a hash of itself and of the previous entry, so that changed and removed entries are detected.
+Entries hold ids and counts, never contents of releases.
 """
 
-from collections.abc import Iterator
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import datetime
+from enum import StrEnum, unique
+from functools import lru_cache
+from operator import attrgetter
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 from sqlalchemy import (
     BigInteger,
+    Dialect,
     ForeignKey,
     LargeBinary,
+    String,
+    TypeDecorator,
     UniqueConstraint,
+    and_,
     create_engine,
     event,
+    select,
 )
 from sqlalchemy.engine import Engine, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
-from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
+from sqlalchemy.orm import (
+    DeclarativeBase,
+    Mapped,
+    Session,
+    foreign,
+    mapped_column,
+    relationship,
+)
 from sqlalchemy.pool import ConnectionPoolEntry
+from sqlalchemy.types import TypeEngine
 
+from fedperf_shared import identity
 from fedperf_shared.errors import StorageError
-from fedperf_shared.runtime.private_files import close_to_others, create_private
+from fedperf_shared.releases.period import Period, from_unix_ms, to_unix_ms
+from fedperf_shared.releases.release import ReleaseKind, SlotKey
+from fedperf_shared.runtime.process import close_to_others, create_private
+from fedperf_shared.workflow.vocabulary import Platform
 
 DATABASE = "the database"
 """Name of the database in the failure tracker."""
+
+ACCEPTED = "accepted"
+"""Outcome of a reply that was accepted. Others are the reason of refusal."""
 
 _BUSY_MILLISECONDS = 20_000
 
@@ -36,29 +70,142 @@ class DatabaseError(StorageError):
     """Raised when the coordinator's database cannot be read or written."""
 
 
+class AuditBrokenError(StorageError):
+    """Raised when the audit log was changed after it was written."""
+
+    def __init__(self, event_id: int) -> None:
+        super().__init__(
+            f"the audit log was changed at entry {event_id}; restore the database from a backup"
+        )
+        self.event_id = event_id
+
+
+@unique
+class RoundOutcome(StrEnum):
+    """The outcome of a round. `FAILED`: the accepted updates gave no usable model."""
+
+    NEW_VERSION = "new_version"
+    NO_QUORUM = "no_quorum"
+    FAILED = "failed"
+    MISSED = "missed"
+
+
+@unique
+class VersionStatus(StrEnum):
+    """The status of a version."""
+
+    CANDIDATE = "candidate"
+    PROMOTED = "promoted"
+    REJECTED = "rejected"
+
+
+@unique
+class RegimeTrigger(StrEnum):
+    """The reason why a regime began."""
+
+    START = "start"
+    SHARED_DRIFT = "shared drift"
+    DECLARED = "announced"
+
+
+class _Converted(TypeDecorator[object]):
+    """A column that stores `encode(value)` and loads `decode(stored)`."""
+
+    impl = String
+    cache_ok = True
+
+    def __init__(
+        self,
+        encode: Callable[..., object],
+        decode: Callable[..., object],
+        stored: TypeEngine[Any] | None = None,
+    ) -> None:
+        super().__init__()
+        self.encode, self.decode = encode, decode
+        self.impl = stored or self.impl  # type: ignore[assignment]  # an instance, not a class
+
+    def process_bind_param(self, value: object, dialect: Dialect) -> object:
+        del dialect
+        return None if value is None else self.encode(value)
+
+    def process_result_value(self, value: object, dialect: Dialect) -> object:
+        del dialect
+        return None if value is None else self.decode(value)
+
+
+@lru_cache(maxsize=10_000)
+def _load_key(stored: bytes) -> ec.EllipticCurvePublicKey:
+    """Return a public key, cached as members are loaded at every tick and call."""
+    key = serialization.load_der_public_key(stored)
+    if not isinstance(key, ec.EllipticCurvePublicKey):
+        raise StorageError("the database holds a key that is not an elliptic-curve key")
+    return key
+
+
+def _encode_errors(errors: Mapping[Platform, float]) -> str:
+    return json.dumps({platform.name: error for platform, error in errors.items()})
+
+
+def _decode_errors(text: str) -> dict[Platform, float]:
+    return {Platform[name]: error for name, error in json.loads(text).items()}
+
+
+def _encode_platforms(platforms: Iterable[Platform]) -> str:
+    return " ".join(each.name for each in platforms)
+
+
+def _decode_platforms(names: str) -> tuple[Platform, ...]:
+    return tuple(Platform[each] for each in names.split())
+
+
 class DatabaseTable(DeclarativeBase):
     """The base class of all tables."""
 
-    type_annotation_map = {bytes: LargeBinary, int: BigInteger}  # noqa: RUF012  SQLAlchemy's way
+    type_annotation_map = {  # noqa: RUF012  SQLAlchemy's way
+        bytes: LargeBinary,
+        int: BigInteger,
+        datetime: _Converted(to_unix_ms, from_unix_ms, BigInteger()),
+        ec.EllipticCurvePublicKey: _Converted(identity.public_bytes, _load_key, LargeBinary()),
+        RoundOutcome: _Converted(str, RoundOutcome),
+        VersionStatus: _Converted(str, VersionStatus),
+        RegimeTrigger: _Converted(str, RegimeTrigger),
+        Platform: _Converted(attrgetter("name"), Platform.__getitem__),
+        tuple[Platform, ...]: _Converted(_encode_platforms, _decode_platforms),
+        tuple[str, ...]: _Converted(" ".join, lambda words: tuple(words.split())),
+        Mapping[Platform, float]: _Converted(_encode_errors, _decode_errors),
+    }
 
 
 class _SlotKeyed:
     """The primary key, or its beginning, of rows that belong to a slot."""
 
-    period_start: Mapped[int] = mapped_column(primary_key=True)
+    period_start: Mapped[datetime] = mapped_column(primary_key=True)
     window: Mapped[int] = mapped_column(primary_key=True)
     index: Mapped[int] = mapped_column(primary_key=True)
 
 
-class OrganizationRow(DatabaseTable):
-    """A member with the operator's name for it, its random id on the wire, and its key."""
+def slot_key(period: Period, slot: SlotKey) -> dict[str, Any]:
+    """Return the columns of `_SlotKeyed` for a slot of the period."""
+    return {"period_start": period.start, "window": slot.window, "index": slot.index}
+
+
+class Member(DatabaseTable):
+    """An organization that joined. It is a member until it is revoked.
+
+    It has the operator's name for it, a random id on the wire, and its key.
+    """
 
     __tablename__ = "organization"
     organization_id: Mapped[bytes] = mapped_column(primary_key=True)
     name: Mapped[str]
-    public_key: Mapped[bytes] = mapped_column(index=True)
-    joined_at: Mapped[int]
-    revoked_at: Mapped[int | None]
+    public_key: Mapped[ec.EllipticCurvePublicKey] = mapped_column(index=True)
+    joined_at: Mapped[datetime]
+    revoked_at: Mapped[datetime | None]
+
+    @property
+    def fingerprint(self) -> str:
+        """Return the fingerprint of its key, which the organization's programs show too."""
+        return identity.fingerprint(self.public_key)
 
 
 class SightingRow(DatabaseTable):
@@ -66,7 +213,7 @@ class SightingRow(DatabaseTable):
 
     __tablename__ = "sighting"
     organization_id: Mapped[bytes] = mapped_column(primary_key=True)
-    seen_at: Mapped[int]
+    seen_at: Mapped[datetime]
 
 
 class InvitationRow(DatabaseTable):
@@ -75,8 +222,8 @@ class InvitationRow(DatabaseTable):
     __tablename__ = "invitation"
     token_sha256: Mapped[bytes] = mapped_column(primary_key=True)
     name: Mapped[str]
-    expires_at: Mapped[int]
-    used_at: Mapped[int | None]
+    expires_at: Mapped[datetime]
+    used_at: Mapped[datetime | None]
 
 
 class ScheduleRow(DatabaseTable):
@@ -86,25 +233,62 @@ class ScheduleRow(DatabaseTable):
     organization_id: Mapped[bytes] = mapped_column(
         ForeignKey("organization.organization_id"), primary_key=True
     )
-    period_start: Mapped[int] = mapped_column(primary_key=True)
+    period_start: Mapped[datetime] = mapped_column(primary_key=True)
     payload: Mapped[bytes]
-    declared_at: Mapped[int]
+    declared_at: Mapped[datetime]
 
 
-class RoundRow(_SlotKeyed, DatabaseTable):
-    """A model round. `closed_at` is empty while it is open."""
+class ModelRound(_SlotKeyed, DatabaseTable):
+    """A model round.
+
+    Attributes:
+        number: number of the round, from 1 over all periods.
+        base_version: version of the model that it started from.
+        closed_at: empty while it is open.
+        outcome: how it ended.
+        asked: number of organizations whose schedule contains the slot.
+        replies: number of accepted updates.
+        seconds: from its opening to its end.
+        new_version: the model version that it made.
+        public_error: error of that version on public data.
+    """
 
     __tablename__ = "round"
     number: Mapped[int] = mapped_column(unique=True)
     base_version: Mapped[int]
-    opened_at: Mapped[int]
-    closed_at: Mapped[int | None]
-    outcome: Mapped[str | None]
+    opened_at: Mapped[datetime]
+    closed_at: Mapped[datetime | None]
+    outcome: Mapped[RoundOutcome | None]
     asked: Mapped[int] = mapped_column(default=0)
     replies: Mapped[int] = mapped_column(default=0)
     seconds: Mapped[float | None]
     new_version: Mapped[int | None]
     public_error: Mapped[float | None]
+    reply_rows: Mapped[list["ReplyRow"]] = relationship(
+        primaryjoin=lambda: and_(
+            *(
+                foreign(getattr(ReplyRow, each)) == getattr(ModelRound, each)
+                for each in ("period_start", "window", "index")
+            )
+        ),
+        lazy="selectin",
+    )
+
+    @property
+    def slot(self) -> SlotKey:
+        """Return the slot of the round."""
+        return SlotKey(ReleaseKind.MODEL_UPDATE, self.window, self.index)
+
+    def close(self, outcome: RoundOutcome, *, at: datetime) -> None:
+        """Set how the round ended, when, and how long it took."""
+        self.outcome, self.closed_at = outcome, at
+        self.seconds = max(0, to_unix_ms(at) - to_unix_ms(self.opened_at)) / 1000
+
+    @property
+    def failures(self) -> dict[str, int]:
+        """Return the numbers of updates not accepted, by reason (`missing`: no reply)."""
+        outcomes = Counter(each.outcome for each in self.reply_rows)
+        return {reason: count for reason, count in outcomes.items() if reason != ACCEPTED}
 
 
 class RoundQueryRow(_SlotKeyed, DatabaseTable):
@@ -131,7 +315,7 @@ class UpdateRow(_SlotKeyed, DatabaseTable):
     organization_id: Mapped[bytes] = mapped_column(primary_key=True)
     payload: Mapped[bytes]
     signature: Mapped[bytes]
-    received_at: Mapped[int]
+    received_at: Mapped[datetime]
 
 
 class ReportRow(DatabaseTable):
@@ -140,25 +324,25 @@ class ReportRow(DatabaseTable):
     __tablename__ = "report"
     organization_id: Mapped[bytes] = mapped_column(primary_key=True)
     release_id: Mapped[bytes] = mapped_column(primary_key=True)
-    period_start: Mapped[int]
+    period_start: Mapped[datetime]
     window: Mapped[int]
     index: Mapped[int]
     reference_version: Mapped[int]
     payload: Mapped[bytes]
     signature: Mapped[bytes]
-    received_at: Mapped[int]
+    received_at: Mapped[datetime]
 
 
 class RegimeRow(DatabaseTable):
     """A declared drift regime. `begins_at` is the start of a window. The first has no row."""
 
     __tablename__ = "epoch"
-    begins_at: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    begins_at: Mapped[datetime] = mapped_column(primary_key=True, autoincrement=False)
     reference_version: Mapped[int]
-    cause: Mapped[str]
-    platforms: Mapped[str]
+    cause: Mapped[RegimeTrigger]
+    platforms: Mapped[tuple[Platform, ...]]
     note: Mapped[str]
-    declared_at: Mapped[int]
+    declared_at: Mapped[datetime]
 
 
 class DriftRow(DatabaseTable):
@@ -166,16 +350,16 @@ class DriftRow(DatabaseTable):
 
     __tablename__ = "drift"
     number: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
-    period_start: Mapped[int]
-    epoch_begins_at: Mapped[int]
-    platform: Mapped[str]
+    period_start: Mapped[datetime]
+    epoch_begins_at: Mapped[datetime]
+    platform: Mapped[Platform]
     since: Mapped[int]
     found: Mapped[int]
     log_factor: Mapped[float]
     standard_error: Mapped[float]
-    organizations: Mapped[str]
+    organizations: Mapped[tuple[str, ...]]
     shared: Mapped[bool]
-    seen_at: Mapped[int]
+    seen_at: Mapped[datetime]
 
 
 class QueryRow(_SlotKeyed, DatabaseTable):
@@ -184,7 +368,7 @@ class QueryRow(_SlotKeyed, DatabaseTable):
     __tablename__ = "question"
     version: Mapped[int] = mapped_column(unique=True)
     payload: Mapped[bytes]
-    asked_at: Mapped[int]
+    asked_at: Mapped[datetime]
 
 
 class ReceiptRow(DatabaseTable):
@@ -216,39 +400,55 @@ class ModelVersionRow(DatabaseTable):
     __tablename__ = "model_version"
     version: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     checkpoint: Mapped[bytes]
-    created_at: Mapped[int]
-    promoted_at: Mapped[int | None]
+    created_at: Mapped[datetime]
+    promoted_at: Mapped[datetime | None]
     public_error: Mapped[float | None]
 
 
-class DecisionRow(DatabaseTable):
-    """A decision about a version. The latest one counts, and none is ever changed."""
+class PromotionRecord(DatabaseTable):
+    """A decision about a version. The latest one counts, and none is ever changed.
+
+    Attributes:
+        version: the version that was decided.
+        status: its status from now on. An inconclusive candidate stays a candidate.
+        reason: text for the operator.
+        gain: reduction in mean squared log error against the promoted version, estimated from
+            reports; None without reports.
+        gain_error: standard error of the gain.
+        by_segment: mean absolute log error on the buffer's rows of each segment.
+        decided_at: time of the decision.
+    """
 
     __tablename__ = "verdict"
     number: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     version: Mapped[int] = mapped_column(index=True)
-    standing: Mapped[str]
+    status: Mapped[VersionStatus] = mapped_column("standing")
     reason: Mapped[str]
     gain: Mapped[float | None]
     gain_error: Mapped[float | None]
-    by_segment: Mapped[str]
-    decided_at: Mapped[int]
+    by_segment: Mapped[Mapping[Platform, float]]
+    decided_at: Mapped[datetime]
+
+    @property
+    def promoted(self) -> bool:
+        """Return whether organizations may fetch the version."""
+        return self.status is VersionStatus.PROMOTED
 
 
 class BufferRow(DatabaseTable):
     """The synthetic rows of a regime for rehearsal in later regimes."""
 
     __tablename__ = "buffer"
-    epoch_begins_at: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    epoch_begins_at: Mapped[datetime] = mapped_column(primary_key=True, autoincrement=False)
     payload: Mapped[bytes]
-    stored_at: Mapped[int]
+    stored_at: Mapped[datetime]
 
 
 class BufferTeacherRow(DatabaseTable):
     """The model version that labelled the rows of a regime in the buffer."""
 
     __tablename__ = "buffer_teacher"
-    epoch_begins_at: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    epoch_begins_at: Mapped[datetime] = mapped_column(primary_key=True, autoincrement=False)
     version: Mapped[int]
 
 
@@ -258,7 +458,7 @@ class PublicationRow(DatabaseTable):
     __tablename__ = "publication"
     kind: Mapped[str] = mapped_column(primary_key=True)
     payload: Mapped[bytes]
-    published_at: Mapped[int]
+    published_at: Mapped[datetime]
 
 
 class PublishedRegimeRow(DatabaseTable):
@@ -266,11 +466,11 @@ class PublishedRegimeRow(DatabaseTable):
 
     __tablename__ = "published_epoch"
     kind: Mapped[str] = mapped_column(primary_key=True)
-    epoch_begins_at: Mapped[int]
+    epoch_begins_at: Mapped[datetime]
 
 
 class EventRow(DatabaseTable):
-    """An entry of the audit log."""
+    """An entry of the audit log. Its time stays a number, which the hash covers."""
 
     __tablename__ = "event"
     event_id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
@@ -278,6 +478,42 @@ class EventRow(DatabaseTable):
     kind: Mapped[str]
     detail: Mapped[str]
     chain: Mapped[bytes]
+
+
+def record_event(
+    session: Session, kind: str, /, *, at: datetime, **detail: str | int | float | None
+) -> None:
+    """Append an entry to the audit log in the caller's transaction."""
+    last = session.scalars(select(EventRow).order_by(EventRow.event_id.desc()).limit(1)).first()
+    row = EventRow(
+        event_id=last.event_id + 1 if last else 1,
+        at=to_unix_ms(at),
+        kind=kind,
+        detail=json.dumps(detail, sort_keys=True),
+        chain=b"",
+    )
+    row.chain = _chain(last.chain if last else bytes(32), row)
+    session.add(row)
+    session.flush()
+
+
+def verify_events(session: Session) -> int:
+    """Return the number of entries in the audit log.
+
+    Raises:
+        AuditBrokenError: an entry was changed or removed.
+    """
+    chain, count = bytes(32), 0
+    for row in session.scalars(select(EventRow).order_by(EventRow.event_id)):
+        chain, count = _chain(chain, row), count + 1
+        if row.chain != chain or row.event_id != count:
+            raise AuditBrokenError(row.event_id)
+    return count
+
+
+def _chain(previous: bytes, row: EventRow) -> bytes:
+    text = f"{row.event_id} {row.at} {row.kind} {row.detail}"
+    return hashlib.sha256(previous + text.encode()).digest()
 
 
 class Database:

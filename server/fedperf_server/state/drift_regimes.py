@@ -23,15 +23,20 @@ A regime is declared by an operator, or after a drift that the reports of severa
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from enum import StrEnum, unique
 
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from fedperf_server.state import audit, registry
-from fedperf_server.state.database import DecisionRow, ModelVersionRow, RegimeRow
+from fedperf_server.state import registry
+from fedperf_server.state.database import (
+    ModelVersionRow,
+    PromotionRecord,
+    RegimeRow,
+    RegimeTrigger,
+    record_event,
+)
 from fedperf_shared.errors import InvalidInputError
-from fedperf_shared.releases.period import Period, from_unix_ms, to_unix_ms
+from fedperf_shared.releases.period import Period
 from fedperf_shared.workflow.vocabulary import Platform
 
 FIRST_REGIME = 1
@@ -41,7 +46,7 @@ BEFORE_EVERYTHING = datetime(1970, 1, 1, tzinfo=UTC)
 
 _DECISION_COUNTS = select(
     select(func.max(ModelVersionRow.version)).scalar_subquery(),
-    select(func.max(DecisionRow.number)).scalar_subquery(),
+    select(func.max(PromotionRecord.number)).scalar_subquery(),
     select(func.count()).select_from(RegimeRow).scalar_subquery(),
     select(func.max(RegimeRow.begins_at)).scalar_subquery(),
 )
@@ -68,15 +73,6 @@ class RegimeAlreadyDeclaredError(InvalidInputError):
             f"platforms: {platforms}{note}) and covers your change as well; nothing was changed"
         )
         self.regime = regime
-
-
-@unique
-class RegimeTrigger(StrEnum):
-    """The reason why a regime began."""
-
-    START = "start"
-    SHARED_DRIFT = "shared drift"
-    DECLARED = "announced"
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +106,13 @@ def regimes(session: Session) -> tuple[DriftRegime, ...]:
         FIRST_REGIME, BEFORE_EVERYTHING, registry.first_promoted(session), RegimeTrigger.START
     )
     rows = session.scalars(select(RegimeRow).order_by(RegimeRow.begins_at))
-    return (first, *(_to_regime(number, row) for number, row in enumerate(rows, FIRST_REGIME + 1)))
+    later = (
+        DriftRegime(
+            number, row.begins_at, row.reference_version, row.cause, row.platforms, row.note
+        )
+        for number, row in enumerate(rows, FIRST_REGIME + 1)
+    )
+    return (first, *later)
 
 
 def decision_counts(session: Session) -> tuple[int, ...]:
@@ -144,7 +146,7 @@ def find_reported_regime(
 
 def regime_starts(session: Session) -> frozenset[datetime]:
     """Return the starts of all regimes after the first one."""
-    return frozenset(map(from_unix_ms, session.scalars(select(RegimeRow.begins_at))))
+    return frozenset(session.scalars(select(RegimeRow.begins_at)))
 
 
 def declare(
@@ -173,26 +175,31 @@ def declare(
         NoNextWindowError: the calendar has ended.
         UnknownVersionError: no model was promoted yet.
     """
-    begins_at = _next_window(period, at)
-    if session.get(RegimeRow, to_unix_ms(begins_at)) is None:
+    if not at < period.end:
+        raise NoNextWindowError(period)
+    window = period.window_at(at)
+    begins_at = period.start if window is None else period.window_start(window + 1)
+    if session.get(RegimeRow, begins_at) is None:
         reference = registry.get_version(session, 0).version
         session.add(
             RegimeRow(
-                begins_at=to_unix_ms(begins_at),
+                begins_at=begins_at,
                 reference_version=reference,
                 cause=cause,
-                platforms=" ".join(platform.name for platform in platforms),
+                platforms=tuple(platforms),
                 note=note,
-                declared_at=to_unix_ms(at),
+                declared_at=at,
             )
         )
         session.flush()
-        detail: audit.Detail = {
-            "begins_at": begins_at.isoformat(),
-            "cause": str(cause),
-            "reference_version": reference,
-        }
-        audit.record(session, "epoch_declared", detail, at=at)
+        record_event(
+            session,
+            "epoch_declared",
+            at=at,
+            begins_at=begins_at.isoformat(),
+            cause=str(cause),
+            reference_version=reference,
+        )
     return next(each for each in regimes(session) if each.begins_at == begins_at)
 
 
@@ -214,22 +221,3 @@ def declare_change(
     ):
         raise RegimeAlreadyDeclaredError(regime)
     return regime
-
-
-def _next_window(period: Period, at: datetime) -> datetime:
-    """Return the start of the first window after `at`, at most the end of the period."""
-    if not at < period.end:
-        raise NoNextWindowError(period)
-    window = period.window_at(at)
-    return period.start if window is None else period.window_start(window + 1)
-
-
-def _to_regime(number: int, row: RegimeRow) -> DriftRegime:
-    return DriftRegime(
-        number,
-        from_unix_ms(row.begins_at),
-        row.reference_version,
-        RegimeTrigger(row.cause),
-        tuple(Platform[name] for name in row.platforms.split()),
-        row.note,
-    )

@@ -3,15 +3,13 @@
 Versions count from 1 and are never changed. A new version is a candidate until it is promoted or
 rejected. Organizations get the newest promoted version unless they request another. Every decision
 is stored, including inconclusive ones. The latest decision of a version counts, so that a promoted
-version can be rolled back. `promotion` decides what is promoted, and `promotion_graph` where rounds
-start. This module only stores.
+version can be rolled back. `controllers.promotion` decides what is promoted, and `round_calendar`
+where rounds start. This module only stores.
 """
 
-import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from enum import StrEnum, unique
 from typing import Protocol
 
 import numpy as np
@@ -19,7 +17,12 @@ from numpy.typing import NDArray
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from fedperf_server.state.database import DecisionRow, ModelVersionRow, PublicationRow
+from fedperf_server.state.database import (
+    ModelVersionRow,
+    PromotionRecord,
+    PublicationRow,
+    VersionStatus,
+)
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.exchange import Correction, SyntheticRow
 from fedperf_shared.model.architecture import (
@@ -30,14 +33,12 @@ from fedperf_shared.model.architecture import (
     weights_of,
 )
 from fedperf_shared.model.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
-from fedperf_shared.releases.period import from_unix_ms, to_unix_ms
 from fedperf_shared.wire.codec import (
     decode_correction,
     decode_synthetic_rows,
     encode_correction,
     encode_synthetic_rows,
 )
-from fedperf_shared.workflow.vocabulary import Platform
 
 CORRECTION = "correction"
 SYNTHETIC_ROWS = "synthetic_rows"
@@ -95,15 +96,6 @@ class GgfnFormat:
         return weights_of(named)
 
 
-@unique
-class VersionStatus(StrEnum):
-    """The status of a version."""
-
-    CANDIDATE = "candidate"
-    PROMOTED = "promoted"
-    REJECTED = "rejected"
-
-
 @dataclass(frozen=True, slots=True)
 class ModelVersion:
     """A stored version of the shared model."""
@@ -117,35 +109,6 @@ class ModelVersion:
     @property
     def promoted(self) -> bool:
         """Return whether organizations may fetch it."""
-        return self.status is VersionStatus.PROMOTED
-
-
-@dataclass(frozen=True, slots=True)
-class PromotionRecord:
-    """A decision about a version.
-
-    Attributes:
-        version: the version that was decided.
-        status: its status from now on. An inconclusive candidate stays a candidate.
-        reason: text for the operator.
-        gain: reduction in mean squared log error against the promoted version, estimated from
-            reports; None without reports.
-        gain_error: standard error of the gain.
-        by_segment: mean absolute log error on the buffer's rows of each segment.
-        decided_at: time of the decision.
-    """
-
-    version: int
-    status: VersionStatus
-    reason: str
-    gain: float | None
-    gain_error: float | None
-    by_segment: Mapping[Platform, float]
-    decided_at: datetime
-
-    @property
-    def promoted(self) -> bool:
-        """Return whether organizations may fetch the version."""
         return self.status is VersionStatus.PROMOTED
 
 
@@ -164,8 +127,8 @@ def add_version(
         ModelVersionRow(
             version=version,
             checkpoint=model_format.encode(arrays, version),
-            created_at=to_unix_ms(at),
-            promoted_at=to_unix_ms(at) if promoted else None,
+            created_at=at,
+            promoted_at=at if promoted else None,
             public_error=public_error,
         )
     )
@@ -182,34 +145,27 @@ def decide(session: Session, decision: PromotionRecord) -> None:
     row = session.get(ModelVersionRow, decision.version)
     if row is None:
         raise UnknownVersionError(decision.version)
-    at = to_unix_ms(decision.decided_at)
     if decision.promoted and row.promoted_at is None:
-        row.promoted_at = at
-    session.add(
-        DecisionRow(
-            number=(session.scalar(select(func.max(DecisionRow.number))) or 0) + 1,
-            version=decision.version,
-            standing=decision.status,
-            reason=decision.reason,
-            gain=decision.gain,
-            gain_error=decision.gain_error,
-            by_segment=json.dumps({each.name: e for each, e in decision.by_segment.items()}),
-            decided_at=at,
-        )
-    )
+        row.promoted_at = decision.decided_at
+    decision.number = (session.scalar(select(func.max(PromotionRecord.number))) or 0) + 1
+    session.add(decision)
     session.flush()
 
 
 def reject(session: Session, version: int, reason: str, *, at: datetime) -> None:
     """Store a rejection without measurements; raises as `decide`."""
-    decide(session, PromotionRecord(version, VersionStatus.REJECTED, reason, None, None, {}, at))
+    status = VersionStatus.REJECTED
+    decide(
+        session,
+        PromotionRecord(
+            version=version, status=status, reason=reason, by_segment={}, decided_at=at
+        ),
+    )
 
 
 def decisions(session: Session) -> tuple[PromotionRecord, ...]:
     """Return every decision, oldest first."""
-    return tuple(
-        map(_to_decision, session.scalars(select(DecisionRow).order_by(DecisionRow.number)))
-    )
+    return tuple(session.scalars(select(PromotionRecord).order_by(PromotionRecord.number)))
 
 
 def statuses(session: Session) -> dict[int, VersionStatus]:
@@ -224,20 +180,20 @@ def statuses(session: Session) -> dict[int, VersionStatus]:
         version: VersionStatus.CANDIDATE if promoted_at is None else VersionStatus.PROMOTED
         for version, promoted_at in session.execute(query)
     }
-    decisions = select(DecisionRow.version, DecisionRow.standing).order_by(DecisionRow.number)
-    for version, status in session.execute(decisions):
-        status_of[version] = VersionStatus(status)
+    decided = select(PromotionRecord.version, PromotionRecord.status)
+    for version, status in session.execute(decided.order_by(PromotionRecord.number)):
+        status_of[version] = status
     return status_of
 
 
 def inconclusive(session: Session) -> dict[int, datetime]:
     """Return candidates whose decision was inconclusive, with the time of the latest decision."""
-    query = select(DecisionRow.version, func.max(DecisionRow.decided_at)).group_by(
-        DecisionRow.version
+    query = select(PromotionRecord.version, func.max(PromotionRecord.decided_at)).group_by(
+        PromotionRecord.version
     )
     status_of = statuses(session)
     return {
-        version: from_unix_ms(at)
+        version: at
         for version, at in session.execute(query)
         if status_of[version] is VersionStatus.CANDIDATE
     }
@@ -338,9 +294,7 @@ def published_rows(session: Session) -> tuple[SyntheticRow, ...]:
 
 def published_at(session: Session, kind: str) -> datetime | None:
     """Return the time of the last publication of that kind, or None before the first."""
-    published = select(PublicationRow.published_at).where(PublicationRow.kind == kind)
-    at = session.scalar(published)
-    return None if at is None else from_unix_ms(at)
+    return session.scalar(select(PublicationRow.published_at).where(PublicationRow.kind == kind))
 
 
 def _published(session: Session, kind: str) -> bytes:
@@ -349,22 +303,8 @@ def _published(session: Session, kind: str) -> bytes:
 
 
 def _publish(session: Session, kind: str, payload: bytes, at: datetime) -> None:
-    session.merge(PublicationRow(kind=kind, payload=payload, published_at=to_unix_ms(at)))
+    session.merge(PublicationRow(kind=kind, payload=payload, published_at=at))
 
 
 def _to_version(row: ModelVersionRow, status: VersionStatus) -> ModelVersion:
-    return ModelVersion(
-        row.version, row.checkpoint, from_unix_ms(row.created_at), status, row.public_error
-    )
-
-
-def _to_decision(row: DecisionRow) -> PromotionRecord:
-    return PromotionRecord(
-        row.version,
-        VersionStatus(row.standing),
-        row.reason,
-        row.gain,
-        row.gain_error,
-        {Platform[name]: error for name, error in json.loads(row.by_segment).items()},
-        from_unix_ms(row.decided_at),
-    )
+    return ModelVersion(row.version, row.checkpoint, row.created_at, status, row.public_error)

@@ -20,34 +20,42 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from fedperf_server.state.database import (
-    OrganizationRow,
+    Member,
     QueryRow,
     ReceiptRow,
     RejectionRow,
     ReportRow,
     ScheduleRow,
+    slot_key,
 )
 from fedperf_server.state.validation import Reason, RejectedReleaseError
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.exchange import Receipt, SignedReceipt
 from fedperf_shared.identity import sign
-from fedperf_shared.releases.declared_bounds import NotDeclarableError, require_declarable
 from fedperf_shared.releases.kinds import fits, is_report
 from fedperf_shared.releases.linear_queries import CellQuery
-from fedperf_shared.releases.period import Period, ReleaseCalendar, to_unix_ms
-from fedperf_shared.releases.release import Report, Schedule, SignedRelease, Slot, SlotKey
+from fedperf_shared.releases.period import Period, ReleaseCalendar
+from fedperf_shared.releases.release import (
+    NotDeclarableError,
+    Report,
+    Schedule,
+    SignedRelease,
+    Slot,
+    SlotKey,
+    require_declarable,
+)
 from fedperf_shared.wire import codec
 from fedperf_shared.wire.codec import decode_question, encode_question
 
 
 def has_query(session: Session, period: Period, slot: SlotKey) -> bool:
     """Return whether the slot has a linear query."""
-    return session.get(QueryRow, _query_key(period, slot)) is not None
+    return session.get(QueryRow, slot_key(period, slot)) is not None
 
 
 def load_query(session: Session, period: Period, slot: SlotKey) -> CellQuery | None:
     """Return the linear query of the slot, or None if there is none."""
-    row = session.get(QueryRow, _query_key(period, slot))
+    row = session.get(QueryRow, slot_key(period, slot))
     return decode_question(row.payload) if row else None
 
 
@@ -60,7 +68,7 @@ def stored_queries(session: Session, period: Period) -> Iterator[CellQuery]:
     """Yield the linear queries of a period, oldest slot first."""
     query = (
         select(QueryRow)
-        .where(QueryRow.period_start == to_unix_ms(period.start))
+        .where(QueryRow.period_start == period.start)
         .order_by(QueryRow.window, QueryRow.index)
     )
     return (decode_question(row.payload) for row in session.scalars(query))
@@ -70,20 +78,12 @@ def store_query(session: Session, period: Period, query: CellQuery, *, at: datet
     """Store a linear query that was designed at that time."""
     session.add(
         QueryRow(
-            **_query_key(period, query.slot),
+            **slot_key(period, query.slot),
             version=query.version,
             payload=encode_question(query),
-            asked_at=to_unix_ms(at),
+            asked_at=at,
         )
     )
-
-
-def _query_key(period: Period, slot: SlotKey) -> dict[str, int]:
-    return {
-        "period_start": to_unix_ms(period.start),
-        "window": slot.window,
-        "index": slot.index,
-    }
 
 
 class DifferentScheduleError(InvalidInputError):
@@ -112,7 +112,7 @@ def declare_schedule(
     Raises:
         DifferentScheduleError: a different one was declared for this period.
     """
-    start = to_unix_ms(schedule.calendar.period.start)
+    start = schedule.calendar.period.start
     payload = codec.encode_schedule(schedule)
     row = session.get(ScheduleRow, (organization_id, start))
     if row is not None:
@@ -124,7 +124,7 @@ def declare_schedule(
             organization_id=organization_id,
             period_start=start,
             payload=payload,
-            declared_at=to_unix_ms(at),
+            declared_at=at,
         )
     )
     return True
@@ -132,7 +132,7 @@ def declare_schedule(
 
 def declared_schedule(session: Session, organization_id: bytes, period: Period) -> Schedule | None:
     """Return the organization's declared schedule for the period, or None."""
-    row = session.get(ScheduleRow, (organization_id, to_unix_ms(period.start)))
+    row = session.get(ScheduleRow, (organization_id, period.start))
     return _usable(row.payload) if row else None
 
 
@@ -140,10 +140,10 @@ def declared_schedules(session: Session, period: Period) -> list[tuple[bytes, Sc
     """Return the current members' schedules for the period, with and ordered by their ids."""
     query = (
         select(ScheduleRow)
-        .join(OrganizationRow, OrganizationRow.organization_id == ScheduleRow.organization_id)
+        .join(Member, Member.organization_id == ScheduleRow.organization_id)
         .where(
-            ScheduleRow.period_start == to_unix_ms(period.start),
-            OrganizationRow.revoked_at.is_(None),
+            ScheduleRow.period_start == period.start,
+            Member.revoked_at.is_(None),
         )
         .order_by(ScheduleRow.organization_id)
     )
@@ -155,8 +155,8 @@ def declared_calendar(session: Session) -> ReleaseCalendar | None:
     """Return the newest calendar that a current member declared a schedule for, or None."""
     newest = (
         select(ScheduleRow)
-        .join(OrganizationRow, OrganizationRow.organization_id == ScheduleRow.organization_id)
-        .where(OrganizationRow.revoked_at.is_(None))
+        .join(Member, Member.organization_id == ScheduleRow.organization_id)
+        .where(Member.revoked_at.is_(None))
         .order_by(ScheduleRow.period_start.desc())
     )
     schedules = (_usable(row.payload) for row in session.scalars(newest))
@@ -251,13 +251,13 @@ def store_report(
         ReportRow(
             organization_id=organization_id,
             release_id=report.slot.release_id(period),
-            period_start=to_unix_ms(period.start),
+            period_start=period.start,
             window=report.slot.window,
             index=report.slot.index,
             reference_version=reference_version,
             payload=signed.payload,
             signature=signed.signature,
-            received_at=to_unix_ms(at),
+            received_at=at,
         )
     )
 
@@ -266,7 +266,7 @@ def stored_reports(
     session: Session, period: Period, *, but: Collection[ReportKey] = ()
 ) -> dict[ReportKey, StoredReport]:
     """Return accepted reports of the period except those with a key in `but`."""
-    of_period = ReportRow.period_start == to_unix_ms(period.start)
+    of_period = ReportRow.period_start == period.start
     keys = select(ReportRow.window, ReportRow.index, ReportRow.organization_id).where(of_period)
     new = {(window, index, owner) for window, index, owner in session.execute(keys)} - set(but)
     query = select(ReportRow).where(of_period, ReportRow.window.in_({each[0] for each in new}))
@@ -292,7 +292,7 @@ def stored_reports(
 
 def count_reports(session: Session, period: Period) -> int:
     """Return the number of accepted reports of the period."""
-    query = select(func.count()).where(ReportRow.period_start == to_unix_ms(period.start))
+    query = select(func.count()).where(ReportRow.period_start == period.start)
     return session.scalar(query) or 0
 
 

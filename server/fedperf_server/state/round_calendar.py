@@ -1,109 +1,76 @@
-"""The round calendar orders the rounds of a period, finds the round that is due, and lists results.
+"""The round calendar finds the round that is due, and the model version from which it starts.
 
 Every window has the calendar's model slots. A window with which a drift regime begins has extra
 ones, in at most `extra_windows` windows of the period. Rounds run one after the other, so a slot is
 due when it has opened and all before it are closed.
+
+Every round is stored with its base version and the version that it made. The current version is the
+newest promoted one. Older candidates were skipped: they are steps towards it, or were worse. Newer
+candidates wait for a decision. All candidates of the windows before the reports are decided
+together.
+
+All rounds share one ground version: the current version, or the newest candidate derived from it
+whose decision was inconclusive. A round starts from the ground, or from the newest candidate that
+rounds of its own window derived from it. Such steps are decided together. A round never starts from
+an undecided candidate of an earlier window, because that may be rejected at any time.
+
+While a candidate waits for a decision that can come in time, the round waits too, for at most
+`PATIENCE` of its slot. After that it starts from the current version. A decision is expected once
+all reports of the round's window are due and their grace period is over, however many arrived. If
+that is too late, the round does not wait at all. So calendars should have reports well before
+rounds. Otherwise every round starts from the version of the window before the last one.
 """
 
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime
-from enum import StrEnum, unique
+from datetime import datetime, timedelta
 
-from sqlalchemy import select
+from sqlalchemy import and_, func, or_, select
 from sqlalchemy.orm import Session
 
-from fedperf_server.state.database import ReplyRow, RoundRow
-from fedperf_server.state.drift_regimes import regime_starts
-from fedperf_shared.releases.period import ReleaseCalendar, to_unix_ms
+from fedperf_server.state import registry
+from fedperf_server.state.database import ModelRound, VersionStatus, slot_key
+from fedperf_server.state.drift_regimes import regime_at, regime_starts
+from fedperf_server.state.registry import ModelVersion
+from fedperf_shared.releases.period import ReleaseCalendar
 from fedperf_shared.releases.release import ReleaseKind, SlotKey
 
-ACCEPTED = "accepted"
-
-
-@unique
-class RoundOutcome(StrEnum):
-    """The outcome of a round. `FAILED`: the accepted updates gave no usable model."""
-
-    NEW_VERSION = "new_version"
-    NO_QUORUM = "no_quorum"
-    FAILED = "failed"
-    MISSED = "missed"
+PATIENCE = 0.25
+"""Maximum share of its slot for which a round waits. The rest remains for training."""
 
 
 @dataclass(frozen=True, slots=True)
-class RoundResult:
-    """The result of a closed round.
+class RoundStart:
+    """The base version of a round, and the number of the regime's rounds that led to it."""
 
-    Attributes:
-        number: number of the round, from 1 over all periods.
-        slot: its slot.
-        outcome: how it ended.
-        asked: number of organizations whose schedule contains the slot.
-        replies: number of accepted updates.
-        failures: numbers of updates not accepted, by reason (`missing`: no reply).
-        seconds: from its opening to its end.
-        new_version: the model version that it made.
-        public_error: error of that version on public data.
-    """
-
-    number: int
-    slot: SlotKey
-    outcome: RoundOutcome
-    asked: int
-    replies: int
-    failures: Mapping[str, int]
-    seconds: float
-    new_version: int | None
-    public_error: float | None
+    version: ModelVersion
+    steps_made: int
 
 
-def round_results(session: Session, calendar: ReleaseCalendar) -> list[RoundResult]:
+def closed_rounds(session: Session, calendar: ReleaseCalendar) -> list[ModelRound]:
     """Return all closed rounds of the period, in order."""
-    start = to_unix_ms(calendar.period.start)
     query = (
-        select(RoundRow)
-        .where(RoundRow.period_start == start, RoundRow.closed_at.is_not(None))
-        .order_by(RoundRow.number)
+        select(ModelRound)
+        .where(ModelRound.period_start == calendar.period.start, ModelRound.closed_at.is_not(None))
+        .order_by(ModelRound.number)
     )
-    results: list[RoundResult] = []
-    for row in session.scalars(query).all():
-        outcomes = session.scalars(
-            select(ReplyRow.outcome).where(
-                ReplyRow.period_start == start,
-                ReplyRow.window == row.window,
-                ReplyRow.index == row.index,
-                ReplyRow.outcome != ACCEPTED,
-            )
-        )
-        slot = SlotKey(ReleaseKind.MODEL_UPDATE, row.window, row.index)
-        results.append(to_result(row, slot, Counter(outcomes)))
-    return results
+    return [*session.scalars(query)]
 
 
-def to_result(row: RoundRow, slot: SlotKey, failures: Mapping[str, int]) -> RoundResult:
-    """Return the result stored in a row, together with its failures by reason."""
-    return RoundResult(
-        number=row.number,
-        slot=slot,
-        outcome=RoundOutcome(row.outcome or RoundOutcome.MISSED),
-        asked=row.asked,
-        replies=row.replies,
-        failures=dict(failures),
-        seconds=row.seconds or 0.0,
-        new_version=row.new_version,
-        public_error=row.public_error,
+def new_round(
+    session: Session, calendar: ReleaseCalendar, slot: SlotKey, base_version: int, *, at: datetime
+) -> ModelRound:
+    """Store a round that begins now, with the next number."""
+    row = ModelRound(
+        **slot_key(calendar.period, slot),
+        number=(session.scalar(select(func.max(ModelRound.number))) or 0) + 1,
+        base_version=base_version,
+        opened_at=at,
+        asked=0,
+        replies=0,
     )
-
-
-def row_key(calendar: ReleaseCalendar, slot: SlotKey) -> dict[str, int]:
-    """Return the primary key of the slot's round, by column."""
-    return {
-        "period_start": to_unix_ms(calendar.period.start),
-        "window": slot.window,
-        "index": slot.index,
-    }
+    session.add(row)
+    return row
 
 
 def due_slot(session: Session, calendar: ReleaseCalendar, *, now: datetime) -> SlotKey | None:
@@ -124,13 +91,139 @@ def replies_at(calendar: ReleaseCalendar, slot: SlotKey) -> datetime:
     return start + calendar.model_times[slot.index].replies_after
 
 
+def find_round_start(session: Session, calendar: ReleaseCalendar, *, window: int) -> RoundStart:
+    """Return the start of a round of that window, if it began now.
+
+    Raises:
+        UnknownVersionError: nothing was promoted yet.
+    """
+    period, base = calendar.period, _newest_step(session, calendar, window)
+    regime = regime_at(session, period.window_start(window))
+    first = period.window_at(regime.begins_at) or 0
+    path = _path_to(base, _bases(session, calendar, since_window=first))
+    return RoundStart(registry.get_version(session, base), len(path))
+
+
+def must_wait(
+    session: Session, calendar: ReleaseCalendar, slot: SlotKey, *, grace: timedelta, now: datetime
+) -> bool:
+    """Return whether a round waits because a candidate is about to be decided.
+
+    It waits only for a decision that comes in time, at most for a share (`PATIENCE`) of its slot.
+
+    Args:
+        session: the caller's transaction.
+        calendar: the calendar.
+        slot: slot of the round.
+        grace: how late the reports for the decision may be.
+        now: current time.
+    """
+    opens, replies = opens_at(calendar, slot), replies_at(calendar, slot)
+    latest = opens + PATIENCE * (replies - opens)
+    is_in_time = calendar.reported_window(latest - grace) >= slot.window
+    waiting = undecided(session, calendar, window=slot.window, grace=grace)
+    return now < latest and is_in_time and bool(waiting)
+
+
+def undecided(
+    session: Session, calendar: ReleaseCalendar, *, window: int, grace: timedelta
+) -> tuple[int, ...]:
+    """Return the candidates that wait for the reports of `window`, oldest first.
+
+    They were made by rounds of earlier windows and are newer than the current version. The
+    reports may be `grace` late. Once the newest candidate was inconclusive, none waits.
+
+    Raises:
+        UnknownVersionError: nothing was promoted yet.
+    """
+    current, statuses = registry.current_version(session), registry.statuses(session)
+    waiting = tuple(
+        version
+        for version in sorted(_made_before(session, calendar, window))
+        if version > current and statuses[version] is VersionStatus.CANDIDATE
+    )
+    decided_at = registry.inconclusive(session).get(waiting[-1]) if waiting else None
+    if decided_at is not None and calendar.reported_window(decided_at - grace) >= window:
+        return ()
+    return waiting
+
+
+def candidates_after(session: Session, version: int) -> tuple[int, ...]:
+    """Return all candidates that are newer than `version`, oldest first."""
+    statuses = registry.statuses(session)
+    return tuple(
+        each for each in statuses if each > version and statuses[each] is VersionStatus.CANDIDATE
+    )
+
+
+def reject_with_base(session: Session, version: int, *, base: int, at: datetime) -> None:
+    """Reject a version whose base was rejected or rolled back during its round."""
+    if registry.statuses(session)[base] is VersionStatus.REJECTED:
+        reason = f"trained from version {base}, which was rejected"
+        registry.reject(session, version, reason, at=at)
+
+
+def _made_before(session: Session, calendar: ReleaseCalendar, window: int) -> set[int]:
+    """Return versions that rounds of earlier windows made, in this period or an earlier one."""
+    start = calendar.period.start
+    query = select(ModelRound.new_version).where(
+        ModelRound.new_version.is_not(None),
+        or_(
+            ModelRound.period_start < start,
+            and_(ModelRound.period_start == start, ModelRound.window < window),
+        ),
+    )
+    return {version for version in session.scalars(query) if version is not None}
+
+
+def _newest_step(session: Session, calendar: ReleaseCalendar, window: int) -> int:
+    """Return the newest candidate that the window's rounds made of the ground, or the ground."""
+    statuses = registry.statuses(session)
+    ground, made = _ground(session, calendar), _bases(session, calendar, since_window=window)
+    bases = {each: made[each] for each in made if statuses[each] is VersionStatus.CANDIDATE}
+    steps = (each for each in bases if ground in _ancestors(each, bases))
+    return max(steps, default=ground)
+
+
+def _ground(session: Session, calendar: ReleaseCalendar) -> int:
+    """Return the newest inconclusive candidate made of the current version, else that version."""
+    current, bases = registry.current_version(session), _bases(session, calendar, since_window=0)
+    descendants = (
+        each for each in registry.inconclusive(session) if current in _ancestors(each, bases)
+    )
+    return max(descendants, default=current)
+
+
+def _ancestors(version: int, bases: Mapping[int, int]) -> list[int]:
+    """Return its base, the base of that, and so on, as far as they are known."""
+    return [bases[each] for each in _path_to(version, bases)]
+
+
+def _path_to(version: int, bases: Mapping[int, int]) -> list[int]:
+    """Return the version, its base, and so on, as far as the base of each is known."""
+    path: list[int] = []
+    while version in bases:
+        path.append(version)
+        version = bases[version]
+    return path
+
+
+def _bases(session: Session, calendar: ReleaseCalendar, *, since_window: int) -> dict[int, int]:
+    """Return the base of each version that the period's rounds made from that window on."""
+    query = select(ModelRound.new_version, ModelRound.base_version).where(
+        ModelRound.new_version.is_not(None),
+        ModelRound.period_start == calendar.period.start,
+        ModelRound.window >= since_window,
+    )
+    return {made: base for made, base in session.execute(query) if made is not None}
+
+
 def _unclosed(session: Session, calendar: ReleaseCalendar) -> Iterator[SlotKey]:
-    closed = _closed(session, calendar)
-    return (slot for slot in _slots(session, calendar) if (slot.window, slot.index) not in closed)
-
-
-def _slots(session: Session, calendar: ReleaseCalendar) -> Iterator[SlotKey]:
-    """Yield the model slots in the order in which they open."""
+    """Yield the model slots without a closed round, in the order in which they open."""
+    query = select(ModelRound.window, ModelRound.index).where(
+        ModelRound.period_start == calendar.period.start, ModelRound.closed_at.is_not(None)
+    )
+    closed = {(window, index) for window, index in session.execute(query)}
     period, times = calendar.period, calendar.model_times
     first_windows = {period.first_window(each) for each in regime_starts(session)}
     ordinary, extra_left = len(calendar.model_slots), calendar.extra_windows
@@ -139,13 +232,5 @@ def _slots(session: Session, calendar: ReleaseCalendar) -> Iterator[SlotKey]:
         extra_left -= has_extra
         indices = range(len(times) if has_extra else ordinary)
         for index in sorted(indices, key=lambda each: times[each].opens_after):
-            yield SlotKey(ReleaseKind.MODEL_UPDATE, window, index)
-
-
-def _closed(session: Session, calendar: ReleaseCalendar) -> set[tuple[int, int]]:
-    """Return window and index of every closed round of the period."""
-    query = select(RoundRow.window, RoundRow.index).where(
-        RoundRow.period_start == to_unix_ms(calendar.period.start),
-        RoundRow.closed_at.is_not(None),
-    )
-    return {(window, index) for window, index in session.execute(query)}
+            if (window, index) not in closed:
+                yield SlotKey(ReleaseKind.MODEL_UPDATE, window, index)

@@ -101,16 +101,18 @@ class GgfnArrays:
             for start in range(0, len(same), at_once):
                 chosen = same[start : start + at_once]
                 states = np.stack([plan.operators for plan in chosen])
-                log_edges = np.log(_edge_counts(chosen))[:, None]  # of no edge: -infinity
+                log_edges = np.log(edge_counts(chosen, length))[:, None]  # of no edge: -infinity
                 for layer in self.attention:
                     states = _elu(layer(states, log_edges))
                 attended.append(states.reshape(-1, HIDDEN))
         return np.concatenate(attended)
 
 
-def _edge_counts(plans: Sequence[Features]) -> Floats:
-    """Count the edges between operators, [plans, to, from], with self loops."""
-    length = len(plans[0].order)
+def edge_counts(plans: Sequence[Features], length: int) -> Floats:
+    """Count the edges between operators, [plans, length, length] to and from, with self loops.
+
+    Edges count in both directions. Every plan has at most `length` operators.
+    """
     places = [
         (number * length + plan.edges[1]) * length + plan.edges[0]
         for number, plan in enumerate(plans)

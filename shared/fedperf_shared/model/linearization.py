@@ -1,17 +1,17 @@
 """The model as a linear one in few directions of its weights, chosen on public plans.
 
-Near its weights the model is f(x) + J(x) w in their change w, J(x) the gradient of its
-output. A `Tangent` keeps a few directions of w: the principal ones of the gradients at
-public *anchor* plans, which need no run time, stretched so that anchors feel each of them
-about alike. What a plan feels of a direction is its *feature*; whoever knows model and
-anchors can compute it, and nothing of anybody's data is in the directions.
+Near its weights, the model is f(x) + J(x) w in their change w, where J(x) is the gradient of its
+output. A `Tangent` holds a few directions of w: the principal ones of the gradients at public
+*anchor* plans, which need no run time, stretched so that anchors respond to each of them about
+equally. The response of a plan to a direction is its *feature*. It follows from the model and the
+anchors, so the directions contain nothing about private data.
 
-Few directions are what makes a private step worth having: noise in 615,809 weights drowns what
-noise in a few dozen directions leaves whole. Stretching spends the bound on a workload's vector on
-all of them instead of on the level alone. (Public subspaces: Zhou et al. 2021, "Bypassing the
-ambient dimension"; Yu et al. 2021, gradient embedding.)
+A private step needs few directions: noise in 615,809 weights drowns what noise in a few dozen
+directions leaves intact. Stretching spends the bound on a workload's vector on all of them instead
+of on the level alone. (Public subspaces: Zhou et al. 2021, "Bypassing the ambient dimension"; Yu et
+al. 2021, gradient embedding.)
 
-The recurrent layers stay as they are: four fifths of the weights, and no better for it.
+The recurrent layers are constant: they are four fifths of the weights and improve nothing.
 """
 
 import copy
@@ -26,34 +26,31 @@ from torch import Tensor
 
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.model.ggfn import GGFN
-from fedperf_shared.model.gradients.plan_gradients import Network, sample_gradients
+from fedperf_shared.model.plan_gradients import (
+    LINEARIZED_ARRAYS,
+    LINEARIZED_WEIGHTS,
+    plan_gradients,
+)
 from fedperf_shared.releases.linear_queries import DIRECTIONS
 from fedperf_shared.workflow.features import Features
 
 Floats = NDArray[np.float64]
 
-TANGENT_LAYERS = ("attention.", "dense.")
-"""Prefixes of the parameters that a step changes."""
-
 STRETCH_RIDGE = 1e-3
-"""Directions that anchors feel less than this share of the strongest are not stretched more."""
+"""Directions whose strength is below this share of the strongest are not stretched further."""
 
 _BLOCK = 64
 """Plans whose gradients are in memory at once, half a megabyte each."""
 
-_MANY = 512
-"""Plans whose gradients are in memory at once where speed counts."""
-
-_LEAST_SHARE = 1e-6
-"""Directions felt less than this, relative to the strongest, are rounding errors."""
-
+_MIN_STRENGTH = 1e-6
+"""Directions below this strength, relative to the strongest, are rounding errors."""
 
 Gradients = Callable[[GGFN, Sequence[Features]], Tensor]
-"""Gradients of the model at anchors, [anchors, weights], as `gradients_at` takes them."""
+"""Computes the model's gradients at anchors, [anchors, weights], as `anchor_gradients` does."""
 
 
 class InvalidLinearizationError(InvalidInputError):
-    """There are no anchors, or a model does not answer them."""
+    """Raised without anchors, and for a model or step that is not finite."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -61,8 +58,8 @@ class Tangent:
     """Directions in which a model may step.
 
     Attributes:
-        directions: change of all tangent weights for a step of 1, float32 [weights, directions].
-        lengths: of a step that changes the weights by 1, float64 [directions].
+        directions: change of all linearized weights for a step of 1, float32 [weights, directions].
+        lengths: length of a step that changes the weights by 1, float64 [directions].
         anchors: features of the anchor plans, float64 [anchors, directions].
     """
 
@@ -70,152 +67,105 @@ class Tangent:
     lengths: Floats
     anchors: Floats
 
-    def features(self, model: GGFN, graphs: Sequence[Features]) -> Floats:
-        """Each plan's change of output for a step of 1 per direction, float64 [plans, directions].
+    @classmethod
+    def build(cls, gradients: Tensor, coefficients: NDArray[np.float32]) -> "Tangent":
+        """Combine gradients at the anchors by coefficients of which no column is zero."""
+        directions = gradients.T @ torch.from_numpy(coefficients)
+        lengths = 1 / torch.linalg.vector_norm(directions.double(), dim=0)
+        return cls(directions, lengths.numpy(), (gradients @ directions).double().numpy())
 
-        In units of the standardised output (`ggfn.standardise`) for a step of 1; last digits as
-        `plan_gradients` says, so not for a sum whose sensitivity is promised: that takes
-        `directional_derivatives`.
+    def features(self, model: GGFN, plans: Sequence[Features]) -> Floats:
+        """Return each plan's change of the standardised output for a step of 1 per direction.
+
+        The result is float64 [plans, directions].
         """
-        names, found = tangent_names(model), np.zeros((len(graphs), len(self.lengths)))
-        for first in range(0, len(graphs), _MANY):
-            some = slice(first, first + _MANY)
-            _, gradients = sample_gradients(model, graphs[some], names)
-            found[some] = (gradients @ self.directions).double().numpy()
-        return found
+        return directional_derivatives(model, plans, self.directions)[1]
 
-    def stepped(self, model: GGFN, step: Floats) -> GGFN:
-        """A copy of `model` after the step [directions]; dropout is off.
+    def step(self, model: GGFN, step: Floats) -> GGFN:
+        """Return a copy of `model` after the step [directions], without dropout.
 
         Raises:
-            InvalidTangentError: the step is of another length or not finite.
+            InvalidLinearizationError: the step has another length or is not finite.
         """
         if step.shape != self.lengths.shape or not np.all(np.isfinite(step)):
             raise InvalidLinearizationError(
                 f"a step has {len(self.lengths)} finite numbers, got the shape {step.shape}"
             )
-        moved = copy.deepcopy(model).eval()
+        result = copy.deepcopy(model).eval()
         change = self.directions @ torch.from_numpy(step).to(self.directions.dtype)
-        parameters = [moved.get_parameter(name) for name in tangent_names(moved)]
-        parts = torch.split(change, [each.numel() for each in parameters])
+        parameters = [result.get_parameter(name) for name in LINEARIZED_ARRAYS]
+        parts = torch.split(change, [parameter.numel() for parameter in parameters])
         with torch.no_grad():
             for parameter, part in zip(parameters, parts, strict=True):
                 parameter.add_(part.view_as(parameter))
-        return moved
+        return result
 
 
-def gradients_at(model: GGFN, anchors: Sequence[Features]) -> Tensor:
-    """The gradient at every anchor, [anchors, weights], with the bits of `directions_of`.
+def anchor_gradients(model: GGFN, anchors: Sequence[Features]) -> Tensor:
+    """Return the gradient at every anchor, [anchors, weights].
 
     Raises:
-        InvalidTangentError: no anchors, or a gradient that is not finite.
+        InvalidLinearizationError: there are no anchors, or a gradient is not finite.
     """
     if not anchors:
         raise InvalidLinearizationError("a tangent needs anchor plans")
-    gradients = torch.empty(len(anchors), _weights(model))
-    for first in range(0, len(anchors), _BLOCK):
-        some = slice(first, first + _BLOCK)
-        _, gradients[some] = sample_gradients(model, anchors[some], tangent_names(model))
+    _, gradients = plan_gradients(model, anchors)
     if not all(map(math.isfinite, torch.stack(torch.aminmax(gradients)).tolist())):
         raise InvalidLinearizationError("the model's gradient at an anchor plan is not finite")
     return gradients
 
 
-def coefficients_at(
-    model: GGFN,
-    anchors: Sequence[Features],
-    *,
-    directions: int = DIRECTIONS,
-    gradients: Gradients = gradients_at,
+def principal_coefficients(
+    gradients: Tensor, *, directions: int = DIRECTIONS
 ) -> NDArray[np.float32]:
-    """Coefficients that make directions of the anchors' gradients, [anchors, at most so many].
-
-    A function of its arguments alone, up to the last digits of a decomposition. Errors as
-    `gradients_at`.
-    """
-    return _coefficients(gradients(model, anchors), directions).numpy()
-
-
-def tangent_of(
-    model: GGFN,
-    anchors: Sequence[Features],
-    coefficients: NDArray[np.float32],
-    *,
-    gradients: Gradients = gradients_at,
-) -> Tangent:
-    """With coefficients of which no column is zero; errors as `gradients_at`."""
-    return _tangent(gradients(model, anchors), coefficients)
-
-
-def directions_of(
-    model: GGFN,
-    anchors: Sequence[Features],
-    coefficients: NDArray[np.float32],
-    *,
-    gradients: Tensor | None = None,
-) -> Tensor:
-    """The directions alone, [weights, directions], in little memory, whatever they are.
-
-    Where the anchors' `gradients_at` the model are at hand, these are not taken again.
-    """
-    products = torch.zeros(_weights(model), coefficients.shape[1])
-    for first in range(0, len(anchors), _BLOCK):
-        some = slice(first, first + _BLOCK)
-        if gradients is None:
-            _, taken = sample_gradients(model, anchors[some], tangent_names(model))
-        else:
-            taken = gradients[some]
-        products += taken.T @ torch.from_numpy(coefficients[some])
-    return products
-
-
-def directional_derivatives(
-    model: GGFN, graphs: Sequence[Features], directions: Tensor
-) -> tuple[Floats, Floats]:
-    """The standardised output [plans] and features [plans, directions] of each plan.
-
-    Every plan's gradient is taken apart and every block has the same shape, so that what is
-    found for a plan does not depend on how many others there are.
-    """
-    names, (weights, width) = tangent_names(model), directions.shape
-    outputs, features = np.zeros(len(graphs)), np.zeros((len(graphs), width))
-    block, network = torch.zeros(_BLOCK, weights), Network(model)
-    for first in range(0, len(graphs), _BLOCK):
-        some = graphs[first : first + _BLOCK]
-        found, block[: len(some)] = network.sample_gradients(some, names, apart=True)
-        outputs[first : first + len(some)] = found.double().numpy()
-        products = block @ directions
-        features[first : first + len(some)] = products[: len(some)].double().numpy()
-    return outputs, features
-
-
-def tangent_names(model: GGFN) -> list[str]:
-    """The parameters that a step changes, in the order of the architecture."""
-    return [name for name, _ in model.named_parameters() if name.startswith(TANGENT_LAYERS)]
-
-
-def _weights(model: GGFN) -> int:
-    return sum(model.get_parameter(name).numel() for name in tangent_names(model))
-
-
-def _tangent(gradients: Tensor, coefficients: NDArray[np.float32]) -> Tangent:
-    directions = gradients.T @ torch.from_numpy(coefficients)
-    lengths = 1 / torch.linalg.vector_norm(directions.double(), dim=0)
-    return Tangent(directions, lengths.numpy(), (gradients @ directions).double().numpy())
-
-
-def _coefficients(gradients: Tensor, directions: int) -> Tensor:
-    """Return the stretched principal directions.
+    """Return coefficients of the stretched principal directions, [anchors, at most `directions`].
 
     With J J' = U L U' over the anchors, the directions are J' U L^-1/2 (orthonormal), each
     times (L / anchors + ridge)^-1/2, so that its feature has a mean square of 1 at most.
     """
     strengths, vectors = torch.linalg.eigh((gradients @ gradients.T).double())
     strengths, vectors = strengths.flip(0), vectors.flip(1)
-    rank = int((strengths > _LEAST_SHARE * strengths[0]).sum())
-    kept = min(directions, rank)
-    strengths, vectors = strengths[:kept], vectors[:, :kept]
+    rank = int((strengths > _MIN_STRENGTH * strengths[0]).sum())
+    count = min(directions, rank)
+    strengths, vectors = strengths[:count], vectors[:, :count]
     mean = strengths / len(gradients)
     stretch = (mean + STRETCH_RIDGE * mean[0]).rsqrt()
-    coefficients: Tensor = vectors * (stretch / strengths.sqrt())
-    return coefficients.float()
+    coefficients: NDArray[np.float32] = (vectors * (stretch / strengths.sqrt())).float().numpy()
+    return coefficients
+
+
+def combine_gradients(
+    model: GGFN,
+    anchors: Sequence[Features],
+    coefficients: NDArray[np.float32],
+    *,
+    gradients: Tensor | None = None,
+) -> Tensor:
+    """Return the directions alone, [weights, directions], in little memory.
+
+    Any coefficients are allowed. `gradients` are the model's `anchor_gradients` if they are known.
+    """
+    directions = torch.zeros(LINEARIZED_WEIGHTS, coefficients.shape[1])
+    for first in range(0, len(anchors), _BLOCK):
+        some = slice(first, first + _BLOCK)
+        part = plan_gradients(model, anchors[some])[1] if gradients is None else gradients[some]
+        directions += part.T @ torch.from_numpy(coefficients[some])
+    return directions
+
+
+def directional_derivatives(
+    model: GGFN, plans: Sequence[Features], directions: Tensor
+) -> tuple[Floats, Floats]:
+    """Return the standardised output [plans] and the features [plans, directions] of each plan.
+
+    All blocks have the same shape, so that a plan's features do not depend on the number of plans.
+    """
+    outputs, features = np.zeros(len(plans)), np.zeros((len(plans), directions.shape[1]))
+    block = torch.zeros(_BLOCK, len(directions))
+    for first in range(0, len(plans), _BLOCK):
+        some = slice(first, min(first + _BLOCK, len(plans)))
+        count = some.stop - first
+        computed, block[:count] = plan_gradients(model, plans[some])
+        outputs[some] = computed.double().numpy()
+        features[some] = (block @ directions)[:count].double().numpy()
+    return outputs, features

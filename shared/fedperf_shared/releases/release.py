@@ -7,9 +7,11 @@ message, run or model, asks for the same release.
 
 import hashlib
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from datetime import datetime
 from enum import IntEnum, StrEnum, unique
+from types import MappingProxyType
 from typing import ClassVar
 
 import numpy as np
@@ -243,6 +245,65 @@ class Schedule:
     def _times(self, kind: ReleaseKind) -> tuple[SlotTimes, ...]:
         is_report, table = kind is ReleaseKind.RESIDUAL_REPORT, self.calendar
         return table.report_times if is_report else table.model_times
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """The interval from `least` to `most`, both included."""
+
+    least: float
+    most: float
+
+    def hold(self, value: float) -> bool:
+        """Return whether `value` lies within the bounds; NaN never does."""
+        return self.least <= value <= self.most
+
+
+MAX_RESIDUAL_CLIP = 10.0
+"""Log seconds: a factor of 22,000; a model that is further off is no model of these workloads."""
+
+DECLARABLE: Mapping[str, Bounds] = MappingProxyType(
+    {
+        # At the largest epsilon that a budget can have a single report's noise is 0.002.
+        "noise_multiplier": Bounds(1e-3, 1e6),
+        "residual_clip": Bounds(1e-2, MAX_RESIDUAL_CLIP),
+        "nominal_workloads": Bounds(1.0, 1e7),
+        "sampling_probability": Bounds(1e-6, 1.0),
+        "steps": Bounds(1, MAX_STEPS),
+        "clip_norm": Bounds(1e-6, 1e6),
+    }
+)
+"""Public bounds of the parameters that an organization may declare, by name, in all kinds of slots.
+
+The coordinator computes with declared parameters, so a positive and finite number is not enough. A
+noise of 1e200 overflows, one of 1e-170 divides by nothing, and a clip of a million log seconds lets
+one report outweigh all others. Policies have the same bounds (`fedperf_client.release.policy`), so
+an honest organization never plans what is refused here.
+"""
+
+
+class NotDeclarableError(ConfigurationError):
+    """Raised for a slot parameter out of bounds; `rule` is the bound, without the value."""
+
+    def __init__(self, name: str, value: float) -> None:
+        bounds = DECLARABLE[name]
+        self.rule = f"{name} must be {bounds.least:g} to {bounds.most:g}"
+        super().__init__(f"{self.rule}, got {value!r}")
+        self.name = name
+        self.value = value
+
+
+def require_declarable(schedule: Schedule) -> None:
+    """Check that a schedule may be declared.
+
+    Raises:
+        NotDeclarableError: for the first parameter out of its bounds.
+    """
+    for parameters in dict.fromkeys(slot.parameters for slot in schedule.slots):
+        for field in fields(parameters):
+            value = getattr(parameters, field.name)
+            if field.name in DECLARABLE and not DECLARABLE[field.name].hold(value):
+                raise NotDeclarableError(field.name, value)
 
 
 class _OnGrid:

@@ -1,1 +1,1 @@
-"""Parts of every program: command line, settings files, locks, clean ends."""
+"""Parts of every program: command line, settings files, processes and quantities."""

@@ -1,10 +1,9 @@
-"""Output and exit codes of the three programs.
+"""Commands, output and exit codes of the three programs.
 
-Facts are one line each for people, or a table, and JSON for programs. An error that a user can mend
-is one line on the standard error and the exit code of its class (`errors`). Wrong usage ends with 2
-as everywhere, an interrupt with 130. Anything else is a bug and shows its traceback. Texts may come
-from files of others: for people they are printed so that no character of them commands the
-terminal.
+Facts are one line each for people, or a table, and JSON for programs. An error that a user can
+correct is one line on the standard error and the exit code of its class (`errors`). Wrong usage
+ends with 2 and an interrupt with 130. Anything else is a bug and shows its traceback. Texts may
+come from files of others, so control characters are printed escaped.
 """
 
 import os
@@ -34,7 +33,6 @@ from fedperf_shared.errors import FedperfError, InvalidInputError
 
 if TYPE_CHECKING:
     from click import Context
-    from rich.table import Column
 
 INTERRUPTED = 130
 NO_ANSWER = 7
@@ -43,25 +41,25 @@ INCOMPLETE = 9
 DIFFERENT = 10
 
 JSON_SCHEMA = 1
-"""Number of the names and meanings that `--json` has; it grows where one of them changes."""
+"""Version of the keys of `--json`. It grows when the name or the meaning of one changes."""
 
 UNFOLDED = 240
-"""Characters of a table's row where no terminal folds it."""
+"""Width of a table in a file or pipe, in characters."""
 
 READABLE = 10
-"""Characters that a column needs, with its borders."""
+"""Smallest readable width of a column with its borders, in characters."""
 
 SHORT = 16
-"""Characters of a value that is hard to read in two lines, such as a date or a duration."""
+"""Longest value, such as a date or a duration, that is kept on one line, in characters."""
 
 _CLOSE = 0.75
-"""Share of letters that two names have in common where one may be a slip for the other."""
+"""Similarity of two names from which one is suggested for the other."""
 
 _COMPARED = "fingerprint"
-"""The column of values that people compare letter by letter."""
+"""Heading of values that people compare letter by letter."""
 
 _BORDERS = 3
-"""Characters between two columns."""
+"""Width of the border between two columns, in characters."""
 
 RENAMED = {
     "fedperf gain": "fedperf evaluate",
@@ -75,7 +73,7 @@ RENAMED = {
     "fedperf-server list": "fedperf-server org list",
     "fedperf-server revoke": "fedperf-server org revoke",
 }
-"""Commands and options that have another name now, with their program."""
+"""Present names of commands and options that were renamed, with their program."""
 
 EXIT_CODES = {
     0: "done",
@@ -95,23 +93,22 @@ EXIT_CODES = {
 
 @contextmanager
 def _one_blas_thread() -> Iterator[None]:
-    """Let numpy and scipy compute in one thread, loaded already or not; PyTorch is left alone.
+    """Limit numpy and scipy to one thread, whether loaded already or later.
 
-    Threads that wait for each other over small matrices cost twice the CPU, and ten times as
-    much where cores are busy; training of the network, which PyTorch does, gains from them.
+    With small matrices, threads that wait for each other cost twice the CPU, and ten times as
+    much on busy cores. PyTorch keeps its threads, because training gains from them.
     """
     from threadpoolctl import threadpool_limits
 
-    # Read when the library is loaded, here and in workers. Not in `os.environ`, so that jobs of
-    # users, which are started with that, find the environment that fedperf found.
+    # The library reads this when it is loaded, here and in workers. `os.environ` stays unchanged,
+    # because jobs of users are started with it.
     os.putenv("OPENBLAS_NUM_THREADS", "1")
     with threadpool_limits(1, user_api="blas"):
         yield
 
 
-def _show_version(has_query: bool) -> None:
-    """Print the version of all programs and end, if requested."""
-    if has_query:
+def _show_version(is_requested: bool) -> None:
+    if is_requested:
         from importlib.metadata import version
 
         print(f"fedperf {version('fedperf')}")
@@ -122,15 +119,15 @@ Version = Annotated[
     bool,
     typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version."),
 ]
-"""Prefix of every program's own options."""
+"""The option `--version` of every program."""
 
 
 class WrongValueError(InvalidInputError):
-    """An option or an argument has a value that it cannot have."""
+    """Raised when the value of an option or argument is not allowed."""
 
 
 class RenamedError(FedperfError):
-    """A command or an option is called by a name that it had once."""
+    """Raised for a command or an option that was renamed."""
 
     exit_code = UsageError.exit_code
 
@@ -138,29 +135,28 @@ class RenamedError(FedperfError):
 class TimestampParameter(ParamType[datetime]):
     """A timestamp in UTC, written as a day or in ISO 8601."""
 
-    name = "moment"
+    name = "time"
 
     def convert(self, value: object, param: Parameter | None, ctx: "Context | None") -> datetime:
         """Return the timestamp of `value`, in UTC unless it has a time zone."""
         if isinstance(value, datetime):
             return value
         try:
-            moment = datetime.fromisoformat(str(value))
+            timestamp = datetime.fromisoformat(str(value))
         except ValueError:
-            self.fail(
-                f"{value!r} is no day or moment like 2027-01-01, 2027-01-01T09:00", param, ctx
-            )
-        return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+            self.fail(f"{value!r} is not a date such as 2027-01-01 or 2027-01-01T09:00", param, ctx)
+        return timestamp.replace(tzinfo=timestamp.tzinfo or UTC).astimezone(UTC)
 
 
 class ProgramCommands(TyperGroup):
-    """Commands of a program: help as wide as the terminal, and a wrong value is wrong input.
+    """The commands of a program.
 
-    An option that there is not, or that does not go with another, is wrong usage.
+    A value that is not allowed is wrong input. An unknown option, or one that excludes another, is
+    wrong usage.
     """
 
     def get_command(self, ctx: "Context", cmd_name: str) -> Command | None:
-        """The command of that name; None where there is none."""
+        """Return the command of that name, None if there is none."""
         command = super().get_command(ctx, cmd_name)
         if command is not None and command.help:
             paragraphs = command.help.split("\n\n")
@@ -172,11 +168,11 @@ class ProgramCommands(TyperGroup):
     def resolve_command(
         self, ctx: "Context", args: list[str]
     ) -> "tuple[str | None, Command | None, list[str]]":
-        """The command that the words begin with, and the words that are left for it.
+        """Return the name of the command, the command, and the arguments for it.
 
         Raises:
-            NoSuchCommand: there is none; those with a name that is hard to tell apart are named.
-            RenamedError: there was one, which is called otherwise now.
+            NoSuchCommand: there is none. Commands with similar names are suggested.
+            RenamedError: the command was renamed.
         """
         try:
             return super().resolve_command(ctx, args)
@@ -190,15 +186,15 @@ class ProgramCommands(TyperGroup):
         """Run the requested command. An interrupt prints how to continue.
 
         Raises:
-            WrongValueError: one of its options cannot have the value that was given.
-            RenamedError: one of its options is called otherwise now.
+            WrongValueError: the value of one of its options is not allowed.
+            RenamedError: one of its options was renamed.
         """
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
-            # Without its words, which may be many files of a pattern, or an invitation.
+            # Arguments are left out: they may be many files, or an invitation.
             again = f"{ctx.command_path} {ctx.invoked_subcommand or ''}".strip()
-            print(f"stopped; to go on, call {again} again as before", file=sys.stderr)
+            print(f"stopped; to continue, call {again} again as before", file=sys.stderr)
             raise typer.Exit(INTERRUPTED) from None
         except NoSuchOption as error:
             self._refuse_renamed(f"{ctx.invoked_subcommand} {error.option_name}")
@@ -209,32 +205,30 @@ class ProgramCommands(TyperGroup):
             raise WrongValueError(error.format_message()) from error
 
     def _refuse_renamed(self, words: str) -> None:
-        """Raise RenamedError where the words are a name that is no more."""
         old = f"{self.name} {words}"
         if old in RENAMED:
-            raise RenamedError(f"{old} is called {RENAMED[old]} now")
+            raise RenamedError(f"{old} is now {RENAMED[old]}")
 
 
 def _restore_help(command: Command) -> None:
-    """Give arguments the help that they were declared with.
+    """Restore the declared help of arguments.
 
-    Click from 8.5 on has help of arguments itself, and overwrites what typer up to 0.20 had set.
+    Click from 8.5 on has help of arguments itself, and overwrites the help that typer up to 0.20
+    sets.
     """
     for each in command.params:
         if isinstance(each, Argument) and each.help is None and command.callback is not None:
             declared = get_type_hints(command.callback, include_extras=True)[str(each.name)]
-            found = (info.help for info in get_args(declared) if isinstance(info, ArgumentInfo))
-            each.help = next(found, None)
+            helps = (info.help for info in get_args(declared) if isinstance(info, ArgumentInfo))
+            each.help = next(helps, None)
 
 
 def run(program: Callable[[], object], *, extra: str | None = None) -> None:
-    """Run a program to its end and leave with its exit code.
-
-    Its matrices are small, so it multiplies them in one thread, and so do its workers.
+    """Run a program and exit with its code. Its matrices are small, so one thread computes them.
 
     Args:
-        program: what runs.
-        extra: the extra that the program needs, if all of its commands need it.
+        program: the program.
+        extra: the extra that all of its commands need, if any.
     """
     try:
         with _one_blas_thread():
@@ -270,11 +264,10 @@ def show(facts: Mapping[str, object], *, json: bool) -> None:
 def show_rows(
     rows: Sequence[Mapping[str, object]], *, json: bool, empty: str, spare: Collection[str] = ()
 ) -> None:
-    """Print rows as a table, `empty` where there are none; programs get them as `rows`.
+    """Print rows as a table, or `empty` if there are none. JSON has them as `rows`.
 
-    A terminal that is too narrow for the columns gets the table turned: a line for each of them.
-    Where there are too many rows for that, or short values would be folded, it gets the columns
-    without the `spare` ones.
+    On a terminal that is too narrow, a table with fewer rows than columns is transposed. Any other
+    table loses its `spare` columns if short values would be folded.
     """
     if json:
         _print_json({"rows": rows})
@@ -283,25 +276,43 @@ def show_rows(
         print(empty)
         return
     from rich.console import Console
-    from rich.table import Table
+    from rich.table import Column, Table
     from rich.text import Text
 
-    names = list(dict.fromkeys(name for row in rows for name in row))
     console = Console(width=output_width())
-    is_narrow = len(names) * READABLE > console.width
-    is_turned = is_narrow and len(rows) < len(names)
-    cells = [[_text(row.get(name)) for name in names] for row in rows]
-    if spare and not is_turned and not _widths(names, cells, console.width)[1]:
-        names = [name for name in names if name not in spare]
-        cells = [[_text(row.get(name)) for name in names] for row in rows]
-    if is_turned:
-        heads = _heads(names)
-        names = ["", *map(str, range(1, len(rows) + 1))]
-        cells = [list(line) for line in zip(heads, *cells, strict=True)]
-    table = Table(*_columns(names, cells, console.width))
-    for line in cells:
+    names = dict.fromkeys(name for row in rows for name in row)
+    columns = {name.replace("_", " "): [_text(row.get(name)) for row in rows] for name in names}
+    if len(columns) * READABLE > console.width and len(rows) < len(columns):
+        lines = zip(*columns.values(), strict=True)
+        numbered = {str(number): [*line] for number, line in enumerate(lines, 1)}
+        columns = {"": [*columns], **numbered}
+    elif spare and not _fits(columns, console.width):
+        names_left = [name.replace("_", " ") for name in names if name not in spare]
+        columns = {head: columns[head] for head in names_left}
+    fits = _fits(columns, console.width)
+    table = Table(
+        *(
+            Column(
+                head, overflow="fold", no_wrap=head == "id" or (fits and _is_short(head, values))
+            )
+            for head, values in columns.items()
+        )
+    )
+    for line in zip(*columns.values(), strict=True):
         table.add_row(*map(Text, line))
     console.print(table)
+
+
+def _is_short(head: str, values: Sequence[str]) -> bool:
+    return head == _COMPARED or max(map(len, (head, *values))) <= SHORT
+
+
+def _fits(columns: Mapping[str, Sequence[str]], width: int) -> bool:
+    """Return whether short values stay on one line and the others are readable."""
+    return width > sum(
+        _BORDERS + (max(map(len, (head, *values))) if _is_short(head, values) else READABLE)
+        for head, values in columns.items()
+    )
 
 
 def output_width() -> int | None:
@@ -309,54 +320,20 @@ def output_width() -> int | None:
     return None if sys.stdout.isatty() or "COLUMNS" in os.environ else UNFOLDED
 
 
-def _columns(names: Sequence[str], cells: Sequence[Sequence[str]], width: int) -> "list[Column]":
-    """Columns that fold long values and cut none; an id, which people copy, stays whole.
-
-    Short values and fingerprints stay whole as well, where that leaves enough for the others.
-    """
-    from rich.table import Column
-
-    whole, fits = _widths(names, cells, width)
-    return [
-        Column(head, overflow="fold", no_wrap=head == "id" or (fits and each is not None))
-        for head, each in zip(_heads(names), whole, strict=True)
-    ]
-
-
-def _widths(
-    names: Sequence[str], cells: Sequence[Sequence[str]], width: int
-) -> tuple[list[int | None], bool]:
-    """The width of each column that stays whole, None of another; whether all of them fit."""
-    heads = _heads(names)
-    columns = zip(heads, zip(*cells, strict=True), strict=True)
-    longest = [max(map(len, (head, *values))) for head, values in columns]
-    whole = [
-        each if each <= SHORT or head == _COMPARED else None
-        for head, each in zip(heads, longest, strict=True)
-    ]
-    needed = sum(_BORDERS + (READABLE if each is None else each) for each in whole)
-    return whole, needed < width
-
-
-def _heads(names: Sequence[str]) -> list[str]:
-    return [name.replace("_", " ") for name in names]
-
-
 def visible(text: str) -> str:
-    """The text with everything that cannot be seen, or changes how it is seen, spelled out."""
+    """Return the text with every unprintable character escaped."""
     return "".join(
         each if each.isprintable() else each.encode("unicode_escape").decode() for each in text
     )
 
 
 def shortened(text: str, longest: int) -> str:
-    """The text as `visible` shows it, cut where that is longer than `longest` characters."""
+    """Return the `visible` text, cut after `longest` characters."""
     shown = visible(text)
     return shown if len(shown) <= longest else f"{shown[: longest - 3]}..."
 
 
 def _text(value: object) -> str:
-    """A value for people; programs get it exactly, as JSON."""
     if isinstance(value, Mapping):
         return ", ".join(f"{_text(count)} {_text(name)}" for name, count in value.items()) or "-"
     if isinstance(value, bool):

@@ -1,7 +1,6 @@
-"""Extras: parts of fedperf whose packages are installed only where somebody needs them.
+"""Extras: optional parts of fedperf, and the packages that each of them needs.
 
-Which packages an extra has stands in the metadata of the installed package, made of
-`pyproject.toml`.
+The packages of an extra are listed in the metadata of the installed package.
 """
 
 from collections.abc import Iterator, Mapping
@@ -11,13 +10,13 @@ from importlib.util import find_spec
 PACKAGE = "fedperf"
 
 _COLLECTIONS = frozenset({"all", "dev"})
-"""Extras that only put others together."""
+"""Extras that combine others."""
 
 
 def extras() -> Mapping[str, tuple[str, ...]]:
     """Return the packages of each extra, with those of the extras that it includes.
 
-    There are none where fedperf is not installed as a package.
+    The result is empty if fedperf is not installed as a package.
     """
     from packaging.requirements import Requirement
 
@@ -50,11 +49,11 @@ def module_of(package: str) -> str:
 
 
 def extra_with(module: str, preferred: str | None = None) -> str | None:
-    """Return the smallest extra that brings a module, None where none does.
+    """Return the smallest extra with a module, None if no extra has it.
 
     Args:
-        module: name of what cannot be imported, such as `torch.nn`.
-        preferred: the extra to return if it is one of those that bring the module.
+        module: a module that cannot be imported, such as `torch.nn`.
+        preferred: the extra to return if it has the module.
     """
     imported = module.partition(".")[0]
     able = {

@@ -1,7 +1,7 @@
-"""Log lines of repeated failures: when one begins, rarely in between, and when it is over.
+"""Log repeated failures once at the start, rarely in between, and once when they are over.
 
 A program has one `FailureTracker` for all its loops, so that a log stays readable while the
-coordinator or a database is away for a week. It also tells a loop how long to rest.
+coordinator or a database is away for a week. The tracker also sets the backoff of each loop.
 """
 
 import threading
@@ -15,58 +15,60 @@ from fedperf_shared.errors import FedperfError
 
 FIRST_SILENCE_SECONDS = 300.0
 LONGEST_SILENCE_SECONDS = 6 * 3600.0
-"""Between two lines about one trouble; each silence is twice the one before."""
+"""Silence between two lines about one failure. Each silence is twice the one before."""
 
-FIRST_REST_SECONDS = 1.0
-LONGEST_REST_SECONDS = 30.0
-"""Before something that failed is tried again; likewise."""
+FIRST_BACKOFF_SECONDS = 1.0
+LONGEST_BACKOFF_SECONDS = 30.0
+"""Backoff before the next attempt. Each backoff is twice the one before."""
 
 log = structlog.get_logger()
 
 
 @dataclass(slots=True)
-class _Trouble:
+class _Failure:
     silence: float = FIRST_SILENCE_SECONDS
-    rest: float = FIRST_REST_SECONDS
-    say_at: float = -float("inf")
-    try_at: float = -float("inf")
+    backoff: float = FIRST_BACKOFF_SECONDS
+    log_at: float = -float("inf")
+    retry_at: float = -float("inf")
 
 
 class FailureTracker:
-    """The troubles that a program has now, by name; may be used from several threads."""
+    """The current failures of a program, by name. Several threads may use it."""
 
     def __init__(self, *, timer: Callable[[], float] = time.monotonic) -> None:
-        """No troubles yet; `timer` gives seconds that never go back."""
+        """Start without failures. `timer` returns seconds that never decrease."""
         self._timer = timer
         self._lock = threading.Lock()
-        self._open: dict[str, _Trouble] = {}
+        self._failures: dict[str, _Failure] = {}
 
     def failed(self, what: str, error: Exception | str) -> None:
-        """Note that `what` failed.
+        """Record that `what` failed, with the text of the error.
 
-        The line gives the error's text, and its traceback where nobody foresaw it.
+        An unexpected exception is logged with its traceback.
         """
         now = self._timer()
         with self._lock:
-            trouble = self._open.setdefault(what, _Trouble())
-            trouble.try_at = now + trouble.rest
-            trouble.rest = min(2 * trouble.rest, LONGEST_REST_SECONDS)
-            if now < trouble.say_at:
+            failure = self._failures.setdefault(what, _Failure())
+            failure.retry_at = now + failure.backoff
+            failure.backoff = min(2 * failure.backoff, LONGEST_BACKOFF_SECONDS)
+            if now < failure.log_at:
                 return
-            trouble.say_at = now + trouble.silence
-            trouble.silence = min(2 * trouble.silence, LONGEST_SILENCE_SECONDS)
-        foreseen = isinstance(error, str | FedperfError | OSError)
-        log.warning("failing", what=what, reason=str(error), exc_info=None if foreseen else error)
+            failure.log_at = now + failure.silence
+            failure.silence = min(2 * failure.silence, LONGEST_SILENCE_SECONDS)
+        is_expected = isinstance(error, str | FedperfError | OSError)
+        log.warning(
+            "failing", what=what, reason=str(error), exc_info=None if is_expected else error
+        )
 
     def worked(self, what: str) -> None:
-        """Note that `what` worked: its trouble, if there was one, is over."""
+        """Record that `what` worked. Its failure, if there was one, is over."""
         with self._lock:
-            if self._open.pop(what, None) is None:
+            if self._failures.pop(what, None) is None:
                 return
         log.info("works again", what=what)
 
-    def rests(self, what: str) -> bool:
-        """Whether it is too early to try `what` again."""
+    def in_backoff(self, what: str) -> bool:
+        """Return whether it is too early to try `what` again."""
         with self._lock:
-            trouble = self._open.get(what)
-            return trouble is not None and self._timer() < trouble.try_at
+            failure = self._failures.get(what)
+            return failure is not None and self._timer() < failure.retry_at

@@ -1,11 +1,8 @@
-"""Settings that people write: a TOML file that is read whole, every problem named at once.
+"""Settings in TOML files: read as a model, with all problems in one error.
 
-What the keys mean is the business of whoever reads them. Refused: a file that is missing,
-cannot be read or is not TOML, and any problem that the reader finds.
-
-Pydantic finds problems. Its places name branches of unions, and its messages the types of Python;
-here a place is the keys as they stand in the file, and a message says what the value must be. An
-unknown key comes with the one that may be meant.
+Pydantic finds the problems. Its locations name branches of unions, and its messages types of
+Python. Here a location is the keys in the file, and a message says what the value must be. For an
+unknown key, a similar one is suggested.
 """
 
 import sys
@@ -25,9 +22,10 @@ from fedperf_shared.errors import ConfigurationError
 M = TypeVar("M", bound=BaseModel)
 Place = tuple[int | str, ...]
 Titles = Mapping[str, Callable[[int, object], str]]
-"""For a list by its key: what an entry is called, from its position and its contents."""
+"""By the key of a list: the title of an entry, from its position and contents."""
 
 LONGEST_VALUE = 40
+"""Characters of a wrong value that a message repeats."""
 
 _ABSENT = object()
 
@@ -49,7 +47,7 @@ _KINDS: Mapping[str, str] = {
     "enum": "{expected}",
     "literal_error": "{expected}",
 }
-"""After "must be", by the type of an error of pydantic."""
+"""What a value must be, by the type of an error of pydantic."""
 
 _UNKNOWN = frozenset({"extra_forbidden", "unexpected_keyword_argument"})
 _CONTAINERS = frozenset({"tuple_type", "list_type", "model_type", "dict_type", "dataclass_type"})
@@ -70,13 +68,13 @@ def load_model(
     """Read a TOML file as a model.
 
     Args:
-        path: of the file.
-        model: of what stands in it.
-        absent: what to do where there is no file.
-        new_names: the present name of each key of the file that had another one.
+        path: the file.
+        model: the model.
+        absent: advice if the file is missing.
+        new_names: present names of renamed keys.
 
     Raises:
-        ConfigurationError: not there, not TOML, or wrong; every problem is named.
+        ConfigurationError: the file is missing, not TOML, or wrong. All problems are listed.
     """
     content = rename_keys(read_settings(path, absent=absent), new_names or {}, name=str(path))
     try:
@@ -88,28 +86,28 @@ def load_model(
 def problems_of(
     error: ValidationError, model: type, content: object, titles: Titles | None = None
 ) -> list[str]:
-    """The problems of `content`, which should be a `model`, each with its key, each once.
+    """Return the problems of `content` as sentences, each once.
 
     Args:
-        error: that pydantic raised.
-        model: a model of pydantic, or a dataclass that it reads.
-        content: as it was read from the file.
-        titles: what entries of lists are called; their position by default.
+        error: the error of pydantic.
+        model: a model of pydantic, or a dataclass that pydantic reads.
+        content: the content of the file.
+        titles: titles of entries of lists; their positions by default.
     """
     by_place: dict[Place, list[ErrorDetails]] = {}
     for each in error.errors(include_url=False):
         by_place.setdefault(_place(each, content), []).append(each)
-    places = list(by_place)
-    found = [
-        _problem(place, each, model, content, titles or {})
-        for place, each in by_place.items()
-        if not (_is_of_containers(each) and any(_is_inside(other, place) for other in places))
-    ]
-    return list(dict.fromkeys(found))
+    problems = []
+    for place, errors in by_place.items():
+        has_inner = any(other != place == other[: len(place)] for other in by_place)
+        if has_inner and all(each["type"] in _CONTAINERS for each in errors):
+            continue  # another branch of a union fits better
+        problems.append(f"{_named(place, content, titles or {})}: {_message(errors, model)}")
+    return list(dict.fromkeys(problems))
 
 
 def _place(error: ErrorDetails, content: object) -> Place:
-    """The keys of the file on the way to what is wrong, without branches of unions."""
+    """Return the keys of the file that lead to an error, without branches of unions."""
     place: list[int | str] = []
     at = content
     for part in error["loc"]:
@@ -120,50 +118,24 @@ def _place(error: ErrorDetails, content: object) -> Place:
     return (*place, error["loc"][-1]) if error["type"] == "missing" else tuple(place)
 
 
-def _is_of_containers(errors: Sequence[ErrorDetails]) -> bool:
-    return all(each["type"] in _CONTAINERS for each in errors)
-
-
-def _is_inside(place: Place, outer: Place) -> bool:
-    return len(place) > len(outer) and place[: len(outer)] == outer
-
-
-def _problem(
-    place: Place, errors: Sequence[ErrorDetails], model: type, content: object, titles: Titles
-) -> str:
+def _message(errors: Sequence[ErrorDetails], model: type) -> str:
     first = errors[0]
     if first["type"] in _UNKNOWN:
-        message = _unknown_key(first["loc"], model)
-    elif all(each["type"] in _KINDS for each in errors):
-        message = f"must be {_alternatives([_kind(each) for each in errors])}{_got(first['input'])}"
-    else:
-        sentence = _SENTENCES.get(first["type"])
-        message = sentence.format(**first.get("ctx", {})) if sentence else _message(first)
-    return f"{_named(place, content, titles)}: {message}"
-
-
-def _kind(error: ErrorDetails) -> str:
-    return _KINDS[error["type"]].format(**error.get("ctx", {}))
-
-
-def _alternatives(kinds: Sequence[str]) -> str:
-    *others, last = dict.fromkeys(kinds)
-    return f"{', '.join(others)} or {last}" if others else last
-
-
-def _got(value: object) -> str:
-    """Return the wrong value for a message, unless it is long."""
-    text = repr(value)
-    is_short = isinstance(value, str | int | float) and len(text) <= LONGEST_VALUE
-    return f", got {text}" if is_short else ""
-
-
-def _message(error: ErrorDetails) -> str:
-    return error["msg"].removeprefix("Value error, ")
+        return _unknown_key(first["loc"], model)
+    if all(each["type"] in _KINDS for each in errors):
+        kinds = [_KINDS[each["type"]].format(**each.get("ctx", {})) for each in errors]
+        *others, last = dict.fromkeys(kinds)
+        expected = f"{', '.join(others)} or {last}" if others else last
+        value, text = first["input"], repr(first["input"])
+        is_short = isinstance(value, str | int | float) and len(text) <= LONGEST_VALUE
+        return f"must be {expected}" + (f", got {text}" if is_short else "")
+    if sentence := _SENTENCES.get(first["type"]):
+        return sentence.format(**first.get("ctx", {}))
+    return first["msg"].removeprefix("Value error, ")
 
 
 def _named(place: Place, content: object, titles: Titles) -> str:
-    """The place for people: titles of entries, then the keys inside."""
+    """Format a place for people: titles of entries, then keys."""
     named: list[str] = []
     at = content
     for before, part in zip((None, *place), place, strict=False):
@@ -189,31 +161,22 @@ def _unknown_key(place: Place, model: type) -> str:
     """Suggest a known key for the one at the end of `place`."""
     tables = [model]
     for part in place[:-1]:
-        of_type = [each for each in tables if part in _tags_of(each)]
+        tagged = [each for each in tables if part in get_args(_keys_of(each).get("type"))]
         inner_tables = [
-            inner
-            for table in tables
-            for name, annotation in _keys_of(table).items()
-            if part == name
-            for inner in _tables_in(annotation)
+            inner for table in tables for inner in _tables_in(_keys_of(table).get(str(part)))
         ]
-        tables = of_type or inner_tables or tables  # a position, or a name that people gave
+        tables = tagged or inner_tables or tables  # a position, or a name that people chose
     known = list(dict.fromkeys(name for table in tables for name in _keys_of(table)))
     return unknown_key(str(place[-1]), known)
 
 
 def _keys_of(table: type) -> dict[str, object]:
-    """The keys of a table, with what each holds."""
+    """Return the keys of a table with their types."""
     if is_dataclass(table):
         return {each.name: each.type for each in fields(table)}
     if issubclass(table, BaseModel):
         return {each.alias or name: each.annotation for name, each in table.model_fields.items()}
     return {}
-
-
-def _tags_of(table: type) -> tuple[object, ...]:
-    """The words by which a table is chosen among others."""
-    return get_args(_keys_of(table).get("type"))
 
 
 def _tables_in(annotation: object) -> Iterator[type]:
@@ -224,7 +187,7 @@ def _tables_in(annotation: object) -> Iterator[type]:
 
 
 class WrongSettingsError(ConfigurationError):
-    """A file holds settings that are missing, unknown or wrong."""
+    """Raised for settings that are missing, unknown or wrong."""
 
     def __init__(self, name: str, problems: Sequence[str]) -> None:
         super().__init__(f"{name}: {'; '.join(problems)}")
@@ -244,12 +207,12 @@ def rename_keys(
 ) -> dict[str, object]:
     """Return `table` with old keys renamed, and warn once about each.
 
-    An old key beside its new one stays, so that it is reported as unknown.
+    If the new key is present as well, the old one stays and is reported as unknown.
 
     Args:
-        table: as it was read from the file.
-        new_names: by old key.
-        name: of the file, for the warning.
+        table: the content of the file.
+        new_names: new keys by old key.
+        name: name of the file, for the warning.
     """
     old = [key for key in table if key in new_names and new_names[key] not in table]
     for key in old:
@@ -263,15 +226,15 @@ def _warn_renamed(name: str, old: str, new: str) -> None:
 
 
 def read_settings(path: Path, *, name: str | None = None, absent: str = "") -> dict[str, object]:
-    """The table in a TOML file.
+    """Return the content of a TOML file.
 
     Args:
-        path: of the file.
-        name: of the file in messages; its path by default.
-        absent: what to do where there is no file.
+        path: the file.
+        name: its name in messages; its path by default.
+        absent: advice if it is missing.
 
     Raises:
-        ConfigurationError: no such file, unreadable, or not TOML; the message says where.
+        ConfigurationError: the file is missing, unreadable, or not TOML.
     """
     name = name or str(path)
     try:

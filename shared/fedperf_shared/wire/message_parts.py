@@ -1,18 +1,18 @@
-"""The parts of a message, counted in its bytes before anything is made of them.
+"""Counts the parts of an untrusted message in its bytes before it is parsed.
 
-An empty part is two bytes on the wire, and fifty to three hundred once it is read. So a
-message of somebody else is walked first: tags and lengths alone, by the fields that this
-version knows, without recursion. A walk of megabytes of weights takes no time, one of rows
-a fifth of what it takes to read them.
+An empty part has two bytes on the wire and fifty to three hundred in memory. So only tags and
+lengths are read first, by the fields of this version. A walk over megabytes of weights takes no
+time; one over rows takes a fraction of the time that parsing them takes.
 
-Refused, always by a `MalformedMessageError`: too many parts, more of one field than its
-public number, a field that nobody knows, and bytes that are not of protobuf's wire format
-(https://protobuf.dev/programming-guides/encoding). What passes may still be no message: whether
-texts are UTF-8 and numbers fit is the parser's to say.
+A message is refused for too many parts, more of one field than its public number, an unknown
+field, and bytes that are not in protobuf's wire format
+(https://protobuf.dev/programming-guides/encoding). The parser checks everything else, such as
+UTF-8 and the range of numbers.
 """
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cache
 from typing import NamedTuple
 
@@ -22,16 +22,16 @@ from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.exchange import MAX_ARRAYS, MAX_REHEARSAL_ROWS
 
 MAX_MESSAGES = 80_000
-"""Nested in one, at any depth: 4,096 rows of 14 operators have 77,824."""
+"""Nested messages at any depth: 4,096 rows of 14 operators have 77,824."""
 
 MAX_NUMBERS = 200_000
-"""In all repeated fields of one: the same rows have 115,000."""
+"""Numbers in all repeated fields: the same rows have 115,000."""
 
 MOST: Mapping[str, int] = {
     "fedperf.v1.TrainRequest.arrays": MAX_ARRAYS,
     "fedperf.v1.SyntheticBatch.rows": MAX_REHEARSAL_ROWS,
 }
-"""By the name of a field; of all others `MAX_MESSAGES` together."""
+"""Limits by the name of a field; all other messages share `MAX_MESSAGES`."""
 
 _VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
 """A field's encoding, in the last three bits of its tag."""
@@ -51,37 +51,34 @@ _MORE = 0x80
 
 
 class MalformedMessageError(InvalidInputError):
-    """A message is not parsed: its parts are too many, unknown or no parts at all."""
+    """A message has too many parts, unknown parts or is cut off."""
 
     def __init__(self, kind: Descriptor, why: str) -> None:
         super().__init__(f"a {kind.name} that is not read: {why}")
 
 
+class _RefusedError(Exception):
+    """The reason why a message is not parsed."""
+
+
 class _Field(NamedTuple):
-    """Return what follows the tag of a field.
+    """The encoding of a field with a given tag.
 
     Attributes:
         name: of the field.
-        width: bytes of a number of fixed size; 0 for a varint, and for a length and bytes.
-        has_length: whether a length and bytes follow.
-        numbers: of a repeated field that the tag stands for, or a byte after the length.
+        has_length: whether a length and bytes follow the tag.
+        width: bytes of a number of fixed size; 0 for a varint.
+        numbers: numbers per tag of a repeated field, or per byte after the length.
         inside: fields of the nested message in these bytes, by their tags.
-        most: times that the field may stand in the outermost message.
+        most: maximum number of such messages.
     """
 
     name: str
-    width: int = 0
     has_length: bool = False
+    width: int = 0
     numbers: float = 0
-    inside: "_Fields | None" = None
+    inside: "Mapping[int, _Field] | None" = None
     most: int = MAX_MESSAGES
-
-
-_Fields = Mapping[int, _Field]
-
-
-class _RefusedError(Exception):
-    """Why a message is not parsed."""
 
 
 def check_parts(kind: Descriptor, payload: bytes) -> None:
@@ -91,104 +88,83 @@ def check_parts(kind: Descriptor, payload: bytes) -> None:
         MalformedMessageError: it may not.
     """
     try:
-        _walk(_fields(kind), payload)
+        _Walk(payload).read(_fields(kind), 0, len(payload))
     except IndexError:
         raise MalformedMessageError(kind, "it is cut off") from None
     except _RefusedError as error:
         raise MalformedMessageError(kind, str(error)) from None
 
 
-def _walk(fields: _Fields, payload: bytes) -> None:
-    position, end, messages, numbers = 0, len(payload), 0, 0.0
-    around: list[tuple[_Fields, int]] = []
-    outermost: Counter[str] = Counter()
-    while True:
-        position, passed, nested, length = _next_nested(fields, payload, position, end)
-        numbers += passed
-        if numbers > MAX_NUMBERS:
-            raise _RefusedError(f"more than {MAX_NUMBERS} numbers in it")
-        if nested is None or nested.inside is None:
-            if not around:
-                return
-            fields, end = around.pop()
-            continue
-        messages += 1
-        if messages > MAX_MESSAGES:
-            raise _RefusedError(f"more than {MAX_MESSAGES} messages in it")
-        if not around:
-            outermost[nested.name] += 1
-            if outermost[nested.name] > nested.most:
-                raise _RefusedError(f"more than {nested.most} {nested.name} in it")
-        around.append((fields, end))
-        fields, end = nested.inside, position + length
+@dataclass(slots=True)
+class _Walk:
+    payload: bytes
+    messages: Counter[str] = field(default_factory=Counter)
+    numbers: float = 0.0
 
-
-def _next_nested(
-    fields: _Fields, payload: bytes, position: int, end: int
-) -> tuple[int, float, _Field | None, int]:
-    """Return the next nested message's start, numbers before it, its field, and its length.
-
-    Every tag is looked at once; what takes one byte is read in place, since a call takes as
-    long. At the end of the message that is walked there is no field.
-    """
-    numbers = 0.0
-    while position < end:
-        tag = payload[position]
-        position += 1
-        if tag >= _MORE:
-            tag, position = _varint(payload, position - 1)
-        field = fields.get(tag)
-        if field is None:
-            raise _RefusedError("a field in it is unknown here")
-        _, width, has_length, many, inside, _ = field
-        if not has_length:
-            numbers += many
-            if not width and payload[position] >= _MORE:
-                _, position = _varint(payload, position)
-            else:
-                position += width or 1
-            continue
-        length = payload[position]
-        position += 1
-        if length >= _MORE:
-            length, position = _varint(payload, position - 1)
-        if length > end - position:
+    def read(self, fields: Mapping[int, _Field], position: int, end: int) -> None:
+        """Count the parts from `position` to `end`; the schema bounds the depth of recursion."""
+        payload = self.payload
+        while position < end:
+            tag, position = payload[position], position + 1
+            if tag >= _MORE:  # a call for every byte would take twice the time
+                tag, position = self._varint(position - 1)
+            each = fields.get(tag)
+            if each is None:
+                raise _RefusedError("a field in it is unknown here")
+            length, size = each.width, 1
+            if each.has_length:
+                length, position = self._varint(position)
+                size = length
+            elif not each.width:
+                _, position = self._varint(position)
+            if length > end - position:
+                raise _RefusedError("it is cut off")
+            if each.inside is not None:
+                self._count(each)
+                self.read(each.inside, position, position + length)
+            elif each.numbers:
+                self.numbers += each.numbers * size
+                if self.numbers > MAX_NUMBERS:
+                    raise _RefusedError(f"more than {MAX_NUMBERS} numbers in it")
+            position += length
+        if position > end:
             raise _RefusedError("it is cut off")
-        if inside is not None:
-            return position, numbers, field, length
-        numbers += many * length
-        position += length
-    if position > end:
-        raise _RefusedError("it is cut off")
-    return position, numbers, None, 0
 
+    def _count(self, each: _Field) -> None:
+        self.messages[each.name] += 1
+        if self.messages.total() > MAX_MESSAGES:
+            raise _RefusedError(f"more than {MAX_MESSAGES} messages in it")
+        if self.messages[each.name] > each.most:
+            raise _RefusedError(f"more than {each.most} {each.name} in it")
 
-def _varint(payload: bytes, start: int) -> tuple[int, int]:
-    """The number that begins at `start`, and the position after it."""
-    number = 0
-    for index in range(_VARINT_BYTES):
-        byte = payload[start + index]
-        number |= (byte & ~_MORE) << (7 * index)
-        if byte < _MORE:
-            return number, start + index + 1
-    raise _RefusedError("a number in it is longer than any")
+    def _varint(self, start: int) -> tuple[int, int]:
+        """Return the number at `start` and the position after it."""
+        number = self.payload[start]
+        if number < _MORE:
+            return number, start + 1
+        number &= ~_MORE
+        for index in range(1, _VARINT_BYTES):
+            byte = self.payload[start + index]
+            number |= (byte & ~_MORE) << (7 * index)
+            if byte < _MORE:
+                return number, start + index + 1
+        raise _RefusedError("a number in it is longer than any")
 
 
 @cache
-def _fields(kind: Descriptor) -> _Fields:
-    """The fields of a message by their tags: number and wire type. None nests in itself."""
-    found: dict[int, _Field] = {}
-    for field in kind.fields:
-        name, tag = field.name, field.number << 3
-        if field.type == FieldDescriptor.TYPE_MESSAGE:
-            most = MOST.get(field.full_name, MAX_MESSAGES)
-            inside = _fields(field.message_type)
-            found[tag | _LENGTH] = _Field(name, has_length=True, inside=inside, most=most)
-        elif field.type in _BYTES:
-            found[tag | _LENGTH] = _Field(name, has_length=True)
+def _fields(kind: Descriptor) -> Mapping[int, _Field]:
+    """Return the fields of a message by their tags: number and wire type."""
+    by_tag: dict[int, _Field] = {}
+    for each in kind.fields:
+        name, tag = each.name, each.number << 3
+        if each.type == FieldDescriptor.TYPE_MESSAGE:
+            most, inside = MOST.get(each.full_name, MAX_MESSAGES), _fields(each.message_type)
+            by_tag[tag | _LENGTH] = _Field(name, has_length=True, inside=inside, most=most)
+        elif each.type in _BYTES:
+            by_tag[tag | _LENGTH] = _Field(name, has_length=True)
         else:
-            width, wire_type = _FIXED.get(field.type, (0, _VARINT))
-            found[tag | wire_type] = _Field(name, width, numbers=int(field.is_repeated))
-            if field.is_repeated:  # packed: of a varint a byte is a number at most
-                found[tag | _LENGTH] = _Field(name, has_length=True, numbers=1 / (width or 1))
-    return found
+            width, wire_type = _FIXED.get(each.type, (0, _VARINT))
+            by_tag[tag | wire_type] = _Field(name, width=width, numbers=int(each.is_repeated))
+            if each.is_repeated:  # packed: each number has at least one byte
+                by_tag[tag | _LENGTH] = _Field(name, has_length=True, numbers=1 / (width or 1))
+    return by_tag

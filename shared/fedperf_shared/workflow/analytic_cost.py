@@ -15,6 +15,10 @@ Prices are constants of the code (`cost_coefficients.json`, seconds for a unit, 
 fitted on runs that the project itself measured (`fedperf-sim fit-coefficients`); a price that these
 runs say nothing of is a published or plausible figure. Each plan's answer is computed from
 that plan alone. Nothing is refused: every valid plan has a price.
+
+The model and the features read a workflow as arrays. `WorkflowColumns` has one row per operator in
+a topological order and holds what does not depend on platforms. `Placements` holds the platforms of
+many plans of one workflow. Edges name rows, not positions in the workflow.
 """
 
 import json
@@ -29,13 +33,8 @@ from typing import Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from fedperf_shared.workflow.columns import (
-    Floats,
-    Ints,
-    Placements,
-    WorkflowColumns,
-    sum_by_row,
-)
+from fedperf_shared.workflow.graph import Workflow
+from fedperf_shared.workflow.topology import depths, heights
 from fedperf_shared.workflow.vocabulary import (
     MAX_ROWS,
     MAX_RUNTIME_SECONDS,
@@ -90,7 +89,118 @@ SPILLS_FROM = 0.3
 WARM_POWER = 1.1
 """A query pays (1 + queries before) ** -WARM_POWER of what a cold engine costs."""
 
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WorkflowColumns:
+    """The columns of a workflow as arrays, one row per operator in a topological order.
+
+    Several workflows beside each other are one that falls apart.
+    """
+
+    edges: Ints
+    kind: Ints
+    operator_class: Ints
+    complexity: Ints
+    depth: Ints
+    height: Ints
+    rows: Floats
+    row_bytes: Floats
+    code_steps: Floats
+    iterations: Floats
+    key_distinct_ratio: Floats
+    partitions: Floats
+    parents: Ints
+    children: Ints
+
+    @classmethod
+    def of(cls, *parts: tuple[Workflow, Sequence[int]]) -> "WorkflowColumns":
+        """The columns of workflows, one after the other, the operators of each in its order."""
+        discrete: list[tuple[int, ...]] = []
+        measured: list[tuple[float, ...]] = []
+        edges: list[tuple[int, int]] = []
+        for workflow, order in parts:
+            depth, height = depths(workflow), heights(workflow)
+            begin = len(discrete)
+            row = {position: begin + index for index, position in enumerate(order)}
+            for position in order:
+                o = workflow.operators[position]
+                discrete.append(
+                    (o.kind, o.operator_class, o.complexity, depth[position], height[position])
+                )
+                measured.append(
+                    (
+                        o.output_rows,
+                        o.row_bytes,
+                        o.code_steps,
+                        o.iterations,
+                        o.key_distinct_ratio,
+                        o.partitions,
+                    )
+                )
+                edges += [(row[parent], row[position]) for parent in o.inputs]
+        counted = np.array(discrete, dtype=np.int64).T
+        sized = np.array(measured, dtype=np.float64).T
+        joined = np.array(edges, dtype=np.int64).reshape(-1, 2).T
+        return cls(
+            edges=joined,
+            kind=counted[0],
+            operator_class=counted[1],
+            complexity=counted[2],
+            depth=counted[3],
+            height=counted[4],
+            rows=sized[0],
+            row_bytes=sized[1],
+            code_steps=sized[2],
+            iterations=sized[3],
+            key_distinct_ratio=sized[4],
+            partitions=sized[5],
+            parents=np.bincount(joined[1], minlength=len(discrete)),
+            children=np.bincount(joined[0], minlength=len(discrete)),
+        )
+
+    @property
+    def output_bytes(self) -> Floats:
+        """Bytes that each operator hands on."""
+        return self.rows * self.row_bytes
+
+    def of_inputs(self, values: Floats) -> Floats:
+        """Per operator the sum of its inputs' values; of a source its own."""
+        return np.where(self.parents == 0, values, self.summed(values[self.edges[0]]))
+
+    @property
+    def largest_input_rows(self) -> Floats:
+        """Rows of each operator's largest input; of a source its own."""
+        largest = np.where(self.parents == 0, self.rows, 0.0)
+        np.maximum.at(largest, self.edges[1], self.rows[self.edges[0]])
+        return largest
+
+    def summed(self, per_edge: Floats) -> Floats:
+        """Per operator the sum over its incoming edges."""
+        return sum_by_row(self.edges[1], per_edge, len(self.rows))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Placements:
+    """The platforms of plans [plans, operators], and the edges that switch [plans, edges]."""
+
+    platforms: Ints
+    switch: NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, columns: WorkflowColumns, platforms: Ints) -> "Placements":
+        """The placements by `platforms` [plans, operators], in the columns' order."""
+        parent, child = platforms[:, columns.edges[0]], platforms[:, columns.edges[1]]
+        both = (parent != Platform.UNASSIGNED) & (child != Platform.UNASSIGNED)
+        return cls(platforms, (parent != child) & both)
+
+
+def sum_by_row(rows: Ints, values: Floats, count: int) -> Floats:
+    """Per row from 0 to `count` - 1 the sum of the values that name it."""
+    return np.bincount(rows, weights=values, minlength=count).astype(np.float64)
 
 
 def _one_of(*kinds: OperatorKind) -> Mask:

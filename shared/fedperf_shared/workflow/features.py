@@ -57,15 +57,13 @@ from numpy.typing import NDArray
 
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.workflow.analytic_cost import (
-    Resources,
-    analytic_log_seconds,
-    analytic_log_seconds_of_many,
-)
-from fedperf_shared.workflow.columns import (
     Floats,
     Ints,
     Placements,
+    Resources,
     WorkflowColumns,
+    analytic_log_seconds,
+    analytic_log_seconds_of_many,
     sum_by_row,
 )
 from fedperf_shared.workflow.graph import Plan, SourceStatistics, Workflow

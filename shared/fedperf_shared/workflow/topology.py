@@ -1,23 +1,31 @@
-"""The one order in which every consumer walks a workflow, with depth and height.
+"""The canonical order of a workflow's operators, their depths and heights, and its fingerprint.
 
-Parents come before children, and the order depends on the DAG alone, not on how it was
-written down: operators stand by (depth, kind), then by sizes and neighbours, as colour
-refinement tells them apart, then by platform where platforms are given. Operators that
-are still tied look the same to GGFN, whose attention layers tell apart no more than
-colour refinement does; they stand by position. One fixed order makes the sequence model
-of GGFN a function of the plan, although a graph without cycles has many topological orders.
+Parents come before children. The order depends on the graph alone, not on how it was written
+down: operators are sorted by (depth, kind), then by sizes and neighbours as colour refinement
+distinguishes them, then by platform where platforms are given. Operators that are still tied look
+the same to GGFN, whose attention layers distinguish no more than colour refinement does. They are
+sorted by position. One canonical order makes the sequence model of GGFN a function of the plan,
+although a graph without cycles has many topological orders.
 
-Colour refinement (Weisfeiler and Leman) gives every operator an integer from 0 that depends on
-what the workflow says. It looks at both directions of the edges and keeps the order of the colours
-that it starts from.
+Colour refinement (Weisfeiler and Leman) gives every operator an integer from 0. It looks at both
+directions of the edges and keeps the order of the initial colours.
+
+The `fingerprint` of a workflow is a hash of its shape: kinds, classes and edges, but *no* sizes.
+It identifies a workload locally. It is derived from private jobs and must never leave the
+organization. Two graphs that colour refinement cannot distinguish share a fingerprint; the tests
+show that no small graphs do.
 """
 
+import hashlib
+import json
 from collections import Counter
 from collections.abc import Sequence
 from typing import TypeVar
 
 from fedperf_shared.workflow.graph import Workflow
 from fedperf_shared.workflow.vocabulary import Platform
+
+TEMPLATE_VERSION = 1
 
 Signature = tuple[int, tuple[int, ...], tuple[int, ...]]
 _Ordered = TypeVar("_Ordered", Signature, tuple[float, ...], int)
@@ -53,11 +61,6 @@ def refine(colours: list[int], workflow: Workflow) -> list[int]:
         colours = refined
 
 
-def signatures(colours: Sequence[int], workflow: Workflow) -> list[Signature]:
-    """Per operator: its colour, its parents' colours and its children's colours."""
-    return _signatures(colours, workflow, workflow.children)
-
-
 def _signatures(
     colours: Sequence[int], workflow: Workflow, every_child: Sequence[tuple[int, ...]]
 ) -> list[Signature]:
@@ -77,6 +80,15 @@ def ranks(values: Sequence[_Ordered]) -> list[int]:
     """The rank of each value among the distinct values."""
     rank = {value: index for index, value in enumerate(sorted(set(values)))}
     return [rank[value] for value in values]
+
+
+def fingerprint(workflow: Workflow) -> str:
+    """Return a hex digest of the workflow's shape, equal for every order of its operators."""
+    labels = [(int(o.kind), int(o.operator_class)) for o in workflow.operators]
+    colours = refine(ranks(labels), workflow)
+    shape = sorted(zip(_signatures(colours, workflow, workflow.children), labels, strict=True))
+    text = json.dumps([TEMPLATE_VERSION, shape], separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def topological_order(

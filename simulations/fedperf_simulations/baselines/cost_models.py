@@ -23,9 +23,15 @@ from torch import Tensor, nn
 from fedperf_client.prediction.prediction import Floats, PredictLog
 from fedperf_shared.execution import MeasuredPlan, PlanOnCluster
 from fedperf_shared.model.architecture import TARGET_SCALE
-from fedperf_shared.model.fit import Progress, fit, predict
+from fedperf_shared.model.fit import (
+    HUBER_DELTA,
+    Progress,
+    fit,
+    huber_per_sample,
+    huber_within,
+    predict,
+)
 from fedperf_shared.model.ggfn import GGFN
-from fedperf_shared.model.loss import HUBER_DELTA, huber_per_sample, huber_within
 from fedperf_shared.workflow.features import Features, feature_names, flatten
 from fedperf_simulations.baselines.flat_vectors import padded_vector, robopt_vector
 from fedperf_simulations.baselines.wayang import WayangCosts
@@ -178,7 +184,7 @@ def boosting(*, rounds: int, seed: int) -> CostModel:
     """Boosted trees on the client's flat vectors, by GGFN's loss: level and differences.
 
     What counts of a question's plans is how they differ as well as what each takes
-    (`shared.model.loss.huber_within`).
+    (`shared.model.fit.huber_within`).
     """
     import lightgbm
 

@@ -22,12 +22,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_solve
 
-from fedperf_client.prediction.learners.gaussian_process import Scaling
-from fedperf_client.prediction.learners.residual_learners import (
+from fedperf_client.prediction.learners.base_learners import (
     OWN_LEVEL_SD,
     REFERENCE,
     InvalidCorrectionError,
 )
+from fedperf_client.prediction.learners.gaussian_process import Scaling
 from fedperf_client.prediction.prediction import Floats
 from fedperf_client.prediction.query_encoding import EncodedQueries
 

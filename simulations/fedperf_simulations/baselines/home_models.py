@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from fedperf_client.prediction.learners.learner import varying_columns
+from fedperf_client.prediction.learners.ridge import varying_columns
 
 Floats = NDArray[np.float64]
 Regressor = Callable[[Floats, Floats, Floats], Floats]

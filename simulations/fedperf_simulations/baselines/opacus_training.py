@@ -17,9 +17,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedperf_shared.model.batches import collate
-from fedperf_shared.model.ggfn import GGFN, standardise
-from fedperf_shared.model.loss import huber_per_sample
+from fedperf_shared.model.fit import huber_per_sample
+from fedperf_shared.model.ggfn import GGFN, collate, standardise
 from fedperf_shared.workflow.features import Features
 
 with warnings.catch_warnings():

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from itertools import product
 
 from fedperf_engines.optimizer.enumeration import Assignment
+from fedperf_engines.platforms.engine import EMBEDDED_PLATFORMS, supporting, supports
 from fedperf_engines.platforms.operations import Sink
 from fedperf_engines.platforms.program import Program
-from fedperf_engines.platforms.support import EMBEDDED_PLATFORMS, supporting, supports
 from fedperf_shared.workflow.graph import Workflow
 from fedperf_shared.workflow.vocabulary import OperatorClass, OperatorKind, Platform
 

@@ -13,7 +13,7 @@ from itertools import product
 import numpy as np
 
 from fedperf_engines.optimizer.costs import AdditiveCosts, Ints
-from fedperf_engines.optimizer.frontier import (
+from fedperf_engines.optimizer.enumeration import (
     PartialPlans,
     PlacementStep,
     SearchResult,

@@ -9,7 +9,7 @@ import numpy as np
 
 from fedperf_client.prediction.prediction import PredictLog
 from fedperf_engines.optimizer.costs import AdditiveCosts, Floats, Ints
-from fedperf_engines.optimizer.frontier import (
+from fedperf_engines.optimizer.enumeration import (
     PartialPlans,
     PlacementStep,
     best_per_key,

@@ -1,12 +1,12 @@
 """Mixtures of learners for tables of columns, as experiments compare them.
 
-The product mixes local learners (`fedperf_campaigns.tables.catalogue`). Candidates
+The product mixes local learners (`fedperf_campaigns.tables.learners`). Candidates
 that read a downloaded belief about public points are compared here alone.
 """
 
 from collections.abc import Sequence
 
-from fedperf_campaigns.tables.catalogue import MORE_FROM
+from fedperf_campaigns.tables.learners import MORE_FROM, Forest, ResidualProcess
 from fedperf_client.prediction.ensemble.ensemble import FittedEnsemble, cross_validate
 from fedperf_client.prediction.ensemble.learner_catalogue import LOCAL_FROM
 from fedperf_client.prediction.ensemble.training_data import TrainingSet
@@ -16,17 +16,13 @@ from fedperf_client.prediction.ensemble.weighting import (
     grouped_split,
     holdout_splits,
 )
-from fedperf_client.prediction.learners.learner import Learner
-from fedperf_client.prediction.learners.local_learners import (
+from fedperf_client.prediction.learners.base_learners import (
+    REFERENCE,
     Boosting,
     Constant,
-    Forest,
+    Learner,
     LocalProcess,
     LogRidge,
-    ResidualProcess,
-)
-from fedperf_client.prediction.learners.residual_learners import (
-    REFERENCE,
     ShrunkenBias,
     UncorrectedModel,
 )
@@ -49,7 +45,7 @@ def mixed_for(
         kind: of the questions, see `asks`.
         asked: where the questions lie, [questions].
         known: own executions.
-        learners: as for `cross_validate`.
+        learners: as for `weigh`.
         seed: of folds that mimic nothing.
 
     Raises:

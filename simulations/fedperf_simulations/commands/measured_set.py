@@ -193,7 +193,7 @@ def calibrate_intervals(seed: Seed = 0, json: Json = False) -> None:
     """
     from dataclasses import asdict
 
-    from fedperf_shared.model.pretrained_intervals import write_widths
+    from fedperf_shared.model.pretrained import write_widths
     from fedperf_simulations.baselines.cost_models import ggfn
     from fedperf_simulations.corpus.starts.pretraining import EPOCHS
     from fedperf_simulations.corpus.starts.widths import measure_widths

@@ -28,6 +28,7 @@ from typing import ClassVar
 import numpy as np
 
 from fedperf_engines.optimizer.enumeration import Assignment
+from fedperf_engines.platforms.engine import installed_platforms, supporting
 from fedperf_engines.platforms.operations import (
     Aggregate,
     AnyOperation,
@@ -37,15 +38,17 @@ from fedperf_engines.platforms.operations import (
     Sink,
 )
 from fedperf_engines.platforms.program import Program, Step
-from fedperf_engines.platforms.support import installed_platforms, supporting
 from fedperf_engines.workloads.data import SCALES, read
 from fedperf_engines.workloads.families import (
+    Draft,
     Family,
+    between,
+    count,
     draw_platforms,
     draw_program,
+    mean,
     workload_name,
 )
-from fedperf_engines.workloads.program_draft import Draft, between, count, mean
 from fedperf_shared.errors import ConfigurationError
 from fedperf_shared.workflow.vocabulary import Platform
 from fedperf_simulations.corpus.measured_log import MeasurementTask, Role

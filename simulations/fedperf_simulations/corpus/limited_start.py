@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from fedperf_shared.model.checkpoint import Checkpoint, load_checkpoint
-from fedperf_shared.model.pretrained_model import PUBLIC_START_VARIABLE
+from fedperf_shared.model.pretrained import PRETRAINED_VARIABLE
 from fedperf_simulations.data.datasets import MEASURED_DIRECTORY
 
 LIMITED_START_PATH = MEASURED_DIRECTORY / "limited_start.safetensors"
@@ -25,12 +25,12 @@ def load_limited_start() -> Checkpoint:
 @contextmanager
 def start_in_use(path: Path) -> Iterator[None]:
     """Whatever loads the public start in this process meanwhile gets that one."""
-    before = os.environ.get(PUBLIC_START_VARIABLE)
-    os.environ[PUBLIC_START_VARIABLE] = str(path)
+    before = os.environ.get(PRETRAINED_VARIABLE)
+    os.environ[PRETRAINED_VARIABLE] = str(path)
     try:
         yield
     finally:
         if before is None:
-            del os.environ[PUBLIC_START_VARIABLE]
+            del os.environ[PRETRAINED_VARIABLE]
         else:
-            os.environ[PUBLIC_START_VARIABLE] = before
+            os.environ[PRETRAINED_VARIABLE] = before

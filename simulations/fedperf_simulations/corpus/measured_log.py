@@ -22,7 +22,7 @@ import orjson
 from fedperf_client.sources.history_file import to_table, write_table
 from fedperf_client.workers.machine import machine_name
 from fedperf_engines.platforms.program import Program, to_json
-from fedperf_engines.trials.pool import Trial
+from fedperf_engines.trials.profiler import Trial
 from fedperf_engines.workloads.families import Family
 from fedperf_shared.errors import ConfigurationError, InvalidInputError, StorageError
 from fedperf_shared.execution import ClusterConfig, Execution, ExecutionStatus, Measurement

@@ -29,14 +29,14 @@ from rich.progress import (
 )
 
 from fedperf_client.workers.machine import available_memory_bytes, cluster_config
-from fedperf_engines.trials.pool import (
+from fedperf_engines.trials.profiler import (
     WORKER_COMMAND,
+    Profiler,
     Trial,
     TrialLimits,
     UncountableProgramError,
     WorkerPool,
 )
-from fedperf_engines.trials.profiler import Profiler
 from fedperf_engines.workloads.data import prepare
 from fedperf_shared.execution import ClusterConfig, ExecutionStatus
 from fedperf_shared.workflow.vocabulary import Platform

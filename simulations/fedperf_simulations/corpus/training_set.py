@@ -15,7 +15,7 @@ import numpy as np
 from fedperf_shared.execution import ClusterConfig, Execution, MeasuredPlan
 from fedperf_shared.workflow.cardinality import plan_with_estimated_cardinalities
 from fedperf_shared.workflow.graph import Plan, Workflow
-from fedperf_shared.workflow.template import fingerprint
+from fedperf_shared.workflow.topology import fingerprint
 from fedperf_simulations.baselines.cost_models import TrainingPlan
 from fedperf_simulations.corpus.comparisons import Case, read_cases
 from fedperf_simulations.corpus.measured_prefixes import measured_prefixes

@@ -11,9 +11,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedperf_engines.platforms.engine import ENGINES
+from fedperf_engines.platforms.engine import (
+    EMBEDDED_PLATFORMS,
+    ENGINES,
+    installed_platforms,
+    supports,
+)
 from fedperf_engines.platforms.program import Program
-from fedperf_engines.platforms.support import EMBEDDED_PLATFORMS, installed_platforms, supports
 from fedperf_engines.workloads.data import SCALES
 from fedperf_engines.workloads.families import (
     Family,

@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from fedperf_client.prediction.learners.tables import Table
+from fedperf_campaigns.tables.layout import Table
 from fedperf_client.prediction.prediction import Floats
 from fedperf_simulations.data.c3o import FOLDER, RUNTIME
 from fedperf_simulations.data.datasets import public_files

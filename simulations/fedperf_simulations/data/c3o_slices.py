@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from fedperf_client.prediction.learners.tables import Table, TableLayout
+from fedperf_campaigns.tables.layout import Table, TableLayout
 from fedperf_client.prediction.prediction import Floats
 from fedperf_simulations.data.c3o import JOBS, PUBLISHED_SIZE
 from fedperf_simulations.data.c3o_scenarios import NODES, SIZE, Executions, medians, of_job

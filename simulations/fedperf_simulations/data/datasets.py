@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from fedperf_client.sources.history_file import executions_of
-from fedperf_memory.year_simulation.simulated_peers import MEASURED_RUNS
+from fedperf_memory.year_simulation.year import MEASURED_RUNS
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import ClusterConfig, Execution
 

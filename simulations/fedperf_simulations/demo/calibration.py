@@ -30,7 +30,7 @@ def main() -> None:
 def measured_pace(history: Path) -> dict[str, float]:
     """Seconds of each part of a daemon's work, by the names of `scenario.MachineTimings`."""
     before = time.monotonic()
-    from fedperf_shared.runtime.flower_settings import quiet_flower
+    from fedperf_shared.runtime.process import quiet_flower
 
     quiet_flower()
     import fedperf_client.daemon.daemon
@@ -40,7 +40,7 @@ def measured_pace(history: Path) -> dict[str, float]:
     from fedperf_shared.model.checkpoint import Checkpoint, state_to_arrays
     from fedperf_shared.model.ggfn import GGFN
     from fedperf_shared.model.inference import GgfnArrays
-    from fedperf_shared.model.linearization import directions_of
+    from fedperf_shared.model.linearization import combine_gradients
     from fedperf_shared.model.public_plans import anchors_of, load_public_plans
     from fedperf_shared.releases.linear_queries import DIRECTIONS
 
@@ -53,9 +53,9 @@ def measured_pace(history: Path) -> dict[str, float]:
     some = labelled[:_PLANS]
     anchors = [featurize(each.plan, each.cluster) for each in anchors_of(load_public_plans())]
     coefficients = np.eye(len(anchors), DIRECTIONS, dtype=np.float32)
-    directions = directions_of(model, anchors[:1], coefficients[:1])
+    directions = combine_gradients(model, anchors[:1], coefficients[:1])
     workload_features(model, some, directions)  # what is loaded on first use
-    _, together = _timed(lambda: directions_of(model, anchors, coefficients))
+    _, together = _timed(lambda: combine_gradients(model, anchors, coefficients))
     _, full = _timed(lambda: workload_features(model, some, directions))
     return {
         "startup_seconds": startup,

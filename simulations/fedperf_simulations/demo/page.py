@@ -6,8 +6,7 @@ Everything that is not written here is escaped, whatever it is.
 import math
 from pathlib import Path
 
-from fedperf_client.charts.chart_style import FAINT, INK, LINE, POINT, svg
-from fedperf_client.charts.page import render
+from fedperf_client.charts.kit import FAINT, INK, LINE, POINT, render, svg
 from fedperf_simulations.demo.summary import (
     Change,
     DemoSummary,

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 import orjson
 
 from fedperf_shared.errors import FedperfError
-from fedperf_shared.runtime.resources import Closing
+from fedperf_shared.runtime.process import Closing
 
 CLIENT = "fedperf"
 SERVER = "fedperf-server"

@@ -26,7 +26,7 @@ from fedperf_client.prediction.ensemble.predictor import (
     fit_personalized_ensemble,
 )
 from fedperf_client.prediction.fetched_models import FetchedModels, predictor
-from fedperf_client.prediction.learners.residual_learners import PUBLIC
+from fedperf_client.prediction.learners.base_learners import PUBLIC
 from fedperf_client.prediction.prediction import PredictLog
 from fedperf_client.prediction.query_encoding import History
 from fedperf_memory.memory_federation import Federation
@@ -34,12 +34,13 @@ from fedperf_server.app.process import log_event
 from fedperf_server.controllers.drift import DetectedDrift, stored_drifts
 from fedperf_server.rehearsal import buffer
 from fedperf_server.state import registry
-from fedperf_server.state.drift_regimes import DriftRegime, RegimeTrigger, regimes
+from fedperf_server.state.database import RegimeTrigger
+from fedperf_server.state.drift_regimes import DriftRegime, regimes
 from fedperf_shared.execution import Execution
 from fedperf_shared.model.checkpoint import save_model
 from fedperf_shared.model.fit import fit, predict
 from fedperf_shared.model.ggfn import GGFN
-from fedperf_shared.model.pretrained_model import PUBLIC_START_VERSION, load_pretrained_model
+from fedperf_shared.model.pretrained import PRETRAINED_VERSION, load_pretrained_model
 from fedperf_shared.model.public_plans import anchors_of, load_public_plans
 from fedperf_shared.releases.period import Period
 from fedperf_simulations.baselines.cost_models import zero_constant_inputs
@@ -104,7 +105,7 @@ def lived(size: YearSize, directory: Path, *, seed: int, say: Say) -> YearResult
     say("workloads are dealt")
     start = _trained(cast.known, epochs=size.epochs, seed=seed)
     directory.mkdir(parents=True, exist_ok=True)
-    save_model(directory / START, start, model_version=PUBLIC_START_VERSION)
+    save_model(directory / START, start, model_version=PRETRAINED_VERSION)
     say("the start is trained")
     shipped = predictor(load_pretrained_model())
     plans = load_public_plans()[:: size.public_step]

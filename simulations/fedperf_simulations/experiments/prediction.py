@@ -24,9 +24,9 @@ from fedperf_client.home.store import ExecutionStore
 from fedperf_client.prediction.fetched_models import FetchedModels
 from fedperf_client.prediction.serving.predictor_cache import load_or_fit
 from fedperf_shared.execution import Execution, PlanOnCluster
-from fedperf_shared.model.batches import collate
 from fedperf_shared.model.checkpoint import model_from_arrays
-from fedperf_shared.model.pretrained_model import load_pretrained_model
+from fedperf_shared.model.ggfn import collate
+from fedperf_shared.model.pretrained import load_pretrained_model
 from fedperf_shared.workflow.features import featurize
 from fedperf_simulations.corpus.organizations import WorkloadPart, organization, split
 from fedperf_simulations.data.datasets import measured_executions, measured_files

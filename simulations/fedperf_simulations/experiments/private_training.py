@@ -33,7 +33,7 @@ from fedperf_client.privacy.accountant import (
     replace_one_epsilon,
 )
 from fedperf_memory.paired import PairedComparison
-from fedperf_server.inference.linearized_steps import STEP_CLIPS
+from fedperf_server.rounds.linearized_avg import STEP_CLIPS
 from fedperf_shared.model.checkpoint import load_model, save_model
 from fedperf_shared.model.fit import fit, predict
 from fedperf_shared.model.ggfn import GGFN

@@ -1,7 +1,7 @@
 """Experiment: predictions for configurations that never ran, from those of the same job that did.
 
 Fifteen C3O scenarios (`fedperf_simulations.data.c3o_scenarios`), one candidate list
-(`fedperf_campaigns.tables.catalogue`), three ways to use it:
+(`fedperf_campaigns.tables.learners`), three ways to use it:
 
 * ours: configurations as the median of their repeats; candidates mixed by their errors on folds
   that mimic the question;
@@ -29,11 +29,11 @@ from pathlib import Path
 
 import numpy as np
 
-from fedperf_campaigns.tables.catalogue import table_learners
+from fedperf_campaigns.tables.layout import TableLayout, distinct_rows
+from fedperf_campaigns.tables.learners import table_learners
 from fedperf_client.prediction.ensemble.training_data import TrainingSet
 from fedperf_client.prediction.ensemble.weighting import ScaleAndSize
-from fedperf_client.prediction.learners.learner import Learner
-from fedperf_client.prediction.learners.tables import TableLayout, median_of_repeats
+from fedperf_client.prediction.learners.base_learners import Learner
 from fedperf_client.prediction.prediction import Floats, QueryRegime
 from fedperf_client.prediction.query_encoding import EncodedQueries
 from fedperf_memory.paired import PairedComparison
@@ -284,3 +284,16 @@ def _percent(predicted: Floats, measured: Floats) -> float:
 
 
 EXPERIMENT = ProfilingModels()
+
+
+def median_of_repeats(
+    samples: EncodedQueries, log_seconds: Floats
+) -> tuple[EncodedQueries, Floats]:
+    """Return one row for each distinct row of features, with the median of its log seconds.
+
+    As rows of their own, repeats of one configuration would stand on both sides of a fold, and
+    weigh a configuration by how often it ran.
+    """
+    first, place = distinct_rows(samples.features)
+    medians = [float(np.median(log_seconds[place == each])) for each in range(len(first))]
+    return samples.take(first), np.array(medians)

@@ -16,9 +16,9 @@ from functools import cache, partial
 
 import numpy as np
 
+from fedperf_campaigns.tables.learners import Forest
 from fedperf_client.prediction.ensemble.predictor import fit_personalized_ensemble
 from fedperf_client.prediction.fetched_models import predictor
-from fedperf_client.prediction.learners.local_learners import Forest
 from fedperf_client.prediction.prediction import Floats
 from fedperf_client.prediction.query_encoding import History
 from fedperf_shared.execution import Execution
@@ -26,7 +26,7 @@ from fedperf_shared.model.checkpoint import Checkpoint, state_to_arrays
 from fedperf_shared.model.fit import fit
 from fedperf_shared.model.ggfn import GGFN
 from fedperf_shared.model.metrics import q_error, relative_errors
-from fedperf_shared.model.pretrained_model import load_pretrained_model
+from fedperf_shared.model.pretrained import load_pretrained_model
 from fedperf_shared.workflow.features import featurize
 from fedperf_simulations.corpus.limited_start import load_limited_start
 from fedperf_simulations.corpus.organizations import WorkloadPart, split

@@ -34,13 +34,13 @@ import numpy as np
 from fedperf_client.learning.residuals import LabelledGraph, labelled_graphs
 from fedperf_client.release.policy import Policy
 from fedperf_client.release.schedule import PlannedSchedule, plan_schedule
-from fedperf_memory.cpu_meter import Side
 from fedperf_memory.histories import HistoryCompute, SharedAnswers
 from fedperf_memory.memory_federation import (
     HOST,
     Clock,
     Federation,
     NewMember,
+    Side,
     directory_in_memory,
     memory_federation,
 )

@@ -33,11 +33,12 @@ from fedperf_memory.seeded_noise import noise_of
 from fedperf_server.app.composition import Task, predict_with, public_error
 from fedperf_server.config import ServerConfig
 from fedperf_server.rounds.linearized_avg import LinearizedAvg
-from fedperf_server.rounds.round_messages import AcceptedUpdate
+from fedperf_server.rounds.open_round import AcceptedUpdate
 from fedperf_server.state import registry
-from fedperf_server.state.drift_regimes import RegimeTrigger, declare
-from fedperf_server.state.promotion_graph import candidates_after
-from fedperf_server.state.registry import GgfnFormat, PromotionRecord, VersionStatus
+from fedperf_server.state.database import PromotionRecord, RegimeTrigger, VersionStatus
+from fedperf_server.state.drift_regimes import declare
+from fedperf_server.state.registry import GgfnFormat
+from fedperf_server.state.round_calendar import candidates_after
 from fedperf_shared.exchange import SyntheticRow
 from fedperf_shared.execution import MeasuredPlan, PlanOnCluster
 from fedperf_shared.model.architecture import Weights, weights_of
@@ -233,5 +234,11 @@ def _put_in_force(federation: Federation) -> None:
     with federation.database.transaction() as session:
         made = candidates_after(session, registry.current_version(session))
         for version in made[-1:]:
-            verdict = PromotionRecord(version, VersionStatus.PROMOTED, reason, None, None, {}, at)
+            verdict = PromotionRecord(
+                version=version,
+                status=VersionStatus.PROMOTED,
+                reason=reason,
+                by_segment={},
+                decided_at=at,
+            )
             registry.decide(session, verdict)

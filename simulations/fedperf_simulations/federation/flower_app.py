@@ -36,26 +36,26 @@ from fedperf_client.federation.exchange import Exchange
 from fedperf_client.federation.request import open_request
 from fedperf_client.learning.residuals import LabelledGraph, labelled_graphs
 from fedperf_client.release.ledger.ledger import PrivacyLedger
-from fedperf_memory.cpu_meter import CpuMeter
 from fedperf_memory.histories import SharedAnswers
 from fedperf_memory.memory_federation import (
     Clock,
+    CpuMeter,
     NewMember,
     admitted,
     declared,
     founded,
     home_of,
+    memory_calls,
     participant_of,
 )
-from fedperf_memory.memory_transport import memory_calls
+from fedperf_server.endpoints.gateway import body_in
 from fedperf_server.endpoints.grpc_ports import ExchangeService
 from fedperf_server.membership.authority import SIGNING, KeyRing
 from fedperf_server.membership.enrollment import Enrollment
-from fedperf_server.rounds.round_messages import body_in
 from fedperf_server.state.database import Database
 from fedperf_shared.exchange import TrainRequest
 from fedperf_shared.model.checkpoint import model_from_arrays
-from fedperf_shared.model.gradients.exact_arithmetic import one_thread
+from fedperf_shared.model.plan_gradients import one_thread
 from fedperf_shared.model.public_plans import anchors_of, load_public_plans
 from fedperf_shared.releases.release import LinearizedParameters, SignedRelease
 from fedperf_simulations.corpus.limited_start import load_limited_start

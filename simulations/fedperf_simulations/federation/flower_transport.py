@@ -15,8 +15,8 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 
 from fedperf_memory.memory_federation import organization_of
+from fedperf_server.endpoints.gateway import TRAIN, body_content, body_in
 from fedperf_server.rounds.open_round import Reply
-from fedperf_server.rounds.round_messages import TRAIN, body_content, body_in
 from fedperf_shared.errors import FedperfError
 from fedperf_shared.exchange import Refusal
 

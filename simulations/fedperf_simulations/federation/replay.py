@@ -20,28 +20,27 @@ from functools import partial
 from sqlalchemy import select
 from sqlalchemy.orm import make_transient
 
-from fedperf_memory.memory_federation import Federation, founded, moments
-from fedperf_memory.memory_transport import MemoryFleet
+from fedperf_memory.memory_federation import Federation, MemoryFleet, founded, moments
 from fedperf_server.app.composition import Task
 from fedperf_server.config import ServerConfig
 from fedperf_server.controllers.drift import stored_drifts
 from fedperf_server.endpoints.grpc_ports import ExchangeService
-from fedperf_server.membership.enrollment import to_member
 from fedperf_server.state import registry
 from fedperf_server.state.database import (
     Database,
     DatabaseTable,
-    OrganizationRow,
+    Member,
     QueryRow,
     RegimeRow,
+    RegimeTrigger,
     ReportRow,
     ScheduleRow,
     UpdateRow,
 )
-from fedperf_server.state.drift_regimes import RegimeTrigger, regimes
+from fedperf_server.state.drift_regimes import regimes
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.exchange import TrainRequest
-from fedperf_shared.releases.period import Period, from_unix_ms, to_unix_ms
+from fedperf_shared.releases.period import Period
 from fedperf_shared.releases.release import SignedRelease
 
 
@@ -69,10 +68,10 @@ class _History:
     @classmethod
     def of(cls, database: Database, period: Period) -> "_History":
         """All of a period, and the members of all times."""
-        start = to_unix_ms(period.start)
+        start = period.start
         with database.transaction() as session:
-            rows: list[tuple[int, DatabaseTable]] = []
-            rows += [(each.joined_at, each) for each in session.scalars(select(OrganizationRow))]
+            rows: list[tuple[datetime, DatabaseTable]] = []
+            rows += [(each.joined_at, each) for each in session.scalars(select(Member))]
             schedules = select(ScheduleRow).where(ScheduleRow.period_start == start)
             rows += [(each.declared_at, each) for each in session.scalars(schedules)]
             questions = select(QueryRow).where(QueryRow.period_start == start)
@@ -88,8 +87,8 @@ class _History:
             }
             session.expunge_all()
         return cls(
-            [(from_unix_ms(at), row) for at, row in rows],
-            [(from_unix_ms(at), row) for at, row in sorted(arrived, key=lambda each: each[0])],
+            rows,
+            sorted(arrived, key=lambda each: each[0]),
             answered,
         )
 
@@ -138,7 +137,7 @@ def replayed(source: Database, config: ServerConfig, task: Task) -> Iterator[Fed
 
 def _submit(database: Database, service: ExchangeService, report: ReportRow) -> None:
     with database.transaction() as session:
-        member = to_member(session.get_one(OrganizationRow, report.organization_id))
+        member = session.get_one(Member, report.organization_id)
     service.submit(member, SignedRelease(report.payload, report.signature))
 
 
@@ -160,7 +159,7 @@ class _Updates:
     def arrive(self, now: datetime) -> None:
         """What was received by now is there."""
         for row, answer in self._waiting:
-            if from_unix_ms(row.received_at) <= now and not answer.done():
+            if row.received_at <= now and not answer.done():
                 answer.set_result(SignedRelease(row.payload, row.signature))
 
 

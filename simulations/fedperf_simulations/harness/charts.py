@@ -13,8 +13,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter
 
-from fedperf_client.charts import chart_style
-from fedperf_client.charts.chart_style import (
+from fedperf_client.charts import kit
+from fedperf_client.charts.kit import (
     FAINT,
     GREEN,
     GREY,
@@ -131,7 +131,7 @@ def chart(
     """An empty figure of that many inches, in the fonts of pages and on their ground."""
     with (
         mpl.rc_context(_STYLE),  # type: ignore[arg-type]
-        chart_style.chart(width, height, grid=grid) as (figure, axes),
+        kit.chart(width, height, grid=grid) as (figure, axes),
     ):
         figure.patch.set_alpha(0)
         axes.patch.set_alpha(0)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from fedperf_client.charts.page import render
+from fedperf_client.charts.kit import render
 from fedperf_simulations.harness.cells import Row, Value, write_json
 from fedperf_simulations.harness.reproduction import Claim
 

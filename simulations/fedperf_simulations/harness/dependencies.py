@@ -35,7 +35,6 @@ LIBRARIES = (
     "scipy",
     "sdv",
     "torch",
-    "torch-geometric",
 )
 
 PACKAGES = (

@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 from fedperf_server.config import load_config
-from fedperf_server.state.round_calendar import RoundResult
+from fedperf_server.state.database import ModelRound
 from tests.integration.federation.worlds import world
 
 
@@ -13,7 +13,7 @@ def main(directory: Path) -> None:
     with world(load_config(directory)) as server:
         print("serving", flush=True)
 
-        def show(result: RoundResult) -> None:
+        def show(result: ModelRound) -> None:
             print(f"round {result.number} {result.outcome} {result.replies}", flush=True)
 
         server.run(show)

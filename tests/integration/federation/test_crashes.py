@@ -16,8 +16,8 @@ from fedperf_server.app.process import system_clock
 from fedperf_server.membership.authority import KeyRing
 from fedperf_server.membership.enrollment import Enrollment
 from fedperf_server.state import registry
-from fedperf_server.state.database import Database
-from fedperf_server.state.round_calendar import RoundOutcome, RoundResult, round_results
+from fedperf_server.state.database import Database, ModelRound, RoundOutcome
+from fedperf_server.state.round_calendar import closed_rounds
 from fedperf_shared.exchange import TrainRequest
 from fedperf_shared.releases.release import SignedRelease
 from tests.integration.federation.worlds import (
@@ -66,7 +66,7 @@ def test_a_node_killed_in_a_round_is_missing_there_and_takes_part_in_the_next(
     start = calendar().period.start + timedelta(seconds=6)
     table = calendar(start=start, window=14.0, windows=2, replies=6.0)
     config = new_server(tmp_path / "server", table, grace=2.0)
-    results: list[RoundResult] = []
+    results: list[ModelRound] = []
     with world(config) as server:
         members = [
             admit(tmp_path, server.invite(name), name, full_schedule(table))
@@ -102,7 +102,7 @@ def test_a_node_that_returns_within_the_round_still_answers_it(tmp_path: Path) -
     start = calendar().period.start + timedelta(seconds=4)
     table = calendar(start=start, replies=30.0)
     config = new_server(tmp_path / "server", table)
-    results: list[RoundResult] = []
+    results: list[ModelRound] = []
     with world(config, quorum=1) as server:
         admit(tmp_path, server.invite("one"), "one", full_schedule(table))
         rounds = threading.Thread(target=server.run, args=(results.append,))
@@ -157,7 +157,7 @@ def test_a_coordinator_killed_in_a_round_runs_it_again_with_the_stored_bytes(
         with process("coordinator_process", directory) as third:
             assert read_until(third, "round") == "round 1 new_version 2"
     with database.transaction() as session:
-        (result,) = round_results(session, table)
+        (result,) = closed_rounds(session, table)
         assert registry.version_numbers(session) == {1, 2}
     assert (result.replies, result.failures, result.new_version) == (2, {}, 2)
     database.close()

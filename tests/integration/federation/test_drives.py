@@ -47,9 +47,9 @@ from fedperf_server.membership.authority import SERVER, KeyRing
 from fedperf_server.membership.enrollment import Enrollment
 from fedperf_server.rounds.open_round import FleetRound
 from fedperf_server.state import registry
-from fedperf_server.state.database import Database, QueryRow
-from fedperf_server.state.drift_regimes import RegimeTrigger, declare, regimes
-from fedperf_server.state.round_calendar import round_results
+from fedperf_server.state.database import Database, QueryRow, RegimeTrigger
+from fedperf_server.state.drift_regimes import declare, regimes
+from fedperf_server.state.round_calendar import closed_rounds
 from fedperf_shared.exchange import TrainRequest
 from fedperf_shared.releases.period import Period, ReleaseCalendar, SlotTimes
 from fedperf_shared.releases.release import (
@@ -184,7 +184,7 @@ class LiveFederation(Federation):
             if asked is None or not asked.drawing.done():
                 return False
             whose = each.member.organization_id
-            if asked.answer.done() and not running.grid.replies.answered(whose):
+            if asked.answer.done() and whose in running.opened.missing:
                 return False
         return True
 
@@ -280,7 +280,7 @@ def state(database: Database, *, answered: bool = True) -> dict[str, object]:
             "rounds": [
                 (each.slot, each.outcome, each.replies, each.new_version)
                 + ((each.asked, each.failures) if answered else ())
-                for each in round_results(session, TABLE)
+                for each in closed_rounds(session, TABLE)
             ],
         }
 

@@ -19,8 +19,8 @@ from fedperf_client.federation.exchange import (
 from fedperf_server.app.process import system_clock
 from fedperf_server.membership.authority import SIGNING, KeyRing
 from fedperf_server.state import registry, releases
-from fedperf_server.state.database import RegimeRow
-from fedperf_server.state.drift_regimes import RegimeTrigger, declare
+from fedperf_server.state.database import PromotionRecord, RegimeRow, RegimeTrigger, VersionStatus
+from fedperf_server.state.drift_regimes import declare
 from fedperf_shared.exchange import SyntheticRow
 from fedperf_shared.execution import ClusterConfig
 from fedperf_shared.identity import InvalidSignatureError, new_private_key
@@ -282,8 +282,12 @@ def test_the_newest_promoted_model_is_given_and_any_other_on_request(
     assert exchange.model().version == 1
     assert exchange.model(2).version == 2
     with scene.server.database.transaction() as session:
-        good = registry.PromotionRecord(
-            2, registry.VersionStatus.PROMOTED, "good", None, None, {}, system_clock()
+        good = PromotionRecord(
+            version=2,
+            status=VersionStatus.PROMOTED,
+            reason="good",
+            by_segment={},
+            decided_at=system_clock(),
         )
         registry.decide(session, good)
     assert exchange.model().version == 2
@@ -305,5 +309,5 @@ def test_an_epoch_is_known_when_it_begins_and_its_reference_a_window_later(
     assert (status.epoch_starts, status.reference_version) == ((period.start,), 1)
     with scene.server.database.transaction() as session:
         row = session.query(RegimeRow).one()
-        row.begins_at = to_unix_ms(period.start - period.window)
+        row.begins_at = period.start - period.window
     assert exchange.status().reference_version == 2

@@ -24,8 +24,7 @@ from fedperf_client.federation.fleet import FleetClient, answer_to
 from fedperf_client.federation.node import Connection, Node
 from fedperf_client.federation.request import RequestRefusedError, open_request
 from fedperf_server.endpoints import gateway as round_module
-from fedperf_server.endpoints.fleet_app import BODY_LIMIT
-from fedperf_server.endpoints.gateway import Gateway, GatewayRound
+from fedperf_server.endpoints.gateway import BODY_LIMIT, Gateway, GatewayRound
 from fedperf_server.membership.authority import CA, SERVER, KeyRing
 from fedperf_server.rounds.open_round import Reply
 from fedperf_shared.exchange import Refusal, TrainRequest

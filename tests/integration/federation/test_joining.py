@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fedperf_client.commands.checks import examine
-from fedperf_client.commands.findings import Severity, surroundings
+from fedperf_client.commands.checks import Severity, examine, process_environment
 from fedperf_client.federation.enrollment import (
     InvalidJoinUrlError,
     JoinRefusedError,
@@ -20,7 +19,7 @@ from fedperf_client.federation.exchange import ExchangeClient, ExchangeError
 from fedperf_client.home.config import Home
 from fedperf_server.app.process import system_clock
 from fedperf_server.membership.enrollment import OrganizationExistsError, UnknownOrganizationError
-from fedperf_server.state import audit
+from fedperf_server.state.database import verify_events
 from fedperf_shared.identity import fingerprint, new_private_key
 from tests.integration.federation.worlds import (
     HOST,
@@ -48,7 +47,7 @@ def test_both_sides_show_the_same_fingerprint_and_the_name_stays_at_the_server(
         with acme.exchange() as exchange:
             assert exchange.status().model_version == 1
         with server.database.transaction() as session:
-            assert audit.verify(session) == 2
+            assert verify_events(session) == 2
 
 
 def test_an_invitation_is_used_once(tmp_path: Path) -> None:
@@ -136,7 +135,7 @@ def test_the_doctor_knows_a_member_a_revoked_one_and_a_coordinator_that_is_off(
     home.directory.mkdir(mode=0o700)
 
     def verdicts() -> dict[str, Severity]:
-        found = examine(home, surroundings(system_clock))
+        found = examine(home, process_environment(system_clock))
         return {each.check: each.verdict for each in found}
 
     with world(new_server(tmp_path / "server", calendar())) as server:

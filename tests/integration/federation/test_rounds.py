@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from fedperf_server.state import audit, releases, round_calendar
+from fedperf_server.state import releases, round_calendar
+from fedperf_server.state.database import ModelRound, RoundOutcome, verify_events
 from fedperf_server.state.registry import GgfnFormat
-from fedperf_server.state.round_calendar import RoundOutcome, RoundResult, round_results
+from fedperf_server.state.round_calendar import closed_rounds
 from fedperf_shared.exchange import TrainRequest
 from fedperf_shared.identity import new_private_key, sign
 from fedperf_shared.releases.release import ReleaseKind, SignedRelease, SlotKey
@@ -36,7 +37,7 @@ from tests.integration.federation.worlds import (
 FIRST = SlotKey(ReleaseKind.MODEL_UPDATE, 0, 0)
 
 
-def next_round(server: World, seconds: float = 15.0) -> RoundResult:
+def next_round(server: World, seconds: float = 15.0) -> ModelRound:
     give_up = time.monotonic() + seconds
     while time.monotonic() < give_up:
         for result in server.tick():
@@ -108,9 +109,9 @@ def test_bad_replies_are_dropped_and_counted_and_the_round_completes(tmp_path: P
         assert result.failures == dict.fromkeys(bad, 1)
         with server.database.transaction() as session:
             model = newest_version(session)
-            (stored,) = round_results(session, table)
+            (stored,) = closed_rounds(session, table)
             counted = releases.rejections(session)
-            audit.verify(session)
+            verify_events(session)
         assert stored == result
         assert {(ids[key[0]], key[2]) for key in counted} == {
             (name, reason) for name, (_, reason) in MEMBERS.items() if reason != "accepted"

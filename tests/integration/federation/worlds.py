@@ -25,9 +25,8 @@ from fedperf_server.membership.authority import KeyRing, init
 from fedperf_server.membership.enrollment import Enrollment
 from fedperf_server.rounds.coordinator import Coordinator
 from fedperf_server.rounds.open_round import RoundRules
-from fedperf_server.state.database import Database
+from fedperf_server.state.database import Database, ModelRound
 from fedperf_server.state.registry import ModelFormat
-from fedperf_server.state.round_calendar import RoundResult
 from fedperf_shared.exchange import TrainRequest
 from fedperf_shared.identity import sign
 from fedperf_shared.model.architecture import Weights
@@ -162,16 +161,16 @@ class World:
     def invite(self, name: str) -> str:
         return self.operator.add_organization(name).url
 
-    def tick(self) -> list[RoundResult]:
+    def tick(self) -> list[ModelRound]:
         """The rounds that closed."""
         news = self.coordinator.tick(system_clock())
-        return [each for each in news if isinstance(each, RoundResult)]
+        return [each for each in news if isinstance(each, ModelRound)]
 
-    def run(self, on_round: Callable[[RoundResult], None] = lambda result: None) -> None:
+    def run(self, on_round: Callable[[ModelRound], None] = lambda result: None) -> None:
         """Tick until it is told to stop."""
 
         def tell(news: object) -> None:
-            if isinstance(news, RoundResult):
+            if isinstance(news, ModelRound):
                 on_round(news)
 
         run(self.coordinator, self.stop, clock=system_clock, on_event=tell)

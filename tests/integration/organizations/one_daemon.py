@@ -13,8 +13,8 @@ from fedperf_server.app.process import serving
 from fedperf_server.config import ServerConfig
 from fedperf_server.state.database import Database
 from fedperf_server.state.registry import GgfnFormat
-from fedperf_shared.model import pretrained_model
 from fedperf_shared.model.architecture import Weights
+from fedperf_shared.model.pretrained import load_pretrained_model
 from tests.fakes.rounds import tangent_avg, task_of
 from tests.integration.organizations.worlds import join, now, operator
 
@@ -35,7 +35,7 @@ def coordinator(
 ) -> Iterator[Database]:
     """A running coordinator that `home` has joined; its database."""
     database = Database(config.database_url)
-    start = [*pretrained_model.load_pretrained_model().arrays.values()]
+    start = [*load_pretrained_model().arrays.values()]
     store_first_version(database, GgfnFormat(), start, at=now())
     task = task_of(tangent_avg(), evaluate=nought)
     with (

@@ -18,9 +18,9 @@ PUBLIC, RECORD = "FEDPERF_TEST_PUBLIC", "FEDPERF_TEST_RECORD"
 
 def use_public_files(directory: Path) -> None:
     """Let both programs find the public start and the plans in `directory`."""
-    from fedperf_shared.model import pretrained_model, public_plans
+    from fedperf_shared.model import pretrained, public_plans
 
-    pretrained_model.PUBLIC_START_PATH = directory / START
+    pretrained.PRETRAINED_PATH = directory / START
     public_plans.load_public_plans.__defaults__ = (directory / PLANS,)
 
 

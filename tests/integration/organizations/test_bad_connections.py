@@ -27,7 +27,7 @@ from fedperf_server.config import ServerConfig
 from fedperf_server.state.database import Database
 from fedperf_server.state.registry import GgfnFormat
 from fedperf_shared.identity import new_private_key, sign
-from fedperf_shared.model import pretrained_model
+from fedperf_shared.model import pretrained
 from fedperf_shared.releases import basis
 from fedperf_shared.releases.period import Period, ReleaseCalendar, SlotTimes
 from fedperf_shared.releases.release import (
@@ -76,7 +76,7 @@ def table() -> ReleaseCalendar:
 @pytest.fixture
 def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ServerConfig:
     public = make_public_files(tmp_path / "public")
-    monkeypatch.setattr(pretrained_model, "PUBLIC_START_PATH", public / START)
+    monkeypatch.setattr(pretrained, "PRETRAINED_PATH", public / START)
     return new_coordinator(tmp_path / "server", table())
 
 
@@ -95,7 +95,7 @@ def coordinator(
 ) -> Iterator[Callable[[Home], None]]:
     """A running coordinator; yields what lets an organization in."""
     database = Database(config.database_url)
-    start = [*pretrained_model.load_pretrained_model().arrays.values()]
+    start = [*pretrained.load_pretrained_model().arrays.values()]
     store_first_version(database, GgfnFormat(), start, at=clock())
     database.close()
 

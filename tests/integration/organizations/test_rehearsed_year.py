@@ -27,7 +27,7 @@ from fedperf_server.app.process import serving
 from fedperf_server.config import write_calendar
 from fedperf_server.state.database import Database
 from fedperf_server.state.registry import GgfnFormat
-from fedperf_shared.model import pretrained_model
+from fedperf_shared.model import pretrained
 from fedperf_shared.releases.period import Period, ReleaseCalendar, SlotTimes
 from fedperf_shared.releases.release import SizeClass
 from tests.fakes.rounds import tangent_avg, task_of
@@ -125,7 +125,7 @@ def test_dates_and_charges_are_the_daemons_nothing_leaves_and_the_home_stays_as_
     assert contents(home.directory) == before
 
     public = make_public_files(tmp_path / "public")
-    monkeypatch.setattr(pretrained_model, "PUBLIC_START_PATH", public / START)
+    monkeypatch.setattr(pretrained, "PRETRAINED_PATH", public / START)
     lived_by_the_daemon(home, tmp_path / "server", table, joins)
 
     lived = fedperf(home, "release", "list", "--json").rows()
@@ -153,7 +153,7 @@ def lived_by_the_daemon(
     planned = plan_schedule(load_policy(home.policy), table, at=joins).schedule
     keys = [slot.key for slot in planned.slots]
     database = Database(config.database_url)
-    start = [*pretrained_model.load_pretrained_model().arrays.values()]
+    start = [*pretrained.load_pretrained_model().arrays.values()]
     store_first_version(database, GgfnFormat(), start, at=now())
 
     def is_settled() -> bool:

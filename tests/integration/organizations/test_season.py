@@ -30,14 +30,20 @@ from fedperf_client.release.ledger.ledger import PrivacyLedger
 from fedperf_client.release.policy import policy_template
 from fedperf_server.config import ServerConfig
 from fedperf_server.controllers.reports import count_releases
-from fedperf_server.state import registry
-from fedperf_server.state.database import Database, QueryRow, ReceiptRow, ReportRow
-from fedperf_server.state.registry import VersionStatus
+from fedperf_server.state import registry, round_calendar
+from fedperf_server.state.database import (
+    Database,
+    ModelRound,
+    QueryRow,
+    ReceiptRow,
+    ReportRow,
+    RoundOutcome,
+    VersionStatus,
+)
 from fedperf_server.state.releases import declared_schedule
-from fedperf_server.state.round_calendar import RoundOutcome, RoundResult, round_results
 from fedperf_shared.errors import StorageError
 from fedperf_shared.execution import Execution, ExecutionMetadata, Measurement
-from fedperf_shared.releases.period import Period, ReleaseCalendar, SlotTimes, from_unix_ms
+from fedperf_shared.releases.period import Period, ReleaseCalendar, SlotTimes
 from fedperf_shared.releases.release import (
     DirectedReport,
     LinearizedUpdate,
@@ -125,7 +131,7 @@ class Season:
     config: ServerConfig
     homes: dict[str, Home]
     ids: dict[str, bytes]
-    rounds: list[RoundResult]
+    rounds: list[ModelRound]
     exit_codes: dict[str, int]
     record: Path
     first_schedule: Schedule
@@ -238,11 +244,11 @@ def is_drawn(ledger: Path, key: SlotKey) -> bool:
         return False
 
 
-def closed_rounds(config: ServerConfig) -> list[RoundResult]:
+def closed_rounds(config: ServerConfig) -> list[ModelRound]:
     database = Database(config.database_url)
     try:
         with database.transaction() as session:
-            return round_results(session, config.calendar)
+            return round_calendar.closed_rounds(session, config.calendar)
     finally:
         database.close()
 
@@ -307,7 +313,7 @@ def test_reports_arrive_at_their_fixed_time_and_have_receipts(season: Season) ->
                 season.period.window_start(row.window)
                 + season.config.calendar.report_slots[row.index].replies_after
             )
-            late = (from_unix_ms(row.received_at) - due).total_seconds()
+            late = (row.received_at - due).total_seconds()
             is_restarting = (name, row.window, row.index) == (SMALL, 0, 0)
             assert 0 <= late < (10.0 if is_restarting else 2.0) * season.pace
             key = SlotKey(ReleaseKind.RESIDUAL_REPORT, row.window, row.index)

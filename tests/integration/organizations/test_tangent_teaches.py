@@ -12,7 +12,7 @@ from fedperf_client.privacy.accountant import epsilon, event_of
 from fedperf_client.privacy.mechanisms import noisy
 from fedperf_memory.seeded_noise import SeededNoise
 from fedperf_server.rounds.linearized_avg import LinearizedAvg
-from fedperf_server.rounds.round_messages import AcceptedUpdate
+from fedperf_server.rounds.open_round import AcceptedUpdate
 from fedperf_shared.model.architecture import ARRAY_SHAPES, Weights, named_arrays
 from fedperf_shared.model.checkpoint import model_from_arrays
 from fedperf_shared.model.public_plans import anchors_of, load_public_plans

@@ -41,10 +41,10 @@ from fedperf_server.app.composition import store_first_version
 from fedperf_server.app.process import run, serving
 from fedperf_server.rounds.open_round import RoundRules
 from fedperf_server.state import registry
-from fedperf_server.state.database import Database
-from fedperf_server.state.drift_regimes import RegimeTrigger, declare
+from fedperf_server.state.database import Database, RegimeTrigger
+from fedperf_server.state.drift_regimes import declare
 from fedperf_server.state.registry import GgfnFormat
-from fedperf_shared.model import pretrained_model
+from fedperf_shared.model import pretrained
 from fedperf_shared.model.architecture import Weights
 from fedperf_shared.model.public_plans import anchors_of, load_public_plans
 from fedperf_shared.releases.period import Period, ReleaseCalendar, SlotTimes
@@ -234,7 +234,7 @@ def season(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Season]:
         WorkerProcess(NEEDED_FOR_FOLLOWING) as following,
     ):
         public = make_public_files(directory / "public")
-        patch.setattr(pretrained_model, "PUBLIC_START_PATH", public / START)
+        patch.setattr(pretrained, "PRETRAINED_PATH", public / START)
         patch.setattr(load_public_plans, "__defaults__", (public / PLANS,))
         traffic = recorded(patch)
         children = {
@@ -254,7 +254,7 @@ def season(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Season]:
 def seconds_to_warm_up(training: TaskRunner, directory: Path) -> float:
     """How long until the child has answered once and the noise of the policy is calibrated."""
     began = time.monotonic()
-    arrays = tuple(pretrained_model.load_pretrained_model().arrays.values())
+    arrays = tuple(pretrained.load_pretrained_model().arrays.values())
     anchors = anchors_of(load_public_plans())
     question = make_tangent_question(len(anchors))
     training(LinearizedTask(directory / "nothing", arrays, question, anchors))
@@ -364,7 +364,7 @@ def play(directory: Path, pace: float) -> datetime:
         for name in (*HONEST, EAGER, TELLING)
     ]
     database = Database(config.database_url)
-    start_model = [*pretrained_model.load_pretrained_model().arrays.values()]
+    start_model = [*pretrained.load_pretrained_model().arrays.values()]
     store_first_version(database, GgfnFormat(), start_model, at=now())
     with database.transaction() as session:
         registry.add_version(session, GgfnFormat(), start_model, at=now(), promoted=True)

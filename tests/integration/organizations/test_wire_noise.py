@@ -31,14 +31,12 @@ from fedperf_server.app.composition import store_first_version
 from fedperf_server.app.process import run, serving
 from fedperf_server.config import ServerConfig
 from fedperf_server.controllers.queries import QueryController
-from fedperf_server.rounds.open_round import RoundRules
-from fedperf_server.rounds.round_messages import AcceptedUpdate
-from fedperf_server.rounds.round_strategy import RoundStrategy
+from fedperf_server.rounds.open_round import AcceptedUpdate, RoundRules, RoundStrategy
 from fedperf_server.state.database import Database
 from fedperf_server.state.registry import GgfnFormat
 from fedperf_server.state.releases import StoredReport, stored_reports
 from fedperf_shared.exchange import TrainRequest
-from fedperf_shared.model import pretrained_model
+from fedperf_shared.model import pretrained
 from fedperf_shared.model.architecture import Weights
 from fedperf_shared.model.public_plans import load_public_plans
 from fedperf_shared.releases.linear_queries import DIRECTIONS
@@ -81,7 +79,7 @@ STEPS, SPARE_STEPS, STEP_SECONDS = 12, 8, 3.0
 @pytest.fixture
 def public(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     directory = make_public_files(tmp_path / "public")
-    monkeypatch.setattr(pretrained_model, "PUBLIC_START_PATH", directory / START)
+    monkeypatch.setattr(pretrained, "PRETRAINED_PATH", directory / START)
     monkeypatch.setattr(load_public_plans, "__defaults__", (directory / PLANS,))
     return directory
 
@@ -94,7 +92,7 @@ def is_standard_normal(values: NDArray[np.float64]) -> bool:
 
 
 def start_arrays() -> Weights:
-    return [*pretrained_model.load_pretrained_model().arrays.values()]
+    return [*pretrained.load_pretrained_model().arrays.values()]
 
 
 def participant_of(home: Home, exchange: ExchangeClient, ledger: PrivacyLedger) -> Participant:

@@ -12,8 +12,8 @@ import pytest
 from fedperf_client.privacy.report_mechanism import WorkloadResiduals, residual_report
 from fedperf_server.config import ServerConfig, load_config, write_config
 from fedperf_server.state import registry
-from fedperf_server.state.database import Database
-from fedperf_server.state.registry import GgfnFormat, PromotionRecord, VersionStatus
+from fedperf_server.state.database import Database, PromotionRecord, VersionStatus
+from fedperf_server.state.registry import GgfnFormat
 from fedperf_shared.releases.basis import CELLS
 from fedperf_shared.releases.period import Period, ReleaseCalendar, SlotTimes
 from fedperf_shared.releases.release import (
@@ -101,7 +101,15 @@ class Coordinator:
         with database.transaction() as session:
             start = form.decode(registry.get_version(session, 1).checkpoint)
             registry.add_version(session, form, start, at=now(), public_error=1.2)
-            good = PromotionRecord(2, VersionStatus.PROMOTED, "good", 0.1, 0.02, {}, now())
+            good = PromotionRecord(
+                version=2,
+                status=VersionStatus.PROMOTED,
+                reason="good",
+                gain=0.1,
+                gain_error=0.02,
+                by_segment={},
+                decided_at=now(),
+            )
             registry.decide(session, good)
         database.close()
 

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from fedperf_engines.platforms.engine import installed_platforms
 from fedperf_engines.platforms.operations import (
     Aggregate,
     AggregateFunction,
@@ -19,8 +20,7 @@ from fedperf_engines.platforms.operations import (
     Sink,
 )
 from fedperf_engines.platforms.program import Program, Step, to_json
-from fedperf_engines.platforms.support import installed_platforms
-from fedperf_engines.trials.pool import (
+from fedperf_engines.trials.profiler import (
     Trial,
     TrialLimits,
     TrialRequest,

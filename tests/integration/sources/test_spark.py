@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from fedperf_client.home.store import ExecutionStore
-from fedperf_client.sources import SkippedRecord
-from fedperf_client.sources.ingestion import take_in
-from fedperf_client.sources.kinds import open_source, places
+from fedperf_client.sources import SkippedRecord, find_sources, open_source
+from fedperf_client.sources.ingestion import ingest_source
 from fedperf_shared.execution import Execution
 from fedperf_shared.workflow.vocabulary import RUNS_PYTHON, OperatorKind
 from tests.integration.sources.spark_job import GROUPS, ROWS
@@ -38,7 +37,7 @@ def written(directory: Path, codec: str, *, rolling: bool) -> Path:
         capture_output=True,
         timeout=240,
     )
-    (log,) = [place for place, _ in places([directory], [])]
+    (log,) = [place for place, _ in find_sources([directory], [])]
     return log
 
 
@@ -71,8 +70,8 @@ def test_a_log_of_the_installed_spark_is_the_job_that_ran(
     assert OperatorKind.OTHER not in kinds(counted)
     assert RUNS_PYTHON in {each.code_steps for each in counted.plan.workflow.operators}
     with ExecutionStore.open(tmp_path / "store") as store:
-        assert take_in(log, store).new == len(found)
-        assert take_in(log, store).new == 0
+        assert ingest_source(log, store).new == len(found)
+        assert ingest_source(log, store).new == 0
 
 
 def kinds(execution: Execution) -> list[OperatorKind]:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from fedperf_shared.model import pretrained_model
+from fedperf_shared.model import pretrained
 from fedperf_shared.model.checkpoint import Checkpoint, encode_checkpoint, state_to_arrays
 from fedperf_shared.model.ggfn import GGFN
 
@@ -35,5 +35,5 @@ def install_start(directory: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Let fedperf find the seeded start instead of the one that ships."""
     path = directory / "public_start.safetensors"
     path.write_bytes(encode_checkpoint(seeded_checkpoint()))
-    monkeypatch.setattr(pretrained_model, "PUBLIC_START_PATH", path)
+    monkeypatch.setattr(pretrained, "PRETRAINED_PATH", path)
     return path

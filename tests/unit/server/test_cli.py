@@ -17,13 +17,12 @@ from fedperf_server.config import FILE_NAME, ServerConfig, load_calendar, load_c
 from fedperf_server.membership.authority import KeyRing
 from fedperf_server.membership.enrollment import Enrollment, EnrollmentRefusedError
 from fedperf_server.state import registry
-from fedperf_server.state.database import Database, DriftRow, OrganizationRow
-from fedperf_server.state.registry import GgfnFormat, PromotionRecord, VersionStatus
+from fedperf_server.state.database import Database, DriftRow, Member, PromotionRecord, VersionStatus
+from fedperf_server.state.registry import GgfnFormat
 from fedperf_server.state.releases import count_rejection, declare_schedule
 from fedperf_server.state.validation import Reason
 from fedperf_shared.errors import ConfigurationError
 from fedperf_shared.identity import new_private_key
-from fedperf_shared.releases.period import to_unix_ms
 from fedperf_shared.releases.release import Schedule
 from fedperf_shared.runtime.command_line import RENAMED
 from fedperf_shared.workflow.vocabulary import Platform
@@ -333,7 +332,13 @@ def test_a_version_is_taken_back_and_the_table_says_what_it_forgot(directory: Pa
     with database.transaction() as session:
         registry.add_version(session, GgfnFormat(), arrays, at=AT, public_error=1.5)
         judged = PromotionRecord(
-            2, VersionStatus.PROMOTED, "good", 0.1, 0.02, {Platform.SPARK: 0.25}, AT
+            version=2,
+            status=VersionStatus.PROMOTED,
+            reason="good",
+            gain=0.1,
+            gain_error=0.02,
+            by_segment={Platform.SPARK: 0.25},
+            decided_at=AT,
         )
         registry.decide(session, judged)
     database.close()
@@ -356,7 +361,14 @@ def test_reasons_say_what_was_passed_over_and_what_went_with_a_rollback(director
         for number in range(4):
             registry.add_version(session, GgfnFormat(), arrays, at=AT, promoted=not number)
         registry.decide(
-            session, PromotionRecord(3, VersionStatus.PROMOTED, "good", None, None, {}, AT)
+            session,
+            PromotionRecord(
+                version=3,
+                status=VersionStatus.PROMOTED,
+                reason="good",
+                by_segment={},
+                decided_at=AT,
+            ),
         )
     database.close()
 
@@ -417,16 +429,16 @@ def test_drifts_are_listed_with_their_sizes_and_whose_they_are(directory: Path) 
         session.add(
             DriftRow(
                 number=1,
-                period_start=to_unix_ms(config.calendar.period.start),
-                epoch_begins_at=0,
-                platform=Platform.SPARK.name,
+                period_start=config.calendar.period.start,
+                epoch_begins_at=AT,
+                platform=Platform.SPARK,
                 since=4,
                 found=5,
                 log_factor=0.5,
                 standard_error=0.1,
-                organizations=f"{member['organization_id']} gone",
+                organizations=(str(member["organization_id"]), "gone"),
                 shared=False,
-                seen_at=0,
+                seen_at=AT,
             )
         )
     database.close()
@@ -468,7 +480,7 @@ def declare(config: ServerConfig) -> None:
     """The only member declares that it releases nothing."""
     database = Database(config.database_url)
     with database.transaction() as session:
-        (organization_id,) = session.scalars(select(OrganizationRow.organization_id))
+        (organization_id,) = session.scalars(select(Member.organization_id))
         declare_schedule(session, organization_id, Schedule(config.calendar, ()), at=AT)
     database.close()
 

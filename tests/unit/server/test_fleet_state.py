@@ -8,7 +8,7 @@ from flwr.server.superlink.linkstate import InMemoryLinkState
 from flwr.supercore.object_store import ObjectStoreFactory
 from flwr.superlink.federation import NoOpFederationManager
 
-from fedperf_server.endpoints.fleet_app import MAX_REPLY_PARTS, FleetState
+from fedperf_server.endpoints.gateway import MAX_REPLY_PARTS, FleetState
 
 if TYPE_CHECKING:
     from flwr.app import Message

@@ -36,7 +36,7 @@ from fedperf_client.prediction.ensemble.weighting import (
     mixing_weights,
     typical_error,
 )
-from fedperf_client.prediction.learners.learner import Fitted, Learner
+from fedperf_client.prediction.learners.base_learners import Fitted, Learner
 from fedperf_client.prediction.prediction import (
     USUAL_HALF_WIDTH,
     ErrorDistribution,

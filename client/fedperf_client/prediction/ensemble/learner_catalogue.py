@@ -9,19 +9,17 @@ The errors of so few folds are mostly noise, and of many candidates one looks go
 import math
 from collections.abc import Container
 
-from fedperf_client.prediction.learners.learner import Learner
-from fedperf_client.prediction.learners.local_learners import (
+from fedperf_client.prediction.learners.base_learners import (
+    PUBLIC,
+    SHARED,
     Boosting,
+    CellCorrectedModel,
+    CellCorrection,
     Constant,
+    Learner,
     LocalProcess,
     LogRidge,
     Nearest,
-)
-from fedperf_client.prediction.learners.residual_learners import (
-    PUBLIC,
-    SHARED,
-    CellCorrectedModel,
-    CellCorrection,
     ResidualBoosting,
     ResidualRidge,
     ShrunkenBias,

@@ -69,8 +69,7 @@ from fedperf_client.prediction.ensemble.weighting import (
     query_regimes,
 )
 from fedperf_client.prediction.execution_table import ExecutionTable, numbered
-from fedperf_client.prediction.learners.learner import Fitted, Learner
-from fedperf_client.prediction.learners.residual_learners import PUBLIC
+from fedperf_client.prediction.learners.base_learners import PUBLIC, Fitted, Learner
 from fedperf_client.prediction.prediction import (
     WIDENING,
     Distribution,
@@ -93,11 +92,11 @@ from fedperf_client.prediction.query_encoding import (
     identify,
 )
 from fedperf_shared.execution import PlanOnCluster
-from fedperf_shared.model.pretrained_intervals import (
+from fedperf_shared.model.pretrained import (
     UNKNOWN_SIZE,
     estimates_half_width,
-    half_width_about,
     other_engine_half_width,
+    pretrained_half_width,
 )
 
 MIMICKED_FROM = 20
@@ -557,7 +556,7 @@ class PersonalizedEnsemble:
             if context.support > 0 and errors.workloads > 0:
                 distributions.append(errors.scaled(factor, added=added))
         if support < 1 or not distributions:
-            distributions.append(StudentT.within(half_width_about(query)))
+            distributions.append(StudentT.within(pretrained_half_width(query)))
         return widest(distributions, self.confidence_level)
 
     def _blend(self, contexts: Sequence[_Context]) -> list[_Blend]:

@@ -1,6 +1,6 @@
-"""Predictions from runs of the same job, and changes of a workload's run times.
+"""Predictions from runs of the same job.
 
-**Repeats.** The log run times of a configuration are normal around its level, with a variance of
+The log run times of a configuration are normal around its level, with a variance of
 its own. Before the first repeat that variance has a scaled inverse chi-squared prior, learnt from
 the other repeated configurations on the same platforms: repeats in a cloud differ by factors, those
 on a quiet machine by a percent. The prior of the level is the ensemble, with the spread of its
@@ -21,39 +21,18 @@ In synthetic worlds (normal, Student t of 3 degrees, skewed, one run in ten slow
 of 45 %, of anything between) intervals cover 85 to 94 %. Their interval scores are mostly below
 those of the pooled spread of the other configurations. Day-to-day drift has no part of its own:
 drift shifts a whole kind of work.
-
-**Changes.** Run times are adjusted to the level of today if the same work takes longer or shorter
-since. Drift is detected in the residuals of the public pretrained model. It is the same for the
-whole history, whatever was fetched since, and nobody outside influences it. Executions before a
-concept drift count with what they would take today, in the fit of every member and in the folds.
-Leaving them out would forget what they tell about sizes and jobs: in synthetic worlds errors were
-up to 6 % larger than without any drift detection, with adjusted levels up to two thirds smaller and
-never larger.
-
-Drift detection needs dozens of runs. A single workload that an upgrade or a day made slower or
-faster is found by itself, in what drift leaves over. The median of its runs since is compared with
-that of the runs before, on the same resources and at the same rows, as `fedperf compare` does. Its
-older runs are adjusted as well.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import gammaln, ndtri, stdtr
+from scipy.special import gammaln, ndtri
 
-from fedperf_client.drift.streams import Stream
-from fedperf_client.prediction.execution_table import (
-    ExecutionTable,
-    Ints,
-    Mask,
-    numbered_together,
-)
-from fedperf_client.prediction.learners.prior_slopes import USUAL_DEPARTURE
+from fedperf_client.prediction.execution_table import Ints
 from fedperf_client.prediction.prediction import (
     CLAIMED_LEVEL,
     USUAL_HALF_WIDTH,
@@ -108,6 +87,10 @@ own spread is known."""
 SLOPE_SD = 0.35
 """Standard deviation of the power of cores by which run time scales, as for columns of machines
 (`tables.roles`): jobs of public clusters lie between no speed-up and a full one."""
+
+USUAL_DEPARTURE = 0.15
+"""Log seconds by which a job departs from a power of its resources or from a law of scaling:
+caches, spills, waves of tasks."""
 
 USUAL_SLOPE = -0.5
 """Slope of log seconds over log cores if nothing tells how a job scales. With `SLOPE_SD` its 90 %
@@ -378,221 +361,3 @@ def _log_likelihood(repeated: Sequence[Floats]) -> Floats:
 def _sum_of_squares(runs: Floats) -> float:
     """Return the sum of squares around the mean, at least what a clock can resolve."""
     return float(((runs - runs.mean()) ** 2).sum()) + (len(runs) - 1) * CLOCK_SD**2
-
-
-SURE = 0.98
-"""Confidence level of the interval of a change, 1 % on either side: of a hundred workloads that did
-not change, one is called slower by chance."""
-
-ALIKE_ROWS = 1.2
-"""Factor up to which row counts are the same."""
-
-MOST_CHANGES = 3
-"""Days per workload on which a change is looked for."""
-
-_BOTH_CHOSEN = 2
-"""Weight of a day as a multiple-testing correction. The runs themselves suggest the day, so that
-those on either side agree better than repeats do, and they also tell how much repeats differ."""
-
-_MEDIAN_SD = math.sqrt(math.pi / 2)
-"""Ratio of the standard errors of the median and the mean of many."""
-
-_FEW = 2
-"""Of so few the median is the mean."""
-
-_DAY_US = 86_400_000_000
-
-
-class MedianChange(NamedTuple):
-    """The change of a median run time.
-
-    Attributes:
-        log_ratio: of the medians, after over before.
-        half: half-width of its interval, log seconds.
-    """
-
-    log_ratio: float
-    half: float
-
-    @property
-    def is_sure(self) -> bool:
-        """Whether the interval excludes no change."""
-        return abs(self.log_ratio) > self.half
-
-    @property
-    def ends(self) -> tuple[float, float]:
-        """Ends of the interval of the ratio."""
-        low, high = (min(max(self.log_ratio + s * self.half, -700), 700) for s in (-1, 1))
-        return math.exp(low), math.exp(high)
-
-
-@dataclass(frozen=True, slots=True)
-class WorkloadChange:
-    """The last significant change of a workload's run times at the same work.
-
-    Attributes:
-        workload: as in `ExecutionTable`.
-        first: number of the first run since, as in `ExecutionTable`.
-        since: when that run finished.
-        is_upgrade: whether the runs since are those on the version of the newest run, and the runs
-            before those on other versions; else the change begins at a day.
-        change: of the median.
-        runs_before, runs_since: number of runs, on the resources that were compared.
-    """
-
-    workload: int
-    first: int
-    since: datetime
-    is_upgrade: bool
-    change: MedianChange
-    runs_before: int
-    runs_since: int
-
-
-def median_change(
-    before: Sequence[float] | Floats,
-    after: Sequence[float] | Floats,
-    posterior: VariancePosterior,
-    level: float = SURE,
-) -> MedianChange:
-    """Compare the medians of two sets of runs of the same work.
-
-    Args:
-        before: log seconds, at least one.
-        after: log seconds, at least one.
-        posterior: of the variance of a repeat, from other work.
-        level: confidence level of the interval.
-    """
-    sides = [np.array(each, np.float64) for each in (before, after)]
-    degrees = posterior.count + len(before) + len(after) - 2
-    squares = sum(float(((each - each.mean()) ** 2).sum()) for each in sides)
-    variance = (posterior.count * posterior.sd**2 + squares) / degrees
-    of_medians = sum((1.0 if len(each) <= _FEW else _MEDIAN_SD**2) / len(each) for each in sides)
-    earlier, later = (float(np.median(each)) for each in sides)
-    half = StudentT(math.sqrt(variance * of_medians), degrees).quantile((1 + level) / 2)
-    return MedianChange(later - earlier, half)
-
-
-def adjust_for_drift(log_seconds: Floats, streams: Iterable[Stream]) -> Floats:
-    """Return measured log seconds [executions] as they would be today."""
-    today = log_seconds.copy()
-    for stream in streams:
-        today[stream.rows] += stream.lags()
-    return today
-
-
-def workload_changes(
-    table: ExecutionTable, platforms: Ints, log_seconds: Floats
-) -> tuple[Floats, Mask, tuple[WorkloadChange, ...]]:
-    """Detect changes of single workloads and adjust older runs.
-
-    Args:
-        table: executions that ended well, in the order in which they finished.
-        platforms: number of the set of platforms of each, [executions].
-        log_seconds: of each, adjusted for drift, [executions].
-
-    Returns:
-        Log seconds as they would be today, which were adjusted, and each workload's last change.
-    """
-    today, changes = log_seconds.copy(), dict[int, WorkloadChange]()
-    is_moved = np.zeros(len(today), np.bool_)
-    workload = table.workload_index()
-    newest = np.zeros(workload.max(initial=-1) + 1, np.int64)
-    newest[workload] = table.source  # the last one of each stays
-    upgraded = (table.source == newest[workload]).astype(np.int64)
-    is_first = (table.queries_before == 0).astype(np.int64)
-    same = numbered_together(workload, platforms, table.nodes, table.cores, is_first, table.mark)
-    has_rows = table.source_rows > 0
-    log_size = np.log1p(np.where(has_rows, table.source_rows, table.read_bytes))
-    days = table.finished_at // _DAY_US
-    for is_upgrade, sides in ((True, upgraded), *[(False, days)] * MOST_CHANGES):
-        splits = _likeliest_splits(workload, same, sides, log_size, log_seconds=today)
-        repeats_of = 2 * same + upgraded
-        for number, (_, after, _) in enumerate(splits):
-            repeats_of[after] = -1 - number  # each side repeats for itself, as in `compare`
-        repeats = Repeats.from_runs(repeats_of, np.zeros_like(same), today)
-        for before, after, tries in splits:
-            posterior = repeats.posterior(int(repeats_of[before[0]]))
-            runs = today[before], today[after], posterior
-            tests = tries if is_upgrade else _BOTH_CHOSEN * tries
-            if not median_change(*runs, 1 - (1 - SURE) / tests).is_sure:
-                continue
-            change = median_change(*runs)
-            first = int(after[0])
-            older = (workload == workload[first]) & (sides < sides[first])
-            today[older] += change.log_ratio
-            is_moved |= older
-            one = WorkloadChange(
-                int(table.workload[first]),
-                int(table.number[first]),
-                table.take(after[:1]).timestamps()[0],
-                is_upgrade,
-                change,
-                len(before),
-                len(after),
-            )
-            if one.workload not in changes or one.since > changes[one.workload].since:
-                changes[one.workload] = one
-    return today, is_moved, tuple(changes.values())
-
-
-def _likeliest_splits(
-    workload: Ints, same: Ints, sides: Ints, log_size: Floats, *, log_seconds: Floats
-) -> list[tuple[Ints, Ints, float]]:
-    """Return the likeliest split of the runs of each workload that may have changed.
-
-    Args:
-        workload: number of each run's workload, from 0, [executions] in the order of their finish.
-        same: equal for runs of a workload on the same resources, [executions].
-        sides: runs of one side are never split, [executions].
-        log_size: of the rows of all sources; if unknown, of the bytes read, [executions].
-        log_seconds: [executions].
-
-    Returns:
-        Runs before, runs after, and the number of possible splits.
-    """
-    order = np.lexsort((sides, same))
-    same, sides, workload = same[order], sides[order], workload[order]
-    is_first = np.diff(same, prepend=-1) != 0
-    begins = np.flatnonzero(is_first)
-    group = np.cumsum(is_first) - 1
-    ends = np.append(begins[1:], len(order))
-    at = np.flatnonzero(~is_first & (np.diff(sides, prepend=-1) != 0))
-    tries = np.bincount(workload[at], minlength=workload.max(initial=-1) + 1)
-    begin, end = begins[group[at]], ends[group[at]]
-    apart, _ = _compare_halves(log_size[order], begin, at, end)
-    _, probability = _compare_halves(log_seconds[order], begin, at, end)
-    is_alike = np.abs(apart) <= math.log(ALIKE_ROWS)
-    probability = np.where(is_alike, probability * tries[workload[at]], 1.0)
-    likeliest: dict[int, int] = {}
-    for place in np.flatnonzero(probability < 1 - SURE).tolist():
-        number = int(workload[at[place]])
-        if number not in likeliest or probability[place] < probability[likeliest[number]]:
-            likeliest[number] = place
-    return [
-        (
-            np.sort(order[begin[place] : at[place]]),
-            np.sort(order[at[place] : end[place]]),
-            float(tries[number]),
-        )
-        for number, place in likeliest.items()
-    ]
-
-
-def _compare_halves(values: Floats, begin: Ints, at: Ints, end: Ints) -> tuple[Floats, Floats]:
-    """Compare the means of values from `begin` to `at` with those from there to `end`, [splits].
-
-    Returns:
-        The second mean less the first, and the probability of such a difference without a change,
-        if repeats of other work agreed like the best.
-    """
-    values = values - (values.mean() if len(values) else 0.0)
-    sums, squares = (np.append(0.0, np.cumsum(each)) for each in (values, values**2))
-    many, more = at - begin, end - at
-    left, right = (sums[at] - sums[begin]) / many, (sums[end] - sums[at]) / more
-    within = squares[end] - squares[begin] - many * left**2 - more * right**2
-    degrees = many + more
-    variance = (np.maximum(within, 0.0) + 2 * CLOCK_SD**2) / degrees
-    apart = right - left
-    far = np.abs(apart) / np.sqrt(variance * (1 / many + 1 / more))
-    return apart, 2 * stdtr(degrees, -far)

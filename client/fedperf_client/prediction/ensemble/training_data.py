@@ -20,14 +20,17 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
-from fedperf_client.drift.streams import Stream, StreamDrift, streams_of, streams_until
-from fedperf_client.prediction.ensemble.repeats import (
-    IsolatedRuns,
-    Repeats,
+from fedperf_client.prediction.ensemble.changes import (
+    DriftObservations,
+    Stream,
+    StreamDrift,
     WorkloadChange,
     adjust_for_drift,
+    find_streams,
+    streams_until,
     workload_changes,
 )
+from fedperf_client.prediction.ensemble.repeats import IsolatedRuns, Repeats
 from fedperf_client.prediction.ensemble.weighting import ScaleAndSize
 from fedperf_client.prediction.execution_table import (
     ExecutionTable,
@@ -314,9 +317,9 @@ class TrainingData:
         """
         examples = table.take(table.teaches)
         ended = examples.take(examples.is_ok)
-        observations = ended.drift_observations()
-        streams = streams_of(observations)
-        detected = [int(each.rows[c.noticed]) + 1 for each in streams for c in each.changes]
+        observations = DriftObservations.of(ended)
+        streams = find_streams(observations)
+        detected = [int(s.rows[drift.change.alarm]) + 1 for s in streams for drift in s.drifts]
         limit = training_limit(len(ended), max(detected, default=0))
         oldest = ended.take(np.arange(limit))
         sample = training_sample(oldest)
@@ -363,7 +366,7 @@ class TrainingData:
             is_timed: whether timestamps and the predictions of the public model are known.
         """
         ended = table.take(table.is_ok)
-        streams = streams_of(ended.drift_observations()) if is_timed else ()
+        streams = find_streams(DriftObservations.of(ended)) if is_timed else ()
         today = adjust_for_drift(ended.log_seconds, streams)
         operators = _OperatorPairs.of(ended)
         summary = LocalSummary(

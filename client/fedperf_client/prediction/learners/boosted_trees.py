@@ -1,20 +1,18 @@
-"""Gradient boosting on flat features, and trees as arrays that answer without LightGBM.
+"""Gradient boosting on flat features, and trees as arrays that predict without LightGBM.
 
-Settings are for little data: one thread, deterministic. LightGBM and scikit-learn take seconds to
-import; their models say all that an answer needs. Inputs are finite, so that no split has to send a
-missing value somewhere.
+Settings are for little data: one thread, deterministic. LightGBM takes seconds to import, so the
+trees of its models become arrays. Inputs are finite, so that no split has to handle missing values.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedperf_client.prediction.learners.learner import varying_columns
-from fedperf_client.prediction.learners.ridge import MARGIN, Ridge
+from fedperf_client.prediction.learners.ridge import MARGIN, Ridge, varying_columns
 from fedperf_client.prediction.prediction import Floats
 from fedperf_client.prediction.query_encoding import EncodedQueries
 from fedperf_shared.errors import InvalidInputError
@@ -26,24 +24,14 @@ TreeLines = Mapping[str, str]
 _ROWS_AT_ONCE = 512
 
 
-class Tree(Protocol):
-    """What is read of a tree of scikit-learn, [nodes] each; below 0 there is no child."""
-
-    children_left: Ints
-    children_right: Ints
-    feature: Ints
-    threshold: Floats
-    value: Floats
-
-
 @dataclass(frozen=True, eq=False)
 class Trees:
     """A sum of trees; a child below 0 is the leaf `-child - 1`.
 
     Attributes:
-        roots: node or leaf that each tree begins with, int64 [trees].
-        features: column that each node asks about, int64 [nodes].
-        thresholds: up to which one goes left, float64 [nodes].
+        roots: first node or leaf of each tree, int64 [trees].
+        features: column that each node compares, int64 [nodes].
+        thresholds: largest values that go left, float64 [nodes].
         children: left and right, int64 [nodes, 2].
         constants: float64 [leaves].
         line_features: columns of each leaf's line, int64 [leaves, most]; 0 where it has less.
@@ -60,7 +48,7 @@ class Trees:
 
     @classmethod
     def of_text(cls, text: str) -> Self:
-        """The trees of a LightGBM model's text (`Booster.model_to_string`).
+        """Return the trees of a LightGBM model's text (`Booster.model_to_string`).
 
         Raises:
             InvalidInputError: a split is not by a number.
@@ -85,37 +73,8 @@ class Trees:
             weights,
         )
 
-    @classmethod
-    def mean_of(cls, trees: Sequence["Tree"]) -> Self:
-        """The mean of scikit-learn's regression trees."""
-        leaf = [each.children_left < 0 for each in trees]
-        is_leaf = np.concatenate(leaf)
-        inner, outer = (np.cumsum(each.astype(np.int64)) for each in (~is_leaf, is_leaf))
-        # Of each node of all trees: its number among the inner ones, or that of its leaf.
-        number = np.where(is_leaf, -outer, inner - 1)
-        begins = np.cumsum([0, *(len(each) for each in leaf)])[:-1]
-        sides = [
-            np.concatenate([side + begin for side, begin in zip(each, begins, strict=True)])
-            for each in (
-                [tree.children_left for tree in trees],
-                [tree.children_right for tree in trees],
-            )
-        ]
-        children = np.column_stack([number[side[~is_leaf]] for side in sides])
-        values = np.concatenate([each.value[:, 0, 0] for each in trees])[is_leaf] / len(trees)
-        nothing = np.zeros((len(values), 0))
-        return cls(
-            number[begins],
-            np.concatenate([each.feature for each in trees])[~is_leaf].astype(np.int64),
-            np.concatenate([each.threshold for each in trees])[~is_leaf],
-            children.astype(np.int64),
-            values,
-            nothing.astype(np.int64),
-            nothing,
-        )
-
     def __call__(self, inputs: Floats) -> Floats:
-        """The sum over the trees, [rows]."""
+        """Return the sum over the trees, [rows]."""
         chunks = range(0, len(inputs), _ROWS_AT_ONCE)
         parts = [self._sums(inputs[start : start + _ROWS_AT_ONCE]) for start in chunks]
         return np.concatenate([np.zeros(0), *parts])
@@ -152,14 +111,14 @@ class Trees:
 
 
 def _tables(text: str) -> Iterator[TreeLines]:
-    """Each tree's lines as words by name."""
+    """Yield each tree's lines as words by name."""
     for block in text.split("end of trees", maxsplit=1)[0].split("\nTree=")[1:]:
         lines = [line.partition("=") for line in block.splitlines() if "=" in line]
         yield {name: value for name, _, value in lines}
 
 
 def _numbers(trees: Sequence[TreeLines], name: str) -> Floats:
-    """Of all trees, one after the other."""
+    """Return the numbers of all trees, one after the other."""
     return _parsed(each.get(name, "") for each in trees)
 
 
@@ -172,7 +131,7 @@ def _is_linear(tree: TreeLines) -> bool:
 
 
 def _lines(trees: Sequence[TreeLines], leaves: Ints) -> tuple[Ints, Floats]:
-    """Columns and weights of each leaf, [leaves, most]; a leaf without a line has none."""
+    """Return columns and weights of each leaf, [leaves, most]; a leaf without a line has none."""
     linear = [each for each in trees if _is_linear(each)]
     counts = np.zeros(leaves.sum(), np.int64)
     has_line = np.repeat([_is_linear(each) for each in trees], leaves).astype(bool)
@@ -197,13 +156,13 @@ _LINEAR_LEAVES: dict[str, object] = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BoostedTrees:
-    """Features -> target.
+    """Trees on some of the features, with clipped predictions.
 
     Attributes:
         columns: of the features that the trees read, int64.
         trees: their sum.
-        floor: least answer.
-        ceiling: largest answer.
+        floor: least prediction.
+        ceiling: largest prediction.
     """
 
     columns: NDArray[np.int64]
@@ -211,9 +170,9 @@ class BoostedTrees:
     floor: float
     ceiling: float
 
-    def __call__(self, asked: Floats) -> Floats:
-        """[rows]."""
-        return np.clip(self.trees(asked[:, self.columns]), self.floor, self.ceiling)
+    def __call__(self, features: Floats) -> Floats:
+        """Predict the target, [rows]."""
+        return np.clip(self.trees(features[:, self.columns]), self.floor, self.ceiling)
 
 
 def fit_boosting(
@@ -223,14 +182,14 @@ def fit_boosting(
     linear_leaves: bool = False,
     weights: Floats | None = None,
 ) -> BoostedTrees:
-    """Features -> target. The same input gives the same trees, bit for bit.
+    """Fit boosted trees. The same input gives the same trees, bit for bit.
 
     Args:
         features: [rows, columns].
         target: [rows].
-        linear_leaves: leaves hold lines instead of levels; the answer is clipped near the
-            targets seen, because lines of small leaves run away.
-        weights: what each row counts as, [rows]; 1 by default.
+        linear_leaves: leaves hold lines instead of levels; predictions are clipped near the
+            targets, because lines of small leaves run away.
+        weights: of each row, [rows]; 1 by default.
     """
     columns = varying_columns(features)
     if len(columns) == 0:
@@ -275,28 +234,28 @@ def _settings(rows: int) -> dict[str, object]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Additive:
-    """Samples -> log seconds, the fitted form of most learners; numbers alone, kept in a file.
+    """The fitted form of most learners: numbers alone, which a file can store.
 
     Attributes:
-        start: the start model whose answer is added to; None without.
+        start: pretrained model whose prediction is the base; None without.
         line: of the features.
-        trees: of the features, and of the start model's answer where there is one.
+        trees: of the features, and of the pretrained model's prediction if there is one.
     """
 
     start: str | None = None
     line: Ridge | None = None
     trees: BoostedTrees | None = None
 
-    def __call__(self, asked: EncodedQueries) -> Floats:
-        """[questions]."""
-        total = np.zeros(len(asked)) if self.start is None else asked.starts[self.start]
+    def __call__(self, queries: EncodedQueries) -> Floats:
+        """Predict log seconds, [queries]."""
+        total = np.zeros(len(queries)) if self.start is None else queries.starts[self.start]
         if self.line is not None:
-            total = total + self.line(asked.features)
-        return total if self.trees is None else total + self.trees(inputs_of(asked, self.start))
+            total = total + self.line(queries.features)
+        return total if self.trees is None else total + self.trees(inputs_of(queries, self.start))
 
 
 def inputs_of(samples: EncodedQueries, start: str | None) -> Floats:
-    """What trees read."""
+    """Return the inputs of trees, [rows, columns]."""
     if start is None:
         return samples.features
     return np.column_stack([samples.features, samples.starts[start]])

@@ -1,13 +1,12 @@
 """A Gaussian process for few executions: a level, a line, and smooth departures from both.
 
-Covariance over inputs that are scaled into [-1, 1]: a constant, a line with its own
-variance per column, a smooth function of each column alone and a smooth function of all
-columns together, each column with its own length. Away from what was seen the smooth
-parts die down and the line remains, as far as `FARTHEST` and within `MARGIN` of the
-targets seen; less far where few executions have tested it (`_tested`). Its numbers are those
-of highest posterior: marginal likelihood times log-normal priors, constants of this module,
-that keep few executions from deciding much.
-Noise is never believed to be below `LEAST_NOISE_SD`.
+The covariance over inputs that are scaled into [-1, 1] has a constant, a line with its own variance
+per column, a smooth function of each column alone and a smooth function of all columns together,
+each column with its own length. Away from the training data the smooth parts fade and the line
+remains, as far as `FARTHEST` and within `MARGIN` of the targets. It reaches less far if few
+executions have tested it (`_tested`). The hyperparameters have the highest posterior: marginal
+likelihood times log-normal priors, which keep few executions from deciding much. Noise is at least
+`LEAST_NOISE_SD`.
 
 Rows with the same inputs are repeats: they are averaged before fitting, and a mean of m
 repeats has an m-th of the noise, which is exact for the posterior.
@@ -24,15 +23,14 @@ from scipy.linalg.lapack import dpotri
 from scipy.optimize import minimize
 from scipy.spatial.distance import cdist
 
-from fedperf_client.prediction.learners.learner import ROUNDING, telling_columns
-from fedperf_client.prediction.learners.ridge import MARGIN
+from fedperf_client.prediction.learners.ridge import MARGIN, ROUNDING, varying_columns
 from fedperf_client.prediction.prediction import Floats
 
 LEAST_NOISE_SD = 0.03
 """Log seconds; executions of one configuration differ by about that much on any machine."""
 
 LEVEL_VARIANCE = 4.0
-"""Of the constant, around the mean of the targets."""
+"""Prior variance of the constant, around the mean of the targets."""
 
 PRIOR_LINE, PRIOR_SINGLE, PRIOR_JOINT = 0.2, 0.05, 0.05
 """Centres of the priors over variances, (log seconds)^2 where an input spans [-1, 1]."""
@@ -40,25 +38,29 @@ PRIOR_LINE, PRIOR_SINGLE, PRIOR_JOINT = 0.2, 0.05, 0.05
 PRIOR_LENGTH, PRIOR_NOISE = 2.0, 0.005
 PRIOR_SD = 1.5
 LENGTH_SD = 0.7
-"""Spread of the priors, in logs."""
+"""Standard deviations of the priors, in logs."""
 
 FARTHEST = 5.0
-"""Scaled inputs are read up to here at most, two spans of what was seen beyond it: from three
-nearly equal sizes nobody can tell what a thousand times as much takes."""
+"""Largest scaled input, two spans beyond the training data: three nearly equal sizes do not show
+the time for a thousand times as much."""
 
 UNTESTED_MARGIN = float(np.log(2.0))
-"""How far beyond the targets seen answers may lie while nothing has tested the line, log seconds:
-what is counted as inside of sizes seen as well."""
+"""Log seconds by which predictions may exceed the targets while nothing has tested the line: as far
+as sizes count as inside of the training support."""
 
 STEPS = 40
 SEARCH = 5.0
-"""Steps of the search for the numbers, and how far from the centres it may go, in logs."""
+"""Steps of the search for hyperparameters, and its range around the centres, in logs."""
 
 MOST_ROWS = 600
 """Distinct rows that are fitted at most, spread evenly; the cost grows with their cube."""
 
 MOST_COLUMNS = 12
-"""Of more columns the main directions are read; hundreds of lengths cannot be learnt."""
+"""Most columns; of more, the main directions are used. Hundreds of lengths cannot be learned."""
+
+
+MAX_CORRELATION = 1 - 1e-9
+"""Correlation from which on two columns are the same."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -79,17 +81,17 @@ class GaussianProcess:
     _limits: tuple[float, float]
 
     def mean(self, asked: Floats) -> Floats:
-        """Posterior mean at `asked` [rows, columns], [rows]."""
+        """Return the posterior mean at `asked` [rows, columns], [rows]."""
         return np.clip(self._level + self._crossed(asked) @ self._weights, *self._limits)
 
     def sd(self, asked: Floats) -> Floats:
-        """Posterior standard deviation of one execution, its noise included, [rows]."""
+        """Return the posterior standard deviation of one execution, with its noise, [rows]."""
         half = solve_triangular(self._factor, self._crossed(asked).T, lower=True)
         variance = self._kernel.variances(self._scaling(asked)) - (half**2).sum(axis=0)
         return np.asarray(np.sqrt(np.maximum(variance, 0.0) + self.noise_sd**2))
 
     def covariance(self, one: Floats, other: Floats) -> Floats:
-        """Posterior covariance of the process between rows, noise left out, [one, other]."""
+        """Return the posterior covariance between rows, without noise, [one, other]."""
         half, rest = (
             solve_triangular(self._factor, self._crossed(each).T, lower=True)
             for each in (one, other)
@@ -97,7 +99,9 @@ class GaussianProcess:
         return self._kernel.covariance(self._scaling(one), self._scaling(other)) - half.T @ rest
 
     def error_nearby(self, asked: Floats) -> Floats:
-        """Error at the nearest row seen, had it not been seen and the numbers kept, [rows].
+        """Return the leave-one-out error at the nearest training row, [rows].
+
+        The hyperparameters stay those of all rows.
 
         Source: Rasmussen and Williams 2006, equation 5.12.
         """
@@ -111,12 +115,12 @@ class GaussianProcess:
 
 
 def fit_process(inputs: Floats, target: Floats, weights: Floats | None = None) -> GaussianProcess:
-    """The process of highest posterior.
+    """Fit the process of highest posterior.
 
     Args:
-        inputs: any scale, float64 [rows, columns]; columns that tell nothing are left out.
+        inputs: any scale, float64 [rows, columns]; columns without information are dropped.
         target: log seconds, or residuals of them, [rows].
-        weights: what each row counts as, [rows]; 1 by default. One of w has noise of 1 / w.
+        weights: of each row, [rows]; 1 by default. A row of weight w has noise of 1 / w.
     """
     scaling = Scaling.of(inputs)
     weights = np.ones(len(target)) if weights is None else weights
@@ -135,7 +139,7 @@ def fit_process(inputs: Floats, target: Floats, weights: Floats | None = None) -
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Scaling:
-    """Columns that tell something, or their main directions, into [-1, 1] over the rows seen."""
+    """Scales columns, or their main directions, into [-1, 1] over the training rows."""
 
     columns: NDArray[np.int64]
     directions: Floats
@@ -145,8 +149,13 @@ class Scaling:
 
     @classmethod
     def of(cls, inputs: Floats) -> "Scaling":
-        """That of the rows seen, [rows, columns]; without rows or differences no column tells."""
-        columns = telling_columns(inputs)
+        """Return the scaling of training rows, without constant and equal columns."""
+        columns = varying_columns(inputs)
+        if len(columns) > 0:  # without those that are a straight line of one before them
+            centred = inputs[:, columns] - inputs[:, columns].mean(axis=0)
+            centred /= np.linalg.norm(centred, axis=0)
+            is_same = np.abs(np.triu(centred.T @ centred, k=1)) > MAX_CORRELATION
+            columns = columns[~is_same.any(axis=0)]
         used = inputs[:, columns]
         directions = _main_directions(used) if len(columns) > MOST_COLUMNS else np.eye(len(columns))
         turned = used @ directions
@@ -155,23 +164,23 @@ class Scaling:
         return cls(columns, directions, (low + high) / 2, (high - low) / 2, tested)
 
     def __call__(self, inputs: Floats) -> Floats:
-        """Scaled inputs, [rows, columns that tell], at most `FARTHEST`."""
+        """Return scaled inputs, [rows, columns used], at most `FARTHEST`."""
         reach = 1.0 + (FARTHEST - 1.0) * self.tested
         turned = inputs[:, self.columns] @ self.directions
         return np.clip((turned - self.middle) / self.half, -reach, reach)
 
 
 def _tested(rows: int, columns: int) -> float:
-    """Share, in [0, 1], in which a plane over so many columns is tested by so many rows.
+    """Return how far so many rows test a plane over so many columns, in [0, 1].
 
-    Through as many rows as it has numbers a plane fits whatever they are, so that nothing
-    speaks for it elsewhere. Each row more tests it; one for every column is enough.
+    A plane fits any rows up to the number of its coefficients, so they are no evidence elsewhere.
+    Each row more tests it; one for every column is enough.
     """
     return float(np.clip((rows - 1 - columns) / max(columns, 1), 0.0, 1.0))
 
 
 def _main_directions(used: Floats) -> Floats:
-    """The `MOST_COLUMNS` principal directions of the standardized columns, [columns, kept]."""
+    """Return the principal directions of the standardized columns, [columns, directions]."""
     sd = used.std(axis=0)
     _, values, directions = np.linalg.svd((used - used.mean(axis=0)) / sd, full_matrices=False)
     kept = values[:MOST_COLUMNS] > ROUNDING * values[0]
@@ -180,7 +189,7 @@ def _main_directions(used: Floats) -> Floats:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Kernel:
-    """Numbers of the covariance: `lines` and `lengths` per column, two variances."""
+    """Hyperparameters of the covariance: `lines` and `lengths` per column, two variances."""
 
     lines: Floats
     lengths: Floats
@@ -188,7 +197,7 @@ class _Kernel:
     joint: float
 
     def covariance(self, one: Floats, other: Floats) -> Floats:
-        """Between rows of `one` and of `other`."""
+        """Return the covariance between rows of `one` and of `other`."""
         total = LEVEL_VARIANCE + (one * self.lines) @ other.T
         exponent = np.zeros_like(total)
         for column, length in enumerate(self.lengths):
@@ -199,14 +208,14 @@ class _Kernel:
         return np.asarray(total + self.joint * np.exp(-exponent))
 
     def variances(self, rows: Floats) -> Floats:
-        """The diagonal of the covariance of `rows` with themselves."""
+        """Return the diagonal of the covariance of `rows` with themselves."""
         smooth = self.single * rows.shape[1] + self.joint
         return np.asarray(LEVEL_VARIANCE + rows**2 @ self.lines + smooth)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Posterior:
-    """Minus the log posterior of the numbers, in logs: lines, lengths, single, joint, noise.
+    """Minus the log posterior of the logs of: lines, lengths, single, joint, noise.
 
     Attributes:
         known: scaled inputs, [rows, columns].
@@ -223,10 +232,12 @@ class _Posterior:
     repeats: float
 
     def best(self) -> tuple[_Kernel, float]:
-        """The kernel and noise variance of highest posterior."""
+        """Return the kernel and noise variance of highest posterior."""
         centre = self._centre()
         if self.known.size == 0:
             return self._kernel(centre), float(np.exp(centre[-1]))
+        low, high = centre - SEARCH, centre + SEARCH
+        low[-1] = 2 * np.log(LEAST_NOISE_SD)
         squares = (self.known[:, None, :] - self.known[None, :, :]) ** 2
         found = minimize(
             self._loss,
@@ -234,7 +245,7 @@ class _Posterior:
             args=(np.ascontiguousarray(np.moveaxis(squares, 2, 0)),),
             jac=True,
             method="L-BFGS-B",
-            bounds=[(low, high) for low, high in zip(*self._bounds(), strict=True)],
+            bounds=list(zip(low, high, strict=True)),
             options={"maxiter": STEPS},
         )
         return self._kernel(found.x), float(np.exp(found.x[-1]))
@@ -254,13 +265,8 @@ class _Posterior:
         columns = self.known.shape[1]
         return np.array([PRIOR_SD] * columns + [LENGTH_SD] * columns + [PRIOR_SD] * 3)
 
-    def _bounds(self) -> tuple[Floats, Floats]:
-        low, high = self._centre() - SEARCH, self._centre() + SEARCH
-        low[-1] = 2 * np.log(LEAST_NOISE_SD)
-        return low, high
-
     def _loss(self, logs: Floats, apart: Floats) -> tuple[float, Floats]:
-        """Value and gradient; `apart` are squared differences, [columns, rows, rows]."""
+        """Return value and gradient; `apart` are squared differences, [columns, rows, rows]."""
         kernel, noise = self._kernel(logs), float(np.exp(logs[-1]))
         exponents = apart / (2 * kernel.lengths[:, None, None] ** 2)
         near = -exponents  # in place from here: these arrays are large, and new memory is slow
@@ -290,7 +296,7 @@ class _Posterior:
 
 
 def _inverse(factor: Floats) -> Floats:
-    """The inverse of a matrix from its lower Cholesky factor."""
+    """Return the inverse of a matrix from its lower Cholesky factor."""
     lower, _ = dpotri(factor, lower=1)
     return np.asarray(np.tril(lower) + np.tril(lower, -1).T)
 
@@ -298,15 +304,15 @@ def _inverse(factor: Floats) -> Floats:
 def _without_repeats(
     inputs: Floats, target: Floats, weights: Floats
 ) -> tuple[Floats, Floats, Floats, float]:
-    """Distinct rows, mean and weight of their targets, and the squares within them.
+    """Return distinct rows, mean and weight of their targets, and the squares within them.
 
-    Of more than `MOST_ROWS` distinct rows some are left out, the same ones every time.
+    Beyond `MOST_ROWS` distinct rows some are left out, the same ones every time.
     """
     distinct, place = np.unique(inputs, axis=0, return_inverse=True)
     place = place.ravel()
     counts = np.asarray(np.bincount(place, weights, minlength=len(distinct)), np.float64)
     means = np.bincount(place, weights * target, minlength=len(counts)) / counts
     within = np.bincount(place, weights * (target - means[place]) ** 2, minlength=len(counts))
-    within[counts <= 1] = 0.0  # they count as one, which says nothing of noise
+    within[counts <= 1] = 0.0  # one execution is no evidence of noise
     kept = np.linspace(0, len(counts) - 1, min(len(counts), MOST_ROWS)).astype(np.int64)
     return distinct[kept], means[kept], counts[kept], float(within[kept].sum())

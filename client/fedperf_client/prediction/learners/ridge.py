@@ -1,7 +1,7 @@
 """Ridge regression on flat features, its strength chosen by generalized cross-validation.
 
-Lines are followed a little beyond the columns seen; products of columns are read inside
-their hull only, because a square that helps inside ruins everything outside.
+Lines are followed a little beyond the values seen. Products of columns are clipped to the values
+seen, because a square that helps inside ruins everything outside.
 """
 
 from collections.abc import Sequence
@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from fedperf_client.prediction.learners.learner import ROUNDING, varying_columns
 from fedperf_client.prediction.prediction import Floats
 
 STRENGTHS: tuple[float, ...] = tuple(float(10**power) for power in np.arange(-1.0, 4.5, 0.5))
@@ -20,25 +19,27 @@ WEAK_STRENGTHS: tuple[float, ...] = tuple(float(10**power) for power in np.arang
 MARGIN = float(np.log(10.0))
 """How far beyond the targets seen a line may be followed, log seconds."""
 
+ROUNDING = 1e-9
+"""Relative difference below which two numbers of a column are equal."""
 
 LEAST_LEFT = 0.1
-"""Of a row's error, that is its own at least where what counts as one with it differs from it."""
+"""Smallest share of a row's error that is its own, where rows that count as one with it differ."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ridge:
-    """Features -> target, linear in standardized columns, and in their products at degree 2.
+    """A fitted ridge regression: linear in standardized columns, and in their products at degree 2.
 
     Attributes:
         columns: of the features that it reads, int64 [columns].
         low: least value seen of each.
         high: largest value seen of each.
-        centre: what stands for 0.
-        scale: what stands for 1.
+        centre: weighted mean of each.
+        scale: weighted standard deviation of each.
         weights: float64 [terms].
-        level: what all terms are added to.
-        floor: least answer.
-        ceiling: largest answer.
+        level: intercept.
+        floor: least prediction.
+        ceiling: largest prediction.
         degree: 1 or 2.
     """
 
@@ -53,13 +54,13 @@ class Ridge:
     ceiling: float
     degree: int = 1
 
-    def __call__(self, asked: Floats) -> Floats:
-        """[rows]."""
-        values = self.terms(asked[:, self.columns]) @ self.weights + self.level
+    def __call__(self, features: Floats) -> Floats:
+        """Predict the target, [rows]."""
+        values = self.terms(features[:, self.columns]) @ self.weights + self.level
         return np.clip(values, self.floor, self.ceiling)
 
     def terms(self, used: Floats) -> Floats:
-        """What is added up: the columns a span beyond their hull, products inside of it only."""
+        """Return the terms: columns up to a span outside of the training data, products inside."""
         inside = self.high - self.low
         near = (np.clip(used, self.low - inside, self.high + inside) - self.centre) / self.scale
         if self.degree == 1:
@@ -76,14 +77,14 @@ def fit_ridge(
     strengths: Sequence[float] = STRENGTHS,
     weights: Floats | None = None,
 ) -> Ridge:
-    """Features -> target, linear in the standardized columns, clipped near the targets seen.
+    """Fit a ridge regression on standardized columns, clipped near the targets seen.
 
     Args:
         features: [rows, columns].
         target: [rows].
         degree: 2 for squares and products of columns as well.
         strengths: of the ridge, to choose among.
-        weights: what each row counts as, [rows]; 1 by default.
+        weights: of each row, [rows]; 1 by default.
     """
     columns = varying_columns(features)
     if len(target) < 3 or len(columns) == 0:  # noqa: PLR2004 - a line through two points is chance
@@ -113,11 +114,11 @@ def fit_ridge(
 def _averaged(
     terms: Floats, target: Floats, strengths: Sequence[float], weights: Floats | None
 ) -> tuple[Floats, float]:
-    """Coefficients and level: the mean over strengths, by how likely their errors are.
+    """Return coefficients and level, averaged over strengths by the likelihood of their errors.
 
-    An error is that of a row left out, with all that counts as one with it: of n rows that count
-    1 / n each, the others would tell it. Of n rows a strength counts as the mean square of its
-    errors to the power of -n / 2, so that no row makes the choice jump from one to the next.
+    An error is that of a row left out, with all rows that count as one with it: of n rows that
+    count 1 / n each, the others would predict it. With n rows, the weight of a strength is the mean
+    square of its errors to the power of -n / 2, so no single row makes the choice jump.
     """
     counts = np.ones(len(target)) if weights is None else weights
     centre, level = np.average(terms, axis=0, weights=counts), np.average(target, weights=counts)
@@ -141,6 +142,14 @@ def _averaged(
 
 
 def _products(columns: Floats) -> Floats:
-    """Squares and products of pairs, [rows, columns * (columns + 1) / 2]."""
+    """Return squares and products of pairs, [rows, columns * (columns + 1) / 2]."""
     one, other = np.triu_indices(columns.shape[1])
     return np.asarray(columns[:, one] * columns[:, other])
+
+
+def varying_columns(features: Floats) -> NDArray[np.int64]:
+    """Return the columns that are not constant over the rows."""
+    if len(features) == 0:
+        return np.empty(0, np.int64)
+    rounding = ROUNDING * np.abs(features).max(axis=0)
+    return np.flatnonzero(np.ptp(features, axis=0) > rounding).astype(np.int64)

@@ -1,62 +1,79 @@
-"""What is said beside a prediction: weights, other load, changes of the job, what the time is of.
+"""Explanations of predictions: the weights of an ensemble, and notes beside a prediction.
 
-An answer that rests on own runs is about conditions as they were. Where a change is sure, older
-runs count on the newer level already (`repeats`). Where others kept the machine busy, nobody knows
-how long the job takes without them: the CPU time is a bound, and the interval is wider.
+A prediction that rests on own runs holds under the conditions of those runs. Where a change is
+significant, older runs count on the newer level (`changes`). Where others used the machine, nobody
+knows how long the job takes without that interference: CPU time is a bound, and the interval is
+wider.
 
 Run times are those of plans on engines that run already, as their logs and profiles have them. To
-keep a deadline, add what comes before: waiting for resources and the start of the application. For
-an own execution that was its application's first, the log tells how long that was.
+meet a deadline, add the wait for resources and the start of the application. For an own execution
+that was its application's first, the log shows the latter.
 """
 
 import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from types import MappingProxyType
 from typing import Self
 
 import numpy as np
 
-from fedperf_client.formatting.durations import duration_text
-from fedperf_client.formatting.facts import Fact
-from fedperf_client.formatting.numbers import counted
+from fedperf_client.formatting.facts import Fact, values_of
+from fedperf_client.home.store import ExecutionStore
+from fedperf_client.prediction.ensemble.changes import (
+    CONFIDENCE_LEVEL,
+    StreamDrift,
+    WorkloadChange,
+    recent_drift,
+)
 from fedperf_client.prediction.ensemble.ensemble import EnsembleMember, EnsembleWeights
-from fedperf_client.prediction.ensemble.repeats import SURE, WorkloadChange
-from fedperf_client.prediction.ensemble.training_data import HULL_MARGIN
 from fedperf_client.prediction.ensemble.weighting import SMALLEST_WEIGHT, STACKED_FROM
 from fedperf_client.prediction.prediction import QueryRegime
 from fedperf_client.prediction.query_encoding import UNNAMED, engine_bit
+from fedperf_client.prediction.serving.predictor_cache import CachedPredictor
+from fedperf_client.prediction.serving.reconfiguration import ASSUMPTION
+from fedperf_client.prediction.serving.what_if import (
+    ClusterPrediction,
+    PlanQuery,
+    by_input,
+    deadline_sentence,
+    equivalence_sentence,
+    p90_discontinuity_note,
+    smallest_equivalent,
+    smallest_meeting_deadline,
+)
 from fedperf_shared.execution import Execution, ExecutionWarning
+from fedperf_shared.runtime.quantities import counted, duration_text
 from fedperf_shared.workflow.graph import Plan
-from fedperf_shared.workflow.template import fingerprint
 from fedperf_shared.workflow.vocabulary import NAMED_PLATFORMS, OperatorKind, Platform
 
 
 def member_facts(outcomes: Iterable[EnsembleWeights]) -> list[list[Fact]]:
-    """The facts of each member of each mix, of most weight first."""
+    """Return the facts of each member of each ensemble, of most weight first."""
     found = []
     for outcome in outcomes:
-        question = "inside" if outcome.regime is QueryRegime.SEEN else outcome.regime.value
+        regime = "inside" if outcome.regime is QueryRegime.SEEN else outcome.regime.value
         for member in sorted(outcome.members, key=lambda each: (-each.weight, each.error)):
             error = math.exp(member.error) if math.isfinite(member.error) else None
             found.append(
                 [
-                    Fact("regime", question, "regime"),
+                    Fact("regime", regime, "regime"),
                     Fact("levels_held_out", outcome.levels_held_out or None, "levels_held_out"),
                     Fact("folds", outcome.folds, "folds"),
                     Fact("held_out", len(outcome.errors), "held_out"),
                     Fact("member", member.name, "member"),
                     Fact("weight", member.weight, "weight", f"{member.weight:.0%}"),
                     Fact("error", error, "error", None if error is None else f"{error:.3f}x"),
-                    Fact("why", _why(member, outcome), "why"),
+                    Fact("why", _reason(member, outcome), "why"),
                 ]
             )
     return found
 
 
-def in_short(outcomes: Iterable[EnsembleWeights]) -> str | None:
-    """What a person can expect of answers, in one sentence; None where nothing ran yet."""
+def accuracy_sentence(outcomes: Iterable[EnsembleWeights]) -> str | None:
+    """Summarize the errors to expect in one sentence, None where nothing ran yet."""
     inside = [each for each in outcomes if each.regime is QueryRegime.SEEN and len(each.errors)]
     if not inside:
         return None
@@ -65,36 +82,36 @@ def in_short(outcomes: Iterable[EnsembleWeights]) -> str | None:
     errors = np.bincount(group, absolute) / np.bincount(group)
     half, most = (math.exp(float(np.quantile(errors, share))) for share in (0.5, 0.9))
     return (
-        "in short: asked about each workload as if it had never run here, but others like it, "
-        f"half of the answers are off by less than {half:.2f} times, nine of ten by less than "
-        f"{most:.2f} ({len(errors)} workloads); what ran before is answered from its own runs"
+        f"in short: half of the workloads that never ran here are predicted within {half:.2f} "
+        f"times, nine of ten within {most:.2f} (cross-validation on {len(errors)} workloads); "
+        "workloads that ran before are predicted from their own runs"
     )
 
 
-def rules_of(outcomes: Iterable[EnsembleWeights]) -> list[str]:
-    """How weights followed from errors, a sentence for each rule that was used."""
+def weighting_rules(outcomes: Iterable[EnsembleWeights]) -> list[str]:
+    """Explain how weights follow from errors, a sentence for each rule that was used."""
     known = [each for each in outcomes if len(each.errors)]
-    told = []
+    sentences = []
     if any(not _is_stacked(each) for each in known):
-        told.append(
-            "weights fall with the error, the more steeply the more workloads ran here; below "
-            f"{SMALLEST_WEIGHT:.0%} there is none"
+        sentences.append(
+            "weights fall with the error, more steeply the more workloads ran here; weights below "
+            f"{SMALLEST_WEIGHT:.0%} are set to zero"
         )
     if any(_is_stacked(each) for each in known):
-        told.append(
-            f"from {STACKED_FROM} workloads on weights are those of the mix that errs least: a "
-            "member with a larger error counts where it is off in other places than the others"
+        sentences.append(
+            f"from {STACKED_FROM} workloads on, weights minimize the error of the ensemble: a "
+            "member with a larger error has weight where its errors differ from those of others"
         )
     if known:
-        told.append(
-            "error: how many times too long or too short, typically, on own executions held out; "
-            "in each question most weight comes first"
+        sentences.append(
+            "error: factor by which a member is typically off on held-out own executions; within "
+            "a regime, the largest weight comes first"
         )
-    return told
+    return sentences
 
 
-def names_of(engines: int) -> str:
-    """The engines of a mix for people, from bits as of `engine_bit`; commands are an own one."""
+def engine_names(engines: int) -> str:
+    """Return the engines of an ensemble for people, from the bits of `engine_bit`."""
     named = {engine_bit((OperatorKind.OTHER, each)): each.name.lower() for each in NAMED_PLATFORMS}
     commands = {
         engine_bit((OperatorKind.COMMAND, each)): f"commands on {each.name.lower()}"
@@ -104,8 +121,8 @@ def names_of(engines: int) -> str:
     return ", ".join(name for bit, name in of_bits.items() if bit & engines)
 
 
-def _why(member: EnsembleMember, outcome: EnsembleWeights) -> str:
-    """What its error has to do with its weight."""
+def _reason(member: EnsembleMember, outcome: EnsembleWeights) -> str:
+    """Explain a weight by the error."""
     if not len(outcome.errors):
         return "nothing ran yet" if member.weight == 0 else "trusted first: nothing ran yet"
     least = min(each.error for each in outcome.members)
@@ -120,37 +137,24 @@ def _is_stacked(outcome: EnsembleWeights) -> bool:
     return len(set(outcome.groups.tolist())) >= STACKED_FROM
 
 
-def same_work(one: Plan, other: Plan) -> bool:
-    """Whether two plans have one shape and platforms, and sizes within a factor of two."""
-    sizes = [math.log1p(plan.workflow.source_rows) for plan in (one, other)]
-    return abs(sizes[0] - sizes[1]) <= HULL_MARGIN and same_shape(one, other)
-
-
-def same_shape(one: Plan, other: Plan) -> bool:
-    """Whether two plans have one shape and platforms, at whatever sizes."""
-    return sorted(one.platforms) == sorted(other.platforms) and (
-        fingerprint(one.workflow) == fingerprint(other.workflow)
-    )
-
-
 LEAST_LOAD, MOST_LOAD = 2.0, 10.0
-"""By how much other load makes a run longer, where most runs were disturbed; at least, at most."""
+"""Least and largest factor by which interference makes a run longer, if most runs had it."""
 
 MOSTLY = 0.5
-"""Share of the runs from which on their disturbance counts."""
+"""Share of the runs from which on their interference counts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Disturbance:
-    """Other load while own runs were made.
+    """Interference: other load on the machine while own runs were made.
 
     Attributes:
-        runs: that an answer rests on.
-        disturbed: of these, while others kept the machine busy.
-        cpu_seconds: their CPU time, the median; None where it was not seen.
-        wall_seconds: their wall time, the median; None where none was disturbed.
-        busy_cores: that others kept busy, the median; None where it was not seen.
-        cores: of the machine; None where it is not known.
+        runs: that a prediction rests on.
+        disturbed: runs of these with interference.
+        cpu_seconds: median CPU time of these; None where it was not measured.
+        wall_seconds: median wall time of these; None without any.
+        busy_cores: median cores used by others; None where it was not measured.
+        cores: of the machine; None where unknown.
     """
 
     runs: int
@@ -162,7 +166,7 @@ class Disturbance:
 
     @classmethod
     def of(cls, runs: Sequence[Execution]) -> Self:
-        """Of executions that ended well."""
+        """Return the interference of executions that ended well."""
         noisy = [
             each.measurement
             for each in runs
@@ -178,10 +182,10 @@ class Disturbance:
 
     @property
     def half_width(self) -> float:
-        """By how much the 90 % interval grows on either side, log seconds; squares add.
+        """Growth of the 90 % interval on either side, log seconds; squares add.
 
-        It is how many times longer runs became by the load: at most what the load leaves, and what
-        the wall time is of the CPU time.
+        It is the factor by which the load made runs longer. Bounds are the idle cores and the
+        ratio of wall to CPU time.
         """
         if self.disturbed == 0 or self.disturbed < MOSTLY * self.runs:
             return 0.0
@@ -195,7 +199,7 @@ class Disturbance:
 
     @property
     def sentence(self) -> str:
-        """The same for people; empty where no run was disturbed."""
+        """The interference in a sentence; empty without any."""
         if self.disturbed == 0:
             return ""
         some = "all" if self.disturbed == self.runs else str(self.disturbed)
@@ -209,7 +213,7 @@ class Disturbance:
         return said + ("; intervals are wider for it" if self.half_width else "")
 
     def as_row(self) -> dict[str, object]:
-        """The figures by name."""
+        """Return the figures by name."""
         return {
             "runs": self.runs,
             "disturbed": self.disturbed,
@@ -220,45 +224,22 @@ class Disturbance:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class JobChange:
-    """The change of a job's times that its answers know of.
+def change_sentence(change: WorkloadChange, source: str) -> str:
+    """Describe the change of a job's times that its predictions include, for people.
 
-    Attributes:
-        found: what is sure.
-        source: what recorded the first run since, with its version.
+    Args:
+        change: that is significant.
+        source: recorder of the first run since, with its version.
     """
-
-    found: WorkloadChange
-    source: str
-
-    @property
-    def sentence(self) -> str:
-        """The same for people."""
-        found, (lower, upper) = self.found, self.found.change.ends
-        day = f"{found.since:%Y-%m-%d}"
-        since = f"{self.source}, first on {day}" if found.is_upgrade else day
-        return (
-            f"it takes {math.exp(found.change.log_ratio):.3g} times as long since {since} "
-            f"({SURE:.0%} interval {lower:.3g} to {upper:.3g}; {counted(found.runs_since, 'run')} "
-            f"since, {found.runs_before} before), as fedperf compare says; older runs count on "
-            "that level"
-        )
-
-    def as_row(self) -> dict[str, object]:
-        """The figures by name; the ratio is below 1 where it became faster."""
-        found, (lower, upper) = self.found, self.found.change.ends
-        return {
-            "ratio": math.exp(found.change.log_ratio),
-            "lower": lower,
-            "upper": upper,
-            "confidence_level": SURE,
-            "since": found.since.isoformat(),
-            "source": self.source if found.is_upgrade else None,
-            "runs_before": found.runs_before,
-            "runs_since": found.runs_since,
-            "sentence": self.sentence,
-        }
+    lower, upper = change.change.ratio_interval
+    day = f"{change.since:%Y-%m-%d}"
+    since = f"{source}, first on {day}" if change.is_upgrade else day
+    return (
+        f"it takes {math.exp(change.change.log_ratio):.3g} times as long since {since} "
+        f"({CONFIDENCE_LEVEL:.0%} interval {lower:.3g} to {upper:.3g}; "
+        f"{counted(change.runs_since, 'run')} since, {change.runs_before} before), as fedperf "
+        "compare says; older runs count on that level"
+    )
 
 
 _IN_PROCESS = "calls in a running process"
@@ -277,32 +258,127 @@ _SEVERAL = "a plan on engines that run already"
 
 
 @dataclass(frozen=True, slots=True)
-class TimingBreakdown:
-    """The scope of a time.
+class PredictionNotes:
+    """The facts that accompany the predictions of a plan.
 
     Attributes:
-        times_of: what it is the time of, for people.
-        startup_seconds: from the submission of its application to its start, where an own
-            execution tells it; not in the time.
+        plan: that is predicted.
+        own: the stored run that is named, if any.
+        drift: a recent one of such work.
+        change: of the job's own times.
+        change_source: recorder of the first run since that change, with its version.
+        load: interference while its runs were made.
     """
 
-    times_of: str
-    startup_seconds: float | None
+    plan: Plan
+    own: Execution | None
+    drift: StreamDrift | None
+    change: WorkloadChange | None
+    change_source: str
+    load: Disturbance
+
+    @classmethod
+    def of(
+        cls,
+        query: PlanQuery,
+        cached: CachedPredictor,
+        store: ExecutionStore,
+        *,
+        load: Disturbance,
+        now: datetime,
+    ) -> Self:
+        """Return the notes on a query; drift is recent at `now`."""
+        drift = recent_drift(cached.predictor.pool.summary.drifts, query.plan, now=now)
+        change = None if query.own is None else cached.change_of(query.own.workload)
+        source = "" if change is None else store.numbered([change.first])[0].origin.source
+        return cls(query.plan, query.own, drift, change, source, load)
 
     @property
-    def sentence(self) -> str:
-        """The same in a sentence."""
-        said = f"times are of {self.times_of}; waiting and start-up come on top"
-        if self.startup_seconds is None:
-            return said
-        return f"{said}, {duration_text(self.startup_seconds)} when it ran"
+    def timing_scope(self) -> str:
+        """The part of a job that its run time covers, for people."""
+        platforms = set(self.plan.platforms)
+        return _SEVERAL if len(platforms) > 1 else _SCOPES.get(platforms.pop(), _ELSEWHERE)
 
+    @property
+    def startup_seconds(self) -> float | None:
+        """Seconds from submission to start of its application, where a run shows them.
 
-def time_scope(plan: Plan, own: Execution | None) -> TimingBreakdown:
-    """The scope of answers about `plan`; `own` is the execution asked about, if any."""
-    platforms = set(plan.platforms)
-    scope = _SEVERAL if len(platforms) > 1 else _SCOPES.get(platforms.pop(), _ELSEWHERE)
-    startup = 0.0
-    if own is not None and own.measurement is not None:
-        startup = own.measurement.startup_seconds
-    return TimingBreakdown(scope, startup or None)
+        They are not part of the run time.
+        """
+        measured = None if self.own is None else self.own.measurement
+        return None if measured is None else measured.startup_seconds or None
+
+    @property
+    def scope_sentence(self) -> str:
+        """The scope in a sentence."""
+        said = f"times are of {self.timing_scope}; waiting and start-up come on top"
+        startup = self.startup_seconds
+        return said if startup is None else f"{said}, {duration_text(startup)} when it ran"
+
+    def lines(
+        self,
+        found: Sequence[ClusterPrediction],
+        deadline_seconds: float | None,
+        *,
+        of_nodes: bool,
+    ) -> list[str]:
+        """Return the lines below the table; `of_nodes` where nodes were listed, and no cores."""
+        said = [self.scope_sentence]
+        if self.plan.workflow.rows_are_estimates:
+            said.append("rows between operators are estimates; intervals are wider for it")
+        if any(each.grown is not None and each.grown.factor != 1 for each in found):
+            said.append(f"assumed: {ASSUMPTION}")
+        if self.drift is not None:
+            drift = f"{self.drift.stream_name} is {self.drift.sentence}"
+            said.append(f"note: {drift}, which predictions include")
+        if self.change is not None:
+            said.append(f"note: {change_sentence(self.change, self.change_source)}")
+        if self.load.sentence:
+            said.append(f"note: {self.load.sentence}")
+        if note := p90_discontinuity_note(found):
+            said.append(note)
+        parts = by_input(found)
+        for part in parts:
+            before = f"{part[0].grown.words}: " if len(parts) > 1 and part[0].grown else ""
+            if sentence := equivalence_sentence(part):
+                said.append(before + sentence)
+            if deadline_seconds is not None:
+                said.append(before + deadline_sentence(part, deadline_seconds, of_nodes=of_nodes))
+        reasons = dict.fromkeys(each.no_promise for each in found if each.no_promise)
+        return said + [f"no promise: {reason}" for reason in reasons]
+
+    def values(
+        self, found: Sequence[ClusterPrediction], deadline_seconds: float | None
+    ) -> dict[str, object]:
+        """Return predictions and notes for programs."""
+        least = smallest_equivalent(by_input(found)[0])
+        values: dict[str, object] = {
+            "predictions": [values_of(each.facts) for each in found],
+            "smallest_equivalent_cores": None if least is None else least[0].cores,
+            "drift": None if self.drift is None else self.drift.as_row(),
+            "change": None if self.change is None else self._change_values(self.change),
+            "load": self.load.as_row(),
+            "timing_scope": self.timing_scope,
+            "startup_seconds": self.startup_seconds,
+            "rows_are_estimates": self.plan.workflow.rows_are_estimates,
+        }
+        if any(each.grown is not None for each in found):
+            values["assumed"] = ASSUMPTION
+        if deadline_seconds is not None:
+            values["deadline_seconds"] = deadline_seconds
+            values["smallest_cores"] = smallest_meeting_deadline(found)
+        return values
+
+    def _change_values(self, change: WorkloadChange) -> dict[str, object]:
+        lower, upper = change.change.ratio_interval
+        return {
+            "ratio": math.exp(change.change.log_ratio),
+            "lower": lower,
+            "upper": upper,
+            "confidence_level": CONFIDENCE_LEVEL,
+            "since": change.since.isoformat(),
+            "source": self.change_source if change.is_upgrade else None,
+            "runs_before": change.runs_before,
+            "runs_since": change.runs_since,
+            "sentence": change_sentence(change, self.change_source),
+        }

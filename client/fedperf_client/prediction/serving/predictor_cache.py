@@ -1,22 +1,19 @@
-"""The home's predictor, kept in a file so that the next command need not wait.
+"""The home's predictor, cached in a file so that the next command need not wait.
 
-The file holds own executions in numbers and the answers of the start models on them. It holds the
-weights for every kind of question asked so far, and the fitted members that these needed. The file
-belongs to one state of executions and models, and to one version of the code.
-`load_or_fit` compares a digest of all and makes a stale, broken or missing file again. Where only
-executions came that are not learnt from, what was learnt stays. The file is as private as the
-executions and never leaves.
-
-Nothing in the file could be run. It has two parts. What is told of all own executions (hull,
-repeats, drifts, resources) belongs to one state of the store. What was learnt from some of them
-(weights, fits) belongs to these alone, and stays when others come.
+The file holds the training data as numbers with the predictions of the pretrained models, the
+weights of every query regime so far, and the fitted learners that these needed. It also holds the
+summary of all own executions (training support, repeats, drifts, resources). Two digests decide
+what of it is current: that of all executions, models and code, and that of the training data alone.
+If only executions came that are not in the training data, weights and fits stay. A stale, broken or
+missing file is made again. Nothing in the file is executed. It is as private as the executions and
+never leaves.
 """
 
 import hashlib
 import json
 import os
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, is_dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, is_dataclass, replace
 from datetime import datetime
 from functools import cache
 from importlib.metadata import version
@@ -31,22 +28,20 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from fedperf_client.home.store import ExecutionStore
+from fedperf_client.prediction.ensemble.changes import WorkloadChange
 from fedperf_client.prediction.ensemble.ensemble import EnsembleWeights, OnProgress
 from fedperf_client.prediction.ensemble.predictor import LearnerPool, PersonalizedEnsemble
-from fedperf_client.prediction.ensemble.repeats import WorkloadChange
 from fedperf_client.prediction.ensemble.training_data import LocalSummary, TrainingData, TrainingSet
 from fedperf_client.prediction.ensemble.weighting import SplitKey
-from fedperf_client.prediction.execution_table import ENCODER_VERSION
-from fedperf_client.prediction.fetched_models import FetchedModels, ReplaceFile
-from fedperf_client.prediction.learners.boosted_trees import Additive
-from fedperf_client.prediction.learners.learner import Learner
-from fedperf_client.prediction.learners.residual_learners import PUBLIC
-from fedperf_client.prediction.prediction import PredictLog
-from fedperf_client.prediction.query_encoding import hash64, predict_pretrained
-from fedperf_client.prediction.serving.encoded_executions import (
+from fedperf_client.prediction.execution_table import (
+    ENCODER_VERSION,
     home_encoder,
     load_encoded_executions,
 )
+from fedperf_client.prediction.fetched_models import FetchedModels, ReplaceFile
+from fedperf_client.prediction.learners.base_learners import PUBLIC
+from fedperf_client.prediction.learners.boosted_trees import Additive
+from fedperf_client.prediction.query_encoding import hash64, predict_pretrained
 from fedperf_shared.errors import InvalidInputError, StorageError
 from fedperf_shared.execution import ClusterConfig, PlanOnCluster
 from fedperf_shared.workflow.features import FLAT_FEATURES
@@ -54,91 +49,64 @@ from fedperf_shared.workflow.graph import Plan
 from fedperf_shared.workflow.vocabulary import Platform
 
 USUAL_CLUSTER = ClusterConfig(nodes=1, cores=2, memory_bytes=16 * 2**30)
-"""The cluster of a question that names none, before any own execution."""
+"""The cluster of a query that names none, before any own execution."""
 
 PREDICTOR_VERSION = 13
-"""Of all code between the columns of executions and an answer: learners, their mix and this file.
-A change of what a stored number means, or of an answer, raises it: see `ENCODER_VERSION`."""
+"""Version of all code between the columns of executions and a prediction. A change of the meaning
+of a stored number, or of a prediction, raises it: see `ENCODER_VERSION`."""
 
-_STALE = -1
-"""Less than any file holds: it is written again, whatever was weighed."""
+_STATE, _TRAINING = "state", "training"
+"""Digests of everything, and of the training data."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class CachedFits:
-    """What was learnt from some own executions.
+class _Content:
+    """The content of the file.
 
     Attributes:
-        known: they themselves.
-        outcomes: what weighing came to, by engines (`PersonalizedEnsemble.part`) and kind of
-        question. fits: members that were needed so far, as far as they are arrays, by engines and
-        name.
+        known: training data.
+        facts: of all own executions.
+        outcomes: weights by engines (`PersonalizedEnsemble.part`) and query regime.
+        fits: fitted learners that are arrays, by engines and name.
     """
 
     known: TrainingSet
+    facts: LocalSummary
     outcomes: Mapping[tuple[int, SplitKey], EnsembleWeights]
     fits: Mapping[tuple[int, str], Additive]
 
 
-@dataclass(frozen=True, slots=True)
-class Digests:
-    """What the file follows from.
-
-    Attributes:
-        state: of everything: executions, models, code.
-        learnt: of what is learnt from.
-    """
-
-    state: str
-    learnt: str
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class PredictorFile:
-    """A whole file."""
-
-    learnt: CachedFits
-    facts: LocalSummary
-    digests: Digests
-
-
-def _encode(predictor: PersonalizedEnsemble, digests: Digests) -> bytes:
-    """The whole file."""
-    mixes, pool = predictor.with_parts().items(), predictor.pool
-    learnt = CachedFits(
+def _content_of(predictor: PersonalizedEnsemble) -> _Content:
+    parts, pool = predictor.with_parts().items(), predictor.pool
+    return _Content(
         pool.training,
-        {(kin, key): each for kin, mix in mixes for key, each in mix.weights_by_split.items()},
+        pool.summary,
+        {(kin, key): each for kin, part in parts for key, each in part.weights_by_split.items()},
         {
             (kin, name): each
-            for kin, mix in mixes
-            for name, each in mix.pool.fits.items()
+            for kin, part in parts
+            for name, each in part.pool.fits.items()
             if isinstance(each, Additive)
         },
     )
-    arrays: dict[str, NDArray[Any]] = {}
-    content = _packed(PredictorFile(learnt, pool.summary, digests), arrays)
-    return save(arrays, metadata={**asdict(digests), "content": json.dumps(content)})
 
 
-def _load(
-    path: Path, *, state: str | None = None, learnt: str | None = None
-) -> PredictorFile | None:
-    """What the file holds, if it has these digests; None where it is stale, broken or not there."""
-    wanted = {"state": state, "learnt": learnt}
+def _read(path: Path, name: str, digest: str) -> tuple[_Content, dict[str, str]] | None:
+    """Read content and digests; None where the file is missing, broken or has another digest."""
     try:
         with safe_open(path, framework="numpy") as file:
             metadata = file.metadata() or {}
-            if any(each not in (None, metadata.get(name)) for name, each in wanted.items()):
+            if metadata.get(name) != digest:
                 return None
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        found: PredictorFile = _unpacked(PredictorFile, json.loads(metadata["content"]), arrays)
+        digests = {each: metadata[each] for each in (_STATE, _TRAINING)}
+        return _unpacked(_Content, json.loads(metadata["content"]), arrays), digests
     except (OSError, SafetensorError, LookupError, ValueError, TypeError, InvalidInputError):
         return None
-    return found
 
 
 def _packed(value: Any, arrays: dict[str, NDArray[Any]]) -> object:  # noqa: ANN401
-    """`value` as JSON has it, each array by the name under which it is put into `arrays`."""
+    """Return `value` as JSON has it, each array by the name under which it is put into `arrays`."""
     if isinstance(value, np.ndarray):
         single = value.astype(np.float32) if value.dtype == np.float64 else value
         is_same = np.array_equal(single, value)  # features were float32, and are half of a file
@@ -154,7 +122,7 @@ def _packed(value: Any, arrays: dict[str, NDArray[Any]]) -> object:  # noqa: ANN
 
 
 def _unpacked(hint: Any, value: Any, arrays: Mapping[str, NDArray[Any]]) -> Any:  # noqa: ANN401
-    """What `_packed` was given, of the type `hint`; any of the errors that `_load` expects."""
+    """Invert `_packed` for a value of the type `hint`, or raise an error that `_read` expects."""
     of, parts = get_origin(hint) or hint, get_args(hint)
     if of is UnionType:
         return None if value is None else _unpacked(parts[0], value, arrays)
@@ -167,48 +135,45 @@ def _unpacked(hint: Any, value: Any, arrays: Mapping[str, NDArray[Any]]) -> Any:
         hints = repeat(parts[0], len(value)) if parts[-1] is Ellipsis else parts
         return tuple(_unpacked(*each, arrays) for each in zip(hints, value, strict=True))
     if names := _stored(of):
-        found = {name: _unpacked(each, value[name], arrays) for name, each in names.items()}
-        return of(**found)
+        return of(**{name: _unpacked(each, value[name], arrays) for name, each in names.items()})
     return of.fromisoformat(value) if of is datetime else of(value)
 
 
 @cache
 def _stored(of: type) -> dict[str, Any]:
-    """Names and types of what a dataclass or a named tuple is made of; none of other types."""
+    """Return names and types of the fields of a dataclass or named tuple; none for other types."""
     hints = get_type_hints(of) if is_dataclass(of) or hasattr(of, "_fields") else {}
     return {name: hint for name, hint in hints.items() if name[0] != "_"}
 
 
 @dataclass(slots=True)
 class CachedPredictor:
-    """A predictor and the file that it is kept in.
+    """A predictor and its file.
 
     Attributes:
-        predictor: the mix of everything that the organization has.
+        predictor: of everything that the organization has.
     """
 
     predictor: PersonalizedEnsemble
     _path: Path
-    _digests: Digests
+    _digests: Mapping[str, str]
     _written: int
+    """Weights and fits in the file; below 0 where it is stale."""
 
     def change_of(self, workload: str) -> WorkloadChange | None:
-        """The last change of a workload's run times, if any is sure."""
-        number = hash64(workload.encode())
-        return next(
-            (each for each in self.predictor.pool.summary.changes if each.workload == number),
-            None,
-        )
+        """Return the last significant change of a workload's run times, if any."""
+        number, changes = hash64(workload.encode()), self.predictor.pool.summary.changes
+        return next((each for each in changes if each.workload == number), None)
 
     def typical_cluster(self, plan: Plan) -> ClusterConfig:
-        """Resources for a plan that names none: those its platforms usually had here.
+        """Return resources for a plan that names none: those its platforms usually had here.
 
-        Platforms that never ran here have `USUAL_CLUSTER`: another engine's say nothing.
+        Platforms that never ran here have `USUAL_CLUSTER`, whatever other engines had.
         """
         return next(iter(self.clusters_of(plan)), USUAL_CLUSTER)
 
     def clusters_of(self, plan: Plan) -> list[ClusterConfig]:
-        """Resources that its platforms had here, by platform, the usual ones first."""
+        """Return resources that its platforms had here, by platform, the usual ones first."""
         assigned = [each for each in plan.platforms if each is not Platform.UNASSIGNED]
         platforms = dict.fromkeys(assigned or (Platform.UNASSIGNED,))
         clusters = self.predictor.pool.summary.clusters
@@ -216,18 +181,20 @@ class CachedPredictor:
         return list(dict.fromkeys(found))
 
     def keep(self, replace_file: ReplaceFile) -> None:
-        """Write the file again where more has been weighed or fitted since it was read.
+        """Write the file if there are more weights or fits than it has.
 
-        In a home that can only be read it stays as it is, and the next command weighs again.
+        In a home that is read-only it stays unchanged, and the next command computes them again.
 
         Raises:
             StorageError: it cannot be written.
         """
-        pieces = _pieces(self.predictor)
+        content = _content_of(self.predictor)
+        pieces = len(content.outcomes) + len(content.fits)
         if pieces > self._written and os.access(self._path.parent, os.W_OK):
-            content = _encode(self.predictor, self._digests)
+            arrays: dict[str, NDArray[Any]] = {}
+            text = json.dumps(_packed(content, arrays))
             try:
-                replace_file(self._path, content)
+                replace_file(self._path, save(arrays, {**self._digests, "content": text}))
             except OSError as error:
                 raise StorageError(
                     f"cannot write {self._path}: {error.strerror}; make room or let it be written"
@@ -241,64 +208,52 @@ def load_or_fit(
     models: FetchedModels,
     *,
     on_progress: OnProgress | None = None,
-    on_reading: Callable[[], None] | None = None,
 ) -> CachedPredictor:
-    """The predictor of what is stored and fetched now, from the file where it fits.
+    """Return the predictor of all stored executions and fetched models, from the file if current.
 
     Args:
         path: of the file; nothing is written before `CachedPredictor.keep`.
         store: own executions.
-        models: start models and the correction.
-        on_progress: told of every weighing.
-        on_reading: told before what all executions tell is looked for anew.
+        models: pretrained models and the correction.
+        on_progress: called after every fold of cross-validation.
 
     Raises:
         StorageError: store or models cannot be read.
     """
-    state = _digest_of(store.digest(), models)
-    found = _load(path, state=state)
-    if found is not None:
-        predictor = _predictor(found.learnt, found.facts, models, on_progress)
-        return CachedPredictor(predictor, path, found.digests, _pieces(predictor))
-    if on_reading is not None:
-        on_reading()
-    home = TrainingData.from_table(load_encoded_executions(store))
-    digests = Digests(state, _digest_of(home.digest(), models))
-    before = _load(path, learnt=digests.learnt)
-    learnt = (
-        before.learnt if before is not None else CachedFits(_known(home, store, models), {}, {})
+    state = _digest(store.digest(), models)
+    cached, is_stale = _read(path, _STATE, state), False
+    if cached is not None:
+        content, digests = cached
+    else:
+        home = TrainingData.from_table(load_encoded_executions(store))
+        digests = {_STATE: state, _TRAINING: _digest(home.digest(), models)}
+        cached = _read(path, _TRAINING, digests[_TRAINING])
+        is_stale = cached is not None
+        if cached is None:
+            content = _Content(_training_set(home, store, models), home.summary, {}, {})
+        else:
+            content = replace(cached[0], facts=home.summary)
+    starts = models.starts()
+    learners = [each for each in models.learners() if each.start is None or each.start in starts]
+    pool = LearnerPool(
+        content.known, content.facts, tuple(learners), starts, on_progress=on_progress
     )
-    predictor = _predictor(learnt, home.summary, models, on_progress)
-    written = 0 if before is None else _STALE
+    predictor = PersonalizedEnsemble.of(pool, learners)
+    for (kin, key), outcome in content.outcomes.items():
+        predictor.part(kin).weights_by_split[key] = outcome
+    for (kin, name), fit in content.fits.items():
+        predictor.part(kin).pool.fits[name] = fit
+    written = -1 if is_stale else len(content.outcomes) + len(content.fits)
     return CachedPredictor(predictor, path, digests, written)
 
 
-def _predictor(
-    learnt: CachedFits, facts: LocalSummary, models: FetchedModels, on_progress: OnProgress | None
-) -> PersonalizedEnsemble:
-    starts = models.starts()
-    used = _used(models, starts)
-    pool = LearnerPool(learnt.known, facts, used, starts, on_progress=on_progress)
-    predictor = PersonalizedEnsemble.of(pool, used)
-    for (kin, key), outcome in learnt.outcomes.items():
-        predictor.part(kin).weights_by_split[key] = outcome
-    for (kin, name), fit in learnt.fits.items():
-        predictor.part(kin).pool.fits[name] = fit
-    return predictor
-
-
-def _used(models: FetchedModels, starts: Mapping[str, PredictLog]) -> tuple[Learner, ...]:
-    return tuple(each for each in models.learners() if each.start is None or each.start in starts)
-
-
-def _known(home: TrainingData, store: ExecutionStore, models: FetchedModels) -> TrainingSet:
-    """What is learnt from, in numbers; start models that were fetched are asked about it."""
+def _training_set(home: TrainingData, store: ExecutionStore, models: FetchedModels) -> TrainingSet:
+    """Return the training data, with predictions of fetched models as well."""
     starts, learnt = models.starts(), home.table
-    used = _used(models, starts)
-    needed = {each.start: starts[each.start] for each in used if each.start is not None}
-    own = {name: learnt.start for name, start in needed.items() if start is starts[PUBLIC]}
-    others = {name: start for name, start in needed.items() if name not in own}
-    if others:
+    used = (each.start for each in models.learners() if each.start is not None)
+    names = [each for each in dict.fromkeys(used) if each in starts]
+    own = {name: learnt.start for name in names if starts[name] is starts[PUBLIC]}
+    if others := {name: starts[name] for name in names if name not in own}:
         executions = store.numbered(learnt.number.tolist())
         own |= predict_pretrained(
             [PlanOnCluster(each.plan, each.cluster) for each in executions], others
@@ -307,19 +262,9 @@ def _known(home: TrainingData, store: ExecutionStore, models: FetchedModels) -> 
     features = np.empty((len(learnt), FLAT_FEATURES))
     if len(learnt):
         features[order] = store.features(home_encoder(), learnt.number[order])
-    return home.with_features(features, {name: own[name] for name in needed})
+    return home.with_features(features, own)
 
 
-def _pieces(predictor: PersonalizedEnsemble) -> int:
-    """How many outcomes and fits there are to keep."""
-    return sum(
-        len(mix.weights_by_split)
-        + sum(isinstance(each, Additive) for each in mix.pool.fits.values())
-        for mix in predictor.with_parts().values()
-    )
-
-
-def _digest_of(data: bytes, models: FetchedModels) -> str:
-    """Of what the answers follow from; another version of the code may answer otherwise."""
+def _digest(data: bytes, models: FetchedModels) -> str:
     versions = f"{PREDICTOR_VERSION} {ENCODER_VERSION} {version('fedperf')}".encode()
     return hashlib.sha256(data + models.digest() + versions).hexdigest()

@@ -1,23 +1,22 @@
-"""The same work on other resources: which clusters there can be, and what changes with them.
+"""The same work on other resources, or on more or less data.
 
-Cores are counted over all nodes, as everywhere. A node more brings its memory, and its cores
-where none are named. What a plan was given because of its cluster, as many partitions as
-cores or nodes, it is given on the other one as well: `predict` and `advise` both ask through
-`moved`. Partitions that had other reasons stay, which an answer says; but one alone is all that
-a sum of everything or a broadcast can have, on any cluster, unless there was but one core.
+Cores are counted over all nodes. A node more brings its memory, and its cores where none are named.
+A plan that had as many partitions as its cluster has cores or nodes gets as many as the other
+cluster has: `predict` and `advise` both use `moved`. Other numbers of partitions stay, and the
+prediction says so. A single partition stays without a remark: a sum of everything or a broadcast
+has only one on any cluster, unless there was but one core.
 
-The same work on more or less data: what `--at rows=2x` or `bytes=10GB` asks about.
+With `--at rows=2x` or `bytes=10GB`, all sources of a plan grow by one factor. Selectivities stay,
+so filters, maps, sorts, exchanges and unions return as many times more rows as they read. Keys grow
+with the rows: a row of a join finds as many partners as before, and a join grows as its fastest
+growing input. Groups grow by the factor to the power of groups per row read: a thousand groups of a
+million rows stay, and keys that are all different grow with the rows. Global aggregates, models and
+top-k stay. Widths of rows and partitions stay.
 
-All sources of a plan grow by one factor. Selectivities stay, so that filters, maps, sorts,
-exchanges and unions hand on as many times more rows as they read. Keys grow with the rows: a row
-of a join finds as many partners as before, and a join grows as its fastest growing input. Groups
-grow as far as they are many: by the factor to the power of groups per row read, so that a thousand
-groups of a million rows stay, and keys that are all different grow with the rows. Sums of
-everything, models and the best few rows stay. Widths of rows and partitions stay.
-
-A job that ran is answered by its own runs at the nearest size. What the start says that takes the
-same time at any size stays, and the rest of what they took grows with the rows. How a job grows may
-be off (the power of rows by 0.3), so the interval grows with every factor of two.
+A job that ran is predicted from its own runs at the nearest size. The part that the pretrained
+model predicts to take the same time at any size stays, and the rest of the measured time grows with
+the rows. The growth of a job may differ (the power of rows by 0.3), so the interval grows with
+every factor of two.
 """
 
 import math
@@ -27,25 +26,29 @@ from itertools import product
 
 import numpy as np
 
-from fedperf_client.formatting.query_values import InvalidValueError, number_of, values_by_name
 from fedperf_client.prediction.ensemble.predictor import PersonalizedEnsemble
+from fedperf_client.prediction.ensemble.repeats import USUAL_DEPARTURE
 from fedperf_client.prediction.ensemble.weighting import LEVEL_STEP
-from fedperf_client.prediction.learners.prior_slopes import SIZE_SLOPE, USUAL_DEPARTURE
 from fedperf_client.prediction.prediction import Prediction, QueryRegime
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import ClusterConfig, KnownJob, PlanOnCluster
+from fedperf_shared.runtime.quantities import InvalidValueError, parse_number, values_by_name
 from fedperf_shared.workflow.graph import Operator, Plan
 from fedperf_shared.workflow.topology import topological_order
 from fedperf_shared.workflow.vocabulary import MAX_ITERATIONS, MAX_ROWS, OperatorKind, Platform
 
 MOST_SIZES = 32
 
+SIZE_SLOPE_MEAN, SIZE_SLOPE_SD = 0.9, 0.3
+"""Prior on the power of rows or bytes with which run time grows: one pass is linear, fixed parts
+make it less, sorts and spills more."""
+
 DISTRIBUTED = frozenset({Platform.SPARK, Platform.FLINK, Platform.OTHER})
 """Platforms that use several nodes."""
 
 
 class InvalidSizesError(InvalidInputError):
-    """Numbers of cores and nodes that no cluster, or too many, can have."""
+    """Counts of cores and nodes that no cluster has, or too many of them."""
 
 
 class OneNodeError(InvalidSizesError):
@@ -58,12 +61,12 @@ class OneNodeError(InvalidSizesError):
 
 @dataclass(frozen=True, slots=True)
 class ReconfiguredPlan:
-    """A question about work that ran, or would run, elsewhere.
+    """A plan on another cluster than the one where it is known.
 
     Attributes:
-        question: the plan as it would be given there.
-        keeps_partitions: it has partitions that did not follow from its resources, and its
-            resources are others now: whether they would be the same is not known.
+        question: the plan with the partitions that it would get there.
+        keeps_partitions: it has partitions that did not follow from its resources, so their
+            number there is unknown.
     """
 
     question: PlanOnCluster
@@ -73,26 +76,26 @@ class ReconfiguredPlan:
 def moved(
     plan: Plan, cluster: ClusterConfig, to: ClusterConfig, job: KnownJob | None = None
 ) -> ReconfiguredPlan:
-    """The question how long `plan` of that job, known on `cluster`, takes on `to`."""
+    """Move `plan` of that job from `cluster`, where it is known, to another cluster."""
     if (cluster.nodes, cluster.cores) == (to.nodes, to.cores):
         return ReconfiguredPlan(PlanOnCluster(plan, to, job), keeps_partitions=False)
     operators = plan.workflow.operators
     reasons = {0, 1, cluster.cores, cluster.nodes}
     keeps = any(each.partitions not in reasons for each in operators)
-    given_there = tuple(_given(each, cluster, to) for each in operators)
-    workflow = replace(plan.workflow, operators=given_there)
+    operators = tuple(_with_partitions(each, cluster, to) for each in operators)
+    workflow = replace(plan.workflow, operators=operators)
     return ReconfiguredPlan(
         PlanOnCluster(Plan(workflow, plan.platforms), to, job), keeps_partitions=keeps
     )
 
 
 def uses_one_node(plan: Plan) -> bool:
-    """Whether no platform of the plan spreads over several nodes."""
+    """Return whether no platform of the plan uses several nodes."""
     return DISTRIBUTED.isdisjoint(plan.platforms)
 
 
 def node_of(cluster: ClusterConfig) -> ClusterConfig:
-    """One node of a cluster."""
+    """Return one node of a cluster."""
     return replace(
         cluster,
         nodes=1,
@@ -107,16 +110,16 @@ def sizes_of(
     nodes: Sequence[int] | None,
     known: Iterable[ClusterConfig] = (),
 ) -> list[ClusterConfig]:
-    """The sizes that come into question, small ones first.
+    """Return the clusters to compare, small ones first.
 
     Args:
-        cluster: what there is; without numbers its powers of two, in nodes where it has
+        cluster: available resources; without counts its powers of two, in nodes where it has
             several, else in cores.
-        cores: over all nodes. Without `nodes`, what several nodes of `cluster` have together
-            are so many nodes; so is, of a single node, what the nodes of `known` clusters had
-            together. Other numbers are spread over the nodes that there are.
+        cores: over all nodes. Without `nodes`, a multiple of the cores of a node is so many
+            nodes, if `cluster` has several or `known` shows that there are. Other counts are
+            spread over the nodes of `cluster`.
         nodes: each with the memory of a node of `cluster`, and with its cores without `cores`.
-        known: that own executions on the same platforms had.
+        known: clusters of own executions on the same platforms.
 
     Raises:
         InvalidSizesError: more than `MOST_SIZES`, or less than a core for every node.
@@ -143,8 +146,8 @@ def sizes_of(
     return sorted(found, key=lambda each: (each.cores, each.nodes))
 
 
-def _given(operator: Operator, cluster: ClusterConfig, to: ClusterConfig) -> Operator:
-    """An operator with the partitions that it would be given on other resources."""
+def _with_partitions(operator: Operator, cluster: ClusterConfig, to: ClusterConfig) -> Operator:
+    """Return an operator with the partitions that it would get on other resources."""
     if operator.partitions == 0 or (operator.partitions == 1 and cluster.cores > 1):
         return operator
     for before, now in ((cluster.cores, to.cores), (cluster.nodes, to.nodes)):
@@ -154,16 +157,16 @@ def _given(operator: Operator, cluster: ClusterConfig, to: ClusterConfig) -> Ope
 
 
 def _most_on_node(cluster: ClusterConfig, known: Iterable[ClusterConfig]) -> int | None:
-    """Cores of a node, beyond which there are more nodes; None where there is only one.
+    """Return the cores of a node, beyond which there are more nodes; None for a single node.
 
-    Of a single node it is known that it has others beside it where several had as many cores
-    each as the largest that ran, and at least as many as this one.
+    A single node has others beside it if several nodes had as many cores each as the largest node
+    that ran, and at least as many as this one.
     """
     if cluster.nodes > 1:
         return max(1, cluster.cores // cluster.nodes)
-    seen = [cluster, *known]
-    most = max(each.cores / each.nodes for each in seen)
-    several = any(each.nodes > 1 and each.cores == most * each.nodes for each in seen)
+    clusters = [cluster, *known]
+    most = max(each.cores / each.nodes for each in clusters)
+    several = any(each.nodes > 1 and each.cores == most * each.nodes for each in clusters)
     return int(most) if several else None
 
 
@@ -179,7 +182,7 @@ def _resized(cluster: ClusterConfig, nodes: int, cores: int) -> ClusterConfig:
 
 
 def _powers_of_two(most: int) -> list[int]:
-    """1, 2, 4, ... and `most`."""
+    """Return 1, 2, 4, ... and `most`."""
     return sorted({most, *(1 << power for power in range(most.bit_length()))})
 
 
@@ -191,7 +194,7 @@ ASSUMPTION = (
     "all sources grow alike: filters, maps and joins with them, groups as far as they are many; "
     "sums stay"
 )
-"""How a plan is scaled, for people."""
+"""The assumption by which a plan is scaled, for people."""
 
 _STAY = frozenset({OperatorKind.GLOBAL_AGGREGATE, OperatorKind.ML_TRAIN, OperatorKind.TOPK})
 _GROUPS = frozenset({OperatorKind.AGGREGATE, OperatorKind.DISTINCT})
@@ -201,12 +204,12 @@ _TO_ENDS = 1.645
 
 @dataclass(frozen=True, slots=True)
 class InputSize:
-    """A size that is asked about, as it is written.
+    """An input size of a query, as it is written.
 
     Attributes:
         column: `ROWS` or `BYTES`.
-        value: the number, or how many times what there is.
-        is_factor: whether it counts times.
+        value: the number, or a multiple of the present size.
+        is_factor: whether it is a multiple.
     """
 
     column: str
@@ -216,11 +219,11 @@ class InputSize:
 
 @dataclass(frozen=True, slots=True)
 class GrownPlan:
-    """A plan on another size of its input.
+    """A plan at another size of its input.
 
     Attributes:
         plan: with rows and bytes of that size.
-        factor: by which its sources grew; 1 is the size that it has.
+        factor: by which its sources grew; 1 for the present size.
     """
 
     plan: Plan
@@ -228,12 +231,12 @@ class GrownPlan:
 
     @property
     def rows(self) -> float:
-        """Of all sources."""
+        """Rows of all sources."""
         return self.plan.workflow.source_rows
 
     @property
     def source_bytes(self) -> float:
-        """Of all sources."""
+        """Bytes of all sources."""
         return _source_bytes(self.plan)
 
     @property
@@ -243,8 +246,8 @@ class GrownPlan:
         return f"{self.rows:,.0f} rows ({times})" if self.rows > 0 else times
 
 
-def sizes_asked(settings: Sequence[str]) -> list[InputSize]:
-    """The sizes that `--at` asks about, in their order.
+def parse_input_sizes(settings: Sequence[str]) -> list[InputSize]:
+    """Parse the input sizes of `--at`, in their order.
 
     Args:
         settings: each like `rows=2x` or `bytes=10GB,20GB`.
@@ -252,40 +255,38 @@ def sizes_asked(settings: Sequence[str]) -> list[InputSize]:
     Raises:
         InvalidValueError: another name, both names, or no number above 0.
     """
-    found = values_by_name(settings)
-    if unknown := [name for name in found if name not in (ROWS, BYTES)]:
+    words = values_by_name(settings)
+    if unknown := [name for name in words if name not in (ROWS, BYTES)]:
         raise InvalidValueError(
             f"--at of a workflow takes rows or bytes, like rows=2x or bytes=10GB, "
             f"got {unknown[0]!r}"
         )
-    if len(found) > 1:
+    if len(words) > 1:
         raise InvalidValueError("--at takes rows or bytes, not both: one follows from the other")
-    sizes = [_size(name, word) for name, words in found.items() for word in dict.fromkeys(words)]
+    sizes = [_size(name, word) for name, each in words.items() for word in dict.fromkeys(each)]
     if len(sizes) > MOST_SIZES_ASKED:
         raise InvalidValueError(f"--at takes at most {MOST_SIZES_ASKED} sizes, got {len(sizes)}")
     return sizes
 
 
 def grown_to(plan: Plan, size: InputSize) -> GrownPlan:
-    """The plan at that size of its input.
+    """Scale a plan to that size of its input.
 
     Raises:
-        InvalidValueError: what its sources hold is not known, or they would hold too many rows.
+        InvalidValueError: the size of its sources is unknown, or they would have too many rows.
     """
     factor = size.value
     if not size.is_factor:
         held = plan.workflow.source_rows if size.column == ROWS else _source_bytes(plan)
         if not held > 0:
             raise InvalidValueError(
-                f"it is not known how many {size.column} the sources of this workflow hold; ask "
-                f"for times as many, like --at {size.column}=2x"
+                f"the {size.column} of the sources of this workflow are unknown; use a multiple, "
+                f"like --at {size.column}=2x"
             )
         factor = size.value / held
     rows = plan.workflow.source_rows * factor
     if not rows <= MAX_ROWS:
-        raise InvalidValueError(
-            f"--at asks about {rows:.3g} rows, at most {MAX_ROWS:g} are answered"
-        )
+        raise InvalidValueError(f"--at is {rows:.3g} rows, at most {MAX_ROWS:g} are allowed")
     return GrownPlan(_grown(plan, factor), factor)
 
 
@@ -295,26 +296,26 @@ def grown_estimate(
     factor: float,
     ran: Sequence[tuple[float, PlanOnCluster]],
 ) -> Prediction:
-    """How long a plan takes at another size of its input.
+    """Estimate the run time of a plan at another size of its input.
 
     Args:
         predictor: of the home.
-        question: that is asked.
-        factor: by which its sources are larger than the plan's whose size it is not.
-        ran: factors of the sizes that the job ran at, and the job at these sizes on the resources
-            of the question; at least one.
+        question: the plan at that size.
+        factor: by which its sources are larger than at its present size.
+        ran: factors of the sizes that the job ran at, and the job at these sizes on the same
+            resources; at least one.
     """
     nearest, known = min(ran, key=lambda each: abs(math.log(each[0] / factor)))
     [reference] = predictor.predict([known])
     if reference.evidence.runs == 0:
         [direct] = predictor.predict([question])
         return direct
-    log_factor, slope = math.log(factor / nearest), SIZE_SLOPE
+    log_factor = math.log(factor / nearest)
     if abs(log_factor) <= LEVEL_STEP:
         return reference
     took = reference.median_seconds
     fixed = _fixed_seconds(predictor, question, known, factor / nearest)
-    by = slope.mean * log_factor
+    by = SIZE_SLOPE_MEAN * log_factor
     if fixed is not None:
         stays = min(fixed, took) / took
         by = math.log(stays + (1 - stays) * factor / nearest)
@@ -323,7 +324,7 @@ def grown_estimate(
     kind = QueryRegime.BETWEEN_SIZES if is_between else QueryRegime.BEYOND_SIZES
     return reference.shifted(
         by,
-        added=_TO_ENDS * math.hypot(slope.sd * log_factor, USUAL_DEPARTURE),
+        added=_TO_ENDS * math.hypot(SIZE_SLOPE_SD * log_factor, USUAL_DEPARTURE),
         regime=reference.regime if reference.regime.is_of_scales else kind,
         extrapolating=not is_between,
     )
@@ -332,7 +333,7 @@ def grown_estimate(
 def _fixed_seconds(
     predictor: PersonalizedEnsemble, question: PlanOnCluster, known: PlanOnCluster, factor: float
 ) -> float | None:
-    """Seconds that the start says a job takes at any size; None where it cannot tell."""
+    """Return the seconds that the pretrained model predicts at any size, None where unknown."""
     names = (each.start for each in predictor.learners if each.fewest == 0)
     start = next((each for each in names if each is not None), None)
     if start is None or not known.plan.workflow.source_rows > 0:
@@ -343,7 +344,7 @@ def _fixed_seconds(
 
 def _size(name: str, word: str) -> InputSize:
     is_factor = word[-1:] in ("x", "X")
-    value = number_of(word[:-1] if is_factor else word, is_bytes=name == BYTES and not is_factor)
+    value = parse_number(word[:-1] if is_factor else word, is_bytes=name == BYTES and not is_factor)
     if value is None or not value > 0:
         example = "2x, 5e6, 10k or 3M" if name == ROWS else "2x, 10GB, 1GiB or 5e9"
         raise InvalidValueError(
@@ -357,7 +358,7 @@ def _source_bytes(plan: Plan) -> float:
 
 
 def _grown(plan: Plan, factor: float) -> Plan:
-    """The plan with all sources `factor` times as large, see the module."""
+    """Return the plan with all sources `factor` times as large, see the module."""
     operators = plan.workflow.operators
     times: dict[int, float] = {}
     for place in topological_order(plan.workflow):
@@ -373,7 +374,7 @@ def _grown(plan: Plan, factor: float) -> Plan:
 
 
 def _growth(operator: Operator, given: Sequence[float], read: Sequence[float]) -> float:
-    """How many times as many rows an operator hands on, whose inputs grew by `given`."""
+    """Return the growth of an operator's output, whose inputs grew by `given`."""
     largest = max(given) if max(given) >= 1 else min(given)
     if operator.kind in _STAY:
         return 1.0

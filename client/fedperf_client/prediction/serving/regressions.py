@@ -1,11 +1,9 @@
-"""Workloads that take longer since an upgrade or a date, found one by one.
+"""Performance regressions: workloads that take longer since an upgrade or a date.
 
-A workload's slowdown is the ratio of the median run times after and before. Its interval follows
-from how repeats differ. The variance of log seconds is that of the workload's own repeats and what
-the home's other workloads tell of theirs (`repeat_spread`). So one run after is enough for a large
-change, and many are not enough for a small one. The interval leaves 1 % on either side: of a
-hundred workloads that did not change, one is called slower by chance. Nothing is adjusted for what
-else changed; that is shown beside.
+The ratio of a workload's median run times, after over before, has an interval
+(`ensemble.changes.median_change`). It follows from the variance of repeats of the workload itself
+and of the home's other workloads. So one run after is enough for a large change, and many are not
+enough for a small one. Nothing is adjusted for other differences, which are listed alongside.
 """
 
 import math
@@ -17,28 +15,28 @@ from enum import StrEnum, unique
 
 import numpy as np
 
-from fedperf_client.formatting.durations import duration_text
 from fedperf_client.formatting.facts import Fact
-from fedperf_client.prediction.ensemble.repeats import (
-    SURE,
-    Repeats,
-    VariancePosterior,
+from fedperf_client.prediction.ensemble.changes import (
+    CONFIDENCE_LEVEL,
+    ChangeEstimate,
     median_change,
 )
+from fedperf_client.prediction.ensemble.repeats import Repeats
 from fedperf_shared.execution import Execution
 from fedperf_shared.runtime.command_line import shortened
+from fedperf_shared.runtime.quantities import duration_text
 from fedperf_shared.workflow.vocabulary import OperatorKind
 
-LONGEST_NAME = 40
+MAX_NAME = 40
 """Characters of a workload that people see."""
 
-CHANGED = 1.2
-"""Rows or cores that differ by less are not told."""
+NOTABLE_RATIO = 1.2
+"""Rows or cores that differ by a smaller factor are not reported."""
 
 
 @unique
 class RegressionStatus(StrEnum):
-    """The verdict about a workload."""
+    """The outcome of comparing a workload."""
 
     SLOWER = "slower"
     FASTER = "faster"
@@ -46,12 +44,7 @@ class RegressionStatus(StrEnum):
     TOO_FEW = "too few runs"
 
 
-_ORDER = {
-    RegressionStatus.SLOWER: 0,
-    RegressionStatus.TOO_FEW: 1,
-    RegressionStatus.NO_DIFFERENCE: 1,
-    RegressionStatus.FASTER: 2,
-}
+_ORDER = {RegressionStatus.SLOWER: 0, RegressionStatus.FASTER: 2}
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +53,10 @@ class TimedRun:
 
     Attributes:
         finished_at: with time zone.
-        source: what recorded it, with its version.
+        source: recorder and its version.
         log_seconds: natural log of its time; None where it did not end well.
         rows: of its sources.
-        cores: that it had.
+        cores: of its cluster.
         was_first: no query of its application had worked before.
         kinds: of its operators, by count.
     """
@@ -78,18 +71,22 @@ class TimedRun:
 
     @classmethod
     def of(cls, execution: Execution) -> "TimedRun":
-        """Of an execution."""
-        measured, operators = execution.measurement, execution.plan.workflow.operators
+        """Return the run of an execution."""
+        measured, workflow = execution.measurement, execution.plan.workflow
         is_ok = execution.is_ok and measured is not None
         return cls(
             execution.finished_at,
             execution.origin.source,
             math.log(measured.runtime_seconds) if measured is not None and is_ok else None,
-            execution.plan.workflow.source_rows,
+            workflow.source_rows,
             execution.cluster.cores,
             execution.cluster.queries_before == 0,
-            Counter(each.kind for each in operators),
+            Counter(each.kind for each in workflow.operators),
         )
+
+
+Sides = tuple[Sequence[TimedRun], Sequence[TimedRun]]
+"""The runs of a workload before and after."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +97,8 @@ class ComparisonSide:
     times: Sequence[float] = field(init=False)
 
     def __post_init__(self) -> None:
-        found = [each.log_seconds for each in self.runs if each.log_seconds is not None]
-        object.__setattr__(self, "times", found)
+        times = [each.log_seconds for each in self.runs if each.log_seconds is not None]
+        object.__setattr__(self, "times", times)
 
     @property
     def median_seconds(self) -> float:
@@ -110,78 +107,107 @@ class ComparisonSide:
 
     @property
     def failed(self) -> int:
-        """How many did not end well."""
+        """Number of runs that did not end well."""
         return len(self.runs) - len(self.times)
 
     @property
-    def sources(self) -> tuple[str, ...]:
-        """What recorded its runs, with versions; the most frequent one first."""
-        return tuple(name for name, _ in Counter(run.source for run in self.runs).most_common())
+    def sources(self) -> list[str]:
+        """Recorders of its runs, with versions; the most frequent one first."""
+        return [name for name, _ in Counter(run.source for run in self.runs).most_common()]
 
-    def median_of(self, what: Callable[[TimedRun], float]) -> float:
-        """Median of a figure of the runs that ended well."""
-        return float(np.median([what(each) for each in self.runs if each.log_seconds is not None]))
+    def median_of(self, figure: Callable[[TimedRun], float]) -> float:
+        """Return the median of a figure of the runs that ended well."""
+        return float(np.median([figure(e) for e in self.runs if e.log_seconds is not None]))
 
 
 @dataclass(frozen=True, slots=True)
-class Slowdown:
+class WorkloadComparison:
     """One workload before and after.
 
     Attributes:
         workload: its name; local.
         before, after: its runs.
-        ratio: of the medians, after over before.
-        lower, upper: ends of the interval of the ratio, at `SURE`.
-        verdict: what that tells.
-        changes: what else differs, for people.
+        change: of the median.
     """
 
     workload: str
     before: ComparisonSide
     after: ComparisonSide
-    ratio: float
-    lower: float
-    upper: float
-    verdict: RegressionStatus
-    changes: tuple[str, ...]
+    change: ChangeEstimate
+
+    @property
+    def ratio(self) -> float:
+        """Ratio of the medians, after over before."""
+        return math.exp(self.change.log_ratio)
+
+    @property
+    def status(self) -> RegressionStatus:
+        """Whether it became slower or faster, as far as the interval shows."""
+        lower, upper = self.change.ratio_interval
+        if lower > 1:
+            return RegressionStatus.SLOWER
+        if upper < 1:
+            return RegressionStatus.FASTER
+        is_single = min(len(self.before.times), len(self.after.times)) == 1
+        return RegressionStatus.TOO_FEW if is_single else RegressionStatus.NO_DIFFERENCE
 
     @property
     def lost_seconds(self) -> float:
-        """By how much all its runs after took longer; negative where they took less."""
+        """Extra seconds of all its runs after; negative where they took less."""
         apart = self.after.median_seconds - self.before.median_seconds
         return apart * len(self.after.times)
 
     @property
-    def facts(self) -> list[Fact]:
-        """As `fedperf compare` shows it."""
+    def other_changes(self) -> list[str]:
+        """Other differences between the two sides, for people."""
         before, after = self.before, self.after
+        old_source, new_source = before.sources[0], after.sources[0]
+        found = [] if old_source == new_source else [f"{old_source} to {new_source}"]
+        for name, figure in (("rows", lambda run: run.rows), ("cores", lambda run: run.cores)):
+            old, new = before.median_of(figure), after.median_of(figure)
+            if not 1 / NOTABLE_RATIO <= (new + 1) / (old + 1) <= NOTABLE_RATIO:
+                found.append(f"{name} {old:,.0f} to {new:,.0f}")
+        cold = [side.median_of(lambda run: run.was_first) for side in (before, after)]
+        if cold == [0, 1]:
+            found.append("first query of its application now")
+        elif cold == [1, 0]:
+            found.append("no longer first query of its application")
+        old_kinds, new_kinds = before.runs[-1].kinds, after.runs[-1].kinds
+        for kind in sorted({*old_kinds, *new_kinds}):
+            if more := new_kinds.get(kind, 0) - old_kinds.get(kind, 0):
+                found.append(f"{more:+d} {kind.name.lower().replace('_', ' ')}")
+        if after.failed or before.failed:
+            found.append(f"failed {before.failed} to {after.failed}")
+        return found
+
+    @property
+    def facts(self) -> list[Fact]:
+        """The row of `fedperf compare`."""
+        before, after, changes = self.before, self.after, self.other_changes
+        lower, upper = self.change.ratio_interval
         lost = f"{'-' if self.lost_seconds < 0 else ''}{duration_text(abs(self.lost_seconds))}"
         runs = f"{len(before.times)}, {len(after.times)}"
-        interval = f"{self.lower:.3g} to {self.upper:.3g}"
+        interval, heading = f"{lower:.3g} to {upper:.3g}", f"{CONFIDENCE_LEVEL:.0%} interval"
         return [
-            Fact("workload", self.workload, "workload", shortened(self.workload, LONGEST_NAME)),
-            Fact("verdict", self.verdict.value, "verdict"),
+            Fact("workload", self.workload, "workload", shortened(self.workload, MAX_NAME)),
+            Fact("verdict", self.status.value, "verdict"),
             Fact("before_seconds", before.median_seconds, "before"),
             Fact("after_seconds", after.median_seconds, "after"),
             Fact("ratio", self.ratio, "ratio", f"{self.ratio:.3g}"),
-            Fact("lower", self.lower),
-            Fact("upper", self.upper),
-            Fact("confidence_level", SURE, f"{SURE:.0%} interval", interval),
+            Fact("lower", lower),
+            Fact("upper", upper),
+            Fact("confidence_level", CONFIDENCE_LEVEL, heading, interval),
             Fact("runs_before", len(before.times), "runs", runs),
             Fact("runs_after", len(after.times)),
-            Fact("sources_before", list(before.sources)),
-            Fact("sources_after", list(after.sources)),
+            Fact("sources_before", before.sources),
+            Fact("sources_after", after.sources),
             Fact("added_seconds", self.lost_seconds, "added", lost),
-            Fact("changes", list(self.changes), "what else changed", ", ".join(self.changes)),
+            Fact("changes", changes, "what else changed", ", ".join(changes)),
         ]
 
 
-Split = Callable[[Sequence[TimedRun]], tuple[Sequence[TimedRun], Sequence[TimedRun]]]
-"""The runs of a workload before and after."""
-
-
 def runs_by_workload(executions: Iterable[Execution]) -> dict[str, list[TimedRun]]:
-    """Of every workload; one that ran on several platforms is one for each set of them."""
+    """Group runs by workload. One that ran on several platforms is one for each set of them."""
     found: dict[tuple[str, str], list[TimedRun]] = defaultdict(list)
     for each in executions:
         platforms = "+".join(sorted({one.name.lower() for one in each.plan.platforms}))
@@ -193,16 +219,16 @@ def runs_by_workload(executions: Iterable[Execution]) -> dict[str, list[TimedRun
     }
 
 
-def since(moment: datetime) -> Split:
-    """After is what finished at this moment or later."""
-    return lambda runs: (
+def split_at(runs: Sequence[TimedRun], moment: datetime) -> Sides:
+    """Split runs into those that finished before a moment and those that finished since."""
+    return (
         [each for each in runs if each.finished_at < moment],
         [each for each in runs if each.finished_at >= moment],
     )
 
 
-def on_newest_source(runs: Sequence[TimedRun]) -> tuple[Sequence[TimedRun], Sequence[TimedRun]]:
-    """After is what ran on what the newest run was recorded by, such as a version of Spark."""
+def split_by_newest_source(runs: Sequence[TimedRun]) -> Sides:
+    """Split runs into those on older versions and those on the version of the newest run."""
     newest = max(runs, key=lambda each: each.finished_at).source
     return (
         [each for each in runs if each.source != newest],
@@ -210,75 +236,35 @@ def on_newest_source(runs: Sequence[TimedRun]) -> tuple[Sequence[TimedRun], Sequ
     )
 
 
-def slowdowns(
-    pairs: Mapping[str, tuple[Sequence[TimedRun], Sequence[TimedRun]]],
-) -> tuple[list[Slowdown], list[str]]:
-    """Workloads that ran well on both sides, those that lost most time first; and the others."""
+def compare_workloads(
+    pairs: Mapping[str, Sides],
+) -> tuple[list[WorkloadComparison], list[str]]:
+    """Compare the workloads that ran well on both sides; return the names of the others as well.
+
+    Regressions come first, those that lost most time before others.
+    """
     both: dict[str, tuple[ComparisonSide, ComparisonSide]] = {}
-    alone: list[str] = []
-    for workload, (earlier, later) in pairs.items():
-        before, after = ComparisonSide(earlier), ComparisonSide(later)
+    unmatched: list[str] = []
+    for workload, sides in pairs.items():
+        before, after = map(ComparisonSide, sides)
         if before.times and after.times:
             both[workload] = before, after
         else:
-            alone.append(workload)
-    repeats = _repeats(both)
-    found = [
-        _slowdown(name, before, after, repeats.posterior(2 * number))
-        for number, (name, (before, after)) in enumerate(both.items())
-    ]
-    return sorted(found, key=lambda each: (_ORDER[each.verdict], -each.lost_seconds)), alone
-
-
-def _repeats(both: Mapping[str, tuple[ComparisonSide, ComparisonSide]]) -> Repeats:
-    """All sides of all workloads, each a configuration of its own: two of each in turn."""
-    times = [side.times for sides in both.values() for side in sides]
+            unmatched.append(workload)
+    # Each side of each workload is a configuration that repeats for itself.
+    times = [side.times for pair in both.values() for side in pair]
     numbers = np.repeat(np.arange(len(times)), [len(each) for each in times])
-    return Repeats.from_runs(numbers, np.zeros_like(numbers), np.concatenate([np.zeros(0), *times]))
-
-
-def _slowdown(
-    name: str, before: ComparisonSide, after: ComparisonSide, posterior: VariancePosterior
-) -> Slowdown:
-    change = median_change(before.times, after.times, posterior)
-    lower, upper = change.ends
-    if lower > 1:
-        verdict = RegressionStatus.SLOWER
-    elif upper < 1:
-        verdict = RegressionStatus.FASTER
-    elif min(len(before.times), len(after.times)) == 1:
-        verdict = RegressionStatus.TOO_FEW
-    else:
-        verdict = RegressionStatus.NO_DIFFERENCE
-    return Slowdown(
-        name,
-        before,
-        after,
-        math.exp(change.log_ratio),
-        lower,
-        upper,
-        verdict,
-        _changes(before, after),
+    repeats = Repeats.from_runs(
+        numbers, np.zeros_like(numbers), np.concatenate([np.zeros(0), *times])
     )
-
-
-def _changes(before: ComparisonSide, after: ComparisonSide) -> tuple[str, ...]:
-    old_source, new_source = before.sources[0], after.sources[0]
-    found = [] if old_source == new_source else [f"{old_source} to {new_source}"]
-    for words, what in (("rows", lambda run: run.rows), ("cores", lambda run: run.cores)):
-        old, new = before.median_of(what), after.median_of(what)
-        if not 1 / CHANGED <= (new + 1) / (old + 1) <= CHANGED:
-            found.append(f"{words} {old:,.0f} to {new:,.0f}")
-    cold = [side.median_of(lambda run: run.was_first) for side in (before, after)]
-    if cold == [0, 1]:
-        found.append("first query of its application now")
-    elif cold == [1, 0]:
-        found.append("no longer first query of its application")
-    old_kinds, new_kinds = before.runs[-1].kinds, after.runs[-1].kinds
-    for kind in sorted({*old_kinds, *new_kinds}):
-        more = new_kinds.get(kind, 0) - old_kinds.get(kind, 0)
-        if more:
-            found.append(f"{more:+d} {kind.name.lower().replace('_', ' ')}")
-    if after.failed or before.failed:
-        found.append(f"failed {before.failed} to {after.failed}")
-    return tuple(found)
+    found = [
+        WorkloadComparison(
+            name,
+            before,
+            after,
+            median_change(before.times, after.times, repeats.posterior(2 * place)),
+        )
+        for place, (name, (before, after)) in enumerate(both.items())
+    ]
+    found.sort(key=lambda each: (_ORDER.get(each.status, 1), -each.lost_seconds))
+    return found, unmatched

@@ -1,21 +1,34 @@
-"""Answers about one plan: its time on each cluster, and whether a deadline holds.
+"""What-if analysis: the run time of a plan on several clusters and input sizes, with a deadline.
 
-Where no deadline is promised the question lies so far beyond all that was measured that a chance is
-a guess. An interval says how far an answer may be off if run time goes on as it did. Far beyond the
-most cores or rows that anybody measured it need not: speed-ups fade, memory ends, disks fill.
+No deadline is promised for a query so far beyond all measurements that a probability is a guess. An
+interval shows the error of a prediction if run time goes on as it did. Far beyond the most cores or
+rows that were measured it need not: speed-ups fade, memory ends, disks fill.
 """
 
 import math
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import datetime, time, timedelta
+from pathlib import Path
+from typing import Self
 
-from fedperf_client.formatting.durations import UNITS, duration_text
 from fedperf_client.formatting.facts import Fact, for_people
-from fedperf_client.formatting.numbers import counted
+from fedperf_client.formatting.workflow_file import (
+    STANDARD_INPUT,
+    InvalidWorkflowFileError,
+    WrittenWorkflow,
+    read_workflow_file,
+)
+from fedperf_client.home.store import ExecutionStore, Selection, UnknownExecutionError
 from fedperf_client.prediction.ensemble.predictor import PersonalizedEnsemble
-from fedperf_client.prediction.ensemble.training_data import CORES, ROWS, Range, TrainingSupport
+from fedperf_client.prediction.ensemble.training_data import (
+    CORES,
+    HULL_MARGIN,
+    ROWS,
+    Range,
+    TrainingSupport,
+)
 from fedperf_client.prediction.ensemble.weighting import LEVEL_STEP
 from fedperf_client.prediction.prediction import (
     SURE,
@@ -28,41 +41,187 @@ from fedperf_client.prediction.prediction import (
 from fedperf_client.prediction.serving.reconfiguration import (
     GrownPlan,
     InputSize,
-    ReconfiguredPlan,
+    OneNodeError,
     grown_estimate,
     grown_to,
     moved,
+    node_of,
+    sizes_of,
+    uses_one_node,
 )
 from fedperf_shared.errors import InvalidInputError
-from fedperf_shared.execution import ClusterConfig, KnownJob, PlanOnCluster
-from fedperf_shared.model.pretrained_intervals import shipped_widths
+from fedperf_shared.execution import (
+    ClusterConfig,
+    Execution,
+    ExecutionStatus,
+    KnownJob,
+    PlanOnCluster,
+)
+from fedperf_shared.model.pretrained import shipped_widths
+from fedperf_shared.runtime.quantities import UNITS, counted, duration_text
 from fedperf_shared.workflow.graph import Plan
-from fedperf_shared.workflow.vocabulary import MAX_RUNTIME_SECONDS, Platform
+from fedperf_shared.workflow.topology import fingerprint
+from fedperf_shared.workflow.vocabulary import MAX_RUNTIME_SECONDS, Platform, platform_of
 
 MAX_CORES = 1_000_000
 MOST_ASKED = 100
+"""Sizes, or combinations of column values, in one query."""
+
+MAX_RUNS = 200
+"""Newest own runs of a job that a query reads."""
 
 HOLDS = UPPER_LEVEL
-"""Chance from which on a deadline is said to hold."""
+"""Probability from which on a deadline counts as met."""
 
 WITH_ITS_PARTITIONS = "with its partitions"
-"""Said of an answer that keeps the number of partitions, as nobody knows what it would be."""
+"""Remark of a prediction that keeps the number of partitions, since the new one is unknown."""
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|[smhd])")
 
 
+# --- the query --------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True, slots=True)
-class ClusterPrediction:
-    """One row of the table.
+class PlanQuery:
+    """A plan to predict, with the stored runs of its job.
 
     Attributes:
-        cluster: where.
-        estimate: how long.
-        chance: to be done within the deadline; None where none was asked about.
-        keeps_partitions: the plan has partitions of which it is not known whether they would
-            be as many there.
-        no_promise: why no deadline is said to hold; None where one may.
-        grown: the plan at the size of its input that was asked about; None where none was.
+        plan: to predict.
+        cluster_or: the resources where it is known, or would run, from the usual ones.
+        job: of the plan; None where no stored run of it is named.
+        own: the stored run that is named, if any.
+        runs: stored runs of its job that ended well, of the plan's shape, at any size; the newest
+            first.
+        is_as_it_ran: whether a stored run is named, and no other platform.
+    """
+
+    plan: Plan
+    cluster_or: Callable[[ClusterConfig], ClusterConfig]
+    job: KnownJob | None
+    own: Execution | None
+    runs: Sequence[Execution]
+    is_as_it_ran: bool
+
+    @classmethod
+    def read(
+        cls,
+        store: ExecutionStore,
+        workflow: Path | None,
+        execution: str | None,
+        platform: str | None,
+    ) -> Self:
+        """Read the query of a workflow file, or of a stored run.
+
+        Args:
+            store: of executions.
+            workflow: the file, or the id of a stored run; None where `execution` is given.
+            execution: id of a stored run, or its beginning.
+            platform: for the whole plan; None for its own.
+
+        Raises:
+            InvalidWorkflowFileError: the file cannot be read, and no id begins so.
+            UnknownExecutionError: there is no such execution.
+        """
+        if workflow is not None and (workflow == STANDARD_INPUT or workflow.exists()):
+            written = read_workflow_file(workflow, platform=platform)
+            plan, cluster_or = written.plan, written.cluster_or
+            own = _stored_run(store, written, platform)
+            job = written.job if own is None else KnownJob.of(own)
+        else:
+            try:
+                own = ran = store.find(str(workflow if execution is None else execution))
+            except UnknownExecutionError as error:
+                if workflow is None:
+                    raise
+                raise InvalidWorkflowFileError(
+                    f"{workflow} does not exist: expected a file, or how the id of a stored run "
+                    "begins; fedperf runs lists those"
+                ) from error
+            plan, job = ran.plan, KnownJob.of(ran)
+            if platform is not None:
+                plan = Plan.on_one_platform(plan.workflow, platform_of(platform))
+
+            def cluster_or(usual: ClusterConfig) -> ClusterConfig:
+                del usual
+                return ran.cluster
+
+        runs: list[Execution] = []
+        if own is not None:
+            selection = Selection(workload=own.workload, status=ExecutionStatus.OK)
+            runs = [e for e in store.newest(MAX_RUNS, selection) if _has_same_shape(e.plan, plan)]
+        if job is not None and platform is not None:
+            job = job.elsewhere()
+        return cls(plan, cluster_or, job, own, runs, own is not None and platform is None)
+
+    @property
+    def same_size_runs(self) -> list[Execution]:
+        """Runs whose source rows are within a factor of two of the plan's."""
+        size = math.log1p(self.plan.workflow.source_rows)
+        return [
+            each
+            for each in self.runs
+            if abs(math.log1p(each.plan.workflow.source_rows) - size) <= HULL_MARGIN
+        ]
+
+    def sizes(
+        self,
+        cluster: ClusterConfig,
+        cores: Sequence[int] | None,
+        nodes: Sequence[int] | None,
+        known: Sequence[ClusterConfig],
+    ) -> list[ClusterConfig]:
+        """Return the clusters to predict.
+
+        A plan on platforms that use one node gets one node, unless it is as it ran.
+
+        Raises:
+            InvalidSizesError: see `sizes_of`.
+            OneNodeError: several nodes are named for platforms that use one.
+        """
+        if uses_one_node(self.plan) and not self.is_as_it_ran:
+            if nodes is not None and max(nodes) > 1:
+                raise OneNodeError(self.plan)
+            cluster, known = node_of(cluster), ()
+        if cores is None and nodes is None:
+            return [cluster]
+        return sizes_of(cluster, cores, nodes, known)
+
+
+def _stored_run(
+    store: ExecutionStore, written: WrittenWorkflow, platform: str | None
+) -> Execution | None:
+    """Return the execution that a file shows; None where it is not stored, or its plan differs."""
+    if not written.execution_id:
+        return None
+    try:
+        own = store.find(written.execution_id)
+    except UnknownExecutionError:
+        return None
+    is_same = own.plan == written.plan if platform is None else True
+    return own if is_same and own.plan.workflow == written.plan.workflow else None
+
+
+def _has_same_shape(one: Plan, other: Plan) -> bool:
+    return sorted(one.platforms) == sorted(other.platforms) and (
+        fingerprint(one.workflow) == fingerprint(other.workflow)
+    )
+
+
+# --- predictions ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterPrediction:
+    """The prediction for one cluster, a row of the table.
+
+    Attributes:
+        cluster: where it would run.
+        estimate: of its run time.
+        chance: probability to meet the deadline; None without deadline.
+        keeps_partitions: the plan has partitions whose number on this cluster is unknown.
+        no_promise: why no deadline is promised; None where one may be.
+        grown: the plan at the input size of the query; None where none was given.
     """
 
     cluster: ClusterConfig
@@ -74,25 +233,31 @@ class ClusterPrediction:
 
     @property
     def cores(self) -> int:
-        """Over all nodes."""
+        """Cores over all nodes."""
         return self.cluster.cores
 
     @property
     def holds(self) -> bool | None:
-        """Whether the deadline holds with a chance of 90 %."""
+        """Whether the deadline is met with a probability of 90 %; None without deadline."""
         return None if self.chance is None else self.no_promise is None and self.chance >= HOLDS
 
     @property
     def facts(self) -> list[Fact]:
         """The row; seconds and shares."""
         estimate, grown = self.estimate, self.grown
+        is_extrapolating = estimate.extrapolating
+        is_seen = estimate.regime is QueryRegime.SEEN
+        regime = "unlike own jobs" if is_seen and is_extrapolating else estimate.regime.value
+        words = ["inside" if is_seen and not is_extrapolating else regime]
+        words += [WITH_ITS_PARTITIONS] if self.keeps_partitions else []
+        words += ["extrapolating"] if is_extrapolating else []
         found = [
             *([] if grown is None else [for_people("input", grown.words)]),
             Fact("nodes", self.cluster.nodes, "nodes"),
             Fact("cores", self.cores, "cores"),
             *time_facts(estimate),
-            Fact("regime", self._asks or estimate.regime.value, "regime", self._question()),
-            Fact("extrapolating", estimate.extrapolating),
+            Fact("regime", regime, "regime", ", ".join(words)),
+            Fact("extrapolating", is_extrapolating),
             Fact("fixed_partitions", self.keeps_partitions),
             Fact("evidence", estimate.evidence.source.value, "evidence", estimate.evidence.text),
             Fact("observed_runs", estimate.evidence.runs),
@@ -105,45 +270,28 @@ class ClusterPrediction:
                 Fact("input_bytes", grown.source_bytes),
             ]
         if self.chance is not None:
-            chance = "-" if self.no_promise else format_probability(self.chance)
-            found += deadline_facts(self.chance, chance, self.holds, self.no_promise)
+            probability = "-" if self.no_promise else format_probability(self.chance)
+            found += deadline_facts(self.chance, probability, self.holds, self.no_promise)
         return found
-
-    @property
-    def _asks(self) -> str | None:
-        """What it asks, for people and programs; None inside of what was seen."""
-        if self.estimate.regime is not QueryRegime.SEEN:
-            return self.estimate.regime.value
-        return "unlike own jobs" if self.estimate.extrapolating else None
-
-    def _question(self) -> str:
-        words = self._asks or "inside"
-        if self.keeps_partitions:
-            words += f", {WITH_ITS_PARTITIONS}"
-        return f"{words}, extrapolating" if self.estimate.extrapolating else words
 
 
 def time_facts(prediction: Prediction) -> list[Fact]:
-    """A predicted time and how sure it is."""
+    """Describe a predicted time and its interval."""
     lower, upper = map(duration_text, (prediction.lower_seconds, prediction.upper_seconds))
+    heading, interval = f"{prediction.confidence_level:.0%} interval", f"{lower} to {upper}"
     return [
         Fact("p50_seconds", prediction.median_seconds, "P50"),
         Fact("p90_seconds", prediction.p90_seconds, "P90"),
         Fact("lower_seconds", prediction.lower_seconds),
         Fact("upper_seconds", prediction.upper_seconds),
-        Fact(
-            "confidence_level",
-            prediction.confidence_level,
-            f"{prediction.confidence_level:.0%} interval",
-            f"{lower} to {upper}",
-        ),
+        Fact("confidence_level", prediction.confidence_level, heading, interval),
     ]
 
 
 def deadline_facts(
     chance: float, text: str, holds: bool | None, no_promise: str | None
 ) -> list[Fact]:
-    """What is said of a deadline that was asked about; `text` is the chance for people."""
+    """Describe whether a deadline is met; `text` is the probability for people."""
     kept = "holds" if holds else "at risk"
     return [
         for_people("deadline", kept if no_promise is None else "no promise"),
@@ -152,124 +300,106 @@ def deadline_facts(
     ]
 
 
-def answers(
+def predict_plan(
     predictor: PersonalizedEnsemble,
     plan: Plan,
     cluster: ClusterConfig,
     sizes: Sequence[ClusterConfig],
     *,
+    inputs: Sequence[InputSize] = (),
     job: KnownJob | None = None,
+    runs: Sequence[PlanOnCluster] = (),
     load: float = 0.0,
     deadline_seconds: float | None = None,
 ) -> list[ClusterPrediction]:
-    """How long `plan`, known on `cluster`, takes on each of `sizes`.
+    """Predict the run time of `plan`, known on `cluster`, on each of `sizes`.
 
     Args:
         predictor: of the home.
-        plan: that is asked about.
+        plan: to predict.
         cluster: where it is known, or would run.
         sizes: of the cluster.
+        inputs: sizes of its input, each to predict on all `sizes`; none for the size that it has.
         job: of the plan; None where no own execution of it is named.
-        load: half width that other load adds to what rests on own runs, log seconds.
-        deadline_seconds: that is asked about.
-    """
-    asked = [moved(plan, cluster, each, job) for each in sizes]
-    estimates = predictor.predict([each.question for each in asked])
-    return [
-        _answer(predictor, each, estimate, cluster.cores, load, deadline_seconds)
-        for each, estimate in zip(asked, estimates, strict=True)
-    ]
-
-
-def grown_answers(
-    predictor: PersonalizedEnsemble,
-    plan: Plan,
-    cluster: ClusterConfig,
-    sizes: Sequence[ClusterConfig],
-    at: Sequence[InputSize],
-    *,
-    job: KnownJob | None = None,
-    ran: Sequence[PlanOnCluster] = (),
-    load: float = 0.0,
-    deadline_seconds: float | None = None,
-) -> list[ClusterPrediction]:
-    """How long `plan` takes at each of the input sizes `at`, on each of `sizes`.
-
-    The rest is as for `answers`; `ran` are own runs of the job, at any sizes.
+        runs: own runs of the job at any input size; only read with `inputs`.
+        load: half width that interference adds where runs of the job count, log seconds.
+        deadline_seconds: that may be met; None without deadline.
 
     Raises:
-        InvalidValueError: a size cannot be asked about, see `grown_to`.
+        InvalidValueError: an input size cannot be predicted, see `grown_to`.
     """
-    rows = plan.workflow.source_rows
-    known = [(1.0, PlanOnCluster(plan, cluster, job))]
-    for run in ran:
-        other = run.plan.workflow.source_rows
-        if rows > 0 and other > 0:
-            known.append((other / rows, run))
-    alone = job if job is not None and job.answers_alone else None
-    found = []
-    for grown in [grown_to(plan, each) for each in at]:
-        for size in sizes:
-            each = moved(grown.plan, cluster, size, alone)
-            there = [(f, moved(one.plan, one.cluster, size, one.job).question) for f, one in known]
-            estimate = grown_estimate(predictor, each.question, grown.factor, there)
-            keeps = each.keeps_partitions or (grown.factor != 1 and _has_partitions(plan))
-            one_answer = _answer(predictor, each, estimate, cluster.cores, load, deadline_seconds)
-            found.append(replace(one_answer, grown=grown, keeps_partitions=keeps))
+    grown_plans: list[GrownPlan | None] = [None]
+    queries = [moved(plan, cluster, size, job) for size in sizes]
+    if not inputs:
+        estimates = predictor.predict([each.question for each in queries])
+    else:
+        rows = plan.workflow.source_rows
+        known = [(1.0, PlanOnCluster(plan, cluster, job))]
+        for run in runs:
+            if rows > 0 and run.plan.workflow.source_rows > 0:
+                known.append((run.plan.workflow.source_rows / rows, run))
+        alone = job if job is not None and job.answers_alone else None
+        grown_plans, queries, estimates = [], [], []
+        for grown in [grown_to(plan, each) for each in inputs]:
+            grown_plans.append(grown)
+            for size in sizes:
+                query = moved(grown.plan, cluster, size, alone)
+                queries.append(query)
+                there = [
+                    (factor, moved(one.plan, one.cluster, size, one.job).question)
+                    for factor, one in known
+                ]
+                estimates.append(grown_estimate(predictor, query.question, grown.factor, there))
+    hull, found = predictor.pool.support, []
+    has_partitions = any(each.partitions > 1 for each in plan.workflow.operators)
+    for place, (query, direct) in enumerate(zip(queries, estimates, strict=True)):
+        grown_plan, count, estimate = grown_plans[place // len(sizes)], direct.evidence.runs, direct
+        is_inside = not direct.extrapolating
+        is_exact = direct.evidence.source is EvidenceSource.OWN_RUNS and is_inside
+        if load > 0 and count > 0:
+            estimate = direct.shifted(added=load)
+        if count == 0 and is_inside and is_beyond_its_platforms(query.question, hull):
+            estimate = direct.as_extrapolation().shifted(regime=QueryRegime.BEYOND_SCALES)
+        is_resized = grown_plan is not None and grown_plan.factor != 1
+        ran_on = cluster.cores if count else 0
+        found.append(
+            ClusterPrediction(
+                query.question.cluster,
+                estimate,
+                None if deadline_seconds is None else estimate.probability_within(deadline_seconds),
+                query.keeps_partitions or (is_resized and has_partitions),
+                None if is_exact else no_promise(query.question, hull, ran_on=ran_on),
+                grown_plan,
+            )
+        )
     return found
 
 
-def _answer(
-    predictor: PersonalizedEnsemble,
-    asked: ReconfiguredPlan,
-    estimate: Prediction,
-    ran_on: int,
-    load: float,
-    deadline_seconds: float | None,
-) -> ClusterPrediction:
-    is_exact = estimate.evidence.source is EvidenceSource.OWN_RUNS and not estimate.extrapolating
-    hull, runs = predictor.pool.support, estimate.evidence.runs
-    if load > 0 and runs > 0:
-        estimate = estimate.shifted(added=load)
-    is_inside = runs == 0 and not estimate.extrapolating
-    if is_inside and is_beyond_its_platforms(asked.question, hull):
-        estimate = estimate.as_extrapolation().shifted(regime=QueryRegime.BEYOND_SCALES)
-    return ClusterPrediction(
-        asked.question.cluster,
-        estimate,
-        None if deadline_seconds is None else estimate.probability_within(deadline_seconds),
-        asked.keeps_partitions,
-        None if is_exact else no_promise(asked.question, hull, ran_on=ran_on if runs else 0),
-    )
-
-
-def _has_partitions(plan: Plan) -> bool:
-    return any(each.partitions > 1 for each in plan.workflow.operators)
-
-
 def by_input(found: Sequence[ClusterPrediction]) -> list[list[ClusterPrediction]]:
-    """The answers, apart for each size of the input that was asked about."""
+    """Group predictions by input size."""
     parts: dict[float, list[ClusterPrediction]] = {}
     for each in found:
         parts.setdefault(1.0 if each.grown is None else each.grown.factor, []).append(each)
     return list(parts.values())
 
 
-def smallest_meeting_deadline(found: Sequence[ClusterPrediction]) -> int | None:
-    """The smallest number of cores asked about that keeps the deadline at every size of the input.
+# --- decisions and sentences ------------------------------------------------------------------
 
-    None where none does.
-    """
+
+def smallest_meeting_deadline(found: Sequence[ClusterPrediction]) -> int | None:
+    """Return the fewest cores that meet the deadline at every input size, None where none do."""
     late = {each.cores for each in found if not each.holds}
     return min((each.cores for each in found if each.cores not in late), default=None)
 
 
-def enough(found: Sequence[ClusterPrediction]) -> tuple[ClusterPrediction, float] | None:
-    """The smallest size that no larger one asked about is faster than, as far as can be told.
+def smallest_equivalent(
+    found: Sequence[ClusterPrediction],
+) -> tuple[ClusterPrediction, float] | None:
+    """Return the smallest size from which no larger one is distinguishably faster.
 
     Returns:
-        Its answer and the highest chance that one of more cores is faster; None where every larger
-        one is faster than those below, or none is larger.
+        Its prediction and the highest probability that one of more cores is faster. None where
+        every larger one is faster than those below, or none is larger.
     """
     for each in sorted(found, key=lambda each: each.cores):
         more = [other for other in found if other.cores > each.cores]
@@ -279,45 +409,47 @@ def enough(found: Sequence[ClusterPrediction]) -> tuple[ClusterPrediction, float
     return None
 
 
-def no_difference(found: Sequence[ClusterPrediction]) -> str | None:
-    """From where on more cores make no difference that can be told, for people."""
-    least = enough(found)
+def equivalence_sentence(found: Sequence[ClusterPrediction]) -> str | None:
+    """Say from where on more cores make no distinguishable difference, None where all do."""
+    least = smallest_equivalent(found)
     if least is None:
         return None
-    answer, chance = least
-    many = counted(answer.cores, "core")
+    smallest, chance = least
+    cores = counted(smallest.cores, "core")
     said = (
-        f"beyond {many} no difference of the usual time can be told: more are faster with a chance "
-        f"of {format_probability(chance)}"
+        f"median time stops improving at {cores} (more cores are faster with a probability of "
+        f"{format_probability(chance)})"
     )
-    if answer.holds is False and any(each.holds for each in found):
+    if smallest.holds is False and any(each.holds for each in found):
         said += (
-            f"; a deadline is about slow runs too, and with {many} the chance to keep it is "
-            f"{format_probability(answer.chance or 0.0)}"
+            f"; a deadline depends on slow runs too: {cores} meet it with a probability of "
+            f"{format_probability(smallest.chance or 0.0)}"
         )
     return said
 
 
 def p90_discontinuity_note(found: Sequence[ClusterPrediction]) -> str | None:
-    """Why P90 may jump where it ran, for people; None unless some sizes ran and others did not."""
+    """Explain a jump of P90 between sizes that ran and others; None unless there are both."""
     kinds = {each.estimate.evidence.source for each in found}
     if not kinds >= {EvidenceSource.OWN_RUNS, EvidenceSource.OTHER_RESOURCES}:
         return None
     ran = [each for each in found if each.estimate.evidence.source is EvidenceSource.OWN_RUNS]
     cores = ", ".join(str(each) for each in sorted({each.cores for each in ran}))
     return (
-        f"P90 of {cores} cores is from own runs there, of other sizes carried over from them, so "
+        f"P90 of {cores} cores is from own runs there, that of other sizes is derived from them; "
         "it may jump between the two"
     )
 
 
-def verdict(found: Sequence[ClusterPrediction], deadline_seconds: float, *, of_nodes: bool) -> str:
-    """Whether a deadline that was asked about holds, in a sentence for people.
+def deadline_sentence(
+    found: Sequence[ClusterPrediction], deadline_seconds: float, *, of_nodes: bool
+) -> str:
+    """Say whether a deadline is met.
 
     Args:
-        found: at least one answer, small sizes first.
-        deadline_seconds: that was asked about.
-        of_nodes: whether nodes were asked about, and no cores.
+        found: at least one prediction, small sizes first.
+        deadline_seconds: of the query.
+        of_nodes: whether nodes were listed, and no cores.
     """
 
     def count_of(each: ClusterPrediction) -> int:
@@ -327,24 +459,26 @@ def verdict(found: Sequence[ClusterPrediction], deadline_seconds: float, *, of_n
     held = [each for each in found if each.holds]
     if held:
         best = min(held, key=count_of)
-        chance = format_probability(best.chance or 0.0)
-        return f"fewest {unit}s that keep {words}: {count_of(best)}, with a chance of {chance}"
+        probability = format_probability(best.chance or 0.0)
+        return f"fewest {unit}s that meet {words}: {count_of(best)}, with {probability} probability"
     promised = [each for each in found if each.no_promise is None]
     if not promised:
         return f"no deadline is promised: {found[0].no_promise}"
     best = max(promised, key=lambda each: each.chance or 0.0)
-    many = f"{'is' if count_of(best) == 1 else 'are'} {counted(count_of(best), unit)}"
     return (
-        f"no number of {unit}s asked about keeps {words} with a chance of 90 %; the best {many}, "
-        f"{format_probability(best.chance or 0.0)}"
+        f"none of these {unit} counts meets {words} with 90% probability; the best: "
+        f"{counted(count_of(best), unit)}, {format_probability(best.chance or 0.0)}"
     )
 
 
+# --- words of a query ---------------------------------------------------------------------------
+
+
 def parse_cores(text: str, option: str = "--cores") -> list[int]:
-    """Numbers of what `option` counts from words like `8,16,32`, ascending, each once.
+    """Parse counts like `8,16,32`, ascending, each once.
 
     Raises:
-        InvalidInputError: not such a list, or a number that no cluster has.
+        InvalidInputError: not such a list, or a count that no cluster has.
     """
     words = [word.strip() for word in text.split(",")]
     if not all(word.isascii() and word.isdigit() and len(word) <= 7 for word in words):  # noqa: PLR2004
@@ -360,7 +494,7 @@ def parse_cores(text: str, option: str = "--cores") -> list[int]:
 
 
 def parse_duration(text: str) -> float:
-    """Seconds from words like `30ms`, `90s`, `20m`, `1.5h`.
+    """Parse seconds from words like `30ms`, `90s`, `20m`, `1.5h`.
 
     Raises:
         InvalidInputError: not a duration, or one that no execution has.
@@ -376,10 +510,10 @@ def parse_duration(text: str) -> float:
 
 
 def seconds_until(text: str, now: datetime) -> float:
-    """Seconds from `now` to the next time of day like `06:00`, in the time zone of `now`.
+    """Return the seconds from `now` to the next time of day like `06:00`, in its time zone.
 
     Raises:
-        InvalidInputError: no time of day.
+        InvalidInputError: not a time of day.
     """
     try:
         at = time.fromisoformat(text.strip())
@@ -392,32 +526,32 @@ def seconds_until(text: str, now: datetime) -> float:
 
 
 def format_probability(chance: float) -> str:
-    """A chance in whole percent, rounded down, never all nor nothing."""
+    """Format a probability in whole percent, rounded down, never 0 % or 100 %."""
     percent = int(100 * chance)
     return f"{min(percent, 99)}%" if percent >= 1 else "< 1%"
 
 
 MOST_TIMES_CORES = 8.0
-"""Times the most cores that were measured: farther a speed-up is a guess."""
+"""Multiple of the most cores measured, beyond which a speed-up is a guess."""
 
 MOST_TIMES_ROWS = 100.0
-"""Times the most rows: own executions say nothing that far (`STRANGE_ROWS`)."""
+"""Multiple of the most rows, beyond which own executions are no evidence (`STRANGE_ROWS`)."""
 
 
 def no_promise(question: PlanOnCluster, hull: TrainingSupport, *, ran_on: int = 0) -> str | None:
-    """Why no deadline is promised, for people; None where one may be.
+    """Return why no deadline is promised, for people; None where one may be.
 
     Args:
-        question: that is asked.
-        hull: around own executions.
-        ran_on: cores that own runs of the very job had; 0 where there are none.
+        question: to predict.
+        hull: training support of own executions.
+        ran_on: cores of own runs of the very job; 0 where there are none.
     """
     platforms = sorted(set(question.plan.platforms))
-    asked = (
+    limits = (
         (float(question.cluster.cores), "cores", MOST_TIMES_CORES, CORES, float(ran_on)),
         (question.plan.workflow.source_rows, "rows", MOST_TIMES_ROWS, ROWS, 0.0),
     )
-    for value, unit, times, at, own in asked:
+    for value, unit, times, at, own in limits:
         for platform in platforms:
             most = max(own, _most(platform, hull, at))
             if most == 0:
@@ -434,9 +568,9 @@ def no_promise(question: PlanOnCluster, hull: TrainingSupport, *, ran_on: int = 
 
 
 def is_beyond_its_platforms(question: PlanOnCluster, hull: TrainingSupport) -> bool:
-    """Whether a platform of the plan never ran on so many, or so few, cores here.
+    """Return whether a platform of the plan never ran on so many, or so few, cores here.
 
-    The hull of all own executions holds a small engine at the cores of a large one.
+    The training support of all executions has a small engine at the cores of a large one.
     """
     cores = math.log(question.cluster.cores)
     for platform in set(question.plan.platforms):
@@ -452,7 +586,7 @@ _ROUNDING = 1e-9
 
 
 def _most(platform: Platform, hull: TrainingSupport, at: int) -> float:
-    """The most `CORES` or `ROWS` of own executions on a platform, or of the start's; 0 of none."""
+    """Return the most `CORES` or `ROWS` measured on a platform, here or for the base model."""
     width, highest = shipped_widths()[platform], [high[at] for _, high in _seen(platform, hull)]
     if at == CORES:
         most, own = width.most_cores, map(math.exp, highest)
@@ -462,5 +596,5 @@ def _most(platform: Platform, hull: TrainingSupport, at: int) -> float:
 
 
 def _seen(platform: Platform, hull: TrainingSupport) -> list[Range]:
-    """The ends of every kind of operator that ran on a platform."""
+    """Return the ends of every kind of operator that ran on a platform."""
     return [ends for (_, where), ends in hull.ranges.items() if where is platform]

@@ -1,58 +1,70 @@
 """DuckDB profiles: what a query did, written by DuckDB as JSON.
 
-A file holds one profile, as `profiling_output` writes it, or one profile a line (JSON
-lines), as a program collects them. It is known by its first bytes, never by its name.
-Profiles of 2.x, of 1.1 to 1.5 and of the versions before are read; see `execution_of`.
+A file holds one profile, as `profiling_output` writes it, or one profile per line, as programs
+collect them. It is recognized by its first bytes, never by its name. Profiles of 2.x, of 1.1 to
+1.5 and of the versions before are read.
 
-Invariants: an execution's id is a digest of its profile's bytes, so that reading a profile
-again, also from a copy or from a file that has grown, adds nothing; what was counted later
-does not change it. A profile names no time, so the moment of the execution is the
-modification of its file. No text of a profile gets into an execution.
+Invariants: an execution's id is a digest of its profile's bytes, so that reading a profile again,
+also from a copy or from a file that has grown, adds nothing. Rows that are counted later do not
+change it. A profile has no time, so an execution finished when its file was modified. No text of
+a profile gets into an execution.
 
-Skipped, with its reason: a profile of more than 8 MiB, one that would take too much memory,
-one that is cut off, and whatever `execution_of` refuses.
+Skipped, each with its reason: a profile of more than 8 MiB, one that would take too much memory,
+one that is cut off, and those that `execution_of` refuses.
 
 All versions give the same plan for the same work:
 
-- what collects the result is a sink at the end, also where the version does not print it;
+- what collects the result is a sink at the end, also if the version does not print it;
 - what `WITH ... AS MATERIALIZED` computes once is one operator that several read;
-- a scan that filters is a source and a filter behind it. The source's rows are those that it
-  looked at (see `scans`); where they are not decided they count as not known, and stand in the
-  middle of what is possible, whose width is in the origin.
+- a scan that filters is a source and a filter behind it. The source has the rows that were read
+  (see `operators`). If these are not decided they count as unknown, and are the middle of the
+  possible range, whose width is in the metadata.
 
-Resources that a profile does not name: the nodes are one; the cores are CPU time / wall time,
-rounded up, what at least was used; the memory is `ASSUMED_MEMORY_BYTES`, or what was used where
+Resources that a profile does not have: there is one node. The cores are CPU time / wall time,
+rounded up, the least that was used. The memory is `ASSUMED_MEMORY_BYTES`, or the used memory if
 that is more. The workload is the shape of the plan, never a text.
 
 Refused, each with one reason whatever the values: no run to its end, no wall time, no operators,
-operators without a name, commands alone, more operators or rows than a plan may have, anything that
-is no number where one belongs.
+operators without a name, commands alone, more operators or rows than a plan may have, anything
+that is not a number where one is expected.
 """
 
 import hashlib
 import math
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import BinaryIO
 
 import orjson
 
-from fedperf_client.home.counted_rows import RowCount
-from fedperf_client.sources import Counted, SkippedRecord
-from fedperf_client.sources.duckdb.nodes import (
+from fedperf_client.sources import RowCount, RowCounts, SkippedRecord
+from fedperf_client.sources.duckdb.operators import (
+    CTE,
+    CTE_SCAN,
     EXPLAINED,
+    INVALID,
+    PASSING,
+    Above,
     InvalidProfileError,
+    ProfileNode,
+    ProfileSchema,
+    RowRange,
     count_of,
+    is_join,
+    limited_rows,
+    node_of,
     number_of,
+    rows_read,
     schema_of,
+    to_scan,
     value_at,
+    whole_count,
 )
-from fedperf_client.sources.duckdb.tree import OperatorTree
-from fedperf_client.sources.json_memory import exceeds_json_memory
+from fedperf_client.sources.opener import exceeds_json_memory
 from fedperf_shared.errors import InvalidInputError, StorageError
 from fedperf_shared.execution import (
     ClusterConfig,
@@ -62,9 +74,257 @@ from fedperf_shared.execution import (
     ExecutionWarning,
     Measurement,
 )
-from fedperf_shared.workflow.graph import Plan
-from fedperf_shared.workflow.template import fingerprint
-from fedperf_shared.workflow.vocabulary import MAX_RUNTIME_SECONDS, Platform
+from fedperf_shared.workflow.graph import Operator, Plan, SourceStatistics, Workflow
+from fedperf_shared.workflow.topology import fingerprint
+from fedperf_shared.workflow.vocabulary import (
+    MAX_ITERATIONS,
+    MAX_OPERATORS,
+    MAX_ROW_BYTES,
+    MAX_RUNTIME_SECONDS,
+    SOURCE_KINDS,
+    Complexity,
+    OperatorClass,
+    OperatorKind,
+    Platform,
+)
+
+_MAX_NODES = 2 * MAX_OPERATORS
+"""Most nodes of a profile, with those that give no operator."""
+
+_MOST_JOINED = 4
+"""Most inputs of a join."""
+
+_KEEPS_ROWS = frozenset(
+    {
+        OperatorKind.MAP,
+        OperatorKind.SORT,
+        OperatorKind.WINDOW,
+        OperatorKind.UNION,
+        OperatorKind.SINK,
+    }
+)
+"""Operators that return every row that they read."""
+
+_GROUPS = frozenset({OperatorKind.AGGREGATE, OperatorKind.DISTINCT})
+
+
+@dataclass(slots=True)
+class _Visit:
+    """An operator whose inputs are being read."""
+
+    node: ProfileNode
+    above: Above
+    waiting: Iterator[tuple[object, Above]]
+    inputs: list[int] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class OperatorTree:
+    """The operators of a workflow, made of the tree of a profile from the leaves on.
+
+    Operators come before those that read them. A shared operator occurs once. A missing sink at the
+    end is added. An operator that keeps its rows and has no figures takes them from its inputs.
+
+    Attributes:
+        schema: of the profile.
+        row_counts: row counts of tables, of all sources.
+        operators: so far, inputs first.
+        known: for each operator, whether its rows were counted or follow from counted ones.
+        is_complete: whether every operator had its figures.
+        seconds: sum over all operators.
+        operator_seconds: of each of `operators`, over all threads; None for one that the profile
+            does not have.
+        columns: of all sources.
+        counts: row counts of scans of whole tables or files.
+    """
+
+    schema: ProfileSchema
+    row_counts: RowCounts
+    operators: list[Operator] = field(default_factory=list)
+    known: list[bool] = field(default_factory=list)
+    is_complete: bool = True
+    seconds: float = 0.0
+    operator_seconds: list[float | None] = field(default_factory=list)
+    columns: int = 0
+    counts: list[RowCount] = field(default_factory=list)
+    _least_rows: float = 0.0
+    _most_rows: float = 0.0
+    _is_idle: bool = True
+    _nodes: int = 0
+    _shared: dict[str, int] = field(default_factory=dict)
+    _read_again: set[int] = field(default_factory=set)
+
+    def read(self, tops: object) -> None:
+        """Add every tree, with a sink at its end."""
+        if not isinstance(tops, list):
+            raise InvalidProfileError("no operators")
+        for top in tops:
+            end = self._read_tree(top)
+            ended = (OperatorKind.SINK, OperatorKind.COMMAND)
+            if end is not None and self.operators[end].kind not in ended:
+                self._add_following(OperatorKind.SINK, [end])
+
+    def workflow(self) -> Workflow:
+        """Return the workflow of all operators."""
+        if not self.operators:
+            raise InvalidProfileError("no operators")
+        if all(each.kind is OperatorKind.COMMAND for each in self.operators):
+            raise InvalidProfileError("no query: commands alone")
+        if self._is_idle:
+            raise _unfinished()
+        columns = min(self.columns, MAX_ITERATIONS)
+        return Workflow(tuple(self.operators), SourceStatistics(columns=columns))
+
+    @property
+    def rows_within(self) -> float:
+        """Factor, from 1 on, that the rows of all sources together are known within."""
+        return math.sqrt(max(self._most_rows, 1.0) / max(self._least_rows, 1.0))
+
+    def _read_tree(self, top: object) -> int | None:
+        """Add a tree; return the position of its last operator, or None if it has none."""
+        visits = [self._visit(top, Above())]
+        while True:
+            visit = visits[-1]
+            for child, above in visit.waiting:
+                visits.append(self._visit(child, above))
+                break
+            else:
+                visits.pop()
+                position = self._add_node(visit.node, visit.inputs, visit.above)
+                if not visits:
+                    return position
+                parent = visits[-1]
+                if position is not None:
+                    parent.inputs.append(position)
+                    if parent.node.name == CTE and len(parent.inputs) == 1:
+                        self._shared[parent.node.note("Table Index")] = position
+
+    def _visit(self, content: object, above: Above) -> _Visit:
+        self._nodes += 1
+        if self._nodes > _MAX_NODES:
+            raise _too_many()
+        node = node_of(content, self.schema)
+        if node.name == INVALID:
+            raise _unfinished()
+        self.seconds += node.seconds
+        self._is_idle &= node.is_idle
+        return _Visit(node, above, self._below(node, above))
+
+    def _below(self, node: ProfileNode, above: Above) -> Iterator[tuple[object, Above]]:
+        """Yield the inputs of a node, each with the effect of the operators above it."""
+        joined = node.children if is_join(node) and len(node.children) <= _MOST_JOINED else ()
+        inputs = [node_of(each, self.schema) for each in joined]
+        for number, child in enumerate(node.children):
+            others = inputs[:number] + inputs[number + 1 :]
+            yield child, above.through(node, [each for each in others if not each.rows])
+
+    def _add_node(self, node: ProfileNode, inputs: list[int], above: Above) -> int | None:
+        """Add a node; return the position of its operator."""
+        if node.name in PASSING:
+            return inputs[-1] if inputs else None
+        if node.name == CTE_SCAN and node.note("CTE Index") in self._shared:
+            shared = self._shared[node.note("CTE Index")]
+            self._read_again.add(shared)
+            return shared
+        if node.name == CTE and inputs and inputs[0] in self._read_again:
+            return inputs[-1]
+        if node.kind in SOURCE_KINDS and not inputs:
+            return self._add_source(node, above)
+        follows = node.kind is OperatorKind.SINK or (
+            not node.rows if node.kind is OperatorKind.UNION else node.rows is None
+        )
+        if follows and node.kind in _KEEPS_ROWS:
+            return self._add_following(node.kind, inputs, seconds=node.seconds)
+        return self._add_counted(node, node.kind, inputs)
+
+    def _add_source(self, node: ProfileNode, above: Above) -> int:
+        self.columns += node.columns
+        read = self._rows_of_source(node, above)
+        self._least_rows += read.low
+        self._most_rows += read.high
+        is_filtered = "Filters" in node.notes
+        operator = Operator(
+            node.kind,
+            OperatorClass.RELATIONAL,
+            output_rows=limited_rows(read.rows),
+            row_bytes=self._row_bytes(node),
+            complexity=Complexity.LINEAR if node.code_steps else Complexity.NONE,
+            code_steps=node.code_steps,
+        )
+        seconds = None if is_filtered else node.seconds
+        source = self._append(operator, known=read.is_known, seconds=seconds)
+        return self._add_counted(node, OperatorKind.FILTER, [source]) if is_filtered else source
+
+    def _rows_of_source(self, node: ProfileNode, above: Above) -> RowRange:
+        rows = node.rows or 0.0
+        scan = to_scan(node, above, self.schema)
+        if scan is None:  # neither DuckDB's own table nor columnar files
+            self.is_complete &= node.rows is not None
+            is_known = node.rows is not None and "Filters" not in node.notes
+            most = rows if is_known else max(rows, 5.0 * node.estimate)
+            return RowRange(rows, most, is_known)
+        if node.is_idle and node.estimate and not above.may_idle:
+            raise _unfinished()
+        count = whole_count(scan)
+        self.counts += [] if count is None else [count]
+        return rows_read(scan, self.row_counts)
+
+    def _add_counted(self, node: ProfileNode, kind: OperatorKind, inputs: Sequence[int]) -> int:
+        """Add an operator with the node's own figures."""
+        rows = node.rows or 0.0
+        before = self.operators[inputs[0]].output_rows if inputs else 0.0
+        ratio = min(1.0, rows / before) if kind in _GROUPS and before > 0 else 0.0
+        steps = node.code_steps if kind in SOURCE_KINDS else 0
+        self.is_complete &= node.rows is not None
+        operator = Operator(
+            kind,
+            OperatorClass.RELATIONAL,
+            tuple(inputs),
+            output_rows=rows,
+            row_bytes=self._row_bytes(node),
+            complexity=Complexity.LINEAR if steps else Complexity.NONE,
+            code_steps=steps,
+            key_distinct_ratio=ratio,
+        )
+        return self._append(operator, known=node.rows is not None, seconds=node.seconds)
+
+    def _add_following(
+        self, kind: OperatorKind, inputs: Sequence[int], *, seconds: float | None = None
+    ) -> int:
+        """Add an operator with the rows of its inputs together."""
+        read = [self.operators[each] for each in inputs]
+        rows = sum(each.output_rows for each in read)
+        size = sum(each.output_bytes for each in read)
+        operator = Operator(
+            kind,
+            OperatorClass.RELATIONAL,
+            tuple(inputs),
+            output_rows=limited_rows(rows),
+            row_bytes=min(size / rows, MAX_ROW_BYTES) if rows > 0 else 0.0,
+        )
+        known = bool(inputs) and all(self.known[each] for each in inputs)
+        return self._append(operator, known=known, seconds=seconds)
+
+    def _row_bytes(self, node: ProfileNode) -> float:
+        self.is_complete &= node.size is not None
+        return min((node.size or 0.0) / node.rows, MAX_ROW_BYTES) if node.rows else 0.0
+
+    def _append(self, operator: Operator, *, known: bool, seconds: float | None = None) -> int:
+        if len(self.operators) == MAX_OPERATORS:
+            raise _too_many()
+        self.operators.append(operator)
+        self.known.append(known)
+        self.operator_seconds.append(seconds)
+        return len(self.operators) - 1
+
+
+def _too_many() -> InvalidProfileError:
+    return InvalidProfileError(f"more than {MAX_OPERATORS} operators")
+
+
+def _unfinished() -> InvalidProfileError:
+    return InvalidProfileError("the query did not run to its end")
+
 
 ASSUMED_MEMORY_BYTES = 16 * 2**30
 MAX_CORES = 1024
@@ -76,7 +336,7 @@ def _nothing_counted(place: str) -> Collection[RowCount]:
 
 
 def counts_in(content: object) -> list[RowCount]:
-    """What the scans of a profile counted of whole tables and files; errors as `execution_of`."""
+    """Return the row counts of whole tables and files in a profile; errors as `execution_of`."""
     return _tree_of(content, _nothing_counted)[0].counts
 
 
@@ -85,15 +345,15 @@ def execution_of(
     *,
     execution_id: str,
     finished_at: datetime,
-    counted: Counted = _nothing_counted,
+    counted: RowCounts = _nothing_counted,
 ) -> Execution:
-    """The execution that a profile tells of.
+    """Return the execution of a profile.
 
     Args:
         content: of the profile, as JSON gives it.
-        execution_id: for the execution.
-        finished_at: when it ended, with time zone.
-        counted: what other profiles counted.
+        execution_id: of the execution.
+        finished_at: its end, with time zone.
+        counted: row counts of all profiles.
 
     Raises:
         InvalidInputError: see the module.
@@ -108,11 +368,13 @@ def execution_of(
         read_bytes=count_of(value_at(content, schema.read), "bytes read"),
         written_bytes=count_of(value_at(content, schema.written), "bytes written"),
     )
+    busy = min(measured.cpu_seconds / measured.runtime_seconds, MAX_CORES)
+    memory = max(ASSUMED_MEMORY_BYTES, measured.peak_memory_bytes)
     return Execution(
         execution_id=execution_id,
         workload=f"duckdb/{fingerprint(workflow)[:16]}",
         plan=Plan.on_one_platform(workflow, Platform.DUCKDB),
-        cluster=_cluster(measured),
+        cluster=ClusterConfig(nodes=1, cores=max(1, math.ceil(busy)), memory_bytes=memory),
         status=ExecutionStatus.OK,
         measurement=measured,
         finished_at=finished_at,
@@ -126,8 +388,10 @@ def execution_of(
     )
 
 
-def _tree_of(content: object, counted: Counted) -> tuple[OperatorTree, float, Mapping[str, object]]:
-    """The operators of a profile, its wall time, and the profile as what it was found to be."""
+def _tree_of(
+    content: object, counted: RowCounts
+) -> tuple[OperatorTree, float, Mapping[str, object]]:
+    """Return the operators of a profile, its wall time, and the profile as a mapping."""
     if not isinstance(content, dict):
         raise InvalidProfileError("no profile: not an object")
     schema = schema_of(content)
@@ -145,12 +409,6 @@ def _tree_of(content: object, counted: Counted) -> tuple[OperatorTree, float, Ma
     return tree, wall, content
 
 
-def _cluster(measured: Measurement) -> ClusterConfig:
-    busy = min(measured.cpu_seconds / measured.runtime_seconds, MAX_CORES)
-    memory = max(ASSUMED_MEMORY_BYTES, measured.peak_memory_bytes)
-    return ClusterConfig(nodes=1, cores=max(1, math.ceil(busy)), memory_bytes=memory)
-
-
 MAX_PROFILE_BYTES = 8 * 2**20
 
 _SNIFFED_BYTES = 64 * 2**10
@@ -161,39 +419,45 @@ _MARKS = (
     (b'"rows_returned"', b'"result_set_size"'),
     (b'"Query"', b'"extra-info"'),
 )
-"""Keys that stand together near the start of a profile: of 2.x, 1.x (two), before 1.1."""
+"""Keys that occur together near the start of a profile: of 2.x, 1.x (two), before 1.1."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProfileFile:
-    """A file of profiles as a source."""
+    """A file of profiles as a `CountingSource`."""
 
     path: Path
 
     def read(self) -> Iterator[Execution | SkippedRecord]:
-        """Every profile once, in file order; see `Source.read`."""
+        """Yield every profile once, in file order; see `Source.read`."""
         counted: dict[str, set[RowCount]] = {}
         for each in self.counts():
             counted.setdefault(each.place, set()).add(each)
-        yield from self.read_beside(lambda place: counted.get(place, ()))
+        yield from self.read_with_counts(lambda place: counted.get(place, ()))
 
-    def read_beside(self, counted: Counted) -> Iterator[Execution | SkippedRecord]:
-        """The same beside what was counted elsewhere; see `CountingSource`."""
+    def read_with_counts(self, counted: RowCounts) -> Iterator[Execution | SkippedRecord]:
+        """Yield the same with the row counts of all sources; see `CountingSource`."""
         for name, record, finished_at in self._records():
-            yield _judged(name, record, finished_at, counted)
+            yield _read_record(name, record, finished_at, counted)
 
     def counts(self) -> Iterator[RowCount]:
-        """What the scans of all profiles counted; see `CountingSource`."""
+        """Yield the row counts of all profiles; see `CountingSource`."""
         for name, record, _ in self._records():
             content = _content(name, record)
             if not isinstance(content, SkippedRecord):
-                with suppress(InvalidInputError):  # `read` tells of it
+                with suppress(InvalidInputError):  # `read` reports it
                     yield from counts_in(content)
 
     def _records(self) -> Iterator[tuple[str, bytes, datetime]]:
         try:
             with self.path.open("rb") as stream:
-                finished_at = self._modified()
+                seconds = self.path.stat().st_mtime
+                try:
+                    finished_at = datetime.fromtimestamp(seconds, UTC)
+                except (OverflowError, ValueError) as error:
+                    raise InvalidInputError(
+                        f"{self.path} was modified at no possible time: {seconds!r}"
+                    ) from error
                 for name, record in _records(stream):
                     yield name, record, finished_at
         except FileNotFoundError as error:
@@ -201,18 +465,9 @@ class ProfileFile:
         except OSError as error:
             raise StorageError(f"cannot read the profile {self.path}: {error.strerror}") from error
 
-    def _modified(self) -> datetime:
-        seconds = self.path.stat().st_mtime
-        try:
-            return datetime.fromtimestamp(seconds, UTC)
-        except (OverflowError, ValueError) as error:
-            raise InvalidInputError(
-                f"{self.path} was modified at no possible time: {seconds!r}"
-            ) from error
-
 
 def open_profile(path: Path) -> ProfileFile | None:
-    """The file of profiles at `path`, known by its first bytes; see `OpenSource`."""
+    """Recognize a file of profiles by its first bytes; see `OpenSource`."""
     if not path.is_file():
         return None
     with path.open("rb") as stream:
@@ -224,11 +479,11 @@ def open_profile(path: Path) -> ProfileFile | None:
 
 
 def _records(stream: BinaryIO) -> Iterator[tuple[str, bytes]]:
-    """Name and bytes of every record; of one that is too long, as many as show that."""
+    """Yield name and bytes of every record; of one that is too long, enough bytes to show that."""
     number = 0
     while line := stream.readline(MAX_PROFILE_BYTES + 1):
         number += 1
-        if line.strip() == b"{":  # printed over many lines: the whole file is one profile
+        if line.strip() == b"{":  # one profile over many lines
             yield "profile", line + stream.read(MAX_PROFILE_BYTES + 1 - len(line))
             return
         if line.strip():
@@ -237,8 +492,8 @@ def _records(stream: BinaryIO) -> Iterator[tuple[str, bytes]]:
             line = stream.readline(MAX_PROFILE_BYTES + 1)
 
 
-def _judged(
-    name: str, record: bytes, finished_at: datetime, counted: Counted
+def _read_record(
+    name: str, record: bytes, finished_at: datetime, counted: RowCounts
 ) -> Execution | SkippedRecord:
     content = _content(name, record)
     if isinstance(content, SkippedRecord):
@@ -253,7 +508,7 @@ def _judged(
 
 
 def _content(name: str, record: bytes) -> object:
-    """What JSON gives of a record; why it is skipped where it gives nothing."""
+    """Return the JSON of a record, or why it is skipped."""
     if len(record) > MAX_PROFILE_BYTES:
         return SkippedRecord(name, f"longer than {MAX_PROFILE_BYTES // 2**20} MiB")
     if exceeds_json_memory(record):

@@ -1,10 +1,11 @@
-"""The resources of a query: what the executors had while it ran, not what was asked for.
+"""Executors of an application, and the resources that a query had.
 
-Executors come and go; cores and memory are means over the part of the query's time in which any
-was there, weighted by how long each lived during it. Machines are the distinct hosts among them.
+Executors come and go. Cores and memory of a query are means over the part of its time in which
+there was any executor, weighted by how long each lifetimes during it. Nodes are the distinct hosts
+among them. These are the resources that existed, not those that were requested.
 
-Who was there is asked when a stage or a query ends: asked later, executors that came since would
-count as well, since one that claims to be newer than the end is taken to have another clock.
+Read them when a stage or a query ends. Later, executors that came since would count as well,
+because an executor that claims to be newer than the end is taken to have another clock.
 """
 
 import math
@@ -18,13 +19,13 @@ from fedperf_client.sources.spark.fields import MIB, Event
 from fedperf_client.sources.spark.query import covered
 from fedperf_shared.execution import ClusterConfig
 
-DEFAULT_MEMORY_BYTES = 1024 * MIB  # spark's default for an executor (spark.executor.memory)
-UNIFIED_SHARE = 0.6  # Of an executor's memory that its block manager counts (spark.memory.fraction)
-MAX_EXECUTORS = 5_000  # executors remembered; of more the oldest that ended are forgotten
-MAX_CORES = 100_000  # Of one executor; one that claims more is not believed
-MAX_RESOURCES = 20  # kinds of them that are told apart beside cores, such as GPUs
-MAX_REMOVALS = 1_000  # Of executors, that are remembered with their reason; of more the newest
-CLOCKS_APART = 60_000  # milliseconds; events are told within a second or so of their time
+DEFAULT_MEMORY_BYTES = 1024 * MIB  # spark.executor.memory by default
+UNIFIED_SHARE = 0.6  # of its memory that an executor's block manager counts (spark.memory.fraction)
+MAX_EXECUTORS = 5_000  # executors that are kept; the oldest that ended are dropped first
+MAX_CORES = 100_000  # of one executor; one that claims more is ignored
+MAX_RESOURCES = 20  # kinds of resources beside cores, such as GPUs
+MAX_REMOVALS = 1_000  # newest removals that are kept
+CLOCKS_APART = 60_000  # milliseconds; events are logged within a second or so
 
 DRIVER = "driver"
 
@@ -32,18 +33,18 @@ _LONGEST_NAME = 120
 _LOCAL = re.compile(r"local(?:\[(\d{1,6})(?:,\s*\w+)?\])?")
 _AMOUNT = re.compile(r"spark\.(task|executor)\.resource\.([\w-]{1,60})\.amount")
 
-Amounts = Mapping[str, float]  # Of resources by their names
+Amounts = Mapping[str, float]  # of resources by name
 
 
 def profile_of(info: Event) -> int:
-    """The resource profile that an executor has, or a stage asks for; the default is 0."""
-    found = info.get("Resource Profile Id")
-    return found if isinstance(found, int) else 0
+    """Return the resource profile of an executor, or of a stage; the default is 0."""
+    profile = info.get("Resource Profile Id")
+    return profile if isinstance(profile, int) else 0
 
 
 @dataclass(frozen=True, slots=True)
 class _Profile:
-    """What executors of a resource profile have, and what its tasks ask for."""
+    """The resources that executors of a profile have, and that its tasks require."""
 
     memory_bytes: int = 0
     of_executor: Amounts = field(default_factory=dict)
@@ -62,16 +63,16 @@ class _Executor:
     resources: Amounts = field(default_factory=dict)
 
 
-_Lived = tuple[_Executor, float, float]  # from when on it was there, and until when
+_Lifetime = tuple[_Executor, float, float]  # from when until when
 
 
 @dataclass(slots=True)
 class Executors:
     """All executors of an application so far."""
 
-    removals: list[Removal] = field(default_factory=list)  # of executors, the last of them
+    removals: list[Removal] = field(default_factory=list)  # the latest removals
     _gone: list[_Executor] = field(default_factory=list)
-    _known: dict[str, _Executor] = field(default_factory=dict)
+    _present: dict[str, _Executor] = field(default_factory=dict)
     _ended: list[_Executor] = field(default_factory=list)
     _profiles: dict[int, _Profile] = field(default_factory=dict)
     _managed: dict[str, int] = field(default_factory=dict)
@@ -80,16 +81,16 @@ class Executors:
     _newest: int = 0
 
     def configured(self, properties: Event) -> None:
-        """Take from Spark's properties what an executor has and what a task asks for."""
+        """Read what an executor has and what a task requires from the properties."""
         sizes = [
             fields.size_bytes(properties.get(name))
             for name in ("spark.executor.memory", "spark.executor.memoryOverhead")
         ]
         amounts: dict[str, dict[str, float]] = {"task": {}, "executor": {}}
         for name, value in properties.items():
-            found = _AMOUNT.fullmatch(name) if name.endswith(".amount") else None
-            if found and len(amounts[found[1]]) < MAX_RESOURCES:
-                amounts[found[1]][found[2]] = _number(value)
+            match = _AMOUNT.fullmatch(name) if name.endswith(".amount") else None
+            if match and len(amounts[match[1]]) < MAX_RESOURCES:
+                amounts[match[1]][match[2]] = _number(value)
         amounts["task"]["cpus"] = _number(properties.get("spark.task.cpus"))
         self._configured = _Profile(sum(sizes), amounts["executor"], amounts["task"])
         master = properties.get("spark.master")
@@ -97,7 +98,7 @@ class Executors:
         self._local_cores = int(local[1] or 1) if local else 0
 
     def resource_profile(self, event: Event) -> None:
-        """Take the memory of a resource profile (MiB), and its other resources."""
+        """Read the memory (MiB) and the other resources of a profile."""
         requests = fields.mapping(event, "Executor Resource Requests")
         memory = [
             fields.integer(fields.mapping(requests, name), "Amount")
@@ -112,15 +113,15 @@ class Executors:
             )
 
     def added(self, event: Event) -> None:
-        """An executor is there."""
+        """Add an executor."""
         info = fields.mapping(event, "Executor Info")
         profile = profile_of(info)
         identity = fields.text(event, "Executor ID")
         memory = self._profiles.get(profile, _Profile()).memory_bytes
         memory = memory or self._configured.memory_bytes
-        if identity == DRIVER:  # local mode: what executors would have tells nothing of it
+        if identity == DRIVER:  # local mode, where settings of executors do not apply
             memory = 0
-        found = _Executor(
+        executor = _Executor(
             identity=identity,
             profile=profile,
             host=fields.text(info, "Host")[:_LONGEST_NAME],
@@ -133,51 +134,51 @@ class Executors:
                 if isinstance(each, dict) and isinstance(each.get("addresses"), list)
             },
         )
-        if len(self._known) < MAX_EXECUTORS and 0 < found.cores <= MAX_CORES:
-            self._known[identity] = found
-        self._newest = max(self._newest, found.added_at)
+        if len(self._present) < MAX_EXECUTORS and 0 < executor.cores <= MAX_CORES:
+            self._present[identity] = executor
+        self._newest = max(self._newest, executor.added_at)
 
     def block_manager_added(self, event: Event) -> None:
-        """Its memory, where nothing else tells it; comes before or after the executor."""
+        """Read the memory of an executor, for want of a setting; may precede the executor."""
         identity = fields.text(fields.mapping(event, "Block Manager ID"), "Executor ID")
         memory = round(fields.integer(event, "Maximum Memory") / UNIFIED_SHARE)
         if len(self._managed) < MAX_EXECUTORS:
             self._managed[identity] = memory
-        if identity == DRIVER and DRIVER in self._known and memory > 0:
-            self._known[DRIVER] = replace(self._known[DRIVER], memory_bytes=memory)
+        if identity == DRIVER and DRIVER in self._present and memory > 0:
+            self._present[DRIVER] = replace(self._present[DRIVER], memory_bytes=memory)
 
     def removed(self, event: Event) -> None:
-        """An executor has gone; one that was never added counts for nothing."""
+        """Remove an executor, and keep the reason."""
         identity, at = fields.text(event, "Executor ID"), fields.milliseconds(event, "Timestamp")
-        found = self._known.pop(identity, None)
-        host = "" if found is None else found.host
+        executor = self._present.pop(identity, None)
+        host = "" if executor is None else executor.host
         self.removals.append(Removal.of(identity, host, at, event.get("Removed Reason")))
         del self.removals[:-MAX_REMOVALS]
-        if found is not None:
-            self._ended.append(replace(found, removed_at=at))
+        if executor is not None:
+            self._ended.append(replace(executor, removed_at=at))
             del self._ended[:-MAX_EXECUTORS]
 
     @property
     def have_come(self) -> bool:
-        """Whether there ever was one."""
+        """Return whether there ever was an executor."""
         return self._newest > 0 or self._local_cores > 0
 
     def forget_before(self, at: int) -> None:
-        """Those that ended before the oldest query that still runs began count for no other."""
+        """Forget executors that ended before the oldest running query began."""
         self._gone += [each for each in self._ended if each.removed_at < at]
         self._ended = [each for each in self._ended if each.removed_at >= at]
         del self._gone[:-MAX_EXECUTORS]
 
     def arrival(self, at: int, end: int, *, needed: int) -> int | None:
-        """When the first came, where none was there at a moment; None where one was, or none came.
+        """Return when the first executor came; None if there was one at `at`, or none came.
 
         Args:
-            at: the moment.
-            end: the latest at which it may have come.
-            needed: when work began; one that had gone by then did none.
+            at: the submission of the work.
+            end: latest time of its arrival.
+            needed: when work began. Executors that had gone by then did none of it.
         """
         first = None
-        for each in (*self._ended, *self._known.values()):
+        for each in (*self._ended, *self._present.values()):
             if at < needed and each.removed_at <= needed:
                 continue
             if each.removed_at > at and not at < each.added_at <= end:
@@ -187,35 +188,36 @@ class Executors:
         return first
 
     def during(self, start: int, end: int) -> ClusterConfig | None:
-        """The resources between two moments (milliseconds), the later of which has passed.
+        """Return the mean resources between two timestamps (milliseconds), both in the past.
 
-        An executor that is known by then and claims to have come later has another clock; it
-        counts in full. Times without any executor count for nothing; None if there was none at all.
+        An executor that claims to have come later has another clock and counts in full. Times
+        without executors are left out. None if there was no executor at all.
         """
-        lived = self._lived(start, end)
-        return _mean(lived, covered(each[1:] for each in lived))
+        lifetimes = self._lifetimes(start, end)
+        return _mean(lifetimes, covered(each[1:] for each in lifetimes))
 
     def core_time_during(self, start: int, end: int) -> float:
-        """Milliseconds of all cores that were there between two moments; as `during`."""
-        return sum((b - a) * each.cores for each, a, b in self._lived(start, end))
+        """Return the core-milliseconds of executors between two timestamps, as `during`."""
+        return sum((b - a) * each.cores for each, a, b in self._lifetimes(start, end))
 
     def whole(self, start: int, end: int) -> ClusterConfig | None:
-        """The mean of all that were there in the time of an application; None without any."""
+        """Return the mean resources in the time of an application; None without executors."""
         self._ended, self._gone = [*self._gone, *self._ended], []
-        return _mean(self._lived(start, end), max(end - start, 1))
+        return _mean(self._lifetimes(start, end), max(end - start, 1))
 
     def slots_of(
         self, start: int, end: int, *, profile: int = 0, takers: Mapping[str, int] | None = None
     ) -> int:
-        """Tasks that executors could run at once; 0 where none is known, or by another clock.
+        """Return how many tasks executors could run at once; 0 if unknown.
 
-        Those of another profile take none of its tasks. Where tasks waited for a place on the
-        executors that took some, the others were not to be had: they were going, or had just come.
+        Executors of another profile run none of these tasks. If tasks waited although other
+        executors had free slots, only executors that took some count: the others were leaving,
+        or had just come.
 
         Args:
             start: of the first task.
-            end: of the last; now.
-            profile: that the tasks ask for.
+            end: of the last task; now.
+            profile: that the tasks require.
             takers: number of tasks that each executor took, by id; those of all by default.
         """
         if self._newest > end + CLOCKS_APART:
@@ -227,79 +229,80 @@ class Executors:
         return slots if slots and sum(takers.values()) > slots else every
 
     def are_there(self, at: int, profile: int) -> bool:
-        """Whether there is one now that takes tasks of a profile."""
-        return bool(self._lived(at, at + 1, profile))
+        """Return whether an executor can run tasks of a profile now."""
+        return bool(self._lifetimes(at, at + 1, profile))
 
     def _slots(self, start: int, end: int, profile: int, only: Container[str] | None) -> int:
-        lived = self._lived(start, end, profile, only)
-        found = sum((b - a) * self._slots_on(each, profile) for each, a, b in lived)
-        return max(1, round(found / covered(each[1:] for each in lived))) if found else 0
+        lifetimes = self._lifetimes(start, end, profile, only)
+        slot_time = sum((b - a) * self._slots_on(each, profile) for each, a, b in lifetimes)
+        return (
+            max(1, round(slot_time / covered(each[1:] for each in lifetimes))) if slot_time else 0
+        )
 
     def _slots_on(self, executor: _Executor, profile: int) -> int:
-        """Tasks of a profile that an executor runs at once: the least over all that they ask for.
+        """Return how many tasks of a profile an executor runs at once, by its scarcest resource.
 
         Source: Spark's `ResourceProfile.calculateTasksAndLimitingResource`.
         """
         configured = self._configured.of_task
-        asked = {
+        required = {
             **(configured if profile == 0 else {"cpus": configured.get("cpus", 0)}),
             **self._profiles.get(profile, _Profile()).of_task,
         }
         own = self._profiles.get(executor.profile, _Profile()).of_executor
         has = {**self._configured.of_executor, **own, **executor.resources}
-        fits = [executor.cores // max(1, round(asked.pop("cpus", 1) or 1))]
-        for name, amount in asked.items():
+        fits = [executor.cores // max(1, round(required.pop("cpus", 1) or 1))]
+        for name, amount in required.items():
             if amount > 0 and has.get(name, 0) > 0:
                 each = int(1 / amount + 1e-9) if amount < 1 else 1 / amount  # a share is of one
                 fits.append(int(has[name] * each + 1e-9))
         return min(fits)
 
-    def _lived(
+    def _lifetimes(
         self, start: int, end: int, profile: int | None = None, only: Container[str] | None = None
-    ) -> list[_Lived]:
-        """Executors that take tasks of a profile, with the part of the time that each lived."""
+    ) -> list[_Lifetime]:
+        """Return executors that run tasks of a profile, each with the time that it lifetimes."""
         if profile is not None and profile in self._profiles:
             is_of_tasks = not self._profiles[profile].of_executor
             profile = 0 if is_of_tasks else profile  # it asks for no executors of its own
         span = max(end - start, 1)
-        every = [*self._ended, *self._known.values()]
+        every = [*self._ended, *self._present.values()]
         if not self._newest and self._local_cores:  # local mode, told by its properties alone
             memory = self._managed.get(DRIVER, 0) or DEFAULT_MEMORY_BYTES
             every = [_Executor(DRIVER, 0, DRIVER, self._local_cores, memory, 0)]
-        last, lived = start + span, list[_Lived]()
+        last, lifetimes = start + span, list[_Lifetime]()
         for each in every:
             if profile in (None, each.profile) and (only is None or each.identity in only):
                 added_at = each.added_at if start < each.added_at <= end else start
                 removed_at = each.removed_at if each.removed_at < last else last
                 if removed_at > added_at:
-                    lived.append((each, added_at, removed_at))
-        return lived
+                    lifetimes.append((each, added_at, removed_at))
+        return lifetimes
 
 
-def _mean(lived: Collection[_Lived], span: float) -> ClusterConfig | None:
-    """What they had, a mean over a time; None without any."""
-    if not lived:
+def _mean(lifetimes: Collection[_Lifetime], span: float) -> ClusterConfig | None:
+    if not lifetimes:
         return None
-    cores = sum((b - a) * each.cores for each, a, b in lived) / span
-    memory = sum((b - a) * each.memory_bytes for each, a, b in lived) / span
+    cores = sum((b - a) * each.cores for each, a, b in lifetimes) / span
+    memory = sum((b - a) * each.memory_bytes for each, a, b in lifetimes) / span
     return ClusterConfig(
-        nodes=len({each.host for each, _, _ in lived}),
+        nodes=len({each.host for each, _, _ in lifetimes}),
         cores=max(1, round(cores)),
         memory_bytes=max(1, round(memory)),
     )
 
 
 def _number(value: object) -> float:
-    """A number, also where it is written as text; 0 where it is none that can be."""
+    """Return a number, also if it is written as text; 0 if it is out of range."""
     try:
-        found = float(value) if isinstance(value, str | int | float) else 0.0
+        number = float(value) if isinstance(value, str | int | float) else 0.0
     except (ValueError, OverflowError):
         return 0.0
-    return found if 0 <= found < MAX_CORES else 0.0
+    return number if 0 <= number < MAX_CORES else 0.0
 
 
 def _amounts(requests: Event) -> Amounts:
-    """The amounts of resources that a profile requests, by name."""
+    """Return the amounts of resources that a profile requests, by name."""
     return {
         name[:_LONGEST_NAME]: _number(each.get("Amount"))
         for name, each in list(requests.items())[:MAX_RESOURCES]

@@ -1,4 +1,4 @@
-"""Values of an event by name and type: what Spark wrote is checked, not trusted."""
+"""Typed access to the values of an event. What Spark wrote is checked, not trusted."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ _LONGEST_TEXT, _LONGEST_LINE = 2000, 400
 
 
 class MalformedEventError(InvalidInputError):
-    """An event lacks a value, or holds one of another type or size."""
+    """Raised when a value of an event is missing, or has another type or range."""
 
     def __init__(self, name: str) -> None:
         super().__init__(f"an event holds no usable {name!r}")
@@ -27,7 +27,7 @@ class MalformedEventError(InvalidInputError):
 
 
 def integer(event: Event, name: str) -> int:
-    """A whole number, also where it is written as text."""
+    """Return a whole number, also if it is written as text."""
     value = event.get(name)
     if type(value) is str and value.isascii() and value.isdecimal():
         value = int(value[:20])
@@ -37,7 +37,7 @@ def integer(event: Event, name: str) -> int:
 
 
 def count(event: Event, name: str) -> int:
-    """A whole number that is not negative; 0 where it is missing, as in logs of older versions."""
+    """Return a number that is not negative; 0 if it is missing, as in logs of older versions."""
     value = integer(event, name) if name in event else 0
     if value < 0:
         raise MalformedEventError(name)
@@ -45,7 +45,7 @@ def count(event: Event, name: str) -> int:
 
 
 def text(event: Event, name: str) -> str:
-    """A text."""
+    """Return a text."""
     value = event.get(name)
     if isinstance(value, str):
         return value
@@ -53,19 +53,19 @@ def text(event: Event, name: str) -> str:
 
 
 def words(event: Event, name: str) -> str:
-    """A text; empty where there is none."""
+    """Return a text; empty if it is missing."""
     value = event.get(name)
     return value if isinstance(value, str) else ""
 
 
 def line(event: Event, name: str) -> str:
-    """The first line of a text, cut where it is long; empty where there is none."""
+    """Return the first line of a text, cut where it is long; empty if it is missing."""
     first = words(event, name)[:_LONGEST_TEXT].strip().partition("\n")[0]
-    return first.partition("<br")[0].strip()[:_LONGEST_LINE]  # Spark writes for a page
+    return first.partition("<br")[0].strip()[:_LONGEST_LINE]  # Spark writes HTML
 
 
 def mapping(event: Event, name: str) -> Event:
-    """A JSON object."""
+    """Return a JSON object."""
     value = event.get(name)
     if isinstance(value, dict):
         return value
@@ -73,13 +73,13 @@ def mapping(event: Event, name: str) -> Event:
 
 
 def part(event: Event, name: str) -> Event:
-    """A JSON object; empty where there is none."""
+    """Return a JSON object; empty if it is missing."""
     value = event.get(name)
     return value if isinstance(value, dict) else {}
 
 
 def sequence(event: Event, name: str) -> Sequence[object]:
-    """A JSON array; empty where there is none."""
+    """Return a JSON array; empty if it is missing."""
     value = event.get(name, [])
     if isinstance(value, list):
         return value
@@ -87,12 +87,12 @@ def sequence(event: Event, name: str) -> Sequence[object]:
 
 
 def objects(event: Event, name: str) -> list[Event]:
-    """The JSON objects of an array; empty where there is none."""
+    """Return the JSON objects of an array; empty if it is missing."""
     return [each for each in sequence(event, name) if isinstance(each, dict)]
 
 
 def milliseconds(event: Event, name: str) -> int:
-    """A moment, in milliseconds since 1970."""
+    """Return a timestamp, in milliseconds since 1970."""
     value = integer(event, name)
     if 0 <= value <= _LATEST_MILLISECONDS:
         return value
@@ -100,16 +100,16 @@ def milliseconds(event: Event, name: str) -> int:
 
 
 def moment(at: int) -> datetime:
-    """A moment that `milliseconds` gave."""
+    """Return a timestamp that `milliseconds` returned as a datetime."""
     return datetime.fromtimestamp(at / 1000, UTC)
 
 
 def size_bytes(value: object, *, unit: int = MIB) -> int:
-    """The bytes of a size as Spark writes it, "8g" or "512m"; 0 where it is none.
+    """Return the bytes of a size as Spark writes it, "8g" or "512m"; 0 if it is no size.
 
     Args:
         value: of a setting.
-        unit: bytes of a number without one.
+        unit: bytes of a number without a unit.
     """
-    found = _SIZE.fullmatch(value) if isinstance(value, str) else None
-    return int(found[1]) * _UNITS.get(found[2].lower(), unit) if found else 0
+    match = _SIZE.fullmatch(value) if isinstance(value, str) else None
+    return int(match[1]) * _UNITS.get(match[2].lower(), unit) if match else 0

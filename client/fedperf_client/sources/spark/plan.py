@@ -1,16 +1,30 @@
-"""Spark's physical plan of a query, and what was counted while it ran, as a workflow.
+"""Physical plans of Spark, and the workflows that follow from them and their counters.
 
-A plan is read into nodes as soon as its event arrives: kinds and the ids of the counters
-that matter, no text. Rows come from counters; where an operator has none they follow from
-its neighbours when it neither adds nor drops rows. What follows from nothing is estimated
-from its inputs and does not count as known.
+A plan is read into nodes as soon as its event arrives: kinds of operators and ids of counters, no
+text. Node names are only compared, because they hold tables and paths. Operators of accelerators
+(GPU, Photon and others) have Spark's names with a prefix or suffix. Layers that only wrap others,
+such as code generation and query stages, are no operators. Unknown names are `OTHER`.
+
+Rows come from counters. Operators without a counter take their rows from their neighbours, if they
+neither add nor drop rows. All other rows are estimated from the inputs and count as unknown.
+
+Times of operators are sums over tasks, so that one of ten seconds may have taken one. They include
+the wait for the rows of the operator below.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
-from fedperf_client.sources.spark import operators
-from fedperf_client.sources.spark.fields import Event, MalformedEventError, objects, text, words
+from fedperf_client.sources.spark.fields import (
+    Event,
+    MalformedEventError,
+    integer,
+    objects,
+    text,
+    words,
+)
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.workflow.cardinality import DEFAULT_ROW_BYTES
 from fedperf_shared.workflow.graph import Operator, Workflow
@@ -19,17 +33,182 @@ from fedperf_shared.workflow.vocabulary import (
     MAX_OPERATORS,
     MAX_ROW_BYTES,
     MAX_ROWS,
+    PARSES_TEXT,
+    RUNS_PYTHON,
     Complexity,
     OperatorClass,
     OperatorKind,
 )
 
-MAX_NODES = 4 * MAX_OPERATORS  # nodes of a plan with all its wrappers; a larger one is refused
-MAX_ROUNDS = 8  # passes over a plan in which rows follow from others; more never bring anything
+_LONGEST_NAME = 200
+
+_ACCELERATED = re.compile(
+    r"^(?:Gpu|Photon|Comet|Native|Velox|ClickHouse|CH)(?=[A-Z])|"
+    r"(?:ExecTransformer|Transformer|Exec)$"
+)
+
+_WRAPPERS = re.compile(
+    r"^(?:WholeStageCodegen.*|WholeStage|InputAdapter|InputIterator|AdaptiveSparkPlan|"
+    r".*QueryStage|ResultStage|ShuffleMapStage|WriteStage|ReusedExchange|ReusedSubquery|"
+    r"ResultQueryStage|AdaptivePlan|Subquery.*Wrapper)$"
+)
+
+_RULES = {
+    OperatorKind.TABLE_SOURCE: (
+        r"Scan (?:jdbc|JDBC).*|Scan (?:ExistingRDD|OneRowRelation|In-memory|hive).*|"
+        r"(?:LocalTable|InMemoryTable|HiveTable|RDD|OneRowRelation|ExternalRDD)Scan.*|"
+        r"(?:Range|CommandResult|EmptyRelation|LocalRelation)\b.*"
+    ),
+    OperatorKind.FILE_SOURCE: (
+        r"(?:Scan|FileScan|BatchScan|FileSourceScan|MicroBatchScan|ContinuousScan)\b.*|"
+        r"(?:DataScan|RowDataSourceScan|ParquetScan|OrcScan|CsvScan).*"
+    ),
+    OperatorKind.CROSS: r"CartesianProduct.*|.*NestedLoopJoin.*",
+    OperatorKind.JOIN: r".*Join(?:Like)?(?:\(skew=true\))?(?: .*)?|CoGroup.*|FlatMapCoGroups.*",
+    OperatorKind.AGGREGATE: (
+        r".*Aggregate.*|.*GroupingAgg.*|.*\bAgg\b.*|AggregateInPandas.*|AggregateInArrow.*|"
+        r"StreamingDeduplicate.*|Deduplicate.*"
+    ),
+    OperatorKind.WINDOW: r".*Window.*",
+    OperatorKind.TOPK: r"TakeOrdered.*|TopN.*|TopK.*|.*Limit\b.*|TakeOrderedAndProject.*|.*Tail",
+    OperatorKind.SORT: r".*Sort(?:Order)?$|Sort .*",
+    OperatorKind.EXCHANGE: (
+        r".*Exchange.*|.*ShuffleRead(?:er)?.*|Coalesce.*|.*ShuffleCoalesce.*|RoundRobin.*|"
+        r"Subquery.*|.*CoalesceBatches.*|.*CoalescePartitions.*|Repartition.*"
+    ),
+    OperatorKind.FILTER: r"Filter.*",
+    OperatorKind.FLATMAP: (
+        r"Generate.*|Expand.*|MapPartitions.*|FlatMapGroups.*|MapGroups.*|MapInPandas.*|"
+        r"(?:PythonMapIn|MapInArrow|FlatMap|PythonUDTF|ArrowEvalPythonUDTF|BatchEvalPythonUDTF).*"
+    ),
+    OperatorKind.MAP: (
+        r"(?:Project|MapElements|SerializeFromObject|DeserializeToObject|AppendColumns).*|"
+        r".*EvalPython.*|.*ColumnarToRow.*|.*RowToColumnar.*|.*HostToGpu.*|.*ToHost.*|Host.*|"
+        r"(?:CollectMetrics|EventTimeWatermark|AttachDistributedSequence|BringBackToHost).*"
+    ),
+    OperatorKind.UNION: r"Union.*",
+    OperatorKind.SAMPLE: r"Sample.*",
+    OperatorKind.SINK: (
+        r"WriteFiles.*|.*Writer.*|WriteTo.*|AppendData.*|Overwrite.*|ReplaceData.*|WriteDelta.*|"
+        r"(?:Atomic)?(?:Create|Replace)TableAsSelect.*|CacheTableAsSelect.*|"
+        r"Execute (?:Optimized)?(?:InsertInto|SaveInto|CreateDataSourceTableAsSelect|"
+        r"CreateHiveTableAsSelect|InsertAdaptor|MergeInto|WriteInto|Delete|Update).*"
+    ),
+    OperatorKind.COMMAND: (
+        r"Execute\b.*|Show.*|Describe.*|Set.*|Create.*|Drop.*|Alter.*|Add.*|Rename.*|Truncate.*|"
+        r"(?:Cache|Uncache|Refresh|Analyze|Repair|Call|Explain|Recover|Load|Delete|Update|"
+        r"Merge)\b.*|(?:CacheTable|UncacheTable|RefreshTable|DeleteFromTable).*"
+    ),
+}
+"""The first pattern that matches a name gives its kind."""
+
+_KINDS = tuple((re.compile(pattern), kind) for kind, pattern in _RULES.items())
+
+_TEXT = re.compile(r"(?:File)?Scan (?:csv|json|text)\b.*|BatchScan (?:csv|json|text)\b.*|CsvScan.*")
+_PYTHON = re.compile(r".*(?:EvalPython|InPandas|InArrow|PythonMapIn|PythonUDTF|PythonRDD).*")
+
+_BESIDE_THE_JVM = re.compile(r"Python|PySpark|InPandas|InArrow")
+
+_LIMIT = re.compile(r"^\w*?(?:Limit\w* |TakeOrderedAndProject\(limit=|Tail )(\d{1,12})")
+
+
+@lru_cache(maxsize=1024)
+def kind_of(name: str) -> OperatorKind | None:
+    """Return the kind of a node by its name; None for a layer that only wraps others."""
+    plain = _plain(name)
+    if _WRAPPERS.match(plain):
+        return None
+    return next((kind for rule, kind in _KINDS if rule.fullmatch(plain)), OperatorKind.OTHER)
+
+
+def grouping_kind(description: str) -> OperatorKind:
+    """Return the kind of an aggregation: whether it has keys, and functions beside them.
+
+    Args:
+        description: Spark's `simpleString`, such as `HashAggregate(keys=[], functions=[...])`.
+    """
+    head = description[:_LONGEST_NAME]
+    if "(keys=[]," in head or "(key=[]," in head:
+        return OperatorKind.GLOBAL_AGGREGATE
+    if ", functions=[])" in description[: 20 * _LONGEST_NAME]:
+        return OperatorKind.DISTINCT
+    return OperatorKind.AGGREGATE
+
+
+def limit_of(description: str) -> float | None:
+    """Return the rows that a limit lets through; None if the description does not tell."""
+    match = _LIMIT.match(_ACCELERATED.sub("", description[:_LONGEST_NAME]))
+    return float(match[1]) if match else None
+
+
+@lru_cache(maxsize=1024)
+def steps_of(name: str) -> int:
+    """Return the steps of code that a node runs for each row, by its name; 0 if none."""
+    plain = _plain(name)
+    if _PYTHON.fullmatch(plain):
+        return RUNS_PYTHON
+    return PARSES_TEXT if _TEXT.fullmatch(plain) else 0
+
+
+@lru_cache(maxsize=1024)
+def is_accelerated(name: str) -> bool:
+    """Return whether another engine than Spark's own runs a node, by its name."""
+    match = _ACCELERATED.search(name.strip()[:_LONGEST_NAME])
+    return match is not None and match[0] != "Exec"
+
+
+@lru_cache(maxsize=1024)
+def runs_python(name: str) -> bool:
+    """Return whether a node, RDD or scope runs Python outside of the JVM, by its name."""
+    return _BESIDE_THE_JVM.search(name, 0, _LONGEST_NAME) is not None
+
+
+def _plain(name: str) -> str:
+    """Return a name without what accelerators add to it."""
+    return _ACCELERATED.sub("", name.strip()[:_LONGEST_NAME])
+
+
+_UNITS = {"timing": 1e-3, "nsTiming": 1e-9}  # seconds of a counter's unit, by Spark's `metricType`
+
+_TIME_COUNTERS = frozenset(
+    {"duration", "scan time", "sort time", "time in aggregation build", "shuffle write time",
+     "fetch wait time", "time to build", "time to build hash map", "time to collect",
+     "time to broadcast", "op time", "opTime"}
+)  # fmt: skip
+"""Counters of time. An operator has one of them, or several that count different times."""
+
+Times = tuple[tuple[int, float], ...]  # ids of counters of time, and the seconds of their units
+
+
+def times_of(node: Event) -> Times:
+    """Return the counters of time of a node.
+
+    Raises:
+        MalformedEventError: they are no objects.
+    """
+    counters: list[tuple[int, float]] = []
+    for each in objects(node, "metrics"):
+        unit = _UNITS.get(str(each.get("metricType")))
+        if unit is not None and each.get("name") in _TIME_COUNTERS:
+            try:
+                counters.append((integer(each, "accumulatorId"), unit))
+            except MalformedEventError:
+                continue  # as other counters without an id
+    return tuple(counters)
+
+
+def seconds_of(times: Times, counters: Mapping[int, int]) -> float | None:
+    """Return the sum of these counters in seconds; None if none was counted."""
+    counted = [max(counters[each], 0) * unit for each, unit in times if each in counters]
+    return sum(counted) if counted else None
+
+
+MAX_NODES = 4 * MAX_OPERATORS  # most nodes of a plan, with its wrappers
+MAX_ROUNDS = 8  # passes over a plan in which rows are propagated
 
 ROWS = ("number of output rows", "output rows", "rows output", "num output rows")
 MOVED_ROWS = ("shuffle records written", "records read")
-"""Names of counters, in the order in which they are asked."""
+"""Names of counters, the best first."""
 
 SIZES = ("data size", "data size (bytes)", "partition data size", "size of files read",
          "written output", "filesystem read data size")  # fmt: skip
@@ -49,7 +228,7 @@ Counters = Mapping[int, int]  # values by the id of their counter (Spark's accum
 
 
 class PlanTooLargeError(InvalidInputError):
-    """A plan has more nodes than are read."""
+    """Raised when a plan has more nodes than are read."""
 
     def __init__(self) -> None:
         super().__init__(f"its plan has more than {MAX_NODES} nodes")
@@ -60,38 +239,38 @@ class PlanNode:
     """One node of a physical plan."""
 
     kind: OperatorKind | None  # None for a layer that only wraps others
-    identity: tuple[int, ...] = ()  # equal for a node met twice (used again); empty if unknown
+    identity: tuple[int, ...] = ()  # equal for two occurrences of one node; empty if unknown
     rows: tuple[int, ...] = ()  # ids of counters of its rows, best first
     sizes: tuple[int, ...] = ()  # ids of counters of its bytes, best first
     partitions: int | None = None  # id of the counter of its partitions
-    limit: float | None = None  # rows that it lets through at most
-    reads_exchange: bool = False  # it reads what the exchange below it wrote, in its own partitions
-    sent: Mapping[str, int] | None = None  # counters by name of a table that every task gets whole
+    limit: float | None = None  # most rows that it lets through
+    reads_exchange: bool = False  # it reads the exchange below it, in its own partitions
+    sent: Mapping[str, int] | None = None  # counters by name of a broadcast table
     code_steps: int = 0  # of code that runs for each row
-    times: operators.Times = ()  # counters of its time
+    times: Times = ()  # counters of its time
     children: tuple[int, ...] = ()  # positions of its children in the plan
 
 
 @dataclass(frozen=True, slots=True)
 class PhysicalPlan:
-    """The nodes of a plan; the root is the first, children stand behind their parents."""
+    """The nodes of a plan. The root is the first, children follow their parents."""
 
     nodes: tuple[PlanNode, ...] = ()  # of it
-    is_accelerated: bool = False  # another engine than Spark's own runs some of them
-    runs_python: bool = False  # some of them do, beside the JVM
+    is_accelerated: bool = False  # another engine than Spark's own runs a part of it
+    runs_python: bool = False  # some nodes run Python
 
     @property
     def is_command(self) -> bool:
-        """Whether it only changes or shows the catalogue."""
+        """Return whether it only changes or shows the catalogue."""
         return all(node.kind in (None, OperatorKind.COMMAND) for node in self.nodes)
 
 
 @dataclass(frozen=True, slots=True)
 class CountedWorkflow:
-    """A workflow, how many of its operators have rows that are known, and their seconds.
+    """A workflow, the number of its operators with known rows, and their seconds.
 
-    The time of operators that Spark compiled into one stands at the last of them, where that
-    counts none of its own.
+    The time of operators that Spark compiled into one is that of the last of them, unless it has a
+    counter of its own.
     """
 
     workflow: Workflow
@@ -100,10 +279,10 @@ class CountedWorkflow:
 
 
 def carried_out_by(command: PhysicalPlan, inner: PhysicalPlan) -> PhysicalPlan:
-    """The plan of a command with the counters of the query inside that does its work.
+    """Return the plan of a command with the counters of the nested query that carries it out.
 
-    Commands that write run what is below them as a query of their own, with counters of its
-    own. A query that is not what is below the command changes nothing.
+    Commands that write run the plan below them as a nested query, with other counters. A nested
+    query with another plan changes nothing.
     """
     first, *below = command.nodes or (PlanNode(None),)
     same = [node.kind for node in below] == [node.kind for node in inner.nodes]
@@ -116,11 +295,11 @@ def carried_out_by(command: PhysicalPlan, inner: PhysicalPlan) -> PhysicalPlan:
 
 
 def read_plan(info: Event) -> PhysicalPlan:
-    """The plan of a `sparkPlanInfo`.
+    """Return the plan of a `sparkPlanInfo`.
 
     Raises:
         MalformedEventError: it is no plan.
-        PlanTooLargeError: more than `MAX_NODES` nodes.
+        PlanTooLargeError: it has more than `MAX_NODES` nodes.
     """
     infos: list[Event] = [info]
     children: list[tuple[int, ...]] = []
@@ -135,29 +314,29 @@ def read_plan(info: Event) -> PhysicalPlan:
     names = {str(each.get("nodeName")) for each in infos}
     return PhysicalPlan(
         tuple(_node(each, below) for each, below in zip(infos, children, strict=True)),
-        any(map(operators.is_accelerated, names)),
-        any(map(operators.runs_python, names)),
+        any(map(is_accelerated, names)),
+        any(map(runs_python, names)),
     )
 
 
 def workflow_of(plan: PhysicalPlan, counters: Counters) -> CountedWorkflow:
-    """The operators of the plan with rows and widths from what was counted.
+    """Return the operators of a plan, with rows and widths from the counters.
 
     Raises:
-        InvalidWorkflowError: no operators, or more than the public limit.
+        InvalidWorkflowError: it has no operators, or more than the public limit.
     """
     nodes, inputs = _operators(plan, counters)
-    rows = _propagated_rows(nodes, inputs, [_rows(node, counters) for node in nodes])
+    rows = _propagated_rows(nodes, inputs, counters)
     known = sum(each is not None for each in rows)
     filled = _estimated(nodes, inputs, rows)
     widths = _widths(nodes, inputs, filled, counters)
-    found = list[Operator]()
+    result = list[Operator]()
     for node, below, rows_out, width in zip(nodes, inputs, filled, widths, strict=True):
         if node.kind is None:
             raise MalformedEventError("nodeName")
-        given = sum(filled[each] for each in below)
+        input_rows = sum(filled[each] for each in below)
         counted = 0 if node.partitions is None else counters.get(node.partitions, 0)
-        found.append(
+        result.append(
             Operator(
                 kind=node.kind,
                 operator_class=OperatorClass.RELATIONAL,
@@ -165,25 +344,27 @@ def workflow_of(plan: PhysicalPlan, counters: Counters) -> CountedWorkflow:
                 output_rows=rows_out,
                 row_bytes=width,
                 key_distinct_ratio=(
-                    min(rows_out / given, 1.0) if node.kind in GROUPS and given > 0 else 0.0
+                    min(rows_out / input_rows, 1.0)
+                    if node.kind in GROUPS and input_rows > 0
+                    else 0.0
                 ),
                 complexity=Complexity.LINEAR if node.code_steps else Complexity.NONE,
                 code_steps=node.code_steps,
                 partitions=1 if node.sent is not None else min(max(counted, 0), MAX_ITERATIONS),
             )
         )
-    seconds = tuple(operators.seconds_of(node.times, counters) for node in nodes)
-    return CountedWorkflow(Workflow(tuple(found)), known, seconds)
+    seconds = tuple(seconds_of(node.times, counters) for node in nodes)
+    return CountedWorkflow(Workflow(tuple(result)), known, seconds)
 
 
 def _node(info: Event, children: tuple[int, ...]) -> PlanNode:
     name = text(info, "nodeName")
-    kind = operators.kind_of(name)
+    kind = kind_of(name)
     description = words(info, "simpleString")
     if kind is OperatorKind.AGGREGATE:
-        kind = operators.grouping_kind(description)
+        kind = grouping_kind(description)
     if kind is None:
-        return PlanNode(None, times=operators.times_of(info), children=children)
+        return PlanNode(None, times=times_of(info), children=children)
     ids = {
         counted: number
         for each in objects(info, "metrics")
@@ -191,19 +372,19 @@ def _node(info: Event, children: tuple[int, ...]) -> PlanNode:
         and isinstance(number := each.get("accumulatorId"), int)
     }
     names = ROWS if kind is OperatorKind.TOPK else ROWS + MOVED_ROWS
-    # A table that is sent to all is counted with the pages that it is kept in.
-    is_kept_whole = ids.keys().isdisjoint({*MOVED_ROWS, "partition data size"})
+    # The counter of a broadcast table includes the pages that it is stored in.
+    is_broadcast = ids.keys().isdisjoint({*MOVED_ROWS, "partition data size"})
     return PlanNode(
         kind,
         identity=(int(kind), *sorted(ids.values())) if ids else (),
         rows=_known(ids, names),
-        sizes=() if kind is OperatorKind.EXCHANGE and is_kept_whole else _known(ids, SIZES),
+        sizes=() if kind is OperatorKind.EXCHANGE and is_broadcast else _known(ids, SIZES),
         partitions=next(iter(_known(ids, PARTITIONS)), None),
-        limit=operators.limit_of(description) if kind is OperatorKind.TOPK else None,
+        limit=limit_of(description) if kind is OperatorKind.TOPK else None,
         reads_exchange=kind is OperatorKind.EXCHANGE and "ShuffleRead" in name,
         sent=ids if kind is OperatorKind.EXCHANGE and "Broadcast" in name else None,
-        code_steps=operators.steps_of(name),
-        times=operators.times_of(info),
+        code_steps=steps_of(name),
+        times=times_of(info),
         children=children,
     )
 
@@ -215,16 +396,15 @@ def _known(ids: Mapping[str, int], names: Sequence[str]) -> tuple[int, ...]:
 def _operators(
     plan: PhysicalPlan, counters: Counters
 ) -> tuple[list[PlanNode], list[tuple[int, ...]]]:
-    """The nodes that are operators, inputs first, and the positions of their inputs.
+    """Return the nodes that are operators, inputs first, and the positions of their inputs.
 
-    Wrappers hand through what is below them; a node that was met before is the same operator.
-    An exchange and what reads it are one, with the partitions that are read.
-    Below a table in memory stands how it was made once: that is a part of the query only
-    where something of it was counted in this one.
+    Wrappers pass on what is below them. A node that occurs twice is one operator. An exchange and
+    its reader are one, with the partitions of the reader. Below a table in memory is the plan that
+    made it, which belongs to the query only if this query ran a part of it.
     """
     nodes: list[PlanNode] = []
     inputs: list[tuple[int, ...]] = []
-    met: dict[tuple[int, ...], int] = {}
+    positions: dict[tuple[int, ...], int] = {}
     outputs: list[tuple[int, ...]] = [()] * len(plan.nodes)
     has_run = [not counters.keys().isdisjoint((*n.rows, *n.sizes)) for n in plan.nodes]
     for position in reversed(range(len(plan.nodes))):
@@ -235,7 +415,7 @@ def _operators(
         if node.kind is OperatorKind.TABLE_SOURCE and not ran_below:
             below = ()
         if node.kind is None:
-            if len(below) == 1 and operators.seconds_of(nodes[below[0]].times, counters) is None:
+            if len(below) == 1 and seconds_of(nodes[below[0]].times, counters) is None:
                 nodes[below[0]] = replace(nodes[below[0]], times=node.times)
             outputs[position] = below
             continue
@@ -243,13 +423,13 @@ def _operators(
             nodes[below[0]] = replace(nodes[below[0]], partitions=node.partitions)
             outputs[position] = below
             continue
-        place = met.get(node.identity)
+        place = positions.get(node.identity)
         if place is None:
             place = len(nodes)
             nodes.append(node)
             inputs.append(below)
             if node.identity:
-                met[node.identity] = place
+                positions[node.identity] = place
         outputs[position] = (place,)
     return _reached(nodes, inputs, outputs[0] if outputs else ())
 
@@ -257,33 +437,28 @@ def _operators(
 def _reached(
     nodes: list[PlanNode], inputs: list[tuple[int, ...]], roots: tuple[int, ...]
 ) -> tuple[list[PlanNode], list[tuple[int, ...]]]:
-    """Without what leads to no root: what lay below the second mention of an operator."""
+    """Drop operators that lead to no root: those below the second occurrence of an operator."""
     reached = set(roots)
     for position in reversed(range(len(nodes))):
         if position in reached:
             reached.update(inputs[position])
-    kept = [position for position in range(len(nodes)) if position in reached]
-    place = {position: number for number, position in enumerate(kept)}
+    remaining = [position for position in range(len(nodes)) if position in reached]
+    place = {position: number for number, position in enumerate(remaining)}
     return (
-        [nodes[position] for position in kept],
-        [tuple(place[each] for each in inputs[position]) for position in kept],
+        [nodes[position] for position in remaining],
+        [tuple(place[each] for each in inputs[position]) for position in remaining],
     )
 
 
-def _rows(node: PlanNode, counters: Counters) -> float | None:
-    for each in node.rows:
-        if each in counters:
-            return float(counters[each])
-    if node.kind is OperatorKind.COMMAND and not node.rows:
-        return 0.0  # it changes the catalogue and hands on nothing
-    return None
-
-
 def _propagated_rows(
-    nodes: Sequence[PlanNode], inputs: Sequence[tuple[int, ...]], counted: list[float | None]
+    nodes: Sequence[PlanNode], inputs: Sequence[tuple[int, ...]], counters: Counters
 ) -> list[float | None]:
-    """Rows that were counted, and those that follow from them, forwards and backwards."""
-    rows = list(counted)
+    """Return counted rows, and those that follow from them, forwards and backwards."""
+    rows = list[float | None]()
+    for node in nodes:
+        changes_catalogue = node.kind is OperatorKind.COMMAND and not node.rows
+        counts = (float(counters[each]) for each in node.rows if each in counters)
+        rows.append(next(counts, 0.0 if changes_catalogue else None))
     forwards = range(len(nodes))
     for _ in range(MAX_ROUNDS):
         before = list(rows)
@@ -298,13 +473,13 @@ def _propagated_rows(
 def _following(
     node: PlanNode, position: int, inputs: tuple[int, ...], rows: Sequence[float | None]
 ) -> list[tuple[int, float]]:
-    """What follows at this operator: its own rows, or those of its only input."""
-    given = [rows[each] for each in inputs]
-    known = [each for each in given if each is not None]
+    """Return what follows at an operator: its own rows, or those of its only input."""
+    input_rows = [rows[each] for each in inputs]
+    known = [each for each in input_rows if each is not None]
     own = rows[position]
-    if node.kind is OperatorKind.UNION and known and len(known) == len(given):
+    if node.kind is OperatorKind.UNION and known and len(known) == len(input_rows):
         return [(position, sum(known))]
-    if len(given) != 1:
+    if len(input_rows) != 1:
         return []
     if node.kind is OperatorKind.TOPK and node.limit is not None and known:
         return [(position, min(node.limit, known[0]))]
@@ -318,14 +493,14 @@ def _following(
 def _estimated(
     nodes: Sequence[PlanNode], inputs: Sequence[tuple[int, ...]], rows: Sequence[float | None]
 ) -> list[float]:
-    """Rows of every operator; the largest input's where nothing is known."""
+    """Return the rows of every operator; the largest input's if they are unknown."""
     filled: list[float] = []
     for position, node in enumerate(nodes):
-        found = rows[position]
-        if found is None:
-            found = max((filled[each] for each in inputs[position]), default=0.0)
-            found = found if node.limit is None else min(found, node.limit)
-        filled.append(min(max(found, 0.0), MAX_ROWS))
+        count = rows[position]
+        if count is None:
+            count = max((filled[each] for each in inputs[position]), default=0.0)
+            count = count if node.limit is None else min(count, node.limit)
+        filled.append(min(max(count, 0.0), MAX_ROWS))
     return filled
 
 
@@ -335,20 +510,21 @@ def _widths(
     rows: Sequence[float],
     counters: Counters,
 ) -> list[float]:
-    """Bytes of a row of every operator, from counted bytes, neighbours, or the default."""
+    """Return the bytes per row of every operator, from counters, neighbours, or the default."""
     widths: list[float | None] = []
     for node, count in zip(nodes, rows, strict=True):
         size = next((counters[each] for each in node.sizes if each in counters), 0)
         widths.append(min(size / count, MAX_ROW_BYTES) if size > 0 and count > 0 else None)
-    for position in reversed(range(len(nodes))):  # an exchange tells how wide its input is
+    for position in reversed(range(len(nodes))):  # an exchange has the width of its input
         if nodes[position].kind in KEEPS_WIDTH and len(inputs[position]) == 1:
             (below,) = inputs[position]
             widths[below] = widths[position] if widths[below] is None else widths[below]
     filled: list[float] = []
     for position, node in enumerate(nodes):
-        given = [filled[each] for each in inputs[position]]
+        input_widths = [filled[each] for each in inputs[position]]
         width = widths[position]
-        if width is None and given:
-            width = sum(given) if node.kind is OperatorKind.JOIN else max(given)
+        if width is None and input_widths:
+            is_join = node.kind is OperatorKind.JOIN
+            width = sum(input_widths) if is_join else max(input_widths)
         filled.append(min(width or DEFAULT_ROW_BYTES, MAX_ROW_BYTES))
     return filled

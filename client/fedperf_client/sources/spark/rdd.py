@@ -1,10 +1,10 @@
-"""Jobs without a query: the operators of the stages that ran.
+"""Plans of jobs without a query, from the stages that ran.
 
-An operator is a call of Spark's API: RDDs of one call share a scope, whose name says what it does.
-Names are only compared: what is kept of a stage is numbers and kinds. Between stages stands an
-exchange, whose rows and bytes were counted; what a job reads of an exchange of an earlier job is a
-table that is there. Of other rows, Spark counts those that a stage read at its sources and those
-that it wrote; the rest follows as in `plan`, or is estimated.
+An operator is a call of Spark's API. RDDs of one call share a scope, whose name tells what it
+does. Names are only compared: numbers and kinds are kept. Between stages there is an exchange,
+whose rows and bytes were counted. What a job reads of an exchange of an earlier job counts as a
+table. Spark also counts the rows that a stage read at its sources and wrote. All other rows are
+propagated or estimated as in `plan`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,8 +17,16 @@ import orjson
 
 from fedperf_client.sources.spark import fields
 from fedperf_client.sources.spark.fields import Event, MalformedEventError
-from fedperf_client.sources.spark.operators import is_accelerated, kind_of, runs_python, steps_of
-from fedperf_client.sources.spark.plan import MAX_NODES, PhysicalPlan, PlanNode, PlanTooLargeError
+from fedperf_client.sources.spark.plan import (
+    MAX_NODES,
+    PhysicalPlan,
+    PlanNode,
+    PlanTooLargeError,
+    is_accelerated,
+    kind_of,
+    runs_python,
+    steps_of,
+)
 from fedperf_shared.workflow.vocabulary import OperatorKind
 
 INTERNAL = "internal.metrics."  # how the names of Spark's own counters begin
@@ -63,7 +71,7 @@ _CALLS: Mapping[str, OperatorKind] = {
     **dict.fromkeys(("sample", "sampleByKey", "randomSplit"), OperatorKind.SAMPLE),
     **dict.fromkeys(("repartition", "coalesce", "partitionBy"), OperatorKind.EXCHANGE),
 }  # fmt: skip
-"""Kinds of Spark's API calls, by name; others are named as operators of SQL, or `OTHER`."""
+"""Kinds of Spark's API calls; other calls are named as SQL operators, or are `OTHER`."""
 
 _CLASSES: Mapping[str, OperatorKind | None] = {
     **dict.fromkeys(("ParallelCollectionRDD", "EmptyRDD"), OperatorKind.TABLE_SOURCE),
@@ -75,7 +83,7 @@ _CLASSES: Mapping[str, OperatorKind | None] = {
     "CartesianRDD": OperatorKind.CROSS,
     **dict.fromkeys(("SQLExecutionRDD", "ShuffledRDD"), None),
 }
-"""Kinds of RDDs that belong to no call, by class name; None only leads to others."""
+"""Kinds of RDDs without a call, by class name; None only leads to others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,11 +91,11 @@ class Rdd:
     """One RDD of a stage."""
 
     number: int  # in its application
-    scope: str  # id of the call that made it, its own where it has none
-    kind: OperatorKind | None  # what that call does; None where it only leads to others
-    code_steps: int  # of code that runs for each row
-    parents: tuple[int, ...]  # numbers of those that it reads, in this stage or from others
-    is_accelerated: bool = False  # another engine than Spark's own computes it
+    scope: str  # id of its call, or its own
+    kind: OperatorKind | None  # of that call; None if it only leads to others
+    code_steps: int  # of code per row
+    parents: tuple[int, ...]  # numbers of the RDDs that it reads, of any stage
+    is_accelerated: bool = False  # another engine than Spark's own runs it
 
 
 class Volume(NamedTuple):
@@ -103,26 +111,31 @@ class StageRun:
 
     number: int  # in its application
     tasks: int  # of its last attempt
-    rdds: tuple[Rdd, ...]  # that its tasks computed
+    rdds: tuple[Rdd, ...]  # of its tasks
     read: Volume  # from files, tables and memory
     fetched: Volume  # from exchanges
     moved: Volume  # into an exchange
     written: Volume  # to files and tables
-    run_milliseconds: int  # that its tasks took
+    run_milliseconds: int  # of its tasks
 
     @property
     def size(self) -> int:
-        """RDDs that are kept for it, and their parents."""
+        """The number of its RDDs and their parents."""
         return sum(1 + len(each.parents) for each in self.rdds)
 
 
 def read_stage(info: Event) -> StageRun:
-    """The stage of a "Stage Info" that has ended.
+    """Return the stage of a "Stage Info" that has ended.
 
     Raises:
-        MalformedEventError: it is no stage, or what it holds are no RDDs.
+        MalformedEventError: it is no stage, or has malformed RDDs.
     """
-    counted = _counters(info)
+    counted: dict[str, int] = {}
+    for each in fields.objects(info, "Accumulables"):
+        name = each.get("Name")
+        if isinstance(name, str) and name.startswith(INTERNAL):
+            with suppress(MalformedEventError):  # a list of blocks
+                counted[name.removeprefix(INTERNAL)] = fields.integer(each, "Value")
 
     def total(*names: str) -> int:
         return sum(max(counted.get(name, 0), 0) for name in names)
@@ -141,22 +154,9 @@ def read_stage(info: Event) -> StageRun:
 
 
 def has_python(info: Event) -> bool:
-    """Whether Python works beside the JVM in a stage, by the names of its RDDs and their scopes."""
+    """Return whether a stage runs Python, by the names of its RDDs and their scopes."""
     rdds = fields.objects(info, "RDD Info")
     return any(runs_python(fields.words(each, name)) for each in rdds for name in ("Name", "Scope"))
-
-
-def _counters(info: Event) -> dict[str, int]:
-    """Spark's own counters by their names."""
-    found: dict[str, int] = {}
-    for each in fields.objects(info, "Accumulables"):
-        name = each.get("Name")
-        if isinstance(name, str) and name.startswith(INTERNAL):
-            try:
-                found[name.removeprefix(INTERNAL)] = fields.integer(each, "Value")
-            except MalformedEventError:
-                continue  # a list of blocks
-    return found
 
 
 def _rdd(info: Event) -> Rdd:
@@ -172,26 +172,26 @@ def _rdd(info: Event) -> Rdd:
 
 
 def _scope(number: int, info: Event) -> tuple[str, str]:
-    """Id and name of the call that made an RDD; one of its own where it has none."""
-    found = info.get("Scope")
-    if isinstance(found, str) and len(found) <= _LONGEST_SCOPE:
+    """Return id and name of the call that made an RDD; a scope of its own if it has none."""
+    content = info.get("Scope")
+    if isinstance(content, str) and len(content) <= _LONGEST_SCOPE:
         with suppress(orjson.JSONDecodeError, MalformedEventError, AttributeError):
-            scope = orjson.loads(found)
+            scope = orjson.loads(content)
             identity, name = fields.text(scope, "id"), fields.text(scope, "name")
             if len(identity) <= _LONGEST_ID:
                 return identity, name
     return f"rdd {number}", ""
 
 
-_Place = tuple[str, int]  # what an operator stands for, and the number of its RDD or stage
+_Place = tuple[str, int]  # kind of step, and the number of its RDD or stage
 
-_RDD, _MOVED, _KEPT, _SINK = "rdd", "moved", "kept", "sink"
+_RDD, _MOVED, _TABLE, _SINK = "rdd", "moved", "kept", "sink"
 _END: _Place = ("end", 0)
 
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """An operator, or what only leads to one, with its figures; 0 where nobody knows."""
+    """An operator, or a node that leads to one, with its figures; 0 if unknown."""
 
     kind: OperatorKind | None
     inputs: tuple[_Place, ...]
@@ -200,21 +200,21 @@ class _Step:
 
 
 def job_plan(stages: Sequence[StageRun]) -> tuple[PhysicalPlan, dict[int, int]]:
-    """The operators of a job, and their figures as counters of a plan.
+    """Return the operators of a job, and their figures as counters of a plan.
 
     Args:
         stages: that ended, each once.
 
     Raises:
-        MalformedEventError: its RDDs read each other.
-        PlanTooLargeError: more of them than are read.
+        MalformedEventError: its RDDs form a cycle.
+        PlanTooLargeError: it has too many RDDs.
     """
     steps = _steps(stages)
     if len(steps) > MAX_NODES:
         raise PlanTooLargeError
     reads = TopologicalSorter({place: step.inputs for place, step in steps.items()})
     try:
-        order = list(reads.static_order())[::-1]  # each stands before what it reads
+        order = list(reads.static_order())[::-1]  # each before what it reads
     except CycleError as error:
         raise MalformedEventError("Parent IDs") from error
     position = {place: number for number, place in enumerate(order)}
@@ -239,9 +239,9 @@ def job_plan(stages: Sequence[StageRun]) -> tuple[PhysicalPlan, dict[int, int]]:
 
 
 def _steps(stages: Sequence[StageRun]) -> dict[_Place, _Step]:
-    """Everything that happened in the stages, and the end that reads what nobody else does."""
+    """Return all steps of the stages, and an end that reads every other output."""
     rdds = {rdd.number: rdd for stage in stages for rdd in stage.rdds}
-    # The last RDD of a scope is its operator; the others only lead to it.
+    # The last RDD of a scope is its operator. The others only lead to it.
     inner = {
         parent
         for rdd in rdds.values()
@@ -260,7 +260,7 @@ def _steps(stages: Sequence[StageRun]) -> dict[_Place, _Step]:
             is_source = sources == {rdd.scope}
             kind = None if rdd.number in inner or is_moved else rdd.kind
             if not rdd.parents and rdd.kind in (None, OperatorKind.OTHER):
-                kind = OperatorKind.TABLE_SOURCE  # whatever it is called, rows come from it
+                kind = OperatorKind.TABLE_SOURCE  # rows come from it, whatever its name
             step = _Step(
                 kind,
                 tuple(fetched[p][0] if p in fetched else (_RDD, p) for p in rdd.parents),
@@ -268,43 +268,38 @@ def _steps(stages: Sequence[StageRun]) -> dict[_Place, _Step]:
                 rdd.code_steps,
             )
             steps.setdefault((_RDD, rdd.number), step)
-    for stage in stages:
-        _add_output(stage, steps)
+    for stage in stages:  # its run time counts at its exchange, its sink, or its last operator
+        ends = tuple((_RDD, end) for end in sorted(_ends(stage)))
+        took = stage.run_milliseconds
+        if (_MOVED, stage.number) in steps:
+            continue
+        if any(stage.written):
+            steps[_SINK, stage.number] = _Step(OperatorKind.SINK, ends, (*stage.written, 0, took))
+        elif ends:
+            rows, size, parts, _ = steps[ends[0]].figures
+            steps[ends[0]] = replace(steps[ends[0]], figures=(rows, size, parts, took))
     read = {place for step in steps.values() for place in step.inputs}
     steps[_END] = _Step(None, tuple(place for place in steps if place not in read))
     return steps
 
 
 def _ends(stage: StageRun) -> set[int]:
-    """What no other RDD of the stage reads: its output."""
+    """Return the RDDs that no other RDD of the stage reads: its output."""
     read = {parent for rdd in stage.rdds for parent in rdd.parents}
     return {rdd.number for rdd in stage.rdds} - read
 
 
 def _fetched(stage: StageRun, writers: Mapping[int, StageRun]) -> dict[int, tuple[_Place, _Step]]:
-    """By the RDDs of other stages that this one reads: the exchange, or the table, between."""
+    """Return the exchanges or tables that a stage reads, by the RDDs of other stages."""
     here = {rdd.number for rdd in stage.rdds}
     outside = [p for rdd in stage.rdds for p in rdd.parents if p not in here]
     ran = {parent: writers[parent] for parent in outside if parent in writers}
     rows = stage.fetched.rows - sum(each.moved.rows for each in ran.values())
     size = stage.fetched.bytes - sum(each.moved.bytes for each in ran.values())
-    kept = _Step(OperatorKind.TABLE_SOURCE, (), (max(rows, 0), max(size, 0), 0, 0))
-    found: dict[int, tuple[_Place, _Step]] = dict.fromkeys(outside, ((_KEPT, stage.number), kept))
+    table = _Step(OperatorKind.TABLE_SOURCE, (), (max(rows, 0), max(size, 0), 0, 0))
+    steps: dict[int, tuple[_Place, _Step]] = dict.fromkeys(outside, ((_TABLE, stage.number), table))
     for parent, each in ran.items():
         figures = (*each.moved, stage.tasks, each.run_milliseconds)
         moved = _Step(OperatorKind.EXCHANGE, ((_RDD, parent),), figures)
-        found[parent] = ((_MOVED, each.number), moved)
-    return found
-
-
-def _add_output(stage: StageRun, steps: dict[_Place, _Step]) -> None:
-    """Where a stage's time stands: at its exchange, at what it wrote, or at its last operator."""
-    if (_MOVED, stage.number) in steps:
-        return
-    ends = tuple((_RDD, end) for end in sorted(_ends(stage)))
-    took = stage.run_milliseconds
-    if any(stage.written):
-        steps[_SINK, stage.number] = _Step(OperatorKind.SINK, ends, (*stage.written, 0, took))
-    elif ends:
-        rows, size, parts, _ = steps[ends[0]].figures
-        steps[ends[0]] = replace(steps[ends[0]], figures=(rows, size, parts, took))
+        steps[parent] = ((_MOVED, each.number), moved)
+    return steps

@@ -16,8 +16,16 @@ from scipy.optimize import minimize
 
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import MeasuredPlan
-from fedperf_shared.workflow.analytic_cost import PARALLEL, SERIAL, UNITS, Work
-from fedperf_shared.workflow.columns import Floats, Ints, Placements, WorkflowColumns
+from fedperf_shared.workflow.analytic_cost import (
+    PARALLEL,
+    SERIAL,
+    UNITS,
+    Floats,
+    Ints,
+    Placements,
+    Work,
+    WorkflowColumns,
+)
 from fedperf_shared.workflow.topology import topological_order
 from fedperf_shared.workflow.vocabulary import Platform
 from fedperf_simulations.corpus.prices.price_priors import (

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from fedperf_shared.execution import Execution
 from fedperf_shared.workflow.analytic_cost import PRICES_PATH
-from fedperf_shared.workflow.template import fingerprint
+from fedperf_shared.workflow.topology import fingerprint
 from fedperf_shared.workflow.vocabulary import Platform
 from fedperf_simulations.corpus.organizations import WorkloadPart, split
 from fedperf_simulations.corpus.prices.price_fit import PricedPlans, prices_of

@@ -15,10 +15,9 @@ from statistics import median_low
 import pyarrow as pa
 from pyarrow import parquet
 
-from fedperf_client.sources import SkippedRecord
+from fedperf_client.sources import SkippedRecord, find_sources, open_source
 from fedperf_client.sources.duckdb.profile_file import ProfileFile
 from fedperf_client.sources.history_file import to_table, write_table
-from fedperf_client.sources.kinds import open_source, places
 from fedperf_shared.execution import ClusterConfig, Execution
 from fedperf_shared.workflow.vocabulary import Platform
 from fedperf_simulations.corpus.sql.duckdb_session import profile_path
@@ -116,7 +115,7 @@ def _of_spark(
 ) -> Iterator[SqlRun | SkippedRecord]:
     """Each execution belongs to the step in whose time it began; what Spark counts stays."""
     numbers: Counter[int] = Counter()
-    for place, _ in places([directory / EVENTS], []):
+    for place, _ in find_sources([directory / EVENTS], []):
         for found in open_source(place).read():
             if isinstance(found, SkippedRecord):
                 yield found

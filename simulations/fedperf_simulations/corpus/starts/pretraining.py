@@ -17,7 +17,7 @@ from fedperf_shared.model.checkpoint import save_model
 from fedperf_shared.model.fit import fit, predict
 from fedperf_shared.model.ggfn import GGFN
 from fedperf_shared.model.metrics import median_q_error
-from fedperf_shared.model.pretrained_model import PUBLIC_START_PATH, PUBLIC_START_VERSION
+from fedperf_shared.model.pretrained import PRETRAINED_PATH, PRETRAINED_VERSION
 from fedperf_shared.model.public_plans import PUBLIC_PLANS_PATH, save_public_plans
 from fedperf_shared.workflow.features import featurize
 from fedperf_simulations.baselines.cost_models import train_ggfn, zero_constant_inputs
@@ -47,7 +47,7 @@ def train_public_start(
     *,
     epochs: int = EPOCHS,
     on_progress: Progress | None = None,
-    start_path: Path = PUBLIC_START_PATH,
+    start_path: Path = PRETRAINED_PATH,
     plans_path: Path = PUBLIC_PLANS_PATH,
 ) -> StartReport:
     """Train and write the start and the public plans; the same for a seed on one machine."""
@@ -59,7 +59,7 @@ def train_public_start(
     model = train_ggfn(
         training_plan, epochs=epochs, seed=measurements.seed, on_progress=on_progress
     )
-    save_model(start_path, model, model_version=PUBLIC_START_VERSION)
+    save_model(start_path, model, model_version=PRETRAINED_VERSION)
     save_public_plans(measured_plans(one_per_workload(parts[WorkloadPart.VALIDATION])), plans_path)
     return _report(model, len(training_plan.questions), parts)
 
@@ -86,7 +86,7 @@ def train_limited_start(
         seed=seed,
         on_progress=on_progress,
     )
-    save_model(path, model, model_version=PUBLIC_START_VERSION)
+    save_model(path, model, model_version=PRETRAINED_VERSION)
     return _report(model, len(public), parts)
 
 

@@ -11,7 +11,7 @@ from fedperf_client.prediction.fetched_models import predictor
 from fedperf_engines.optimizer.additive_surrogate import save_head
 from fedperf_engines.optimizer.surrogate_store import SHIPPED_HEAD, Progress, distilled
 from fedperf_shared.model.checkpoint import load_checkpoint
-from fedperf_shared.model.pretrained_model import PUBLIC_START_PATH
+from fedperf_shared.model.pretrained import PRETRAINED_PATH
 from fedperf_simulations.corpus.training_set import Measurements
 
 
@@ -27,7 +27,7 @@ def distil_shipped_head(
     measurements: Measurements,
     *,
     on_progress: Progress | None = None,
-    start_path: Path = PUBLIC_START_PATH,
+    start_path: Path = PRETRAINED_PATH,
     path: Path = SHIPPED_HEAD,
 ) -> HeadReport:
     """Distil and write the head; the same for a seed on one machine."""

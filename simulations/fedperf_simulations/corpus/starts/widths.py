@@ -17,10 +17,10 @@ import numpy as np
 
 from fedperf_client.prediction.prediction import Floats, PredictLog
 from fedperf_shared.execution import MeasuredPlan, PlanOnCluster
-from fedperf_shared.model.pretrained_intervals import StartWidth, is_relational
+from fedperf_shared.model.pretrained import PretrainedWidth, is_relational
 from fedperf_shared.workflow.cardinality import plan_with_estimated_cardinalities
 from fedperf_shared.workflow.graph import Plan
-from fedperf_shared.workflow.template import fingerprint
+from fedperf_shared.workflow.topology import fingerprint
 from fedperf_shared.workflow.vocabulary import Platform
 from fedperf_simulations.baselines.cost_models import CostModel, TrainingPlan
 from fedperf_simulations.corpus.training_set import Measurements, measured_plans
@@ -64,7 +64,7 @@ class MeasuredSingleEnginePlan:
         return PlanOnCluster(self.plan.plan, self.plan.cluster)
 
 
-def measure_widths(measurements: Measurements, learn: CostModel) -> dict[Platform, StartWidth]:
+def measure_widths(measurements: Measurements, learn: CostModel) -> dict[Platform, PretrainedWidth]:
     """The widths of every platform that was measured on workloads enough.
 
     Args:
@@ -159,10 +159,10 @@ def quantile_over_workloads(values: Floats, workloads: Sequence[str], level: flo
 
 def _width(
     asked: Sequence[MeasuredSingleEnginePlan],
-    known: StartWidth,
+    known: PretrainedWidth,
     of_shapes: Iterable[tuple[MeasuredSingleEnginePlan, float]],
     of_sizes: Iterable[tuple[MeasuredSingleEnginePlan, float]],
-) -> StartWidth | None:
+) -> PretrainedWidth | None:
     platform = asked[0].platform
     shapes = [(each.workload, error) for each, error in of_shapes if each.platform is platform]
     if len({workload for workload, _ in shapes}) < LEAST_WORKLOADS:
@@ -179,19 +179,19 @@ def _width(
     if len({workload for workload, _ in growths}) >= LEAST_WORKLOADS:
         names, each_growth = zip(*growths, strict=True)
         growth = quantile_over_workloads(np.array(each_growth), names, LEVEL)
-    return StartWidth(half_width, growth, *_most(asked))
+    return PretrainedWidth(half_width, growth, *_most(asked))
 
 
 def _with_estimates(
-    width: StartWidth, of_estimated: Sequence[tuple[MeasuredSingleEnginePlan, float]]
-) -> StartWidth:
+    width: PretrainedWidth, of_estimated: Sequence[tuple[MeasuredSingleEnginePlan, float]]
+) -> PretrainedWidth:
     """The width with what it needs, squares added, to hold `LEVEL` of these workloads.
 
     It is told by relational programs, and by the others, of which there are enough.
     """
     needed: dict[bool, list[tuple[str, float]]] = {True: [], False: []}
     for each, error in of_estimated:
-        more = math.sqrt(max(0.0, error**2 - width.about(each.question) ** 2))
+        more = math.sqrt(max(0.0, error**2 - width.at(each.question) ** 2))
         needed[is_relational(each.plan.plan.workflow)].append((each.workload, more))
     of_kind = {True: 0.0, False: 0.0}
     for kind, found in needed.items():
@@ -207,8 +207,8 @@ def _most(asked: Sequence[MeasuredSingleEnginePlan]) -> tuple[float, float]:
     return float(rows), float(max(each.plan.cluster.cores for each in asked))
 
 
-def _small(asked: Sequence[MeasuredSingleEnginePlan]) -> StartWidth:
-    return StartWidth(most_rows=max(1.0, SMALL_SHARE * _most(asked)[0]), most_cores=1.0)
+def _small(asked: Sequence[MeasuredSingleEnginePlan]) -> PretrainedWidth:
+    return PretrainedWidth(most_rows=max(1.0, SMALL_SHARE * _most(asked)[0]), most_cores=1.0)
 
 
 def _by_platform(

@@ -23,7 +23,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedperf_campaigns.sampling import CHOOSING, Strategy
+from fedperf_campaigns.campaign.definition import CHOOSING, Strategy
 from fedperf_simulations.data.c3o_scenarios import MOST_MEGABYTES_KNOWN, files
 from fedperf_simulations.experiments.campaigns.overhead import added_seconds, slowdown
 from fedperf_simulations.experiments.campaigns.replay import (

@@ -24,8 +24,8 @@ from pathlib import Path
 
 import numpy as np
 
-from fedperf_campaigns.campaign.components import Component
-from fedperf_campaigns.campaign.trial_runner import TICK_SECONDS, Limits, TrialRunner
+from fedperf_campaigns.campaign.definition import Component, RunSettings
+from fedperf_campaigns.campaign.trial_runner import TICK_SECONDS, TrialRunner
 from fedperf_client.workers.child_process import ProcessTree
 from fedperf_shared.errors import FedperfError
 
@@ -125,7 +125,7 @@ def _bare(command: tuple[str, ...]) -> float:
 
 def _profiled(runner: TrialRunner, command: tuple[str, ...]) -> float:
     component = Component(name="job", command=command)
-    limits = Limits(timeout_seconds=600)
+    limits = RunSettings(timeout_seconds=600)
     outcome = runner.run((component,), {}, limits=limits, token=secrets.token_hex())
     if outcome.wall_seconds is None or not outcome.status.is_data:
         raise TrialFailedError(f"a trial ended {outcome.status.value}: {outcome.reason}")

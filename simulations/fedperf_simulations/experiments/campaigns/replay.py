@@ -15,12 +15,12 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from fedperf_campaigns.sampling import Strategy
-from fedperf_campaigns.sampling.sampler import GridSampler, SamplingGrid
-from fedperf_campaigns.tables.catalogue import table_learners
+from fedperf_campaigns.campaign.definition import Strategy
+from fedperf_campaigns.campaign.sampling import GridSampler, SamplingGrid
+from fedperf_campaigns.tables.layout import TableLayout
+from fedperf_campaigns.tables.learners import table_learners
 from fedperf_client.prediction.ensemble.training_data import TrainingSet
 from fedperf_client.prediction.ensemble.weighting import ScaleAndSize
-from fedperf_client.prediction.learners.tables import TableLayout
 from fedperf_client.prediction.prediction import Floats, QueryRegime
 from fedperf_simulations.baselines.table_mixture import mixed_for
 from fedperf_simulations.data.c3o_scenarios import (

@@ -1,9 +1,9 @@
 """The quality of drift detection at home: false alarms without drift, delays where there is one.
 
 A stream of residuals is shuffled, so that it has no drift but the same spread and the same jobs;
-then half of it is shifted. The detector that an organization runs (`fedperf_client.drift`) is
-judged on the year of I/O probes, where each platform is an organization. It is judged as well on
-streams that are made up with about the same spread.
+then half of it is shifted. The detector that an organization runs
+(`fedperf_client.prediction.ensemble.changes`) is judged on the year of I/O probes, where each
+platform is an organization, and on made-up streams of about the same spread.
 """
 
 from collections.abc import Iterable, Sequence
@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from fedperf_client.drift.streams import DriftObservations, StreamDrift, streams_of
+from fedperf_client.prediction.ensemble.changes import DriftObservations, StreamDrift, find_streams
 from fedperf_simulations.data import tokio
 from fedperf_simulations.harness.cells import number
 from fedperf_simulations.harness.experiment import Row, Settings, Target
@@ -74,7 +74,7 @@ class Residuals:
 
     def drifts(self) -> tuple[StreamDrift, ...]:
         """Drifts that an organization finds in it; execution n finishes in minute n."""
-        [stream] = streams_of(
+        [stream] = find_streams(
             DriftObservations(
                 np.zeros(len(self), np.int64),
                 self.jobs,

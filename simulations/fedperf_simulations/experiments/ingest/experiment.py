@@ -23,7 +23,7 @@ from statistics import median
 import orjson
 
 from fedperf_client.sources.ingestion import ingest
-from fedperf_client.sources.spark.events import lines
+from fedperf_client.sources.spark.event_log import lines
 from fedperf_simulations.data.datasets import public_files
 from fedperf_simulations.experiments.ingest.spark_log import write_log
 from fedperf_simulations.harness.cells import number

@@ -14,10 +14,9 @@ from pathlib import Path
 import orjson
 
 from fedperf_client.home.store import ExecutionStore
-from fedperf_client.sources import SkippedRecord
-from fedperf_client.sources.ingestion import take_in
-from fedperf_client.sources.kinds import open_source
-from fedperf_client.sources.spark.events import lines
+from fedperf_client.sources import SkippedRecord, open_source
+from fedperf_client.sources.ingestion import ingest_source
+from fedperf_client.sources.spark.event_log import lines
 from fedperf_client.workers.child_side import peak_bytes
 
 
@@ -31,7 +30,7 @@ def main(source: Path, store: Path, repeats: int) -> None:
         reads.append(time.process_time() - start)
     with ExecutionStore.open(store) as executions:
         start = time.process_time()
-        taken = take_in(source, executions)
+        taken = ingest_source(source, executions)
         took = time.process_time() - start
     facts = {
         "events": sum(1 for _ in lines(source)),

@@ -8,7 +8,7 @@ import numpy as np
 from fedperf_client.prediction.ensemble.learner_catalogue import local_learners, public_learners
 from fedperf_client.prediction.ensemble.predictor import fit_personalized_ensemble
 from fedperf_client.prediction.fetched_models import FetchedModels
-from fedperf_client.prediction.learners.residual_learners import PUBLIC
+from fedperf_client.prediction.learners.base_learners import PUBLIC
 from fedperf_client.prediction.prediction import Prediction, PredictLog
 from fedperf_client.prediction.query_encoding import History
 from fedperf_shared.execution import PlanOnCluster

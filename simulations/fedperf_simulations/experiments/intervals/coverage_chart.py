@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from fedperf_client.charts.chart_style import FAINT, INK, svg
+from fedperf_client.charts.kit import FAINT, INK, svg
 from fedperf_simulations.experiments.intervals.figures import (
     INFORMATION,
     LEVEL,

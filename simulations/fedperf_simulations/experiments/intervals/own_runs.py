@@ -19,8 +19,8 @@ from fedperf_client.home.store import ExecutionStore
 from fedperf_client.prediction.fetched_models import FetchedModels
 from fedperf_client.prediction.prediction import Prediction
 from fedperf_client.prediction.serving.predictor_cache import load_or_fit
-from fedperf_client.prediction.serving.what_if import answers
-from fedperf_client.sources.kinds import UnknownSourceError, read_source
+from fedperf_client.prediction.serving.what_if import predict_plan
+from fedperf_client.sources import UnknownSourceError, read_source
 from fedperf_shared.execution import Execution, KnownJob
 from fedperf_shared.workflow.vocabulary import Platform
 from fedperf_simulations.data.datasets import measured_executions, measured_files, public_files
@@ -101,7 +101,9 @@ def said(known: Sequence[Execution], asked: Sequence[Execution]) -> list[Predict
         store.add(known)
         kept = load_or_fit(Path(place, "kept"), store, FetchedModels(Path(place, "models")))
         return [
-            answers(kept.predictor, e.plan, e.cluster, [e.cluster], job=KnownJob.of(e))[0].estimate
+            predict_plan(kept.predictor, e.plan, e.cluster, [e.cluster], job=KnownJob.of(e))[
+                0
+            ].estimate
             for e in asked
         ]
 

@@ -20,8 +20,8 @@ import numpy as np
 
 from fedperf_campaigns.campaign.predictions import MOST_FREEDOM
 from fedperf_campaigns.tables.predictor import MeasuredTable, TablePredictor
+from fedperf_campaigns.tables.prior_slopes import Scatter
 from fedperf_client.prediction.ensemble.repeats import Repeats
-from fedperf_client.prediction.learners.prior_slopes import Scatter
 from fedperf_client.prediction.prediction import MEDIAN, Distribution, Floats, Prediction
 from fedperf_client.sources.history_file import executions_of
 from fedperf_shared.errors import InvalidInputError
@@ -275,9 +275,9 @@ class PooledSpread:
         """Its quantiles around the mean of own runs, that job's kin left out."""
         told = self.apart[np.array(self.kin) != job.kin]
         low, high = np.quantile(told, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-        return Prediction(
-            float(own.mean()), _Ends(min(float(low), 0.0), max(float(high), 0.0)), LEVEL
-        )
+        level = float(own.mean())
+        ends = _Ends(min(float(low), 0.0), max(float(high), 0.0))
+        return Prediction(level, ends, LEVEL)
 
 
 def _answers(

@@ -14,9 +14,9 @@ from zlib import crc32
 
 import numpy as np
 
+from fedperf_campaigns.tables.layout import TableLayout
 from fedperf_campaigns.tables.predictor import MeasuredTable, TablePredictor
-from fedperf_client.prediction.learners.local_learners import LocalProcess
-from fedperf_client.prediction.learners.tables import TableLayout
+from fedperf_client.prediction.learners.base_learners import LocalProcess
 from fedperf_client.prediction.prediction import Floats, Prediction
 from fedperf_client.prediction.query_encoding import EncodedQueries
 from fedperf_memory.paired import PairedComparison, interval_by_groups

@@ -17,7 +17,7 @@ import numpy as np
 
 from fedperf_client.prediction.prediction import Floats
 from fedperf_client.prediction.query_encoding import History, is_training_example
-from fedperf_client.sources.kinds import read_source
+from fedperf_client.sources import read_source
 from fedperf_memory.paired import PairedComparison
 from fedperf_shared.execution import Execution, PlanOnCluster
 from fedperf_shared.workflow.cardinality import plan_with_estimated_cardinalities

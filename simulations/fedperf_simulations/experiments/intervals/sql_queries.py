@@ -20,7 +20,7 @@ from fedperf_engines.workloads.families import Family
 from fedperf_memory.paired import PairedComparison
 from fedperf_shared.execution import Execution, PlanOnCluster
 from fedperf_shared.model.checkpoint import load_checkpoint, save_model
-from fedperf_shared.workflow.template import fingerprint
+from fedperf_shared.workflow.topology import fingerprint
 from fedperf_shared.workflow.vocabulary import Platform
 from fedperf_simulations.baselines.cost_models import TrainingPlan, train_ggfn
 from fedperf_simulations.baselines.regressions import regressions_without

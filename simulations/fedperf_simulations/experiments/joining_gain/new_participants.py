@@ -21,9 +21,13 @@ from fedperf_client.prediction.ensemble.learner_catalogue import (
 from fedperf_client.prediction.ensemble.predictor import fit_personalized_ensemble
 from fedperf_client.prediction.ensemble.training_data import TrainingSet
 from fedperf_client.prediction.ensemble.weighting import ScaleAndSize
-from fedperf_client.prediction.learners.learner import Learner
-from fedperf_client.prediction.learners.local_learners import LocalProcess
-from fedperf_client.prediction.learners.residual_learners import PUBLIC, REFERENCE, SHARED
+from fedperf_client.prediction.learners.base_learners import (
+    PUBLIC,
+    REFERENCE,
+    SHARED,
+    Learner,
+    LocalProcess,
+)
 from fedperf_client.prediction.prediction import PredictLog, QueryRegime
 from fedperf_client.prediction.query_encoding import EncodedQueries, History
 from fedperf_server.inference.gaussian_process import GaussianPosterior

@@ -18,7 +18,7 @@ import orjson
 from rich.console import Console
 from rich.progress import track
 
-from fedperf_engines.trials.pool import THREAD_VARIABLES
+from fedperf_engines.trials.profiler import THREAD_VARIABLES
 from fedperf_simulations.experiments.optimizer.measurement import (
     BEAM,
     DELAYED_GREEDY,

@@ -22,11 +22,10 @@ import orjson
 from fedperf_client.prediction.fetched_models import predictor
 from fedperf_client.prediction.prediction import Prediction, PredictLog, StudentT
 from fedperf_engines.optimizer.additive_surrogate import AdditiveSurrogate
-from fedperf_engines.optimizer.enumeration import Search, choose
-from fedperf_engines.optimizer.frontier import beam, cheapest_plans
+from fedperf_engines.optimizer.enumeration import Search, beam, cheapest_plans, choose
 from fedperf_engines.optimizer.surrogate_store import shipped_head
 from fedperf_shared.execution import ClusterConfig, PlanOnCluster
-from fedperf_shared.model.pretrained_model import load_pretrained_model
+from fedperf_shared.model.pretrained import load_pretrained_model
 from fedperf_shared.workflow.graph import Workflow
 from fedperf_simulations.baselines.pruned_search import (
     EXHAUSTIVE_LIMIT,

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedperf_engines.optimizer.costs import AdditiveCosts
-from fedperf_engines.optimizer.frontier import BEAM_PLANS, SearchResult, beam, cheapest_plans
+from fedperf_engines.optimizer.enumeration import BEAM_PLANS, SearchResult, beam, cheapest_plans
 from fedperf_simulations.baselines.pruned_search import (
     PruningRule,
     exhaustive_search,

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from fedperf_engines.optimizer.costs import AdditiveCosts
-from fedperf_engines.optimizer.frontier import narrow_order, width
+from fedperf_engines.optimizer.enumeration import narrow_order, width
 from fedperf_shared.workflow.graph import Operator, Workflow
 from fedperf_shared.workflow.vocabulary import OperatorClass, OperatorKind, Platform
 

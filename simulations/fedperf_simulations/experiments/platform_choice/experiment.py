@@ -26,8 +26,8 @@ from pathlib import Path
 
 from fedperf_client.prediction.prediction import PredictLog
 from fedperf_engines.optimizer.enumeration import Assignment
-from fedperf_engines.trials.pool import WorkerPool
-from fedperf_shared.model.pretrained_intervals import WIDTHS_PATH
+from fedperf_engines.trials.profiler import WorkerPool
+from fedperf_shared.model.pretrained import WIDTHS_PATH
 from fedperf_shared.workflow.vocabulary import Platform
 from fedperf_simulations.baselines.cost_models import (
     analytic,

@@ -14,7 +14,7 @@ from fedperf_client.prediction.fetched_models import predictor
 from fedperf_client.prediction.prediction import PredictLog
 from fedperf_engines.optimizer.additive_surrogate import AdditiveSurrogate, load_head, save_head
 from fedperf_engines.optimizer.distillation import distil
-from fedperf_engines.platforms.support import EMBEDDED_PLATFORMS, supports
+from fedperf_engines.platforms.engine import EMBEDDED_PLATFORMS, supports
 from fedperf_shared.model.checkpoint import load_checkpoint, save_model
 from fedperf_simulations.baselines.cost_models import CostModel, TrainingPlan, train_ggfn
 from fedperf_simulations.corpus.comparisons import Case, folds_of

@@ -16,7 +16,7 @@ import numpy as np
 
 from fedperf_client.prediction.ensemble.learner_catalogue import public_learners
 from fedperf_client.prediction.ensemble.predictor import fit_personalized_ensemble
-from fedperf_client.prediction.learners.residual_learners import PUBLIC
+from fedperf_client.prediction.learners.base_learners import PUBLIC
 from fedperf_client.prediction.prediction import (
     SURE,
     Floats,
@@ -27,18 +27,17 @@ from fedperf_client.prediction.prediction import (
 )
 from fedperf_client.prediction.query_encoding import History
 from fedperf_client.workers.machine import available_memory_bytes
-from fedperf_engines.advice.interleaved_runs import in_turns
+from fedperf_engines.advice.advice import in_turns
 from fedperf_engines.optimizer.additive_surrogate import AdditiveSurrogate
 from fedperf_engines.optimizer.enumeration import Assignment, choose
+from fedperf_engines.platforms.engine import EMBEDDED_PLATFORMS, supports
 from fedperf_engines.platforms.operations import Sink
 from fedperf_engines.platforms.program import Program
-from fedperf_engines.platforms.support import EMBEDDED_PLATFORMS, supports
-from fedperf_engines.trials.pool import TrialLimits, WorkerPool
-from fedperf_engines.trials.profiler import Profiler
+from fedperf_engines.trials.profiler import Profiler, TrialLimits, WorkerPool
 from fedperf_engines.workloads.data import prepare
 from fedperf_memory.paired import PairedComparison
 from fedperf_shared.execution import PlanOnCluster
-from fedperf_shared.model.pretrained_intervals import half_width_about
+from fedperf_shared.model.pretrained import pretrained_half_width
 from fedperf_shared.workflow.graph import Plan
 from fedperf_shared.workflow.vocabulary import Platform
 from fedperf_simulations.baselines.platform_rules import (
@@ -148,7 +147,10 @@ def said_of(
     """The predicted log seconds of a choice, and the half width that is claimed of them."""
     asked = PlanOnCluster(Plan(workflow_with(case.workflow, information), chosen), case.cluster)
     [log_seconds] = answer([asked]).tolist()
-    return {f"{name}, {LOG_SAID}": log_seconds, f"{name}, {HALF_WIDTH}": half_width_about(asked)}
+    return {
+        f"{name}, {LOG_SAID}": log_seconds,
+        f"{name}, {HALF_WIDTH}": pretrained_half_width(asked),
+    }
 
 
 def covered_row(cells: Sequence[Row], name: str) -> Row:

@@ -14,7 +14,7 @@ from fedperf_client.prediction.prediction import Floats
 from fedperf_memory.paired import PairedComparison, interval_by_groups
 from fedperf_shared.execution import PlanOnCluster
 from fedperf_shared.model.metrics import q_error, relative_errors
-from fedperf_shared.model.pretrained_intervals import half_width_about
+from fedperf_shared.model.pretrained import pretrained_half_width
 from fedperf_shared.workflow.vocabulary import Platform
 from fedperf_simulations.corpus.cardinality_mode import KNOWN_BEFORE, TRUE_ROWS, workflow_with
 from fedperf_simulations.corpus.comparisons import Case
@@ -223,7 +223,7 @@ def _hits(said: ModelAnswers, cases: Sequence[Case]) -> tuple[list[tuple[float, 
         asked, logs = questions(case, said.information), said.log_seconds[case.name].tolist()
         for (plan, seconds), question, log in zip(case.seconds.items(), asked, logs, strict=True):
             if len(set(plan)) == 1 and seconds < math.inf:
-                hit = float(abs(log - math.log(seconds)) <= half_width_about(question))
+                hit = float(abs(log - math.log(seconds)) <= pretrained_half_width(question))
                 every.append(hit)
                 if plan[0] is best:
                     chosen.append((hit, case.workload))

@@ -25,8 +25,8 @@ import orjson
 from fedperf_client.home.config import Home, write_private
 from fedperf_client.home.store import ExecutionStore
 from fedperf_client.prediction.ensemble.predictor import PersonalizedEnsemble
+from fedperf_client.prediction.execution_table import home_encoder
 from fedperf_client.prediction.fetched_models import FetchedModels
-from fedperf_client.prediction.serving.encoded_executions import home_encoder
 from fedperf_client.prediction.serving.predictor_cache import load_or_fit
 from fedperf_shared.execution import Execution, PlanOnCluster
 from fedperf_simulations.experiments.store.made_up_jobs import PER_WORKLOAD, made_up

@@ -12,8 +12,8 @@ from fedperf_engines.advice.advice import Advice, groups_of
 from fedperf_engines.advice.constraints import PlanConstraints
 from fedperf_engines.advice.job import Job
 from fedperf_engines.optimizer.additive_surrogate import STARTUP_SECONDS
-from fedperf_engines.optimizer.constraints import NoPlatformError, memory_needed
-from fedperf_engines.platforms.support import could_run
+from fedperf_engines.optimizer.costs import NoPlatformError, memory_needed
+from fedperf_engines.platforms.engine import could_run
 from fedperf_shared.execution import ClusterConfig, PlanOnCluster
 from fedperf_shared.workflow.graph import Plan, Workflow
 from fedperf_shared.workflow.vocabulary import OperatorKind, Platform

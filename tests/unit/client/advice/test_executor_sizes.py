@@ -16,12 +16,12 @@ from fedperf_client.advice.executor_sizes import (
     better_engine,
     executor_advice,
 )
-from fedperf_client.advice.executor_texts import lines_of, size_rows
 from fedperf_client.advice.spark_application import (
     ApplicationRecord,
     SparkApplication,
     newest_of_each,
 )
+from fedperf_client.commands.advise_logs import advice_lines, size_rows
 from fedperf_client.diagnosis.job_facts import JobFacts
 from fedperf_client.formatting.facts import texts_of
 from fedperf_client.prediction.prediction import (
@@ -31,7 +31,7 @@ from fedperf_client.prediction.prediction import (
     StudentT,
 )
 from fedperf_client.sources.spark.settings import SparkSettings
-from fedperf_engines.platforms.support import could_run
+from fedperf_engines.platforms.engine import could_run
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import (
     ClusterConfig,
@@ -71,7 +71,7 @@ def ran(
         "cluster": TODAY,
         "settings": SparkSettings.of("4.0.0", settings),
         "wall_seconds": 110.0,
-        "beside_seconds": 10.0,
+        "non_query_seconds": 10.0,
         "held_bytes": 3.0 * GIB,
         "spilled_bytes": 0,
     }
@@ -106,21 +106,21 @@ def advised(application: SparkApplication | None = None, **asked: object) -> Exe
 
 def test_executors_keep_their_cores_and_memory_and_change_their_number() -> None:
     found = advised()
-    assert [each.executors for each in found.times] == [1, 2, 4, 8]
-    assert [each.cluster.cores for each in found.times] == [8, 16, 32, 64]
-    assert [each.cluster.memory_bytes for each in found.times] == [
+    assert [each.executors for each in found.runtimes] == [1, 2, 4, 8]
+    assert [each.cluster.cores for each in found.runtimes] == [8, 16, 32, 64]
+    assert [each.cluster.memory_bytes for each in found.runtimes] == [
         n * GIB for n in (16, 32, 64, 128)
     ]
-    assert found.today.cluster == TODAY
+    assert found.current.cluster == TODAY
 
 
 def test_the_whole_is_its_queries_slow_together_and_the_time_beside_them() -> None:
-    time = advised().today
+    time = advised().current
     assert time.median_seconds == pytest.approx(10 + 2 * 50)
     assert time.p90_seconds == pytest.approx(10 + 2 * 50 * math.exp(SPREAD * 1.2816), rel=1e-3)
-    assert time.chance_within(time.p90_seconds) == pytest.approx(0.9)
-    assert time.chance_within(11.0) == 0.0
-    assert time.chance_within(1e6) == 0.99
+    assert time.probability_within(time.p90_seconds) == pytest.approx(0.9)
+    assert time.probability_within(11.0) == 0.0
+    assert time.probability_within(1e6) == 0.99
 
 
 def test_no_size_is_faster_than_its_slots_can_do_the_work() -> None:
@@ -128,27 +128,27 @@ def test_no_size_is_faster_than_its_slots_can_do_the_work() -> None:
     application = ran(task_seconds=2880.0, idle_seconds=20.0)
     optimist = by(lambda _: 50.0)
     found = executor_advice(application, optimist, core_seconds, deadline_seconds=150.0)
-    medians = {each.cluster.cores: each.median_seconds for each in found.times}
+    medians = {each.cluster.cores: each.median_seconds for each in found.runtimes}
     assert medians[8] == pytest.approx(20 + 360)
     assert medians[16] == pytest.approx(20 + 180)
     assert [medians[32], medians[64]] == pytest.approx([110, 110])
-    for each in found.times:
+    for each in found.runtimes:
         least = application.least_seconds(each.cluster.cores)
         assert min(each.seconds) >= least - 1e-9
-        assert each.chance_within(least * 0.99) == 0.0
+        assert each.probability_within(least * 0.99) == 0.0
         assert each.p90_seconds > each.median_seconds
     assert found.best.cluster.cores == 32
 
 
 def test_stages_that_had_a_slot_for_every_task_take_as_long_on_more() -> None:
     """A stage of 80 s, all tasks at once on 32 cores, and 20 s without any task."""
-    application = ran(task_seconds=2560.0, idle_seconds=20.0, narrow_seconds=80.0)
+    application = ran(task_seconds=2560.0, idle_seconds=20.0, low_parallelism_seconds=80.0)
     assert application.least_seconds(64) == pytest.approx(100.0)
     assert application.least_seconds(16) == pytest.approx(20 + 160)
     found = executor_advice(application, by(lambda _: 50.0), core_seconds, deadline_seconds=105.0)
-    today, more = (x for x in found.times if x.cluster.cores in (32, 64))
+    today, more = (x for x in found.runtimes if x.cluster.cores in (32, 64))
     assert more.median_seconds >= 100.0
-    assert more.chance_within(150.0) >= today.chance_within(150.0)
+    assert more.probability_within(150.0) >= today.probability_within(150.0)
 
 
 def test_slots_are_of_the_cores_that_a_task_takes() -> None:
@@ -157,13 +157,13 @@ def test_slots_are_of_the_cores_that_a_task_takes() -> None:
 
 
 def test_queries_that_ran_at_once_are_not_added_up() -> None:
-    at_once = ran(wall_seconds=60.0, beside_seconds=10.0)
-    assert advised(at_once).today.median_seconds == pytest.approx(60.0)
+    at_once = ran(wall_seconds=60.0, non_query_seconds=10.0)
+    assert advised(at_once).current.median_seconds == pytest.approx(60.0)
 
 
 def test_the_cheapest_that_keeps_the_deadline_is_taken() -> None:
     found = executor_advice(ran(), ROOTS, core_seconds, deadline_seconds=180.0)
-    assert (found.best.executors, found.keeps_deadline) == (2, True)
+    assert (found.best.executors, found.meets_deadline) == (2, True)
     assert found.conf == (
         "--conf spark.executor.instances=2",
         "--conf spark.executor.cores=8",
@@ -174,22 +174,22 @@ def test_the_cheapest_that_keeps_the_deadline_is_taken() -> None:
 def test_a_chance_below_nine_in_ten_keeps_no_deadline() -> None:
     found = advised(deadline_seconds=220.0)  # 210 seconds of 2 executors, give or take ten percent
     assert found.best.executors == 4
-    assert 0.5 < found.times[1].chance_within(220.0) < 0.9
+    assert 0.5 < found.runtimes[1].probability_within(220.0) < 0.9
 
 
 def test_of_none_that_keeps_the_deadline_the_likeliest_is_shown() -> None:
     found = advised(deadline_seconds=55.0)
-    assert (found.best.executors, found.keeps_deadline) == (8, False)
+    assert (found.best.executors, found.meets_deadline) == (8, False)
 
 
 def test_what_no_size_can_keep_is_no_reason_for_another() -> None:
     found = advised(deadline_seconds=12.0)
-    assert (found.best, found.keeps_deadline) == (found.today, False)
-    told = "\n".join(lines_of(found, None))
-    assert "  keep 4 executors of 8 cores: " in told
-    assert "no size asked about keeps it, so none is better for it than the one it has" in told
+    assert (found.best, found.meets_deadline) == (found.current, False)
+    told = "\n".join(advice_lines(found, None))
+    assert "  recommended: keep 4 executors of 8 cores, " in told
+    assert "no compared size meets it; keep the size" in told
     beside = advised(deadline_seconds=9.0)
-    assert "the time beside queries alone is longer" in "\n".join(lines_of(beside, None))
+    assert "the time outside of queries alone is longer" in "\n".join(advice_lines(beside, None))
 
 
 def test_without_a_deadline_prices_decide_or_else_the_fastest() -> None:
@@ -221,19 +221,20 @@ def spread_by(
 def test_more_executors_that_are_no_slower_keep_a_deadline_no_less_surely(deadline: float) -> None:
     asked = spread_by({8: 0.01, 16: 0.02, 32: 0.3, 64: 0.9}, 0.1)
     found = executor_advice(ran(), asked, core_seconds)
-    chances = [each.chance_within(deadline) for each in found.times]
+    chances = [each.probability_within(deadline) for each in found.runtimes]
     assert chances == sorted(chances)
-    assert [each.p90_seconds for each in found.times] == sorted(
-        (each.p90_seconds for each in found.times), reverse=True
+    assert [each.p90_seconds for each in found.runtimes] == sorted(
+        (each.p90_seconds for each in found.runtimes), reverse=True
     )
     told = [asked([PlanOnCluster(chain_plan(), TODAY)])[0].seconds_at(share) for share in SHARES]
-    assert found.today.seconds == pytest.approx([10.0 + 2 * each for each in told])
+    assert found.current.seconds == pytest.approx([10.0 + 2 * each for each in told])
 
 
 def test_more_executors_that_are_slower_by_the_model_stay_so() -> None:
     asked = spread_by({8: 0.1, 16: 0.1, 32: 0.1, 64: 0.1}, -0.5)
     chances = [
-        each.chance_within(115.0) for each in executor_advice(ran(), asked, core_seconds).times
+        each.probability_within(115.0)
+        for each in executor_advice(ran(), asked, core_seconds).runtimes
     ]
     assert chances == sorted(chances, reverse=True)
     assert (chances[0] > 0.9, chances[-1] < 0.1) == (True, True)
@@ -248,23 +249,23 @@ def whole(error_correlation: float, *, times: float = 1.0) -> ApplicationRuntime
 def test_two_times_share_no_more_error_than_either_shares_with_others() -> None:
     alone, both = whole(0.0, times=0.8), whole(0.9, times=0.8)
     for first, second in ((alone, whole(0.9)), (both, whole(0.0))):
-        for chance in (first.chance_faster_than(second), first.chance_cheaper_than(second)):
-            assert chance == pytest.approx(alone.chance_faster_than(whole(0.0)))
-    assert both.chance_faster_than(whole(0.9)) > alone.chance_faster_than(whole(0.0)) + 0.05
+        for chance in (first.probability_faster(second), first.probability_cheaper(second)):
+            assert chance == pytest.approx(alone.probability_faster(whole(0.0)))
+    assert both.probability_faster(whole(0.9)) > alone.probability_faster(whole(0.0)) + 0.05
 
 
 def test_where_no_difference_can_be_told_what_ran_is_kept_and_the_rival_is_named() -> None:
     a_little = by(lambda asked: 50.0 - 0.5 * (asked.cluster.cores == 64) + 60 * _is_small(asked))
     found = executor_advice(ran(), a_little, lambda _, seconds: seconds)
-    assert (found.best, found.best.executors) == (found.today, 4)
+    assert (found.best, found.best.executors) == (found.current, 4)
     assert found.rival is not None
     assert found.rival.executors == 8
-    keep, why = list(lines_of(found, None))[1:3]
-    assert keep.startswith("  keep 4 executors of 8 cores: ")
-    assert why.startswith("  8 executors of 8 cores would be cheaper by the medians, ")
+    keep, why = list(advice_lines(found, None))[1:3]
+    assert keep.startswith("  recommended: keep 4 executors of 8 cores, ")
+    assert why.startswith("  8 executors of 8 cores would be cheaper by the median (")
     assert why.endswith(": the difference is not distinguishable")
     quicker = executor_advice(ran(), a_little, lambda _, seconds: 1.0)
-    [why] = [each for each in lines_of(quicker, None) if "by the medians" in each]
+    [why] = [each for each in advice_lines(quicker, None) if "by the median" in each]
     assert "8 executors of 8 cores would be faster" in why
     told = executor_advice(ran(), HALVES, lambda _, seconds: seconds)
     assert (told.best.executors, told.rival) == (8, None)
@@ -288,7 +289,7 @@ def test_executors_that_come_and_go_and_local_mode_have_their_own_settings() -> 
     one = replace(TODAY, nodes=1, cores=4)
     queries = tuple(replace(query(), cluster=one) for _ in range(2))
     found = advised(ran(*queries, settings=local, cluster=one), deadline_seconds=1000.0)
-    assert [each.cluster.cores for each in found.times] == [1, 2, 4, 8]
+    assert [each.cluster.cores for each in found.runtimes] == [1, 2, 4, 8]
     assert found.conf == ("--master local[4]", "--conf spark.driver.memory=30g")
 
 
@@ -296,7 +297,7 @@ def test_on_databricks_the_number_of_workers_is_no_option_of_spark() -> None:
     databricks = {**CLUSTER, "spark.databricks.clusterUsageTags.cloudProvider": "Azure"}
     found = advised(ran(settings=databricks))
     assert found.conf == ()
-    assert "set its number of workers" in "\n".join(lines_of(found, None))
+    assert "set its number of workers" in "\n".join(advice_lines(found, None))
 
 
 def test_memory_is_told_as_it_was_set_and_not_rounded() -> None:
@@ -313,12 +314,10 @@ def test_memory_that_no_log_tells_is_set_only_where_it_was_asked_for() -> None:
 
 
 def test_stages_without_more_tasks_than_cores_are_named_where_more_cores_are_advised() -> None:
-    wide, narrow = (advised(ran(narrow_seconds=each)) for each in (0.0, 40.0))
+    wide, narrow = (advised(ran(low_parallelism_seconds=each)) for each in (0.0, 40.0))
     assert narrow.best.cluster.cores > TODAY.cores
-    assert "no more tasks than cores" not in "\n".join(lines_of(wide, None))
-    assert "note: 40 s of it were stages with no more tasks than" in "\n".join(
-        lines_of(narrow, None)
-    )
+    assert "no more tasks than cores" not in "\n".join(advice_lines(wide, None))
+    assert "40 s were stages with no more tasks than" in "\n".join(advice_lines(narrow, None))
 
 
 def test_memory_in_which_what_was_measured_does_not_fit_is_refused() -> None:
@@ -335,7 +334,7 @@ def test_the_largest_task_counts_whole_beside_others_of_the_mean(tmp_path: Path)
     record = ApplicationRecord()
     record.add_job(job)
     record.add_query(query())
-    found = record.finished()
+    found = record.finish()
     assert found is not None
     at_once = min(job.settings.executor_cores or job.cores, 100)
     mean = (4 * GIB + 99 * (GIB // 100)) / 100
@@ -360,11 +359,11 @@ def test_what_came_before_the_first_query_is_counted_once(tmp_path: Path) -> Non
     record.add_job(_moved(job, job.query.started_at + shift, 10_000))
     record.add_job(_moved(job, round(1000 * began), 5000))
     record.add_query(counted)
-    found = record.finished()
+    found = record.finish()
     assert found is not None
     assert found.wall_seconds == pytest.approx(20.0)  # from the submission to the end
-    assert found.beside_seconds == pytest.approx(15.0)
-    assert found.narrow_seconds == pytest.approx(5.0)  # never more than the queries
+    assert found.non_query_seconds == pytest.approx(15.0)
+    assert found.low_parallelism_seconds == pytest.approx(5.0)  # never more than the queries
 
 
 def test_a_log_tells_the_time_of_its_tasks_and_that_without_any(tmp_path: Path) -> None:
@@ -375,7 +374,7 @@ def test_a_log_tells_the_time_of_its_tasks_and_that_without_any(tmp_path: Path) 
     record.add_job(job)
     ended = datetime.fromtimestamp(job.query.end / 1000, UTC)
     record.add_query(replace(query(10.0), finished_at=ended))
-    found = record.finished()
+    found = record.finish()
     assert found is not None
     assert found.task_seconds == pytest.approx(11.0)
     assert found.idle_seconds == pytest.approx(found.wall_seconds - 7.0)
@@ -389,20 +388,24 @@ def test_an_engine_here_is_compared_with_the_queries_alone() -> None:
         return {Platform.DUCKDB: 40.0, Platform.POLARS: 45.0}.get(asked.plan.platforms[0], 50.0)
 
     found = executor_advice(
-        ran(beside_seconds=60.0), by(seconds), core_seconds, home=home, could_run=could_run
+        ran(non_query_seconds=60.0),
+        by(seconds),
+        core_seconds,
+        local_cluster=home,
+        could_run=could_run,
     )
     other = better_engine(found)
     assert other is not None
     engine, time, chance = other
     assert engine is Platform.DUCKDB
     assert time.median_seconds == pytest.approx(40.0)
-    assert found.queries_today.median_seconds == pytest.approx(50.0)
+    assert found.current_queries.median_seconds == pytest.approx(50.0)
     assert 0.75 < chance < 0.99
 
 
 def test_an_engine_whose_machine_cannot_hold_the_data_is_not_asked_about() -> None:
     small = ClusterConfig(nodes=1, cores=2, memory_bytes=1000)
-    assert better_engine(advised(home=small, could_run=could_run)) is None
+    assert better_engine(advised(local_cluster=small, could_run=could_run)) is None
     assert better_engine(advised()) is None
 
 
@@ -413,14 +416,16 @@ def test_queries_that_call_python_are_not_offered_to_an_engine_here() -> None:
     code = replace(others[-1], code_steps=RUNS_PYTHON, complexity=Complexity.LINEAR)
     workflow = replace(asked.plan.workflow, operators=(first, *others[:-1], code))
     calls = replace(asked, plan=replace(asked.plan, workflow=workflow))
-    assert better_engine(advised(ran(asked), home=home, could_run=could_run)) is not None
-    assert better_engine(advised(ran(calls), home=home, could_run=could_run)) is None
+    assert better_engine(advised(ran(asked), local_cluster=home, could_run=could_run)) is not None
+    assert better_engine(advised(ran(calls), local_cluster=home, could_run=could_run)) is None
 
 
 def test_costs_that_stand_beside_each_other_have_one_unit() -> None:
     found = executor_advice(ran(query(900.0)), by(lambda _: 900.0), core_seconds)
     shown = [str(texts_of(row)["cost"]) for row in size_rows(found, None)]
-    assert min(each.cost for each in found.times) < 3600 < max(each.cost for each in found.times)
+    assert (
+        min(each.cost for each in found.runtimes) < 3600 < max(each.cost for each in found.runtimes)
+    )
     assert all(each.endswith(" core-hours") for each in shown)
 
 
@@ -434,15 +439,15 @@ def test_of_an_application_the_last_run_counts_and_the_costliest_comes_first() -
         each.cluster.cores * sum(one.wall_seconds for one in group)
         for each, group in ((runs[0], runs[:2]), (small, [small]))
     ]
-    first, *_ = lines_of(advised(found[0]), None)
+    first, *_ = advice_lines(advised(found[0]), None)
     assert first.endswith("; the last of 2 runs")
-    first, *_ = lines_of(advised(found[1]), None)
+    first, *_ = advice_lines(advised(found[1]), None)
     assert "runs" not in first
 
 
 def test_shells_that_waited_for_their_user_do_not_come_before_what_works() -> None:
-    idle = ran(group="shell", wall_seconds=9000.0, beside_seconds=8990.0)
-    works = ran(group="nightly", wall_seconds=110.0, beside_seconds=10.0)
+    idle = ran(group="shell", wall_seconds=9000.0, non_query_seconds=8990.0)
+    works = ran(group="nightly", wall_seconds=110.0, non_query_seconds=10.0)
     assert [each.group for each in newest_of_each([idle, works])] == ["nightly", "shell"]
 
 
@@ -458,7 +463,7 @@ def test_two_interactive_applications_are_two_jobs(name: str, group: str, tmp_pa
     record = ApplicationRecord()
     record.add_job(replace(job, application=name))
     record.add_query(query())
-    found = record.finished()
+    found = record.finish()
     assert found is not None
     assert found.group == group
 
@@ -466,8 +471,8 @@ def test_two_interactive_applications_are_two_jobs(name: str, group: str, tmp_pa
 def test_queries_of_unknown_rows_are_asked_about_on_no_other_engine() -> None:
     unknown = replace(query(), origin=ExecutionMetadata(rows_known=0.0))
     here = ClusterConfig(1, 4, 8 * GIB)
-    assert set(advised(ran(query()), home=here, could_run=could_run).elsewhere) != set()
-    assert advised(ran(query(), unknown), home=here, could_run=could_run).elsewhere == {}
+    assert set(advised(ran(query()), local_cluster=here, could_run=could_run).engines) != set()
+    assert advised(ran(query(), unknown), local_cluster=here, could_run=could_run).engines == {}
 
 
 def test_a_size_of_which_nothing_is_known_keeps_no_deadline() -> None:
@@ -477,4 +482,4 @@ def test_a_size_of_which_nothing_is_known_keeps_no_deadline() -> None:
         return [around(0.0, StudentT(SPREAD, 1e6)) for _ in questions]
 
     found = executor_advice(ran(), estimates, core_seconds, deadline_seconds=1e5)
-    assert found.keeps_deadline is False
+    assert found.meets_deadline is False

@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from fedperf_client.formatting.durations import duration_text
 from fedperf_client.prediction.ensemble.training_data import TrainingSupport
 from fedperf_engines.advice import presentation
 from fedperf_engines.advice.constraints import PlanConstraints
 from fedperf_engines.advice.presentation import numbers_text, platforms_text, reasons_of
 from fedperf_engines.platforms.engine import ENGINES
 from fedperf_shared.execution import PlanOnCluster
+from fedperf_shared.runtime.quantities import duration_text
 from fedperf_shared.workflow.graph import Plan, Workflow
 from fedperf_shared.workflow.vocabulary import OperatorKind
 from tests.unit.client.advice.jobs import (

@@ -3,15 +3,15 @@
 import math
 
 from fedperf_client.prediction.prediction import Prediction, StudentT
-from fedperf_engines.advice.constraints import PlanConstraints
-from fedperf_engines.advice.interleaved_runs import (
+from fedperf_engines.advice.advice import (
     MeasuredChoice,
     fastest,
     measured,
     runnable_rivals,
 )
+from fedperf_engines.advice.constraints import PlanConstraints
 from fedperf_engines.optimizer.enumeration import Alternative, Assignment
-from fedperf_engines.trials.pool import Trial
+from fedperf_engines.trials.profiler import Trial
 from fedperf_shared.execution import ExecutionStatus, Measurement
 from fedperf_shared.workflow.graph import Plan
 from fedperf_shared.workflow.vocabulary import Platform

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from fedperf_engines.advice.constraints import PlanConstraints
-from fedperf_engines.advice.plan_chart import draw_advice
+from fedperf_engines.advice.presentation import draw_advice
 from fedperf_shared.errors import StorageError
 from fedperf_shared.workflow.graph import Workflow
 from fedperf_shared.workflow.vocabulary import OperatorKind

@@ -6,9 +6,8 @@ from dataclasses import replace
 import pytest
 
 from fedperf_client.formatting.facts import texts_of, without_empty
-from fedperf_engines.advice.advice import Advice
+from fedperf_engines.advice.advice import Advice, MeasuredChoice, runnable_rivals
 from fedperf_engines.advice.constraints import PlanConstraints
-from fedperf_engines.advice.interleaved_runs import MeasuredChoice, runnable_rivals
 from fedperf_engines.advice.job import Job
 from fedperf_engines.advice.presentation import (
     basis,

@@ -3,7 +3,7 @@
 import pytest
 from jinja2 import UndefinedError
 
-from fedperf_client.charts.page import render
+from fedperf_client.charts.kit import render
 
 _TEMPLATE = """{% extends "page" %}{% from "parts" import table %}
 {% block title %}{{ name }}{% endblock %}{% block content %}{{ table(head, rows) }}{% endblock %}"""

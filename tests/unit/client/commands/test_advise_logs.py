@@ -18,7 +18,7 @@ from tests.unit.client.homes import empty_home, fedperf
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
     monkeypatch.setenv("COLUMNS", "200")
     here = ClusterConfig(nodes=1, cores=2, memory_bytes=2**33)
-    monkeypatch.setattr(advise_logs, "_this_machine", lambda: here)
+    monkeypatch.setattr(advise_logs, "_local_cluster", lambda: here)
     return empty_home(tmp_path, monkeypatch)
 
 
@@ -40,7 +40,7 @@ def test_a_directory_of_logs_becomes_conf_lines(home: Home, logs: Path) -> None:
     ended = fedperf(home, "advise", logs, "--deadline", "9d")
     assert ended.code == 0, ended.err
     assert "1 query, 11 s on 3 executors of 4 cores" in ended.out
-    assert "deadline 9.0 d: keeps it with a chance of" in ended.out
+    assert "deadline 9.0 d: met with a probability of" in ended.out
     assert "  --conf spark.executor.cores=4\n  --conf spark.executor.memory=4g" in ended.out
     assert len(fedperf(home, "runs", "--json").rows()) == 1
 
@@ -51,10 +51,10 @@ def test_the_order_of_applications_and_their_runs_are_told(home: Home, logs: Pat
     (logs / "app-2").write_text(log)
     once = fedperf(home, "advise", logs).out
     assert "on 3 executors of 4 cores; the last of 2 runs\n" in once
-    assert " applications, in the order of" not in once
+    assert " applications, most core-hours" not in once
     (logs / "app-3").write_text(log.replace(name, "payroll"))
     lines = fedperf(home, "advise", logs).out.splitlines()
-    assert lines[0].startswith("2 of 2 applications, in the order of the core-hours in which")
+    assert lines[0].startswith("2 of 2 applications, most core-hours in queries first")
     assert lines[1].endswith("; the last of 2 runs")
     assert next(each for each in lines if each.startswith("payroll")).endswith("of 4 cores")
     found = fedperf(home, "advise", logs, "--json", "--top", "1").json()

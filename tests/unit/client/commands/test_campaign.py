@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from fedperf_campaigns.campaign import interference
+from fedperf_campaigns.campaign import trial_runner
 from fedperf_campaigns.campaign.report import holds_measurements
 from fedperf_client import cli
 from fedperf_client.home.config import Home, write_private
@@ -70,7 +70,7 @@ def test_people_read_what_was_found_and_where_it_lies(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     readings = iter([BUSY, QUIET, *[QUIET] * 20])
-    monkeypatch.setattr(interference.Host, "end", lambda _: next(readings))
+    monkeypatch.setattr(trial_runner.Host, "end", lambda _: next(readings))
     seconds = command("sh", "-c", "sleep 0.$(({rows} / {workers} / 25))")
     ended = profile(home, seconds, settings="repetitions = 1")
     assert ended.code == 0

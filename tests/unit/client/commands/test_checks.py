@@ -13,9 +13,15 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from fedperf_client import cli
-from fedperf_client.commands.checks import CHECKS, examine
-from fedperf_client.commands.findings import Environment, Finding, Severity, surroundings
+from fedperf_client import cli, sources
+from fedperf_client.commands.checks import (
+    CHECKS,
+    Environment,
+    Finding,
+    Severity,
+    examine,
+    process_environment,
+)
 from fedperf_client.federation.enrollment import KEY_FILE, Membership, load_or_create_key
 from fedperf_client.federation.exchange import ExchangeError, NoMemberError
 from fedperf_client.home.config import Home
@@ -25,8 +31,7 @@ from fedperf_client.release.ledger.lifetime import lifetime_path
 from fedperf_client.release.ledger.tamper import counter_path
 from fedperf_client.release.policy import load_policy
 from fedperf_client.release.schedule import plan_schedule
-from fedperf_client.sources import kinds
-from fedperf_client.sources.kinds import BrokenKindError
+from fedperf_client.sources import BrokenKindError
 from fedperf_shared.errors import FedperfError
 from fedperf_shared.exchange import Status
 from fedperf_shared.identity import new_private_key
@@ -155,7 +160,7 @@ def test_where_all_is_well_every_check_says_so_and_changes_nothing(home: Home) -
     assert [each for each in found if each.verdict is not Severity.OK] == []
     assert list(dict.fromkeys(each.check for each in found)) == list(CHECKS)
     said = " ".join(each.what for each in found)
-    for fact in ("3 executions of 3 workloads, schema 6", "flwr 1.41.2", "there:1 answers"):
+    for fact in ("3 runs of 3 workloads, schema 6", "flwr 1.41.2", "there:1 answers"):
         assert fact in said
     assert {path.name for path in contents(home.directory)} == before
 
@@ -344,11 +349,13 @@ def test_a_kind_of_another_package_that_does_not_load_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     entries = (
-        EntryPoint("flink", "nowhere.at_all:open_log", kinds.GROUP),
-        EntryPoint("history", "fedperf_client.sources.history_file:open_history", kinds.GROUP),
+        EntryPoint("flink", "nowhere.at_all:open_log", sources.GROUP),
+        EntryPoint("history", "fedperf_client.sources.history_file:open_history", sources.GROUP),
     )
-    monkeypatch.setattr(kinds, "entry_points", lambda group: entries)
-    found = kinds.installed_kinds()
+    monkeypatch.setattr(sources, "entry_points", lambda group: entries)
+    sources._kinds.cache_clear()
+    found = sources.installed_kinds()
+    sources._kinds.cache_clear()
     assert isinstance(found["flink"], BrokenKindError)
     assert found["history"] is None
 
@@ -356,11 +363,11 @@ def test_a_kind_of_another_package_that_does_not_load_is_found(
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"requirements": lambda: ["flwr<1.41"]}, "flwr 1.41.2 is too old or new"),
+        ({"requirements": lambda: ["flwr<1.41"]}, "flwr 1.41.2 is not supported"),
         ({"requirements": lambda: ["polars>=2"]}, "polars is not installed"),
         (
             {"requirements": lambda: [f"flwr<1.41; extra == '{each}'" for each in ("all", "join")]},
-            "flwr 1.41.2 is too old or new",
+            "flwr 1.41.2 is not supported",
         ),
         ({"python": lambda: ">=99"}, ">=99 is needed"),
     ],
@@ -435,7 +442,7 @@ def test_the_command_ends_with_3_where_there_is_a_problem(never_joined: Home) ->
 
 
 def test_the_installed_packages_and_kinds_fit(never_joined: Home) -> None:
-    around = surroundings(lambda: datetime.now(UTC))
+    around = process_environment(lambda: datetime.now(UTC))
     for check in ("versions", "history", "disk"):
         assert Severity.PROBLEM not in {each.verdict for each in of(never_joined, check, around)}
     assert "DuckDB profile" in of(never_joined, "history", around)[0].what
@@ -446,7 +453,7 @@ def test_a_coordinator_that_is_off_is_said_within_seconds(home: Home) -> None:
     found = Membership.load(home.identity)
     replace(found, exchange_address="127.0.0.1:9").save(home.identity)
     del key
-    real = surroundings(lambda: NOW)
+    real = process_environment(lambda: NOW)
     [said] = of(home, "coordinator", replace(AROUND, status=real.status))
     assert said.verdict is Severity.WARNING
     assert "127.0.0.1:9" in said.what

@@ -94,7 +94,7 @@ def test_two_directories_are_compared_and_nothing_is_stored(home: Home, tmp_path
 
 def test_what_cannot_be_read_is_refused_in_one_line(home: Home, tmp_path: Path) -> None:
     assert (
-        "no day or moment like 2027-01-01"
+        "is not a date such as 2027-01-01"
         in fedperf(home, "compare", "--since", "Monday").complaint()
     )
     none = tmp_path / "none"

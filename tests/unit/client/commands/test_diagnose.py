@@ -6,7 +6,7 @@ import zstandard
 
 from fedperf_client import cli
 from fedperf_client.commands.diagnose import MOST_NOTES
-from fedperf_client.sources.spark.application import ONLY_A_COMMAND
+from fedperf_client.sources.spark.reader import ONLY_A_COMMAND
 from tests.fakes.measured_logs import FakeTask, log_of
 from tests.fakes.spark_logs import node
 from tests.pages import ENGINEER
@@ -31,10 +31,8 @@ def test_a_directory_of_logs_is_enough(tmp_path: Path) -> None:
     assert "1. skew, stage 0: at most 7 s of 10 s, 56 core-seconds" in ended.out
     assert "the longest of 8 tasks took 10 s, the median 2 s" in ended.out
     assert "--conf spark.sql.adaptive.skewJoin.enabled=true" in ended.out
-    assert (
-        "1 jobs in 1 logs (queries and jobs without one, that ended), 1 with findings" in ended.out
-    )
-    assert "1 of 1 shown, most core-seconds at stake first; times" in ended.out
+    assert "1 finished job in 1 log, 1 with findings" in ended.out
+    assert "1 of 1 shown, largest potential saving in core-seconds first. " in ended.out
     assert f"not read: {logs / 'notes.txt'}: not a Spark event log" in ended.out
 
 
@@ -61,16 +59,14 @@ def test_what_is_no_log_is_refused_in_one_line(tmp_path: Path) -> None:
 def test_what_is_cut_from_the_list_is_counted(tmp_path: Path) -> None:
     logs = [log_of(SKEWED).write(tmp_path / f"app-{number}") for number in range(3)]
     ended = diagnose(*logs, "--top", 2)
-    assert "2 of 3 shown, most core-seconds at stake first; --top shows more; " in ended.out
+    assert "2 of 3 shown, largest potential saving in core-seconds first (--top shows" in ended.out
 
 
 def test_jobs_without_a_task_are_counted_apart(tmp_path: Path) -> None:
     log = log_of(SKEWED)
     log.start(5, node("Execute CreateTable")).finish(5)
     log.write(tmp_path / "app-1")
-    assert "2 jobs in 1 logs (queries and jobs without one, that ended, 1 of them without a" in (
-        diagnose(tmp_path).out
-    )
+    assert "2 finished jobs in 1 log, 1 without a task" in diagnose(tmp_path).out
     found = diagnose(tmp_path, "--json").json()
     assert isinstance(found, dict)
     assert (found["jobs"], found["without_tasks"]) == (2, 1)
@@ -118,14 +114,14 @@ def test_what_was_not_read_is_counted_where_it_is_too_much_to_show(tmp_path: Pat
         (tmp_path / f"notes-{number}").write_text("no log")
     ended = diagnose(tmp_path)
     assert ended.out.count("not read: ") == MOST_NOTES
-    assert f"{MOST_NOTES} of {MOST_NOTES + 3} that were not read are shown; --json" in ended.out
+    assert f"{MOST_NOTES} of {MOST_NOTES + 3} notes shown; --json" in ended.out
 
 
 def test_a_log_that_is_cut_is_said_to_be_beside_what_was_read(tmp_path: Path) -> None:
     packed = zstandard.compress(log_of(SKEWED).bytes()) + zstandard.compress(b"x" * 999)[:-9]
     (tmp_path / "app-1").write_bytes(packed)
     out = diagnose(tmp_path).out
-    assert "1 jobs in 1 logs" in out
+    assert "1 finished job in 1 log" in out
     assert (
         "read in part: app-1: cut off in the middle of compressed bytes, read up to there; " in out
     )

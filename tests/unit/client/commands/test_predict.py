@@ -77,16 +77,16 @@ def test_people_get_a_table_and_a_sentence(home: Home, workflow: Path) -> None:
         "interval",
         "deadline",
         "start-up come on top",
-        "fewest cores that keep 4.2 d: 2",
+        "fewest cores that meet 4.2 d: 2",
     ):
         assert word in ended.out
     ended = fedperf(home, "predict", workflow, "--cores", "2,4", "--deadline", "0.001s")
-    assert "no number of cores asked about keeps 1 ms" in ended.out
+    assert "none of these core counts meets 1 ms" in ended.out
     several = ("--nodes", "1,2", "--deadline", "0.001s", "--platform", "spark")
     ended = fedperf(home, "predict", workflow, *several)
-    assert "no number of nodes asked about keeps 1 ms" in ended.out
+    assert "none of these node counts meets 1 ms" in ended.out
     ended = fedperf(home, "predict", workflow, *several, "--cores", "4")
-    assert "no number of nodes asked about keeps 1 ms" in ended.out
+    assert "none of these node counts meets 1 ms" in ended.out
 
 
 def test_rows_that_nobody_counted_are_said_to_be_estimates(home: Home, workflow: Path) -> None:
@@ -190,7 +190,7 @@ def test_charts_are_drawn(suffix: str, start: bytes, home: Home, tmp_path: Path)
     assert ended.out.endswith(f"picture: {chart}\n")
     assert chart.read_bytes().startswith(start)
     if suffix == ".html":
-        assert "own executions" in chart.read_text()
+        assert "own runs" in chart.read_text()
         assert "<script" not in chart.read_text()
 
 
@@ -206,7 +206,7 @@ def test_models_shows_who_was_mixed_for_what_was_asked(home: Home, workflow: Pat
     assert all(float(str(row["error"])) >= 1 for row in rows)
     assert "least error" in {row["why"] for row in rows}
     out = fedperf(home, "weights").out
-    assert "most weight comes first" in out
+    assert "the largest weight comes first" in out
     assert out.count("│ inside ") == len(rows)
 
 
@@ -235,7 +235,7 @@ def test_before_joining_gain_tells_nothing_of_what_joining_brings(
     out = fedperf(home, "evaluate", "--plot", chart).out
     assert "personalized" not in out + chart.read_text()
     assert "shared as is" not in out + chart.read_text()
-    assert "not joined: no model of a coordinator is here; fedperf simulate shows" in out
+    assert "not joined: no model was fetched from a coordinator; fedperf simulate" in out
     assert f"drawn into {chart}\n" in out
     FetchedModels(home.models).keep_shared(encode_checkpoint(seeded_checkpoint(1, version=3)))
     row = fedperf(home, "evaluate", "--json").rows()[0]

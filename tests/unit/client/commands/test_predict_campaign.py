@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from fedperf_campaigns.campaign.components import WHOLE
 from fedperf_campaigns.campaign.definition import (
+    WHOLE,
     journal_path,
     load_campaign,
     other_campaigns,

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from fedperf_campaigns.campaign.components import WHOLE
-from fedperf_campaigns.campaign.definition import load_campaign
+from fedperf_campaigns.campaign.definition import WHOLE, load_campaign
 from fedperf_campaigns.campaign.journal import (
     ResourceUse,
     TrialKey,

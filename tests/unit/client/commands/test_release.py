@@ -35,7 +35,7 @@ from fedperf_shared.releases.release import (
     Slot,
     SlotKey,
 )
-from fedperf_shared.runtime.process_lock import process_lock
+from fedperf_shared.runtime.process import process_lock
 from fedperf_shared.wire.codec import encode_receipt, encode_signed_receipt
 from tests.fakes.coordinator import membership_with
 from tests.fakes.empty_reports import empty_report
@@ -393,9 +393,9 @@ WRONG = [
     ("approve report-77-0", START, 3, "does not have it"),
     ("withhold nonsense", START, 3, "looks like report-3-0"),
     ("show report-0-0@20200101T000000", START, 3, "no period began then"),
-    ("show report-0-0", START, 3, "nothing was made for it yet"),
+    ("show report-0-0", START, 3, "has no release yet"),
     ("preview report-77-0", START, 3, "does not have it"),
-    ("preview report-0-0", LEAVES, 3, "its time passed at"),
+    ("preview report-0-0", LEAVES, 3, "its time ended on"),
     ("preview models", START, 3, "looks like report-3-0"),
     ("approve report-0-0", LEAVES, 5, "cannot be approved any more: its time to leave was"),
     ("withhold report-0-0", START + timedelta(days=168), 5, "its period ended"),
@@ -422,7 +422,7 @@ def test_what_has_left_cannot_be_called_back(scene: Scene) -> None:
     ended = scene("withhold", "report-0-0")
     assert ended.code == 5
     assert "it has left" in ended.complaint()
-    assert "made already" in scene("preview", "report-0-0").complaint()
+    assert "it was released" in scene("preview", "report-0-0").complaint()
 
 
 def test_before_a_period_there_is_nothing_to_decide(scene: Scene) -> None:
@@ -437,7 +437,7 @@ def test_a_kind_that_never_leaves_is_not_approved(scene: Scene) -> None:
     scene.says("never")
     ended = scene("approve", "report-0-0")
     assert ended.code == 3
-    assert "says never" in ended.complaint()
+    assert "to never; change that" in ended.complaint()
 
 
 def test_tables_fit_a_terminal(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -498,7 +498,7 @@ def test_a_release_that_a_running_daemon_never_lets_out_is_approved_with_a_note(
         scene.home.policy.write_text(text.replace('report = "never"', 'report = "auto"'))
         ended = scene("approve", "report-0-0")
     assert ended.code == 0
-    assert "leaves only once it is started anew" in ended.err
+    assert "so restart it to send report-0-0" in ended.err
 
 
 def test_slots_say_kind_mode_and_cost_and_what_is_undecided(
@@ -515,7 +515,7 @@ def test_slots_say_kind_mode_and_cost_and_what_is_undecided(
     assert [each.strip() for each in line.split("│")[2:5]] == [
         *("residual_report", "ask", "undecided")
     ]
-    assert "stays here unless approved before: fedperf release approve SLOT" in said
+    assert "not sent unless you approve it in time: fedperf release approve SLOT" in said
 
 
 def test_a_slot_that_stays_here_shows_no_time_to_leave(scene: Scene) -> None:
@@ -557,7 +557,7 @@ def test_a_preview_of_a_kind_within_a_slots_kind_shows_the_next_of_it(scene: Sce
 @pytest.mark.parametrize("kind", ["update", "model_update", "tangent_update"])
 def test_what_is_not_planned_says_why(scene: Scene, kind: str) -> None:
     said = scene("preview", kind).out
-    assert said.startswith(f"nothing more of {kind} is planned to leave in this period: size class")
+    assert said.startswith(f"No release of {kind} is planned: size class")
     assert "below about 2,000 workloads" in said
 
 

@@ -76,8 +76,8 @@ def test_executions_are_listed_newest_first(home: Home) -> None:
     assert "29-long-" in table
     assert "29-long-i" not in table
     assert table.index("29-long-") < table.index("28-long-")
-    assert "2 of 30 shown, what finished last first; --last 30 shows all\n" in table
-    assert "3 of 3 shown, what finished last first\n" in fedperf(home, "runs", "--search", "9-").out
+    assert "2 of 30 shown, newest first; --last 30 shows all\n" in table
+    assert "3 of 3 shown, newest first\n" in fedperf(home, "runs", "--search", "9-").out
     assert "27-long-" not in table
     for shown in ("workload-29", "2026-03-01 00:00", "ok", "29.5 s", "100%"):
         assert shown in table
@@ -109,7 +109,7 @@ def test_a_workload_is_found_by_its_name_or_a_part_of_it(
 def test_a_workload_that_nobody_has_is_named(home: Home) -> None:
     keep(home, make_execution(0, workload="etl"))
     said = fedperf(home, "runs", "--workload", "nds").out
-    assert "no such execution of a workload with 'nds' in its name; " in said
+    assert "no such run of a workload named 'nds'; " in said
 
 
 def test_the_list_can_be_of_one_workload_or_status(home: Home) -> None:
@@ -188,11 +188,11 @@ def test_an_operator_is_shown_with_its_time_where_it_is_known(home: Home) -> Non
         "25.0 kB",
         "1.5 s",
     ]
-    assert "times of operators" in shown.out
+    assert "Times of operators" in shown.out
     facts = fedperf(home, "runs", "show", "execution-0", "--json").json()
     assert isinstance(facts, dict)
     assert [each["seconds"] for each in facts["plan"]] == [1.5, None, 7260.0]
-    assert "times of operators" not in fedperf(home, "runs", "show", "execution-1").out
+    assert "Times of operators" not in fedperf(home, "runs", "show", "execution-1").out
 
 
 def test_people_read_units_and_nothing_of_what_nobody_knows(home: Home) -> None:
@@ -222,7 +222,7 @@ def test_the_list_can_be_searched_and_narrowed(home: Home) -> None:
     for text in ("payroll", "APP-77", "query 72", "salaries", "/logs/", "bytes left", "tion-0"):
         assert chosen(home, "--search", text) == ["execution-0"]
     assert chosen(home, "--search", "query%") == []
-    assert "with 'query%'; take" in fedperf(home, "runs", "--search", "query%").out
+    assert "with 'query%'; store" in fedperf(home, "runs", "--search", "query%").out
     assert chosen(home, "--platform", "spark") == ["execution-1"]
     assert chosen(home, "--since", "2026-03-02") == ["execution-2"]
     assert chosen(home, "--until", "2026-03-01T00:00:01") == ["execution-0"]
@@ -249,7 +249,7 @@ def test_what_to_delete_is_said_in_one_way(home: Home, arguments: list[str]) -> 
     keep(home, make_execution(0))
     ended = fedperf(home, "runs", "delete", *arguments)
     assert (ended.code, len(chosen(home))) == (3, 1)
-    assert "name the executions by their ids, or choose them" in ended.complaint()
+    assert "select the runs either by ids or by filters" in ended.complaint()
 
 
 def test_one_unknown_id_deletes_nothing(home: Home) -> None:
@@ -281,7 +281,7 @@ def test_a_text_in_a_table_is_no_formula(home: Home, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "code", "said"),
-    [("h.json", 3, "ends in .parquet or .csv"), ("no/t.csv", 4, "cannot write")],
+    [("h.json", 3, "must end in .parquet or .csv"), ("no/t.csv", 4, "cannot write")],
 )
 def test_an_export_that_cannot_be_is_one_line(
     home: Home, tmp_path: Path, name: str, code: int, *, said: str
@@ -296,7 +296,7 @@ def test_the_result_is_at_the_top_and_a_shared_input_is_shown_once() -> None:
         "└── #3 join, on polars, 1,000 rows, 10.0 kB",
         "    ├── #1 filter, on duckdb, 1,000 rows, 10.0 kB",
         "    │   └── #0 table source, on duckdb, 12,345 rows, 123.5 kB",
-        "    └── #2 aggregate, on polars, 5 rows, 50 bytes, 1 partitions",
+        "    └── #2 aggregate, on polars, 5 rows, 50 bytes, 1 partition",
         "        └── #1 (above)",
     ]
 
@@ -340,7 +340,7 @@ def test_one_execution_is_shown_with_its_operators(home: Home) -> None:
     [
         (["--since", "2026-03-02", "--until", "2026-03-01"], "--since must come before --until"),
         (["--since", "2026-03-02", "--until", "2026-03-02"], "--since must come before --until"),
-        (["--since", "yesterday"], "'yesterday' is no day or moment like 2027-01-01"),
+        (["--since", "yesterday"], "'yesterday' is not a date such as 2027-01-01"),
         (["--last", "0"], "0 is not in the range x>=1"),
     ],
 )
@@ -372,7 +372,9 @@ def test_a_deep_plan_stays_readable_on_a_terminal(
     keep(home, make_execution(0, plan=plan))
     monkeypatch.setenv("COLUMNS", "100")
     lines = fedperf(home, "runs", "show", "execution-0").out.splitlines()[-33:]
-    assert lines[0] == "an operator reads the one below it, or those that branch off below it"
+    assert (
+        lines[0] == "An operator reads from the one below it, or from those that branch off below."
+    )
     assert [line.partition(",")[0] for line in (lines[1], lines[2], lines[31], lines[32])] == [
         "#31 join",
         "├── #29 map",
@@ -380,7 +382,10 @@ def test_a_deep_plan_stays_readable_on_a_terminal(
         "└── #30 table source",
     ]
     monkeypatch.delenv("COLUMNS")  # nothing folds a file
-    assert "an operator reads the one below" not in fedperf(home, "runs", "show", "execution-0").out
+    assert (
+        "An operator reads from the one below"
+        not in fedperf(home, "runs", "show", "execution-0").out
+    )
 
 
 def test_the_beginning_of_an_id_is_enough_and_anything_else_is_one_line(home: Home) -> None:

@@ -8,16 +8,15 @@ from pathlib import Path
 import pytest
 
 from fedperf_client import cli
-from fedperf_client.commands.expectations import ExpectedCalendar, keep_calendar
+from fedperf_client.commands.planned_releases import ExpectedCalendar, store_calendar
 from fedperf_client.daemon.period_start import open_ledger
-from fedperf_client.home.config import Home
-from fedperf_client.home.contact import Contact
+from fedperf_client.home.config import Contact, Home
 from fedperf_client.release.decisions import Decisions, Verdict
 from fedperf_client.release.effective_modes import keep_modes
 from fedperf_client.release.ledger.ledger import PrivacyLedger
 from fedperf_client.release.policy import load_policy
 from fedperf_shared.releases.period import default_calendar
-from fedperf_shared.runtime.process_lock import process_lock
+from fedperf_shared.runtime.process import process_lock
 from tests.unit.client.homes import with_history
 from tests.unit.client.public import install_start
 from tests.unit.shared.console_programs import Ended, run
@@ -35,7 +34,7 @@ class Organization:
         self.at(NOW)
 
     def at(self, moment: datetime) -> None:
-        self._patch.setattr("fedperf_client.cli._now", lambda: moment)
+        self._patch.setattr("fedperf_client.cli.now", lambda: moment)
         self._patch.setattr("fedperf_client.commands.status.now", lambda: moment)
 
     def __call__(self, *arguments: object) -> Ended:
@@ -74,8 +73,8 @@ def test_init_says_when_the_first_release_leaves_and_what_would_change_it(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "200")
     said = organization("init", "--size", "small", "--workloads", 200).out
-    assert "your first release leaves on 30 November 2026" in said
-    assert "what is stored by 29 November 2026, 00:00 UTC" in said
+    assert "First release: 30 November 2026." in said
+    assert "runs stored before 29 November 2026, 00:00 UTC" in said
     assert "the default calendar" in said
     for change in ("epsilon = 2", "nominal_workloads = 400", "2 more members like this one"):
         assert change in said
@@ -99,7 +98,7 @@ def test_who_declares_too_little_is_told_that_nothing_leaves_and_what_would_help
     organization: Organization,
 ) -> None:
     said = organization("init", "--workloads", 20).out
-    assert "nothing would leave: " in said
+    assert "No release is planned: " in said
     assert "signal-to-noise" in said
     assert "more workloads or a larger epsilon" in said
 
@@ -107,16 +106,16 @@ def test_who_declares_too_little_is_told_that_nothing_leaves_and_what_would_help
 def test_a_period_in_which_nothing_leaves_says_why(organization: Organization) -> None:
     organization("init", "--workloads", 20)
     organization.begin()
-    assert "why: fedperf release slots" in organization("status").out
+    assert "Reasons: fedperf release slots" in organization("status").out
     said = organization("release", "slots").out
-    assert "nothing is planned to leave in this period" in said
+    assert "no release is planned in this period" in said
     assert "why: " in said
     assert "signal-to-noise: 20 declared workloads" in said
 
 
 def test_after_joining_the_coordinators_calendar_counts(organization: Organization) -> None:
     organization("init")
-    keep_calendar(organization.home, ExpectedCalendar(CALENDAR, is_default=False))
+    store_calendar(organization.home, ExpectedCalendar(CALENDAR, is_default=False))
     assert organization.status()["first_release"] == "2026-11-28T00:00:00+00:00"
     assert "the coordinator's calendar" in organization("status").out
     organization.at(CALENDAR.period.end)
@@ -128,13 +127,13 @@ def test_status_says_whether_the_daemon_lives_and_when_it_heard_of_the_coordinat
 ) -> None:
     organization("init")
     assert organization.status()["daemon_runs"] is False
-    assert "the daemon does not run" in organization("status").out
+    assert "The daemon is not running" in organization("status").out
     organization.home.contact.write_text("2026-11-25T09:29:00+00:00\n")
     with organization.daemon():
         assert organization.status()["daemon_runs"] is True
         said = organization("status").out
-    assert "the daemon runs" in said
-    assert "last contact with the coordinator: 25 November 2026, 09:29 UTC" in said
+    assert "The daemon is running" in said
+    assert "last contact (UTC): 2026-11-25 09:29" in said
 
 
 def test_status_says_what_comes_next_through_the_period(organization: Organization) -> None:
@@ -143,20 +142,20 @@ def test_status_says_what_comes_next_through_the_period(organization: Organizati
     first, second, _ = (slot.key for slot in ledger.schedule.slots)
     with organization.daemon():
         said = organization("status").out
-    assert "your first release leaves on 28 November 2026" in said
-    assert "next: report-0-6 is drawn on 27 November 2026, 00:00 UTC and leaves on" in said
+    assert "Your first release is on 28 November 2026" in said
+    assert "Next: report-0-6, sampled on 27 November 2026, 00:00 UTC, sent on" in said
     said = organization("status").out
-    assert "your first release would leave on 28 November 2026" in said, "as nothing leaves now"
-    assert "next: report-0-6 would be drawn on 27 November 2026, 00:00 UTC and leave" in said
+    assert "Your first release would be on 28 November 2026" in said, "as nothing is sent now"
+    assert ", if the daemon runs." in said
     organization.at(ledger.schedule.opens_at(first) + timedelta(hours=1))
     ledger.reserve(first, ledger.schedule.opens_at(first))
-    assert "next: report-0-6" in organization("status").out, "it is drawn and has not left"
+    assert "Next: report-0-6" in organization("status").out, "it is drawn and has not left"
     organization.at(ledger.schedule.replies_at(first) + timedelta(hours=1))
     said = organization("status").out
-    assert "your first release was due on 28 November 2026" in said
-    assert f"next: report-1-{second.index}" in said
+    assert "Your first release was due on 28 November 2026" in said
+    assert f"Next: report-1-{second.index}" in said
     organization.at(CALENDAR.period.end - timedelta(days=1))
-    assert "nothing more leaves in this period" in organization("status").out
+    assert "No further release in this period" in organization("status").out
 
 
 def test_a_policy_that_was_changed_says_from_when_it_counts(organization: Organization) -> None:
@@ -241,9 +240,11 @@ def test_a_revoked_member_is_told_so_until_the_coordinator_answers_again(
     organization.begin()
     Contact(NOW, NOW + timedelta(hours=1)).note(organization.home)
     said = organization("status").out
-    assert "on 25 November 2026, 10:30 UTC the coordinator said that it does not know this" in said
+    assert (
+        "On 25 November 2026, 10:30 UTC the coordinator replied that it does not know this" in said
+    )
     assert "join with a new invitation" in said
-    assert "the coordinator lets it in again" in said
+    assert "the coordinator accepts you again" in said
     assert organization.status()["refused_at"] == "2026-11-25T10:30:00+00:00"
     Contact(NOW + timedelta(hours=2)).note(organization.home)
     assert organization.status()["refused_at"] is None
@@ -256,10 +257,10 @@ def test_what_stays_here_does_not_leave_next(organization: Organization) -> None
     first, second, _ = (slot.key for slot in ledger.schedule.slots)
     Decisions(ledger).decide(first, Verdict.WITHHELD, at=NOW)
     with organization.daemon():
-        assert f"next: report-1-{second.index} is drawn" in organization("status").out
+        assert f"Next: report-1-{second.index}, sampled" in organization("status").out
     organization.declare('residual_report = "auto"', 'residual_report = "never"')
     assert organization.status()["next"] is None
-    assert "nothing more leaves in this period" in organization("status").out
+    assert "No further release in this period" in organization("status").out
 
 
 def test_what_leaves_only_if_approved_says_so(organization: Organization) -> None:
@@ -268,12 +269,12 @@ def test_what_leaves_only_if_approved_says_so(organization: Organization) -> Non
     organization.declare('residual_report = "auto"', 'residual_report = "ask"')
     with organization.daemon():
         said = organization("status").out
-    assert "if you approve it before: fedperf release approve report-0-6" in said
+    assert "if you approve it before (fedperf release approve report-0-6)" in said
 
 
 @pytest.mark.parametrize(
     ("declared", "says"),
-    [(200, "is mostly noise"), (10, ""), (5, "would carry more reports")],
+    [(200, "is mostly noise"), (10, ""), (5, "to get more reports")],
 )
 def test_a_store_that_is_far_from_what_is_declared_is_told(
     organization: Organization, declared: int, says: str

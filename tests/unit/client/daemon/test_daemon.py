@@ -65,8 +65,8 @@ from fedperf_shared.releases.release import (
     Slot,
     SlotKey,
 )
-from fedperf_shared.runtime.failure_tracker import LONGEST_REST_SECONDS, FailureTracker
-from fedperf_shared.runtime.timestamps import day
+from fedperf_shared.runtime.failure_tracker import LONGEST_BACKOFF_SECONDS, FailureTracker
+from fedperf_shared.runtime.quantities import day
 from fedperf_shared.wire.codec import (
     decode_release,
     encode_receipt,
@@ -201,7 +201,7 @@ class Scene:
         self.ledger = PrivacyLedger.create(path, PrivacyBudget(5.0, 1e-5), self.schedule)
         self.restart()
 
-    def restart(self, troubles: FailureTracker | None = None) -> None:
+    def restart(self, failures: FailureTracker | None = None) -> None:
         noise = SeededNoise()
         self.participant = Participant(
             self.home,
@@ -214,7 +214,7 @@ class Scene:
             training=in_this_process,
             start=self.start,
             anchors=few_anchors(),
-            troubles=troubles or FailureTracker(timer=self.seconds),
+            failures=failures or FailureTracker(timer=self.seconds),
         )
 
     def seconds(self) -> float:
@@ -614,7 +614,7 @@ def test_a_coordinator_that_is_away_for_an_hour_is_asked_ever_more_rarely_and_sa
         scene.exchange.fault = None
         scene.look_at(0.9)
     asked = sum(what == "status" for _, what in scene.exchange.calls)
-    assert asked == pytest.approx(3000 / LONGEST_REST_SECONDS, rel=0.2)
+    assert asked == pytest.approx(3000 / LONGEST_BACKOFF_SECONDS, rel=0.2)
     said = [(each["event"], each["what"]) for each in logs]
     assert said[:4] == [("failing", "fetching")] * 4
     assert said[4:] == [("works again", "fetching")]
@@ -629,10 +629,10 @@ def test_a_coordinator_that_is_away_while_a_report_is_due_is_asked_ever_more_rar
         scene.look_at(second / 3600)
     seconds = 3 * 3600.0
     asked = [at for at, what in scene.exchange.calls if what == "status"]
-    assert len(asked) == pytest.approx(seconds / LONGEST_REST_SECONDS, rel=0.2)
+    assert len(asked) == pytest.approx(seconds / LONGEST_BACKOFF_SECONDS, rel=0.2)
     # Whatever failed before, it is asked when the report opens and when it leaves.
     assert {START + HOUR, START + 3 * HOUR} <= set(asked)
-    assert scene.exchange.tried == pytest.approx(3600 / LONGEST_REST_SECONDS, rel=0.2)
+    assert scene.exchange.tried == pytest.approx(3600 / LONGEST_BACKOFF_SECONDS, rel=0.2)
     scene.exchange.fault = None
     scene.look_at(4.01)
     assert len(scene.exchange.submitted) == 1

@@ -13,7 +13,7 @@ from fedperf_client.home.config import Home
 from fedperf_client.release.ledger.ledger import PrivacyLedger
 from fedperf_client.release.policy import policy_template
 from fedperf_shared.releases.release import SizeClass
-from fedperf_shared.runtime.failure_tracker import LONGEST_REST_SECONDS, FailureTracker
+from fedperf_shared.runtime.failure_tracker import LONGEST_BACKOFF_SECONDS, FailureTracker
 from tests.unit.client.daemon.test_daemon import HOUR, TABLE, Scene
 from tests.unit.client.public import install_start
 
@@ -26,7 +26,7 @@ class Follower:
     def __init__(self, scene: Scene) -> None:
         self.scene = scene
         scene.now = TABLE.period.end
-        self.troubles = FailureTracker(timer=scene.seconds)
+        self.failures = FailureTracker(timer=scene.seconds)
 
     def look(self) -> tuple[PrivacyLedger | None, list[str]]:
         """The next ledger, and what the log said."""
@@ -37,7 +37,7 @@ class Follower:
                 scene.home,
                 scene.exchange,
                 now=scene.now,
-                troubles=self.troubles,
+                failures=self.failures,
             )
         said = [each for each in logs if each.get("what") == "the next period"]
         return found, [f"{each['event']}: {each.get('reason')}" for each in said]
@@ -80,9 +80,9 @@ def test_a_calendar_that_nobody_continues_is_said_once_and_looked_at_ever_more_r
         scene.now += timedelta(seconds=5)
     assert "has no next one" in said[0]
     assert len(said) == 4
-    assert len(scene.exchange.calls) <= 3600 / LONGEST_REST_SECONDS + 6
+    assert len(scene.exchange.calls) <= 3600 / LONGEST_BACKOFF_SECONDS + 6
     scene.exchange.current_calendar = NEXT
-    scene.now += timedelta(seconds=LONGEST_REST_SECONDS)
+    scene.now += timedelta(seconds=LONGEST_BACKOFF_SECONDS)
     found, lines = daemon.look()
     assert found is not None
     assert lines == ["works again: None"]

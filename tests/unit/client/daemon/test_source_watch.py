@@ -9,8 +9,8 @@ import pytest
 
 from fedperf_client.daemon.source_watch import NEEDED_FOR_FOLLOWING, SourceWatch
 from fedperf_client.home.store import ExecutionStore
-from fedperf_client.sources.follower import FollowTask
 from fedperf_client.sources.history_file import write_history
+from fedperf_client.sources.ingestion import FollowTask
 from fedperf_client.workers.worker_process import ComputationFailedError, WorkerProcess
 from fedperf_shared.runtime.failure_tracker import FailureTracker
 from tests.fakes.computing import at_once, in_this_process
@@ -92,8 +92,8 @@ def test_a_look_that_was_lost_is_said_and_begun_again(
         return in_this_process(task, seconds=seconds)
 
     seconds = [0.0]
-    troubles = FailureTracker(timer=lambda: seconds[0])
-    watching = SourceWatch(tmp_path / "store", compute=compute, start=at_once, troubles=troubles)
+    failures = FailureTracker(timer=lambda: seconds[0])
+    watching = SourceWatch(tmp_path / "store", compute=compute, start=at_once, failures=failures)
     paths = (jobs(tmp_path / "a.parquet", 1),)
     watching.look(paths)
     assert "its process was lost" in capsys.readouterr().out

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from fedperf_client.diagnosis.diagnosis import Ranking, diagnosed
-from fedperf_client.diagnosis.finding import JobFinding, Symptom
+from fedperf_client.diagnosis.diagnosis import Ranking, diagnose_job
+from fedperf_client.diagnosis.job_facts import JobFinding, Symptom
 from fedperf_client.home.node_prices import PriceList
 from tests.fakes.measured_logs import FakeTask, MeasuredLog, log_of, started
 from tests.fakes.spark_logs import SQL, node
@@ -18,7 +18,7 @@ SLOTS = 8
 def found_in(log: MeasuredLog, path: Path) -> dict[Symptom, JobFinding]:
     (job,), missing = log.jobs(path)
     assert missing == []
-    found = diagnosed(job, "log", None)
+    found = diagnose_job(job, "log", None)
     return {} if found is None else {each.symptom: each for each in found.findings}
 
 
@@ -111,7 +111,7 @@ def test_cores_that_another_job_used_are_not_counted_as_lost(tmp_path: Path) -> 
     log.stage(one_long(fetched=50 * MIB)).closed()
     (job,), _ = log.jobs(tmp_path)
     assert not job.query.was_alone
-    assert diagnosed(job, "log", None) is None
+    assert diagnose_job(job, "log", None) is None
 
 
 def test_a_last_wave_with_one_task_is_found(tmp_path: Path) -> None:

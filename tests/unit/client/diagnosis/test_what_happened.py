@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from fedperf_client.diagnosis.diagnosis import WHOLE, Diagnosis, Ranking
-from fedperf_client.diagnosis.finding import JobFinding, Symptom
-from fedperf_client.diagnosis.job_facts import JobFacts, jobs_of
+from fedperf_client.diagnosis.job_facts import JobFacts, JobFinding, Symptom, jobs_of
 from fedperf_client.sources.spark.event_log import EventLog
 from fedperf_shared.execution import Execution, ExecutionWarning
 from tests.fakes.measured_logs import FakeTask, MeasuredLog, log_of, named, started
@@ -85,7 +84,7 @@ def test_tasks_that_were_killed_worked_until_then(
     assert {(each.launched, each.finished) for each in job.lost} == {
         (APP_START + 1000, APP_START + 11_000)
     }
-    assert ("stage 0", "too large") in [(each.what, each.message) for each in job.query.failures]
+    assert ("stage 0", "too large") in [(each.part, each.message) for each in job.query.failures]
 
 
 def test_an_attempt_carries_who_ran_it_and_what_it_said(tmp_path: Path) -> None:

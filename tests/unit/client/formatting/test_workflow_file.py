@@ -52,11 +52,14 @@ BAD = {
     "nothing": ({}, "operators"),
     "no operators": ({"operators": [], "platform": "duckdb"}, "1 to 512 operators"),
     "deep": ("[" * 100_000, "is not JSON"),
-    "unknown kind": (changed(1, kind="filtre"), "operator 1 (open): unknown kind 'filtre'"),
-    "reserved kind": (changed(1, kind="reserved_1"), "operator 1 (open): unknown kind"),
+    "unknown kind": (changed(1, kind="filtre"), "operator 1 (open): kind: unknown kind 'filtre'"),
+    "reserved kind": (changed(1, kind="reserved_1"), "operator 1 (open): kind: unknown kind"),
     "no kind": (changed(1, kind=None), "operator 1 (open): kind: is missing"),
-    "unknown class": (changed(0, **{"class": "art"}), "operator 0 (orders): unknown class"),
-    "unknown platform": (changed(2, platform="abacus"), "operator 2 (totals): unknown platform"),
+    "unknown class": (changed(0, **{"class": "art"}), "operator 0 (orders): class: unknown class"),
+    "unknown platform": (
+        changed(2, platform="abacus"),
+        "operator 2 (totals): platform: unknown platform",
+    ),
     "unknown key": (
         changed(1, row_byte=3),
         'operator 1 (open): row_byte: unknown key; did you mean "row_bytes"?',
@@ -64,10 +67,13 @@ BAD = {
     "unknown table": (GOOD | {"plattform": "spark"}, 'did you mean "platform"?'),
     "more after a filter": (
         changed(1, output_rows=1500001),
-        "operator 1 (open): a filter hands on at most the rows that it reads, 1,500,000; "
-        "output_rows is 1,500,001",
+        "operator 1 (open): output_rows is 1,500,001, but a filter has at most its 1,500,000 input "
+        "rows",
     ),
-    "no rows": (changed(0, output_rows=None), "operator 0 (orders) reads from no other and needs"),
+    "no rows": (
+        changed(0, output_rows=None),
+        "operator 0 (orders) has no inputs, so it needs output_rows",
+    ),
     "negative": (changed(0, output_rows=-1), "operator 0 (orders): output_rows must be between"),
     "absurd": (changed(0, output_rows=1e300), "operator 0 (orders): output_rows must be between"),
     "yes": (changed(0, output_rows=True), "operator 0 (orders): output_rows"),

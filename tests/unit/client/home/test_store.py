@@ -14,9 +14,14 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from fedperf_client.home.selection import AmbiguousExecutionError, Selection, UnknownExecutionError
-from fedperf_client.home.store import ExecutionStore
-from fedperf_client.home.store_schema import APPLICATION_ID, SCHEMA_VERSION
+from fedperf_client.home.store import (
+    APPLICATION_ID,
+    SCHEMA_VERSION,
+    AmbiguousExecutionError,
+    ExecutionStore,
+    Selection,
+    UnknownExecutionError,
+)
 from fedperf_shared.errors import InvalidInputError, StorageError
 from fedperf_shared.execution import ClusterConfig, Execution, ExecutionStatus, Measurement
 from fedperf_shared.workflow.vocabulary import Platform

@@ -15,7 +15,11 @@ from fedperf_shared.execution import Measurement
 from fedperf_shared.model.checkpoint import model_from_arrays
 from fedperf_shared.model.fit import predict
 from fedperf_shared.model.ggfn import GGFN, standardise
-from fedperf_shared.model.linearization import coefficients_at, directions_of
+from fedperf_shared.model.linearization import (
+    anchor_gradients,
+    combine_gradients,
+    principal_coefficients,
+)
 from fedperf_shared.releases.linear_queries import (
     DIRECTIONS,
     MAX_COEFFICIENT,
@@ -63,7 +67,7 @@ def test_the_answer_is_the_sum_of_unit_features_and_clipped_residuals_at_the_tan
     question = make_tangent_question(clip=0.3)
     coefficients = np.zeros_like(question.coefficients)
     used = features.shape[1]
-    coefficients[:, :used] = coefficients_at(model, GRAPHS)
+    coefficients[:, :used] = principal_coefficients(anchor_gradients(model, GRAPHS))
     found = summed(model, labelled, replace(question, coefficients=coefficients)) / ONE
     np.testing.assert_allclose(found[:used], expected, atol=1e-2)
     assert not found[used:].any()
@@ -127,6 +131,6 @@ def test_a_plan_that_spoils_its_features_spoils_nobody_elses(
     broken = replace(labelled[0].graph)
     object.__setattr__(broken, "operators", np.full_like(broken.operators, np.inf))
     bad = replace(labelled[0], workload="bad", graph=broken)
-    directions = directions_of(model, GRAPHS, make_tangent_question().coefficients)
+    directions = combine_gradients(model, GRAPHS, make_tangent_question().coefficients)
     assert not np.isfinite(workload_features(model, [bad], directions)[0].features).all()
     np.testing.assert_array_equal(summed(model, [bad, *labelled]), summed(model, labelled))

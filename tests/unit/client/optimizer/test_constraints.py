@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from fedperf_engines.optimizer.constraints import (
+from fedperf_engines.optimizer.costs import (
     MEMORY_FACTORS,
     Constraints,
     NoPlatformError,

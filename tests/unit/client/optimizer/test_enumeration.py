@@ -8,10 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedperf_client.prediction.prediction import Prediction, StudentT
-from fedperf_engines.optimizer.constraints import NoPlatformError
-from fedperf_engines.optimizer.costs import AdditiveCosts
-from fedperf_engines.optimizer.enumeration import PLANS, Search, choose
-from fedperf_engines.optimizer.frontier import beam, cheapest_plans
+from fedperf_engines.optimizer.costs import AdditiveCosts, NoPlatformError
+from fedperf_engines.optimizer.enumeration import PLANS, Search, beam, cheapest_plans, choose
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import ClusterConfig, PlanOnCluster
 from fedperf_shared.workflow.graph import Plan

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedperf_engines.optimizer.costs import AdditiveCosts
-from fedperf_engines.optimizer.frontier import (
+from fedperf_engines.optimizer.enumeration import (
     BEAM_FROM_WIDTH,
     SearchResult,
     beam,

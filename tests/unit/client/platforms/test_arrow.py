@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedperf_engines.platforms.arrow import conform
+from fedperf_engines.platforms.executor import conform
 from fedperf_engines.platforms.operations import Column, ColumnType
 from tests.fakes.arrow_tables import tables_equal
 

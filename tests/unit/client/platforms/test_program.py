@@ -203,7 +203,7 @@ def test_k_means_starts_no_two_centers_at_one_place_in_any_column() -> None:
 
 def test_programs_and_support_are_read_without_importing_an_engine() -> None:
     code = (
-        "import sys, fedperf_engines.platforms.program, fedperf_engines.platforms.support, "
+        "import sys, fedperf_engines.platforms.program, fedperf_engines.platforms.engine, "
         "fedperf_engines.platforms.executor, fedperf_engines.workloads.families\n"
         "heavy = {'duckdb', 'polars', 'pandas', 'pyarrow', 'sklearn', 'scipy', 'torch'}\n"
         "print(*sorted(heavy & sys.modules.keys()))"

@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedperf_engines.platforms import support
-from fedperf_engines.platforms.engine import ENGINES
-from fedperf_engines.platforms.support import (
+from fedperf_engines.platforms import engine
+from fedperf_engines.platforms.engine import (
     EMBEDDED_PLATFORMS,
+    ENGINES,
     could_run,
     installed_platforms,
     supporting,
@@ -26,7 +26,7 @@ from fedperf_shared.workflow.vocabulary import OperatorKind, Platform
 
 @pytest.fixture
 def with_every_library(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(support, "find_spec", lambda name: ModuleSpec(name, None))
+    monkeypatch.setattr(engine, "find_spec", lambda name: ModuleSpec(name, None))
 
 
 def java_in(directory: Path) -> Path:
@@ -64,7 +64,7 @@ def test_java_alone_is_no_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     java_in(tmp_path)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     here = dict.fromkeys(["duckdb", "polars", "pandas", "sklearn"], ModuleSpec("", None))
-    monkeypatch.setattr(support, "find_spec", here.get)
+    monkeypatch.setattr(engine, "find_spec", here.get)
     assert installed_platforms() == EMBEDDED_PLATFORMS
 
 

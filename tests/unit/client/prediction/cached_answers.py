@@ -27,7 +27,7 @@ from fedperf_shared.execution import (
     KnownJob,
     PlanOnCluster,
 )
-from fedperf_shared.model import pretrained_model
+from fedperf_shared.model import pretrained
 from fedperf_shared.model.checkpoint import encode_checkpoint
 from fedperf_shared.workflow.vocabulary import Platform
 from tests.unit.client.executions import chain_plan, make_execution
@@ -98,7 +98,7 @@ def _main() -> None:
     with TemporaryDirectory() as place:
         start = Path(place, "start.safetensors")
         start.write_bytes(encode_checkpoint(seeded_checkpoint()))
-        pretrained_model.PUBLIC_START_PATH = start
+        pretrained.PRETRAINED_PATH = start
         now = {ENCODER: columns_now(), PREDICTOR: answers_now()}
     before = json.loads(FILE.read_bytes()) if FILE.exists() else {}
     for name, values in now.items():

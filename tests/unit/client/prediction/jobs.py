@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from fedperf_campaigns.tables.layout import Table, TableLayout
 from fedperf_client.prediction.ensemble.weighting import ScaleAndSize
-from fedperf_client.prediction.learners.tables import Table, TableLayout
 from fedperf_client.prediction.prediction import Floats
 from fedperf_client.prediction.query_encoding import EncodedQueries
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from fedperf_client.prediction.ensemble.training_data import TrainingData, TrainingSupport
 from fedperf_client.prediction.execution_table import ExecutionTable
-from fedperf_client.prediction.learners.residual_learners import REFERENCE, SHARED
+from fedperf_client.prediction.learners.base_learners import REFERENCE, SHARED
 from fedperf_client.prediction.prediction import Floats, PredictLog
 from fedperf_client.prediction.query_encoding import EncodedQueries, History, encode
 from fedperf_shared.execution import ClusterConfig, PlanOnCluster

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from fedperf_client.prediction import execution_table as columns_module
-from fedperf_client.prediction.serving import encoded_executions
-from fedperf_client.prediction.serving.encoded_executions import home_encoder
+from fedperf_client.prediction.execution_table import home_encoder
 from fedperf_shared.model import architecture, inference
 from tests.unit.client.prediction.cached_answers import (
     ENCODER,
@@ -67,7 +66,7 @@ def test_a_network_that_is_read_otherwise_needs_another_version(
 
 def test_columns_of_another_version_are_made_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     before = home_encoder().key
-    monkeypatch.setattr(encoded_executions, "ENCODER_VERSION", columns_module.ENCODER_VERSION + 1)
-    encoded_executions._encoder.cache_clear()
+    monkeypatch.setattr(columns_module, "ENCODER_VERSION", columns_module.ENCODER_VERSION + 1)
+    columns_module._encoder.cache_clear()
     assert home_encoder().key != before
-    encoded_executions._encoder.cache_clear()
+    columns_module._encoder.cache_clear()

@@ -8,7 +8,7 @@ import pytest
 
 from fedperf_client.home.config import write_private
 from fedperf_client.prediction.fetched_models import FetchedModels
-from fedperf_client.prediction.learners.residual_learners import (
+from fedperf_client.prediction.learners.base_learners import (
     PUBLIC,
     REFERENCE,
     SHARED,

@@ -3,9 +3,9 @@
 import math
 from itertools import product
 
-from fedperf_campaigns.sampling import Strategy
-from fedperf_campaigns.sampling.sampler import GridSampler, SamplingGrid
-from fedperf_client.prediction.learners.tables import Table
+from fedperf_campaigns.campaign.definition import Strategy
+from fedperf_campaigns.campaign.sampling import GridSampler, SamplingGrid
+from fedperf_campaigns.tables.layout import Table
 
 MACHINES = (2, 4, 6, 8, 10, 12)
 SIZES = (1000.0, 2000.0, 4000.0, 8000.0)

@@ -8,7 +8,6 @@ from fedperf_client.release.policy import ConfigurationSecrecy, Policy, ReleaseM
 from fedperf_client.release.report_slots import Span, span_covered
 from fedperf_client.release.schedule import PlannedSchedule, plan_schedule
 from fedperf_shared.errors import ConfigurationError
-from fedperf_shared.releases.declared_bounds import require_declarable
 from fedperf_shared.releases.release import (
     DirectedParameters,
     LinearizedParameters,
@@ -16,6 +15,7 @@ from fedperf_shared.releases.release import (
     ReportParameters,
     SizeClass,
     Slot,
+    require_declarable,
 )
 from fedperf_shared.wire.codec import decode_schedule, encode_schedule
 from tests.unit.client.release.periods import calendar

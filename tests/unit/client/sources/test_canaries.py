@@ -22,10 +22,9 @@ import pytest
 from fedperf_client.home.store import ExecutionStore
 from fedperf_client.learning.tasks import ReportTask
 from fedperf_client.privacy.report_mechanism import noiseless_sum
-from fedperf_client.sources import SkippedRecord
-from fedperf_client.sources.kinds import open_source
+from fedperf_client.sources import SkippedRecord, open_source
 from fedperf_shared.execution import Execution, ExecutionMetadata
-from fedperf_shared.model.pretrained_model import load_pretrained_model
+from fedperf_shared.model.pretrained import load_pretrained_model
 from fedperf_shared.wire.codec import encode_plan
 from tests.fakes.duckdb_profiles import grouped
 from tests.fakes.json_places import Place, at, places, replaced

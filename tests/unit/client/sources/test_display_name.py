@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedperf_client.sources.display_name import LONGEST_NAME, job_name, query_name
+from fedperf_client.sources.spark.names import LONGEST_DISPLAY_NAME, job_name, query_name
 from tests.fakes.spark_logs import SparkLog, grouped, node, read_log
 
 Json = dict[str, object]
@@ -175,7 +175,7 @@ JSON = st.recursive(
 def test_any_plan_gives_a_name_within_bounds(name: str, text: object, location: object) -> None:
     plan = {"nodeName": name, "simpleString": text, "metadata": {"Location": location}}
     said = query_name(COUNT, {**plan, "children": [plan, location]})
-    assert len(said) <= LONGEST_NAME
+    assert len(said) <= LONGEST_DISPLAY_NAME
     assert said == COUNT or "\n" not in said
     job_name(COUNT, [{"RDD Info": [{"Name": text}, location]}, {"RDD Info": location}])
 

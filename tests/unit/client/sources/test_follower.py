@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from fedperf_client.home.store import ExecutionStore
-from fedperf_client.sources.follower import SourceCheckResult, SourceState, follow
 from fedperf_client.sources.history_file import write_history
-from fedperf_client.sources.ingestion import IngestionCounts
+from fedperf_client.sources.ingestion import IngestionCounts, SourceCheckResult, SourceState, follow
 from fedperf_shared.errors import StorageError
 from tests.unit.client.executions import make_execution
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import orjson
 import pytest
 
-from fedperf_client.sources.json_memory import MAX_PARSED_BYTES, exceeds_json_memory
+from fedperf_client.sources.opener import MAX_PARSED_BYTES, exceeds_json_memory
 from fedperf_client.sources.spark.plan import MAX_NODES
 from tests.fakes.spark_logs import Json, SparkLog
 

@@ -9,12 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from fedperf_client import cli
+from fedperf_client import cli, sources
 from fedperf_client.home.store import ExecutionStore
-from fedperf_client.sources import SkippedRecord, kinds
-from fedperf_client.sources.follower import follow
+from fedperf_client.sources import SkippedRecord
 from fedperf_client.sources.history_file import write_history
-from fedperf_client.sources.ingestion import LONGEST_REASON, MAX_REASONS, ingest, take_in
+from fedperf_client.sources.ingestion import (
+    LONGEST_REASON,
+    MAX_REASONS,
+    follow,
+    ingest,
+    ingest_source,
+)
 from fedperf_shared.errors import StorageError
 from fedperf_shared.execution import Execution
 from tests.unit.client.executions import make_execution
@@ -54,14 +59,14 @@ open_foreign = ForeignKind()
 @pytest.fixture
 def foreign(monkeypatch: pytest.MonkeyPatch) -> Iterator[ForeignKind]:
     entries = (
-        EntryPoint("flink log", f"{__name__}:open_foreign", kinds.GROUP),
-        EntryPoint("history", "fedperf_client.sources.history_file:open_history", kinds.GROUP),
+        EntryPoint("flink log", f"{__name__}:open_foreign", sources.GROUP),
+        EntryPoint("history", "fedperf_client.sources.history_file:open_history", sources.GROUP),
     )
-    monkeypatch.setattr(kinds, "entry_points", lambda group: entries)
-    kinds._kinds.cache_clear()
+    monkeypatch.setattr(sources, "entry_points", lambda group: entries)
+    sources._kinds.cache_clear()
     yield open_foreign
     monkeypatch.undo()
-    kinds._kinds.cache_clear()
+    sources._kinds.cache_clear()
     open_foreign.failure = list
 
 
@@ -136,7 +141,7 @@ def test_reasons_without_end_are_told_up_to_a_limit(
     foreign: ForeignKind, paths: list[Path], store: ExecutionStore
 ) -> None:
     foreign.failure = lambda: [SkippedRecord("row", f"{each} " * 1000) for each in range(10_000)]
-    skipped = take_in(paths[0], store).skipped
+    skipped = ingest_source(paths[0], store).skipped
     assert sum(skipped.values()) == 10_000
     assert len(skipped) == MAX_REASONS + 1
     assert max(map(len, skipped)) == LONGEST_REASON
@@ -148,7 +153,7 @@ def test_places_come_once_sorted_and_without_what_is_hidden(tmp_path: Path) -> N
         (tmp_path / name).write_text(name)
     (tmp_path / "again").symlink_to(tmp_path / "b")
     problems: list[str] = []
-    found = list(kinds.places([tmp_path / "c", tmp_path], problems))
+    found = list(sources.find_sources([tmp_path / "c", tmp_path], problems))
     shown = [(str(place.relative_to(tmp_path)), named) for place, named in found]
     assert shown == [("c", True), ("a", False), ("b/1", False), ("b/2", False)]
     assert problems == []
@@ -169,14 +174,14 @@ def test_a_directory_that_cannot_be_read_hides_nothing_beside_it(
 
     monkeypatch.setattr(os, "scandir", scanned)
     problems: list[str] = []
-    found = [place for place, _ in kinds.places([tmp_path], problems)]
+    found = [place for place, _ in sources.find_sources([tmp_path], problems)]
     assert found == [tmp_path / "a" / "x", tmp_path / "c" / "x"]
     assert problems == [f"{tmp_path / 'b'}: Permission denied"]
 
 
 def test_a_name_that_no_file_can_have_is_one_clear_line(tmp_path: Path) -> None:
     problems: list[str] = []
-    assert list(kinds.places([tmp_path / ("x" * 5000)], problems)) == []
+    assert list(sources.find_sources([tmp_path / ("x" * 5000)], problems)) == []
     assert "too long" in problems[0]
 
 
@@ -186,7 +191,7 @@ def test_directories_of_any_depth_are_looked_through(tmp_path: Path) -> None:
         deep /= "d"
         deep.mkdir()
     problems: list[str] = []
-    assert list(kinds.places([tmp_path], problems)) == []
+    assert list(sources.find_sources([tmp_path], problems)) == []
     assert problems == []
     while deep != tmp_path:  # too deep for those who tidy up
         deep.rmdir()
@@ -204,7 +209,7 @@ def test_directories_of_any_depth_are_looked_through(tmp_path: Path) -> None:
 )
 def test_an_address_elsewhere_is_refused_with_what_to_do(address: str, said: str) -> None:
     problems: list[str] = []
-    assert list(kinds.places([Path(address)], problems)) == []
+    assert list(sources.find_sources([Path(address)], problems)) == []
     (problem,) = problems
     assert re.search(said, problem)
 
@@ -236,13 +241,13 @@ def test_a_path_that_is_there_is_no_address(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "s3:" / "logs").mkdir(parents=True)
-    assert kinds.local_path("s3://logs") == Path("s3:/logs")
-    assert kinds.local_path("C:logs") == Path("C:logs")
+    assert sources.local_path("s3://logs") == Path("s3:/logs")
+    assert sources.local_path("C:logs") == Path("C:logs")
 
 
 def test_a_directory_that_looks_like_an_address_is_read(tmp_path: Path) -> None:
     (tmp_path / "s3:" / "logs").mkdir(parents=True)
     (tmp_path / "s3:" / "logs" / "file").write_text("hello")
     problems: list[str] = []
-    found = [place for place, _ in kinds.places([tmp_path / "s3:" / "logs"], problems)]
+    found = [place for place, _ in sources.find_sources([tmp_path / "s3:" / "logs"], problems)]
     assert (found, problems) == ([tmp_path / "s3:" / "logs" / "file"], [])

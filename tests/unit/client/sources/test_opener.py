@@ -18,12 +18,18 @@ from fedperf_client.sources.opener import (
     FilePlace,
     JoinedFile,
     UnreadArchiveError,
-    ZipDirectory,
-    open_zip,
+    open_place,
 )
 
-NAMED = (UnreadArchiveError, NothingToReadError, zipfile.BadZipFile, zlib.error, EOFError, OSError)
-"""The last four come while a member is read; whoever reads it tells them."""
+NAMED = (
+    UnreadArchiveError,
+    NothingToReadError,
+    zipfile.BadZipFile,
+    zlib.error,
+    EOFError,
+    OSError,
+)
+"""The last four come while a member is read; `read_blocks` names them."""
 
 with_files = settings(
     suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=80, deadline=None
@@ -37,9 +43,9 @@ def zipped(path: Path, members: dict[str, bytes], method: int = zipfile.ZIP_DEFL
     return path
 
 
-def opened(path: Path) -> ZipDirectory:
-    found = open_zip(path)
-    assert found is not None
+def opened(path: Path) -> FilePlace:
+    found = open_place(path)
+    assert found != path
     return found
 
 
@@ -63,10 +69,10 @@ def test_a_zip_is_listed_and_read_as_the_directory_that_it_came_from(tmp_path: P
         found.open("rb")
 
 
-def test_what_is_no_zip_is_none(tmp_path: Path) -> None:
+def test_open_place_of_no_zip_is_the_path(tmp_path: Path) -> None:
     for each in (b"", b"PK", b'{"Event":"x"}', bytes(99)):
         (tmp_path / "log").write_bytes(each)
-        assert open_zip(tmp_path / "log") is None
+        assert open_place(tmp_path / "log") == tmp_path / "log"
 
 
 def test_nothing_is_left_behind_and_no_file_stays_open(tmp_path: Path) -> None:
@@ -83,12 +89,12 @@ def test_nothing_is_left_behind_and_no_file_stays_open(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["../up", "a/../b", "/etc/passwd", "a//b", "a\\b", "./a"])
 def test_names_that_are_no_relative_paths_are_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(UnreadArchiveError, match="relative paths"):
-        open_zip(zipped(tmp_path / "a.zip", {name: b""}))
+        open_place(zipped(tmp_path / "a.zip", {name: b""}))
 
 
 def test_names_of_endless_depth_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UnreadArchiveError):
-        open_zip(zipped(tmp_path / "a.zip", {"a/" * 30_000 + "b": b""}))
+        open_place(zipped(tmp_path / "a.zip", {"a/" * 30_000 + "b": b""}))
 
 
 @pytest.mark.filterwarnings("ignore:Duplicate name")
@@ -98,13 +104,13 @@ def test_a_name_for_two_things_is_refused(tmp_path: Path, names: tuple[str, str]
         for name in names:
             archive.writestr(name, b"")
     with pytest.raises(UnreadArchiveError, match="twice"):
-        open_zip(tmp_path / "a.zip")
+        open_place(tmp_path / "a.zip")
 
 
 def test_too_many_members_are_refused_before_they_are_looked_at(tmp_path: Path) -> None:
     members = {str(number): b"" for number in range(opener.MAX_MEMBERS + 1)}
     with pytest.raises(UnreadArchiveError, match="files, above"):
-        open_zip(zipped(tmp_path / "a.zip", members))
+        open_place(zipped(tmp_path / "a.zip", members))
 
 
 def test_a_list_of_names_without_end_is_not_read(tmp_path: Path) -> None:
@@ -112,7 +118,7 @@ def test_a_list_of_names_without_end_is_not_read(tmp_path: Path) -> None:
     path = zipped(tmp_path / "a.zip", members, zipfile.ZIP_STORED)
     tracemalloc.start()
     with pytest.raises(UnreadArchiveError, match="bytes of names"):
-        open_zip(path)
+        open_place(path)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 2**20
@@ -124,11 +130,11 @@ def test_a_bomb_is_refused_by_what_it_claims(
     monkeypatch.setattr(opener, "RATIO_FROM_BYTES", 2**20)
     path = zipped(tmp_path / "a.zip", {str(n): bytes(2**20) for n in range(3)})
     with pytest.raises(UnreadArchiveError, match="claims to hold 3145728"):
-        open_zip(path)
+        open_place(path)
     monkeypatch.setattr(opener, "MAX_UNPACKED_BYTES", 2**20)
     path = zipped(tmp_path / "b.zip", {"a": bytes(2**20 + 1)}, zipfile.ZIP_STORED)
     with pytest.raises(UnreadArchiveError, match="claims to hold"):
-        open_zip(path)
+        open_place(path)
 
 
 def test_a_member_that_holds_more_than_it_claims_gives_no_more(tmp_path: Path) -> None:
@@ -148,7 +154,7 @@ def test_an_encrypted_or_unknown_member_is_refused(tmp_path: Path) -> None:
         spoiled[at + offset] = value
         (tmp_path / "b.zip").write_bytes(spoiled)
         with pytest.raises(UnreadArchiveError, match=told):
-            open_zip(tmp_path / "b.zip")
+            open_place(tmp_path / "b.zip")
 
 
 @with_files
@@ -162,8 +168,8 @@ def test_a_damaged_zip_is_told_by_named_errors_only(
     spoiled[place] = byte
     path.write_bytes(spoiled[:place] if cut else spoiled)
     with suppress(*NAMED):
-        found = open_zip(path)
-        if found is not None:
+        found = open_place(path)
+        if found != path:
             content(found)
 
 

@@ -4,8 +4,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from fedperf_engines.platforms.arrow import conform
-from fedperf_engines.platforms.executor import dataset_path
+from fedperf_engines.platforms.executor import conform, dataset_path
 from fedperf_engines.platforms.operations import names_of
 from fedperf_engines.workloads.data import SCALES, TABLES, prepare, read
 from fedperf_shared.errors import InvalidInputError

@@ -3,6 +3,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fedperf_engines.platforms.engine import supports
 from fedperf_engines.platforms.operations import (
     Aggregate,
     AggregateFunction,
@@ -15,7 +16,6 @@ from fedperf_engines.platforms.operations import (
 )
 from fedperf_engines.platforms.program import Program, Step
 from fedperf_engines.platforms.statistics import count_rows, source_statistics
-from fedperf_engines.platforms.support import supports
 from fedperf_engines.workloads.data import prepare
 from fedperf_engines.workloads.families import (
     Family,

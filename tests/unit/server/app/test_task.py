@@ -9,11 +9,10 @@ import pytest
 from fedperf_server.app.composition import ggfn_task, predict_with, public_error
 from fedperf_server.app.process import log_event
 from fedperf_server.rounds.linearized_avg import LinearizedAvg
-from fedperf_server.state.round_calendar import RoundOutcome, RoundResult
+from fedperf_server.state.database import ModelRound, ReplyRow, RoundOutcome
 from fedperf_shared.execution import MeasuredPlan, PlanOnCluster
 from fedperf_shared.model.checkpoint import encode_checkpoint, model_from_arrays
 from fedperf_shared.model.fit import predict
-from fedperf_shared.releases.release import ReleaseKind, SlotKey
 from fedperf_shared.workflow.features import featurize
 from tests.fakes.tangents import few_anchors, install_plans
 from tests.unit.client.prediction.synthetic import draw_questions
@@ -54,9 +53,10 @@ def test_rounds_step_at_the_tangent(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_a_closed_round_is_said_with_what_was_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    slot = SlotKey(ReleaseKind.MODEL_UPDATE, 2, 0)
-    failures = {"missing": 2, "not_due": 1}
-    log_event(RoundResult(7, slot, RoundOutcome.NO_QUORUM, 4, 1, failures, 30.0, None, None))
+    outcomes = ("accepted", "missing", "not_due", "missing")
+    replies = [ReplyRow(outcome=each) for each in outcomes]
+    no_quorum = RoundOutcome.NO_QUORUM
+    log_event(ModelRound(number=7, outcome=no_quorum, asked=4, replies=1, reply_rows=replies))
     (line,) = capsys.readouterr().out.splitlines()
     said = ("round closed", "round=7", "outcome=no_quorum", "replies='1 of 4'")
     for part in (*said, "refused={'missing': 2, 'not_due': 1}"):

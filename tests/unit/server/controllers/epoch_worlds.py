@@ -24,13 +24,13 @@ from fedperf_server.app.composition import Task, build_coordinator
 from fedperf_server.config import ServerConfig
 from fedperf_server.endpoints.grpc_ports import ExchangeService
 from fedperf_server.membership.authority import SIGNING, KeyRing, init
-from fedperf_server.membership.enrollment import Enrollment, Member
+from fedperf_server.membership.enrollment import Enrollment
 from fedperf_server.rehearsal.synthetic_batch import PredictLog
 from fedperf_server.rounds.open_round import RoundRules
 from fedperf_server.state import registry, releases
-from fedperf_server.state.database import Database, OrganizationRow
+from fedperf_server.state.database import Database, Member
 from fedperf_shared.execution import MeasuredPlan, PlanOnCluster
-from fedperf_shared.identity import new_private_key, public_bytes, sign
+from fedperf_shared.identity import new_private_key, sign
 from fedperf_shared.releases.basis import ALL_CELLS
 from fedperf_shared.releases.period import ModelMethod, Period, ReleaseCalendar, SlotTimes
 from fedperf_shared.releases.release import (
@@ -318,11 +318,11 @@ def founded(directory: Path, organizations: Sequence[Organization] = ()) -> Worl
         )
         for each in organizations:
             session.add(
-                OrganizationRow(
+                Member(
                     organization_id=each.identity,
                     name=str(each.number),
-                    public_key=public_bytes(each.key.public_key()),
-                    joined_at=0,
+                    public_key=each.key.public_key(),
+                    joined_at=START,
                     revoked_at=None,
                 )
             )

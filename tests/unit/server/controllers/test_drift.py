@@ -11,11 +11,11 @@ import pytest
 
 from fedperf_server.controllers.drift import DriftController, stored_drifts
 from fedperf_server.inference.drift_evidence import SHIFT, PlatformDrift
-from fedperf_server.state import audit, registry, releases
-from fedperf_server.state.database import Database, OrganizationRow, QueryRow
-from fedperf_server.state.drift_regimes import DriftRegime, RegimeTrigger, declare, regimes
+from fedperf_server.state import registry, releases
+from fedperf_server.state.database import Database, Member, QueryRow, RegimeTrigger, verify_events
+from fedperf_server.state.drift_regimes import DriftRegime, declare, regimes
 from fedperf_server.state.registry import UnknownVersionError
-from fedperf_shared.releases.period import to_unix_ms
+from fedperf_shared.identity import new_private_key
 from fedperf_shared.releases.release import DirectedReport, ResidualReport, SignedRelease
 from fedperf_shared.wire.codec import encode_question, encode_release
 from fedperf_shared.workflow.vocabulary import Platform
@@ -58,11 +58,11 @@ def database(tmp_path: Path) -> Iterator[Database]:
         for number in range(3):
             identity = bytes([number])
             session.add(
-                OrganizationRow(
+                Member(
                     organization_id=identity,
                     name=str(number),
-                    public_key=identity,
-                    joined_at=0,
+                    public_key=new_private_key().public_key(),
+                    joined_at=PERIOD.start,
                     revoked_at=None,
                 )
             )
@@ -83,12 +83,12 @@ def hand_in(database: Database, reports: Year, windows: Sequence[int]) -> None:
         with database.transaction() as session:
             session.add(
                 QueryRow(
-                    period_start=to_unix_ms(PERIOD.start),
+                    period_start=PERIOD.start,
                     window=slot.window,
                     index=slot.index,
                     version=version,
                     payload=encode_question(answered.query),
-                    asked_at=0,
+                    asked_at=PERIOD.start,
                 )
             )
         for answer in answered.responses:
@@ -136,7 +136,7 @@ def live(
 
 def declared(database: Database) -> tuple[DriftRegime, ...]:
     with database.transaction() as session:
-        assert audit.verify(session) >= 0
+        assert verify_events(session) >= 0
         return regimes(session)[1:]
 
 

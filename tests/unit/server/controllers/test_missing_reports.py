@@ -12,9 +12,9 @@ from fedperf_server.app.process import log_event
 from fedperf_server.controllers.missing_reports import MissingReportController
 from fedperf_server.controllers.regime_releases import Snapshot
 from fedperf_server.state import releases
-from fedperf_server.state.database import Database, OrganizationRow, QueryRow
+from fedperf_server.state.database import Database, Member, QueryRow
 from fedperf_shared.identity import new_private_key
-from fedperf_shared.releases.period import ReleaseCalendar, SlotTimes, to_unix_ms
+from fedperf_shared.releases.period import ReleaseCalendar, SlotTimes
 from fedperf_shared.releases.release import (
     DirectedParameters,
     Parameters,
@@ -61,11 +61,11 @@ def join(
     )
     with database.transaction() as session:
         session.add(
-            OrganizationRow(
+            Member(
                 organization_id=organization,
                 name=name,
-                public_key=organization,
-                joined_at=0,
+                public_key=new_private_key().public_key(),
+                joined_at=START,
                 revoked_at=None,
             )
         )
@@ -115,7 +115,7 @@ def test_who_declared_after_a_slot_or_was_revoked_is_not_missed_there(database: 
     join(database, b"1", "Late", at=START + 21 * DAY)
     join(database, b"2", "Gone")
     with database.transaction() as session:
-        session.get_one(OrganizationRow, b"2").revoked_at = 1
+        session.get_one(Member, b"2").revoked_at = START
     assert said(database, OVER) == []
     assert said(database, OVER + WINDOW) == [("Late", "report-1-0")]
 
@@ -124,8 +124,8 @@ def test_an_answer_is_missed_where_there_was_a_question(database: Database) -> N
     join(database, b"1", "Acme")
     assert said(database, OVER + DAY, since=OVER) == []
     with database.transaction() as session:
-        key = {"period_start": to_unix_ms(START), "window": 0, "index": 1}
-        session.add(QueryRow(**key, version=1, payload=b"a question", asked_at=0))
+        key = {"period_start": START, "window": 0, "index": 1}
+        session.add(QueryRow(**key, version=1, payload=b"a question", asked_at=START))
     assert said(database, OVER + DAY, since=OVER) == [("Acme", "report-0-1")]
 
 

@@ -19,14 +19,21 @@ from fedperf_server.controllers.promotion import (
 from fedperf_server.inference.promotion_rules import ReportedOffset
 from fedperf_server.rehearsal import buffer
 from fedperf_server.rehearsal.synthetic_batch import PredictLog
-from fedperf_server.state import audit, promotion_graph, registry
-from fedperf_server.state.database import Database, RoundRow
-from fedperf_server.state.drift_regimes import RegimeTrigger, declare
-from fedperf_server.state.registry import PromotionRecord, UnknownVersionError, VersionStatus
+from fedperf_server.state import registry, round_calendar
+from fedperf_server.state.database import (
+    Database,
+    ModelRound,
+    PromotionRecord,
+    RegimeTrigger,
+    VersionStatus,
+    verify_events,
+)
+from fedperf_server.state.drift_regimes import declare
+from fedperf_server.state.registry import UnknownVersionError
 from fedperf_shared.exchange import SyntheticRow
 from fedperf_shared.execution import PlanOnCluster
 from fedperf_shared.releases.basis import CELLS, cell_of
-from fedperf_shared.releases.period import Period, ReleaseCalendar, SlotTimes, to_unix_ms
+from fedperf_shared.releases.period import Period, ReleaseCalendar, SlotTimes
 from fedperf_shared.workflow.vocabulary import Platform
 from tests.fakes.rounds import newest_version
 from tests.fakes.snapshots import snapshot
@@ -90,14 +97,14 @@ def add(
     return version
 
 
-def made_by_round(version: int, window: int, *, period: Period = TABLE.period) -> RoundRow:
-    return RoundRow(
-        period_start=to_unix_ms(period.start),
+def made_by_round(version: int, window: int, *, period: Period = TABLE.period) -> ModelRound:
+    return ModelRound(
+        period_start=period.start,
         window=window,
         index=version,
         number=version,
         base_version=1,
-        opened_at=0,
+        opened_at=period.start,
         new_version=version,
     )
 
@@ -138,7 +145,7 @@ def test_a_candidate_waits_for_the_reports_of_the_next_window(database: Database
     assert standings(database) == [VersionStatus.PROMOTED] * 2
     with database.transaction() as session:
         assert registry.get_version(session, 0).version == 2
-        assert audit.verify(session) == 1
+        assert verify_events(session) == 1
 
 
 def test_what_a_candidate_changes_on_other_machines_than_the_catalogues_counts(
@@ -184,7 +191,7 @@ def test_a_candidate_for_which_no_report_speaks_is_left_open(
     assert verdict.reason == "no report speaks for it yet"
     assert look(database, START + 35 * DAY) is None
     with database.transaction() as session:
-        assert promotion_graph.find_round_start(session, TABLE, window=1).version.version == 2
+        assert round_calendar.find_round_start(session, TABLE, window=1).version.version == 2
 
 
 def test_what_was_left_open_is_judged_again_with_what_was_made_of_it(
@@ -472,7 +479,14 @@ def test_an_operator_takes_the_promoted_version_back(database: Database) -> None
         assert registry.get_version(session, 2).status is VersionStatus.REJECTED
         with pytest.raises(UnknownVersionError):
             registry.decide(
-                session, PromotionRecord(9, VersionStatus.PROMOTED, "", None, None, {}, START)
+                session,
+                PromotionRecord(
+                    version=9,
+                    status=VersionStatus.PROMOTED,
+                    reason="",
+                    by_segment={},
+                    decided_at=START,
+                ),
             )
 
 

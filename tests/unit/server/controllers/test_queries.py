@@ -13,11 +13,13 @@ from fedperf_server.controllers.queries import QueryController
 from fedperf_server.controllers.reports import PublicationController
 from fedperf_server.inference.cell_directions import CHANGE, GRID, design_cell_query
 from fedperf_server.rehearsal.synthetic_batch import PredictLog
-from fedperf_server.state import audit, registry, releases
-from fedperf_server.state.database import Database, ModelVersionRow, OrganizationRow
+from fedperf_server.state import database as tables
+from fedperf_server.state import registry, releases
+from fedperf_server.state.database import Database, ModelVersionRow, verify_events
 from fedperf_server.state.registry import GgfnFormat
 from fedperf_server.state.releases import load_query
 from fedperf_shared.execution import MeasuredPlan
+from fedperf_shared.identity import new_private_key
 from fedperf_shared.releases.linear_queries import CellQuery
 from fedperf_shared.releases.period import to_unix_ms
 from fedperf_shared.releases.release import (
@@ -79,11 +81,11 @@ def join(database: Database, group: Sequence[Member], *, stages: int = 3, window
         ]
         with database.transaction() as session:
             session.add(
-                OrganizationRow(
+                tables.Member(
                     organization_id=identity(member),
                     name=member.name,
-                    public_key=identity(member),
-                    joined_at=0,
+                    public_key=new_private_key().public_key(),
+                    joined_at=START,
                     revoked_at=None,
                 )
             )
@@ -132,7 +134,7 @@ def test_a_question_is_asked_when_its_slot_opens_and_not_before(
     (later,) = asked(database, OPENS[2])
     assert (later.slot, later.version) == (stage(2), 2)
     with database.transaction() as session:
-        assert audit.verify(session) == 2
+        assert verify_events(session) == 2
 
 
 def test_a_coordinator_that_was_killed_asks_the_same_again(

@@ -17,7 +17,7 @@ from fedperf_server.controllers.reports import (
 )
 from fedperf_server.rehearsal.synthetic_batch import PredictLog
 from fedperf_server.state import registry, releases
-from fedperf_server.state.database import Database, OrganizationRow
+from fedperf_server.state.database import Database, Member
 from fedperf_server.state.registry import GgfnFormat
 from fedperf_server.state.validation import Reason
 from fedperf_shared.execution import MeasuredPlan
@@ -100,13 +100,13 @@ def hand_in(
 
 
 def admit(session: Session, organization: bytes) -> None:
-    if session.get(OrganizationRow, organization) is None:
+    if session.get(Member, organization) is None:
         session.add(
-            OrganizationRow(
+            Member(
                 organization_id=organization,
                 name=organization.hex(),
-                public_key=organization,
-                joined_at=0,
+                public_key=new_private_key().public_key(),
+                joined_at=AT,
                 revoked_at=None,
             )
         )

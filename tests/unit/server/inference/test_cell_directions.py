@@ -18,10 +18,11 @@ from fedperf_server.inference.cell_directions import (
     to_observations,
 )
 from fedperf_server.inference.corrections import SAME_PLATFORM, correct
-from fedperf_server.inference.gaussian_process import GaussianPosterior, influence_bounds
+from fedperf_server.inference.gaussian_process import GaussianPosterior
 from fedperf_shared.errors import ConfigurationError
 from fedperf_shared.releases.basis import CELLS
 from fedperf_shared.releases.release import InvalidReleaseError
+from tests.fakes.influence_bounds import influence_bounds
 from tests.fakes.questions import make_question
 from tests.unit.server.inference.worlds_of_cells import (
     PLAIN,

@@ -14,13 +14,17 @@ from fedperf_server.inference.corrections import (
     correct,
     correct_sums,
     estimate_counts,
-    influence_bound,
     pool_reports,
 )
 from fedperf_shared.errors import ConfigurationError
 from fedperf_shared.releases.basis import ALL_CELLS, CELLS
-from fedperf_shared.releases.declared_bounds import DECLARABLE, MAX_RESIDUAL_CLIP
-from fedperf_shared.releases.release import InvalidReleaseError, ReportParameters
+from fedperf_shared.releases.release import (
+    DECLARABLE,
+    MAX_RESIDUAL_CLIP,
+    InvalidReleaseError,
+    ReportParameters,
+)
+from tests.fakes.influence_bounds import influence_bound
 from tests.unit.server.controllers.report_worlds import CLIP, received, simulated_report
 
 USED = 20

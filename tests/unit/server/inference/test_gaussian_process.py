@@ -10,11 +10,11 @@ from fedperf_server.inference.gaussian_process import (
     InvalidPosteriorError,
     Observation,
     condition,
-    influence_bounds,
     likeliest_scale,
     max_norm,
     update,
 )
+from tests.fakes.influence_bounds import influence_bounds
 
 Floats = NDArray[np.float64]
 POINTS = 12

@@ -13,8 +13,13 @@ from fedperf_server.controllers.reports import PublicationController
 from fedperf_server.rehearsal import buffer
 from fedperf_server.rehearsal.synthetic_batch import PredictLog
 from fedperf_server.state import registry
-from fedperf_server.state.database import BufferTeacherRow, Database, PublishedRegimeRow
-from fedperf_server.state.drift_regimes import RegimeTrigger, declare, regimes
+from fedperf_server.state.database import (
+    BufferTeacherRow,
+    Database,
+    PublishedRegimeRow,
+    RegimeTrigger,
+)
+from fedperf_server.state.drift_regimes import declare, regimes
 from fedperf_server.state.registry import GgfnFormat
 from fedperf_shared.exchange import SyntheticRow
 from fedperf_shared.execution import ClusterConfig

@@ -14,35 +14,40 @@ from sqlalchemy import select
 
 from fedperf_server.app.composition import store_first_version
 from fedperf_server.config import ServerConfig
-from fedperf_server.inference.linearized_steps import STEP_CLIPS, step_bound
 from fedperf_server.membership.authority import SIGNING, KeyRing, init
 from fedperf_server.membership.enrollment import Enrollment
 from fedperf_server.rounds.linearized_avg import (
     MAX_SENDER_WORKLOADS,
     MISFIT,
+    STEP_CLIPS,
     LinearizedAvg,
     bounded_sums,
     stored_tangent,
 )
 from fedperf_server.rounds.model_rounds import ModelRounds
-from fedperf_server.rounds.open_round import RoundRules
-from fedperf_server.rounds.round_messages import AcceptedUpdate
-from fedperf_server.state.database import Database, RoundQueryRow
+from fedperf_server.rounds.open_round import AcceptedUpdate, RoundRules
+from fedperf_server.state.database import Database, RoundOutcome, RoundQueryRow
 from fedperf_server.state.registry import GgfnFormat
-from fedperf_server.state.round_calendar import RoundOutcome, round_results
+from fedperf_server.state.round_calendar import closed_rounds
 from fedperf_server.state.validation import MAX_WORKLOADS
 from fedperf_shared.exchange import SyntheticRow, TrainRequest
 from fedperf_shared.identity import sign
 from fedperf_shared.model.architecture import ARRAY_SHAPES, Weights, named_arrays
 from fedperf_shared.model.checkpoint import model_from_arrays
 from fedperf_shared.model.fit import predict
-from fedperf_shared.releases.declared_bounds import DECLARABLE
 from fedperf_shared.releases.linear_queries import DIRECTIONS, LinearizedQuery
 from fedperf_shared.releases.period import ModelMethod
-from fedperf_shared.releases.release import LinearizedParameters, LinearizedUpdate, Schedule, Slot
+from fedperf_shared.releases.release import (
+    DECLARABLE,
+    LinearizedParameters,
+    LinearizedUpdate,
+    Schedule,
+    Slot,
+)
 from fedperf_shared.wire import codec
 from fedperf_shared.workflow.features import featurize
 from fedperf_shared.workflow.vocabulary import Platform
+from tests.fakes.influence_bounds import step_bound
 from tests.fakes.rounds import newest_version
 from tests.fakes.tangents import few_plans, tangent_at
 from tests.unit.client.public import seeded_checkpoint
@@ -247,7 +252,7 @@ def test_a_round_asks_at_the_tangent_and_makes_a_step_with_what_it_gets(scene: R
             np.testing.assert_array_equal(each[-1].question.coefficients, expected)
         assert change(before, scene.newest()) > 0
     with scene.database.transaction() as session:
-        results = round_results(session, TABLE)
+        results = closed_rounds(session, TABLE)
     assert [(each.outcome, each.replies) for each in results] == [(RoundOutcome.NEW_VERSION, 2)] * 2
 
 
@@ -258,7 +263,7 @@ def test_a_round_without_a_quorum_makes_no_step_and_the_next_clips_as_wide(scene
         scene.at[0] = START + moment * MINUTE
         scene.step()
     with scene.database.transaction() as session:
-        results = round_results(session, TABLE)
+        results = closed_rounds(session, TABLE)
     assert [(each.outcome, each.failures) for each in results] == [
         (RoundOutcome.NO_QUORUM, {"range": 1})
     ] * 2
@@ -286,7 +291,7 @@ def test_a_coordinator_that_was_stopped_asks_exactly_the_same_again(
     assert codec.encode_train_request(first) == codec.encode_train_request(second)
     with scene.database.transaction() as session:
         (stored,) = session.scalars(select(RoundQueryRow.payload))
-        (result,) = round_results(session, TABLE)
+        (result,) = closed_rounds(session, TABLE)
     assert first.question is not None
     assert stored == codec.encode_tangent_question(first.question)
     assert (result.outcome, result.replies) == (RoundOutcome.NEW_VERSION, 2)

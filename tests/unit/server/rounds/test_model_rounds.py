@@ -19,11 +19,17 @@ from fedperf_server.membership.authority import SIGNING, KeyRing, init
 from fedperf_server.membership.enrollment import Enrollment
 from fedperf_server.rounds.model_rounds import ModelRounds
 from fedperf_server.rounds.open_round import Reply, RoundRules
-from fedperf_server.rounds.round_record import round_row
 from fedperf_server.state import registry, releases, round_calendar
-from fedperf_server.state.database import Database
-from fedperf_server.state.drift_regimes import RegimeTrigger, declare
-from fedperf_server.state.round_calendar import RoundOutcome, RoundResult, round_results
+from fedperf_server.state.database import (
+    Database,
+    ModelRound,
+    PromotionRecord,
+    RegimeTrigger,
+    RoundOutcome,
+    VersionStatus,
+)
+from fedperf_server.state.drift_regimes import declare
+from fedperf_server.state.round_calendar import closed_rounds
 from fedperf_shared.errors import ConfigurationError
 from fedperf_shared.exchange import Refusal
 from fedperf_shared.identity import new_private_key, sign
@@ -141,7 +147,7 @@ class Scene:
             releases.declare_schedule(session, member.organization_id, schedule, at=START)
         return key, member.organization_id
 
-    def step(self) -> RoundResult | None:
+    def step(self) -> ModelRound | None:
         """Look until the round that is due is closed, if one is."""
         while True:
             for result in self.rounds.run_once(at=self.at[0]):
@@ -158,8 +164,12 @@ class Scene:
         """As the next window's reports may do."""
         with self.database.transaction() as session:
             newest = newest_version(session).version
-            verdict = registry.PromotionRecord(
-                newest, registry.VersionStatus.PROMOTED, "good", None, None, {}, self.at[0]
+            verdict = PromotionRecord(
+                version=newest,
+                status=VersionStatus.PROMOTED,
+                reason="good",
+                by_segment={},
+                decided_at=self.at[0],
             )
             registry.decide(session, verdict)
 
@@ -239,7 +249,7 @@ def test_every_slot_of_the_period_is_held_once_and_in_order(scene: Scene) -> Non
         assert scene.step() is not None
         assert scene.step() is None
     with scene.database.transaction() as session:
-        results = round_results(session, TABLE)
+        results = closed_rounds(session, TABLE)
     assert [(each.number, each.slot.window, each.slot.index) for each in results] == [
         (1, 0, 0),
         (2, 0, 1),
@@ -266,7 +276,7 @@ def test_an_epoch_brings_its_extra_rounds_in_their_place_and_not_more_often_than
         assert scene.step() is not None
         assert scene.step() is None
     with scene.database.transaction() as session:
-        results = round_results(session, TABLE)
+        results = closed_rounds(session, TABLE)
     asked = [(each.slot.window, each.slot.index) for each in results]
     assert asked == [(0, 0), (0, 2), (0, 1), (1, 0), (1, 1)]
     assert scene.is_over()
@@ -314,7 +324,7 @@ def test_a_round_waits_for_the_verdict_about_the_window_before_and_starts_from_i
     assert scene.versions() == {1, 2, 3}
     scene.promote_newest()
     result = scene.step()
-    assert isinstance(result, RoundResult)
+    assert isinstance(result, ModelRound)
     assert (result.slot.window, result.public_error) == (1, 3.0)
 
 
@@ -330,7 +340,7 @@ def test_a_round_whose_verdict_does_not_come_starts_from_the_version_in_force(
     assert scene.step() is None
     scene.at[0] = START + 72.5 * MINUTE
     result = scene.step()
-    assert isinstance(result, RoundResult)
+    assert isinstance(result, ModelRound)
     assert result.public_error == 1.0
     assert scene.steps == [0, 1, 0]
 
@@ -378,7 +388,7 @@ def test_a_silent_organization_costs_the_grace_and_no_more(scene: Scene) -> None
     scene.step()
     assert START + 25 * MINUTE <= scene.at[0] < START + 26 * MINUTE
     with scene.database.transaction() as session:
-        (result,) = round_results(session, TABLE)
+        (result,) = closed_rounds(session, TABLE)
     assert (result.outcome, result.replies, result.failures) == (
         RoundOutcome.NEW_VERSION,
         2,
@@ -392,7 +402,7 @@ def test_too_few_updates_leave_the_model_as_it_is(scene: Scene) -> None:
     scene.at[0] = START + 10 * MINUTE
     scene.step()
     with scene.database.transaction() as session:
-        (result,) = round_results(session, TABLE)
+        (result,) = closed_rounds(session, TABLE)
     assert (result.outcome, result.replies, result.failures) == (
         RoundOutcome.NO_QUORUM,
         1,
@@ -414,7 +424,7 @@ def test_a_round_without_an_accepted_reply_makes_no_version(
     scene.at[0] = START + 10 * MINUTE
     scene.step()
     with scene.database.transaction() as session:
-        (result,) = round_results(session, TABLE)
+        (result,) = closed_rounds(session, TABLE)
     assert (result.outcome, result.replies, result.new_version) == (RoundOutcome.NO_QUORUM, 0, None)
     assert scene.versions() == {1}
 
@@ -427,7 +437,7 @@ def test_why_somebody_refused_to_answer_is_kept_with_the_round(scene: Scene) -> 
     scene.at[0] = START + 10 * MINUTE
     scene.step()
     with scene.database.transaction() as session:
-        (result,) = round_results(session, TABLE)
+        (result,) = closed_rounds(session, TABLE)
     assert result.failures == {"not_due": 1}
 
 
@@ -450,7 +460,7 @@ def test_who_joins_while_the_round_is_open_takes_part(scene: Scene) -> None:
     scene.fleet.tick = tick
     scene.step()
     with scene.database.transaction() as session:
-        (result,) = round_results(session, TABLE)
+        (result,) = closed_rounds(session, TABLE)
     assert (result.asked, result.replies) == (2, 2)
 
 
@@ -467,7 +477,7 @@ def test_a_schedule_from_before_there_were_bounds_counts_as_none(scene: Scene) -
     scene.at[0] = START + 10 * MINUTE
     scene.step()
     with scene.database.transaction() as session:
-        (result,) = round_results(session, TABLE)
+        (result,) = closed_rounds(session, TABLE)
     assert (result.asked, result.replies) == (2, 2)
 
 
@@ -484,7 +494,7 @@ def test_a_round_that_breaks_is_run_again_and_counted_once(scene: Scene, stage: 
     scene.step()
     assert scene.versions() == {1, 2}
     with scene.database.transaction() as session:
-        (result,) = round_results(session, TABLE)
+        (result,) = closed_rounds(session, TABLE)
     assert (result.number, result.outcome) == (1, RoundOutcome.NEW_VERSION)
 
 
@@ -500,7 +510,7 @@ def test_an_aggregation_that_spoils_the_model_is_not_stored_and_fails_the_round(
     scene.step()
     assert scene.versions() == {1}
     with scene.database.transaction() as session:
-        (result,) = round_results(session, TABLE)
+        (result,) = closed_rounds(session, TABLE)
     assert (result.outcome, result.replies) == (RoundOutcome.FAILED, 2)
 
 
@@ -521,7 +531,7 @@ def test_a_round_that_cannot_be_computed_is_closed_for_the_operator_to_see_and_s
     scene.at[0] = START + 30 * MINUTE
     scene.step()
     with scene.database.transaction() as session:
-        failed, after = round_results(session, TABLE)
+        failed, after = closed_rounds(session, TABLE)
         receipts = [releases.receipts_in(session, each, TABLE.period) for each in ids]
     assert (failed.outcome, failed.replies, failed.new_version) == (RoundOutcome.FAILED, 2, None)
     assert (after.outcome, after.new_version) == (RoundOutcome.NEW_VERSION, 2)
@@ -543,7 +553,7 @@ def test_a_reply_that_contradicts_a_receipt_is_refused(scene: Scene) -> None:
     scene.at[0] = START + 10 * MINUTE
     scene.step()
     with scene.database.transaction() as session:
-        (result,) = round_results(session, TABLE)
+        (result,) = closed_rounds(session, TABLE)
     assert (result.replies, result.failures) == (2, {"different_bytes": 1})
 
 
@@ -556,7 +566,7 @@ def test_a_round_that_is_interrupted_stays_open_and_is_run_again(scene: Scene) -
     scene.rounds.interrupt()
     assert not scene.fleet.is_open
     with scene.database.transaction() as session:
-        assert round_results(session, TABLE) == []
+        assert closed_rounds(session, TABLE) == []
     scene.fleet.held = False
     result = scene.step()
     assert result is not None
@@ -606,14 +616,14 @@ def test_no_round_is_held_of_a_calendar_by_dp_sgd_and_its_slots_are_missed(scene
     for name in ("one", "two"):
         scene.join(name, 1.0)
     with scene.database.transaction() as session:
-        session.add(round_row(session, old, SLOTS[0].key, 1, at=START + 10 * MINUTE))
+        round_calendar.new_round(session, old, SLOTS[0].key, 1, at=START + 10 * MINUTE)
     scene.rounds._calendar = old
     for moment, closed in ((11, 0), (19, 0), (21, 1), (31, 1), (90, 3)):
         scene.at[0] = START + moment * MINUTE
         while scene.rounds.run_once(at=scene.at[0]):
             pass
         with scene.database.transaction() as session:
-            results = round_results(session, old)
+            results = closed_rounds(session, old)
         assert {each.outcome for each in results if each.outcome} <= {RoundOutcome.MISSED}
         assert sum(each.outcome is RoundOutcome.MISSED for each in results) == closed
     assert scene.fleet.asked == []

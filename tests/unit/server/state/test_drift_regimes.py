@@ -7,12 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedperf_server.state import audit, registry
-from fedperf_server.state.database import Database
+from fedperf_server.state import registry
+from fedperf_server.state.database import Database, RegimeTrigger, verify_events
 from fedperf_server.state.drift_regimes import (
     DriftRegime,
     NoNextWindowError,
-    RegimeTrigger,
     declare,
     find_reported_regime,
     regime_at,
@@ -87,7 +86,7 @@ def test_declared_again_for_the_same_window_it_is_the_same_regime(database: Data
             == first
         )
         assert len(regimes(session)) == 2
-        assert audit.verify(session) == 1
+        assert verify_events(session) == 1
 
 
 @pytest.mark.parametrize(

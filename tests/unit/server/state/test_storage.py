@@ -9,9 +9,18 @@ import pytest
 from sqlalchemy import delete, update
 
 from fedperf_server.membership.authority import CA, KeyRing, init
-from fedperf_server.state import audit, registry
-from fedperf_server.state.audit import AuditBrokenError
-from fedperf_server.state.database import Database, DatabaseError, EventRow, ModelVersionRow
+from fedperf_server.state import registry
+from fedperf_server.state.database import (
+    AuditBrokenError,
+    Database,
+    DatabaseError,
+    EventRow,
+    ModelVersionRow,
+    PromotionRecord,
+    VersionStatus,
+    record_event,
+    verify_events,
+)
 from fedperf_server.state.registry import GgfnFormat, UnknownVersionError
 from fedperf_shared.errors import ConfigurationError
 
@@ -26,25 +35,25 @@ def database(tmp_path: Path) -> Database:
 def events(database: Database) -> None:
     with database.transaction() as session:
         for number in range(4):
-            audit.record(session, "test", {"number": number}, at=NOW)
+            record_event(session, "test", at=NOW, number=number)
 
 
 def test_a_transaction_that_fails_leaves_no_trace(database: Database) -> None:
     def half_done() -> None:
         with database.transaction() as session:
-            audit.record(session, "test", {}, at=NOW)
+            record_event(session, "test", at=NOW)
             raise ValueError
 
     with pytest.raises(ValueError, match=r"^$"):
         half_done()
     with database.transaction() as session:
-        assert audit.verify(session) == 0
+        assert verify_events(session) == 0
 
 
 def test_an_untouched_audit_log_verifies(database: Database) -> None:
     events(database)
     with database.transaction() as session:
-        assert audit.verify(session) == 4
+        assert verify_events(session) == 4
 
 
 def test_a_changed_or_removed_audit_entry_shows(database: Database) -> None:
@@ -52,11 +61,11 @@ def test_a_changed_or_removed_audit_entry_shows(database: Database) -> None:
     with database.transaction() as session:
         session.execute(update(EventRow).where(EventRow.event_id == 2).values(detail="{}"))
     with database.transaction() as session, pytest.raises(AuditBrokenError, match="entry 2"):
-        audit.verify(session)
+        verify_events(session)
     with database.transaction() as session:
         session.execute(delete(EventRow).where(EventRow.event_id == 2))
     with database.transaction() as session, pytest.raises(AuditBrokenError, match="entry 3"):
-        audit.verify(session)
+        verify_events(session)
 
 
 @pytest.mark.parametrize("url", ["nonsense", "sqlite:////no/such/folder/x.sqlite", "oracle7://x/y"])
@@ -66,9 +75,9 @@ def test_a_database_that_cannot_be_used_is_one_line(url: str) -> None:
     assert "\n" not in str(error.value)
 
 
-def promoted(version: int) -> registry.PromotionRecord:
-    return registry.PromotionRecord(
-        version, registry.VersionStatus.PROMOTED, "good", None, None, {}, NOW
+def promoted(version: int) -> PromotionRecord:
+    return PromotionRecord(
+        version=version, status=VersionStatus.PROMOTED, reason="good", by_segment={}, decided_at=NOW
     )
 
 

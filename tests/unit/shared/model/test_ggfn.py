@@ -16,16 +16,23 @@ from fedperf_shared.model.architecture import (
     check_arrays,
     offset_of,
 )
-from fedperf_shared.model.batches import EmptyBatchError, collate
 from fedperf_shared.model.checkpoint import NamedArrays, state_to_arrays
 from fedperf_shared.model.fit import (
+    HUBER_DELTA,
     InvalidTrainingDataError,
     TrainingDivergedError,
     fit,
+    huber_per_sample,
+    huber_within,
     predict,
 )
-from fedperf_shared.model.ggfn import GGFN, InvalidDropoutError, standardise
-from fedperf_shared.model.loss import HUBER_DELTA, huber_per_sample, huber_within
+from fedperf_shared.model.ggfn import (
+    GGFN,
+    EmptyBatchError,
+    InvalidDropoutError,
+    collate,
+    standardise,
+)
 from fedperf_shared.workflow.features import Features, featurize
 from fedperf_shared.workflow.graph import Operator, Plan, Workflow
 from fedperf_shared.workflow.vocabulary import (
@@ -156,7 +163,7 @@ def test_a_batch_is_packed_time_major_with_every_edge_twice_and_one_loop_per_row
 
 
 def test_the_standard_layers_give_the_same_numbers(model: GGFN) -> None:
-    """One sample, written out with PyG's own self loops and an unpacked GRU.
+    """One sample, written out with explicit self loops and an unpacked GRU.
 
     What the network gives is added to what the analytic cost model says.
     """

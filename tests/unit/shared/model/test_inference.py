@@ -10,7 +10,7 @@ from fedperf_shared.model.checkpoint import Checkpoint, model_from_arrays, state
 from fedperf_shared.model.fit import predict
 from fedperf_shared.model.ggfn import GGFN
 from fedperf_shared.model.inference import GgfnArrays
-from fedperf_shared.model.pretrained_model import load_pretrained_model
+from fedperf_shared.model.pretrained import load_pretrained_model
 from fedperf_shared.model.public_plans import load_public_plans
 from fedperf_shared.workflow.features import Features, featurize, featurize_assignments
 from fedperf_shared.workflow.graph import Operator, Plan, Workflow

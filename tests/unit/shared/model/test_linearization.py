@@ -4,21 +4,19 @@ import numpy as np
 import pytest
 import torch
 
-from fedperf_shared.model.batches import Batch, collate
 from fedperf_shared.model.checkpoint import model_from_arrays
 from fedperf_shared.model.fit import predict
 from fedperf_shared.model.ggfn import GGFN, standardise
-from fedperf_shared.model.gradients.records import Rows
 from fedperf_shared.model.linearization import (
     STRETCH_RIDGE,
     InvalidLinearizationError,
     Tangent,
-    coefficients_at,
+    anchor_gradients,
+    combine_gradients,
     directional_derivatives,
-    directions_of,
-    tangent_of,
+    principal_coefficients,
 )
-from fedperf_shared.model.pretrained_model import load_pretrained_model
+from fedperf_shared.model.pretrained import load_pretrained_model
 from fedperf_shared.workflow.features import Features, featurize
 from fedperf_shared.workflow.vocabulary import Platform
 from tests.fakes.plans import ONE_CORE, diamond
@@ -53,7 +51,7 @@ def test_a_small_step_moves_an_answer_by_what_its_plan_feels(model: GGFN, tangen
     for direction in range(len(tangent.lengths)):
         step = np.zeros(len(tangent.lengths))
         step[direction] = tiny
-        moved = standardised(tangent.stepped(model, step), asked) - standardised(model, asked)
+        moved = standardised(tangent.step(model, step), asked) - standardised(model, asked)
         # The median, because a plan may lie at a kink of the layers.
         assert np.median(np.abs(moved / tiny - features[:, direction])) < 0.05
     assert np.abs(features).max() > 1
@@ -63,7 +61,7 @@ def test_the_recurrent_layers_and_the_model_itself_stay_as_they_are(
     model: GGFN, tangent: Tangent
 ) -> None:
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    moved = tangent.stepped(model, np.full(len(tangent.lengths), 0.1)).state_dict()
+    moved = tangent.step(model, np.full(len(tangent.lengths), 0.1)).state_dict()
     for name, value in model.state_dict().items():
         assert torch.equal(value, before[name])
         assert torch.equal(moved[name], value) == name.startswith("recurrent.")
@@ -94,12 +92,13 @@ def test_there_are_no_more_directions_than_anchors_tell_apart(model: GGFN) -> No
 
 def test_coefficients_are_all_that_the_directions_need(model: GGFN, tangent: Tangent) -> None:
     anchors = graphs([1e3, 1e4, 1e5, 1e6])
-    coefficients = coefficients_at(model, anchors, directions=8)
+    gradients = anchor_gradients(model, anchors)
+    coefficients = principal_coefficients(gradients, directions=8)
     assert coefficients.shape == (len(anchors), 8)
-    again = tangent_of(model, anchors, coefficients)
+    again = Tangent.build(gradients, coefficients)
     assert torch.equal(again.directions, tangent.directions)
     assert again.lengths == pytest.approx(tangent.lengths)
-    in_little_memory = directions_of(model, anchors, coefficients).numpy()
+    in_little_memory = combine_gradients(model, anchors, coefficients).numpy()
     np.testing.assert_allclose(in_little_memory, tangent.directions.numpy(), rtol=0, atol=1e-4)
 
 
@@ -122,7 +121,7 @@ def test_no_anchors_and_steps_that_are_none_are_refused(model: GGFN, tangent: Ta
         tangent_at(model, [])
     for step in (np.zeros(1), np.full(len(tangent.lengths), np.nan)):
         with pytest.raises(InvalidLinearizationError, match="finite numbers"):
-            tangent.stepped(model, step)
+            tangent.step(model, step)
 
 
 def test_a_model_without_finite_gradients_has_no_tangent(model: GGFN) -> None:
@@ -132,24 +131,3 @@ def test_a_model_without_finite_gradients_has_no_tangent(model: GGFN) -> None:
         next(broken.dense.parameters()).fill_(float("inf"))
     with pytest.raises(InvalidLinearizationError, match="not finite"):
         tangent_at(broken, graphs([1e3])[:1])
-
-
-def test_what_plans_feel_is_a_product_of_the_rows_of_one_plan_at_a_time(
-    model: GGFN, tangent: Tangent, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Products of several plans at once have the same bits on most machines, but need not."""
-    of, groups = Rows.of, list[int]()
-
-    def noted(batch: Batch, *, group: int = 32) -> Rows:
-        groups.append(group)
-        return of(batch, group=group)
-
-    monkeypatch.setattr(Rows, "of", noted)
-    directional_derivatives(model, graphs([3e3, 3e5]), tangent.directions)
-    assert set(groups) == {1}
-
-
-def test_rows_of_one_plan_at_a_time_are_in_groups_of_one() -> None:
-    rows = Rows.of(collate(graphs([3e3, 3e5])), group=1)
-    assert {len(each.rows) for each in rows.groups} == {1}
-    assert len(rows.groups) == len(rows.lengths)

@@ -5,15 +5,12 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from fedperf_shared.releases.declared_bounds import (
-    DECLARABLE,
-    NotDeclarableError,
-    require_declarable,
-)
 from fedperf_shared.releases.period import ModelMethod, Period, ReleaseCalendar, SlotTimes
 from fedperf_shared.releases.release import (
+    DECLARABLE,
     DirectedParameters,
     LinearizedParameters,
+    NotDeclarableError,
     Parameters,
     ReleaseKind,
     ReportParameters,
@@ -21,6 +18,7 @@ from fedperf_shared.releases.release import (
     Slot,
     SlotKey,
     TrainingParameters,
+    require_declarable,
 )
 
 HOUR = timedelta(hours=1)

@@ -23,7 +23,7 @@ from fedperf_shared.errors import (
     StorageError,
 )
 from fedperf_shared.runtime import command_line
-from fedperf_shared.runtime.shutdown import stop_on_signals
+from fedperf_shared.runtime.process import stop_on_signals
 from tests.unit.shared.console_programs import Ended, run
 
 
@@ -99,7 +99,7 @@ def test_an_interrupted_command_says_how_to_go_on() -> None:
     ended = run(lambda: command_line.run(counting), "wait")
     assert (ended.code, ended.out) == (command_line.INTERRUPTED, "")
     [line] = ended.err.splitlines()
-    assert line.startswith("stopped; to go on, call ")
+    assert line.startswith("stopped; to continue, call ")
     assert line.endswith("program wait again as before")
 
 
@@ -114,7 +114,7 @@ def test_a_command_that_there_is_not_names_a_close_one_once(typed: str, times: i
     ("words", "says"),
     [
         (["many"], "Invalid value for 'MANY': 'many' is not a valid int"),
-        (["1", "--since", "today"], "'today' is no day or moment like 2027-01-01"),
+        (["1", "--since", "today"], "'today' is not a date such as 2027-01-01"),
     ],
 )
 def test_a_wrong_value_is_wrong_input_in_one_line(words: list[str], says: str) -> None:
@@ -227,7 +227,7 @@ def test_no_text_of_others_commands_the_terminal() -> None:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_the_first_signal_asks_and_the_second_insists(number: signal.Signals) -> None:
     program = """
-        from fedperf_shared.runtime.shutdown import stop_on_signals
+        from fedperf_shared.runtime.process import stop_on_signals
         stop = stop_on_signals()
         print("ready", flush=True)
         stop.wait()

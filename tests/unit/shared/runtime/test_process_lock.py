@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from fedperf_shared.errors import StorageError
-from fedperf_shared.runtime.process_lock import InUseError, is_locked, process_lock
+from fedperf_shared.runtime.process import InUseError, is_locked, process_lock
 
 HOLD = """
 import pathlib, sys, time
-from fedperf_shared.runtime.process_lock import process_lock
+from fedperf_shared.runtime.process import process_lock
 with process_lock(pathlib.Path(sys.argv[1]), "it"):
     print("held", flush=True)
     time.sleep(1000)

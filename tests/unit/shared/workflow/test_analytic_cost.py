@@ -13,10 +13,11 @@ from fedperf_shared.workflow.analytic_cost import (
     TASK_ROWS,
     UNITS,
     CostCoefficients,
+    Placements,
     Work,
+    WorkflowColumns,
     shipped_prices,
 )
-from fedperf_shared.workflow.columns import Placements, WorkflowColumns
 from fedperf_shared.workflow.features import featurize, featurize_assignments
 from fedperf_shared.workflow.graph import Operator, Plan, Workflow
 from fedperf_shared.workflow.topology import topological_order

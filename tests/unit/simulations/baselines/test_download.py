@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fedperf_client.prediction.learners.residual_learners import (
+from fedperf_client.prediction.learners.base_learners import (
     REFERENCE,
     InvalidCorrectionError,
     UncorrectedModel,

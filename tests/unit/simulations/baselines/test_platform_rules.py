@@ -1,6 +1,6 @@
 """Rules of thumb say a plan that can run, and the best of them is found."""
 
-from fedperf_engines.platforms.support import supports
+from fedperf_engines.platforms.engine import supports
 from fedperf_shared.workflow.vocabulary import OperatorClass
 from fedperf_simulations.baselines.platform_rules import (
     PlatformRule,

@@ -3,7 +3,7 @@ from statistics import mean
 import numpy as np
 import pytest
 
-from fedperf_engines.optimizer.frontier import cheapest_plans
+from fedperf_engines.optimizer.enumeration import cheapest_plans
 from fedperf_simulations.baselines.pruned_search import (
     PruningRule,
     TooManyPlansError,

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from fedperf_engines.platforms.engine import EMBEDDED_PLATFORMS, supporting, supports
 from fedperf_engines.platforms.operations import ReadParquet, Sink
-from fedperf_engines.platforms.support import EMBEDDED_PLATFORMS, supporting, supports
 from fedperf_engines.workloads.families import Family, workload_name
 from fedperf_shared.errors import ConfigurationError
 from fedperf_shared.execution import ExecutionStatus

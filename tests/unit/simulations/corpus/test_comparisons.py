@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fedperf_engines.optimizer.enumeration import Assignment
-from fedperf_engines.trials.pool import Trial
+from fedperf_engines.trials.profiler import Trial
 from fedperf_engines.workloads.families import Family
 from fedperf_shared.execution import ExecutionStatus, Measurement
 from fedperf_simulations.corpus.comparison_set import ComparisonSettings

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from fedperf_shared.model.checkpoint import model_from_arrays
-from fedperf_shared.model.pretrained_model import (
-    PUBLIC_START_PATH,
-    PUBLIC_START_VARIABLE,
+from fedperf_shared.model.pretrained import (
+    PRETRAINED_PATH,
+    PRETRAINED_VARIABLE,
     load_pretrained_model,
-    public_start_path,
+    pretrained_model_path,
 )
 from fedperf_shared.model.public_plans import load_public_plans
 from fedperf_simulations.corpus.limited_start import (
@@ -22,23 +22,23 @@ from fedperf_simulations.corpus.starts.pretraining import error_on
 
 
 def test_it_is_in_use_for_as_long_as_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(PUBLIC_START_VARIABLE, raising=False)
-    assert public_start_path() == PUBLIC_START_PATH
+    monkeypatch.delenv(PRETRAINED_VARIABLE, raising=False)
+    assert pretrained_model_path() == PRETRAINED_PATH
     with start_in_use(LIMITED_START_PATH):
-        assert public_start_path() == LIMITED_START_PATH
+        assert pretrained_model_path() == LIMITED_START_PATH
         loaded, limited = load_pretrained_model(), load_limited_start()
         assert all(
             np.array_equal(loaded.arrays[name], limited.arrays[name]) for name in limited.arrays
         )
-    assert public_start_path() == PUBLIC_START_PATH
-    assert PUBLIC_START_VARIABLE not in os.environ
+    assert pretrained_model_path() == PRETRAINED_PATH
+    assert PRETRAINED_VARIABLE not in os.environ
 
 
 def test_another_choice_is_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(PUBLIC_START_VARIABLE, "mine.safetensors")
+    monkeypatch.setenv(PRETRAINED_VARIABLE, "mine.safetensors")
     with start_in_use(LIMITED_START_PATH):
         pass
-    assert str(public_start_path()) == "mine.safetensors"
+    assert str(pretrained_model_path()) == "mine.safetensors"
 
 
 def test_the_start_that_ships_knows_more() -> None:

@@ -4,7 +4,7 @@ from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from fedperf_engines.trials.pool import Trial
+from fedperf_engines.trials.profiler import Trial
 from fedperf_shared.execution import ClusterConfig, ExecutionStatus
 from fedperf_simulations.corpus.measured_log import (
     MeasuredLog,

@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from fedperf_client.sources.history_file import HistoryFile, read_metadata
-from fedperf_engines.trials.pool import Trial
+from fedperf_engines.trials.profiler import Trial
 from fedperf_shared.errors import ConfigurationError, InvalidInputError, StorageError
 from fedperf_shared.execution import Execution, ExecutionStatus, Measurement
 from fedperf_simulations.corpus.measured_log import (

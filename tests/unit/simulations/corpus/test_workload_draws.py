@@ -4,7 +4,7 @@ from statistics import median
 
 import pytest
 
-from fedperf_engines.platforms.support import supports
+from fedperf_engines.platforms.engine import supports
 from fedperf_engines.workloads.families import Family, single_platforms
 from fedperf_shared.errors import ConfigurationError
 from fedperf_shared.workflow.vocabulary import Platform

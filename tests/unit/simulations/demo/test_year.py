@@ -13,7 +13,8 @@ from fedperf_client.prediction.fetched_models import FetchedModels
 from fedperf_client.prediction.prediction import Floats
 from fedperf_server.controllers.drift import DetectedDrift
 from fedperf_server.inference.drift_evidence import PlatformDrift
-from fedperf_server.state.drift_regimes import BEFORE_EVERYTHING, DriftRegime, RegimeTrigger
+from fedperf_server.state.database import RegimeTrigger
+from fedperf_server.state.drift_regimes import BEFORE_EVERYTHING, DriftRegime
 from fedperf_shared.execution import PlanOnCluster
 from fedperf_shared.releases.period import Period
 from fedperf_shared.workflow.vocabulary import Platform

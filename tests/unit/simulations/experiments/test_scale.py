@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from fedperf_memory.cpu_meter import CpuMeter, Side
+from fedperf_memory.memory_federation import CpuMeter, Side
 from fedperf_simulations.experiments import scale
 from fedperf_simulations.harness.cells import number
 from fedperf_simulations.harness.experiment import Row, Settings

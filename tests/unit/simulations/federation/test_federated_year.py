@@ -11,7 +11,8 @@ from fedperf_client.release.policy import Policy
 from fedperf_client.release.schedule import PlannedSchedule, plan_schedule
 from fedperf_memory.memory_federation import least_budget
 from fedperf_server.state import registry
-from fedperf_server.state.drift_regimes import RegimeTrigger, regimes
+from fedperf_server.state.database import RegimeTrigger
+from fedperf_server.state.drift_regimes import regimes
 from fedperf_shared.execution import ClusterConfig
 from fedperf_shared.model.checkpoint import model_from_arrays
 from fedperf_shared.model.fit import predict

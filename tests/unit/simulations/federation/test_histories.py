@@ -12,7 +12,7 @@ from fedperf_server.rounds.linearized_avg import LinearizedAvg, stored_tangent
 from fedperf_shared.model.architecture import weights_of
 from fedperf_shared.model.checkpoint import state_to_arrays
 from fedperf_shared.model.ggfn import GGFN
-from fedperf_shared.model.linearization import directions_of, gradients_at
+from fedperf_shared.model.linearization import anchor_gradients, combine_gradients
 from fedperf_shared.workflow.features import Features, featurize
 from fedperf_shared.workflow.vocabulary import Platform
 from tests.fakes.plans import ONE_CORE, diamond
@@ -29,9 +29,9 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     def counted(model: GGFN, anchors: Sequence[Features]) -> Tensor:
         found.append(len(anchors))
-        return gradients_at(model, anchors)
+        return anchor_gradients(model, anchors)
 
-    monkeypatch.setattr(histories, "gradients_at", counted)
+    monkeypatch.setattr(histories, "anchor_gradients", counted)
     return found
 
 
@@ -40,16 +40,19 @@ def test_a_round_in_one_process_takes_gradients_once_and_has_the_same_bits(
 ) -> None:
     model, shared = GGFN(seed=1), SharedGradients()
     weights = weights_of(state_to_arrays(model))
-    alone, together = (LinearizedAvg(graphs(), gradients=each) for each in (gradients_at, shared))
+    alone, together = (
+        LinearizedAvg(graphs(), gradients=each) for each in (anchor_gradients, shared)
+    )
     question = together.question(weights, steps_made=0)
     assert (question.coefficients == alone.question(weights, steps_made=0).coefficients).all()
     at_home = graphs()  # the same plans, in a member's hands
-    directions = directions_of(
+    directions = combine_gradients(
         model, at_home, question.coefficients, gradients=shared(model, at_home)
     )
-    assert torch.equal(directions, directions_of(model, at_home, question.coefficients))
+    assert torch.equal(directions, combine_gradients(model, at_home, question.coefficients))
     step, expected = (
-        stored_tangent(model, graphs(), question, gradients=each) for each in (shared, gradients_at)
+        stored_tangent(model, graphs(), question, gradients=each)
+        for each in (shared, anchor_gradients)
     )
     assert torch.equal(step.directions, expected.directions)
     assert (step.anchors == expected.anchors).all()
@@ -59,10 +62,10 @@ def test_a_round_in_one_process_takes_gradients_once_and_has_the_same_bits(
 def test_another_model_or_other_plans_are_looked_at_anew(taken: list[int]) -> None:
     model, shared = GGFN(seed=1), SharedGradients()
     first = shared(model, graphs())
-    assert torch.equal(shared(model, graphs()[:2]), gradients_at(model, graphs()[:2]))
+    assert torch.equal(shared(model, graphs()[:2]), anchor_gradients(model, graphs()[:2]))
     assert torch.equal(shared(model, graphs()), first)
     with torch.no_grad():
         next(model.recurrent.parameters()).mul_(1.5)
-    assert torch.equal(shared(model, graphs()), gradients_at(model, graphs()))
+    assert torch.equal(shared(model, graphs()), anchor_gradients(model, graphs()))
     assert not torch.equal(shared(model, graphs()), first)
     assert taken == [3, 2, 3, 3]

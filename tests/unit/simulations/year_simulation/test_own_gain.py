@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 
 from fedperf_client.prediction.fetched_models import FetchedModels
-from fedperf_memory.year_simulation.own_gain import (
+from fedperf_memory.year_simulation.year import (
     ALONE,
     JOINED,
     WITH_START,
     ErrorChange,
+    LocalHistory,
     OwnGain,
     own_gain,
 )
-from fedperf_memory.year_simulation.own_jobs import LocalHistory
 
 WORKLOADS = [f"job-{number // 2}" for number in range(40)]
 ERRORS = np.random.default_rng(1).uniform(0.1, 0.5, 40)

@@ -6,8 +6,8 @@ import pytest
 
 from fedperf_client.home.config import Home
 from fedperf_client.home.store import ExecutionStore
-from fedperf_memory.year_simulation import own_jobs
-from fedperf_memory.year_simulation.own_jobs import read_jobs
+from fedperf_memory.year_simulation import year
+from fedperf_memory.year_simulation.year import read_jobs
 from fedperf_shared.execution import ExecutionStatus
 from tests.unit.client.executions import make_execution
 from tests.unit.shared.console_programs import contents
@@ -42,7 +42,7 @@ def test_of_a_workload_the_last_executions_count(home: Home) -> None:
 
 
 def test_of_many_workloads_some_are_drawn(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(own_jobs, "MOST_WORKLOADS", 8)
+    monkeypatch.setattr(year, "MOST_WORKLOADS", 8)
     jobs = read_jobs(home, seed=1)
     assert (len(jobs.names), jobs.stored) == (8, 40)
     assert len({each.workload for each in jobs.asked}) == 2

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from fedperf_memory.year_simulation.page import page, write_page
+from fedperf_memory.year_simulation.presentation import page, write_page
 from fedperf_shared.errors import StorageError
 from tests.unit.simulations.year_simulation.test_presentation import VIEW
 

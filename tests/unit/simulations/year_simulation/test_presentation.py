@@ -9,10 +9,18 @@ from fedperf_client.privacy.accountant import PrivacyBudget
 from fedperf_client.release.ledger.spent_budget import Spending
 from fedperf_client.release.policy import Policy
 from fedperf_client.release.schedule import OmittedSlots, PlannedSchedule
-from fedperf_memory.year_simulation.own_gain import ALONE, JOINED, WITH_START, ErrorChange, OwnGain
-from fedperf_memory.year_simulation.own_jobs import LocalHistory
 from fedperf_memory.year_simulation.presentation import YearView
-from fedperf_memory.year_simulation.year import RehearsedRelease, RehearsedYear, YearAhead
+from fedperf_memory.year_simulation.year import (
+    ALONE,
+    JOINED,
+    WITH_START,
+    ErrorChange,
+    LocalHistory,
+    OwnGain,
+    RehearsedRelease,
+    RehearsedYear,
+    YearAhead,
+)
 from fedperf_shared.releases.period import default_calendar
 from fedperf_shared.releases.release import ReleaseKind, Schedule, SizeClass
 from tests.unit.client.executions import make_execution

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from fedperf_memory.year_simulation.repeated_history import RepeatedHistory
+from fedperf_memory.year_simulation.year import RepeatedHistory
 from fedperf_shared.execution import ExecutionStatus
 from tests.unit.client.executions import make_execution
 

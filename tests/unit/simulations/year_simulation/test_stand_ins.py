@@ -1,6 +1,6 @@
 """Stand-ins have jobs of their own: nobody else's, and none of the organization's."""
 
-from fedperf_memory.year_simulation.simulated_peers import stand_ins
+from fedperf_memory.year_simulation.year import stand_ins
 from tests.unit.client.executions import make_execution
 
 MEASURED = [make_execution(number, workload=f"job-{number % 50}") for number in range(80)]

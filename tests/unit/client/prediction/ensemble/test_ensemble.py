@@ -3,15 +3,14 @@
 import numpy as np
 import pytest
 
-from fedperf_campaigns.tables.catalogue import table_learners
+from fedperf_campaigns.tables.learners import Forest, table_learners
 from fedperf_client.prediction.ensemble.ensemble import FittedEnsemble
 from fedperf_client.prediction.ensemble.learner_catalogue import NoLearnerError
 from fedperf_client.prediction.ensemble.training_data import TrainingSet
 from fedperf_client.prediction.ensemble.weighting import query_regimes
-from fedperf_client.prediction.learners.learner import Fitted
-from fedperf_client.prediction.learners.local_learners import (
+from fedperf_client.prediction.learners.base_learners import (
     Constant,
-    Forest,
+    Fitted,
     LocalProcess,
     LogRidge,
 )

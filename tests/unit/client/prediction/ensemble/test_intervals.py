@@ -6,8 +6,7 @@ import pytest
 from fedperf_client.prediction.ensemble.ensemble import USUAL_CORRELATION, error_correlation
 from fedperf_client.prediction.ensemble.learner_catalogue import joined_learners
 from fedperf_client.prediction.ensemble.predictor import fit_personalized_ensemble
-from fedperf_client.prediction.learners.local_learners import LogRidge
-from fedperf_client.prediction.learners.residual_learners import PUBLIC, REFERENCE, SHARED
+from fedperf_client.prediction.learners.base_learners import PUBLIC, REFERENCE, SHARED, LogRidge
 from fedperf_client.prediction.prediction import (
     WIDENING,
     Distribution,

@@ -14,13 +14,14 @@ from fedperf_client.prediction.ensemble.predictor import (
     fit_personalized_ensemble,
 )
 from fedperf_client.prediction.ensemble.weighting import fold_of, mixed_errors, mixing_weights
-from fedperf_client.prediction.learners.learner import Learner
-from fedperf_client.prediction.learners.local_learners import Constant, LogRidge
-from fedperf_client.prediction.learners.residual_learners import (
+from fedperf_client.prediction.learners.base_learners import (
     PUBLIC,
     REFERENCE,
     SHARED,
     CellCorrection,
+    Constant,
+    Learner,
+    LogRidge,
     UncorrectedModel,
 )
 from fedperf_client.prediction.prediction import PredictLog, PredictorFailedError

@@ -7,7 +7,7 @@ import pytest
 
 from fedperf_client.prediction.ensemble.learner_catalogue import local_learners, public_learners
 from fedperf_client.prediction.ensemble.predictor import LearnerPool, fit_personalized_ensemble
-from fedperf_client.prediction.learners.residual_learners import PUBLIC
+from fedperf_client.prediction.learners.base_learners import PUBLIC
 from tests.unit.client.prediction.drifting_jobs import (
     BEFORE,
     QUICK,

@@ -10,7 +10,7 @@ from fedperf_client.prediction.ensemble.learner_catalogue import public_learners
 from fedperf_client.prediction.ensemble.predictor import LearnerPool
 from fedperf_client.prediction.ensemble.training_data import TrainingData
 from fedperf_client.prediction.execution_table import ExecutionTable, encode_executions
-from fedperf_client.prediction.learners.residual_learners import PUBLIC
+from fedperf_client.prediction.learners.base_learners import PUBLIC
 from fedperf_client.prediction.query_encoding import History
 from fedperf_shared.execution import Execution, ExecutionStatus, Measurement
 from fedperf_shared.workflow.vocabulary import Platform

@@ -23,8 +23,7 @@ from fedperf_client.prediction.ensemble.predictor import (
     fit_personalized_ensemble,
 )
 from fedperf_client.prediction.ensemble.weighting import ScaleAndSize
-from fedperf_client.prediction.learners.local_learners import LogRidge
-from fedperf_client.prediction.learners.residual_learners import PUBLIC, REFERENCE, SHARED
+from fedperf_client.prediction.learners.base_learners import PUBLIC, REFERENCE, SHARED, LogRidge
 from fedperf_client.prediction.prediction import (
     Evidence,
     EvidenceSource,
@@ -34,11 +33,11 @@ from fedperf_client.prediction.prediction import (
     QueryRegime,
 )
 from fedperf_client.prediction.query_encoding import History
-from fedperf_client.prediction.serving.predictor_cache import CachedPredictor, Digests
+from fedperf_client.prediction.serving.predictor_cache import CachedPredictor
 from fedperf_shared.errors import StorageError
 from fedperf_shared.execution import PlanOnCluster
-from fedperf_shared.model import pretrained_intervals
-from fedperf_shared.model.pretrained_intervals import StartWidth, half_width_about
+from fedperf_shared.model import pretrained
+from fedperf_shared.model.pretrained import PretrainedWidth, pretrained_half_width
 from fedperf_shared.workflow.cardinality import plan_with_estimated_cardinalities
 from fedperf_shared.workflow.graph import Operator, Plan, Workflow
 from fedperf_shared.workflow.vocabulary import Complexity, OperatorClass, OperatorKind, Platform
@@ -307,7 +306,7 @@ def test_a_home_that_cannot_be_written_is_a_clear_error() -> None:
     own = asked_before()
     own.weights_for()
     with pytest.raises(StorageError, match="No space left"):
-        CachedPredictor(own, Path("predictor"), Digests("", ""), 0).keep(full)
+        CachedPredictor(own, Path("predictor"), {}, 0).keep(full)
 
 
 def repeated(times: int, *, level: float = 5.0, spread: float = 0.03, seed: int = 0) -> History:
@@ -421,15 +420,15 @@ def test_an_empty_home_says_what_is_claimed_of_the_start_and_no_more() -> None:
     assert found.evidence.source is EvidenceSource.START
     assert found.extrapolating
     ratio = found.upper_seconds / found.median_seconds
-    assert np.log(ratio) == pytest.approx(half_width_about(HISTORY.queries[0]))
+    assert np.log(ratio) == pytest.approx(pretrained_half_width(HISTORY.queries[0]))
 
 
 @pytest.mark.parametrize("claim", [np.log(2.0), np.log(30.0)])
 def test_where_the_start_speaks_its_claim_is_the_interval(
     claim: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    widths = dict.fromkeys(Platform, StartWidth(float(claim)))
-    monkeypatch.setattr(pretrained_intervals, "shipped_widths", lambda: widths)
+    widths = dict.fromkeys(Platform, PretrainedWidth(float(claim)))
+    monkeypatch.setattr(pretrained, "shipped_widths", lambda: widths)
     few = History(HISTORY.queries[:12], HISTORY.workloads[:12], HISTORY.log_seconds[:12])
     machine = replace(HISTORY.queries[0].cluster, machine_speed=0.9)
     asked = PlanOnCluster(on_spark(HISTORY.queries[0].plan), machine)
@@ -455,9 +454,9 @@ def test_estimates_of_rows_make_own_answers_wider_by_what_is_common_to_all_plans
     kinships = []
     for added in (0.0, 2.0):
         claimed = dict.fromkeys(
-            Platform, StartWidth(0.01, of_estimates=added, of_other_estimates=added)
+            Platform, PretrainedWidth(0.01, of_estimates=added, of_other_estimates=added)
         )
-        monkeypatch.setattr(pretrained_intervals, "shipped_widths", partial(dict, claimed))
+        monkeypatch.setattr(pretrained, "shipped_widths", partial(dict, claimed))
         [found] = predictor().predict([asked])
         each = found
         of_ends = np.array([each.lower_seconds, each.upper_seconds]) / each.median_seconds
@@ -508,8 +507,8 @@ def about_right(seed: int, spread: float = 1.4) -> PredictLog:
 def test_a_platform_that_never_ran_is_answered_as_the_start_does_and_covered(
     workloads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    claimed = dict.fromkeys(Platform, StartWidth())
-    monkeypatch.setattr(pretrained_intervals, "shipped_widths", lambda: claimed)
+    claimed = dict.fromkeys(Platform, PretrainedWidth())
+    monkeypatch.setattr(pretrained, "shipped_widths", lambda: claimed)
     ratios, covered = [], []
     for seed in range(4):
         rng = np.random.default_rng([seed, workloads])

@@ -9,7 +9,7 @@ import pytest
 
 from fedperf_client.prediction.ensemble.learner_catalogue import public_learners
 from fedperf_client.prediction.ensemble.predictor import fit_personalized_ensemble
-from fedperf_client.prediction.learners.residual_learners import PUBLIC
+from fedperf_client.prediction.learners.base_learners import PUBLIC
 from fedperf_client.prediction.prediction import Floats
 from fedperf_client.prediction.query_encoding import History
 from fedperf_shared.execution import Execution, PlanOnCluster

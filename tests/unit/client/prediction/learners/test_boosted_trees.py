@@ -7,19 +7,21 @@ import numpy as np
 import pytest
 from sklearn.ensemble import RandomForestRegressor
 
+from fedperf_campaigns.tables.learners import mean_of_trees
+from fedperf_client.prediction.learners.base_learners import (
+    SHARED,
+    Boosting,
+    Learner,
+    LogRidge,
+    ResidualBoosting,
+    ResidualRidge,
+)
 from fedperf_client.prediction.learners.boosted_trees import (
     _LINEAR_LEAVES,
     ROUNDS,
     Additive,
     Trees,
     _settings,
-)
-from fedperf_client.prediction.learners.learner import Learner
-from fedperf_client.prediction.learners.local_learners import Boosting, LogRidge
-from fedperf_client.prediction.learners.residual_learners import (
-    SHARED,
-    ResidualBoosting,
-    ResidualRidge,
 )
 from fedperf_client.prediction.query_encoding import EncodedQueries
 from fedperf_client.prediction.serving.predictor_cache import _packed, _unpacked
@@ -51,7 +53,7 @@ def test_answers_are_those_of_scikit_learns_forest(rows: int) -> None:
     inputs = INPUTS.astype(np.float32).astype(np.float64)  # as features of plans are
     forest = RandomForestRegressor(10, min_samples_leaf=2, random_state=1)
     forest.fit(inputs[:rows], TARGET[:rows])
-    trees = Trees.mean_of([each.tree_ for each in forest.estimators_])
+    trees = mean_of_trees([each.tree_ for each in forest.estimators_])
     np.testing.assert_allclose(trees(inputs), forest.predict(inputs), atol=1e-12)
 
 

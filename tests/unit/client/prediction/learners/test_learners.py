@@ -3,27 +3,28 @@
 import numpy as np
 import pytest
 
-from fedperf_campaigns.tables.catalogue import Ernest, table_learners
-from fedperf_client.prediction.learners.learner import Learner
-from fedperf_client.prediction.learners.local_learners import (
-    Boosting,
-    Constant,
+from fedperf_campaigns.tables.learners import (
+    Ernest,
     Forest,
+    ResidualProcess,
+    fit_ernest,
+    table_learners,
+)
+from fedperf_client.prediction.learners.base_learners import (
+    REFERENCE,
+    SHARED,
+    Boosting,
+    CellCorrectedModel,
+    CellCorrection,
+    Constant,
+    InvalidCorrectionError,
+    Learner,
     LocalProcess,
     LogRidge,
     Nearest,
-    ResidualProcess,
-)
-from fedperf_client.prediction.learners.residual_learners import (
-    REFERENCE,
-    SHARED,
-    CellCorrectedModel,
-    CellCorrection,
-    InvalidCorrectionError,
     UncorrectedModel,
     shrunken_mean,
 )
-from fedperf_client.prediction.learners.scaling_laws import fit_ernest
 from fedperf_client.prediction.prediction import Floats
 from fedperf_client.prediction.query_encoding import EncodedQueries, encode
 from fedperf_shared.releases.basis import CELLS

@@ -9,7 +9,11 @@ from fedperf_client.formatting.facts import texts_of, values_of
 from fedperf_client.prediction.ensemble.ensemble import EnsembleMember, EnsembleWeights
 from fedperf_client.prediction.ensemble.weighting import STACKED_FROM
 from fedperf_client.prediction.prediction import QueryRegime
-from fedperf_client.prediction.serving.explanation import in_short, member_facts, rules_of
+from fedperf_client.prediction.serving.explanation import (
+    accuracy_sentence,
+    member_facts,
+    weighting_rules,
+)
 
 MEMBERS = (
     EnsembleMember("third", 0.0, math.log(2.4)),
@@ -33,29 +37,27 @@ def test_every_member_is_told_with_its_weight_its_error_and_why() -> None:
         ("second", "30%", "1.500x", "1.25x the least error"),
         ("third", "0%", "2.400x", "2.00x the least error, below the smallest"),
     ]
-    weights, errors = rules_of([outcome(STACKED_FROM - 1)])
+    weights, errors = weighting_rules([outcome(STACKED_FROM - 1)])
     assert "weights fall with the error" in weights
-    assert errors.startswith("error: how many times too long or too short")
+    assert errors.startswith("error: factor by which a member is typically off")
 
 
 def test_what_to_expect_is_told_by_workload_in_one_sentence() -> None:
     often = np.concatenate([np.zeros(50, np.int64), np.arange(1, 11)])  # one ran fifty times
     errors = np.concatenate([np.full(50, 3.0), np.log(np.linspace(1.1, 2.0, 10))])
-    told = in_short(
+    told = accuracy_sentence(
         [replace(outcome(60), errors=errors * [(-1) ** n for n in range(60)], groups=often)]
     )
     assert told is not None
-    assert (
-        "half of the answers are off by less than 1.60 times, nine of ten by less than 2.0" in told
-    )
-    assert "(11 workloads)" in told
-    assert in_short([outcome(0)]) is None
+    assert "are predicted within 1.60 times, nine of ten within 2.0" in told
+    assert "on 11 workloads)" in told
+    assert accuracy_sentence([outcome(0)]) is None
 
 
 def test_weights_that_were_fitted_together_are_told_as_such() -> None:
     *_, last = map(values_of, member_facts([outcome(STACKED_FROM)]))
     assert last["why"] == "2.00x the least error, adds nothing"
-    assert "the mix that errs least" in rules_of([outcome(STACKED_FROM)])[0]
+    assert "minimize the error of the ensemble" in weighting_rules([outcome(STACKED_FROM)])[0]
 
 
 def test_before_anything_ran_the_most_trusted_counts() -> None:
@@ -65,4 +67,4 @@ def test_before_anything_ran_the_most_trusted_counts() -> None:
     rows = list(map(values_of, member_facts([none])))
     assert [row["why"] for row in rows] == ["trusted first: nothing ran yet", "nothing ran yet"]
     assert [line["error"] for line in map(texts_of, member_facts([none]))] == [None, None]
-    assert rules_of([none]) == []
+    assert weighting_rules([none]) == []

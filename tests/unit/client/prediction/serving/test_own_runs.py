@@ -12,7 +12,7 @@ from fedperf_client.home.store import ExecutionStore
 from fedperf_client.prediction.fetched_models import FetchedModels
 from fedperf_client.prediction.prediction import EvidenceSource
 from fedperf_client.prediction.serving.predictor_cache import CachedPredictor, load_or_fit
-from fedperf_client.prediction.serving.what_if import HOLDS, ClusterPrediction, answers
+from fedperf_client.prediction.serving.what_if import HOLDS, ClusterPrediction, predict_plan
 from fedperf_shared.execution import (
     ClusterConfig,
     Execution,
@@ -72,9 +72,9 @@ def about(kept: CachedPredictor, execution: Execution, *cores: int) -> ClusterPr
     """The answer about an execution on what it had, or on the first of these."""
     sizes = [replace(execution.cluster, cores=each) for each in cores] or [execution.cluster]
     known = execution.plan, execution.cluster
-    return answers(kept.predictor, *known, sizes, job=KnownJob.of(execution), deadline_seconds=1e6)[
-        0
-    ]
+    return predict_plan(
+        kept.predictor, *known, sizes, job=KnownJob.of(execution), deadline_seconds=1e6
+    )[0]
 
 
 ALONE = {

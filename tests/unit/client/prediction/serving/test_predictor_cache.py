@@ -11,7 +11,7 @@ from fedperf_client.prediction import execution_table
 from fedperf_client.prediction.ensemble.training_data import TrainingData
 from fedperf_client.prediction.execution_table import ExecutionTable
 from fedperf_client.prediction.fetched_models import FetchedModels
-from fedperf_client.prediction.learners.residual_learners import CellCorrection
+from fedperf_client.prediction.learners.base_learners import CellCorrection
 from fedperf_client.prediction.serving import predictor_cache as kept_module
 from fedperf_client.prediction.serving.predictor_cache import CachedPredictor, load_or_fit
 from fedperf_shared.execution import ExecutionStatus, Measurement

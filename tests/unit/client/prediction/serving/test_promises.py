@@ -8,7 +8,7 @@ import pytest
 from fedperf_client.prediction.ensemble.training_data import TrainingSupport
 from fedperf_client.prediction.serving.what_if import is_beyond_its_platforms, no_promise
 from fedperf_shared.execution import ClusterConfig, PlanOnCluster
-from fedperf_shared.model.pretrained_intervals import shipped_widths
+from fedperf_shared.model.pretrained import shipped_widths
 from fedperf_shared.workflow.vocabulary import MAX_ROWS, Platform
 from tests.unit.client.executions import chain_plan
 from tests.unit.client.prediction.synthetic import hull_around

@@ -9,12 +9,12 @@ import pytest
 
 from fedperf_client.prediction.serving.regressions import (
     RegressionStatus,
-    Slowdown,
     TimedRun,
-    on_newest_source,
+    WorkloadComparison,
+    compare_workloads,
     runs_by_workload,
-    since,
-    slowdowns,
+    split_at,
+    split_by_newest_source,
 )
 from fedperf_shared.execution import (
     ClusterConfig,
@@ -37,20 +37,20 @@ def runs_of(*executions: Execution) -> list[TimedRun]:
     return [TimedRun.of(each) for each in executions]
 
 
-def compared(before: Sequence[float], after: Sequence[float]) -> Slowdown:
+def compared(before: Sequence[float], after: Sequence[float]) -> WorkloadComparison:
     pair = runs_of(*map(ran, before)), runs_of(*map(ran, after))
-    ((found,), alone) = slowdowns({"nightly": pair})
+    ((found,), alone) = compare_workloads({"nightly": pair})
     assert alone == []
     return found
 
 
 def test_one_run_after_is_enough_for_a_large_change() -> None:
     found = compared([4.0, 4.1, 3.9, 4.0], [120.0])
-    assert found.verdict is RegressionStatus.SLOWER
+    assert found.status is RegressionStatus.SLOWER
     assert found.ratio == pytest.approx(30)
-    assert found.lower > 2
+    assert found.change.ratio_interval[0] > 2
     assert found.lost_seconds == pytest.approx(116.0)
-    assert compared([4.0], [120.0]).verdict is RegressionStatus.SLOWER
+    assert compared([4.0], [120.0]).status is RegressionStatus.SLOWER
 
 
 def test_a_large_change_is_found_among_noisy_workloads() -> None:
@@ -63,17 +63,17 @@ def test_a_large_change_is_found_among_noisy_workloads() -> None:
         for number in range(20)
     }
     pairs["nightly"] = runs_of(*map(ran, [4.0, 4.1, 3.9, 4.0])), runs_of(ran(120.0))
-    found, _ = slowdowns(pairs)
-    assert [each.workload for each in found if each.verdict is RegressionStatus.SLOWER] == [
+    found, _ = compare_workloads(pairs)
+    assert [each.workload for each in found if each.status is RegressionStatus.SLOWER] == [
         "nightly"
     ]
     assert found[0].workload == "nightly"
 
 
 def test_a_change_within_what_repeats_differ_by_is_none() -> None:
-    assert compared([4.0, 5.0, 4.5, 6.0], [5.0, 4.6, 5.5]).verdict is RegressionStatus.NO_DIFFERENCE
-    assert compared([4.0], [5.0]).verdict is RegressionStatus.TOO_FEW
-    assert compared([4.0, 4.1, 3.9], [0.4]).verdict is RegressionStatus.FASTER
+    assert compared([4.0, 5.0, 4.5, 6.0], [5.0, 4.6, 5.5]).status is RegressionStatus.NO_DIFFERENCE
+    assert compared([4.0], [5.0]).status is RegressionStatus.TOO_FEW
+    assert compared([4.0, 4.1, 3.9], [0.4]).status is RegressionStatus.FASTER
 
 
 @pytest.mark.parametrize(("before", "after"), [(2, 1), (5, 5), (20, 3)])
@@ -88,18 +88,18 @@ def test_of_a_hundred_workloads_that_did_not_change_about_one_is_called_slower(
         )
         for number in range(count)
     }
-    found, _ = slowdowns(pairs)
-    slower = sum(each.verdict is RegressionStatus.SLOWER for each in found)
-    assert slower + sum(each.verdict is RegressionStatus.FASTER for each in found) > 0
+    found, _ = compare_workloads(pairs)
+    slower = sum(each.status is RegressionStatus.SLOWER for each in found)
+    assert slower + sum(each.status is RegressionStatus.FASTER for each in found) > 0
     assert slower <= 0.01 * count + 3 * (0.01 * count) ** 0.5
 
 
 def test_repeats_that_differ_much_make_a_workload_unsure() -> None:
-    assert compared([1, 10, 1, 10, 2, 7], [30, 25]).verdict is RegressionStatus.NO_DIFFERENCE
+    assert compared([1, 10, 1, 10, 2, 7], [30, 25]).status is RegressionStatus.NO_DIFFERENCE
 
 
 def test_a_slowdown_by_half_is_found_where_repeats_agree() -> None:
-    assert compared([4.0, 4.05, 3.95, 4.0], [6.0, 6.1]).verdict is RegressionStatus.SLOWER
+    assert compared([4.0, 4.05, 3.95, 4.0], [6.0, 6.1]).status is RegressionStatus.SLOWER
 
 
 def test_what_else_changed_is_told() -> None:
@@ -107,19 +107,19 @@ def test_what_else_changed_is_told() -> None:
     new = ran(9.0, plan=chain_plan(5), cluster=ClusterConfig(1, 16, 1000))
     failed = replace(new, status=ExecutionStatus.FAILED, measurement=None)
     pair = runs_of(old), runs_of(failed, new)
-    ((found,), _) = slowdowns({"nightly": pair})
-    assert found.changes == (
+    ((found,), _) = compare_workloads({"nightly": pair})
+    assert found.other_changes == [
         "cores 4 to 16",
         "first query of its application now",
         "+2 map",
         "failed 0 to 1",
-    )
+    ]
 
 
 def test_another_version_of_the_engine_is_told_first() -> None:
     old, new = (ran(10.0, n, origin=ExecutionMetadata(source=f"spark 3.{n}.1")) for n in (1, 2))
-    ((found,), _) = slowdowns({"nightly": (runs_of(old), runs_of(new))})
-    assert found.changes[0] == "spark 3.1.1 to spark 3.2.1"
+    ((found,), _) = compare_workloads({"nightly": (runs_of(old), runs_of(new))})
+    assert found.other_changes[0] == "spark 3.1.1 to spark 3.2.1"
 
 
 def test_those_that_lost_most_time_come_first_and_lone_ones_are_named() -> None:
@@ -128,7 +128,7 @@ def test_those_that_lost_most_time_come_first_and_lone_ones_are_named() -> None:
         "large": (runs_of(*map(ran, [100, 100, 100])), runs_of(*map(ran, [300, 300]))),
         "gone": (runs_of(ran(1)), runs_of()),
     }
-    found, alone = slowdowns(pairs)
+    found, alone = compare_workloads(pairs)
     assert [each.workload for each in found] == ["large", "small"]
     assert alone == ["gone"]
 
@@ -140,9 +140,9 @@ def test_sides_are_told_by_a_moment_or_by_the_newest_version() -> None:
             for number, source in enumerate(["spark 3.4", "spark 3.5", "spark 3.4", "spark 3.5"])
         )
     )
-    before, after = since(START + timedelta(seconds=1))(runs)
+    before, after = split_at(runs, START + timedelta(seconds=1))
     assert (list(before), list(after)) == (runs[:1], runs[1:])
-    before, after = on_newest_source(runs)
+    before, after = split_by_newest_source(runs)
     assert {each.source for each in before} == {"spark 3.4"}
     assert {each.source for each in after} == {"spark 3.5"}
 

@@ -4,11 +4,15 @@ from dataclasses import replace
 
 import pytest
 
-from fedperf_client.prediction.serving.explanation import time_scope
-from fedperf_shared.execution import Measurement
+from fedperf_client.prediction.serving.explanation import Disturbance, PredictionNotes
+from fedperf_shared.execution import Execution, Measurement
 from fedperf_shared.workflow.graph import Plan
 from fedperf_shared.workflow.vocabulary import Platform
 from tests.unit.client.executions import chain_plan, make_execution
+
+
+def notes(plan: Plan, own: Execution | None = None) -> PredictionNotes:
+    return PredictionNotes(plan, own, None, None, "", Disturbance(0, 0))
 
 
 @pytest.mark.parametrize(
@@ -21,19 +25,19 @@ from tests.unit.client.executions import chain_plan, make_execution
     ],
 )
 def test_it_says_what_a_time_is_of(platform: Platform, says: str) -> None:
-    found = time_scope(chain_plan(platform=platform), None)
-    assert found.sentence == f"{says}; waiting and start-up come on top"
+    found = notes(chain_plan(platform=platform))
+    assert found.scope_sentence == f"{says}; waiting and start-up come on top"
     assert found.startup_seconds is None
 
 
 def test_several_engines_run_already() -> None:
     workflow = chain_plan().workflow
     mixed = Plan(workflow, (Platform.DUCKDB, Platform.DUCKDB, Platform.POLARS))
-    assert "engines that run already" in time_scope(mixed, None).sentence
+    assert "engines that run already" in notes(mixed).scope_sentence
 
 
 def test_what_an_own_execution_tells_of_its_start_is_said() -> None:
     own = make_execution(1, measurement=Measurement(2.0, startup_seconds=12.0))
-    assert time_scope(own.plan, own).sentence.endswith("come on top, 12 s when it ran")
+    assert notes(own.plan, own).scope_sentence.endswith("come on top, 12 s when it ran")
     later = replace(own, measurement=Measurement(2.0))
-    assert time_scope(own.plan, later).startup_seconds is None
+    assert notes(own.plan, later).startup_seconds is None

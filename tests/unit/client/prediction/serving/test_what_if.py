@@ -5,7 +5,6 @@ from datetime import UTC, datetime
 import numpy as np
 import pytest
 
-from fedperf_client.formatting.durations import duration_text
 from fedperf_client.formatting.facts import texts_of, values_of
 from fedperf_client.prediction.prediction import (
     ErrorDistribution,
@@ -17,17 +16,18 @@ from fedperf_client.prediction.prediction import (
 )
 from fedperf_client.prediction.serving.what_if import (
     ClusterPrediction,
-    enough,
+    deadline_sentence,
+    equivalence_sentence,
     format_probability,
-    no_difference,
     p90_discontinuity_note,
     parse_cores,
     parse_duration,
     seconds_until,
-    verdict,
+    smallest_equivalent,
 )
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import ClusterConfig
+from fedperf_shared.runtime.quantities import duration_text
 
 
 @pytest.mark.parametrize(
@@ -131,20 +131,20 @@ def test_the_table_and_json_say_the_same_of_a_question(
 @pytest.mark.parametrize(
     ("chances", "of_nodes", "says"),
     [
-        ((0.1, 0.2), True, "no number of nodes asked about keeps 60 s with a chance of 90 %; "
-         "the best are 2 nodes, 20%"),
-        ((0.2, 0.1), True, "the best is 1 node, 20%"),
-        ((0.2, 0.1), False, "no number of cores asked about keeps 60 s with a chance of 90 %; "
-         "the best are 4 cores, 20%"),
-        ((0.95, 0.99), True, "fewest nodes that keep 60 s: 1, with a chance of 95%"),
-        ((0.5, 0.99), False, "fewest cores that keep 60 s: 8, with a chance of 99%"),
+        ((0.1, 0.2), True, "none of these node counts meets 60 s with 90% probability; "
+         "the best: 2 nodes, 20%"),
+        ((0.2, 0.1), True, "the best: 1 node, 20%"),
+        ((0.2, 0.1), False, "none of these core counts meets 60 s with 90% probability; "
+         "the best: 4 cores, 20%"),
+        ((0.95, 0.99), True, "fewest nodes that meet 60 s: 1, with 95% probability"),
+        ((0.5, 0.99), False, "fewest cores that meet 60 s: 8, with 99% probability"),
     ],
 )  # fmt: skip
 def test_the_verdict_counts_what_was_asked_about(
     chances: tuple[float, float], of_nodes: bool, says: str
 ) -> None:
     found = [answer(nodes, chance=chance) for nodes, chance in zip((1, 2), chances, strict=True)]
-    assert verdict(found, 60.0, of_nodes=of_nodes).endswith(says)
+    assert deadline_sentence(found, 60.0, of_nodes=of_nodes).endswith(says)
 
 
 def sized(
@@ -162,32 +162,34 @@ def sized(
 
 
 def test_a_size_is_enough_from_where_on_more_make_no_difference_that_can_be_told() -> None:
-    least = enough(sized(100.0, 60.0, 59.0, 58.0))
+    least = smallest_equivalent(sized(100.0, 60.0, 59.0, 58.0))
     assert least is not None
     assert least[0].cores == 2
     assert 0.5 < least[1] < 0.75
-    told = str(no_difference(sized(100.0, 60.0, 59.0, 58.0)))
-    assert told.startswith("beyond 2 cores no difference of the usual time can be told")
+    told = str(equivalence_sentence(sized(100.0, 60.0, 59.0, 58.0)))
+    assert told.startswith("median time stops improving at 2 cores")
     assert "deadline" not in told
-    assert enough(sized(100.0, 60.0, 30.0)) is None
-    assert no_difference(sized(100.0)) is None
+    assert smallest_equivalent(sized(100.0, 60.0, 30.0)) is None
+    assert equivalence_sentence(sized(100.0)) is None
 
 
 def test_a_size_that_is_enough_yet_too_few_for_the_deadline_says_why_it_is_not_taken() -> None:
     found = sized(100.0, 60.0, 59.0, 58.0, deadline=68.2)
     assert [each.holds for each in found] == [False, False, True, True]
-    told = str(no_difference(found))
-    assert told.startswith("beyond 2 cores no difference of the usual time can be told")
-    assert (
-        "; a deadline is about slow runs too, and with 2 cores the chance to keep it is 8" in told
+    told = str(equivalence_sentence(found))
+    assert told.startswith("median time stops improving at 2 cores")
+    assert "; a deadline depends on slow runs too: 2 cores meet it with a probability of 8" in told
+    assert deadline_sentence(found, 68.2, of_nodes=False).startswith(
+        "fewest cores that meet 68.2 s: 4, "
     )
-    assert verdict(found, 68.2, of_nodes=False).startswith("fewest cores that keep 68.2 s: 4, ")
     for deadline in (300.0, 10.0):  # the same size keeps it, or none does
-        assert "slow runs" not in str(no_difference(sized(100.0, 60.0, 59.0, deadline=deadline)))
+        assert "slow runs" not in str(
+            equivalence_sentence(sized(100.0, 60.0, 59.0, deadline=deadline))
+        )
 
 
 def test_more_nodes_with_as_many_cores_in_all_are_not_more_cores() -> None:
-    assert no_difference(sized(60.0, 59.0, 58.0, cores=64)) is None
+    assert equivalence_sentence(sized(60.0, 59.0, 58.0, cores=64)) is None
 
 
 def test_a_p90_that_may_jump_where_it_ran_is_explained() -> None:

@@ -9,8 +9,8 @@ from itertools import product
 
 import numpy as np
 
+from fedperf_campaigns.tables.layout import Table, TableLayout
 from fedperf_campaigns.tables.predictor import MeasuredTable
-from fedperf_client.prediction.learners.tables import Table, TableLayout
 from fedperf_client.prediction.prediction import Floats
 
 MACHINES = ((2, 4, 6, 8, 10, 12), (1, 2, 4, 8, 16, 32), (4, 8, 12, 16, 24, 32, 48, 64))

@@ -5,14 +5,14 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from fedperf_campaigns.tables.catalogue import table_learners
+from fedperf_campaigns.tables.layout import InvalidTableError, TableLayout
+from fedperf_campaigns.tables.learners import table_learners
 from fedperf_campaigns.tables.predictor import (
     FREEDOM,
     MIXED_FROM,
     MeasuredTable,
     TablePredictor,
 )
-from fedperf_client.prediction.learners.tables import InvalidTableError, TableLayout
 from fedperf_client.prediction.prediction import QueryRegime, StudentT
 from tests.unit.client.prediction.tables.published_laws import DrawnJob, drawn_job
 

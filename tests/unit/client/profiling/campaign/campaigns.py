@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from fedperf_campaigns.campaign.definition import Campaign, load_campaign
-from fedperf_campaigns.campaign.interference import InterferenceSample
 from fedperf_campaigns.campaign.journal import Machine
+from fedperf_campaigns.campaign.trial_runner import InterferenceSample
 
 MACHINE = Machine("tiny.small", "x86_64", "a processor", 4, 8 * 1024**3, 1.25)
 QUIET = InterferenceSample(0.0, 0.0, 0.5, 0.5, cores=4)

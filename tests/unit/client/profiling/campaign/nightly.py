@@ -3,8 +3,8 @@
 from datetime import timedelta
 from pathlib import Path
 
-from fedperf_campaigns.campaign.components import WHOLE
 from fedperf_campaigns.campaign.definition import (
+    WHOLE,
     Campaign,
     journal_path,
     keep_definition,

@@ -10,18 +10,19 @@ from pathlib import Path
 import pytest
 
 from fedperf_campaigns.campaign.campaign import (
+    AllAtOnce,
     CampaignDependencies,
+    Sampler,
     run_campaign,
+    sampler_of,
 )
-from fedperf_campaigns.campaign.components import Component
-from fedperf_campaigns.campaign.definition import Campaign
-from fedperf_campaigns.campaign.expressions import Value
-from fedperf_campaigns.campaign.interference import Host, InterferenceSample
+from fedperf_campaigns.campaign.definition import Campaign, Component, RunSettings
+from fedperf_campaigns.campaign.grid import Value
 from fedperf_campaigns.campaign.journal import Journal, TrialKey, TrialOutcome, TrialStatus
-from fedperf_campaigns.campaign.order import AllAtOnce, Sampler, sampler_of
 from fedperf_campaigns.campaign.summary import CampaignEnd, summarize
 from fedperf_campaigns.campaign.trial_runner import (
-    Limits,
+    Host,
+    InterferenceSample,
     TrialRunner,
     TrialStoppedError,
 )
@@ -49,7 +50,7 @@ class World(TrialRunner, Host):
         components: Sequence[Component],
         configuration: Mapping[str, Value],
         *,
-        limits: Limits,
+        limits: RunSettings,
         token: str,
     ) -> TrialOutcome:
         del limits, token

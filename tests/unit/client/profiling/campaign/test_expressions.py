@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedperf_campaigns.campaign.expressions import (
+from fedperf_campaigns.campaign.grid import (
     MAX_DEPTH,
     MAX_LENGTH,
     Constraint,

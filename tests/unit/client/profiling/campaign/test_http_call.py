@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedperf_campaigns.campaign.components import Component, message_of
+from fedperf_campaigns.campaign.definition import Component, message_of
 from fedperf_campaigns.campaign.http_call import split_of
 
 

@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from fedperf_campaigns.campaign.history import TrialHistory
 from fedperf_campaigns.campaign.journal import (
     ComponentSpan,
     Journal,
     ResourceUse,
+    TrialHistory,
     TrialKey,
     TrialOutcome,
     TrialStatus,
 )
 from fedperf_shared.errors import StorageError
-from fedperf_shared.runtime.process_lock import InUseError
+from fedperf_shared.runtime.process import InUseError
 from tests.unit.client.profiling.campaign.campaigns import MACHINE
 
 NOW = datetime(2027, 3, 1, 12, 0, 0, 123456, tzinfo=UTC)

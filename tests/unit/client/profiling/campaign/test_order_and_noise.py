@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from fedperf_campaigns.campaign.interference import Host, is_far, noise_of
-from fedperf_campaigns.campaign.order import AllAtOnce, Blocks, Sampler, sampler_of
-from fedperf_campaigns.sampling import Strategy
-from fedperf_campaigns.sampling.sampler import GridSampler, SamplingGrid
+from fedperf_campaigns.campaign.campaign import AllAtOnce, Blocks, Sampler, sampler_of
+from fedperf_campaigns.campaign.definition import Strategy
+from fedperf_campaigns.campaign.sampling import GridSampler, SamplingGrid
+from fedperf_campaigns.campaign.trial_runner import Host, is_far, noise_of
 from tests.unit.client.profiling.campaign.campaigns import BUSY, QUIET, make_campaign
 
 

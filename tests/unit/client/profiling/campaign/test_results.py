@@ -11,8 +11,8 @@ from xml.etree import ElementTree as ET
 import orjson
 import pytest
 
-from fedperf_campaigns.campaign import charts, report
-from fedperf_campaigns.campaign.executions import execution_of, is_execution, plan_of
+from fedperf_campaigns.campaign import report
+from fedperf_campaigns.campaign.campaign import execution_of, is_execution, plan_of
 from fedperf_campaigns.campaign.grid import RESERVED_NAMES
 from fedperf_campaigns.campaign.journal import (
     ComponentSpan,
@@ -178,9 +178,8 @@ def test_what_the_charts_leave_out_is_said(tmp_path: Path, monkeypatch: pytest.M
     page, _, _ = results(tmp_path, summary)
     assert "The first" not in page
     assert "At most" not in page
-    for module in (charts, report):
-        monkeypatch.setattr(module, "MOST_BARS", 2)
-        monkeypatch.setattr(module, "MOST_LINES", 1)
+    monkeypatch.setattr(report, "MOST_BARS", 2)
+    monkeypatch.setattr(report, "MOST_LINES", 1)
     page, _, _ = results(tmp_path, summary)
     assert "The first 2 trials." in page
     assert "At most 1 values of rows are drawn" in page

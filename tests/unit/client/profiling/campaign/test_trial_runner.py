@@ -16,8 +16,7 @@ import psutil
 import pytest
 
 from fedperf_campaigns.campaign import trial_runner
-from fedperf_campaigns.campaign.components import Component
-from fedperf_campaigns.campaign.interference import own_seconds
+from fedperf_campaigns.campaign.definition import Component, RunSettings
 from fedperf_campaigns.campaign.journal import ResourceUse, TrialOutcome, TrialStatus
 from fedperf_campaigns.campaign.trial_process import (
     ComponentEnd,
@@ -25,10 +24,10 @@ from fedperf_campaigns.campaign.trial_process import (
 )
 from fedperf_campaigns.campaign.trial_runner import (
     TOKEN_VARIABLE,
-    Limits,
     TrialRunner,
     TrialStoppedError,
     kill_leftovers,
+    own_seconds,
 )
 from fedperf_shared.errors import StorageError
 from tests.fakes.functions import TOKEN, function_server
@@ -70,7 +69,12 @@ def http(url: str, **more: object) -> Component:
 def run(
     runner: TrialRunner, *components: Component, seconds: float = 30.0, memory: int | None = None
 ) -> TrialOutcome:
-    return runner.run(components, ROW, limits=Limits(seconds, memory), token=secrets.token_hex())
+    return runner.run(
+        components,
+        ROW,
+        limits=RunSettings(timeout_seconds=seconds, memory_bytes=memory),
+        token=secrets.token_hex(),
+    )
 
 
 def sleeping() -> list[int]:

@@ -9,14 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedperf_campaigns.sampling import CHOOSING, Strategy, sampler
-from fedperf_campaigns.sampling.grid_points import Rows
-from fedperf_campaigns.sampling.sampler import (
+from fedperf_campaigns.campaign import sampling as sampler
+from fedperf_campaigns.campaign.definition import CHOOSING, Strategy
+from fedperf_campaigns.campaign.sampling import (
     LEAST_JUDGED,
     START,
+    Rows,
     SamplingGrid,
 )
-from fedperf_client.prediction.learners.tables import InvalidTableError, Table
+from fedperf_campaigns.tables.layout import InvalidTableError, Table
 from fedperf_shared.errors import InvalidInputError
 from tests.unit.client.profiling.grids import (
     NODE_TYPES,

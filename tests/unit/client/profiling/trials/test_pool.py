@@ -12,7 +12,7 @@ import orjson
 import psutil
 import pytest
 
-from fedperf_engines.trials.pool import (
+from fedperf_engines.trials.profiler import (
     Trial,
     TrialLimits,
     TrialRequest,
@@ -282,8 +282,8 @@ def test_children_end_with_their_parent() -> None:
     code = f"""
 import os, sys
 from pathlib import Path
-from fedperf_engines.trials.pool import WorkerPool
-from fedperf_engines.trials.pool import TrialLimits, TrialRequest
+from fedperf_engines.trials.profiler import WorkerPool
+from fedperf_engines.trials.profiler import TrialLimits, TrialRequest
 from fedperf_shared.workflow.vocabulary import Platform
 pool = WorkerPool(command={COMMAND!r})
 request = TrialRequest(b'{{"sleep": 0.0}}', (Platform.DUCKDB,), Path("/tmp"), 1)

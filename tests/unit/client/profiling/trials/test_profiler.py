@@ -24,8 +24,12 @@ from fedperf_engines.platforms.operations import (
     Sink,
 )
 from fedperf_engines.platforms.program import Program, Step
-from fedperf_engines.trials.pool import TrialLimits, UncountableProgramError, WorkerPool
-from fedperf_engines.trials.profiler import Profiler
+from fedperf_engines.trials.profiler import (
+    Profiler,
+    TrialLimits,
+    UncountableProgramError,
+    WorkerPool,
+)
 from fedperf_shared.execution import ClusterConfig, ExecutionStatus
 from fedperf_shared.workflow.vocabulary import OperatorKind, Platform
 

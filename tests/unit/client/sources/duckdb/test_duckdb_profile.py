@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from fedperf_client import cli
 from fedperf_client.home.store import ExecutionStore
 from fedperf_client.sources import SkippedRecord, Source
-from fedperf_client.sources.duckdb.nodes import KINDS
+from fedperf_client.sources.duckdb.operators import KINDS
 from fedperf_client.sources.duckdb.profile_file import (
     ASSUMED_MEMORY_BYTES,
     MAX_PROFILE_BYTES,

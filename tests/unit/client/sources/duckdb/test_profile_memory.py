@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fedperf_client.sources.duckdb.profile_file import MAX_PROFILE_BYTES, open_profile
-from fedperf_client.sources.json_memory import exceeds_json_memory
+from fedperf_client.sources.opener import exceeds_json_memory
 from fedperf_shared.workflow.vocabulary import MAX_OPERATORS
 from tests.fakes.added_memory import MOST_MEGABYTES, megabytes_added
 from tests.fakes.duckdb_profiles import Json, grouped, node_1, profile_1

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedperf_client.home.counted_rows import RowCount
 from fedperf_client.home.store import ExecutionStore
+from fedperf_client.sources import RowCount
 from fedperf_client.sources.duckdb.profile_file import ProfileFile, counts_in, execution_of
 from fedperf_client.sources.ingestion import ingest, total
 from fedperf_shared.errors import InvalidInputError
@@ -320,7 +320,9 @@ def test_another_profile_of_the_home_decides_and_a_dry_run_leaves_none(
 
 def places_in(store: ExecutionStore, path: Path) -> list[RowCount]:
     return [
-        found for each in ProfileFile(path).counts() for found in store.counted_rows.of(each.place)
+        RowCount(*found)
+        for each in ProfileFile(path).counts()
+        for found in store.row_counts(each.place)
     ]
 
 
@@ -335,7 +337,7 @@ def test_profiles_of_one_file_decide_each_other(tmp_path: Path, profiles: list[P
 def test_of_one_place_the_newest_counts_stay(tmp_path: Path) -> None:
     with ExecutionStore.open(tmp_path / "store") as store:
         for rows in range(300):
-            store.counted_rows.add([RowCount("a", rows, rows, 1), RowCount("b", 1, 1, 1)])
-        assert max(store.counted_rows.of("a")).announced == 299
-        assert len(store.counted_rows.of("a")) == 100
-        assert store.counted_rows.of("b") == [RowCount("b", 1, 1, 1)]
+            store.add_row_counts([RowCount("a", rows, rows, 1), RowCount("b", 1, 1, 1)])
+        assert max(store.row_counts("a"))[1] == 299
+        assert len(store.row_counts("a")) == 100
+        assert store.row_counts("b") == [RowCount("b", 1, 1, 1)]

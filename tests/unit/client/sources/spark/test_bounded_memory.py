@@ -9,10 +9,15 @@ import lz4.frame
 import pytest
 import zstandard
 
-from fedperf_client.sources.codecs import MAX_WINDOW_BYTES
-from fedperf_client.sources.json_memory import MAX_PARSED_BYTES, exceeds_json_memory
-from fedperf_client.sources.opener import MAX_DEPTH, MAX_MEMBERS, RATIO_FROM_BYTES
-from fedperf_client.sources.spark.events import MAX_HELD_BYTES, MAX_LINE_BYTES
+from fedperf_client.sources.opener import (
+    MAX_DEPTH,
+    MAX_MEMBERS,
+    MAX_PARSED_BYTES,
+    MAX_WINDOW_BYTES,
+    RATIO_FROM_BYTES,
+    exceeds_json_memory,
+)
+from fedperf_client.sources.spark.event_log import MAX_HELD_BYTES, MAX_LINE_BYTES
 from tests.fakes.added_memory import MOST_MEGABYTES, megabytes_added
 
 USUAL_WINDOW_BYTES = 8 * 1024**2

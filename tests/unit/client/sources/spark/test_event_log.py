@@ -8,13 +8,11 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from fedperf_client.sources import NothingToReadError
+from fedperf_client.sources import NothingToReadError, UnknownSourceError, open_source
 from fedperf_client.sources.history_file import HistoryFile
-from fedperf_client.sources.kinds import UnknownSourceError, open_source
-from fedperf_client.sources.spark import events
-from fedperf_client.sources.spark.event_log import open_event_log
-from fedperf_client.sources.spark.events import TORN, Events
-from fedperf_client.sources.spark.reader import WANTED
+from fedperf_client.sources.spark import event_log
+from fedperf_client.sources.spark.event_log import TORN, Events, open_event_log
+from fedperf_client.sources.spark.reader import USED_EVENTS
 from fedperf_shared.execution import Execution, ExecutionStatus, ExecutionWarning
 from fedperf_shared.workflow.vocabulary import OperatorKind, Platform
 from tests.fakes.spark_logs import APP_START, SQL, SparkLog, grouped, node, read_log
@@ -111,12 +109,12 @@ def test_only_the_last_of_many_updates_counts_for_each_of_many_queries(tmp_path:
 def test_updates_without_end_are_not_held_without_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(events, "MAX_HELD_BYTES", 5000)
+    monkeypatch.setattr(event_log, "MAX_HELD_BYTES", 5000)
     update = SQL + "SparkListenerSQLAdaptiveExecutionUpdate"
     log = SparkLog().begin()
     for query in range(200):
         log.add(update, executionId=query, sparkPlanInfo=grouped(SCAN))
-    reading = Events(WANTED)
+    reading = Events(USED_EVENTS)
     for _ in reading.of(log.write(tmp_path / "log")):
         assert sum(len(line) for _, line in reading._updates.values()) <= 5000
 

@@ -17,11 +17,10 @@ import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fedperf_client.sources import SkippedRecord
-from fedperf_client.sources.codecs import CutLogError, DamagedLogError
-from fedperf_client.sources.kinds import read_source
-from fedperf_client.sources.spark import events
-from fedperf_client.sources.spark.events import (
+from fedperf_client.sources import SkippedRecord, read_source
+from fedperf_client.sources.opener import CutLogError, DamagedLogError
+from fedperf_client.sources.spark import event_log
+from fedperf_client.sources.spark.event_log import (
     MAX_LINE_BYTES,
     NEAR_BYTES,
     Events,
@@ -295,7 +294,7 @@ def test_ends_of_tasks_are_counted_by_stage_and_the_first_line_of_each_is_given(
         ends = given.count(("SparkListenerTaskEnd", stage))
         assert given.count(("SparkListenerTaskStart", stage)) == bool(starts)
         assert ends in {len(badly), len(badly) + bool(well)}
-        assert found.ends_passed(stage) == len(well) - (ends - len(badly))
+        assert found.skipped_ends(stage) == len(well) - (ends - len(badly))
 
 
 def as_event(found: tuple[str, Event] | SkippedRecord) -> tuple[str, Event]:
@@ -306,10 +305,10 @@ def as_event(found: tuple[str, Event] | SkippedRecord) -> tuple[str, Event]:
 def test_the_ends_of_more_stages_than_are_remembered_are_not_known(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(events, "MAX_STAGES", 10)
+    monkeypatch.setattr(event_log, "MAX_STAGES", 10)
     every = [task("TaskEnd", stage) for stage in range(30) for _ in range(2)]
     (tmp_path / "log").write_bytes(b"\n".join(every))
     found = Events(frozenset())
     assert list(found.of(tmp_path / "log")) == []
-    assert found.ends_passed(29) is None
-    assert len(found.passed_over.stages) <= 11
+    assert found.skipped_ends(29) is None
+    assert len(found.skipped.stages) <= 11

@@ -2,8 +2,7 @@
 
 import pytest
 
-from fedperf_client.sources.spark.failure_advice import advice_on
-from fedperf_client.sources.spark.failures import failure_table
+from fedperf_client.sources.spark.failures import advice_on, failure_table
 from fedperf_client.sources.spark.settings import SparkSettings
 
 OVERHEAD = "spark.executor.memoryOverhead"

@@ -110,7 +110,7 @@ def test_of_too_many_texts_the_last_are_kept() -> None:
     for number in range(MAX_FAILURES + 5):
         query.failed(f"stage {number}", "x")
     assert len(query.failures) == MAX_FAILURES
-    assert query.failures[-1].what == f"stage {MAX_FAILURES + 4}"
+    assert query.failures[-1].part == f"stage {MAX_FAILURES + 4}"
 
 
 def test_the_removal_of_its_executor_does_not_explain_an_error_of_the_code() -> None:
@@ -181,7 +181,7 @@ def test_the_last_words_that_are_not_about_calling_off_tell_most() -> None:
     texts = [FailureText.of(f"job {number}", text) for number, text in enumerate(said)]
     found = last_text(texts)
     assert found is not None
-    assert found.what == "job 0"
+    assert found.part == "job 0"
     off = last_text(texts[1:])
     assert off is not None
     assert off.kind == "cancelled"

@@ -14,11 +14,11 @@ from fedperf_client.sources.spark.failures import (
     EXECUTOR_REMOVED,
     LONGEST_LINE,
     FailurePattern,
+    best_line,
     failure_table,
     has_role,
     is_out_of_memory,
     reason_of,
-    told_line,
 )
 from fedperf_client.sources.spark.query import CUT
 
@@ -963,15 +963,15 @@ def test_the_line_that_is_shown_is_the_first_or_what_python_raised() -> None:
         '  File "a.py", line 7, in price\n    return 1 / x\nZeroDivisionError: division by zero\n\n'
         "\tat org.apache.spark.api.python.BasePythonRunner"
     )
-    assert told_line(traceback) == "ZeroDivisionError: division by zero"
-    assert told_line("\n  no such column\n== SQL ==\nSELECT 1") == "no such column"
-    assert told_line("too large<br/>and so on") == "too large"
-    assert len(told_line("x" * 9_999)) == LONGEST_LINE
-    assert told_line("") == ""
+    assert best_line(traceback) == "ZeroDivisionError: division by zero"
+    assert best_line("\n  no such column\n== SQL ==\nSELECT 1") == "no such column"
+    assert best_line("too large<br/>and so on") == "too large"
+    assert len(best_line("x" * 9_999)) == LONGEST_LINE
+    assert best_line("") == ""
 
 
 @given(st.text(), st.sampled_from([LOST, FETCH, ERROR, KILLED, REMOVED, JOB, "x"]))
 def test_no_text_is_too_strange(text: str, end_reason: str) -> None:
     assert reason_of(text, end_reason) in (None, *failure_table()[0])
-    assert len(told_line(text)) <= LONGEST_LINE
-    assert "\n" not in told_line(text)
+    assert len(best_line(text)) <= LONGEST_LINE
+    assert "\n" not in best_line(text)

@@ -19,12 +19,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fedperf_client.home.store import ExecutionStore
-from fedperf_client.sources import NothingToReadError, SkippedRecord
-from fedperf_client.sources.codecs import UnreadCodecError
-from fedperf_client.sources.ingestion import take_in
-from fedperf_client.sources.kinds import UnknownSourceError, open_source, places, read_source
-from fedperf_client.sources.spark.event_log import open_event_log
-from fedperf_client.sources.spark.events import NO_EVENT, TORN
+from fedperf_client.sources import (
+    NothingToReadError,
+    SkippedRecord,
+    UnknownSourceError,
+    find_sources,
+    open_source,
+    read_source,
+)
+from fedperf_client.sources.ingestion import ingest_source
+from fedperf_client.sources.opener import UnreadCodecError
+from fedperf_client.sources.spark.event_log import NO_EVENT, TORN, open_event_log
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import Execution
 from tests.fakes.spark_logs import SparkLog, grouped, node, sample, split
@@ -248,7 +253,7 @@ def test_a_log_in_parts_is_one(tmp_path: Path, way: str, expected: list[Executio
     for number, part in enumerate(parts):
         (tmp_path / "logs" / name(number)).write_bytes(part)
     (tmp_path / "logs" / "_SUCCESS").write_bytes(b"")
-    assert [each for each, _ in places([tmp_path], [])] == [tmp_path / "logs"]
+    assert [each for each, _ in find_sources([tmp_path], [])] == [tmp_path / "logs"]
     assert found_in(tmp_path / "logs") == (expected, [])
 
 
@@ -278,7 +283,7 @@ def test_files_that_are_not_clearly_parts_of_one_log_are_read_alone(
     for name, content in contents.items():
         (tmp_path / name).write_bytes(content)
     assert open_event_log(tmp_path) is None
-    assert [each.name for each, _ in places([tmp_path], [])] == sorted(contents)
+    assert [each.name for each, _ in find_sources([tmp_path], [])] == sorted(contents)
     if case == "no beginning":
         _, skipped = found_in(tmp_path / "log.1")
         assert any("a part of a log" in each.reason for each in skipped)
@@ -334,7 +339,7 @@ def test_a_zip_of_several_attempts_gives_all_and_names_what_is_no_log(tmp_path: 
 def test_executions_of_a_zip_name_it_as_their_file(tmp_path: Path) -> None:
     path = zipped(tmp_path / "logs.zip", rolled("app-1", PLAIN, suffix=".zstd"))
     with ExecutionStore.open(tmp_path / "store") as store:
-        assert take_in(path, store).new == 3
+        assert ingest_source(path, store).new == 3
         assert {each.origin.file for each in store.executions()} == {str(path)}
 
 
@@ -370,7 +375,7 @@ def test_logs_before_spark_1_2_are_refused_by_version(tmp_path: Path) -> None:
     for name in ("SPARK_VERSION_1.1.0", "EVENT_LOG_1", "APPLICATION_COMPLETE"):
         (tmp_path / "app" / name).write_bytes(b"")
     problems: list[str] = []
-    assert list(places([tmp_path], problems)) == []
+    assert list(find_sources([tmp_path], problems)) == []
     (problem,) = problems
     assert "Spark 1.1.0 is not read" in problem
 

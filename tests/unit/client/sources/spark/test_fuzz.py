@@ -14,7 +14,7 @@ from fedperf_client.sources.spark import reader
 from fedperf_client.sources.spark.event_log import EventLog
 from fedperf_client.sources.spark.fields import MalformedEventError
 from fedperf_client.sources.spark.plan import MAX_NODES
-from fedperf_client.sources.spark.reader import WANTED, Reader
+from fedperf_client.sources.spark.reader import USED_EVENTS, Reader
 from fedperf_shared.execution import Execution
 from tests.fakes.json_places import Place, places, replaced
 from tests.fakes.spark_logs import SparkLog, node, sample
@@ -48,7 +48,7 @@ def read(path: Path, content: bytes) -> list[Execution | SkippedRecord]:
 
 
 def test_the_sample_has_every_event_that_is_looked_at() -> None:
-    assert {str(event["Event"]).rpartition(".")[2] for event in SAMPLE} >= WANTED
+    assert {str(event["Event"]).rpartition(".")[2] for event in SAMPLE} >= USED_EVENTS
 
 
 @with_files
@@ -79,7 +79,9 @@ def test_any_value_in_any_place_is_diagnosed_or_not_read(
 @with_files
 @given(
     events=st.lists(
-        st.tuples(st.sampled_from(sorted(WANTED)), st.dictionaries(st.text(), JSON, max_size=4)),
+        st.tuples(
+            st.sampled_from(sorted(USED_EVENTS)), st.dictionaries(st.text(), JSON, max_size=4)
+        ),
         max_size=8,
     )
 )

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedperf_client.sources.spark.operators import grouping_kind, kind_of, limit_of, steps_of
+from fedperf_client.sources.spark.plan import grouping_kind, kind_of, limit_of, steps_of
 from fedperf_shared.workflow.vocabulary import PARSES_TEXT, RUNS_PYTHON, OperatorKind
 
 K = OperatorKind

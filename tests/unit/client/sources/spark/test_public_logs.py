@@ -8,12 +8,10 @@ import orjson
 import pytest
 
 from fedperf_client.diagnosis.job_facts import JobFacts, jobs_of
-from fedperf_client.sources import SkippedRecord
-from fedperf_client.sources.kinds import UnknownSourceError, open_source, places
-from fedperf_client.sources.spark.application import NO_PLAN, ONLY_A_COMMAND
-from fedperf_client.sources.spark.event_log import EventLogs
-from fedperf_client.sources.spark.events import lines
+from fedperf_client.sources import SkippedRecord, UnknownSourceError, find_sources, open_source
+from fedperf_client.sources.spark.event_log import EventLogs, lines
 from fedperf_client.sources.spark.query import TOTALS
+from fedperf_client.sources.spark.reader import NO_PLAN, ONLY_A_COMMAND
 from fedperf_shared.execution import Execution, ExecutionWarning
 from fedperf_shared.wire.codec import encode_plan
 from fedperf_shared.workflow.vocabulary import OperatorKind
@@ -41,7 +39,7 @@ def logs() -> Path:
 def found(logs: Path) -> dict[str, list[Execution | SkippedRecord]]:
     """What every event log held, by its path."""
     every: dict[str, list[Execution | SkippedRecord]] = {}
-    for path, _ in places([logs], []):
+    for path, _ in find_sources([logs], []):
         try:
             source = open_source(path)
         except UnknownSourceError:

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedperf_campaigns.sampling import Strategy
+from fedperf_campaigns.campaign.definition import Strategy
 from fedperf_simulations.data.c3o_scenarios import MOST_MEGABYTES_KNOWN, medians, of_job
 from fedperf_simulations.data.datasets import MissingDataError
 from fedperf_simulations.experiments.campaigns.experiment import (

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fedperf_shared.execution import Execution
-from fedperf_shared.workflow.template import fingerprint
+from fedperf_shared.workflow.topology import fingerprint
 from fedperf_shared.workflow.vocabulary import OperatorKind, Platform
 from fedperf_simulations.corpus.cardinality_mode import KNOWN_BEFORE, TRUE_ROWS
 from fedperf_simulations.corpus.sql.session_records import SqlRun, write_runs

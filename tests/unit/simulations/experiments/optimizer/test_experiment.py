@@ -9,7 +9,7 @@ import pytest
 
 from fedperf_client.prediction.prediction import Floats
 from fedperf_engines.optimizer.costs import AdditiveCosts
-from fedperf_engines.optimizer.frontier import SearchResult, cheapest_plans, narrow_order, width
+from fedperf_engines.optimizer.enumeration import SearchResult, cheapest_plans, narrow_order, width
 from fedperf_shared.execution import ClusterConfig, PlanOnCluster
 from fedperf_shared.workflow.graph import Workflow
 from fedperf_simulations.baselines.pruned_search import PruningRule, pruned_search

@@ -6,8 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedperf_shared.model import pretrained_intervals
-from fedperf_shared.model.pretrained_intervals import StartWidth
+from fedperf_shared.model import pretrained
+from fedperf_shared.model.pretrained import PretrainedWidth
 from fedperf_shared.workflow.vocabulary import Platform
 from fedperf_simulations.corpus.cardinality_mode import KNOWN_BEFORE, TRUE_ROWS
 from fedperf_simulations.experiments.platform_choice.tables import (
@@ -119,8 +119,8 @@ def test_coverage_of_what_is_chosen_stands_beside_that_of_all() -> None:
 def test_coverage_of_what_was_known_before_counts_the_width_of_estimates(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    widths = dict.fromkeys(Platform, StartWidth(0.1, of_estimates=3.0, of_other_estimates=3.0))
-    monkeypatch.setattr(pretrained_intervals, "shipped_widths", lambda: widths)
+    widths = dict.fromkeys(Platform, PretrainedWidth(0.1, of_estimates=3.0, of_other_estimates=3.0))
+    monkeypatch.setattr(pretrained, "shipped_widths", lambda: widths)
     off = said(5.0).log_seconds
     covered = [
         chosen_row(ModelAnswers("model", off, each), [FIRST, SECOND])["covered"]

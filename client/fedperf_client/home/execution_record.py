@@ -1,0 +1,78 @@
+"""An execution as a flat record, the form of the store and of history files.
+
+A record holds one value per column. Column names are the field names of the domain classes.
+`to_record` and `from_record` are inverse to each other.
+"""
+
+import math
+from array import array
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+from fedperf_shared.execution import (
+    ClusterConfig,
+    Execution,
+    ExecutionMetadata,
+    ExecutionStatus,
+    ExecutionWarning,
+    Measurement,
+)
+from fedperf_shared.wire.codec import decode_plan, encode_plan
+
+CLUSTER = tuple(each.name for each in fields(ClusterConfig))
+MEASUREMENT = tuple(each.name for each in fields(Measurement))
+METADATA = tuple(each.name for each in fields(ExecutionMetadata))
+
+
+def to_record(execution: Execution) -> dict[str, Any]:
+    """Return the values of an execution by column; what was not measured is None."""
+    measurement, metadata = execution.measurement, execution.origin
+    return {
+        "execution_id": execution.execution_id,
+        "workload": execution.workload,
+        "plan": encode_plan(execution.plan),
+        **{name: getattr(execution.cluster, name) for name in CLUSTER},
+        "status": execution.status,
+        **{name: getattr(measurement, name, None) for name in MEASUREMENT},
+        "startup_seconds": 0.0 if measurement is None else measurement.startup_seconds,
+        "finished_at": execution.finished_at,
+        **{name: getattr(metadata, name) for name in METADATA},
+        "remarks": " ".join(metadata.remarks),
+    }
+
+
+def from_record(record: Mapping[str, Any]) -> Execution:
+    """Return the execution of a record.
+
+    Columns of `METADATA` and `CLUSTER` that have defaults may be missing.
+
+    Raises:
+        InvalidInputError: the plan cannot be decoded, or a value is out of its range.
+        ValueError: the status or a remark is unknown.
+    """
+    is_measured = record.get("runtime_seconds") is not None
+    metadata = {name: record[name] for name in METADATA if name in record}
+    metadata["remarks"] = tuple(map(ExecutionWarning, metadata.get("remarks", "").split()))
+    return Execution(
+        execution_id=record["execution_id"],
+        workload=record["workload"],
+        plan=decode_plan(record["plan"]),
+        cluster=ClusterConfig(**{name: record[name] for name in CLUSTER if name in record}),
+        status=ExecutionStatus(record["status"]),
+        measurement=Measurement(**{name: record[name] for name in MEASUREMENT if name in record})
+        if is_measured
+        else None,
+        finished_at=record["finished_at"],
+        origin=ExecutionMetadata(**metadata),
+    )
+
+
+def pack_seconds(seconds: tuple[float | None, ...]) -> bytes:
+    """Return the seconds of operators as float64; None becomes NaN."""
+    return array("d", (math.nan if each is None else each for each in seconds)).tobytes()
+
+
+def unpack_seconds(content: bytes) -> tuple[float | None, ...]:
+    """Return what `pack_seconds` packed."""
+    return tuple(None if math.isnan(each) else each for each in array("d", content))

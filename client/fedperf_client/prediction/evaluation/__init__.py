@@ -1,1 +1,0 @@
-"""Evaluation of predictions at home: the gain from joining, and the quality of synthetic rows."""

@@ -1,0 +1,226 @@
+"""The gain from joining: an organization's errors with and without it, on held-out executions.
+
+`gain_on` evaluates on executions that never ran here. `gain_curve` evaluates on own workloads over
+the number of own executions. Workloads are split into folds. Those of a fold are predicted from
+some executions of the others: none, three, five and so on, whole workloads in random order.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedperf_client.prediction.ensemble.ensemble import OnProgress
+from fedperf_client.prediction.ensemble.learner_catalogue import local_learners, public_learners
+from fedperf_client.prediction.ensemble.predictor import LearnerPool, PersonalizedEnsemble
+from fedperf_client.prediction.execution_table import MOST_LEARNT
+from fedperf_client.prediction.fetched_models import FetchedModels
+from fedperf_client.prediction.learners.base_learners import PUBLIC, REFERENCE, SHARED, Learner
+from fedperf_client.prediction.prediction import Floats, PredictLog
+from fedperf_client.prediction.query_encoding import History
+from fedperf_shared.errors import InvalidInputError
+from fedperf_shared.execution import Execution
+from fedperf_shared.model.metrics import median_q_error
+
+LOCAL, PUBLIC_AS_IS, PUBLIC_START, AS_IS, PERSONALIZED = (
+    "local_only",
+    "public_start_as_is",
+    "with_public_start",
+    "shared_as_is",
+    "personalized",
+)
+"""Ways to predict: from own executions, from a pretrained model, from both, and from everything."""
+
+
+@dataclass(frozen=True, slots=True)
+class GainPoint:
+    """Median q-errors with so many own executions.
+
+    Attributes:
+        executions: own ones in the training data.
+        asked: number of predicted executions of other workloads.
+        errors: median q-error by way to predict; NaN for local predictions without executions.
+        coverage: share of them inside the personalized 90 % interval; None where not evaluated.
+    """
+
+    executions: int
+    asked: int
+    errors: Mapping[str, float]
+    coverage: float | None = None
+
+    def as_row(self) -> dict[str, object]:
+        """Return the figures by name, rounded for reading."""
+        figures = dict(self.errors)
+        if self.coverage is not None:
+            figures["coverage"] = self.coverage
+        rounded = {
+            name: None if math.isnan(each) else round(each, 4) for name, each in figures.items()
+        }
+        return {"own": self.executions, "asked": self.asked, **rounded}
+
+
+def gain_on(
+    history: History, workloads: Iterable[str], held_out: Iterable[Execution], models: FetchedModels
+) -> GainPoint:
+    """Compare on executions of workloads that never ran here.
+
+    Args:
+        history: own executions to train on.
+        workloads: all own ones.
+        held_out: executions to predict.
+        models: fetched ones.
+
+    Raises:
+        InvalidInputError: nothing was held out, or a held-out workload is among the own.
+    """
+    asked = History.from_executions(held_out)
+    known = set(workloads) & set(asked.workloads)
+    if not len(asked):
+        raise InvalidInputError(
+            "no held-out execution ended well with known rows; there is nothing to predict"
+        )
+    if known:
+        raise InvalidInputError(
+            f"{len(known)} of the {len(set(asked.workloads))} held-out workloads ran here too, "
+            f"such as {min(known)!r}; --held-out is for jobs that did not, and without it "
+            "fedperf evaluate holds own workloads out"
+        )
+    starts = models.starts()
+    joined, local = models.learners(), local_learners()
+    candidates = LearnerPool.from_history(history, starts, every_one([*joined, *local]))
+    answers = PersonalizedEnsemble.of(candidates, joined).predict(asked.queries)
+    seconds = np.exp(asked.log_seconds)
+    inside = [answer.covers(measured) for answer, measured in zip(answers, seconds, strict=True)]
+
+    def error_of(log_seconds: Floats) -> float:
+        return median_q_error(np.exp(log_seconds), seconds)
+
+    errors = {
+        LOCAL: error_of(PersonalizedEnsemble.of(candidates, local).predict_log(asked.queries)),
+        PUBLIC_AS_IS: error_of(starts[PUBLIC](asked.queries)),
+        AS_IS: error_of(starts.get(SHARED, starts[REFERENCE])(asked.queries)),
+        PERSONALIZED: median_q_error(np.array([each.median_seconds for each in answers]), seconds),
+    }
+    return GainPoint(len(history), len(asked), errors, coverage=float(np.mean(inside)))
+
+
+def every_one(learners: Iterable[Learner]) -> list[Learner]:
+    """Return the first learner of each name."""
+    return list({learner.name: learner for learner in reversed(list(learners))}.values())[::-1]
+
+
+STEPS = (0, 3, 5, 10, 30, 100, 300, 1000, 3000)
+"""Numbers of own executions to evaluate, as far as there are so many."""
+
+FEWEST_WORKLOADS = 5
+MAX_PREDICTED = 150
+"""Executions of a fold that are predicted at most."""
+
+_FOLDS_UP_TO = ((30, 5), (300, 3))
+"""Pairs of most own executions and folds. Beyond them one fold: it takes long and varies little."""
+
+_FOLDS_OF_MANY = _FOLDS_UP_TO[:1]
+"""The same in a home of more than `MOST_LEARNT` executions."""
+
+
+def gain_curve(
+    groups: NDArray[np.int64],
+    history_of: Callable[[NDArray[np.int64]], History],
+    models: FetchedModels,
+    *,
+    on_progress: OnProgress,
+    seed: int = 0,
+) -> list[GainPoint]:
+    """Errors over the number of own executions, each on workloads that are left out.
+
+    Args:
+        groups: number of the workload of each own execution, in the order in which they finished.
+        history_of: returns own executions by their rows, ascending; called once.
+        models: fetched ones.
+        on_progress: called after each fold.
+        seed: of folds and of the order of workloads.
+
+    Raises:
+        InvalidInputError: too few workloads to leave some out.
+    """
+    if len(np.unique(groups)) < FEWEST_WORKLOADS:
+        raise InvalidInputError(
+            f"the gain is evaluated on at least {FEWEST_WORKLOADS} own workloads, and there "
+            f"are {len(np.unique(groups))}; take executions in with: fedperf ingest FILE, or run "
+            "some with: fedperf calibrate"
+        )
+    parts = list(_parts(groups, seed))
+    most = min(len(known) for known, _ in parts)
+    steps = [step for step in STEPS if step <= most]
+    folds = _FOLDS_UP_TO if len(groups) <= MOST_LEARNT else _FOLDS_OF_MANY
+    work = [
+        (known[:step], asked)
+        for step in steps
+        for known, asked in parts[: next((count for limit, count in folds if step <= limit), 1)]
+    ]
+    needed = np.unique(np.concatenate([rows for each in work for rows in each]))
+    history = history_of(needed)
+    starts = {name: _remembered(start, history) for name, start in models.starts().items()}
+    errors: dict[int, list[dict[str, Floats]]] = {}
+    for number, each in enumerate(work):
+        known, asked = (history.take(np.searchsorted(needed, rows)) for rows in each)
+        errors.setdefault(len(known), []).append(errors_by_way(known, asked, starts, models))
+        on_progress(number + 1, len(work))
+    return [_point(step, errors[step]) for step in steps]
+
+
+def errors_by_way(
+    own: History, asked: History, starts: Mapping[str, PredictLog], models: FetchedModels
+) -> dict[str, Floats]:
+    """Return absolute log errors by way to predict, [asked].
+
+    Args:
+        own: executions to train on.
+        asked: executions of other workloads, to predict.
+        starts: pretrained models by name.
+        models: fetched ones.
+    """
+    joined, public, local = models.learners(), public_learners(), local_learners()
+    candidates = LearnerPool.from_history(own, starts, every_one([*public, *joined, *local]))
+    ways: dict[str, PredictLog] = {
+        LOCAL: PersonalizedEnsemble.of(candidates, local).predict_log,
+        PUBLIC_START: PersonalizedEnsemble.of(candidates, public).predict_log,
+        AS_IS: starts.get(SHARED, starts[REFERENCE]),
+        PERSONALIZED: PersonalizedEnsemble.of(candidates, joined).predict_log,
+    }
+    errors = {
+        name: np.abs(predict(asked.queries) - asked.log_seconds) for name, predict in ways.items()
+    }
+    return errors if len(own) else errors | {LOCAL: np.full(len(asked), np.nan)}
+
+
+def _parts(
+    groups: NDArray[np.int64], seed: int
+) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+    """Yield training rows of each fold, workload by workload, and the rows to predict."""
+    count = int(groups.max()) + 1
+    fold_of_group = np.random.default_rng([seed, 1]).permutation(np.arange(count) % 5)
+    for fold in range(5):
+        rng = np.random.default_rng([seed, 2, fold])
+        rank = rng.permutation(count)
+        held = fold_of_group[groups] == fold
+        known = np.flatnonzero(~held)
+        asked = rng.permutation(np.flatnonzero(held))[:MAX_PREDICTED]
+        yield known[np.argsort(rank[groups[known]], kind="stable")], asked
+
+
+def _point(step: int, folds: Sequence[Mapping[str, Floats]]) -> GainPoint:
+    together = {name: np.concatenate([fold[name] for fold in folds]) for name in folds[0]}
+    return GainPoint(
+        step,
+        len(together[LOCAL]),
+        {name: float(np.exp(np.median(errors))) for name, errors in together.items()},
+    )
+
+
+def _remembered(start: PredictLog, history: History) -> PredictLog:
+    """Predict every query of the history once; the result looks its queries up."""
+    answers = dict(zip(map(id, history.queries), start(history.queries), strict=True))
+    return lambda questions: np.array([answers[id(each)] for each in questions])

@@ -1,0 +1,144 @@
+"""Streams by platform and class, their drifts in words, and what an execution lags behind."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import numpy as np
+import pytest
+
+from fedperf_client.prediction.ensemble.changes import (
+    DriftKind,
+    DriftObservations,
+    LevelChange,
+    StreamDrift,
+    find_streams,
+    recent_drift,
+)
+from fedperf_shared.errors import InvalidInputError
+from fedperf_shared.releases.basis import ALL_CELLS
+from fedperf_shared.workflow.vocabulary import OperatorClass, Platform
+from tests.fakes.plans import diamond
+from tests.unit.client.prediction.changes.observing import BEGIN, MINUTE, observed
+
+
+def together(*parts: DriftObservations) -> DriftObservations:
+    return DriftObservations(
+        np.concatenate([each.cells for each in parts]),
+        np.concatenate([each.jobs for each in parts]),
+        np.concatenate([each.residuals for each in parts]),
+        np.concatenate([each.inputs for each in parts]),
+        [moment for each in parts for moment in each.finished_at],
+    )
+
+
+def drift(**changes: object) -> StreamDrift:
+    values = {
+        "platform": Platform.DUCKDB,
+        "operator_class": OperatorClass.RELATIONAL,
+        "change": LevelChange(0, 1),
+        "since": BEGIN,
+        "noticed_at": BEGIN + timedelta(days=2),
+        "log_shift": 0.4,
+        "kinds": (DriftKind.CONCEPT,),
+    }
+    return StreamDrift(**{**values, **changes})  # type: ignore[arg-type]
+
+
+def test_a_drift_has_a_day_a_size_and_a_kind() -> None:
+    [stream] = find_streams(observed(shift=0.4))
+    [found] = stream.drifts
+    assert found.kinds == (DriftKind.CONCEPT,)
+    assert found.log_shift == pytest.approx(0.4, abs=0.06)
+    assert abs(found.since - (BEGIN + 150 * MINUTE)) <= 5 * MINUTE
+    assert found.sentence == "1.5x slower since 2026-03-01"
+    assert found.stream_name == stream.name == "relational work on duckdb"
+
+
+def test_platforms_and_classes_are_find_streams_their_own_and_sizes_are_not() -> None:
+    calm, drifting = observed(cell=0), observed(cell=len(ALL_CELLS) // 2, shift=0.5)
+    larger = observed(cell=1)
+    streams = find_streams(together(drifting, calm, larger))
+    assert [(len(each.rows), len(each.drifts)) for each in streams] == [(600, 0), (300, 1)]
+    assert [each.platform for each in streams] == [Platform.DUCKDB, Platform.SKLEARN]
+    assert streams[1].rows.tolist() == list(range(300))
+
+
+def test_the_order_of_the_rows_does_not_matter_that_of_the_moments_does() -> None:
+    here = observed(shift=0.5)
+    rows = np.random.default_rng(3).permutation(300)
+    [ordered], [shuffled] = find_streams(here), find_streams(here.take(rows))
+    assert shuffled.drifts == ordered.drifts
+    assert rows[shuffled.rows].tolist() == list(range(300))
+    one_moment = replace(here, finished_at=[BEGIN] * 300)
+    assert find_streams(one_moment)[0].drifts == ()
+
+
+def test_executions_lag_behind_by_all_concept_drifts_after_them() -> None:
+    twice = observed(600, shift=0.5, at=200)
+    twice = replace(twice, residuals=twice.residuals + 0.3 * (np.arange(600) >= 400))
+    [stream] = find_streams(twice)
+    first, second = (each.change.start for each in stream.drifts)
+    lags = stream.lags()
+    np.testing.assert_allclose(lags[[0, first, second]], [0.8, 0.3, 0.0], atol=0.1)
+    assert np.count_nonzero(np.diff(lags)) == 2
+
+
+def test_levels_are_factors_of_what_was_usual_at_first() -> None:
+    [stream] = find_streams(observed(shift=0.5))
+    assert np.median(stream.levels()[:150]) == pytest.approx(0.0, abs=0.1)
+    assert np.median(stream.levels()[160:]) == pytest.approx(0.5, abs=0.1)
+
+
+def test_the_level_of_a_job_that_began_after_a_drift_is_that_of_the_others() -> None:
+    here = observed(shift=0.5, spread=0.0)
+    new = (np.arange(300) >= 200) & (np.arange(300) % 2 == 0)
+    [stream] = find_streams(replace(here, jobs=np.where(new, 99, here.jobs)))
+    assert len(stream.drifts) == 1
+    assert np.median(stream.levels()[new][10:]) == pytest.approx(0.5, abs=0.2)
+
+
+def test_other_inputs_are_covariate_drift_and_nothing_lags() -> None:
+    """Every job runs once; from the middle on they are larger, and the model errs by size."""
+    rng = np.random.default_rng(0)
+    size = rng.uniform(0, 2, 300) + (np.arange(300) >= 150)
+    here = observed(jobs=300)
+    here = replace(here, jobs=np.arange(300), inputs=size[:, None])
+    here = replace(here, residuals=0.6 * size + 0.1 * rng.standard_normal(300))
+    [stream] = find_streams(here)
+    [found] = stream.drifts
+    assert found.kinds == (DriftKind.COVARIATE,)
+    assert found.sentence.startswith("other inputs since")
+    assert not stream.lags().any()
+    both = replace(here, residuals=here.residuals + 0.6 * (np.arange(300) >= 150))
+    assert find_streams(both)[0].drifts[0].kinds == (DriftKind.CONCEPT, DriftKind.COVARIATE)
+
+
+@pytest.mark.parametrize(
+    ("shift", "says"),
+    [
+        (0.4, "1.5x slower since 2026-03-01"),
+        (-0.7, "2x faster since 2026-03-01"),
+        (0.04, "changed for a while from 2026-03-01 on"),
+    ],
+)
+def test_drifts_are_told_as_factors(shift: float, says: str) -> None:
+    assert drift(log_shift=shift).sentence == says
+
+
+def test_an_asked_plan_is_told_of_the_last_drift_of_its_stream_for_a_month() -> None:
+    plan, soon = diamond(), BEGIN + timedelta(days=32)
+    older, newer = drift(log_shift=0.9), drift()
+    elsewhere = drift(platform=Platform.SPARK)
+    drifts = (older, newer, drift(kinds=(DriftKind.COVARIATE,)), drift(log_shift=0.01), elsewhere)
+    assert recent_drift(drifts, plan, now=soon) is newer
+    assert recent_drift(drifts, plan, now=soon + MINUTE) is None
+    assert recent_drift((elsewhere,), plan, now=soon) is None
+
+
+def test_columns_of_other_lengths_are_refused() -> None:
+    with pytest.raises(InvalidInputError, match="300 executions"):
+        replace(observed(), residuals=np.zeros(2))
+
+
+def test_nothing_has_no_streams() -> None:
+    assert find_streams(observed(0)) == ()

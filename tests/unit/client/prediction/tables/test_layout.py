@@ -1,0 +1,77 @@
+"""Promises about executions without plans."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from fedperf_campaigns.tables.layout import (
+    InvalidTableError,
+    TableColumn,
+    TableLayout,
+)
+from fedperf_simulations.experiments.profiling_models import median_of_repeats
+from tests.unit.client.prediction.jobs import grid, layout, samples
+
+
+def test_numbers_become_logs_words_columns_and_the_scale_its_inverse_too() -> None:
+    features = samples().features
+    assert features.shape == (60, 5)
+    np.testing.assert_allclose(features[0], [np.log(2), 0.5, np.log(1000), 0.0, 1.0])
+    assert (layout().scale_feature, layout().size_feature) == (0, 2)
+
+
+def test_numbers_that_touch_zero_count_in_units_of_the_largest() -> None:
+    table = {**grid(), "share": [0.0, 0.5] * 30}
+    found = TableLayout.of(table, scale="nodes", size="megabytes")
+    assert not found.columns[-1].logged
+    np.testing.assert_array_equal(found.samples(table).features[:2, -1], [0.0, 1.0])
+
+
+def test_a_word_that_was_not_seen_is_none_of_those_that_were() -> None:
+    asked = layout().samples({"nodes": [4], "megabytes": [900], "machine": ["new"]})
+    np.testing.assert_array_equal(asked.features[0, 3:], [0.0, 0.0])
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "complaint"),
+    [
+        ("nodes", [0.0], "'nodes' holds positive numbers, got 0"),
+        ("nodes", [float("nan")], "positive numbers, got nan"),
+        ("megabytes", [float("inf")], "positive numbers, got inf"),
+        ("megabytes", ["many"], "'megabytes' holds numbers"),
+    ],
+)
+def test_absurd_numbers_are_refused_by_the_name_of_their_column(
+    column: str, values: Sequence[float | str], complaint: str
+) -> None:
+    table: dict[str, Sequence[float | str]] = {
+        "nodes": [2.0],
+        "megabytes": [900.0],
+        "machine": ["slow"],
+    }
+    with pytest.raises(InvalidTableError, match=complaint):
+        layout().samples({**table, column: values})
+
+
+def test_a_missing_column_is_named() -> None:
+    with pytest.raises(InvalidTableError, match="lacks the columns megabytes, machine"):
+        layout().samples({"nodes": [2.0]})
+
+
+def test_scale_and_size_must_be_positive_columns() -> None:
+    with pytest.raises(InvalidTableError, match="'memory'"):
+        TableLayout.of(grid(), scale="nodes", size="memory")
+    with pytest.raises(InvalidTableError, match="'machine'"):
+        TableLayout.of(grid(), scale="machine", size="megabytes")
+    with pytest.raises(InvalidTableError, match="inverted"):
+        TableColumn("share", inverted=True)
+
+
+def test_repeats_become_their_median_in_order_of_first_appearance() -> None:
+    found = samples()
+    rows = np.array([5, 3, 5, 3, 5, 9])
+    seconds = np.array([1.0, 4.0, 2.0, 6.0, 9.0, 7.0])
+    kept, medians = median_of_repeats(found.take(rows), seconds)
+    np.testing.assert_array_equal(kept.features, found.features[[5, 3, 9]])
+    np.testing.assert_array_equal(medians, [2.0, 5.0, 7.0])

@@ -1,0 +1,34 @@
+"""What is read of own executions is of the public start that is in use, whichever was before."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedperf_client.home.store import ExecutionStore
+from fedperf_client.prediction.execution_table import (
+    home_encoder,
+    load_encoded_executions,
+)
+from fedperf_client.prediction.fetched_models import predictor
+from fedperf_shared.execution import PlanOnCluster
+from fedperf_shared.model.pretrained import load_pretrained_model
+from tests.unit.client.executions import make_execution
+from tests.unit.client.public import install_start
+
+
+def test_another_start_in_the_same_process_encodes_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    executions = [make_execution(number) for number in range(3)]
+    asked = [PlanOnCluster(each.plan, each.cluster) for each in executions]
+    seen = []
+    with ExecutionStore.open(tmp_path / "executions.sqlite") as store:
+        store.add(executions, home_encoder())
+        for start in ("ships", "seeded"):
+            if start == "seeded":
+                install_start(tmp_path, monkeypatch)
+            found = load_encoded_executions(store).start
+            np.testing.assert_allclose(found, predictor(load_pretrained_model())(asked), rtol=1e-5)
+            seen.append(found)
+    assert not np.allclose(seen[0], seen[1])

@@ -1,0 +1,73 @@
+"""What joining brings, over the number of own executions."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedperf_client.prediction.ensemble.ensemble import OnProgress
+from fedperf_client.prediction.execution_table import numbered
+from fedperf_client.prediction.fetched_models import FetchedModels
+from fedperf_client.prediction.joining_gain import (
+    LOCAL,
+    PERSONALIZED,
+    STEPS,
+    GainPoint,
+    gain_curve,
+)
+from fedperf_client.prediction.query_encoding import History
+from fedperf_shared.errors import InvalidInputError
+from tests.unit.client.prediction.synthetic import draw_history
+from tests.unit.client.public import install_start
+
+
+@pytest.fixture
+def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FetchedModels:
+    install_start(tmp_path, monkeypatch)
+    return FetchedModels(tmp_path / "models")
+
+
+def curve(
+    history: History, models: FetchedModels, on_progress: OnProgress = lambda *_: None
+) -> list[GainPoint]:
+    index = numbered(np.array(history.workloads))
+    return gain_curve(index, history.take, models, on_progress=on_progress)
+
+
+def test_every_number_of_own_executions_is_judged_on_workloads_that_are_left_out(
+    models: FetchedModels,
+) -> None:
+    history = draw_history(np.random.default_rng(0), 10, executions=2)
+    told: list[tuple[int, int]] = []
+    points = curve(history, models, lambda done, total: told.append((done, total)))
+    assert [each.executions for each in points] == [step for step in STEPS if step <= 10]
+    assert {each.asked for each in points} == {20}
+    assert all(error >= 1 for each in points[1:] for error in each.errors.values())
+    assert points[-1].errors[LOCAL] < points[1].errors[LOCAL]
+    assert points[0].as_row()[LOCAL] is None  # nothing is known
+    assert min(error for name, error in points[0].errors.items() if name != LOCAL) >= 1
+    assert told[-1][0] == told[-1][1] == len(told)
+
+
+@pytest.mark.slow
+def test_a_start_that_knows_nothing_of_these_jobs_does_not_spoil_ten_own_executions(
+    models: FetchedModels,
+) -> None:
+    ratios = []
+    for seed in range(5):
+        history = draw_history(np.random.default_rng(seed), 10, executions=2)
+        last = curve(history, models)[-1].errors
+        ratios.append(last[PERSONALIZED] / last[LOCAL])
+    assert np.median(ratios) <= 1.0
+
+
+def test_the_same_executions_give_the_same_curve(models: FetchedModels) -> None:
+    history = draw_history(np.random.default_rng(1), 8)
+    one, other = ([each.as_row() for each in curve(history, models)] for _ in range(2))
+    assert one == other
+
+
+def test_too_few_workloads_to_judge_on_are_refused(models: FetchedModels) -> None:
+    for history in (History((), (), np.zeros(0)), draw_history(np.random.default_rng(2), 4)):
+        with pytest.raises(InvalidInputError, match="fedperf ingest FILE"):
+            curve(history, models)
