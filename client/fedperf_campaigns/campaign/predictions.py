@@ -28,8 +28,7 @@ from fedperf_campaigns.tables.predictor import MeasuredTable, TablePredictor
 from fedperf_campaigns.tables.prior_slopes import NO_REPEATS, Scatter
 from fedperf_client.formatting.facts import Fact, for_people
 from fedperf_client.prediction.ensemble.ensemble import OnProgress
-from fedperf_client.prediction.ensemble.intervals import Estimate, carried
-from fedperf_client.prediction.ensemble.weighting import QueryRegime
+from fedperf_client.prediction.prediction import Prediction, QueryRegime
 from fedperf_client.prediction.serving.explanation import Disturbance
 from fedperf_client.prediction.serving.reconfiguration import BYTES
 from fedperf_client.prediction.serving.what_if import (
@@ -149,7 +148,7 @@ class ConfigurationPrediction:
     """
 
     columns: Configuration
-    estimate: Estimate
+    estimate: Prediction
     chance: float | None
     memory_problem: str | None
     broken_constraint: str | None = None
@@ -166,13 +165,12 @@ class ConfigurationPrediction:
     @property
     def facts(self) -> list[Fact]:
         """Return the table's row, in seconds and shares."""
-        prediction = self.estimate.prediction
         found = [
             Fact("columns", dict(self.columns)),
             *(for_people(name, value_text(value)) for name, value in self.columns.items()),
-            *time_facts(prediction, self.estimate.p90_seconds),
-            Fact("regime", self.estimate.kind.value, "regime", self._question()),
-            Fact("extrapolating", prediction.extrapolating),
+            *time_facts(self.estimate),
+            Fact("regime", self.estimate.regime.value, "regime", self._question()),
+            Fact("extrapolating", self.estimate.extrapolating),
             Fact("memory_problem", self.memory_problem),
             Fact("broken_constraint", self.broken_constraint),
             Fact("no_promise", self.no_promise),
@@ -184,9 +182,9 @@ class ConfigurationPrediction:
         return found
 
     def _question(self) -> str:
-        kind = self.estimate.kind
+        kind = self.estimate.regime
         words = ["inside" if kind is QueryRegime.SEEN else kind.value]
-        if self.estimate.prediction.extrapolating:
+        if self.estimate.extrapolating:
             words = ["extrapolating"] if kind is QueryRegime.SEEN else [*words, "extrapolating"]
         return ", ".join([*words, *filter(None, (self.memory_problem, self._ruled_out))])
 
@@ -241,14 +239,14 @@ def column_answers(
 ) -> list[ConfigurationPrediction]:
     """Predict the job's time at each of the configurations `asked`."""
     grid, load = measured.campaign.grid, measured.load.half_width
-    estimates = predictor.estimate(grid.table(asked))
+    estimates = predictor.predict(grid.table(asked))
     if load > 0:
-        estimates = [carried(each, added=load) for each in estimates]
+        estimates = [each.shifted(added=load) for each in estimates]
     return [
         ConfigurationPrediction(
             columns,
             estimate,
-            None if deadline_seconds is None else estimate.chance_within(deadline_seconds),
+            None if deadline_seconds is None else estimate.probability_within(deadline_seconds),
             measured.memory_problem(columns),
             grid.broken_constraint(columns),
             measured.no_promise(columns),

@@ -19,7 +19,7 @@ from functools import partial
 import numpy as np
 
 from fedperf_client.advice.spark_application import SparkApplication
-from fedperf_client.prediction.ensemble.intervals import SURE, USUAL_DEGREES, Estimate, StudentT
+from fedperf_client.prediction.prediction import SURE, USUAL_DEGREES, Prediction, StudentT
 from fedperf_client.prediction.serving.reconfiguration import reconfigure
 from fedperf_client.prediction.serving.what_if import ON_TIME
 from fedperf_client.sources.spark.settings import memory_setting
@@ -37,7 +37,7 @@ SHARES = (0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99)
 LOCAL_ENGINES = (Platform.DUCKDB, Platform.POLARS)
 """Engines of this machine that read what Spark reads."""
 
-Estimates = Callable[[Sequence[PlanOnCluster]], Sequence[Estimate]]
+Estimates = Callable[[Sequence[PlanOnCluster]], Sequence[Prediction]]
 Cost = Callable[[ClusterConfig, float], float]
 CouldRun = Callable[[OperatorKind, Platform], bool]
 
@@ -298,10 +298,10 @@ def _predict(
         cluster,
         executors,
         seconds,
-        min(each.basis.error_correlation for each in predictions),
-        any(each.prediction.extrapolating for each in predictions),
+        min(each.evidence.error_correlation for each in predictions),
+        any(each.extrapolating for each in predictions),
         cost(cluster, seconds[SHARES.index(0.5)]),
-        all(each.basis.is_promise for each in predictions),
+        all(each.evidence.supports_deadlines for each in predictions),
     )
 
 

@@ -30,7 +30,6 @@ from fedperf_client.formatting.progress import progress_bar
 from fedperf_client.home.config import Home, write_private
 from fedperf_client.home.node_prices import PriceList, cost_text, load_prices
 from fedperf_client.home.store import ExecutionStore
-from fedperf_client.prediction.ensemble.platform_size_limits import PlatformSizeLimits
 from fedperf_client.prediction.serving.what_if import format_probability
 from fedperf_client.sources import SkippedRecord
 from fedperf_client.sources.spark.event_log import EventLog, open_event_log
@@ -82,11 +81,10 @@ def advise_on_logs(
     with ExecutionStore.open(home.store) as store:
         applications = newest_of_each(_read_applications(source, store, json=json))
         with open_predictor(home, store, json=json) as predictor:
-            limits = PlatformSizeLimits.of(predictor.predictor.candidates.hull)
             advice = [
                 executor_advice(
                     each,
-                    partial(limits.estimate, predictor.predictor.estimate),
+                    predictor.predictor.predict_across_platforms,
                     partial(_cost, each, price_list),
                     deadline_seconds=deadline_seconds,
                     memory_bytes=memory_bytes,

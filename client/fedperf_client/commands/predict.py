@@ -162,16 +162,16 @@ def weights(context: typer.Context, json: Json = False) -> None:
         ExecutionStore.open_to_read(home.store) as store,
         open_predictor(home, store, json=json) as cached,
     ):
-        mixes = cached.predictor.at_home()
+        mixes = cached.predictor.by_engines()
         for mix in mixes.values():
-            mix.outcome()  # for the regime inside of the training support
+            mix.weights_for()  # for the regime inside of the training support
         cached.save(write_private)
     note_without_executions(cached)
-    outcomes = [each for mix in mixes.values() for each in mix.outcomes.values()]
+    outcomes = [each for mix in mixes.values() for each in mix.weights_by_split.values()]
     rows = [
         [Fact("engines", engine_names(kin), "engines"), *facts]
         for kin, mix in mixes.items()
-        for facts in member_facts(mix.outcomes.values())
+        for facts in member_facts(mix.weights_by_split.values())
     ]
     show_table(rows, json=json)
     if json:
@@ -209,8 +209,8 @@ def open_predictor(
 
 def note_without_executions(cached: "CachedPredictor") -> None:
     """Note on standard error that no own executions are stored."""
-    candidates = cached.predictor.candidates
-    if len(candidates.known) == len(candidates.facts.apart) == 0:
+    pool = cached.predictor.pool
+    if len(pool.training) == len(pool.summary.isolated) == 0:
         print(
             "note: no own executions yet, so predictions are those of models of others; take "
             "executions in with: fedperf ingest FILE, or run some with: fedperf calibrate",

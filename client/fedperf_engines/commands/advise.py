@@ -8,7 +8,6 @@ import uuid
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -279,7 +278,7 @@ def _wishes(job: "Job", kept: "CachedPredictor", asked: _AdviceOptions) -> "Plan
     pins = constraints.parse_pins(asked.pins, job.workflow)
     named = None if asked.platforms is None else constraints.parse_platforms(asked.platforms)
     elsewhere = job.program is None
-    known = {*job.today.platforms, *kept.predictor.candidates.hull.platforms}
+    known = {*job.today.platforms, *kept.predictor.pool.support.platforms}
     named = named or constraints.known_alone(job.known, job.today, pins.values())
     caps, others = constraints.parse_memory(asked.memory)
     constraints.require_measured(caps, others, job.today, job.peak_bytes)
@@ -305,7 +304,6 @@ def _searched(
     job: "Job", asked: _AdviceOptions, kept: "CachedPredictor", head: "AdditiveSurrogate"
 ) -> _TimedAdvice:
     """Search for the advice. Predictors are weighed before the search is timed."""
-    from fedperf_client.prediction.ensemble.platform_size_limits import PlatformSizeLimits
     from fedperf_client.prediction.serving.reconfiguration import sizes_of
     from fedperf_engines.advice.advice import advise as advise_on
     from fedperf_engines.advice.presentation import reasons_of
@@ -314,15 +312,14 @@ def _searched(
     seen = () if job.program is not None else kept.clusters_of(job.today)
     sizes = sizes_of(job.cluster, asked.cores, asked.nodes, seen)
     constraints = _wishes(job, kept, asked)
-    kept.predictor.estimate([job.asked(PlanOnCluster(job.on(each).today, each)) for each in sizes])
-    reach = PlatformSizeLimits.of(kept.predictor.candidates.hull)
-    estimates = partial(reach.estimate, kept.predictor.estimate)
+    kept.predictor.predict([job.asked(PlanOnCluster(job.on(each).today, each)) for each in sizes])
+    estimates = kept.predictor.predict_across_platforms
     begun = time.perf_counter()
     found = advise_on(
         job, sizes, constraints, estimates, head, deadline_seconds=asked.deadline_seconds
     )
     seconds = time.perf_counter() - begun
-    reasons = reasons_of(found, reach, all_platforms=asked.platforms is None)
+    reasons = reasons_of(found, kept.predictor.pool.support, all_platforms=asked.platforms is None)
     return _TimedAdvice(found, reasons, 1000 * seconds)
 
 

@@ -42,16 +42,15 @@ from numpy.typing import NDArray
 from scipy.special import stdtr
 
 from fedperf_client.home.store import ExecutionStore
-from fedperf_client.prediction.ensemble.intervals import StudentT
 from fedperf_client.prediction.ensemble.repeats import CLOCK_SD, Repeats, VariancePosterior
 from fedperf_client.prediction.execution_table import (
     ExecutionTable,
     Ints,
     Mask,
     load_encoded_executions,
-    numbered,
+    numbered_together,
 )
-from fedperf_client.prediction.prediction import Floats
+from fedperf_client.prediction.prediction import Floats, StudentT
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.releases.basis import ALL_CELLS, cell_of
 from fedperf_shared.workflow.graph import Plan
@@ -371,7 +370,7 @@ class DriftObservations:
             table.workload_index(),
             table.log_seconds - table.start,
             np.column_stack(inputs),
-            table.moments(),
+            table.timestamps(),
         )
 
     def take(self, rows: Ints) -> "DriftObservations":
@@ -681,11 +680,8 @@ def workload_changes(
     newest = np.zeros(workload.max(initial=-1) + 1, np.int64)
     newest[workload] = table.source  # the last one of each stays
     upgraded = (table.source == newest[workload]).astype(np.int64)
-    same = np.zeros(len(today), np.int64)  # numbers runs of a workload on the same resources
     is_first = (table.queries_before == 0).astype(np.int64)
-    for values in (workload, platforms, table.nodes, table.cores, is_first, table.mark):
-        number = numbered(values)
-        same = numbered(same * (number.max(initial=0) + 1) + number)
+    same = numbered_together(workload, platforms, table.nodes, table.cores, is_first, table.mark)
     has_rows = table.source_rows > 0
     log_size = np.log1p(np.where(has_rows, table.source_rows, table.read_bytes))
     days = table.finished_at // _DAY_US
@@ -694,9 +690,9 @@ def workload_changes(
         repeats_of = 2 * same + upgraded
         for split, (_, after, _) in enumerate(splits):
             repeats_of[after] = -1 - split  # each side repeats for itself, as in `compare`
-        repeats = Repeats.of(repeats_of, np.zeros_like(same), today)
+        repeats = Repeats.from_runs(repeats_of, np.zeros_like(same), today)
         for before, after, tests in splits:
-            posterior = repeats.belief(int(repeats_of[before[0]]))
+            posterior = repeats.posterior(int(repeats_of[before[0]]))
             compared = today[before], today[after], posterior
             looks = tests if is_upgrade else _BOTH_CHOSEN * tests
             if not median_change(*compared, 1 - (1 - CONFIDENCE_LEVEL) / looks).is_significant:
@@ -709,7 +705,7 @@ def workload_changes(
             one = WorkloadChange(
                 int(table.workload[first]),
                 int(table.number[first]),
-                table.take(after[:1]).moments()[0],
+                table.take(after[:1]).timestamps()[0],
                 is_upgrade,
                 change,
                 len(before),

@@ -26,10 +26,10 @@ from itertools import product
 
 import numpy as np
 
-from fedperf_client.prediction.ensemble.intervals import Estimate, carried
 from fedperf_client.prediction.ensemble.predictor import PersonalizedEnsemble
 from fedperf_client.prediction.ensemble.repeats import USUAL_DEPARTURE
-from fedperf_client.prediction.ensemble.weighting import LEVEL_STEP, QueryRegime
+from fedperf_client.prediction.ensemble.weighting import LEVEL_STEP
+from fedperf_client.prediction.prediction import Prediction, QueryRegime
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import ClusterConfig, KnownJob, PlanOnCluster
 from fedperf_shared.runtime.quantities import InvalidValueError, parse_number, values_by_name
@@ -318,7 +318,7 @@ def estimate_at_size(
     question: PlanOnCluster,
     factor: float,
     ran: Sequence[tuple[float, PlanOnCluster]],
-) -> Estimate:
+) -> Prediction:
     """Estimate the run time of a plan at another size of its input.
 
     Args:
@@ -329,14 +329,14 @@ def estimate_at_size(
             resources; at least one.
     """
     nearest, known = min(ran, key=lambda each: abs(math.log(each[0] / factor)))
-    [reference] = predictor.estimate([known])
-    if reference.basis.runs == 0:
-        [direct] = predictor.estimate([question])
+    [reference] = predictor.predict([known])
+    if reference.evidence.runs == 0:
+        [direct] = predictor.predict([question])
         return direct
     log_factor = math.log(factor / nearest)
     if abs(log_factor) <= LEVEL_STEP:
         return reference
-    took = reference.prediction.median_seconds
+    took = reference.median_seconds
     fixed = _fixed_seconds(predictor, question, known, factor / nearest)
     by = SIZE_SLOPE_MEAN * log_factor
     if fixed is not None:
@@ -345,11 +345,10 @@ def estimate_at_size(
     sizes = [each for each, _ in ran]
     is_between = min(sizes) < factor < max(sizes)
     kind = QueryRegime.BETWEEN_SIZES if is_between else QueryRegime.BEYOND_SIZES
-    return carried(
-        reference,
-        by=by,
+    return reference.shifted(
+        by,
         added=_TO_ENDS * math.hypot(SIZE_SLOPE_SD * log_factor, USUAL_DEPARTURE),
-        kind=reference.kind if reference.kind.is_of_scales else kind,
+        regime=reference.regime if reference.regime.is_of_scales else kind,
         extrapolating=not is_between,
     )
 
@@ -362,7 +361,7 @@ def _fixed_seconds(
     start = next((each for each in names if each is not None), None)
     if start is None or not known.plan.workflow.source_rows > 0:
         return None
-    longer, shorter = np.exp(predictor.candidates.starts[start]([question, known])).tolist()
+    longer, shorter = np.exp(predictor.pool.starts[start]([question, known])).tolist()
     return max(0.0, float(shorter - (longer - shorter) / (factor - 1)))
 
 

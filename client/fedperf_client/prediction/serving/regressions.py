@@ -254,10 +254,15 @@ def compare_workloads(
     # Each side of each workload is a configuration that repeats for itself.
     times = [side.times for pair in both.values() for side in pair]
     numbers = np.repeat(np.arange(len(times)), [len(each) for each in times])
-    repeats = Repeats.of(numbers, np.zeros_like(numbers), np.concatenate([np.zeros(0), *times]))
+    repeats = Repeats.from_runs(
+        numbers, np.zeros_like(numbers), np.concatenate([np.zeros(0), *times])
+    )
     comparisons = [
         WorkloadComparison(
-            name, before, after, median_change(before.times, after.times, repeats.belief(2 * place))
+            name,
+            before,
+            after,
+            median_change(before.times, after.times, repeats.posterior(2 * place)),
         )
         for place, (name, (before, after)) in enumerate(both.items())
     ]

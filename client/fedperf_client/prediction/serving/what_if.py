@@ -21,24 +21,23 @@ from fedperf_client.formatting.workflow_file import (
     read_workflow_file,
 )
 from fedperf_client.home.store import ExecutionStore, Selection, UnknownExecutionError
-from fedperf_client.prediction.ensemble.intervals import (
-    SURE,
-    UPPER_LEVEL,
-    Estimate,
-    EvidenceSource,
-    carried,
-    chance_faster,
-)
-from fedperf_client.prediction.ensemble.platform_size_limits import (
+from fedperf_client.prediction.ensemble.predictor import PersonalizedEnsemble
+from fedperf_client.prediction.ensemble.training_data import (
     CORES,
     HULL_MARGIN,
     ROWS,
-    Ends,
+    Range,
     TrainingSupport,
 )
-from fedperf_client.prediction.ensemble.predictor import PersonalizedEnsemble
-from fedperf_client.prediction.ensemble.weighting import LEVEL_STEP, QueryRegime
-from fedperf_client.prediction.prediction import Prediction
+from fedperf_client.prediction.ensemble.weighting import LEVEL_STEP
+from fedperf_client.prediction.prediction import (
+    SURE,
+    UPPER_LEVEL,
+    EvidenceSource,
+    Prediction,
+    QueryRegime,
+    probability_faster,
+)
 from fedperf_client.prediction.serving.reconfiguration import (
     InputSize,
     OneNodeError,
@@ -226,7 +225,7 @@ class ClusterPrediction:
     """
 
     cluster: ClusterConfig
-    estimate: Estimate
+    estimate: Prediction
     probability: float | None
     keeps_partitions: bool = False
     no_promise: str | None = None
@@ -250,9 +249,9 @@ class ClusterPrediction:
     def facts(self) -> list[Fact]:
         """The row; seconds and shares."""
         estimate, scaled = self.estimate, self.scaled
-        is_extrapolating = estimate.prediction.extrapolating
-        is_seen = estimate.kind is QueryRegime.SEEN
-        regime = "unlike own jobs" if is_seen and is_extrapolating else estimate.kind.value
+        is_extrapolating = estimate.extrapolating
+        is_seen = estimate.regime is QueryRegime.SEEN
+        regime = "unlike own jobs" if is_seen and is_extrapolating else estimate.regime.value
         words = ["inside" if is_seen and not is_extrapolating else regime]
         words += [WITH_ITS_PARTITIONS] if self.keeps_partitions else []
         words += ["extrapolating"] if is_extrapolating else []
@@ -260,12 +259,12 @@ class ClusterPrediction:
             *([] if scaled is None else [for_people("input", scaled.words)]),
             Fact("nodes", self.cluster.nodes, "nodes"),
             Fact("cores", self.cores, "cores"),
-            *time_facts(estimate.prediction, estimate.p90_seconds),
+            *time_facts(estimate),
             Fact("regime", regime, "regime", ", ".join(words)),
             Fact("extrapolating", is_extrapolating),
             Fact("fixed_partitions", self.keeps_partitions),
-            Fact("evidence", estimate.basis.rests_on.value, "evidence", estimate.basis.words),
-            Fact("observed_runs", estimate.basis.runs),
+            Fact("evidence", estimate.evidence.source.value, "evidence", estimate.evidence.text),
+            Fact("observed_runs", estimate.evidence.runs),
             Fact("no_promise", self.no_promise),
         ]
         if scaled is not None:
@@ -280,16 +279,16 @@ class ClusterPrediction:
         return found
 
 
-def time_facts(prediction: Prediction, p90_seconds: float) -> list[Fact]:
+def time_facts(prediction: Prediction) -> list[Fact]:
     """Describe a predicted time and its interval."""
     lower, upper = map(duration_text, (prediction.lower_seconds, prediction.upper_seconds))
-    heading, interval = f"{prediction.level:.0%} interval", f"{lower} to {upper}"
+    heading, interval = f"{prediction.confidence_level:.0%} interval", f"{lower} to {upper}"
     return [
         Fact("p50_seconds", prediction.median_seconds, "P50"),
-        Fact("p90_seconds", p90_seconds, "P90"),
+        Fact("p90_seconds", prediction.p90_seconds, "P90"),
         Fact("lower_seconds", prediction.lower_seconds),
         Fact("upper_seconds", prediction.upper_seconds),
-        Fact("confidence_level", prediction.level, heading, interval),
+        Fact("confidence_level", prediction.confidence_level, heading, interval),
     ]
 
 
@@ -336,7 +335,7 @@ def predict_plan(
     scaled_plans: list[ScaledPlan | None] = [None]
     plans = [reconfigure(plan, cluster, size, job) for size in sizes]
     if not inputs:
-        estimates = predictor.estimate([each.query for each in plans])
+        estimates = predictor.predict([each.query for each in plans])
     else:
         rows = plan.workflow.source_rows
         known = [(1.0, PlanOnCluster(plan, cluster, job))]
@@ -355,23 +354,27 @@ def predict_plan(
                     for factor, one in known
                 ]
                 estimates.append(estimate_at_size(predictor, there.query, scaled.factor, measured))
-    hull, found = predictor.candidates.hull, []
+    hull, found = predictor.pool.support, []
     has_partitions = any(each.partitions > 1 for each in plan.workflow.operators)
     for place, (there, direct) in enumerate(zip(plans, estimates, strict=True)):
-        scaled_plan, count, estimate = scaled_plans[place // len(sizes)], direct.basis.runs, direct
-        is_inside = not direct.prediction.extrapolating
-        is_exact = direct.basis.rests_on is EvidenceSource.OWN_RUNS and is_inside
+        scaled_plan, count, estimate = (
+            scaled_plans[place // len(sizes)],
+            direct.evidence.runs,
+            direct,
+        )
+        is_inside = not direct.extrapolating
+        is_exact = direct.evidence.source is EvidenceSource.OWN_RUNS and is_inside
         if load > 0 and count > 0:
-            estimate = carried(direct, added=load)
+            estimate = direct.shifted(added=load)
         if count == 0 and is_inside and is_beyond_its_platforms(there.query, hull):
-            estimate = carried(direct.widened(), kind=QueryRegime.BEYOND_SCALES)
+            estimate = direct.as_extrapolation().shifted(regime=QueryRegime.BEYOND_SCALES)
         is_resized = scaled_plan is not None and scaled_plan.factor != 1
         ran_on = cluster.cores if count else 0
         found.append(
             ClusterPrediction(
                 there.query.cluster,
                 estimate,
-                None if deadline_seconds is None else estimate.chance_within(deadline_seconds),
+                None if deadline_seconds is None else estimate.probability_within(deadline_seconds),
                 there.keeps_partitions or (is_resized and has_partitions),
                 None if is_exact else no_promise(there.query, hull, ran_on=ran_on),
                 scaled_plan,
@@ -408,7 +411,7 @@ def smallest_equivalent(
     """
     for each in sorted(found, key=lambda each: each.cores):
         more = [other for other in found if other.cores > each.cores]
-        chances = [chance_faster(other.estimate, each.estimate) for other in more]
+        chances = [probability_faster(other.estimate, each.estimate) for other in more]
         if chances and max(chances) < SURE:
             return each, max(chances)
     return None
@@ -435,10 +438,10 @@ def equivalence_sentence(found: Sequence[ClusterPrediction]) -> str | None:
 
 def p90_discontinuity_note(found: Sequence[ClusterPrediction]) -> str | None:
     """Explain a jump of P90 between sizes that ran and others; None unless there are both."""
-    kinds = {each.estimate.basis.rests_on for each in found}
+    kinds = {each.estimate.evidence.source for each in found}
     if not kinds >= {EvidenceSource.OWN_RUNS, EvidenceSource.OTHER_RESOURCES}:
         return None
-    ran = [each for each in found if each.estimate.basis.rests_on is EvidenceSource.OWN_RUNS]
+    ran = [each for each in found if each.estimate.evidence.source is EvidenceSource.OWN_RUNS]
     cores = ", ".join(str(each) for each in sorted({each.cores for each in ran}))
     return (
         f"P90 of {cores} cores is from own runs there, that of other sizes is derived from them; "
@@ -600,6 +603,6 @@ def _most(platform: Platform, hull: TrainingSupport, at: int) -> float:
     return max(0.0, most if most < math.inf else 0.0, *own)
 
 
-def _seen(platform: Platform, hull: TrainingSupport) -> list[Ends]:
+def _seen(platform: Platform, hull: TrainingSupport) -> list[Range]:
     """Return the ends of every kind of operator that ran on a platform."""
-    return [ends for (_, where), ends in hull.pairs.items() if where is platform]
+    return [ends for (_, where), ends in hull.ranges.items() if where is platform]

@@ -64,7 +64,7 @@ def test_the_right_size_is_what_brute_force_says(
     keeping = []
     for each in found:
         left = deadline - each.choice.startup_seconds
-        if left > 0 and each.estimate.chance_within(left) >= ON_TIME:
+        if left > 0 and each.estimate.probability_within(left) >= ON_TIME:
             keeping.append(each.cluster.cores * each.choice.seconds)
     right = best_size(found)
     if right is None:
