@@ -145,8 +145,8 @@ def join(
         public_calendar,
         store_calendar,
     )
-    from fedperf_client.federation import enrollment
     from fedperf_client.home.config import Contact
+    from fedperf_client.node import enrollment
     from fedperf_client.release.policy import load_policy
     from fedperf_shared.errors import FedperfError
     from fedperf_shared.identity import fingerprint
@@ -199,7 +199,7 @@ def daemon(context: typer.Context) -> None:
     from fedperf_shared.runtime.process import quiet_flower, stop_on_signals
 
     quiet_flower()
-    from fedperf_client.daemon.daemon import run_daemon
+    from fedperf_client.node.daemon import run_daemon
 
     run_daemon(home_of(context), clock=now, stop=stop_on_signals())
 
@@ -234,7 +234,7 @@ def budget(context: typer.Context, json: Json = False) -> None:
     counts for the lifetime. Before the first period it is the cost of the expected schedule.
     """
     from fedperf_client.commands.planned_releases import expected_schedule, note_of_expected
-    from fedperf_client.release.ledger.spent_budget import UNIT, expected_spending, spending_of
+    from fedperf_client.release.history import UNIT, expected_spending, spending_of
 
     home = home_of(context)
     if home.ledgers:
@@ -254,8 +254,7 @@ def budget(context: typer.Context, json: Json = False) -> None:
 @app.command(rich_help_panel="Privacy")
 def reconcile(context: typer.Context, json: Json = False) -> None:
     """Charge everything that a ledger restored from a backup may have lost, and continue."""
-    from fedperf_client.release.ledger.ledger import PrivacyLedger
-    from fedperf_client.release.ledger.spent_budget import reconcile_lifetime
+    from fedperf_client.release.ledger import PrivacyLedger, reconcile_lifetime
     from fedperf_client.release.policy import load_policy
 
     home = home_of(context)
@@ -276,9 +275,9 @@ def reconcile(context: typer.Context, json: Json = False) -> None:
 @app.command(rich_help_panel="Federate")
 def evaluate_synthetic(context: typer.Context, json: Json = False) -> None:
     """Compare the coordinator's synthetic rows with your own runs. The scores stay local."""
-    from fedperf_client.federation.enrollment import Membership, load_or_create_key
-    from fedperf_client.federation.exchange import ExchangeClient
     from fedperf_client.home.store import ExecutionStore
+    from fedperf_client.node.enrollment import Membership, load_or_create_key
+    from fedperf_client.node.exchange import ExchangeClient
     from fedperf_client.prediction.synthetic_quality import quality_of
 
     home = home_of(context)

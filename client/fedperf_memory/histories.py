@@ -18,12 +18,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedperf_client.learning.linearized_contribution import workload_features
-from fedperf_client.learning.residuals import LabelledGraph, workload_residuals
-from fedperf_client.learning.tasks import LinearizedTask, ReportTask
-from fedperf_client.privacy.linearized_update import grid_vector
-from fedperf_client.privacy.mechanisms import SumOf
-from fedperf_client.privacy.report_mechanism import WorkloadResiduals
+from fedperf_client.contributions.local_sums import (
+    LabelledGraph,
+    LinearizedTask,
+    ReportTask,
+    workload_features,
+    workload_residuals,
+)
+from fedperf_client.contributions.mechanisms import SumWorkloads, WorkloadResiduals, feature_vector
 from fedperf_shared.model.architecture import named_arrays
 from fedperf_shared.model.checkpoint import model_from_arrays
 from fedperf_shared.model.ggfn import GGFN
@@ -87,7 +89,7 @@ class Answers:
 class SharedGradients:
     """As `anchor_gradients`, taken once where coordinator and members are one process.
 
-    A round asks about one public model at the same public plans: for its question, for each
+    A round uses one public model at the same public plans: for its query, for each
     member's answer and for the step. In production each side takes the gradients itself. The
     last ones are held: a third of a gigabyte for all plans that ship.
     """
@@ -178,7 +180,7 @@ class HistoryCompute:
 
             def answer(new: Sequence[LabelledGraph]) -> Sequence[Sum]:
                 found = workload_features(model, new, directions)
-                return [grid_vector(each, question.clip) for each in found]
+                return [feature_vector(each, question.clip) for each in found]
 
             return answer
 
@@ -206,7 +208,7 @@ def _same(ones: Sequence[Tensor], others: Sequence[Tensor]) -> bool:
     return len(ones) == len(others) and all(map(torch.equal, ones, others))
 
 
-def _asked(sum_of: SumOf) -> object:
+def _asked(sum_of: SumWorkloads) -> object:
     """Return a key of a report's sum: its clip, or the version of its query."""
     if not isinstance(sum_of, partial):
         return sum_of

@@ -2,10 +2,12 @@
 
 from collections.abc import Iterable
 
-from fedperf_client.privacy.directed_report import cell_sum
-from fedperf_client.privacy.mechanisms import noisy
-from fedperf_client.privacy.randomness import NoiseSource
-from fedperf_client.privacy.report_mechanism import WorkloadResiduals
+from fedperf_client.contributions.mechanisms import (
+    NoiseSource,
+    WorkloadResiduals,
+    noisy,
+    sum_cell_query,
+)
 from fedperf_shared.releases.kinds import DIRECTED_REPORT
 from fedperf_shared.releases.linear_queries import CellQuery
 from fedperf_shared.releases.release import DirectedParameters, DirectedReport, Slot, SlotKey
@@ -20,6 +22,6 @@ def cell_report(
     parameters: DirectedParameters,
 ) -> DirectedReport:
     """The answer to the question of `slot`, as the client's mechanism makes it."""
-    total = cell_sum(workloads, question)
+    total = sum_cell_query(workloads, question)
     made = noisy(total, noise, Slot(slot, parameters), version=question.version)
     return DIRECTED_REPORT.as_release(made)

@@ -3,7 +3,7 @@
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from fedperf_client.federation.enrollment import Membership
+from fedperf_client.node.enrollment import Membership
 
 
 def membership_with(coordinator: ec.EllipticCurvePrivateKey) -> Membership:

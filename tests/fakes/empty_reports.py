@@ -1,7 +1,6 @@
 """The report of an empty window, made without a store."""
 
-from fedperf_client.privacy.mechanisms import noise_alone
-from fedperf_client.privacy.randomness import NoiseSource
+from fedperf_client.contributions.mechanisms import NoiseSource, noise_alone
 from fedperf_client.release.gate import MalformedReleaseError
 from fedperf_shared.releases.kinds import kind_of
 from fedperf_shared.releases.release import NoisySum, Slot

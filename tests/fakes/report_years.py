@@ -13,9 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedperf_client.privacy.mechanisms import noisy
-from fedperf_client.privacy.randomness import NoiseSource
-from fedperf_client.privacy.report_mechanism import GRID_EXPONENT
+from fedperf_client.contributions.mechanisms import GRID_EXPONENT, NoiseSource, noisy
 from fedperf_memory.seeded_noise import SeededNoise
 from fedperf_server.inference.cell_directions import (
     CHANGE,

@@ -33,17 +33,14 @@ import dp_accounting  # noqa: F401  (here, so that a child finds it imported)
 import opendp.prelude  # noqa: F401
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from fedperf_client.privacy.accountant import PrivacyBudget
-from fedperf_client.privacy.randomness import NoiseSource
+from fedperf_client.contributions.mechanisms import NoiseSource
+from fedperf_client.release.accountant import PrivacyBudget
 from fedperf_client.release.gate import ReleaseGate
-from fedperf_client.release.ledger.entries import ReleaseState
-from fedperf_client.release.ledger.errors import SlotSpentError
-from fedperf_client.release.ledger.ledger import PrivacyLedger
-from fedperf_client.release.ledger.lifetime import LifetimeRecord, lifetime_path
-from fedperf_client.release.ledger.tamper import ConfirmedRelease, read_confirmed
+from fedperf_client.release.ledger import PrivacyLedger, ReleaseState, SlotSpentError
+from fedperf_client.release.ledger_files import ConfirmedRelease, read_confirmed
+from fedperf_client.release.lifetime import LifetimeRecord, lifetime_path
 from fedperf_client.release.noise import system_noise
 from fedperf_client.release.policy import ReleaseMode
-from fedperf_client.release.receipts import store_receipt
 from fedperf_shared.errors import FedperfError
 from fedperf_shared.identity import new_private_key, verify
 from fedperf_shared.releases.period import Period, ReleaseCalendar, SlotTimes
@@ -150,7 +147,7 @@ def release_one(place: Place, gate: ReleaseGate, ledger: PrivacyLedger, key: Slo
     release_id = key.release_id(SCHEDULE.calendar.period)
     sequence = len(place.notes("sent"))
     receipt = ConfirmedRelease(release_id, digest, sequence, b"receipt")
-    store_receipt(ledger, receipt)
+    ledger.confirm(receipt)
 
 
 def check(place: Place, key: ec.EllipticCurvePrivateKey) -> dict[SlotKey, int]:

@@ -35,6 +35,7 @@ BASE_TESTS = (
 NEED_MORE = (
     "tests/unit/client/prediction/changes/test_adwin.py",
     "tests/unit/client/release/test_noise.py",
+    "tests/unit/client/release/test_preview.py",
     "tests/unit/client/sources/duckdb",
     "tests/unit/client/sources/test_follower.py",
     "tests/unit/client/sources/test_history_file.py",
@@ -42,7 +43,12 @@ NEED_MORE = (
     "tests/unit/client/sources/test_kinds.py",
 )
 """Tests of the rooms above that compare with a library of another extra, or write its files."""
-JOIN_TESTS = ("tests/unit/client/release", "tests/unit/client/privacy")
+JOIN_TESTS = (
+    "tests/unit/client/release",
+    "tests/unit/client/contributions/test_directed_report.py",
+    "tests/unit/client/contributions/test_linearized_update.py",
+    "tests/unit/client/contributions/test_report_mechanism.py",
+)
 _MB = 1e6
 
 

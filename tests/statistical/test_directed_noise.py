@@ -11,13 +11,13 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from fedperf_client.privacy.directed_report import PointResiduals, directed_report
-from fedperf_client.privacy.randomness import NoiseSource
+from fedperf_client.contributions.mechanisms import NoiseSource, PointResiduals
 from fedperf_client.release.noise import SystemNoise
 from fedperf_memory.seeded_noise import SeededNoise as SimulatedNoise
 from fedperf_shared.releases.linear_queries import public_design
 from fedperf_shared.releases.release import ReleaseKind, SlotKey
-from tests.unit.client.privacy.seeded_noise import SeededNoise
+from fedperf_simulations.federation.channel import directed_report
+from tests.unit.client.contributions.seeded_noise import SeededNoise
 
 pytestmark = pytest.mark.statistical
 

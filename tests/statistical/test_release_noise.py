@@ -12,10 +12,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from fedperf_client.privacy.linearized_update import noiseless_sum
-from fedperf_client.privacy.mechanisms import noisy
-from fedperf_client.privacy.randomness import NoiseSource
-from fedperf_client.privacy.report_mechanism import GRID_EXPONENT, residual_report
+from fedperf_client.contributions.mechanisms import GRID_EXPONENT, NoiseSource, noisy, sum_features
 from fedperf_client.release.noise import SystemNoise
 from fedperf_shared.releases.release import (
     LinearizedParameters,
@@ -24,7 +21,8 @@ from fedperf_shared.releases.release import (
     Slot,
     SlotKey,
 )
-from tests.unit.client.privacy.seeded_noise import SeededNoise
+from tests.fakes.residual_reports import residual_report
+from tests.unit.client.contributions.seeded_noise import SeededNoise
 
 pytestmark = pytest.mark.statistical
 
@@ -59,7 +57,7 @@ def step_noise(noise: NoiseSource, noise_multiplier: float = SIGMA) -> NDArray[n
     """What steps at a tangent hold of nothing, in units of the declared noise."""
     steps = [
         noisy(
-            noiseless_sum((), 0.5),
+            sum_features((), 0.5),
             noise,
             Slot(
                 SlotKey(ReleaseKind.MODEL_UPDATE, window, 0),

@@ -28,14 +28,10 @@ from fedperf_client.home.config import Home
 from fedperf_client.home.store import SCHEMA_VERSION, ExecutionStore
 from fedperf_client.prediction.ensemble.changes import load_drift_streams
 from fedperf_client.prediction.fetched_models import FetchedModels
-from fedperf_client.release.effective_modes import (
-    modes_in_words,
-    pending_changes,
-    policy_in_force,
-)
-from fedperf_client.release.ledger.ledger import PrivacyLedger
-from fedperf_client.release.ledger.lifetime import LifetimeRecord, lifetime_path
-from fedperf_client.release.ledger.spent_budget import Spending, spending_of
+from fedperf_client.release.effective_policy import effective_policy, format_modes, pending_changes
+from fedperf_client.release.history import Spending, spending_of
+from fedperf_client.release.ledger import PrivacyLedger
+from fedperf_client.release.lifetime import LifetimeRecord, lifetime_path
 from fedperf_client.release.policy import load_policy
 from fedperf_client.sources import installed_kinds
 from fedperf_shared.errors import (
@@ -50,7 +46,7 @@ if TYPE_CHECKING:
     from cryptography import x509
     from cryptography.hazmat.primitives.asymmetric import ec
 
-    from fedperf_client.federation.enrollment import Membership
+    from fedperf_client.node.enrollment import Membership
     from fedperf_shared.exchange import Status
 
 OTHERS = stat.S_IRWXG | stat.S_IRWXO
@@ -137,7 +133,7 @@ def process_environment(now: Callable[[], datetime]) -> Environment:
 def _request_status(membership: "Membership", key: "ec.EllipticCurvePrivateKey") -> "Status":
     from tenacity import Retrying, stop_after_attempt
 
-    from fedperf_client.federation.exchange import ExchangeClient
+    from fedperf_client.node.exchange import ExchangeClient
 
     once = Retrying(stop=stop_after_attempt(1), reraise=True)
     with ExchangeClient(membership, key, retry=once, timeout_seconds=_TIMEOUT_SECONDS) as exchange:
@@ -187,9 +183,9 @@ def _check_policy(home: Home, _: Environment) -> Iterator[_Statement]:
     yield _ok(f"{home.policy.name}: size class {policy.size_class}")
     for path in home.ledgers[-1:]:
         schedule = PrivacyLedger.open(path).schedule
-        yield _ok(modes_in_words(policy_in_force(home, policy), schedule))
+        yield _ok(format_modes(effective_policy(home, policy), schedule))
         for pending in pending_changes(home, policy, schedule):
-            lets_out = pending.change.lets_out
+            lets_out = pending.lets_out
             what = f"{home.policy.name}: {pending}" + (f"; {lets_out}" if lets_out else "")
             if pending.is_of_mode:
                 yield _warning(
@@ -275,7 +271,7 @@ def _spent(spending: Spending) -> str:
 
 
 def _check_identity(home: Home, environment: Environment) -> Iterator[_Statement]:
-    from fedperf_client.federation.enrollment import KEY_FILE
+    from fedperf_client.node.enrollment import KEY_FILE
     from fedperf_shared.identity import public_bytes
 
     member = _membership(home)
@@ -299,7 +295,7 @@ def _check_identity(home: Home, environment: Environment) -> Iterator[_Statement
 
 
 def _check_coordinator(home: Home, environment: Environment) -> Iterator[_Statement]:
-    from fedperf_client.federation.exchange import MAX_CLOCK_SKEW, ClockSkewError, NoMemberError
+    from fedperf_client.node.exchange import MAX_CLOCK_SKEW, ClockSkewError, NoMemberError
 
     member = _membership(home)
     if member is None:
@@ -323,11 +319,7 @@ def _check_coordinator(home: Home, environment: Environment) -> Iterator[_Statem
 
 
 def _membership(home: Home) -> "tuple[Membership, ec.EllipticCurvePrivateKey] | None":
-    from fedperf_client.federation.enrollment import (
-        Membership,
-        is_member,
-        load_or_create_key,
-    )
+    from fedperf_client.node.enrollment import Membership, is_member, load_or_create_key
 
     if not is_member(home.identity):
         return None

@@ -14,14 +14,10 @@ import typer
 
 from fedperf_client.formatting.facts import Fact, named_facts, show_table, values_of
 from fedperf_client.home.config import Home, write_private
-from fedperf_client.release.decisions import Decision, Decisions, Verdict
-from fedperf_client.release.effective_modes import (
-    PendingChange,
-    pending_changes,
-    policy_in_force,
-)
+from fedperf_client.release.decisions import Decision, Decisions, Outcome
+from fedperf_client.release.effective_policy import PendingChange, effective_policy, pending_changes
 from fedperf_client.release.policy import Policy, ReleaseMode, load_policy
-from fedperf_client.release.slot_names import KIND_NAMES, UnknownSlotError, named_slot, slot_name
+from fedperf_client.release.schedule import KIND_NAMES, UnknownSlotError, parse_slot_name, slot_name
 from fedperf_shared.releases.kinds import KINDS, kind_of
 from fedperf_shared.releases.period import ReleaseCalendar, default_calendar
 from fedperf_shared.releases.release import ReleaseKind, Schedule, Slot, SlotKey
@@ -29,11 +25,10 @@ from fedperf_shared.runtime.quantities import day, minute
 from fedperf_shared.wire.codec import decode_schedule, encode_release, encode_schedule
 
 if TYPE_CHECKING:
-    from fedperf_client.privacy.accountant import PrivacyBudget
-    from fedperf_client.release.ledger.ledger import PrivacyLedger
+    from fedperf_client.release.accountant import PrivacyBudget
+    from fedperf_client.release.ledger import PrivacyLedger
     from fedperf_client.release.preview import Preview
-    from fedperf_client.release.schedule import PlannedSchedule
-    from fedperf_client.release.schedule_forecast import ChangedScheduleForecast
+    from fedperf_client.release.schedule import PlannedSchedule, ScheduleForecast
 
 UNDECIDED = "undecided"
 """Decision of a slot that is sent only if it is approved."""
@@ -69,10 +64,10 @@ class PlannedSlots:
         return cls(
             ledger.schedule,
             ledger.budget,
-            policy_in_force(home, policy),
+            effective_policy(home, policy),
             pending_changes(home, policy, ledger.schedule),
             {entry.key for entry in ledger.entries()},
-            Decisions(ledger).every(),
+            Decisions(ledger).latest(),
         )
 
     @classmethod
@@ -92,7 +87,7 @@ class PlannedSlots:
     def send_at(self, slot: Slot) -> datetime | None:
         """Return when the release is sent, at least if it is approved; None if it never is."""
         decision = self.decisions.get(slot.key)
-        is_withheld = decision is not None and decision.verdict is Verdict.WITHHELD
+        is_withheld = decision is not None and decision.outcome is Outcome.WITHHELD
         is_never_sent = is_withheld or self.mode(slot) is ReleaseMode.NEVER
         return None if is_never_sent else self.schedule.replies_at(slot.key)
 
@@ -100,13 +95,13 @@ class PlannedSlots:
         """Return the decision on the slot, `UNDECIDED`, `never`, or an empty text for `auto`."""
         decision = self.decisions.get(slot.key)
         if decision is not None:
-            return str(decision.verdict)
+            return str(decision.outcome)
         words = {ReleaseMode.ASK: UNDECIDED, ReleaseMode.NEVER: str(ReleaseMode.NEVER)}
         return words.get(self.mode(slot), "")
 
     def rows(self) -> list[list[Fact]]:
         """Return the facts of every slot."""
-        from fedperf_client.privacy.accountant import epsilon, events_of
+        from fedperf_client.release.accountant import epsilon, events_of
 
         costs: dict[object, float] = {}
         for slot in self.schedule.slots:
@@ -176,7 +171,7 @@ class PlannedSlots:
         if what in {each.name for each in KINDS}:
             of_kind = tuple(s for s in schedule.slots if kind_of(s.parameters).name == what)
             return next_slots(Schedule(schedule.calendar, of_kind), charged=self.charged, at=at)
-        _, key = named_slot(what, [schedule.calendar.period])
+        _, key = parse_slot_name(what, [schedule.calendar.period])
         slot = schedule.slot(key)
         if slot is None:
             raise UnknownSlotError(what, reason="the schedule of the period does not have it")
@@ -213,9 +208,9 @@ def _kind_names(slots: ReleaseKind) -> list[str]:
 
 def preview_facts(preview: "Preview", planned: PlannedSlots) -> list[Fact]:
     """Return the facts of a preview."""
-    from fedperf_client.release.history import contents_of
+    from fedperf_client.release.history import summarize_payload
 
-    sample = contents_of(encode_release(preview.sample))
+    sample = summarize_payload(encode_release(preview.sample))
     return named_facts(
         {
             "slot": slot_name(preview.slot.key),
@@ -284,8 +279,8 @@ def public_calendar(home: Home, *, at: datetime) -> ExpectedCalendar:
         ConfigurationError: a part of the membership is missing.
         FedperfError: the coordinator does not answer.
     """
-    from fedperf_client.federation.enrollment import Membership, is_member, load_or_create_key
-    from fedperf_client.federation.exchange import ExchangeClient
+    from fedperf_client.node.enrollment import Membership, is_member, load_or_create_key
+    from fedperf_client.node.exchange import ExchangeClient
 
     if not is_member(home.identity):
         note_of_expected(home, at=at)
@@ -326,8 +321,7 @@ def forecast_values(
 
 def print_forecast(policy: Policy, calendar: ExpectedCalendar, *, at: datetime) -> None:
     """Print the date of the first release and a table of alternatives."""
-    from fedperf_client.release.schedule import plan_schedule
-    from fedperf_client.release.schedule_forecast import forecast
+    from fedperf_client.release.schedule import forecast, plan_schedule
 
     current = forecast(policy, calendar.release_calendar, at=at)
     if current.first_leaves_at is None or current.first_opens_at is None:
@@ -350,27 +344,18 @@ def print_forecast(policy: Policy, calendar: ExpectedCalendar, *, at: datetime) 
 
 def _forecast_rows(policy: Policy, calendar: ExpectedCalendar, *, at: datetime) -> list[list[Fact]]:
     """Return the facts of the policy as it is, and with each change."""
-    from fedperf_client.release.schedule_forecast import (
-        ChangedScheduleForecast,
-        alternatives,
-        forecast,
-    )
+    from fedperf_client.release.schedule import forecast, forecast_alternatives
 
-    current = forecast(policy, calendar.release_calendar, at=at)
-    return [
-        _forecast_facts(each)
-        for each in (
-            ChangedScheduleForecast("none", current),
-            *alternatives(policy, calendar.release_calendar, at=at),
-        )
-    ]
+    dates = calendar.release_calendar
+    forecasts = {"none": forecast(policy, dates, at=at)}
+    forecasts |= forecast_alternatives(policy, dates, at=at)
+    return [_forecast_facts(change, each) for change, each in forecasts.items()]
 
 
-def _forecast_facts(changed: "ChangedScheduleForecast") -> list[Fact]:
-    forecast = changed.forecast
+def _forecast_facts(change: str, forecast: "ScheduleForecast") -> list[Fact]:
     first, error = forecast.first_leaves_at, forecast.expected_error
     return [
-        Fact("change", changed.change, "change"),
+        Fact("change", change, "change"),
         Fact("first_release", first, "first release", "never" if first is None else day(first)),
         Fact("counts_until", forecast.first_opens_at),
         Fact("reports", forecast.reports, "reports"),

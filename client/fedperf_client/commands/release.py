@@ -19,9 +19,9 @@ from fedperf_shared.runtime.command_line import ProgramCommands
 if TYPE_CHECKING:
     from fedperf_client.commands.planned_releases import PlannedSlots
     from fedperf_client.home.config import Home
-    from fedperf_client.release.decisions import Verdict
+    from fedperf_client.release.decisions import Outcome
     from fedperf_client.release.history import PastRelease, ReadReceipt
-    from fedperf_client.release.ledger.ledger import PrivacyLedger
+    from fedperf_client.release.ledger import PrivacyLedger
     from fedperf_shared.releases.release import SlotKey
 
 app = typer.Typer(
@@ -63,7 +63,7 @@ def release_preview(
     with progress_bar("making samples", json=json) as advance:
         planned = _planned_slots(home, at=at)
         keys = planned.select(what, at=at)
-        from fedperf_client.daemon.daemon import public_preview
+        from fedperf_client.node.daemon import public_preview
 
         for key in keys:
             advance(len(previews), len(keys))
@@ -86,9 +86,9 @@ def release_approve(context: typer.Context, slot: Slot, json: Json = False) -> N
 
     Approval is needed if the policy sets the kind to "ask". Exit code 3: no such slot. 5: too late.
     """
-    from fedperf_client.release.decisions import Verdict
+    from fedperf_client.release.decisions import Outcome
 
-    _decide(context, slot, Verdict.APPROVED, json=json)
+    _decide(context, slot, Outcome.APPROVED, json=json)
 
 
 @app.command("withhold")
@@ -98,9 +98,9 @@ def release_withhold(context: typer.Context, slot: Slot, json: Json = False) -> 
     Before the slot opens, nothing is charged. Afterwards the charge stays. Exit code 3: no such
     slot. 5: too late.
     """
-    from fedperf_client.release.decisions import Verdict
+    from fedperf_client.release.decisions import Outcome
 
-    _decide(context, slot, Verdict.WITHHELD, json=json)
+    _decide(context, slot, Outcome.WITHHELD, json=json)
 
 
 @app.command("show")
@@ -114,8 +114,8 @@ def release_show(
 ) -> None:
     """Show one release of any period: its contents with noise, signature and receipt."""
     from fedperf_client.home.config import write_private
-    from fedperf_client.release.history import contents_of
-    from fedperf_client.release.slot_names import UnknownSlotError
+    from fedperf_client.release.history import summarize_payload
+    from fedperf_client.release.schedule import UnknownSlotError
     from fedperf_shared.errors import StorageError
 
     home = home_of(context)
@@ -135,7 +135,7 @@ def release_show(
     stored = ledger.stored(key)
     if stored is not None:
         facts["signature_valid"] = _is_own(home, stored.payload, stored.signature)
-        facts |= contents_of(stored.payload)
+        facts |= summarize_payload(stored.payload)
         if payload is not None:
             try:
                 write_private(payload, stored.payload)
@@ -197,22 +197,22 @@ def _show_slots(planned: "PlannedSlots", *, json: bool) -> None:
             print(note)
 
 
-def _decide(context: typer.Context, slot: str, verdict: "Verdict", *, json: bool) -> None:
-    from fedperf_client.release.decisions import Decisions, Verdict
-    from fedperf_client.release.effective_modes import policy_in_force
+def _decide(context: typer.Context, slot: str, outcome: "Outcome", *, json: bool) -> None:
+    from fedperf_client.release.decisions import Decisions, Outcome
+    from fedperf_client.release.effective_policy import effective_policy
     from fedperf_client.release.policy import ReleaseMode, load_policy
     from fedperf_shared.errors import ConfigurationError
 
     home = home_of(context)
     ledger, key = _find_slot(home, slot)
     policy = load_policy(home.policy)
-    kind, mode = key.kind.name.lower(), policy_in_force(home, policy).mode(key.kind)
-    approves = verdict is Verdict.APPROVED
+    kind, mode = key.kind.name.lower(), effective_policy(home, policy).mode(key.kind)
+    approves = outcome is Outcome.APPROVED
     if approves and policy.mode(key.kind) is ReleaseMode.NEVER:
         raise ConfigurationError(
             f"{slot}: {home.policy} sets {kind} to never; change that to ask or auto first"
         )
-    Decisions(ledger).decide(key, verdict, at=now())
+    Decisions(ledger).decide(key, outcome, at=now())
     if approves and mode is ReleaseMode.NEVER:
         print(
             f"note: the running daemon started with {kind} set to never, so restart it to send "
@@ -221,7 +221,7 @@ def _decide(context: typer.Context, slot: str, verdict: "Verdict", *, json: bool
         )
     facts = {
         "slot": slot,
-        "decision": str(verdict),
+        "decision": str(outcome),
         "charged": key in {entry.key for entry in ledger.entries()},
         "opens_at": ledger.schedule.opens_at(key),
         "send_at": ledger.schedule.replies_at(key) if approves else None,
@@ -230,19 +230,19 @@ def _decide(context: typer.Context, slot: str, verdict: "Verdict", *, json: bool
 
 
 def _ledgers(home: "Home") -> list["PrivacyLedger"]:
-    from fedperf_client.release.ledger.ledger import PrivacyLedger
+    from fedperf_client.release.ledger import PrivacyLedger
 
     return [PrivacyLedger.open(path) for path in home.ledgers]
 
 
 def _find_slot(home: "Home", text: str) -> tuple["PrivacyLedger", "SlotKey"]:
     """Return the ledger and the planned slot of a name, or raise UnknownSlotError."""
-    from fedperf_client.release.slot_names import UnknownSlotError, named_slot
+    from fedperf_client.release.schedule import UnknownSlotError, parse_slot_name
 
     ledgers = _ledgers(home)
     if not ledgers:
         raise UnknownSlotError(text, reason="no period has begun; join and start fedperf daemon")
-    place, key = named_slot(text, [each.schedule.calendar.period for each in ledgers])
+    place, key = parse_slot_name(text, [each.schedule.calendar.period for each in ledgers])
     if ledgers[place].schedule.slot(key) is None:
         raise UnknownSlotError(text, reason="the schedule of the period does not have it")
     return ledgers[place], key
@@ -255,8 +255,8 @@ def _past_releases(home: "Home") -> tuple["PastRelease", ...]:
 
 
 def _receipt_reader(home: "Home") -> "ReadReceipt | None":
-    from fedperf_client.federation.enrollment import Membership
-    from fedperf_client.federation.exchange import read_receipt
+    from fedperf_client.node.enrollment import Membership
+    from fedperf_client.node.exchange import read_receipt
     from fedperf_shared.errors import ConfigurationError
 
     try:
@@ -267,7 +267,7 @@ def _receipt_reader(home: "Home") -> "ReadReceipt | None":
 
 
 def _is_own(home: "Home", payload: bytes, signature: bytes) -> bool:
-    from fedperf_client.federation.enrollment import load_or_create_key
+    from fedperf_client.node.enrollment import load_or_create_key
     from fedperf_shared.identity import InvalidSignatureError, verify
 
     try:
@@ -300,7 +300,7 @@ def _release_values(release: "PastRelease") -> dict[str, object]:
         "index": release.key.index,
         "state": release.state,
         "because": release.because,
-        "decision": None if release.decision is None else str(release.decision.verdict),
+        "decision": None if release.decision is None else str(release.decision.outcome),
         "charged_at": release.entry.reserved_at,
         "reconciled": release.entry.reconciled,
         "bytes": release.entry.payload_bytes,

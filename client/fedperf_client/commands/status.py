@@ -13,7 +13,7 @@ from fedperf_shared.runtime.quantities import day, minute
 if TYPE_CHECKING:
     from fedperf_client.commands.planned_releases import PlannedSlots
     from fedperf_client.home.config import Home
-    from fedperf_client.release.ledger.ledger import PrivacyLedger
+    from fedperf_client.release.ledger import PrivacyLedger
     from fedperf_client.release.policy import Policy
     from fedperf_shared.releases.release import Slot
 
@@ -24,11 +24,11 @@ NOTABLE_RATIO = 2.0
 def status(context: typer.Context, json: Json = False) -> None:
     """Show membership, daemon, stored runs, shared model, budget and the next release."""
     from fedperf_client.commands.planned_releases import PlannedSlots, expected_calendar
-    from fedperf_client.federation.enrollment import Membership, is_member, load_or_create_key
     from fedperf_client.home.config import Contact
     from fedperf_client.home.store import ExecutionStore
+    from fedperf_client.node.enrollment import Membership, is_member, load_or_create_key
     from fedperf_client.prediction.fetched_models import FetchedModels
-    from fedperf_client.release.effective_modes import modes_in_words, planned_modes
+    from fedperf_client.release.effective_policy import format_modes, planned_modes
     from fedperf_client.release.policy import load_policy
     from fedperf_shared.identity import fingerprint
     from fedperf_shared.runtime.process import is_locked
@@ -77,7 +77,7 @@ def status(context: typer.Context, json: Json = False) -> None:
             Fact(
                 "modes", {} if planned is None else planned_modes(planned.policy, planned.schedule)
             ),
-            Fact("policy_changes", [str(each.change) for each in changes]),
+            Fact("policy_changes", [each.change for each in changes]),
             Fact("stopped", stop, "stopped"),
         ],
         json=json,
@@ -109,7 +109,7 @@ def status(context: typer.Context, json: Json = False) -> None:
         typer.echo(f"Your first release {due} {day(first)}{calendar}.")
     if planned is not None:
         typer.echo(_next_in_words(planned, next_slot, conditions))
-        typer.echo(modes_in_words(planned.policy, planned.schedule))
+        typer.echo(format_modes(planned.policy, planned.schedule))
     for note in _notes_on_workloads(counts.workloads, policy.nominal_workloads):
         typer.echo(note)
     for change in changes:
@@ -118,14 +118,14 @@ def status(context: typer.Context, json: Json = False) -> None:
 
 def newest_ledger(home: "Home") -> "PrivacyLedger | None":
     """Return the ledger of the newest period, None before the first one."""
-    from fedperf_client.release.ledger.ledger import PrivacyLedger
+    from fedperf_client.release.ledger import PrivacyLedger
 
     return PrivacyLedger.open(home.ledgers[-1]) if home.ledgers else None
 
 
 def stop_reason(home: "Home") -> str | None:
     """Return why nothing is sent until an operator decides, None if nothing is wrong."""
-    from fedperf_client.release.ledger.errors import LedgerDisagreesError
+    from fedperf_client.release.ledger import LedgerDisagreesError
 
     ledger = newest_ledger(home)
     problem = None if ledger is None else ledger.disagreement()
@@ -142,7 +142,7 @@ def _first_release(
         times = map(planned.send_at, planned.schedule.slots)
         return min(filter(None, times), default=None)
     from fedperf_client.commands.planned_releases import expected_calendar
-    from fedperf_client.release.schedule_forecast import forecast
+    from fedperf_client.release.schedule import forecast
 
     calendar = expected_calendar(home, at=at)
     return forecast(policy, calendar.release_calendar, at=at).first_leaves_at
@@ -162,7 +162,7 @@ def _next_slot(planned: "PlannedSlots", *, at: datetime) -> "Slot | None":
 
 
 def _next_values(planned: "PlannedSlots", slot: "Slot") -> dict[str, object]:
-    from fedperf_client.release.slot_names import slot_name
+    from fedperf_client.release.schedule import slot_name
 
     return {
         "slot": slot_name(slot.key),
@@ -174,7 +174,7 @@ def _next_values(planned: "PlannedSlots", slot: "Slot") -> dict[str, object]:
 
 def _next_in_words(planned: "PlannedSlots", slot: "Slot | None", conditions: list[str]) -> str:
     from fedperf_client.commands.planned_releases import UNDECIDED
-    from fedperf_client.release.slot_names import slot_name
+    from fedperf_client.release.schedule import slot_name
 
     if slot is None:
         end = planned.schedule.calendar.period.end

@@ -435,11 +435,11 @@ def tiny_tasks(job: JobFacts) -> Iterator[JobFinding]:
             continue
         if not (stage.slots and is_tiny and tasks >= WAVES * enough):
             continue
-        beside = max(0, stage.task_time - totals.cpu)
+        overhead = max(0, stage.task_time - totals.cpu)
         yield JobFinding(
             Symptom.TINY_TASKS,
             str(stage),
-            stage.share_of_span(beside * (1 - enough / tasks)) / 1000,
+            stage.share_of_span(overhead * (1 - enough / tasks)) / 1000,
             f"{tasks} tasks on {stage.slots} slots read {size_text(read / tasks)} each and took "
             f"{duration_text(stage.median / 1000)} in the median; of "
             f"{duration_text(stage.task_time / 1000)} in all, {duration_text(totals.cpu / 1000)} "
@@ -458,7 +458,6 @@ def tiny_tasks(job: JobFacts) -> Iterator[JobFinding]:
 def _fewer_partitions(
     job: JobFacts, stage: StageAttempt, enough: int
 ) -> tuple[str, tuple[str, ...]]:
-    """Return how to split work into fewer tasks, and the settings."""
     if job.description.startswith(_LISTING):
         setting = f"spark.sql.sources.parallelPartitionDiscovery.parallelism={enough}"
         return "fewer and larger files or directories; list them in fewer tasks", (setting,)
@@ -511,7 +510,6 @@ def _is_much(stage: StageAttempt, column: str, least: int) -> bool:
 
 
 def _slow(stage: StageAttempt) -> int:
-    """Return the number of tasks that took much longer than the median."""
     return int((stage.durations >= MUCH * stage.median).sum())
 
 
@@ -572,13 +570,12 @@ def _skew(job: JobFacts, stage: StageAttempt, seconds: float) -> JobFinding:
 
 
 def _overtaken(stage: StageAttempt, lost: LostAttempt) -> JobFinding:
-    """Return the finding of an attempt that a later attempt overtook."""
-    beside = lost.duration - stage.median  # it would have ended before the others
+    overhead = lost.duration - stage.median  # it would have ended before the others
     took = lost.duration / 1000
     return JobFinding(
         Symptom.STRAGGLER,
         str(stage),
-        min(beside, max(0.0, stage.span - max(stage.even_span, stage.median))) / 1000,
+        min(overhead, max(0.0, stage.span - max(stage.even_span, stage.median))) / 1000,
         f"{_where(*lost.executor)} worked on a task for {duration_text(took)} and more, "
         f"the median is {duration_text(stage.median / 1000)}; another attempt at it was first",
         f"not the data: look at {_where(*lost.executor)}, its disk and its garbage collection",
@@ -720,7 +717,7 @@ def broadcasts(job: JobFacts) -> Iterator[JobFinding]:
 
 
 def _sent(query: SparkQuery) -> Iterator[tuple[int, int, int]]:
-    """Yield size in bytes, and build and send milliseconds, of every broadcast table, once."""
+    """Yield bytes, and build and send milliseconds, of every broadcast table, once."""
     sizes = set[int]()
     for node in query.plan.nodes:
         ids = node.sent or {}

@@ -42,8 +42,6 @@ class ClientConfig(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """A file or directory in the home directory."""
-
     name: str
 
     def __get__(self, home: "Home", owner: type["Home"]) -> Path:

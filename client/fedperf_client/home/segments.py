@@ -161,7 +161,6 @@ def read(
 
 
 def _merge(connection: sqlite3.Connection, key: bytes) -> None:
-    """Merge the small segments at the end, once they have enough rows."""
     query = "SELECT first, last, rows, narrow, wide FROM segment ORDER BY first DESC"
     small: list[tuple[int, int, list[bytes]]] = []
     count = 0

@@ -360,7 +360,6 @@ class ExecutionStore(Closing):
         self,
         *,
         workload: str | None = None,
-        status: ExecutionStatus | None = None,
         since: datetime | None = None,
         until: datetime | None = None,
     ) -> Iterator[Execution]:
@@ -368,14 +367,13 @@ class ExecutionStore(Closing):
 
         Args:
             workload: the exact name of their workload.
-            status: how they ended.
             since: they finished at or after this timestamp (with time zone).
             until: they finished before this timestamp (with time zone).
 
         Raises:
             StorageError: the file or a row of it cannot be read.
         """
-        selection = Selection(status=status, until=until)
+        selection = Selection(until=until)
         exact = "" if workload is None else "AND workload = :exact"
         rest = f"{exact} AND (finished_at, execution_id) > (:time, :id) {_ORDER} LIMIT :limit"
         after: dict[str, object] = {

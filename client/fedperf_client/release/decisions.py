@@ -1,14 +1,14 @@
 """An operator's decisions about single slots: to send their releases or to withhold them.
 
-They lie in one small SQLite file beside the ledger. Decisions are only added; the last one counts.
-When a slot's release is about to leave, the slot is *settled* in the same file: then it leaves, or
-stays for ever, and no later decision is taken. So `withheld` is never said of a release that
-leaves. A decision gives back no charge and allows no second draw. That a release is absent tells
-the coordinator nothing but the decision, which an operator takes blind or from noised bytes.
+They are stored in one small SQLite file beside the ledger. Decisions are only added, and the last
+one counts. When a slot's release is about to be sent, the slot is *settled* in the same file: then
+it is sent or withheld for good, and later decisions are refused. So `withheld` is never reported of
+a release that is sent. A decision gives back no charge and allows no second draw. The absence of a
+release tells the coordinator only the decision, which an operator takes blind or from noised bytes.
 
-Refused: unknown slots, and decisions about what has left. Approval is refused at or after the fixed
-time at which the slot leaves, when a slot that nobody decided counts as withheld. Approval of what
-was withheld is refused once the slot has opened. No clock is read: moments are passed in.
+Refused: unknown slots, and decisions about releases that were sent. Approval is refused at or after
+the fixed time of sending, when a slot without a decision counts as withheld. Approval of a withheld
+slot is refused once the slot has opened. No clock is read: timestamps are passed in.
 """
 
 import sqlite3
@@ -18,12 +18,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum, unique
 
-from fedperf_client.release.ledger.entries import ReleaseState
-from fedperf_client.release.ledger.errors import SlotNotPlannedError
-from fedperf_client.release.ledger.ledger import PrivacyLedger
-from fedperf_client.release.ledger.ledger_file import errors_named, transaction
+from fedperf_client.release.ledger import PrivacyLedger, ReleaseState, SlotNotPlannedError
+from fedperf_client.release.ledger_files import storage_errors, transaction
 from fedperf_client.release.policy import ReleaseMode
-from fedperf_client.release.slot_names import slot_name
+from fedperf_client.release.schedule import slot_name
 from fedperf_shared.errors import PrivacyRefusedError
 from fedperf_shared.releases.period import from_unix_ms, to_unix_ms
 from fedperf_shared.releases.release import ReleaseKind, SlotKey
@@ -38,8 +36,8 @@ CREATE TABLE IF NOT EXISTS decision (
 
 
 @unique
-class Verdict(StrEnum):
-    """The decision whether a slot's release is sent."""
+class Outcome(StrEnum):
+    """Whether a slot's release is sent."""
 
     APPROVED = "approved"
     WITHHELD = "withheld"
@@ -57,25 +55,23 @@ class WithholdReason(StrEnum):
 
 
 class DecisionTooLateError(PrivacyRefusedError):
-    """A decision cannot be taken any more."""
+    """Raised when a decision cannot be taken any more."""
 
-    def __init__(self, key: SlotKey, *, verdict: Verdict, reason: str) -> None:
-        super().__init__(f"{slot_name(key)} cannot be {verdict} any more: {reason}")
-        self.key = key
-        self.verdict = verdict
+    def __init__(self, key: SlotKey, outcome: Outcome, *, reason: str) -> None:
+        super().__init__(f"{slot_name(key)} cannot be {outcome} any more: {reason}")
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The last word on a slot; `settled` when nothing changes it any more.
+    """The decision about a slot; `settled` when nothing changes it any more.
 
-    `because` is None for what is approved, and where an older version did not record it.
+    `reason` is None for what is approved, and where an older version did not record it.
     """
 
-    verdict: Verdict
+    outcome: Outcome
     at: datetime
-    settled: bool
-    because: WithholdReason | None = None
+    settled: bool = False
+    reason: WithholdReason | None = None
 
 
 class Decisions:
@@ -85,7 +81,7 @@ class Decisions:
         self._ledger = ledger
         self.path = ledger.path.with_name(ledger.path.name + ".decisions")
 
-    def decide(self, key: SlotKey, verdict: Verdict, *, at: datetime) -> None:
+    def decide(self, key: SlotKey, outcome: Outcome, *, at: datetime) -> None:
         """Take an operator's decision durably, or raise and change nothing.
 
         Raises:
@@ -93,101 +89,90 @@ class Decisions:
             DecisionTooLateError: see the module.
             StorageError: the file cannot be written.
         """
-        self._require_time(key, verdict, at)
-        with self._transaction() as connection:
-            last = _last(connection, key)
-            reason = self._obstacle(key, verdict, last, at=at)
-            if reason:
-                raise DecisionTooLateError(key, verdict=verdict, reason=reason)
-            because = WithholdReason.OPERATOR if verdict is Verdict.WITHHELD else None
-            _insert(connection, key, Decision(verdict, at, settled=False, because=because))
-
-    def standing(self, key: SlotKey, mode: ReleaseMode, *, at: datetime) -> Verdict | None:
-        """Whether the slot's release is to leave; None while its operator may still say so."""
-        verdict, _ = self._standing(key, self.last(key), mode, at=at)
-        return verdict
-
-    def because(self, key: SlotKey, mode: ReleaseMode, *, at: datetime) -> WithholdReason | None:
-        """Why the slot's release is withheld; None where it is not."""
-        _, because = self._standing(key, self.last(key), mode, at=at)
-        return because
-
-    def settle(self, key: SlotKey, mode: ReleaseMode, *, at: datetime) -> Verdict | None:
-        """`standing`, and from now on it stays so unless it is None."""
-        with self._transaction() as connection:
-            last = _last(connection, key)
-            verdict, because = self._standing(key, last, mode, at=at)
-            if verdict is not None and not (last and last.settled):
-                _insert(connection, key, Decision(verdict, at, settled=True, because=because))
-        return verdict
-
-    def withhold(
-        self, key: SlotKey, *, at: datetime, because: WithholdReason = WithholdReason.TOO_LATE
-    ) -> None:
-        """From now on the slot's release is withheld, whatever was decided."""
-        with self._transaction() as connection:
-            last = _last(connection, key)
-            if last is None or not last.settled:
-                final = Decision(Verdict.WITHHELD, at, settled=True, because=because)
-                _insert(connection, key, final)
-
-    def last(self, key: SlotKey) -> Decision | None:
-        """The last decision on the slot; None where there was none."""
-        return self.every().get(key)
-
-    def every(self) -> dict[SlotKey, Decision]:
-        """The last decision on each slot that has one; makes no file."""
-        if not self.path.is_file():
-            return {}
-        with self._transaction() as connection:
-            rows = connection.execute("SELECT * FROM decision ORDER BY id").fetchall()
-        return {SlotKey(ReleaseKind(row[1]), row[2], row[3]): _decision(row) for row in rows}
-
-    def _require_time(self, key: SlotKey, verdict: Verdict, at: datetime) -> None:
         schedule = self._ledger.schedule
         if schedule.slot(key) is None:
             raise SlotNotPlannedError(key)
         leaves_at, ends_at = schedule.replies_at(key), schedule.calendar.period.end
         if not at < ends_at:
-            reason = f"its period ended at {ends_at.isoformat()}"
-            raise DecisionTooLateError(key, verdict=verdict, reason=reason)
-        if verdict is Verdict.APPROVED and not at < leaves_at:
-            reason = f"its time to leave was {leaves_at.isoformat()}"
-            raise DecisionTooLateError(key, verdict=verdict, reason=reason)
+            raise DecisionTooLateError(
+                key, outcome, reason=f"its period ended at {ends_at.isoformat()}"
+            )
+        if outcome is Outcome.APPROVED and not at < leaves_at:
+            raise DecisionTooLateError(
+                key, outcome, reason=f"its time to leave was {leaves_at.isoformat()}"
+            )
+        with self._transaction() as connection:
+            obstacle = self._find_obstacle(key, outcome, _find_last(connection, key), at=at)
+            if obstacle:
+                raise DecisionTooLateError(key, outcome, reason=obstacle)
+            reason = WithholdReason.OPERATOR if outcome is Outcome.WITHHELD else None
+            _insert(connection, key, Decision(outcome, at, reason=reason))
 
-    def _obstacle(
-        self, key: SlotKey, verdict: Verdict, last: Decision | None, *, at: datetime
+    def status(self, key: SlotKey, mode: ReleaseMode, *, at: datetime) -> Decision | None:
+        """Return the decision by operator and policy; None while an operator may still take it."""
+        return self._status(key, self.latest().get(key), mode, at=at)
+
+    def settle(self, key: SlotKey, mode: ReleaseMode, *, at: datetime) -> Decision | None:
+        """Return `status`, which is final from now on unless it is None."""
+        with self._transaction() as connection:
+            last = _find_last(connection, key)
+            decision = self._status(key, last, mode, at=at)
+            if decision is not None and not (last and last.settled):
+                final = Decision(decision.outcome, at, settled=True, reason=decision.reason)
+                _insert(connection, key, final)
+        return decision
+
+    def withhold(
+        self, key: SlotKey, *, at: datetime, reason: WithholdReason = WithholdReason.TOO_LATE
+    ) -> None:
+        """Withhold the slot's release from now on, whatever was decided."""
+        with self._transaction() as connection:
+            last = _find_last(connection, key)
+            if last is None or not last.settled:
+                final = Decision(Outcome.WITHHELD, at, settled=True, reason=reason)
+                _insert(connection, key, final)
+
+    def latest(self) -> dict[SlotKey, Decision]:
+        """Return the last decision on each slot that has one; creates no file."""
+        if not self.path.is_file():
+            return {}
+        with self._transaction() as connection:
+            rows = connection.execute("SELECT * FROM decision ORDER BY id").fetchall()
+        return {SlotKey(ReleaseKind(row[1]), row[2], row[3]): _from_row(row) for row in rows}
+
+    def _find_obstacle(
+        self, key: SlotKey, outcome: Outcome, last: Decision | None, *, at: datetime
     ) -> str:
-        """Why the decision is not taken; empty if it is."""
+        """Return why the decision cannot be taken; empty if it can."""
         states = {entry.key: entry.state for entry in self._ledger.entries()}
         if states.get(key) is ReleaseState.HANDED_OUT:
             return "it has left"
         if last is None:
             return ""
+        was_approved = last.outcome is Outcome.APPROVED
         if last.settled:
-            is_leaving = last.verdict is Verdict.APPROVED
-            return f"it {'left' if is_leaving else 'was withheld'} at {last.at.isoformat()}"
-        reversed_late = (last.verdict, verdict) == (Verdict.WITHHELD, Verdict.APPROVED)
-        if reversed_late and not at < self._ledger.schedule.opens_at(key):
+            return f"it {'left' if was_approved else 'was withheld'} at {last.at.isoformat()}"
+        reverses = outcome is Outcome.APPROVED and not was_approved
+        if reverses and not at < self._ledger.schedule.opens_at(key):
             return "it was withheld, which is final once the slot has opened"
         return ""
 
-    def _standing(
+    def _status(
         self, key: SlotKey, last: Decision | None, mode: ReleaseMode, *, at: datetime
-    ) -> tuple[Verdict | None, WithholdReason | None]:
+    ) -> Decision | None:
         if mode is ReleaseMode.NEVER:
-            return Verdict.WITHHELD, WithholdReason.POLICY
+            return Decision(Outcome.WITHHELD, at, reason=WithholdReason.POLICY)
         if last is not None:
-            return last.verdict, last.because
+            return last
         if mode is ReleaseMode.AUTO:
-            return Verdict.APPROVED, None
+            return Decision(Outcome.APPROVED, at)
         if at < self._ledger.schedule.replies_at(key):
-            return None, None
-        return Verdict.WITHHELD, WithholdReason.UNDECIDED
+            return None
+        return Decision(Outcome.WITHHELD, at, reason=WithholdReason.UNDECIDED)
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        with errors_named(self.path):
+        with storage_errors(self.path):
             self.path.touch(mode=0o600)
         with transaction(self.path) as connection:
             connection.execute(_TABLE)
@@ -197,22 +182,22 @@ class Decisions:
             yield connection
 
 
-def _last(connection: sqlite3.Connection, key: SlotKey) -> Decision | None:
+def _find_last(connection: sqlite3.Connection, key: SlotKey) -> Decision | None:
     row = connection.execute(
         "SELECT * FROM decision"
         " WHERE kind = ? AND window = ? AND slot = ? ORDER BY id DESC LIMIT 1",
         (int(key.kind), key.window, key.index),
     ).fetchone()
-    return None if row is None else _decision(row)
+    return None if row is None else _from_row(row)
 
 
-def _decision(row: tuple[int, int, int, int, str, int, int, str | None]) -> Decision:
-    because = WithholdReason(row[7]) if row[7] else None
-    return Decision(Verdict(row[4]), from_unix_ms(row[5]), bool(row[6]), because)
+def _from_row(row: tuple[int, int, int, int, str, int, int, str | None]) -> Decision:
+    reason = WithholdReason(row[7]) if row[7] else None
+    return Decision(Outcome(row[4]), from_unix_ms(row[5]), bool(row[6]), reason)
 
 
 def _insert(connection: sqlite3.Connection, key: SlotKey, decision: Decision) -> None:
-    because = None if decision.because is None else str(decision.because)
+    reason = None if decision.reason is None else str(decision.reason)
     slot = (int(key.kind), key.window, key.index)
-    said = (str(decision.verdict), to_unix_ms(decision.at), int(decision.settled), because)
-    connection.execute("INSERT INTO decision VALUES (NULL, ?, ?, ?, ?, ?, ?, ?)", (*slot, *said))
+    values = (str(decision.outcome), to_unix_ms(decision.at), int(decision.settled), reason)
+    connection.execute("INSERT INTO decision VALUES (NULL, ?, ?, ?, ?, ?, ?, ?)", (*slot, *values))

@@ -1,10 +1,10 @@
-"""The release gate charges, samples, encodes, signs and seals a release, and later sends it.
+"""The release gate charges, samples, encodes, signs and stores a release, and later sends it.
 
-Invariant: for one slot the same bytes leave, however often and by whatever message, run
-or model they are asked for. What a mechanism is given comes from the schedule in the
-ledger, never from a request. If a mechanism fails after its slot was charged, the slot
-is wasted and nothing leaves. What policy or operator withhold is not handed out, and not
-even charged where that was known before; a charge that was made is not given back.
+Invariant: for one slot the same bytes are sent, whatever message, run or model requests them and
+however often. A mechanism receives the parameters of the schedule in the ledger, never those of a
+request. If a mechanism fails after its slot was charged, the slot is wasted and nothing is sent.
+A release that policy or operator withhold is not sent. Where that is decided in advance, the slot
+is not even charged. No charge is given back.
 """
 
 from collections.abc import Callable
@@ -12,12 +12,11 @@ from datetime import datetime
 
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from fedperf_client.privacy.randomness import NoiseSource
-from fedperf_client.release.decisions import Decisions, Verdict, WithholdReason
-from fedperf_client.release.ledger.errors import SlotNotReservedError
-from fedperf_client.release.ledger.ledger import PrivacyLedger
+from fedperf_client.contributions.mechanisms import NoiseSource
+from fedperf_client.release.decisions import Decisions, Outcome, WithholdReason
+from fedperf_client.release.ledger import PrivacyLedger, SlotNotReservedError
 from fedperf_client.release.policy import ReleaseMode
-from fedperf_client.release.slot_names import slot_name
+from fedperf_client.release.schedule import slot_name
 from fedperf_shared.errors import PrivacyRefusedError
 from fedperf_shared.identity import sign
 from fedperf_shared.releases.kinds import fits, kind_of
@@ -25,25 +24,24 @@ from fedperf_shared.releases.release import NoisySum, SignedRelease, Slot, SlotK
 from fedperf_shared.wire.codec import encode_release
 
 Mechanism = Callable[[Slot, NoiseSource], NoisySum]
-"""Makes the release of a slot with the slot's parameters and the noise it is given."""
+"""Makes the release of a slot from the slot's parameters and the noise that it receives."""
 
 
 NoiseOf = Callable[[SlotKey], NoiseSource]
-"""The noise of a slot's release: independent of every other slot's."""
+"""Returns the noise of a slot's release, independent of every other slot's."""
 
 
 class MalformedReleaseError(PrivacyRefusedError):
-    """A mechanism made something else than its slot's release; it does not leave."""
+    """Raised when a mechanism does not return its slot's release, which is then not sent."""
 
 
 class WithheldError(PrivacyRefusedError):
-    """A release stays here, as policy or operator decided; not to be answered at all."""
+    """Raised for a release that policy or operator withhold; the request gets no reply at all."""
 
-    def __init__(self, key: SlotKey, because: WithholdReason | None) -> None:
-        why = f"withheld ({because})" if because else "not decided yet"
-        super().__init__(f"{slot_name(key)} stays here: {why}")
-        self.key = key
-        self.because = because
+    def __init__(self, key: SlotKey, reason: WithholdReason | None) -> None:
+        why = f"withheld ({reason})" if reason else "not decided yet"
+        super().__init__(f"{slot_name(key)} is not sent: {why}")
+        self.reason = reason
 
 
 class ReleaseGate:
@@ -52,7 +50,7 @@ class ReleaseGate:
     def __init__(
         self, ledger: PrivacyLedger, noise: NoiseOf, key: ec.EllipticCurvePrivateKey
     ) -> None:
-        """Guard `ledger`, draw from `noise` and sign with the organization's `key`."""
+        """Guard `ledger`, sample from `noise` and sign with the organization's `key`."""
         self._ledger = ledger
         self._noise = noise
         self._key = key
@@ -67,15 +65,16 @@ class ReleaseGate:
             key: the slot that is due.
             make: the mechanism; called at most once in the life of the slot.
             at: now.
-            mode: what the policy says of the kind.
+            mode: the policy's mode for the kind.
 
         Raises:
-            WithheldError: it is known that it will not leave; nothing is charged or drawn.
-            PrivacyRefusedError: the ledger refuses the slot, or `make` gave no such release.
+            WithheldError: it is withheld already; nothing is charged or sampled.
+            PrivacyRefusedError: the ledger refuses the slot, or `make` returned no such release.
             StorageError: the ledger cannot be written.
         """
-        if self._decisions.standing(key, mode, at=at) is Verdict.WITHHELD:
-            raise WithheldError(key, self._decisions.because(key, mode, at=at))
+        decision = self._decisions.status(key, mode, at=at)
+        if decision is not None and decision.outcome is Outcome.WITHHELD:
+            raise WithheldError(key, decision.reason)
         stored = self._ledger.stored(key)
         if stored is None:
             slot = self._ledger.reserve(key, at)
@@ -90,13 +89,13 @@ class ReleaseGate:
         """Return the sealed release to send now, and record it as sent.
 
         Raises:
-            WithheldError: policy or operator withhold it, or nobody approved what asks.
-            PrivacyRefusedError: nothing was drawn for the slot.
-            StorageError: ledger or decisions cannot be written; nothing leaves.
+            WithheldError: policy or operator withhold it, or a needed approval is missing.
+            PrivacyRefusedError: nothing was sampled for the slot.
+            StorageError: ledger or decisions cannot be written; nothing is sent.
         """
-        verdict = self._decisions.settle(key, mode, at=at)
-        if verdict is not Verdict.APPROVED:
-            raise WithheldError(key, self._decisions.because(key, mode, at=at))
+        decision = self._decisions.settle(key, mode, at=at)
+        if decision is None or decision.outcome is not Outcome.APPROVED:
+            raise WithheldError(key, decision.reason if decision else None)
         stored = self._ledger.stored(key)
         if stored is None:
             raise SlotNotReservedError(key)
@@ -104,14 +103,15 @@ class ReleaseGate:
         return stored
 
     def withhold(
-        self, key: SlotKey, *, at: datetime, because: WithholdReason = WithholdReason.TOO_LATE
+        self, key: SlotKey, *, at: datetime, reason: WithholdReason = WithholdReason.TOO_LATE
     ) -> None:
         """Withhold the slot's release for good, whatever policy and operator decide later."""
-        self._decisions.withhold(key, at=at, because=because)
+        self._decisions.withhold(key, at=at, reason=reason)
 
-    def lets_out(self, key: SlotKey, *, at: datetime, mode: ReleaseMode) -> bool:
-        """Whether `dispatch` would give the slot's release once it is sealed."""
-        return self._decisions.standing(key, mode, at=at) is Verdict.APPROVED
+    def allows(self, key: SlotKey, *, at: datetime, mode: ReleaseMode) -> bool:
+        """Whether `dispatch` would return the slot's release once it is sealed."""
+        decision = self._decisions.status(key, mode, at=at)
+        return decision is not None and decision.outcome is Outcome.APPROVED
 
     def release(self, key: SlotKey, make: Mechanism, *, at: datetime) -> SignedRelease:
         """Seal and dispatch at once, for a kind that needs no approval."""

@@ -1,8 +1,10 @@
-"""Every release that was ever made, how far it came, and whether its receipt holds.
+"""Past releases with their receipts, and the privacy budget that they spent.
 
-Reads the ledgers of all periods, the decisions beside them and the receipts; changes
-nothing. A receipt counts only if the coordinator signed it over this release's id and
-bytes, with a sequence number of its own, not before the slot opened.
+This module reads the ledgers of all periods, the decisions and the lifetime record beside them and
+the receipts; it changes nothing. A receipt counts only if the coordinator signed it over this
+release's id and bytes, with a sequence number of its own, not before the slot opened. The unit of
+privacy is the workload, and epsilon is for adding or removing one; the figure for replacing one by
+another stands beside it.
 """
 
 import hashlib
@@ -14,16 +16,25 @@ from pathlib import Path
 
 import numpy as np
 
-from fedperf_client.privacy.accountant import epsilon, events_of, replace_one_epsilon
-from fedperf_client.release.decisions import Decision, Decisions, Verdict
-from fedperf_client.release.ledger.entries import LedgerEntry, ReleaseState
-from fedperf_client.release.ledger.ledger import PrivacyLedger
-from fedperf_client.release.slot_names import slot_name
+from fedperf_client.formatting.facts import Fact
+from fedperf_client.release.accountant import (
+    PrivacyBudget,
+    epsilon,
+    events_of,
+    replace_one_epsilon,
+)
+from fedperf_client.release.decisions import Decision, Decisions, Outcome
+from fedperf_client.release.ledger import LedgerEntry, PrivacyLedger, ReleaseState
+from fedperf_client.release.lifetime import LifetimeRecord, lifetime_path
+from fedperf_client.release.schedule import slot_name
 from fedperf_shared.errors import FedperfError, StorageError
 from fedperf_shared.exchange import Receipt
 from fedperf_shared.releases.kinds import kind_of
-from fedperf_shared.releases.release import SlotKey
+from fedperf_shared.releases.period import Period
+from fedperf_shared.releases.release import Schedule, Slot, SlotKey
 from fedperf_shared.wire.codec import decode_release
+
+UNIT = "workload"
 
 ReadReceipt = Callable[[bytes], Receipt]
 """Verifies the coordinator's signature and reads, or raises InvalidInputError."""
@@ -31,13 +42,12 @@ ReadReceipt = Callable[[bytes], Receipt]
 CLOCK_TOLERANCE = timedelta(minutes=5)
 """The coordinator's clock may be behind by this much."""
 
-
 LEFT = frozenset({"handed out", "confirmed"})
 """States of releases that were sent."""
 
-
 NOT_DRAWN = "not_drawn"
-"""Why a charged release was not sent: its sampling is in progress, failed or was cut short."""
+"""Reason of a charged release that was not sent: its sampling is in progress, failed or was cut
+short."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,16 +66,16 @@ class PastRelease:
     Attributes:
         name: of the slot, with its period where that is not the newest.
         key: the slot.
-        kind: what the slot releases, as `releases.kinds` says.
+        kind: name of the kind in `releases.kinds`.
         period_start: of its period.
-        entry: what the ledger says.
+        entry: of the ledger.
         state: charged (nothing was drawn), sealed, withheld, handed out or confirmed.
-        because: why it did not leave: a `WithholdReason`, `NOT_DRAWN`, or None where it did.
-        decision: the last word about it, if any.
-        epsilon: what it costs alone.
+        because: why it was not sent: a `WithholdReason`, `NOT_DRAWN`, or None if it was.
+        decision: the last decision about it, if any.
+        epsilon: its cost alone.
         replace_one_epsilon: the same when one workload is replaced.
         payload_sha256: of the bytes that were drawn, hexadecimal; empty if none were.
-        receipt: the coordinator's; None where none was kept.
+        receipt: the coordinator's; None if none was stored.
     """
 
     name: str
@@ -82,6 +92,56 @@ class PastRelease:
     receipt: ReceiptCheck | None
 
 
+@dataclass(frozen=True, slots=True)
+class Spending:
+    """One budget with its promise and the part that is spent.
+
+    Attributes:
+        period: that the budget is for; None for the lifetime.
+        budget: the promise.
+        planned: epsilon of all slots of the schedules, made or not, extra ones as far as used.
+        spent: epsilon of the slots that were charged.
+        spent_replace_one: the same when one workload is replaced.
+        slots: number of planned slots.
+        made: number of charged ones.
+    """
+
+    period: Period | None
+    budget: PrivacyBudget
+    planned: float
+    spent: float
+    spent_replace_one: float
+    slots: int
+    made: int
+
+    @property
+    def left(self) -> float:
+        """Return the part of the promised epsilon that is not spent."""
+        return self.budget.epsilon - self.spent
+
+    @property
+    def facts(self) -> list[Fact]:
+        """Return the row of `fedperf budget`, rounded for people."""
+        scope, start, heading = "lifetime", None, "lifetime"
+        if self.period is not None:
+            scope, start = "period", self.period.start.isoformat()
+            heading = f"{self.period.start:%Y-%m-%d}"
+        replaced = self.spent_replace_one
+        return [
+            Fact("scope", scope, "budget", heading),
+            Fact("period_start", start),
+            Fact("unit", UNIT),
+            Fact("epsilon", self.budget.epsilon, "epsilon"),
+            Fact("delta", self.budget.delta, "delta"),
+            Fact("planned", self.planned, "planned", round(self.planned, 4)),
+            Fact("spent", self.spent, "spent", round(self.spent, 4)),
+            Fact("spent_replace_one", replaced, "replace one", round(replaced, 4)),
+            Fact("left", self.left, "left", round(self.left, 4)),
+            Fact("slots", self.slots),
+            Fact("released", self.made, "released", f"{self.made} of {self.slots}"),
+        ]
+
+
 def receipt_path(directory: Path, ledger: PrivacyLedger, key: SlotKey) -> Path:
     """Return the path of the receipt for a slot's release."""
     release_id = key.release_id(ledger.schedule.calendar.period)
@@ -91,7 +151,7 @@ def receipt_path(directory: Path, ledger: PrivacyLedger, key: SlotKey) -> Path:
 def past_releases(
     ledgers: Sequence[PrivacyLedger], receipts: Path, *, read: ReadReceipt | None
 ) -> tuple[PastRelease, ...]:
-    """Every charged slot of the periods, oldest first.
+    """Return every charged slot of the periods, oldest first.
 
     Args:
         ledgers: of all periods, oldest first.
@@ -101,24 +161,23 @@ def past_releases(
     Raises:
         StorageError: a ledger, its decisions or a receipt cannot be read.
     """
-    found = [
-        _past_release(ledger, entry, decisions.get(entry.key), receipts, read=read)
+    releases = [
+        _past_release(
+            ledger,
+            entry,
+            decisions.get(entry.key),
+            _check_receipt(receipts, ledger, entry.key, read=read),
+            named_period=None if ledger is ledgers[-1] else ledger.schedule.calendar.period,
+        )
         for ledger in ledgers
-        for decisions in [Decisions(ledger).every()]
+        for decisions in [Decisions(ledger).latest()]
         for entry in ledger.entries()
     ]
-    newest = ledgers[-1].schedule.calendar.period if ledgers else None
-    found = [
-        replace(each, name=slot_name(each.key))
-        if newest is not None and each.period_start == newest.start
-        else each
-        for each in found
-    ]
-    uses = Counter(each.receipt.sequence for each in found if each.receipt)
-    return tuple(_with_state(_unique(each, uses)) for each in found)
+    uses = Counter(each.receipt.sequence for each in releases if each.receipt)
+    return tuple(_with_state(each, uses) for each in releases)
 
 
-def contents_of(payload: bytes) -> dict[str, object]:
+def summarize_payload(payload: bytes) -> dict[str, object]:
     """Return a payload's values as figures. All of them carry noise already."""
     release = decode_release(payload)
     numbers = release.natural()
@@ -132,39 +191,74 @@ def contents_of(payload: bytes) -> dict[str, object]:
     }
 
 
+def spending_of(ledgers: Sequence[Path], *, at: datetime) -> tuple[Spending, ...]:
+    """Return the lifetime first, then every period, oldest first; nothing before the first period.
+
+    Args:
+        ledgers: files of all periods, oldest first, in one directory.
+        at: charges until then count.
+
+    Raises:
+        StorageError: a ledger or the lifetime record cannot be read.
+    """
+    if not ledgers:
+        return ()
+    opened = [PrivacyLedger.open(path) for path in ledgers]
+    record = LifetimeRecord.open(lifetime_path(ledgers[0].parent))
+    planned = [slot for each in record.periods() for slot in each.schedule.at_most()]
+    charged = [ledger.charged(at) for ledger in opened]
+    periods = [
+        _spending(ledger.schedule.calendar.period, ledger.budget, ledger.schedule.at_most(), slots)
+        for ledger, slots in zip(opened, charged, strict=True)
+    ]
+    every = [slot for slots in charged for slot in slots]
+    return (_spending(None, record.promise, planned, every), *periods)
+
+
+def expected_spending(
+    schedule: Schedule, budget: PrivacyBudget, lifetime: PrivacyBudget
+) -> tuple[Spending, ...]:
+    """Return the planned spending before the first period, with nothing spent."""
+    planned = schedule.at_most()
+    return (
+        _spending(None, lifetime, planned, []),
+        _spending(schedule.calendar.period, budget, planned, []),
+    )
+
+
 def _past_release(
     ledger: PrivacyLedger,
     entry: LedgerEntry,
     decision: Decision | None,
-    receipts: Path,
+    receipt: ReceiptCheck | None,
     *,
-    read: ReadReceipt | None,
+    named_period: Period | None,
 ) -> PastRelease:
-    period, delta = ledger.schedule.calendar.period, ledger.budget.delta
     slots = [slot for slot in ledger.schedule.slots if slot.key == entry.key]
-    events = events_of(slots)
+    events, delta = events_of(slots), ledger.budget.delta
     stored = ledger.stored(entry.key)
-    payload = b"" if stored is None else stored.payload
-    path = receipt_path(receipts, ledger, entry.key)
     return PastRelease(
-        name=slot_name(entry.key, period=period),
+        name=slot_name(entry.key, period=named_period),
         key=entry.key,
         kind=kind_of(slots[0].parameters).name,
-        period_start=period.start,
+        period_start=ledger.schedule.calendar.period.start,
         entry=entry,
         state="",
         because=None,
         decision=decision,
         epsilon=epsilon(events, delta),
         replace_one_epsilon=replace_one_epsilon(events, delta),
-        payload_sha256=hashlib.sha256(payload).hexdigest() if payload else "",
-        receipt=_check(path, payload, ledger, entry.key, read=read) if path.exists() else None,
+        payload_sha256="" if stored is None else hashlib.sha256(stored.payload).hexdigest(),
+        receipt=receipt,
     )
 
 
-def _check(
-    path: Path, payload: bytes, ledger: PrivacyLedger, key: SlotKey, *, read: ReadReceipt | None
-) -> ReceiptCheck:
+def _check_receipt(
+    directory: Path, ledger: PrivacyLedger, key: SlotKey, *, read: ReadReceipt | None
+) -> ReceiptCheck | None:
+    path = receipt_path(directory, ledger, key)
+    if not path.exists():
+        return None
     if read is None:
         return ReceiptCheck(0, None, "no coordinator's key is known here")
     try:
@@ -173,12 +267,14 @@ def _check(
         raise StorageError(f"receipt {path}: cannot be read: {error.strerror}") from error
     except FedperfError as error:
         return ReceiptCheck(0, None, str(error))
+    stored = ledger.stored(key)
+    digest = hashlib.sha256(b"" if stored is None else stored.payload).digest()
     earliest = ledger.schedule.opens_at(key) - CLOCK_TOLERANCE
     problems = {
         "for another release": (
             receipt.release_id != key.release_id(ledger.schedule.calendar.period)
         ),
-        "for other bytes": receipt.payload_sha256 != hashlib.sha256(payload).digest(),
+        "for other bytes": receipt.payload_sha256 != digest,
         "its sequence number is none": not receipt.sequence >= 1,
         "from before the slot opened": not receipt.received_at >= earliest,
     }
@@ -186,20 +282,33 @@ def _check(
     return ReceiptCheck(receipt.sequence, receipt.received_at, problem)
 
 
-def _unique(found: PastRelease, uses: Counter[int]) -> PastRelease:
-    receipt = found.receipt
-    if receipt is None or receipt.problem or uses[receipt.sequence] == 1:
-        return found
-    return replace(found, receipt=replace(receipt, problem="its sequence number is used twice"))
+def _with_state(release: PastRelease, uses: Counter[int]) -> PastRelease:
+    """Return the release with its state, and its receipt refused if its sequence is not unique."""
+    receipt, decision = release.receipt, release.decision
+    if receipt is not None and not receipt.problem and uses[receipt.sequence] > 1:
+        receipt = replace(receipt, problem="its sequence number is used twice")
+    state: str = "charged"
+    because: str | None = NOT_DRAWN
+    if release.entry.state is ReleaseState.HANDED_OUT:
+        is_confirmed = receipt is not None and not receipt.problem
+        state, because = "confirmed" if is_confirmed else "handed out", None
+    elif decision is not None and decision.outcome is Outcome.WITHHELD:
+        state, because = "withheld", decision.reason and str(decision.reason)
+    elif release.entry.state is ReleaseState.DRAWN:
+        state, because = "sealed", None
+    return replace(release, state=state, because=because, receipt=receipt)
 
 
-def _with_state(found: PastRelease) -> PastRelease:
-    if found.entry.state is ReleaseState.HANDED_OUT:
-        is_confirmed = found.receipt is not None and not found.receipt.problem
-        return replace(found, state="confirmed" if is_confirmed else "handed out")
-    if found.decision is not None and found.decision.verdict is Verdict.WITHHELD:
-        because = found.decision.because
-        return replace(found, state="withheld", because=because and str(because))
-    if found.entry.state is ReleaseState.DRAWN:
-        return replace(found, state="sealed")
-    return replace(found, state="charged", because=NOT_DRAWN)
+def _spending(
+    period: Period | None, budget: PrivacyBudget, planned: Sequence[Slot], charged: Sequence[Slot]
+) -> Spending:
+    events = events_of(charged)
+    return Spending(
+        period=period,
+        budget=budget,
+        planned=epsilon(events_of(planned), budget.delta),
+        spent=epsilon(events, budget.delta),
+        spent_replace_one=replace_one_epsilon(events, budget.delta),
+        slots=len(planned),
+        made=len(charged),
+    )

@@ -1,4 +1,4 @@
-"""The source of randomness for releases; nothing else in fedperf makes any.
+"""The source of randomness for releases; nothing else in fedperf samples any.
 
 Discrete Gaussians come from OpenDP, exact in rationals and with the operating system's randomness.
 There is no seed and no generator of this process, so neither threads, forks nor copies share state.
@@ -7,18 +7,15 @@ There is no seed and no generator of this process, so neither threads, forks nor
 import numpy as np
 from numpy.typing import NDArray
 
-from fedperf_client.privacy.randomness import NoiseSource
 from fedperf_shared.errors import ConfigurationError
 from fedperf_shared.releases.release import SlotKey
-
-__all__ = ["NoiseSource", "SystemNoise"]
 
 
 class SystemNoise:
     """Noise for releases; safe to share between threads and across forks."""
 
     def discrete_gaussian(self, size: int, scale: float) -> NDArray[np.int64]:
-        """Discrete Gaussian int64 [size] of `scale` integers.
+        """Sample discrete Gaussians, int64 [size], of `scale` integers.
 
         Raises:
             ConfigurationError: scale is not positive and finite, or beyond 2^55.
@@ -34,6 +31,6 @@ class SystemNoise:
 
 
 def system_noise(slot: SlotKey) -> SystemNoise:
-    """The noise of any slot."""
+    """Return the noise of any slot."""
     del slot
     return SystemNoise()

@@ -1,9 +1,9 @@
 """The policy of an organization: its budget, its size and which kinds of releases may leave.
 
-Everything here is declared by people and public to the schedule; nothing is read off the data.
-`load_policy` reports every problem of a file at once, each with its key and what would be right. It
+People declare everything here, and the schedule shows it; nothing is derived from data.
+`load_policy` reports every problem of a file at once, each with its key and the allowed values. It
 refuses unknown keys: a mistyped limit must not fall back to a default. A budget of 0, or none at
-all, is refused, not read as "no noise".
+all, is refused and never read as "no noise".
 """
 
 import math
@@ -12,8 +12,11 @@ from dataclasses import dataclass, fields, replace
 from enum import StrEnum, unique
 from pathlib import Path
 
-from fedperf_client.privacy.accountant import MAX_EPSILON, PrivacyBudget
-from fedperf_client.release.ledger.lifetime import PERIODS_OF_A_LIFETIME, lifetime_of
+from fedperf_client.release.accountant import (
+    MAX_EPSILON,
+    PERIODS_OF_A_LIFETIME,
+    PrivacyBudget,
+)
 from fedperf_shared.errors import ConfigurationError
 from fedperf_shared.releases.release import DECLARABLE, ReleaseKind, SizeClass
 from fedperf_shared.runtime.settings_file import (
@@ -28,7 +31,7 @@ DEFAULT_DELTA = 1e-5
 
 @unique
 class ReleaseMode(StrEnum):
-    """Whether releases of a kind leave; with `ASK` each one that was approved in time."""
+    """Whether releases of a kind leave; with `ASK` only those that are approved in time."""
 
     AUTO = "auto"
     ASK = "ask"
@@ -57,7 +60,7 @@ class Policy:
         epsilon: the budget of all releases of a period together.
         delta: of the budget; below 1 / nominal_workloads.
         lifetime_epsilon: the budget of all periods together, at the same delta; None for the
-            default of `lifetime_of`. What held when the first period began holds for good.
+            default of `PrivacyBudget`. The value of the first period holds for good.
         configurations: private, the default; public: exact numbers of workloads per cell leave
             with reports, without noise, and only run times are protected.
         residual_report: whether reports leave.
@@ -108,23 +111,23 @@ class Policy:
 
     @property
     def budget(self) -> PrivacyBudget:
-        """The budget of the period."""
+        """Return the budget of the period."""
         return PrivacyBudget(self.epsilon, self.delta)
 
     @property
     def lifetime(self) -> PrivacyBudget:
-        """The budget of all periods together."""
+        """Return the budget of all periods together."""
         if self.lifetime_epsilon is None:
-            return lifetime_of(self.budget)
+            return self.budget.default_lifetime
         return PrivacyBudget(self.lifetime_epsilon, self.delta)
 
     def mode(self, kind: ReleaseKind) -> ReleaseMode:
-        """Whether releases of `kind` leave."""
+        """Return whether releases of `kind` leave."""
         return self.residual_report if kind is ReleaseKind.RESIDUAL_REPORT else self.model_update
 
 
 def policy_template(size_class: SizeClass, nominal_workloads: int) -> str:
-    """A policy file with the defaults, for people to read and change."""
+    """Return a policy file with the defaults, for people to read and change."""
     return f"""\
 # What may leave this organization. A period's schedule is fixed when the period begins;
 # later changes count from the next one. The unit of privacy is the workload: one shape of
@@ -169,21 +172,21 @@ def load_policy(path: Path) -> Policy:
 
 
 def parse_policy(content: Mapping[str, object], origin: str) -> Policy:
-    """The policy in parsed TOML; `origin` names it in errors.
+    """Return the policy in parsed TOML; `origin` names it in errors.
 
     Raises:
         ConfigurationError: with every key that is missing, unknown or wrong.
     """
-    given = {key: each for key, each in _flatten(content).items() if key not in _REMOVED_KEYS}
+    settings = {k: each for k, each in _flatten(content).items() if k not in _REMOVED_KEYS}
     by_key = {rule.key: name for name, rule in _KEYS.items()}
-    problems = [f"{key}: {unknown_key(key, by_key)}" for key in given.keys() - by_key]
+    problems = [f"{key}: {unknown_key(key, by_key)}" for key in settings.keys() - by_key]
     problems += [
-        f"{_KEYS[name].key}: missing, must be {_KEYS[name].right}"
+        f"{_KEYS[name].key}: missing, must be {_KEYS[name].allowed}"
         for name in ("size_class", "nominal_workloads", "epsilon")
-        if _KEYS[name].key not in given
+        if _KEYS[name].key not in settings
     ]
     values: dict[str, object] = {}
-    for key, value in given.items():
+    for key, value in settings.items():
         if key not in by_key:
             continue
         name = by_key[key]
@@ -201,19 +204,19 @@ def parse_policy(content: Mapping[str, object], origin: str) -> Policy:
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
-    """A key of the file: what is right, and the check and conversion that go with it."""
+    """A key of the file with its allowed values, their check and their conversion."""
 
     key: str
-    right: str
-    holds: Callable[[object], bool]
+    allowed: str
+    accepts: Callable[[object], bool]
     convert: Callable[[object], object]
 
     def problem(self, value: object) -> str | None:
-        return None if self.holds(value) else f"must be {self.right}, got {value!r}"
+        return None if self.accepts(value) else f"must be {self.allowed}, got {value!r}"
 
 
 def _number(key: str, low: float, high: float = math.inf, *, low_included: bool = False) -> _Rule:
-    def holds(value: object) -> bool:
+    def accepts(value: object) -> bool:
         if isinstance(value, bool) or not isinstance(value, int | float):
             return False
         enough = low <= value if low_included else low < value
@@ -221,11 +224,11 @@ def _number(key: str, low: float, high: float = math.inf, *, low_included: bool 
 
     lower = f"{'at least' if low_included else 'above'} {low:g}"
     upper = "" if math.isinf(high) else f" and at most {high:g}"
-    return _Rule(key, f"a number {lower}{upper}", holds, float)  # type: ignore[arg-type]
+    return _Rule(key, f"a number {lower}{upper}", accepts, float)  # type: ignore[arg-type]
 
 
 def _declared(name: str, key: str = "") -> _Rule:
-    """A number that becomes the parameter `name` of slots, under that or another key."""
+    """Return the rule of a number that becomes the parameter `name` of slots."""
     bounds = DECLARABLE[name]
     return _number(key or name, bounds.least, bounds.most, low_included=True)
 
@@ -234,7 +237,7 @@ def _optional(rule: _Rule) -> _Rule:
     """Return the rule for a value whose default is None, which a file cannot hold."""
     return replace(
         rule,
-        holds=lambda value: value is None or rule.holds(value),
+        accepts=lambda value: value is None or rule.accepts(value),
         convert=lambda value: None if value is None else rule.convert(value),
     )
 

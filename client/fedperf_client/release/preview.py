@@ -1,31 +1,64 @@
-"""A preview of the release that a slot would let out, at no charge.
+"""A preview of the release that a slot would send, at no charge.
 
-The sample is made by the slot's own mechanism from public data (invented jobs, or an empty window),
-so it costs nothing. Size and schema are those of the real release, since they do not depend on
+The sample is made by the slot's own mechanism from public data alone: synthetic jobs, predicted by
+the pretrained model. Size and schema are those of the real release, since they do not depend on
 data. Nothing here can write the ledger. A schedule and a budget are enough, so a period can be
-looked at before it has begun.
+previewed before it has begun.
 """
 
+import math
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
 
 import numpy as np
 
-from fedperf_client.privacy.accountant import (
+from fedperf_client.contributions.local_sums import (
+    LabelledGraph,
+    linearized_sum,
+    workload_residuals,
+)
+from fedperf_client.contributions.mechanisms import NoiseSource, noisy, report_sum
+from fedperf_client.release.accountant import (
     PrivacyBudget,
     epsilon,
     events_of,
     replace_one_epsilon,
 )
-from fedperf_client.privacy.randomness import NoiseSource
 from fedperf_client.release.gate import Mechanism
-from fedperf_client.release.ledger.errors import SlotNotPlannedError
-from fedperf_shared.releases.basis import BASIS_VERSION, CELLS
+from fedperf_client.release.ledger import SlotNotPlannedError
+from fedperf_shared.execution import ClusterConfig
+from fedperf_shared.model.checkpoint import Checkpoint, model_from_arrays
+from fedperf_shared.model.inference import GgfnArrays
+from fedperf_shared.model.pretrained import load_pretrained_model
+from fedperf_shared.model.public_plans import anchors_of, load_public_plans
+from fedperf_shared.releases.basis import (
+    BASIS_VERSION,
+    CELLS,
+    PLATFORM_GROUPS,
+    SIZE_BOUNDS,
+    cell_of,
+)
 from fedperf_shared.releases.kinds import kind_of
-from fedperf_shared.releases.linear_queries import QUESTION_DIRECTIONS, CellQuery, public_design
+from fedperf_shared.releases.linear_queries import (
+    DIRECTIONS,
+    QUESTION_DIRECTIONS,
+    CellQuery,
+    LinearizedQuery,
+    public_design,
+)
 from fedperf_shared.releases.release import NoisySum, ReleaseKind, Schedule, Slot, SlotKey
 from fedperf_shared.wire.codec import encode_release
+from fedperf_shared.workflow.features import featurize
+from fedperf_shared.workflow.graph import Operator, Plan, SourceStatistics, Workflow
+from fedperf_shared.workflow.vocabulary import OperatorClass, OperatorKind, Platform
+
+EXAMPLE_SLOWDOWN = 1.5
+"""Every synthetic job takes this many times the prediction of the pretrained model."""
+
+_COPIES = 10
+_CLUSTER = ClusterConfig(nodes=1, cores=4, memory_bytes=16 << 30)
+_KINDS = (OperatorKind.TABLE_SOURCE, OperatorKind.FILTER, OperatorKind.SINK)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,13 +66,13 @@ class Preview:
     """A preview of one slot before its noise is sampled.
 
     Attributes:
-        slot: what it is, with its privacy parameters.
-        opens_at: when its release is drawn.
-        leaves_at: when it leaves.
-        schema: names and shapes of what leaves.
-        payload_bytes: size of what leaves, without signature.
-        noise_stddev: of each number, in units of the most that one workload can send.
-        epsilon: what this slot costs alone.
+        slot: with its privacy parameters.
+        opens_at: when its release is sampled.
+        leaves_at: when it is sent.
+        schema: names and shapes of the values that are sent.
+        payload_bytes: size of the release, without signature.
+        noise_stddev: of each number, in units of the most that one workload can contribute.
+        epsilon: the cost of this slot alone.
         replace_one_epsilon: the same when one workload is replaced.
         spent: epsilon of the period's charges until now.
         spent_after: epsilon with this slot as the next one.
@@ -75,14 +108,14 @@ def preview(
     make_public: Mechanism,
     noise: NoiseSource,
 ) -> Preview:
-    """Show what the slot would release; charges nothing.
+    """Preview the slot's release and charge nothing.
 
     Args:
         schedule: has the slot.
         budget: of the period.
         key: the slot.
         charged: slots that were charged until now.
-        make_public: its mechanism over public data only.
+        make_public: its mechanism over public data only, such as `example_release`.
         noise: for the sample.
 
     Raises:
@@ -113,7 +146,7 @@ def preview(
 def next_slots(
     schedule: Schedule, *, charged: Collection[SlotKey], at: datetime
 ) -> tuple[SlotKey, ...]:
-    """The next slot of each kind that is not charged and has not passed; no extra ones.
+    """Return the next slot of each kind that is not charged and has not passed; no extra ones.
 
     Slots of a removed kind are left out: they release nothing.
     """
@@ -129,8 +162,56 @@ def next_slots(
     return tuple(keys.values())
 
 
-def example_question(key: SlotKey) -> CellQuery:
-    """A question as the coordinator's may be: one direction for each group of cells."""
+def example_release(slot: Slot, noise: NoiseSource) -> NoisySum:
+    """Return the release of `slot` for an organization with only the synthetic jobs."""
+    pretrained = load_pretrained_model()
+    jobs = example_jobs(pretrained)
+    kind, version = kind_of(slot.parameters), pretrained.model_version
+    if kind.is_report:
+        question = _example_cell_query(slot.key) if kind.has_question else None
+        residuals = workload_residuals(GgfnArrays.of(pretrained), jobs)
+        total = report_sum(slot, question)(_COPIES * residuals)
+        version = version if question is None else question.version
+    else:
+        model = model_from_arrays(pretrained.arrays)
+        anchors = anchors_of(load_public_plans())[:DIRECTIONS]
+        gradients = LinearizedQuery(1.0, np.eye(len(anchors), DIRECTIONS, dtype=np.float32))
+        total = _COPIES * linearized_sum(model, jobs, gradients, anchors)
+    return noisy(total, noise, slot, version=version)
+
+
+def example_jobs(pretrained: Checkpoint) -> list[LabelledGraph]:
+    """Return one job of one execution for each platform and input size of the public basis."""
+    plans = [
+        _example_plan(platform, rows)
+        for platform in PLATFORM_GROUPS
+        for rows in (1e3, *SIZE_BOUNDS)
+    ]
+    graphs = [featurize(plan, _CLUSTER) for plan in plans]
+    measured = GgfnArrays.of(pretrained).log_seconds(graphs) + math.log(EXAMPLE_SLOWDOWN)
+    jobs = zip(graphs, plans, measured.tolist(), strict=True)
+    return [
+        LabelledGraph(f"example {place}", graph, cell_of(plan).index, seconds)
+        for place, (graph, plan, seconds) in enumerate(jobs)
+    ]
+
+
+def _example_plan(platform: Platform, rows: float) -> Plan:
+    operators = tuple(
+        Operator(
+            kind,
+            OperatorClass.RELATIONAL,
+            (place - 1,) if place else (),
+            output_rows=rows,
+            row_bytes=32.0,
+        )
+        for place, kind in enumerate(_KINDS)
+    )
+    return Plan.on_one_platform(Workflow(operators, SourceStatistics(columns=4)), platform)
+
+
+def _example_cell_query(key: SlotKey) -> CellQuery:
+    """Return a query like the coordinator's: one direction for each group of cells."""
     groups = np.arange(CELLS) * QUESTION_DIRECTIONS // CELLS
     directions = (np.arange(QUESTION_DIRECTIONS)[:, None] == groups).astype(np.float64)
     return CellQuery(

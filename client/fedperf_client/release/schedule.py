@@ -1,17 +1,25 @@
-"""From a policy and the public calendar to every slot of a period, fixed at its start.
+"""A schedule fixes every slot of a period at its start, from a policy and the public calendar.
 
-The noise is calibrated over the whole period: all slots together cost at most the
-budget. Only declared figures and public dates enter, never data; so the schedule may
-be shown to anybody. What is not planned is named with the reason in words.
+The noise is calibrated over the whole period: all slots together cost at most the budget. Only
+declared figures, public dates and the time of joining enter, never data, so the schedule may be
+shown to anybody. Slots that are not planned are listed with the reason.
+
+An organization has a history when it joins. So its first report leaves on the next reporting day of
+the calendar (`ReleaseCalendar.first_slots`), about what is stored by then. Later ones are spread
+evenly over the remaining windows, as many as teach most for the budget. Each report is about a
+fixed span of executions.
+
+A forecast shows the schedule of a policy and of its alternatives; nothing is charged for it.
 """
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import lru_cache
 
-from fedperf_client.privacy.accountant import (
+from fedperf_client.release.accountant import (
     PrivacyBudget,
     calibrate,
     epsilon,
@@ -20,14 +28,8 @@ from fedperf_client.privacy.accountant import (
     replace_one_epsilon,
 )
 from fedperf_client.release.policy import ConfigurationSecrecy, Policy, ReleaseMode
-from fedperf_client.release.report_slots import (
-    MIN_SIGNAL_TO_NOISE,
-    NO_REPORTS,
-    ReportPlan,
-    plan_reports,
-)
-from fedperf_shared.errors import ConfigurationError
-from fedperf_shared.releases.period import ModelMethod, ReleaseCalendar
+from fedperf_shared.errors import ConfigurationError, InvalidInputError
+from fedperf_shared.releases.period import ModelMethod, Period, ReleaseCalendar
 from fedperf_shared.releases.release import (
     DECLARABLE,
     DirectedParameters,
@@ -43,8 +45,28 @@ from fedperf_shared.releases.release import (
 )
 
 FIRST_STAGE_CLIP = 2.0
-"""The first of several report slots of a window clips wide; the later ones are directed,
-with clips around what it told."""
+"""Factor by which the first of several report slots of a window clips wider than the policy.
+The later slots are directed, with clips around its result."""
+
+MIN_SIGNAL_TO_NOISE = 1.0
+
+PRIOR_VARIANCE = 1.0
+"""Variance of the pretrained model's error in a cell, (log seconds)^2: a factor of e."""
+
+CHANGE_VARIANCE = 0.04
+"""Variance that the error gains from window to window, (log seconds)^2: systems drift."""
+
+NEARLY_BEST = 1.1
+"""Among plans whose mean error is at most this multiple of the least, the one with most reports is
+taken: drift and new versions are estimated from them as well."""
+
+MORE_MEMBERS = 2
+"""Number of further members like this one in the last of the alternatives."""
+
+KIND_NAMES = {"report": ReleaseKind.RESIDUAL_REPORT, "update": ReleaseKind.MODEL_UPDATE}
+
+_PERIOD_FORMAT = "%Y%m%dT%H%M%S"
+_NAME = re.compile(r"(report|update)-(\d{1,4})-(\d{1,4})(?:@(\d{8}T\d{6}))?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +83,10 @@ class PlannedSchedule:
 
     Attributes:
         schedule: every slot of the period.
-        budget: what all slots together may cost.
-        not_planned: what is left out, with reasons in words.
-        epsilon: what all slots together cost, for add or remove one workload.
-        replace_one_epsilon: the same when one workload is replaced, to be shown beside.
+        budget: the most that all slots together may cost.
+        not_planned: the omitted slots, with reasons for people.
+        epsilon: the cost of all slots together, for add or remove one workload.
+        replace_one_epsilon: the same when one workload is replaced, shown beside it.
     """
 
     schedule: Schedule
@@ -74,18 +96,103 @@ class PlannedSchedule:
     replace_one_epsilon: float
 
 
+@dataclass(frozen=True, slots=True)
+class ReportGroup:
+    """A plain report and the directed ones that refine it, about the same executions.
+
+    Attributes:
+        keys: of their slots, in the order in which they open.
+        window: of the plain one.
+        workloads: declared number that it is about.
+    """
+
+    keys: tuple[SlotKey, ...]
+    window: int
+    workloads: float
+
+    def signal_to_noise(self, policy: Policy, noise_multiplier: float) -> float:
+        """Return the expected count in an occupied cell, scaled, over the noise's stddev.
+
+        The reports of a group tell together what a single one of their whole budget would;
+        `noise_multiplier` is that of each.
+        """
+        noise = noise_multiplier / math.sqrt(len(self.keys))
+        return self.workloads / policy.occupied_cells / math.sqrt(2.0) / noise
+
+
+@dataclass(frozen=True, slots=True)
+class ReportPlan:
+    """The reports of a period, by groups.
+
+    Attributes:
+        groups: in the order in which they leave; none where nothing is worth its noise.
+        windows: number of remaining windows, that of the first report included.
+        signal_to_noise: the least of the groups; of a single group where there is none.
+        mean_error: stddev of the posterior of an occupied cell, log seconds, the mean over the
+            remaining windows.
+    """
+
+    groups: tuple[ReportGroup, ...] = ()
+    windows: int = 0
+    signal_to_noise: float = 0.0
+    mean_error: float = math.sqrt(PRIOR_VARIANCE)
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """The executions that a report is about: those that finished from `since` to before `until`.
+
+    Attributes:
+        since: None for all that ever finished.
+        until: start of the report's own window, so that only completed windows count; of a
+            first report the time at which it opens.
+    """
+
+    since: datetime | None
+    until: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleForecast:
+    """The expected figures of a period.
+
+    Attributes:
+        first: slot of the first release; None where nothing leaves.
+        first_opens_at: what is stored by then counts.
+        first_leaves_at: when the first release leaves.
+        reports: number of report slots.
+        updates: number of model updates, without extra ones.
+        expected_error: factor by which the correction of a cell is off, one stddev, averaged
+            over the rest of the period; without any reports it is e.
+    """
+
+    first: SlotKey | None
+    first_opens_at: datetime | None
+    first_leaves_at: datetime | None
+    reports: int
+    updates: int
+    expected_error: float
+
+
+class UnknownSlotError(InvalidInputError):
+    """Raised for a text that names no slot."""
+
+    def __init__(self, text: str, *, reason: str) -> None:
+        super().__init__(f"no slot {text!r}: {reason}; `fedperf release slots` lists them")
+
+
 def plan_schedule(
     policy: Policy, calendar: ReleaseCalendar, *, at: datetime | None = None
 ) -> PlannedSchedule:
     """Plan the schedule of `policy` on the public `calendar` from the time of joining on.
 
-    Reports: where the period's budget teaches most (`report_slots.plan_reports`), the first on
-    the next reporting day. How many workloads a report holds is declared: that decides how often
-    reports leave, and never what they cost, since every report charges every workload in full.
-    Model updates: in every window, of organizations declared large; of the extra ones only so
-    many are paid for as the calendar uses. Where both leave, reports get their share of epsilon
-    and the updates what is left. How these train, the calendar says. Slots that were over at
-    `at` are not planned, so that nothing of the budget lies in them.
+    Reports: where the period's budget teaches most (`_plan_reports`), the first on the next
+    reporting day. The number of workloads in a report is declared: it decides how often reports
+    leave, and never what they cost, since every report charges every workload in full. Model
+    updates: in every window, of organizations declared large; of the extra ones only as many are
+    paid for as the calendar uses. Where both leave, reports get their share of epsilon and the
+    updates the rest. The calendar fixes their method. Slots that were over at `at` are not
+    planned, so they take no part of the budget.
 
     Args:
         policy: declared figures.
@@ -97,51 +204,152 @@ def plan_schedule(
             updates would have to train by DP-SGD.
     """
     at = at or calendar.period.start
-    left_out = _left_out(policy, calendar, at=at)
-    not_planned = [OmittedSlots(kind, reason) for kind, reason in left_out.items() if reason]
-    reports: list[Slot] = []
-    if not left_out[ReleaseKind.RESIDUAL_REPORT]:
-        reports, missing = _plan_reports(policy, calendar, at=at)
-        not_planned += missing
-    updates: list[Slot] = []
-    if not left_out[ReleaseKind.MODEL_UPDATE]:
-        _require_method(calendar)
-        updates = _plan_updates(policy, calendar, reports, at=at)
-    return _planned(policy, Schedule(calendar, tuple(reports + updates)), not_planned)
+    omitted = {kind: _find_reason_to_omit(policy, calendar, kind, at=at) for kind in ReleaseKind}
+    not_planned = [OmittedSlots(kind, reason) for kind, reason in omitted.items() if reason]
+    slots: list[Slot] = []
+    if not omitted[ReleaseKind.RESIDUAL_REPORT]:
+        budget = _report_budget(policy, calendar, at=at)
+        plan = _plan_reports(policy, calendar, at=at)
+        slots = _report_slots(policy, plan, budget)
+        if not len(plan.groups) == plan.windows > 0:
+            reason = _explain_fewer_reports(policy, budget, plan)
+            not_planned.append(OmittedSlots(ReleaseKind.RESIDUAL_REPORT, reason))
+    if not omitted[ReleaseKind.MODEL_UPDATE]:
+        if calendar.model_method is ModelMethod.UNSPECIFIED:
+            raise ConfigurationError(
+                "the calendar's model rounds train by DP-SGD, which fedperf does not do any more: "
+                'the coordinator needs calendar.model_method = "tangent"; until then reports alone '
+                'leave with release.model_update = "never" in the policy'
+            )
+        keys = _coming_updates(calendar, at=at)
+        extra = sum(key.index >= len(calendar.model_slots) for key in keys)
+        charged = len(keys) - extra + min(extra, calendar.most_extra)
+        parameters = _update_parameters(policy, charged, tuple(slots))
+        slots += [Slot(key, parameters) for key in keys]
+    times = Schedule(calendar, tuple(slots))
+    slots.sort(key=lambda slot: (times.opens_at(slot.key), slot.key))
+    schedule = Schedule(calendar, tuple(slots))
+    events = events_of(schedule.at_most())
+    spent = epsilon(events, policy.delta)
+    if not spent <= policy.epsilon:
+        raise ConfigurationError(
+            f"the schedule would cost epsilon {spent:.6g}, the budget is {policy.epsilon:g}"
+        )
+    try:
+        require_declarable(schedule)
+    except NotDeclarableError as error:
+        raise ConfigurationError(
+            f"what a budget of epsilon {policy.epsilon:g} at delta {policy.delta:g} needs cannot "
+            f"be declared: {error}"
+        ) from error
+    return PlannedSchedule(
+        schedule=schedule,
+        budget=policy.budget,
+        not_planned=tuple(not_planned),
+        epsilon=spent,
+        replace_one_epsilon=replace_one_epsilon(events, policy.delta),
+    )
 
 
-def planned_reports(
+def forecast(
     policy: Policy, calendar: ReleaseCalendar, *, at: datetime, members: int = 1
-) -> ReportPlan:
-    """Return the report slots of `plan_schedule` and their expected error among `members` peers."""
-    if _left_out(policy, calendar, at=at)[ReleaseKind.RESIDUAL_REPORT]:
-        return NO_REPORTS
-    single = _single_report_noise(_budget_of_reports(policy, calendar, at=at))
-    return plan_reports(policy, calendar, single, at=at, members=members)
+) -> ScheduleForecast:
+    """Forecast the schedule of an organization that joins at `at`, among `members` similar ones."""
+    plan = ReportPlan()
+    if not _find_reason_to_omit(policy, calendar, ReleaseKind.RESIDUAL_REPORT, at=at):
+        plan = _plan_reports(policy, calendar, at=at, members=members)
+    reports = [key for group in plan.groups for key in group.keys]
+    updates: list[SlotKey] = []
+    if not _find_reason_to_omit(policy, calendar, ReleaseKind.MODEL_UPDATE, at=at):
+        ordinary = len(calendar.model_slots)
+        updates = [key for key in _coming_updates(calendar, at=at) if key.index < ordinary]
+    times = Schedule(calendar, ())
+    first = min((*reports, *updates), key=times.replies_at, default=None)
+    return ScheduleForecast(
+        first=first,
+        first_opens_at=None if first is None else times.opens_at(first),
+        first_leaves_at=None if first is None else times.replies_at(first),
+        reports=len(reports),
+        updates=len(updates),
+        expected_error=math.exp(plan.mean_error),
+    )
 
 
-def coming_updates(policy: Policy, calendar: ReleaseCalendar, *, at: datetime) -> list[SlotKey]:
-    """The model slots of `plan_schedule`, extra ones included."""
-    if _left_out(policy, calendar, at=at)[ReleaseKind.MODEL_UPDATE]:
-        return []
-    return _coming_model_slots(calendar, at)
+def forecast_alternatives(
+    policy: Policy, calendar: ReleaseCalendar, *, at: datetime
+) -> dict[str, ScheduleForecast]:
+    """Forecast with another epsilon, another declaration, or more members, by the change."""
+    more = f"{MORE_MEMBERS} more members like this one"
+    return {
+        change: forecast(other, calendar, at=at) for change, other in _alternative_policies(policy)
+    } | {more: forecast(policy, calendar, at=at, members=1 + MORE_MEMBERS)}
 
 
-def _left_out(policy: Policy, calendar: ReleaseCalendar, *, at: datetime) -> dict[ReleaseKind, str]:
-    """Return by kind why no slot of it is planned, or "" if some are."""
-    return {kind: _reason_to_leave_out(policy, calendar, kind, at=at) for kind in ReleaseKind}
+def span_covered(schedule: Schedule, key: SlotKey, regime_starts: Sequence[datetime] = ()) -> Span:
+    """Return the span of executions that the report of `key` is about.
+
+    Each execution that is stored in time is in the reports of one group. The first report is about
+    everything that finished before it opens, and so are the directed ones that refine it. Later
+    reports are made some days into their window and are about what finished since the group before,
+    until the last completed window; all stages of a window are about the same. A schedule without a
+    first slot begins with everything before the window of its first report. A report is about one
+    drift regime, that of the window before its own: nothing counts from before that regime began or
+    after it ended. A regime that began between two calendars begins with this one's first window.
+    What is stored only after its report was made is in no report of the period; local training and
+    model updates still learn from it.
+
+    Args:
+        schedule: of the period.
+        key: of a report slot.
+        regime_starts: when each drift regime after the first one began.
+    """
+    period = schedule.calendar.period
+    until = _collected_until(schedule, key)
+    others = (
+        _collected_until(schedule, slot.key) for slot in schedule.slots if slot.key.kind is key.kind
+    )
+    since = [each for each in others if each < until]
+    since += [each for each in regime_starts if period.first_window(each) < key.window]
+    ended = [
+        period.window_start(window)
+        for each in regime_starts
+        if (window := period.first_window(each)) >= key.window
+    ]
+    return Span(max(since, default=None), min([until, *ended]))
 
 
-def _budget_of_reports(policy: Policy, calendar: ReleaseCalendar, *, at: datetime) -> PrivacyBudget:
-    """Their share where model updates leave as well."""
-    share = policy.report_share if coming_updates(policy, calendar, at=at) else 1.0
-    return PrivacyBudget(policy.epsilon * share, policy.delta)
+def slot_name(key: SlotKey, *, period: Period | None = None) -> str:
+    """Return the slot's name for people: `report-3-0` is report slot 0 of window 3.
+
+    It includes the start of `period`, which is given where it is not the newest.
+    """
+    kind = next(name for name, each in KIND_NAMES.items() if each is key.kind)
+    start = "" if period is None else f"@{period.start:{_PERIOD_FORMAT}}"
+    return f"{kind}-{key.window}-{key.index}{start}"
 
 
-def _reason_to_leave_out(
+def parse_slot_name(text: str, periods: Sequence[Period]) -> tuple[int, SlotKey]:
+    """Return the position of its period in `periods`, oldest first, and the slot of that name.
+
+    Raises:
+        UnknownSlotError: not a slot's name, or its period is not one of `periods`.
+    """
+    match = _NAME.fullmatch(text)
+    if match is None:
+        raise UnknownSlotError(text, reason="a name looks like report-3-0 or update-3-0")
+    key = SlotKey(KIND_NAMES[match[1]], int(match[2]), int(match[3]))
+    starts = [f"{period.start:{_PERIOD_FORMAT}}" for period in periods]
+    if match[4] is None:
+        return len(periods) - 1, key
+    if match[4] not in starts:
+        raise UnknownSlotError(text, reason="no period began then")
+    return starts.index(match[4]), key
+
+
+def _find_reason_to_omit(
     policy: Policy, calendar: ReleaseCalendar, kind: ReleaseKind, *, at: datetime
 ) -> str:
-    """Why no slot of `kind` is planned at all; empty if there may be some."""
+    """Return why no slot of `kind` is planned at all; empty if there may be some."""
     is_report = kind is ReleaseKind.RESIDUAL_REPORT
     is_large = policy.size_class == SizeClass.LARGE
     reports_leave = policy.residual_report != ReleaseMode.NEVER and bool(calendar.report_slots)
@@ -159,73 +367,170 @@ def _reason_to_leave_out(
             is_report and policy.report_share == 0 and is_large
         ),
         "the period is over before a model round": (
-            not is_report and not _coming_model_slots(calendar, at)
+            not is_report and not _coming_updates(calendar, at=at)
         ),
     }
     return next((reason for reason, holds in reasons.items() if holds), "")
 
 
+def _report_budget(policy: Policy, calendar: ReleaseCalendar, *, at: datetime) -> PrivacyBudget:
+    """Return the budget of all reports: their share where model updates leave as well."""
+    has_updates = not _find_reason_to_omit(policy, calendar, ReleaseKind.MODEL_UPDATE, at=at)
+    share = policy.report_share if has_updates else 1.0
+    return PrivacyBudget(policy.epsilon * share, policy.delta)
+
+
 def _plan_reports(
-    policy: Policy, calendar: ReleaseCalendar, *, at: datetime
-) -> tuple[list[Slot], list[OmittedSlots]]:
-    """The slots of all reports, and why there are not more.
+    policy: Policy, calendar: ReleaseCalendar, *, at: datetime, members: int = 1
+) -> ReportPlan:
+    """Return the plan that teaches most over the rest of the period, of those worth their noise.
+
+    All slots share the budget equally. What a plan teaches is the posterior's error of an occupied
+    cell, averaged over the remaining windows: it begins with PRIOR_VARIANCE, every group of reports
+    measures the cell's level with the variance (clip / signal-to-noise)^2, and between windows the
+    level changes by CHANGE_VARIANCE. The first group is about the history, so about the declared
+    workloads of a period; a later one about those since the one before. Fewer and earlier reports
+    have less noise each, more of them are fresh. Plans with a group whose expected signal-to-noise
+    is below 1 are left out.
+
+    `members` organizations that report alike share the error; they do not change the plan.
+    """
+    period = calendar.period
+    single_noise = _single_report_noise(_report_budget(policy, calendar, at=at))
+    begins = _find_first_window(calendar, at)
+    plans: list[ReportPlan] = []
+    for count in range(1, period.windows - begins + 1):
+        groups = _spread_groups(policy, calendar, count, at=at)
+        noise = single_noise * math.sqrt(sum(len(each.keys) for each in groups))
+        ratios = [each.signal_to_noise(policy, noise) for each in groups]
+        variances = {
+            group.window: (policy.residual_clip / ratio) ** 2 / members
+            for group, ratio in zip(groups, ratios, strict=True)
+        }
+        error = _mean_error(variances, range(begins, period.windows))
+        plans.append(ReportPlan(groups, period.windows - begins, min(ratios), error))
+    worth = [each for each in plans if each.signal_to_noise >= MIN_SIGNAL_TO_NOISE]
+    if not worth:
+        ratio = plans[0].signal_to_noise if plans else 0.0
+        return ReportPlan(windows=period.windows - begins, signal_to_noise=ratio)
+    least = min(each.mean_error for each in worth)
+    return [each for each in worth if each.mean_error <= NEARLY_BEST * least][-1]
+
+
+def _spread_groups(
+    policy: Policy, calendar: ReleaseCalendar, count: int, *, at: datetime
+) -> tuple[ReportGroup, ...]:
+    """Return `count` groups: the first as early as possible, the others evenly after it."""
+    begins, total = _find_first_window(calendar, at), calendar.period.windows
+    gap = (total - begins) / count
+    later = [begins + place * (total - begins) // count for place in range(1, count)]
+    per_window = policy.workloads_per_window or policy.nominal_workloads / total
+    fresh = min(policy.nominal_workloads, per_window * gap)
+    first = _first_keys(calendar, begins, at=at, later=later)
+    return (
+        ReportGroup(first, begins, policy.nominal_workloads),
+        *(ReportGroup(_ordinary_keys(calendar, window), window, fresh) for window in later),
+    )
+
+
+def _find_first_window(calendar: ReleaseCalendar, at: datetime) -> int:
+    """Return the window of the first report after joining; `period.windows` if none remains."""
+    if not calendar.first_slots:
+        return calendar.period.nearest_window(at)
+    first = _find_first_slot(calendar, at)
+    return calendar.period.windows if first is None else first.window
+
+
+def _find_first_slot(calendar: ReleaseCalendar, at: datetime) -> SlotKey | None:
+    """Return the next of the first slots that opens at `at` or later."""
+    period, ordinary = calendar.period, len(calendar.report_slots)
+    coming = [
+        (opens_at, window, index)
+        for window in range(period.nearest_window(at), period.windows)
+        for index, times in enumerate(calendar.first_slots, ordinary)
+        if (opens_at := period.window_start(window) + times.opens_after) >= at
+    ]
+    if not coming:
+        return None
+    _, window, index = min(coming)
+    return SlotKey(ReleaseKind.RESIDUAL_REPORT, window, index)
+
+
+def _ordinary_keys(
+    calendar: ReleaseCalendar, window: int, *, since: int = 0
+) -> tuple[SlotKey, ...]:
+    """Return the report slots that every window has, from that index on."""
+    indices = range(since, len(calendar.report_slots))
+    return tuple(SlotKey(ReleaseKind.RESIDUAL_REPORT, window, index) for index in indices)
+
+
+def _first_keys(
+    calendar: ReleaseCalendar, begins: int, *, at: datetime, later: Sequence[int]
+) -> tuple[SlotKey, ...]:
+    """Return the slots of the first group; its directed ones open next after its plain one.
+
+    These are the window's own, or of the next window where that is not one of the `later` ones.
+    """
+    first = _find_first_slot(calendar, at)
+    if first is None:
+        return _ordinary_keys(calendar, begins)
+    refining = calendar.report_slots[1:]
+    leaves_after = calendar.report_times[first.index].replies_after
+    window = begins
+    if refining and refining[0].opens_after < leaves_after:
+        window += 1
+    if window in later or not window < calendar.period.windows:
+        return (first,)
+    return (first, *_ordinary_keys(calendar, window, since=1))
+
+
+def _mean_error(variance_by_window: dict[int, float], windows: range) -> float:
+    """Return the mean posterior standard deviation, given each report's variance."""
+    variance, errors = PRIOR_VARIANCE, []
+    for window in windows:
+        if window in variance_by_window:
+            variance = 1 / (1 / variance + 1 / variance_by_window[window])
+        errors.append(math.sqrt(variance))
+        variance = min(variance + CHANGE_VARIANCE, PRIOR_VARIANCE)
+    return math.fsum(errors) / len(errors)
+
+
+def _report_slots(policy: Policy, plan: ReportPlan, budget: PrivacyBudget) -> list[Slot]:
+    """Return the slots of all reports with equal noise.
 
     The plain report of a group is a residual report, those after it are directed ones; together
     they cost what a single one would.
     """
-    budget = _budget_of_reports(policy, calendar, at=at)
-    plan = planned_reports(policy, calendar, at=at)
-    noise = _equal_noise(_single_report_noise(budget), plan.slots, budget)
-    slots = [
-        Slot(
-            key,
-            _report_parameters(
-                policy, noise, workloads=group.workloads, stage=stage, stages=len(group.keys)
-            ),
+    count = sum(len(each.keys) for each in plan.groups)
+    noise = _single_report_noise(budget) * math.sqrt(max(count, 1))
+    # The discretization of the accountant moves the last digits; they are settled upwards.
+    while not epsilon([event_of(ReportParameters(noise, 1.0))] * count, budget.delta) <= (
+        budget.epsilon
+    ):
+        noise *= 1.0001
+    least_workloads = DECLARABLE["nominal_workloads"].least
+    slots: list[Slot] = []
+    for group in plan.groups:
+        wide = FIRST_STAGE_CLIP if len(group.keys) > 1 else 1.0
+        plain = ReportParameters(
+            noise,
+            min(policy.residual_clip * wide, DECLARABLE["residual_clip"].most),
+            public_counts=policy.configurations is ConfigurationSecrecy.PUBLIC,
         )
-        for group in plan.groups
-        for stage, key in enumerate(group.keys)
-    ]
-    if len(plan.groups) == plan.windows > 0:
-        return slots, []
-    return slots, [OmittedSlots(ReleaseKind.RESIDUAL_REPORT, _why_not_more(policy, budget, plan))]
-
-
-def _report_parameters(
-    policy: Policy, noise_multiplier: float, *, workloads: float, stage: int, stages: int
-) -> ReportParameters | DirectedParameters:
-    if stage > 0:
-        least = DECLARABLE["nominal_workloads"].least
-        return DirectedParameters(noise_multiplier, max(workloads, least))
-    wide = FIRST_STAGE_CLIP if stages > 1 else 1.0
-    return ReportParameters(
-        noise_multiplier,
-        min(policy.residual_clip * wide, DECLARABLE["residual_clip"].most),
-        public_counts=policy.configurations is ConfigurationSecrecy.PUBLIC,
-    )
+        directed = DirectedParameters(noise, max(group.workloads, least_workloads))
+        first, *refining = group.keys
+        slots += [Slot(first, plain), *(Slot(key, directed) for key in refining)]
+    return slots
 
 
 @lru_cache(maxsize=64)
 def _single_report_noise(budget: PrivacyBudget) -> float:
-    """Noise multiplier of a report that alone spends `budget`."""
+    """Return the noise multiplier of a report that alone spends `budget`."""
     return calibrate(lambda noise: [event_of(ReportParameters(noise, 1.0))], budget)
 
 
-def _equal_noise(single: float, slots: int, budget: PrivacyBudget) -> float:
-    """Noise multiplier of each of `slots` equal reports, where one alone may have `single`.
-
-    The discretization of the accountant moves the last digits; they are settled upwards.
-    """
-    noise = single * math.sqrt(max(slots, 1))
-    while not epsilon([event_of(ReportParameters(noise, 1.0))] * slots, budget.delta) <= (
-        budget.epsilon
-    ):
-        noise *= 1.0001
-    return noise
-
-
-def _why_not_more(policy: Policy, budget: PrivacyBudget, plan: ReportPlan) -> str:
-    """Why not every window has a report."""
+def _explain_fewer_reports(policy: Policy, budget: PrivacyBudget, plan: ReportPlan) -> str:
+    """Return why not every window has a report."""
     if not plan.windows:
         return "the period has no reporting day left"
     declared = (
@@ -245,7 +550,7 @@ def _why_not_more(policy: Policy, budget: PrivacyBudget, plan: ReportPlan) -> st
     )
 
 
-def _coming_model_slots(calendar: ReleaseCalendar, at: datetime) -> list[SlotKey]:
+def _coming_updates(calendar: ReleaseCalendar, *, at: datetime) -> list[SlotKey]:
     """Return the model slots, extra ones included, that are still ahead at `at`."""
     period = calendar.period
     return [
@@ -256,62 +561,40 @@ def _coming_model_slots(calendar: ReleaseCalendar, at: datetime) -> list[SlotKey
     ]
 
 
-def _require_method(calendar: ReleaseCalendar) -> None:
-    if calendar.model_method is ModelMethod.UNSPECIFIED:
-        raise ConfigurationError(
-            "the calendar's model rounds train by DP-SGD, which fedperf does not do any more: the "
-            'coordinator needs calendar.model_method = "tangent"; until then reports alone leave '
-            'with release.model_update = "never" in the policy'
-        )
-
-
-def _plan_updates(
-    policy: Policy, calendar: ReleaseCalendar, reports: Sequence[Slot], *, at: datetime
-) -> list[Slot]:
-    keys = _coming_model_slots(calendar, at)
-    extra = sum(key.index >= len(calendar.model_slots) for key in keys)
-    charged = len(keys) - extra + min(extra, calendar.most_extra)
-    parameters = _update_parameters(policy, charged, tuple(reports))
-    return [Slot(key, parameters) for key in keys]
-
-
 @lru_cache(maxsize=64)
 def _update_parameters(
     policy: Policy, charged: int, reports: tuple[Slot, ...]
 ) -> LinearizedParameters:
     """Return the noise of `charged` equal updates that spend, with `reports`, the whole budget."""
-    beside = events_of(reports)
+    fixed = events_of(reports)
 
     def parameters(noise_multiplier: float) -> LinearizedParameters:
         return LinearizedParameters(noise_multiplier, policy.nominal_workloads)
 
     noise = calibrate(
-        lambda noise: [*beside, *[event_of(parameters(noise))] * charged], policy.budget
+        lambda noise: [*fixed, *[event_of(parameters(noise))] * charged], policy.budget
     )
     return parameters(noise)
 
 
-def _planned(
-    policy: Policy, schedule: Schedule, not_planned: list[OmittedSlots]
-) -> PlannedSchedule:
-    slots = tuple(sorted(schedule.slots, key=lambda slot: (schedule.opens_at(slot.key), slot.key)))
-    events = events_of(Schedule(schedule.calendar, slots).at_most())
-    spent = epsilon(events, policy.delta)
-    if not spent <= policy.epsilon:
-        raise ConfigurationError(
-            f"the schedule would cost epsilon {spent:.6g}, the budget is {policy.epsilon:g}"
-        )
-    try:
-        require_declarable(schedule)
-    except NotDeclarableError as error:
-        raise ConfigurationError(
-            f"what a budget of epsilon {policy.epsilon:g} at delta {policy.delta:g} needs cannot "
-            f"be declared: {error}"
-        ) from error
-    return PlannedSchedule(
-        schedule=Schedule(schedule.calendar, slots),
-        budget=policy.budget,
-        not_planned=tuple(not_planned),
-        epsilon=spent,
-        replace_one_epsilon=replace_one_epsilon(events, policy.delta),
-    )
+def _alternative_policies(policy: Policy) -> Iterator[tuple[str, Policy]]:
+    lifetime = policy.lifetime_epsilon and max(policy.lifetime_epsilon, 2 * policy.epsilon)
+    doubled = replace(policy, epsilon=2 * policy.epsilon, lifetime_epsilon=lifetime)
+    yield f"epsilon = {doubled.epsilon:g}", doubled
+    many = 2 * policy.nominal_workloads
+    if many * policy.delta < 1:
+        yield f"nominal_workloads = {many:g}", replace(policy, nominal_workloads=many)
+    if policy.workloads_per_window is None:
+        every = policy.nominal_workloads
+        yield f"workloads_per_window = {every:g}", replace(policy, workloads_per_window=every)
+
+
+def _collected_until(schedule: Schedule, key: SlotKey) -> datetime:
+    """Return until when executions are collected for the group of `key`."""
+    reports = [slot.key for slot in schedule.slots if slot.key.kind is key.kind]
+    is_first = schedule.calendar.is_first_report
+    first = next((each for each in reports if is_first(each.index)), None)
+    has_plain = any(each.window == key.window and each.index == 0 for each in reports)
+    if first is not None and (key == first or not has_plain):
+        return schedule.opens_at(first)
+    return schedule.calendar.period.window_start(key.window)

@@ -261,27 +261,27 @@ class FollowTask:
     Attributes:
         store: the organization's database of executions.
         paths: files and directories to follow.
-        seen: states of the call before.
+        states: of the call before.
     """
 
     store: Path
     paths: tuple[Path, ...]
-    seen: dict[Path, SourceState]
+    states: dict[Path, SourceState]
 
     def __call__(self) -> SourceCheckResult:
         """Ingest new and changed sources; errors as `follow`."""
         with ExecutionStore.open(self.store) as store:
-            return follow(self.paths, self.seen, store)
+            return follow(self.paths, self.states, store)
 
 
 def follow(
     paths: Iterable[Path],
-    seen: dict[Path, SourceState],
+    states: dict[Path, SourceState],
     store: ExecutionStore,
     *,
     timer: Callable[[], float] = time.monotonic,
 ) -> SourceCheckResult:
-    """Ingest every source under `paths` that is new or has changed since `seen`.
+    """Ingest every source under `paths` that is new or has changed since `states`.
 
     A source may change all the time, such as the log of a running job. It is read again only
     when reading takes at most `READING_SHARE` of the time since. States are stored, so that a
@@ -292,7 +292,8 @@ def follow(
         StorageError: the store cannot be written.
     """
     counts, problems = IngestionCounts(), list[str]()
-    states = {path: SourceState(*state) for path, state in store.sources().items()} | seen
+    stored = {path: SourceState(*state) for path, state in store.sources().items()}
+    states = stored | states
     for path, is_named in find_sources(paths, problems):
         state, before = _state_of(path), states.get(path)
         if state is None:

@@ -17,11 +17,11 @@ import os
 import struct
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import IO, Literal, Protocol
 
 import zstandard
@@ -136,7 +136,7 @@ def open_place(path: Path) -> FilePlace:
         except (*_ZIP_DAMAGE, ValueError, EOFError) as error:
             raise NothingToReadError(f"{path}: a damaged zip ({error}); copy it again") from error
         size = file.seek(0, io.SEEK_END)
-    return ZipPlace(path, "", _checked_files(path, size, members))
+    return ZipPlace(path, "", _children(path, size, members))
 
 
 class _ListedFile(io.FileIO):
@@ -150,15 +150,16 @@ class _ListedFile(io.FileIO):
         return super().read(size)
 
 
-def _checked_files(path: Path, size: int, members: list[zipfile.ZipInfo]) -> frozenset[str]:
-    """Return the names of the files in a zip, or raise if they exceed the limits."""
+def _children(path: Path, size: int, members: list[zipfile.ZipInfo]) -> Mapping[str, Sequence[str]]:
+    """Return the entries of each directory of a zip, or raise if it exceeds the limits."""
     if len(members) > MAX_MEMBERS:
         raise UnreadArchiveError(path, f"a zip of {len(members)} files, above {MAX_MEMBERS}")
     files = [each for each in members if not each.is_dir()]
     unpacked = sum(each.file_size for each in files)
     if unpacked > MAX_UNPACKED_BYTES or unpacked > max(RATIO_FROM_BYTES, MAX_RATIO * size):
         raise UnreadArchiveError(path, f"a zip of {size} bytes that claims to hold {unpacked}")
-    names, directories = list[str](), set[str]()
+    children: dict[str, list[str]] = {"": []}
+    names = list[str]()
     for each in files:
         parts = each.filename.split("/")
         if len(parts) > MAX_DEPTH or {"", ".", ".."} & set(parts) or "\\" in each.filename:
@@ -170,10 +171,15 @@ def _checked_files(path: Path, size: int, members: list[zipfile.ZipInfo]) -> fro
         if each.compress_type not in _ZIP_METHODS:
             raise UnreadArchiveError(path, f"a zip packed by method {each.compress_type}")
         names.append(each.filename)
-        directories.update(map(str, PurePosixPath(each.filename).parents))
-    if len(set(names)) < len(names) or not directories.isdisjoint(names):
+        place, is_new = each.filename, True
+        while place and is_new:
+            directory = place.rpartition("/")[0]
+            is_new = directory not in children
+            children.setdefault(directory, []).append(place)
+            place = directory
+    if len(set(names)) < len(names) or not children.keys().isdisjoint(names):
         raise UnreadArchiveError(path, "a zip that holds a name twice")
-    return frozenset(names)
+    return children
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,12 +189,12 @@ class ZipPlace:
     Attributes:
         archive: the zip.
         path: within the zip; empty for its root.
-        files: paths of all files of the zip.
+        children: paths of the entries of each directory of the zip.
     """
 
     archive: Path
     path: str
-    files: frozenset[str]
+    children: Mapping[str, Sequence[str]]
 
     @property
     def name(self) -> str:
@@ -200,18 +206,16 @@ class ZipPlace:
 
     def is_dir(self) -> bool:
         """Return whether it is a directory."""
-        return not self.is_file()
+        return self.path in self.children
 
     def is_file(self) -> bool:
         """Return whether it is a file."""
-        return self.path in self.files
+        return not self.is_dir()
 
     def iterdir(self) -> "Iterator[ZipPlace]":
-        """Yield the entries of a directory, sorted."""
-        prefix = f"{self.path}/" if self.path else ""
-        below = (each.removeprefix(prefix) for each in self.files if each.startswith(prefix))
-        for name in sorted({each.partition("/")[0] for each in below}):
-            yield ZipPlace(self.archive, f"{prefix}{name}", self.files)
+        """Yield the entries of a directory, in any order."""
+        for path in self.children[self.path]:
+            yield ZipPlace(self.archive, path, self.children)
 
     def open(self, mode: Literal["rb"]) -> IO[bytes]:
         """Open the bytes of a file; reading raises what `zipfile` does where they are damaged."""

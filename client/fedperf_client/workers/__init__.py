@@ -1,1 +1,1 @@
-"""Work beside the thread that asks for it: threads and processes."""
+"""Child processes: their supervisor, their own side, and the worker process of the daemon."""

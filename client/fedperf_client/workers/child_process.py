@@ -1,4 +1,4 @@
-"""The supervisor of child processes: limits, losses, last words, and nothing left behind.
+"""The supervisor of child processes: limits, losses, their last output, and their whole end.
 
 Memory is capped by sampling the resident memory of the process tree and killing it: limits
 on address space or data segment count what engines reserve and never touch, and make
@@ -35,11 +35,11 @@ _END_TICK_SECONDS = 0.005
 
 
 class ChildFailedError(FedperfError):
-    """A child gave no answer.
+    """Raised when a child does not reply.
 
     Attributes:
         status: `timeout`, `oom` or `failed`.
-        reason: what is known; local text.
+        reason: local text.
     """
 
     def __init__(self, status: str, reason: str) -> None:
@@ -53,7 +53,7 @@ class ChildProcess(Closing):
 
     Attributes:
         pid: its number.
-        tree: the child and its descendants, sampled while an answer is awaited.
+        tree: the child and its descendants, sampled while a reply is awaited.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class ChildProcess(Closing):
             log: readable, takes what the child prints; None for where this process prints.
             ticks_seconds: between two samples, in the first second of waiting and later;
                 None to wait without sampling.
-            children_every: samples from one look for new descendants to the next.
+            children_every: samples from one search for new descendants to the next.
             counts_root: whether the memory of the child itself counts.
             grace_seconds: how long the child may take to end by itself when it is closed.
             env: as in `subprocess.Popen`.
@@ -114,25 +114,26 @@ class ChildProcess(Closing):
         """Return the next message of the child.
 
         Args:
-            seconds: how long it may take; None for as long as it takes.
+            seconds: how long it may take; None for any time.
             memory_bytes: resident memory that the tree may hold; None for any.
-            on_tick: called after each sample without an answer; may raise `ChildFailedError`.
+            on_tick: called after each sample without a reply; may raise `ChildFailedError`.
 
         Raises:
             ChildFailedError: the child ended, or passed a limit. It is not killed.
         """
         start = time.monotonic()
-        left = math.inf if seconds is None else seconds
+        limit = math.inf if seconds is None else seconds
+        remaining = limit
         first, later = self._ticks_seconds or (math.inf, math.inf)
         tick = first
         while True:
-            wait = min(tick, max(0.0, left))
-            is_answered = self._channel.poll(None if wait == math.inf else wait)
+            wait = min(tick, max(0.0, remaining))
+            has_reply = self._channel.poll(None if wait == math.inf else wait)
             if self._ticks_seconds is not None:
                 resident = self.tree.sample()
                 if memory_bytes is not None and resident > memory_bytes:
                     raise ChildFailedError("oom", f"stopped at {resident} of {memory_bytes} bytes")
-            if is_answered:
+            if has_reply:
                 try:
                     return self._channel.receive()
                 except (EOFError, OSError) as error:
@@ -140,19 +141,19 @@ class ChildProcess(Closing):
             on_tick()
             elapsed = time.monotonic() - start
             tick = first if elapsed < _FIRST_SECONDS else later
-            left = math.inf if seconds is None else seconds - elapsed
-            if not left > 0:
+            remaining = limit - elapsed
+            if not remaining > 0:
                 raise ChildFailedError("timeout", f"stopped after {seconds:g} s")
 
     def meaning_of_kill(self, memory_bytes: float | None) -> tuple[str, str]:
-        """Status and reason of a process of the tree that SIGKILL ended, sent by somebody else."""
+        """Return status and reason of a process of the tree that a foreign SIGKILL ended."""
         near = memory_bytes is not None and self.tree.peak_bytes > _NEAR_LIMIT_SHARE * memory_bytes
         if near or _kernel_kills() > self._kernel_kills:
             return "oom", "killed by the kernel when memory ran out"
         return "failed", "killed by somebody else"
 
     def kill(self) -> None:
-        """End the child and everything that it started; whoever waits for it finds it lost."""
+        """End the child and everything that it started; a waiting `receive` raises."""
         if self._is_killed:  # its number may be another process's by now
             return
         self._is_killed = True
@@ -162,7 +163,7 @@ class ChildProcess(Closing):
         self._process.wait()
 
     def close(self) -> None:
-        """Let the child end by itself within its grace, then kill it; nobody may wait for it."""
+        """Let the child end by itself within its grace, then kill it; no thread may wait for it."""
         if self._grace_seconds and not self._is_killed:
             self._channel.close()
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -171,7 +172,7 @@ class ChildProcess(Closing):
         self._channel.close()
 
     def _lost(self, memory_bytes: float | None) -> ChildFailedError:
-        """The child ended without an answer."""
+        """Return the error of a child that ended without a reply."""
         try:
             code = self._process.wait(_LOSS_SECONDS)
         except subprocess.TimeoutExpired:
@@ -188,7 +189,7 @@ class ChildProcess(Closing):
 class ProcessTree:
     """A process and its descendants, sampled: their resident memory and CPU time.
 
-    Whatever cannot be read because a process has just ended counts nothing.
+    A value that cannot be read because a process has just ended counts as zero.
     """
 
     def __init__(self, pid: int, *, children_every: int = 1, counts_root: bool = True) -> None:
@@ -196,7 +197,7 @@ class ProcessTree:
 
         Args:
             pid: of the root, which is alive.
-            children_every: samples from one look for new descendants to the next.
+            children_every: samples from one search for new descendants to the next.
             counts_root: whether the root itself counts, or its descendants alone.
         """
         self._root = psutil.Process(pid)
@@ -208,7 +209,7 @@ class ProcessTree:
         self.peak_bytes = 0
 
     def sample(self) -> int:
-        """Resident memory now, in bytes; the peak is kept."""
+        """Return the resident memory now, in bytes, and update the peak."""
         self._samples += 1
         if self._samples % self._children_every == 0:
             self._children = self._descendants()
@@ -217,7 +218,7 @@ class ProcessTree:
         return resident
 
     def resident_bytes(self) -> int:
-        """Resident memory now, in bytes."""
+        """Return the resident memory now, in bytes."""
         total = 0
         for process in (*self._counted, *self._children):
             with contextlib.suppress(psutil.Error):
@@ -225,9 +226,9 @@ class ProcessTree:
         return total
 
     def cpu_seconds(self) -> float:
-        """CPU time so far, ended children that the root has waited for included.
+        """Return the CPU time so far, including ended children that the root has waited for.
 
-        What was last seen when the tree has ended.
+        After the end of the tree it is the last sample.
         """
         total = 0.0
         for process in (self._root, *self._children):
@@ -240,7 +241,7 @@ class ProcessTree:
         return self._cpu_seconds
 
     def kill_children(self) -> None:
-        """Kill all descendants that are known or can be found, not the root, and see them gone.
+        """Kill all descendants, not the root, and wait until they are gone.
 
         The kernel takes a while to end a process that holds gigabytes; until then its memory
         is missing to whatever runs next.
@@ -254,17 +255,17 @@ class ProcessTree:
             time.sleep(_END_TICK_SECONDS)
 
     def _descendants(self) -> list[psutil.Process]:
-        """The processes below the root; those known already are kept as they are."""
-        known = {process.pid: process for process in self._children}
-        found: list[psutil.Process] = []
+        """Return the processes below the root, with the same objects as before."""
+        earlier = {process.pid: process for process in self._children}
+        processes: list[psutil.Process] = []
         try:
             for pid in _pids_below(self._root.pid):
                 with contextlib.suppress(psutil.Error):
-                    found.append(known.get(pid) or psutil.Process(pid))
+                    processes.append(earlier.get(pid) or psutil.Process(pid))
         except OSError:  # this kernel does not list children: look through all processes
             with contextlib.suppress(psutil.Error):
                 return self._root.children(recursive=True)
-        return found
+        return processes
 
 
 def _is_alive(process: psutil.Process) -> bool:
@@ -275,7 +276,7 @@ def _is_alive(process: psutil.Process) -> bool:
 
 
 def _pids_below(pid: int) -> Iterator[int]:
-    """As the kernel lists children, a hundred times faster than reading all of /proc."""
+    """Yield the kernel's list of children, a hundred times faster than reading all of /proc."""
     for task in Path(f"/proc/{pid}/task").iterdir():
         for child in (task / "children").read_text(encoding="ascii").split():
             yield int(child)
@@ -284,7 +285,7 @@ def _pids_below(pid: int) -> Iterator[int]:
 
 
 def _kernel_kills() -> int:
-    """How many processes the kernel has killed for memory since it started."""
+    """Return the number of processes that the kernel has killed for memory since it started."""
     with contextlib.suppress(OSError):
         for line in Path("/proc/vmstat").read_text(encoding="ascii").splitlines():
             if line.startswith("oom_kill "):

@@ -1,7 +1,7 @@
 """The child's side of a supervised process: its channel, its end, and what its work used.
 
-Functions that are measured run in processes that import this module. So it imports little of
-the standard library and nothing else: what they hold and how soon they are ready counts.
+Functions that are measured run in processes that import this module. So it imports little of the
+standard library and nothing else: their memory and their start-up time count.
 
 The channel is the child's standard input, a socket that carries messages both ways. A child
 replaces it by an empty input at once; what it prints goes to the log that its parent gave it.
@@ -50,9 +50,9 @@ class Channel:
 
     def send(self, message: bytes) -> None:
         """Send a message whole."""
-        left = memoryview(len(message).to_bytes(_LENGTH_BYTES, "big") + message)
-        while left:
-            left = left[os.write(self._stream.fileno(), left) :]
+        remaining = memoryview(len(message).to_bytes(_LENGTH_BYTES, "big") + message)
+        while remaining:
+            remaining = remaining[os.write(self._stream.fileno(), remaining) :]
 
     def poll(self, seconds: float | None = 0.0) -> bool:
         """Whether a message or the end is there within `seconds`; None waits for it."""
@@ -69,13 +69,13 @@ class Channel:
         self._stream.close()
 
     def _read(self, count: int) -> bytes:
-        found = bytearray()
-        while len(found) < count:
-            part = os.read(self._stream.fileno(), count - len(found))
+        content = bytearray()
+        while len(content) < count:
+            part = os.read(self._stream.fileno(), count - len(content))
             if not part:
                 raise EOFError
-            found += part
-        return bytes(found)
+            content += part
+        return bytes(content)
 
 
 def start_child(
@@ -88,7 +88,7 @@ def start_child(
 ) -> tuple["subprocess.Popen[bytes]", Channel]:
     """Start a child that uses `channel_to_parent`; return it and this end of its channel.
 
-    What it prints goes to `log`, None for where this process prints; the rest is as in
+    Its output goes to `log`, or to this process's output if None; the rest is as in
     `subprocess.Popen`. OSError where the command cannot be started.
     """
     import subprocess
@@ -154,7 +154,7 @@ def requests_of_parent(channel: Channel, scratch: str | None = None) -> "queue.S
 
 
 def failure(error: BaseException) -> Json:
-    """The outcome that an error is."""
+    """Return the outcome of an error."""
     reason = f"{type(error).__name__}: {error}"[:LONGEST_REASON]
     status = "oom" if isinstance(error, MemoryError) else "failed"
     return {"status": status, "reason": reason.encode(errors="replace").decode()}
@@ -168,16 +168,16 @@ def measured(
 ) -> "tuple[T | None, Json, dict[str, float]]":
     """Run `work` once; return its result, None where it raised, how it ended, and what it used.
 
-    Whatever `work` raises is an outcome, also what tries to end this process.
+    Any exception of `work` is an outcome, also one that tries to end this process.
 
     Args:
-        work: what is measured.
-        besides: totals of what counts besides the CPU time of this process: `used_besides`.
+        work: is measured.
+        besides: totals that count besides the CPU time of this process: `used_besides`.
         judge: makes the outcome of an error.
 
     Returns:
-        The outcome has its status and reason, wall seconds and peak bytes. What was used is
-        the CPU seconds and the differences of `besides`.
+        The outcome has its status and reason, wall seconds and peak bytes. The usage is the CPU
+        seconds and the differences of `besides`.
     """
     reset_peak()
     before = besides()
@@ -196,7 +196,7 @@ def measured(
 
 
 def used_besides() -> dict[str, float]:
-    """Totals so far: CPU of children that were waited for, switches and bytes of all."""
+    """Return totals so far: CPU of children that were waited for, switches and bytes of all."""
     own, ended = (resource.getrusage(w) for w in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     switches = own.ru_nvcsw + own.ru_nivcsw + ended.ru_nvcsw + ended.ru_nivcsw
     cpu_seconds = ended.ru_utime + ended.ru_stime
@@ -204,10 +204,10 @@ def used_besides() -> dict[str, float]:
 
 
 def moved_bytes(pid: int) -> dict[str, float]:
-    """Bytes read and written so far, ended children included; empty where nobody counts.
+    """Return the bytes read and written so far, with ended children; empty if not available.
 
-    What was asked for, also where the page cache answered: that belongs to the job; what
-    the disk had to deliver belongs to the state of the machine.
+    These are the requested bytes, also those from the page cache, since they belong to the job.
+    The bytes that the disk delivered depend on the state of the machine.
     """
     names = {"rchar": "read_bytes", "wchar": "written_bytes"}
     try:
@@ -219,9 +219,9 @@ def moved_bytes(pid: int) -> dict[str, float]:
 
 
 def peak_bytes() -> int:
-    """Peak of this process's resident memory since `measured` began, as the kernel keeps it.
+    """Return the kernel's peak of this process's resident memory since `measured` began.
 
-    0 where the kernel does not keep it.
+    It is 0 where the kernel has none.
     """
     with contextlib.suppress(OSError):
         for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
@@ -237,7 +237,7 @@ def reset_peak() -> None:
 
 
 def descendants(pid: int) -> Iterator[int]:
-    """All processes below `pid` now."""
+    """Yield all processes below `pid` now."""
     parents: dict[int, list[int]] = {}
     for entry in Path("/proc").iterdir() if Path("/proc").is_dir() else ():
         if entry.name.isdigit():
@@ -247,18 +247,18 @@ def descendants(pid: int) -> Iterator[int]:
                 parents.setdefault(int(fields[1]), []).append(int(entry.name))
     waiting = list(parents.get(pid, ()))
     while waiting:
-        found = waiting.pop()
-        yield found
-        waiting += parents.get(found, ())
+        child = waiting.pop()
+        yield child
+        waiting += parents.get(child, ())
 
 
 def how_ended(code: int) -> str:
-    """An exit code in words; negative for a signal."""
+    """Describe an exit code; negative for a signal."""
     return f"ended by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
 
 
 def last_words(log: "IO[bytes]") -> str:
-    """The end of what was printed to a log."""
+    """Return the end of a log."""
     log.seek(0, os.SEEK_END)
     log.seek(max(0, log.tell() - _LOG_BYTES))
     return " ".join(log.read().decode(errors="replace").split())[-LONGEST_REASON:]

@@ -1,4 +1,4 @@
-"""This machine: its resources, how fast one core is, and who else is using it."""
+"""This machine: its resources, the speed of one core, and the load of other programs."""
 
 import hashlib
 import os
@@ -25,7 +25,7 @@ _SHORTEST_WINDOW_SECONDS = 0.25
 
 
 def cluster_config(threads: int) -> ClusterConfig:
-    """This machine with `threads` cores in use; takes a fraction of a second."""
+    """Return this machine with `threads` cores in use; takes a fraction of a second."""
     return ClusterConfig(
         nodes=1,
         cores=threads,
@@ -35,16 +35,16 @@ def cluster_config(threads: int) -> ClusterConfig:
 
 
 def usable_cores() -> int:
-    """Cores that this process, and what it starts, may use."""
+    """Return the number of cores that this process and its children may use."""
     affinity = getattr(os, "sched_getaffinity", None)  # Linux has it
     return len(affinity(0)) if affinity else os.cpu_count() or 1
 
 
 def machine_speed(timer: Callable[[], float] = time.thread_time) -> float:
-    """Speed of one core relative to the reference machine: 2.0 is twice as fast.
+    """Measure the speed of one core relative to the reference machine: 2.0 is twice as fast.
 
-    The best of a few passes over a fixed mix of sorting, gathering, arithmetic and
-    hashing, in CPU time: what others do meanwhile is no property of the machine.
+    It is the best of a few passes over a fixed mix of sorting, gathering, arithmetic and hashing,
+    in CPU time: the load of other programs is no property of the machine.
     """
     import numpy as np
 
@@ -65,16 +65,16 @@ def machine_speed(timer: Callable[[], float] = time.thread_time) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
-    moment: float
+    timestamp: float
     busy_seconds: float
     own_seconds: float
 
 
 class InterferenceMonitor:
-    """How many cores others kept busy during a trial.
+    """Measures how many cores other programs kept busy during a trial.
 
-    Readings pair the CPU time of the whole machine with the CPU time of the trials
-    and of whoever runs them; what is left is foreign load.
+    Readings pair the CPU time of the whole machine with the CPU time of the trials and of the
+    program that runs them; the difference is interference.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class InterferenceMonitor:
         busy_seconds: Callable[[], float] | None = None,
         timer: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Watch the machine; `own_seconds` is the CPU time that does not count as foreign."""
+        """Watch the machine; `own_seconds` is the CPU time that does not count as interference."""
         self._own_seconds = own_seconds
         self._busy_seconds = busy_seconds or host_busy_seconds
         self._timer = timer
@@ -95,18 +95,18 @@ class InterferenceMonitor:
         self._readings.clear()
 
     def begin(self) -> None:
-        """A trial begins."""
+        """Take the reading at the start of a trial."""
         self._readings.append(self._read())
 
     def busy_cores_since_begin(self) -> float:
-        """Foreign load in cores since `begin`, at least over the last quarter of a second."""
+        """Return the interference in cores since `begin`, at least over a quarter of a second."""
         now = self._read()
         first = self._readings[-1]
         for reading in reversed(self._readings):
             first = reading
-            if now.moment - reading.moment >= _SHORTEST_WINDOW_SECONDS:
+            if now.timestamp - reading.timestamp >= _SHORTEST_WINDOW_SECONDS:
                 break
-        window = max(now.moment - first.moment, _SHORTEST_WINDOW_SECONDS)
+        window = max(now.timestamp - first.timestamp, _SHORTEST_WINDOW_SECONDS)
         foreign = (now.busy_seconds - first.busy_seconds) - (now.own_seconds - first.own_seconds)
         self._readings.append(now)
         return max(0.0, foreign) / window
@@ -116,7 +116,7 @@ class InterferenceMonitor:
 
 
 def host_busy_seconds() -> float:
-    """CPU time that the machine has spent on anything, time stolen by its host included."""
+    """Return the CPU time that the machine has spent, including time stolen by its host."""
     times = psutil.cpu_times()
     idle = times.idle + getattr(times, "iowait", 0.0)
     # Linux counts guests inside user time already.
@@ -126,12 +126,12 @@ def host_busy_seconds() -> float:
 
 
 def available_memory_bytes() -> int:
-    """Memory that new trials can use without swapping."""
+    """Return the memory that new trials can use without swapping."""
     return int(psutil.virtual_memory().available)
 
 
 def machine_name() -> str:
-    """The processor's model, as provenance; never the host's name."""
+    """Return the processor's model, as provenance; never the host's name."""
     try:
         for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
             if line.startswith("model name"):
@@ -142,21 +142,21 @@ def machine_name() -> str:
 
 
 def architecture() -> str:
-    """The instruction set, as the system calls it."""
+    """Return the system's name of the instruction set."""
     return platform.machine() or "unknown"
 
 
 def product_name() -> str:
-    """What the maker or the cloud calls this type of machine; empty where it does not say."""
+    """Return the maker's or the cloud's name of this type of machine; empty if there is none."""
     try:
-        found = Path("/sys/class/dmi/id/product_name").read_text(encoding="utf-8", errors="replace")
+        name = Path("/sys/class/dmi/id/product_name").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return ""
-    return found.strip()[:200]
+    return name.strip()[:200]
 
 
 def boot_id() -> str:
-    """Differs after every start of the machine; local."""
+    """Return an id that differs after every start of the machine; local."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except OSError:

@@ -1,14 +1,14 @@
-"""A child process that computes what goes into releases; it is warm before a slot is due.
+"""A worker process computes the sums of releases; it is warm before a slot is due.
 
-The daemon's threads that talk to the coordinator share one interpreter. Work on executions in that
-interpreter would delay them by an amount that depends on the number of workloads. So a task (see
-`tasks`) goes to a child, and its result comes back. The child reads the
-organization's executions itself. Ledger, gate, signature and the moment of leaving stay in the
+The daemon's threads that communicate with the coordinator share one interpreter. Work on executions
+in that interpreter would delay them by an amount that depends on the number of workloads. So a task
+(`contributions.local_sums`) goes to a child process, and its result comes back. The child reads the
+organization's executions itself. Ledger, gate, signature and the time of sending stay in the
 daemon.
 
-A task fails when its child is killed, fails or takes too long. The caller is told at once and
-decides what that means for the slot; the child is ended meanwhile, and the next task finds a new
-one. The child ends when the daemon does.
+A task fails when its child is killed, fails or takes too long. The caller learns this at once and
+decides what it means for the slot; the child is ended meanwhile, and the next task gets a new one.
+The child ends when the daemon does.
 """
 
 import contextlib
@@ -17,10 +17,10 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from importlib import import_module
 from typing import Protocol, TypeVar
 
-from fedperf_client.workers.background import in_thread
 from fedperf_client.workers.child_process import ChildFailedError, ChildProcess
 from fedperf_client.workers.child_side import channel_to_parent, requests_of_parent
 from fedperf_shared.errors import FedperfError
@@ -32,22 +32,43 @@ T = TypeVar("T")
 
 
 class ComputationFailedError(FedperfError):
-    """A task ended without a result."""
+    """Raised when a task ended without a result."""
+
+
+class BackgroundRunner(Protocol):
+    """Begins work and returns its future at once: `in_thread` in production."""
+
+    def __call__(self, work: Callable[[], T], /) -> Future[T]:
+        """Return the future of what `work` returns or raises."""
 
 
 class TaskRunner(Protocol):
-    """Runs a task where it holds up nobody: a `WorkerProcess` in real life."""
+    """Runs a task outside of the caller's interpreter: a `WorkerProcess` in production."""
 
     def __call__(self, task: Callable[[], T], /, *, seconds: float | None = None) -> T:
-        """What `task` gives.
+        """Return the result of `task`.
 
         Args:
             task: can be pickled, as its result can.
-            seconds: how long it may take; None for as long as it takes.
+            seconds: how long it may take; None for any time.
 
         Raises:
             ComputationFailedError: it failed, was lost or took too long.
         """
+
+
+def in_thread(work: Callable[[], T], /) -> Future[T]:
+    """Run `work` in a new thread, which does not keep the program from ending."""
+    future: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(work())
+        except Exception as error:  # the reader of the future decides about it
+            future.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    return future
 
 
 class WorkerProcess(Closing):
@@ -67,33 +88,33 @@ class WorkerProcess(Closing):
             self._alive()
 
     def close(self) -> None:
-        """End the child, whatever it does; a task in it fails."""
+        """End the child at once; a task in it fails."""
         self._closed = True
         if self._child is not None:
             self._child.kill()
 
     def __call__(self, task: Callable[[], T], /, *, seconds: float | None = None) -> T:
-        """As `TaskRunner`; tasks that are given at the same time wait for each other."""
+        """Run a task as `TaskRunner`; tasks of several threads run one after the other."""
         until = None if seconds is None else time.monotonic() + seconds
         left = _left(until)
         if not self._one_at_a_time.acquire(timeout=-1 if left is None else left):
             raise ComputationFailedError("the task before was not done in time")
         try:
-            is_done, result = self._ask(task, until)
+            is_done, result = self._run(task, until)
         finally:
             self._one_at_a_time.release()
         if not is_done:
             raise ComputationFailedError(f"it failed: {result}")
         return result
 
-    def _ask(self, task: Callable[[], T], until: float | None) -> tuple[bool, T]:
+    def _run(self, task: Callable[[], T], until: float | None) -> tuple[bool, T]:
         child = self._alive()
         try:
             if not self._is_warm:  # a task that is sent to a warm child is read at once
                 child.receive(_left(until))
                 self._is_warm = True
             child.send(pickle.dumps(task))
-            answer: tuple[bool, T] = pickle.loads(child.receive(_left(until)))
+            reply: tuple[bool, T] = pickle.loads(child.receive(_left(until)))
         except ChildFailedError as failed:
             is_late = failed.status == "timeout"
             if is_late and not self._is_warm:
@@ -101,10 +122,10 @@ class WorkerProcess(Closing):
             self._replace(child)
             reason = "it was not done in time" if is_late else failed.reason
             raise ComputationFailedError(reason) from failed
-        return answer
+        return reply
 
     def _alive(self) -> ChildProcess:
-        """The child; a new one where it ended between two slots."""
+        """Return the child, or a new one where it ended between two slots."""
         if self._closed:
             raise ComputationFailedError("its process is closed")
         if self._child is None or not self._child.is_alive():
@@ -112,9 +133,9 @@ class WorkerProcess(Closing):
         return self._child
 
     def _replace(self, child: ChildProcess) -> None:
-        """End a child that is of no use, and have another one warm before the next slot.
+        """End a useless child, and have another one warm before the next slot.
 
-        Beside whoever waits: a loaded machine takes its time for both.
+        It runs in the background: on a loaded machine both take long.
         """
         self._child = None
 
@@ -135,12 +156,12 @@ class WorkerProcess(Closing):
             self._child.send(pickle.dumps((sys.path, self._needs)))
         if self._closed:  # `close` may have looked for a child before this one was there
             self.close()
-            return self._alive()  # which says so
+            return self._alive()  # which raises
         return self._child
 
 
 def _serve() -> None:
-    """The child's life: get warm and say so, then do tasks until the daemon is gone."""
+    """Run the child: import modules, report readiness, then run tasks until the daemon is gone."""
     channel = channel_to_parent()
     requests = requests_of_parent(channel)
     sys.path[:], needs = pickle.loads(requests.get())
@@ -155,7 +176,7 @@ def _serve() -> None:
 def _done(task: Callable[[], object]) -> tuple[bool, object]:
     try:
         return True, task()
-    except Exception as error:  # whatever it is, the daemon is told and this child goes on
+    except Exception as error:  # the daemon gets any failure, and this child goes on
         return False, f"{type(error).__name__}: {error}"
 
 

@@ -2,8 +2,8 @@
 
 Parameters and releases say themselves what follows from their own fields, under the same names
 for all kinds (`release`). What a layer has to know beside stands in a table of its own, by these
-rows: parameters in messages (`wire.codec`), event and mechanism
-(`fedperf_client.privacy`), check (`fedperf_server.state.validation`).
+rows: parameters in messages (`wire.codec`), event (`fedperf_client.release.accountant`), mechanism
+(`fedperf_client.contributions`), check (`fedperf_server.state.validation`).
 """
 
 from collections.abc import Mapping

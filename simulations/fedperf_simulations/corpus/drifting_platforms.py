@@ -17,7 +17,7 @@ from datetime import datetime
 
 import numpy as np
 
-from fedperf_client.learning.residuals import LabelledGraph, labelled_graphs
+from fedperf_client.contributions.local_sums import LabelledGraph, label_executions
 from fedperf_shared.errors import ConfigurationError
 from fedperf_shared.execution import Execution
 from fedperf_shared.releases.period import Period
@@ -155,8 +155,8 @@ def known_before(dealt: DriftSplit) -> MeasuredTimes:
 
 
 def labelled_in(executions: Iterable[Execution], epoch: int) -> tuple[LabelledGraph, ...]:
-    """As `labelled_graphs`, of the segment with that number."""
-    graphs = labelled_graphs(executions)
+    """As `label_executions`, of the segment with that number."""
+    graphs = label_executions(executions)
     return tuple(LabelledGraph(g.workload, g.graph, g.cell, g.log_seconds, epoch) for g in graphs)
 
 

@@ -33,9 +33,12 @@ def measured_pace(history: Path) -> dict[str, float]:
     from fedperf_shared.runtime.process import quiet_flower
 
     quiet_flower()
-    import fedperf_client.daemon.daemon
-    from fedperf_client.learning.linearized_contribution import workload_features
-    from fedperf_client.learning.residuals import labelled_graphs, workload_residuals
+    import fedperf_client.node.daemon
+    from fedperf_client.contributions.local_sums import (
+        label_executions,
+        workload_features,
+        workload_residuals,
+    )
     from fedperf_client.sources.history_file import executions_of
     from fedperf_shared.model.checkpoint import Checkpoint, state_to_arrays
     from fedperf_shared.model.ggfn import GGFN
@@ -44,11 +47,11 @@ def measured_pace(history: Path) -> dict[str, float]:
     from fedperf_shared.model.public_plans import anchors_of, load_public_plans
     from fedperf_shared.releases.linear_queries import DIRECTIONS
 
-    del fedperf_client.daemon.daemon  # its imports are what counts
+    del fedperf_client.node.daemon  # its imports are what counts
     startup = time.monotonic() - before
     model = GGFN(seed=0).eval()
     reference = GgfnArrays.of(Checkpoint(state_to_arrays(model), 1))
-    labelled, reading = _timed(lambda: labelled_graphs(executions_of(history)))
+    labelled, reading = _timed(lambda: label_executions(executions_of(history)))
     _, residuals = _timed(lambda: workload_residuals(reference, labelled))
     some = labelled[:_PLANS]
     anchors = [featurize(each.plan, each.cluster) for each in anchors_of(load_public_plans())]

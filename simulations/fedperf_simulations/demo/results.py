@@ -6,10 +6,9 @@ from typing import Any
 
 from fedperf_client.home.config import Home
 from fedperf_client.release.history import LEFT
-from fedperf_client.release.ledger.ledger import PrivacyLedger
+from fedperf_client.release.ledger import PrivacyLedger
 from fedperf_client.release.policy import load_policy
-from fedperf_client.release.schedule import PlannedSchedule, plan_schedule
-from fedperf_client.release.slot_names import slot_name
+from fedperf_client.release.schedule import PlannedSchedule, plan_schedule, slot_name
 from fedperf_shared.releases.period import ReleaseCalendar
 from fedperf_simulations.demo.scenario import DemoMember
 from fedperf_simulations.demo.summary import (

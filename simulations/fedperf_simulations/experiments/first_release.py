@@ -27,8 +27,8 @@ from typing import TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from fedperf_client.learning.tasks import ReportTask
-from fedperf_client.privacy.report_mechanism import WorkloadResiduals
+from fedperf_client.contributions.local_sums import ReportTask
+from fedperf_client.contributions.mechanisms import WorkloadResiduals
 from fedperf_client.release.policy import Policy
 from fedperf_client.release.schedule import PlannedSchedule, plan_schedule
 from fedperf_memory.histories import UnknownTaskError

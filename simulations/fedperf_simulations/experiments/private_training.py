@@ -25,7 +25,7 @@ import torch
 from dp_accounting import DpEvent, GaussianDpEvent, PoissonSampledDpEvent, SelfComposedDpEvent
 from numpy.typing import NDArray
 
-from fedperf_client.privacy.accountant import (
+from fedperf_client.release.accountant import (
     PrivacyBudget,
     calibrate,
     epsilon,

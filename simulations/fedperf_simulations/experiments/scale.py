@@ -31,7 +31,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedperf_client.learning.residuals import LabelledGraph, labelled_graphs
+from fedperf_client.contributions.local_sums import LabelledGraph, label_executions
 from fedperf_client.release.policy import Policy
 from fedperf_client.release.schedule import PlannedSchedule, plan_schedule
 from fedperf_memory.histories import HistoryCompute, SharedAnswers
@@ -127,7 +127,7 @@ def _workloads(seed: int) -> _Workloads:
     known = [e for part in WorkloadPart if part not in NOT_IN_THE_POOL for e in parts[part]]
     names = {each.workload for part in NOT_IN_THE_POOL for each in parts[part]}
     polars = [e for e in measured_executions("polars") if e.workload not in names]
-    found = labelled_graphs(one_per_workload(each for each in (*known, *polars) if each.is_ok))
+    found = label_executions(one_per_workload(each for each in (*known, *polars) if each.is_ok))
     order = np.random.default_rng([seed, 0]).permutation(len(found))[: POOL + ASKED].tolist()
     drawn = [found[place] for place in order]
     return _Workloads(drawn[ASKED:], drawn[:ASKED])

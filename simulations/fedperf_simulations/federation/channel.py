@@ -11,23 +11,30 @@ Noise is seeded, so an experiment can be repeated.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedperf_client.privacy.accountant import (
+from fedperf_client.contributions.mechanisms import (
+    GRID_EXPONENT,
+    NoiseSource,
+    PointResiduals,
+    noise_steps,
+    sum_points,
+)
+from fedperf_client.release.accountant import (
     PrivacyBudget,
     calibrate,
     epsilon,
     event_of,
     replace_one_epsilon,
 )
-from fedperf_client.privacy.directed_report import PointResiduals, directed_report
 from fedperf_memory.seeded_noise import SeededNoise
-from fedperf_server.inference.cell_directions import DIRECTIONS, STAGES, Stage, design_query, infer
+from fedperf_server.inference.cell_directions import STAGES, Stage
 from fedperf_server.inference.gaussian_process import GaussianPosterior
+from fedperf_shared.releases.linear_queries import Design
 from fedperf_shared.releases.release import DirectedReport, ReleaseKind, ReportParameters, SlotKey
 from fedperf_simulations.federation.job_kernel import RECORD_VARIANCE
 from fedperf_simulations.federation.latent_points import (
@@ -36,6 +43,12 @@ from fedperf_simulations.federation.latent_points import (
     clip_over,
     feature_design,
     learn_hidden,
+)
+from fedperf_simulations.federation.point_queries import (
+    DIRECTIONS,
+    design_query,
+    infer,
+    stage_noise,
 )
 
 Floats = NDArray[np.float64]
@@ -79,7 +92,7 @@ class Channel:
     def spent(self) -> tuple[float, float]:
         """Epsilon of all stages at DELTA: add or remove a workload, and replace one."""
         events = [
-            event_of(ReportParameters(stage.noise_multiplier(self.noise_multiplier), 1.0))
+            event_of(ReportParameters(stage_noise(stage, self.noise_multiplier), 1.0))
             for stage in self.stages
         ]
         return epsilon(events, DELTA), replace_one_epsilon(events, DELTA)
@@ -114,7 +127,7 @@ def public_configurations(
         noise: of everybody; independent in every draw.
     """
     for number, stage in enumerate(channel.stages):
-        noise_multiplier = stage.noise_multiplier(channel.noise_multiplier)
+        noise_multiplier = stage_noise(stage, channel.noise_multiplier)
         question = design_query(
             belief,
             [each.positions for each in senders],
@@ -171,7 +184,7 @@ def private_configurations(
     """
     answers: list[list[tuple[HiddenStage, DirectedReport]]] = [[] for _ in senders]
     for number, stage in enumerate(channel.stages):
-        noise_multiplier = stage.noise_multiplier(channel.noise_multiplier)
+        noise_multiplier = stage_noise(stage, channel.noise_multiplier)
         clip = clip_over(belief, box, kappa=stage.kappa, record_variance=channel.record_variance)
         hidden = HiddenStage(clip, offset_share, noise_multiplier)
         for sender, places, said in zip(senders, features, answers, strict=True):
@@ -188,6 +201,33 @@ def private_configurations(
             belief, box, answers, declared, record_variance=channel.record_variance
         ).posterior
     return belief
+
+
+def directed_report(
+    workloads: Iterable[PointResiduals],
+    design: Design,
+    noise: NoiseSource,
+    *,
+    slot: SlotKey,
+    noise_multiplier: float,
+    design_version: int,
+) -> DirectedReport:
+    """Return the report of `slot` over any design, a function of its arguments and of the noise.
+
+    Args:
+        workloads: each workload once.
+        design: the linear query; its norm rule holds.
+        noise: samples the one discrete Gaussian.
+        slot: the slot that it fills.
+        noise_multiplier: stddev of the noise / sensitivity to one workload more or less.
+        design_version: the coordinator's number of the design.
+
+    Raises:
+        ConfigurationError: the noise is too small or too large for the grid.
+    """
+    samples = noise.discrete_gaussian(design.values, noise_steps(noise_multiplier))
+    values = sum_points(workloads, design) + samples
+    return DirectedReport(slot, design_version, GRID_EXPONENT, values)
 
 
 def _residuals(belief: GaussianPosterior, sender: Sender) -> list[PointResiduals]:

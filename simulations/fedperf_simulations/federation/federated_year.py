@@ -17,7 +17,7 @@ from datetime import datetime, timedelta
 import numpy as np
 from numpy.typing import NDArray
 
-from fedperf_client.learning.residuals import LabelledGraph
+from fedperf_client.contributions.local_sums import LabelledGraph
 from fedperf_client.release.schedule import PlannedSchedule
 from fedperf_memory.histories import HistoryCompute, SharedAnswers, SharedGradients
 from fedperf_memory.memory_federation import (

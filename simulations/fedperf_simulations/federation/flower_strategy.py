@@ -1,7 +1,7 @@
 """The algorithm of a model round as a Flower `Strategy`, for Flower's own loop.
 
 `FlowerStrategy(LinearizedAvg(anchors), ...).start(grid, initial_arrays, num_rounds)` runs rounds on
-any `Grid` whose nodes run `fedperf_client.federation.client_app`. The product's coordinator calls
+any `Grid` whose nodes run `fedperf_client.node.flower_node`. The product's coordinator calls
 the algorithm itself (`fedperf_server.rounds.model_rounds`), because weeks may pass within a round
 and Flower's loop stores nothing on disk. Nodes never evaluate, and signatures are not verified.
 """
@@ -49,7 +49,7 @@ class FlowerStrategy(Strategy):
         """Return one message to each node of the grid, with the same request."""
         del config
         current, steps_made = arrays.to_numpy_ndarrays(), server_round - 1
-        query = self.algorithm.question(current, steps_made=steps_made)
+        query = self.algorithm.design_query(current, steps_made=steps_made)
         slot = SlotKey(ReleaseKind.MODEL_UPDATE, 0, steps_made)
         self._request = TrainRequest(slot, self.architecture, server_round, tuple(current), query)
         content = body_content(encode_train_request(self._request))

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from fedperf_client.learning.residuals import LabelledGraph
+from fedperf_client.contributions.local_sums import LabelledGraph
 from fedperf_memory.histories import HistoryCompute, SharedAnswers
 from fedperf_memory.memory_federation import (
     FIRST_VERSION,

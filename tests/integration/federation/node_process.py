@@ -5,8 +5,8 @@ import threading
 import time
 from pathlib import Path
 
-from fedperf_client.federation.enrollment import Membership, load_or_create_key
-from fedperf_client.federation.node import Node
+from fedperf_client.node.enrollment import Membership, load_or_create_key
+from fedperf_client.node.flower_node import Node
 from fedperf_shared.exchange import TrainRequest
 from fedperf_shared.releases.release import SignedRelease
 from tests.integration.federation.worlds import FAST, Organization, answering, constant

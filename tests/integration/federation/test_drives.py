@@ -19,22 +19,22 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 from numpy.typing import NDArray
 
-from fedperf_client.federation.enrollment import Membership, load_or_create_key
-from fedperf_client.federation.exchange import ExchangeClient
-from fedperf_client.federation.node import Node
+from fedperf_client.contributions.mechanisms import NoiseSource
 from fedperf_client.home.store import ExecutionStore
-from fedperf_client.privacy.accountant import PrivacyBudget
-from fedperf_client.privacy.randomness import NoiseSource
+from fedperf_client.node.enrollment import Membership, load_or_create_key
+from fedperf_client.node.exchange import ExchangeClient
+from fedperf_client.node.flower_node import Node
+from fedperf_client.release.accountant import PrivacyBudget
 from fedperf_client.release.gate import NoiseOf
-from fedperf_client.release.ledger.ledger import PrivacyLedger
+from fedperf_client.release.ledger import PrivacyLedger
 from fedperf_client.release.policy import Policy
 from fedperf_memory.memory_federation import (
     Federation,
     NewMember,
-    admitted,
-    founded,
+    admit_member,
     memory_federation,
-    settled,
+    open_federation,
+    settle_member,
 )
 from fedperf_memory.seeded_noise import noise_of
 from fedperf_server.app.composition import Task, ggfn_task
@@ -180,11 +180,11 @@ class LiveFederation(Federation):
         if running is None:
             return True
         for each in self.members:
-            asked = each.participant._asked._asked.get(running.opened.slot)
-            if asked is None or not asked.drawing.done():
+            asked = each.participant._pending._pending.get(running.opened.slot)
+            if asked is None or not asked.sampling.done():
                 return False
             whose = each.member.organization_id
-            if asked.answer.done() and whose in running.opened.missing:
+            if asked.reply.done() and whose in running.opened.missing:
                 return False
         return True
 
@@ -193,7 +193,7 @@ class LiveFederation(Federation):
 def live_federation(config: ServerConfig, task: Task) -> Iterator[Federation]:
     with ExitStack() as stack:
         gateway = LateGateway()
-        plain, _ = stack.enter_context(founded(config, task, gateway))
+        plain, _ = stack.enter_context(open_federation(config, task, gateway))
         federation = LiveFederation(plain.config, plain.database, plain.coordinator, plain.clock)
         ring = KeyRing(config.directory)
         gateway.real = Gateway(
@@ -211,10 +211,10 @@ def live_federation(config: ServerConfig, task: Task) -> Iterator[Federation]:
             stack.callback(server.stop)
         stop = threading.Event()
         for new in newcomers():
-            member, home = admitted(federation, new)
+            member, home = admit_member(federation, new)
             membership, key = Membership.load(home.identity), load_or_create_key(home.identity)
             client = stack.enter_context(ExchangeClient(membership, key))
-            joined = settled(federation, new, member, home, client)
+            joined = settle_member(federation, new, member, home, client)
 
             def answer(request: TrainRequest, who: object = joined) -> object:
                 return who.participant.answer(request, now=federation.clock.now)  # type: ignore[attr-defined]
@@ -273,13 +273,23 @@ def state(database: Database, *, answered: bool = True) -> dict[str, object]:
             "covariance": correction and correction.covariance.tolist(),
             "rows": registry.published_rows(session),
             "versions": [(e.version, e.status, e.public_error, e.checkpoint) for e in versions],
-            "verdicts": registry.decisions(session),
+            "verdicts": [
+                (
+                    each.version,
+                    each.status,
+                    each.reason,
+                    each.gain,
+                    each.gain_error,
+                    each.decided_at,
+                )
+                for each in registry.decisions(session)
+            ],
             "epochs": regimes(session),
             "drifts": stored_drifts(session, TABLE.period),
             "questions": [each.payload for each in session.query(QueryRow)],
             "rounds": [
                 (each.slot, each.outcome, each.replies, each.new_version)
-                + ((each.asked, each.failures) if answered else ())
+                + ((each.expected, each.failures) if answered else ())
                 for each in closed_rounds(session, TABLE)
             ],
         }
@@ -368,6 +378,5 @@ def test_a_drive_that_leaves_something_out_is_noticed(
         monkeypatch.setattr(PromotionController, "run_once", lambda self, snapshot: ())
         assert in_memory(tmp_path / "less", task).state != remembered.state
     else:
-        uncharged = PrivacyLedger._due_slot
-        monkeypatch.setattr(PrivacyLedger, "reserve", uncharged)
+        monkeypatch.setattr(PrivacyLedger, "reserve", lambda self, key, at: self.schedule.slot(key))
         assert in_memory(tmp_path / "less", task).releases != remembered.releases

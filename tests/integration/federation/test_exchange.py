@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import event
 from sqlalchemy.engine import Engine
 
-from fedperf_client.federation.exchange import (
+from fedperf_client.node.exchange import (
     ClockSkewError,
     ExchangeClient,
     RefusedByCoordinatorError,

@@ -18,11 +18,11 @@ from flwr.proto.runtime_pb2 import AcquireTaskRequest
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 from numpy.typing import NDArray
 
-from fedperf_client.federation import client_app
-from fedperf_client.federation.enrollment import Membership
-from fedperf_client.federation.fleet import FleetClient, answer_to
-from fedperf_client.federation.node import Connection, Node
-from fedperf_client.federation.request import RequestRefusedError, open_request
+from fedperf_client.node import flower_node as client_app
+from fedperf_client.node.enrollment import Membership
+from fedperf_client.node.fleet import FleetClient, to_reply
+from fedperf_client.node.flower_node import Connection, Node
+from fedperf_client.node.updates import RequestRefusedError, open_request
 from fedperf_server.endpoints import gateway as round_module
 from fedperf_server.endpoints.gateway import BODY_LIMIT, Gateway, GatewayRound
 from fedperf_server.membership.authority import CA, SERVER, KeyRing
@@ -135,7 +135,7 @@ def ask(
     channel: GatewayRound, organization: Organization, body: bytes, seconds: float = 5.0
 ) -> None:
     give_up = time.monotonic() + seconds
-    while not channel.ask(organization.membership.organization_id, body):
+    while not channel.send(organization.membership.organization_id, body):
         assert time.monotonic() < give_up, "the node does not come online"
         time.sleep(0.02)
 
@@ -206,7 +206,7 @@ def test_a_reply_of_more_parts_than_a_reply_can_have_is_not_taken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, parts: int, taken: bool
 ) -> None:
     sent = threading.Event()
-    answer, reply = answer_to, FleetClient.reply
+    answer, reply = to_reply, FleetClient.reply
 
     def hostile_answer(question: Message, body: bytes) -> Message:
         message = answer(question, body)
@@ -218,7 +218,7 @@ def test_a_reply_of_more_parts_than_a_reply_can_have_is_not_taken(
         reply(fleet, question, message)
         sent.set()
 
-    monkeypatch.setattr(client_app, "answer_to", hostile_answer)
+    monkeypatch.setattr(client_app, "to_reply", hostile_answer)
     monkeypatch.setattr(FleetClient, "reply", observed_reply)
     with fleet(tmp_path) as (gateway, acme), node(acme, echo), closing(gateway.round()) as channel:
         ask(channel, acme, request())

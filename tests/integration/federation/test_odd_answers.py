@@ -25,17 +25,17 @@ from flwr.proto.heartbeat_pb2 import SendNodeHeartbeatResponse
 from flwr.proto.message_pb2 import PullObjectResponse
 from structlog.testing import capture_logs
 
-from fedperf_client.federation import fleet
-from fedperf_client.federation.enrollment import Membership
-from fedperf_client.federation.fleet import MAX_ANSWER_BYTES
-from fedperf_client.federation.node import Connection, Node, PollingPolicy
+from fedperf_client.node import fleet
+from fedperf_client.node.enrollment import Membership
+from fedperf_client.node.fleet import MAX_RESPONSE_BYTES
+from fedperf_client.node.flower_node import Connection, Node, PollingPolicy
 
 MOST_MEGABYTES = 64
 
 NODE = """
 import datetime, pathlib, pickle, sys, threading, time
 from cryptography.hazmat.primitives.asymmetric import ec
-from fedperf_client.federation.node import Node, PollingPolicy
+from fedperf_client.node.flower_node import Node, PollingPolicy
 from fedperf_client.workers.child_side import peak_bytes, reset_peak
 
 membership = pickle.loads(pathlib.Path(sys.argv[1]).read_bytes())
@@ -75,7 +75,7 @@ ODD: dict[str, dict[str, bytes]] = {
     "neither, with a tree": {PULL: message(tree="a")},
     "both content and error": {PULL: message(content=True, error=True)},
     "many messages": {
-        PULL: message(content=True) * (MAX_ANSWER_BYTES // len(message(content=True)) + 1)
+        PULL: message(content=True) * (MAX_RESPONSE_BYTES // len(message(content=True)) + 1)
     },
     "no activation": {"/activate-node": JUNK},
     "no object": {PULL: message(tree="a", content=True), "/pull-object": JUNK},
@@ -233,7 +233,7 @@ def bomb() -> bytes:
     [
         (bomb, "gzip"),
         (lambda: bytes(200 << 20), None),
-        (lambda: message() * (MAX_ANSWER_BYTES // len(message())), None),
+        (lambda: message() * (MAX_RESPONSE_BYTES // len(message())), None),
     ],
     ids=["compressed", "long", "of small parts"],
 )

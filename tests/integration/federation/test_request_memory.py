@@ -11,7 +11,7 @@ import pytest
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from flwr.app import ConfigRecord, Message
 
-from fedperf_client.federation.fleet import MAX_REQUEST_BYTES
+from fedperf_client.node.fleet import MAX_REQUEST_BYTES
 from fedperf_server.endpoints import gateway
 from fedperf_shared.exchange import TrainRequest
 from fedperf_shared.model.architecture import ARRAY_SHAPES
@@ -26,7 +26,7 @@ from tests.integration.federation.test_gateway import ask, fleet, wait_for_reply
 NODE = """
 import pathlib, pickle, sys, threading
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
-from fedperf_client.federation.node import Node
+from fedperf_client.node.flower_node import Node
 from fedperf_client.workers.child_side import peak_bytes, reset_peak
 from fedperf_shared.releases.release import SignedRelease
 from tests.integration.federation.worlds import FAST, answering

@@ -6,8 +6,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 
-from fedperf_client.daemon.daemon import run_daemon
 from fedperf_client.home.config import Home
+from fedperf_client.node.daemon import run_daemon
 from fedperf_server.app.composition import store_first_version
 from fedperf_server.app.process import serving
 from fedperf_server.config import ServerConfig

@@ -12,13 +12,10 @@ from numpy.typing import NDArray
 from structlog.testing import capture_logs
 
 from fedperf_client import cli
-from fedperf_client.federation.enrollment import Membership, load_or_create_key
-from fedperf_client.federation.exchange import (
-    ExchangeClient,
-    RefusedByCoordinatorError,
-)
 from fedperf_client.home.config import Home
 from fedperf_client.home.store import ExecutionStore
+from fedperf_client.node.enrollment import Membership, load_or_create_key
+from fedperf_client.node.exchange import ExchangeClient, RefusedByCoordinatorError
 from fedperf_client.release.policy import policy_template
 from fedperf_server import cli as server_cli
 from fedperf_server.app.composition import store_first_version

@@ -15,16 +15,18 @@ import pytest
 from sqlalchemy import select
 
 from fedperf_client import cli
-from fedperf_client.daemon import report_slot
-from fedperf_client.daemon.participant import Participant
-from fedperf_client.daemon.period_start import open_ledger, recall
-from fedperf_client.federation.enrollment import Membership, load_or_create_key
-from fedperf_client.federation.exchange import ExchangeClient
 from fedperf_client.home.config import Home
 from fedperf_client.home.store import ExecutionStore
-from fedperf_client.release.ledger.entries import LedgerEntry, ReleaseState
-from fedperf_client.release.ledger.errors import LedgerDisagreesError
-from fedperf_client.release.ledger.ledger import PrivacyLedger
+from fedperf_client.node import reports as report_slot
+from fedperf_client.node.enrollment import Membership, load_or_create_key
+from fedperf_client.node.exchange import ExchangeClient
+from fedperf_client.node.participant import Participant, compare_receipts, open_ledger
+from fedperf_client.release.ledger import (
+    LedgerDisagreesError,
+    LedgerEntry,
+    PrivacyLedger,
+    ReleaseState,
+)
 from fedperf_client.release.noise import system_noise
 from fedperf_client.release.policy import load_policy, policy_template
 from fedperf_server.config import ServerConfig
@@ -259,7 +261,7 @@ def participant_of(home: Home, connections: ExitStack) -> Participant:
     membership, key = Membership.load(home.identity), load_or_create_key(home.identity)
     exchange = connections.enter_context(ExchangeClient(membership, key))
     exchange.declare_schedule(ledger.schedule)
-    recall(ledger, exchange)
+    compare_receipts(ledger, exchange)
     return Participant(
         home,
         exchange,

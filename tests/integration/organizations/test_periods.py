@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from fedperf_client.home.config import Home
-from fedperf_client.release.ledger.entries import ReleaseState
-from fedperf_client.release.ledger.ledger import PrivacyLedger
+from fedperf_client.release.ledger import PrivacyLedger, ReleaseState
 from fedperf_client.release.policy import policy_template
 from fedperf_server.config import write_config
 from fedperf_shared.releases.period import Period, ReleaseCalendar, SlotTimes

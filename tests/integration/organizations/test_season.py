@@ -25,8 +25,7 @@ import pytest
 from fedperf_client import cli
 from fedperf_client.home.config import Home
 from fedperf_client.prediction.fetched_models import FetchedModels
-from fedperf_client.release.ledger.entries import LedgerEntry, ReleaseState
-from fedperf_client.release.ledger.ledger import PrivacyLedger
+from fedperf_client.release.ledger import LedgerEntry, PrivacyLedger, ReleaseState
 from fedperf_client.release.policy import policy_template
 from fedperf_server.config import ServerConfig
 from fedperf_server.controllers.reports import count_releases

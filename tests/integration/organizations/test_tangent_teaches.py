@@ -6,10 +6,9 @@ one process; `test_demo` has real programs.
 
 import pytest
 
-from fedperf_client.learning.linearized_contribution import tangent_sum
-from fedperf_client.learning.residuals import LabelledGraph, labelled_graphs
-from fedperf_client.privacy.accountant import epsilon, event_of
-from fedperf_client.privacy.mechanisms import noisy
+from fedperf_client.contributions.local_sums import LabelledGraph, label_executions, linearized_sum
+from fedperf_client.contributions.mechanisms import noisy
+from fedperf_client.release.accountant import epsilon, event_of
 from fedperf_memory.seeded_noise import SeededNoise
 from fedperf_server.rounds.linearized_avg import LinearizedAvg
 from fedperf_server.rounds.open_round import AcceptedUpdate
@@ -58,11 +57,11 @@ def learnt() -> Weights:
     for number in range(ROUNDS):
         key = SlotKey(ReleaseKind.MODEL_UPDATE, number, 0)
         slot = Slot(key, PARAMETERS)
-        question = rounds.question(current, steps_made=number)
+        question = rounds.design_query(current, steps_made=number)
         model = model_from_arrays(named_arrays(current)).eval()
         answers = []
         for each in members:
-            total = tangent_sum(model, each, question, ANCHORS)
+            total = linearized_sum(model, each, question, ANCHORS)
             update = noisy(total, noise, slot, version=number + 1)
             assert isinstance(update, LinearizedUpdate)
             answers.append(AcceptedUpdate(update, slot))
@@ -75,4 +74,4 @@ def learnt() -> Weights:
 def history(part: WorkloadPart) -> list[LabelledGraph]:
     """One execution of each workload."""
     known = organization(part, split(measured_executions())[part]).history
-    return labelled_graphs(one_per_workload(each for each in known if each.is_ok))
+    return label_executions(one_per_workload(each for each in known if each.is_ok))

@@ -27,13 +27,17 @@ import numpy as np
 import pytest
 from flwr.supernode.fleet_http_client import FleetHttpClient
 
-from fedperf_client.daemon import daemon
-from fedperf_client.daemon.daemon import run_daemon
-from fedperf_client.daemon.participant import Participant
-from fedperf_client.daemon.source_watch import NEEDED_FOR_FOLLOWING
+from fedperf_client.contributions.local_sums import (
+    NEEDED_FOR_LINEARIZED,
+    NEEDED_FOR_REPORTS,
+    LinearizedTask,
+)
 from fedperf_client.home.config import Home
 from fedperf_client.home.store import ExecutionStore
-from fedperf_client.learning.tasks import NEEDED_FOR_REPORTS, NEEDED_FOR_TANGENTS, LinearizedTask
+from fedperf_client.node import daemon
+from fedperf_client.node.daemon import run_daemon
+from fedperf_client.node.local_checks import NEEDED_FOR_FOLLOWING
+from fedperf_client.node.participant import Participant
 from fedperf_client.release.policy import parse_policy, policy_template
 from fedperf_client.release.schedule import plan_schedule
 from fedperf_client.workers.worker_process import TaskRunner, WorkerProcess
@@ -230,7 +234,7 @@ def season(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Season]:
     with (
         pytest.MonkeyPatch.context() as patch,
         WorkerProcess(NEEDED_FOR_REPORTS) as reporting,
-        WorkerProcess(NEEDED_FOR_TANGENTS) as training,
+        WorkerProcess(NEEDED_FOR_LINEARIZED) as training,
         WorkerProcess(NEEDED_FOR_FOLLOWING) as following,
     ):
         public = make_public_files(directory / "public")
@@ -239,7 +243,7 @@ def season(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Season]:
         traffic = recorded(patch)
         children = {
             NEEDED_FOR_REPORTS: reporting,
-            NEEDED_FOR_TANGENTS: training,
+            NEEDED_FOR_LINEARIZED: training,
             NEEDED_FOR_FOLLOWING: following,
         }
         one_child_of_a_kind(patch, children)
@@ -329,15 +333,15 @@ def one_child_of_a_kind(
 
 def make_mutants(patch: pytest.MonkeyPatch) -> None:
     """Two organizations that break promise 5, each in its way."""
-    dispatch, let_out = Participant.dispatch, Participant._let_out
+    dispatch, send = Participant.dispatch, Participant._send
 
     def hand_out_early(self: Participant, at: datetime) -> None:
         is_eager = self._home.directory.name == EAGER
-        is_drawn = all(each.drawing.done() for each in self._asked._asked.values())
+        is_drawn = all(each.sampling.done() for each in self._pending._pending.values())
         dispatch(self, at + timedelta(days=1) if is_eager and is_drawn else at)
 
     def let_out_telling(self: Participant, key: SlotKey, at: datetime) -> SignedRelease:
-        release = let_out(self, key, at)
+        release = send(self, key, at)
         if self._home.directory.name != TELLING:
             return release
         with ExecutionStore.open(self._home.store) as store:
@@ -345,7 +349,7 @@ def make_mutants(patch: pytest.MonkeyPatch) -> None:
         return SignedRelease(told, release.signature)
 
     patch.setattr(Participant, "dispatch", hand_out_early)
-    patch.setattr(Participant, "_let_out", let_out_telling)
+    patch.setattr(Participant, "_send", let_out_telling)
 
 
 def play(directory: Path, pace: float) -> datetime:

@@ -17,20 +17,20 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from fedperf_client.daemon.participant import Participant
-from fedperf_client.federation.enrollment import Membership, load_or_create_key
-from fedperf_client.federation.exchange import ExchangeClient
-from fedperf_client.federation.node import Node
 from fedperf_client.home.config import Home
-from fedperf_client.privacy.accountant import PrivacyBudget
-from fedperf_client.release.ledger.ledger import PrivacyLedger
+from fedperf_client.node.enrollment import Membership, load_or_create_key
+from fedperf_client.node.exchange import ExchangeClient
+from fedperf_client.node.flower_node import Node
+from fedperf_client.node.participant import Participant
+from fedperf_client.release.accountant import PrivacyBudget
+from fedperf_client.release.ledger import PrivacyLedger
 from fedperf_client.release.noise import system_noise
 from fedperf_client.release.policy import Policy, load_policy, policy_template
 from fedperf_client.release.schedule import plan_schedule
 from fedperf_server.app.composition import store_first_version
 from fedperf_server.app.process import run, serving
 from fedperf_server.config import ServerConfig
-from fedperf_server.controllers.queries import QueryController
+from fedperf_server.controllers.reports import design_queries
 from fedperf_server.rounds.open_round import AcceptedUpdate, RoundRules, RoundStrategy
 from fedperf_server.state.database import Database
 from fedperf_server.state.registry import GgfnFormat
@@ -174,7 +174,7 @@ def received_reports(
             schedule = schedule_of(planned.schedule)
             ledger = PrivacyLedger.create(home.ledger(period.start), planned.budget, schedule)
             exchange.declare_schedule(schedule)
-            QueryController(database, table).run_once(snapshot(database, period, now()))
+            design_queries(snapshot(database, table, now()))
             participant = participant_of(home, exchange, ledger)
             wait_until(
                 lambda: looked(participant) and received(database, table) == REPORTS,

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import numpy as np
 
-from fedperf_client.federation import enrollment as client_enrollment
-from fedperf_client.federation.enrollment import load_or_create_key
 from fedperf_client.home.config import Home
+from fedperf_client.node import enrollment as client_enrollment
+from fedperf_client.node.enrollment import load_or_create_key
 from fedperf_client.sources.history_file import write_history
 from fedperf_server.config import ServerConfig, write_config
 from fedperf_server.membership import authority
@@ -215,7 +215,7 @@ def pace_of_machine() -> float:
     At least 1. Calendars of seconds are stretched by it, so that programs are up in time.
     """
     began = time.monotonic()
-    program = "import fedperf_client.daemon.daemon, fedperf_client.learning.residuals"
+    program = "import fedperf_client.node.daemon, fedperf_client.contributions.local_sums"
     subprocess.run([sys.executable, "-W", "ignore", "-c", program], check=True)
     return round(max(1.0, (time.monotonic() - began) / USUAL_START), 1)
 

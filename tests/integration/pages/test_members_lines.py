@@ -16,8 +16,8 @@ import pytest
 from fedperf_client.home.config import Home
 from fedperf_client.home.store import ExecutionStore
 from fedperf_client.release.history import receipt_path
-from fedperf_client.release.ledger.ledger import PrivacyLedger
-from fedperf_client.release.slot_names import slot_name
+from fedperf_client.release.ledger import PrivacyLedger
+from fedperf_client.release.schedule import slot_name
 from fedperf_client.sources.history_file import write_history
 from fedperf_shared.releases.period import Period, ReleaseCalendar, SlotTimes
 from fedperf_shared.releases.release import SlotKey

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedperf_client.privacy.report_mechanism import WorkloadResiduals, residual_report
+from fedperf_client.contributions.mechanisms import WorkloadResiduals
 from fedperf_server.config import ServerConfig, load_config, write_config
 from fedperf_server.state import registry
 from fedperf_server.state.database import Database, PromotionRecord, VersionStatus
@@ -24,12 +24,13 @@ from fedperf_shared.releases.release import (
     SlotKey,
 )
 from fedperf_shared.wire.codec import encode_release
+from tests.fakes.residual_reports import residual_report
 from tests.integration.federation.worlds import admit, free_ports
 from tests.integration.organizations.worlds import now, wait_until, whole_second
 from tests.integration.pages.runners import walk, with_stand_ins
 from tests.integration.pages.shell import PATIENCE, Shell
 from tests.pages import OPERATOR, RESEARCHER, lines_of
-from tests.unit.client.privacy.seeded_noise import SeededNoise
+from tests.unit.client.contributions.seeded_noise import SeededNoise
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 

@@ -47,7 +47,7 @@ def sources(profile: Path, counted: RowCounts) -> Iterator[tuple[float, bool]]:
     schema = schema_of(content)
     tree = OperatorTree(schema, counted)
     tree.read(content[schema.top])
-    for operator, is_known in zip(tree.operators, tree.known, strict=True):
+    for operator, is_known in zip(tree.operators, tree.are_known, strict=True):
         if operator.kind in SOURCE_KINDS:
             yield operator.output_rows, is_known
 

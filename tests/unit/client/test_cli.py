@@ -14,9 +14,9 @@ from fedperf_client import cli
 from fedperf_client.commands.compare import MOST_SHOWN
 from fedperf_client.home.config import Home
 from fedperf_client.home.store import ExecutionStore
-from fedperf_client.release.ledger.ledger import PrivacyLedger
-from fedperf_client.release.ledger.lifetime import lifetime_path
-from fedperf_client.release.ledger.tamper import counter_path
+from fedperf_client.release.ledger import PrivacyLedger
+from fedperf_client.release.ledger_files import counter_path
+from fedperf_client.release.lifetime import lifetime_path
 from fedperf_client.release.policy import load_policy
 from fedperf_client.release.schedule import plan_schedule
 from fedperf_client.sources.history_file import write_history

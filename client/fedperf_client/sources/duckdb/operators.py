@@ -59,8 +59,8 @@ class ProfileSchema:
     size: str = ""
     cpu: _Path = ()
     memory: _Path = ()
-    read: _Path = ()
-    written: _Path = ()
+    read_bytes: _Path = ()
+    written_bytes: _Path = ()
     scanned: str = ""
     row_groups: str = ""
     all_row_groups: str = ""
@@ -77,8 +77,8 @@ _SINCE_2 = ProfileSchema(
     wall=("query", "total_time"),
     cpu=("query", "cpu_time"),
     memory=("system", "peak_buffer_memory"),
-    read=("io", "total_bytes_read"),
-    written=("io", "total_bytes_written"),
+    read_bytes=("io", "total_bytes_read"),
+    written_bytes=("io", "total_bytes_written"),
     scanned="rows_scanned",
     row_groups="row_groups_scanned",
     all_row_groups="total_row_groups_to_scan",
@@ -94,8 +94,8 @@ _SINCE_1_1 = ProfileSchema(
     wall=("latency",),
     cpu=("cpu_time",),
     memory=("system_peak_buffer_memory",),
-    read=("total_bytes_read",),
-    written=("total_bytes_written",),
+    read_bytes=("total_bytes_read",),
+    written_bytes=("total_bytes_written",),
     scanned="operator_rows_scanned",
 )
 _BEFORE_1_1 = ProfileSchema(
@@ -652,7 +652,6 @@ def _has_equality(scan: Scan) -> bool:
 
 
 def _by_threads(scan: Scan) -> RowRange:
-    """Return the range that follows from the number of threads."""
     high = scan.scanned
     if high < max(scan.returned, 1.0):  # nothing was announced
         high = max(scan.returned, 5 * scan.estimate)
@@ -669,7 +668,6 @@ def _least_of(scanned: float) -> float:
 
 
 def _by_parts(scan: Scan) -> RowRange:
-    """Return the range that follows from the row groups that were read."""
     if not scan.parts and scan.all_parts:
         return _known(scan.returned)
     high = max(scan.parts * ROW_GROUP_ROWS, scan.returned)

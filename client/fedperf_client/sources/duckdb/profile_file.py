@@ -129,7 +129,7 @@ class OperatorTree:
         schema: of the profile.
         row_counts: row counts of tables, of all sources.
         operators: so far, inputs first.
-        known: for each operator, whether its rows were counted or follow from counted ones.
+        are_known: for each operator, whether its rows were counted or follow from counted ones.
         is_complete: whether every operator had its figures.
         seconds: sum over all operators.
         operator_seconds: of each of `operators`, over all threads; None for one that the profile
@@ -141,7 +141,7 @@ class OperatorTree:
     schema: ProfileSchema
     row_counts: RowCounts
     operators: list[Operator] = field(default_factory=list)
-    known: list[bool] = field(default_factory=list)
+    are_known: list[bool] = field(default_factory=list)
     is_complete: bool = True
     seconds: float = 0.0
     operator_seconds: list[float | None] = field(default_factory=list)
@@ -219,7 +219,6 @@ class OperatorTree:
             yield child, above.through(node, [each for each in others if not each.rows])
 
     def _add_node(self, node: ProfileNode, inputs: list[int], above: Above) -> int | None:
-        """Add a node; return the position of its operator."""
         if node.name in PASSING:
             return inputs[-1] if inputs else None
         if node.name == CTE_SCAN and node.note("CTE Index") in self._shared:
@@ -252,7 +251,7 @@ class OperatorTree:
             code_steps=node.code_steps,
         )
         seconds = None if is_filtered else node.seconds
-        source = self._append(operator, known=read.is_known, seconds=seconds)
+        source = self._append(operator, is_known=read.is_known, seconds=seconds)
         return self._add_counted(node, OperatorKind.FILTER, [source]) if is_filtered else source
 
     def _rows_of_source(self, node: ProfileNode, above: Above) -> RowRange:
@@ -286,7 +285,7 @@ class OperatorTree:
             code_steps=steps,
             key_distinct_ratio=ratio,
         )
-        return self._append(operator, known=node.rows is not None, seconds=node.seconds)
+        return self._append(operator, is_known=node.rows is not None, seconds=node.seconds)
 
     def _add_following(
         self, kind: OperatorKind, inputs: Sequence[int], *, seconds: float | None = None
@@ -302,18 +301,18 @@ class OperatorTree:
             output_rows=limited_rows(rows),
             row_bytes=min(size / rows, MAX_ROW_BYTES) if rows > 0 else 0.0,
         )
-        known = bool(inputs) and all(self.known[each] for each in inputs)
-        return self._append(operator, known=known, seconds=seconds)
+        is_known = bool(inputs) and all(self.are_known[each] for each in inputs)
+        return self._append(operator, is_known=is_known, seconds=seconds)
 
     def _row_bytes(self, node: ProfileNode) -> float:
         self.is_complete &= node.size is not None
         return min((node.size or 0.0) / node.rows, MAX_ROW_BYTES) if node.rows else 0.0
 
-    def _append(self, operator: Operator, *, known: bool, seconds: float | None = None) -> int:
+    def _append(self, operator: Operator, *, is_known: bool, seconds: float | None = None) -> int:
         if len(self.operators) == MAX_OPERATORS:
             raise _too_many()
         self.operators.append(operator)
-        self.known.append(known)
+        self.are_known.append(is_known)
         self.operator_seconds.append(seconds)
         return len(self.operators) - 1
 
@@ -365,8 +364,8 @@ def execution_of(
         runtime_seconds=wall,
         cpu_seconds=tree.seconds if cpu is None else cpu,
         peak_memory_bytes=count_of(value_at(content, schema.memory), "memory"),
-        read_bytes=count_of(value_at(content, schema.read), "bytes read"),
-        written_bytes=count_of(value_at(content, schema.written), "bytes written"),
+        read_bytes=count_of(value_at(content, schema.read_bytes), "bytes read"),
+        written_bytes=count_of(value_at(content, schema.written_bytes), "bytes written"),
     )
     busy = min(measured.cpu_seconds / measured.runtime_seconds, MAX_CORES)
     memory = max(ASSUMED_MEMORY_BYTES, measured.peak_memory_bytes)
@@ -380,7 +379,7 @@ def execution_of(
         finished_at=finished_at,
         origin=ExecutionMetadata(
             source=schema.source,
-            rows_known=sum(tree.known) / len(tree.known),
+            rows_known=sum(tree.are_known) / len(tree.are_known),
             remarks=() if tree.is_complete else (ExecutionWarning.INCOMPLETE,),
             operator_seconds=tuple(tree.operator_seconds) if tree.seconds else (),
             rows_within=tree.rows_within,

@@ -1,7 +1,7 @@
 """Executors of an application, and the resources that a query had.
 
 Executors come and go. Cores and memory of a query are means over the part of its time in which
-there was any executor, weighted by how long each lifetimes during it. Nodes are the distinct hosts
+there was any executor, weighted by how long each lived during it. Nodes are the distinct hosts
 among them. These are the resources that existed, not those that were requested.
 
 Read them when a stage or a query ends. Later, executors that came since would count as well,
@@ -261,7 +261,7 @@ class Executors:
     def _lifetimes(
         self, start: int, end: int, profile: int | None = None, only: Container[str] | None = None
     ) -> list[_Lifetime]:
-        """Return executors that run tasks of a profile, each with the time that it lifetimes."""
+        """Return executors that run tasks of a profile, each with its part of the time."""
         if profile is not None and profile in self._profiles:
             is_of_tasks = not self._profiles[profile].of_executor
             profile = 0 if is_of_tasks else profile  # it asks for no executors of its own
@@ -302,7 +302,6 @@ def _number(value: object) -> float:
 
 
 def _amounts(requests: Event) -> Amounts:
-    """Return the amounts of resources that a profile requests, by name."""
     return {
         name[:_LONGEST_NAME]: _number(each.get("Amount"))
         for name, each in list(requests.items())[:MAX_RESOURCES]

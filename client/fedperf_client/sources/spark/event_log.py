@@ -532,7 +532,6 @@ def _log_at(place: FilePlace) -> EventLog | None:
 
 
 def _in_directory(files: Sequence[FilePlace], name: str) -> EventLog | None:
-    """Return the log that all files of a directory form."""
     for file in files:
         if (match := _BEFORE_1_2.fullmatch(file.name)) is not None:
             raise InvalidInputError(

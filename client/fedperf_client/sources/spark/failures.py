@@ -502,7 +502,6 @@ def _overhead(case: _Failure) -> tuple[str, ...]:
 
 
 def _given_overhead(case: _Failure) -> int:
-    """Return the default memory of a container outside of its heap."""
     is_python = case.settings.properties.get("spark.kubernetes.resource.type", "java") != "java"
     factor = _PYTHON_OVERHEAD if is_python and case.settings.runs_on("k8s") else _OVERHEAD
     for name in ("spark.kubernetes.memoryOverheadFactor", "spark.executor.memoryOverheadFactor"):
@@ -555,7 +554,6 @@ def _barrier(case: _Failure) -> tuple[str, ...]:
 
 
 def _result(case: _Failure) -> tuple[str, ...]:
-    """Return the setting of the size of results, above the size in the message."""
     name = "spark.driver.maxResultSize"
     match = _SIZE.search(case.message)
     units = {"K": 2**10, "M": MIB, "G": _GIB, "T": 2**40}

@@ -204,7 +204,6 @@ def _text(event: _Node, name: str) -> str:
 
 
 def _read(name: str, text: str, metadata: object) -> Iterator[str]:
-    """Yield the names that a scan reads."""
     if (match := _JDBC.search(name)) is not None:
         yield _table(match[1]) if match[1] else "a JDBC query"
     elif (match := _TOPICS.search(text)) is not None:
@@ -226,7 +225,6 @@ def _read(name: str, text: str, metadata: object) -> Iterator[str]:
 
 
 def _written(text: str) -> Iterator[str]:
-    """Yield the name that a writing command writes."""
     rest = text.removeprefix("Execute ").partition(" ")[2]
     if (match := _QUOTED.match(rest)) is not None:
         yield _table(match[0])

@@ -274,7 +274,7 @@ class CountedWorkflow:
     """
 
     workflow: Workflow
-    known: int
+    known_operators: int
     seconds: tuple[float | None, ...]
 
 
@@ -288,10 +288,10 @@ def carried_out_by(command: PhysicalPlan, inner: PhysicalPlan) -> PhysicalPlan:
     same = [node.kind for node in below] == [node.kind for node in inner.nodes]
     if not (below and same and first.kind is OperatorKind.SINK and first.children == (1,)):
         return command
-    moved = (
+    nodes = (
         replace(node, children=tuple(child + 1 for child in node.children)) for node in inner.nodes
     )
-    return replace(inner, nodes=(first, *moved))
+    return replace(inner, nodes=(first, *nodes))
 
 
 def read_plan(info: Event) -> PhysicalPlan:
@@ -327,7 +327,7 @@ def workflow_of(plan: PhysicalPlan, counters: Counters) -> CountedWorkflow:
     """
     nodes, inputs = _operators(plan, counters)
     rows = _propagated_rows(nodes, inputs, counters)
-    known = sum(each is not None for each in rows)
+    known_operators = sum(each is not None for each in rows)
     filled = _estimated(nodes, inputs, rows)
     widths = _widths(nodes, inputs, filled, counters)
     result = list[Operator]()
@@ -354,7 +354,7 @@ def workflow_of(plan: PhysicalPlan, counters: Counters) -> CountedWorkflow:
             )
         )
     seconds = tuple(seconds_of(node.times, counters) for node in nodes)
-    return CountedWorkflow(Workflow(tuple(result)), known, seconds)
+    return CountedWorkflow(Workflow(tuple(result)), known_operators, seconds)
 
 
 def _node(info: Event, children: tuple[int, ...]) -> PlanNode:
@@ -475,16 +475,16 @@ def _following(
 ) -> list[tuple[int, float]]:
     """Return what follows at an operator: its own rows, or those of its only input."""
     input_rows = [rows[each] for each in inputs]
-    known = [each for each in input_rows if each is not None]
+    counts = [each for each in input_rows if each is not None]
     own = rows[position]
-    if node.kind is OperatorKind.UNION and known and len(known) == len(input_rows):
-        return [(position, sum(known))]
+    if node.kind is OperatorKind.UNION and counts and len(counts) == len(input_rows):
+        return [(position, sum(counts))]
     if len(input_rows) != 1:
         return []
-    if node.kind is OperatorKind.TOPK and node.limit is not None and known:
-        return [(position, min(node.limit, known[0]))]
-    if node.kind in KEEPS_ROWS and known:
-        return [(position, known[0])]
+    if node.kind is OperatorKind.TOPK and node.limit is not None and counts:
+        return [(position, min(node.limit, counts[0]))]
+    if node.kind in KEEPS_ROWS and counts:
+        return [(position, counts[0])]
     if node.kind in KEEPS_ROWS and own is not None:
         return [(inputs[0], own)]
     return []

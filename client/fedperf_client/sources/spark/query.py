@@ -310,7 +310,7 @@ class SparkQuery:
     started_at: int  # milliseconds since 1970, as all timestamps here
     root: int  # number of the query that it is nested in, or its own
     is_job: bool = False  # a job without a query
-    is_start_told: bool = True  # the log has its start
+    has_start: bool = True  # the log has its start
     plan: PhysicalPlan = field(default_factory=PhysicalPlan)  # of the last event with a plan
     shape: str = ""  # of the first plan, without later changes of the optimizer
     description: str = ""  # its description, or its call site
@@ -320,23 +320,21 @@ class SparkQuery:
     failure: str = ""  # the message of the query or of a failed job
     failures: list[FailureText] = field(default_factory=list)  # of jobs and stages; local texts
     ended_at: int | None = None  # None while it runs
-    ended_badly: bool | None = (
-        None  # its end has an error; None before Spark 3.4, which lacks the field
-    )
+    has_error: bool | None = None  # its end has an error; None before Spark 3.4
     has_failed_jobs: bool = False  # a job failed or was cancelled
     has_failed_tasks: bool = False  # tasks failed and were repeated
-    is_torn: bool = False  # an event, or too many of its tasks, are missing
+    is_incomplete: bool = False  # an event, or too many of its tasks, are missing
     was_alone: bool = True  # no other query of its application ran meanwhile
     is_running: bool = False  # it is in `OpenWork`
     is_given_up: bool = False  # its tasks were too many to keep
     open_jobs: set[int] = field(default_factory=set)  # its jobs that still run
     stage_numbers: set[int] = field(default_factory=set)  # of all its jobs
     jobs: int = 0  # number of its jobs
-    asked_at: int | None = None  # submission of its first job
+    submitted_at: int | None = None  # submission of its first job
     first_task_at: int | None = None  # start of its first task
     first_stage_at: int | None = None  # submission of its first stage, if its own start is missing
     last_stage_at: int | None = None  # completion of its last stage or job
-    waited: Interval | None = None  # from `asked_at` to the first executor
+    waited: Interval | None = None  # from `submitted_at` to the first executor
     before: int = 0  # queries of its application with jobs that ended before
     cluster: ClusterConfig | None = None  # mean from its first task on; None if unknown
     slots: int = 0  # tasks that the cluster can run at once; 0 if unknown
@@ -381,9 +379,9 @@ class SparkQuery:
         """Read its end."""
         self.ended_at = fields.milliseconds(event, "time")
         error = event.get("errorMessage")
-        self.ended_badly = None if error is None else bool(error)
+        self.has_error = None if error is None else bool(error)
         self.failure = fields.line(event, "errorMessage") or self.failure
-        if self.ended_badly:
+        if self.has_error:
             self.failed(str(self), error)
 
     def take_job_end(self, number: int, event: Event) -> None:
@@ -402,7 +400,7 @@ class SparkQuery:
         if "Completion Time" in info:
             at = fields.milliseconds(info, "Completion Time")
             self.last_stage_at = max(self.last_stage_at or at, at)
-        if not self.is_start_told and "Submission Time" in info:
+        if not self.has_start and "Submission Time" in info:
             at = fields.milliseconds(info, "Submission Time")
             self.first_stage_at = min(self.first_stage_at or at, at)
         stage.announced = fields.count(info, "Number of Tasks")
@@ -460,18 +458,18 @@ class SparkQuery:
         """
         has_good_end = self._has_result and self.last_stage_at and not self.has_failed_jobs
         if self.ended_at is None and has_good_end and (self.is_job or stopped_at is not None):
-            self.ended_at, self.is_torn = self.last_stage_at, True
+            self.ended_at, self.is_incomplete = self.last_stage_at, True
         elif self.ended_at is None and went_on and self.open_jobs and not self.has_failed_jobs:
             self.problem = LOST_END
         elif self.ended_at is None and stopped_at is not None:
             if self.open_jobs or self.has_failed_jobs:
-                self.ended_at, self.ended_badly = max(stopped_at, self.started_at), True
+                self.ended_at, self.has_error = max(stopped_at, self.started_at), True
                 self.failure = self.failure or CUT
                 self.was_alone = False  # its last tasks are missing
             elif self.jobs:
-                self.ended_at, self.is_torn = self.last_stage_at, True
+                self.ended_at, self.is_incomplete = self.last_stage_at, True
         if self.ended_at is not None and self.open_jobs:
-            self.is_torn = self.is_torn or not self.ended_badly
+            self.is_incomplete = self.is_incomplete or not self.has_error
             self.open_jobs.clear()
 
     def count_tasks(self, skipped_ends: Callable[[int], int | None]) -> None:
@@ -481,14 +479,14 @@ class SparkQuery:
             skipped_ends: returns how many task ends of a stage were skipped; None if unknown.
         """
         # All stages should have ended then.
-        is_whole = not (self.has_failed or self.has_failed_jobs or self.is_torn)
+        is_whole = not (self.has_failed or self.has_failed_jobs or self.is_incomplete)
         stages: dict[int, list[StageAttempt]] = {}
         for each in self.attempts.values():
             stages.setdefault(each.number, []).append(each)
         for number, attempts in stages.items():
             begun = any(each.has_begun or each.announced for each in attempts)
             is_lost = is_whole and begun and not any(each.has_ended for each in attempts)
-            self.is_torn |= is_lost
+            self.is_incomplete |= is_lost
             ended = [each.announced for each in attempts if each.is_done or is_lost]
             announced = max(ended, default=None)
             if announced is None:
@@ -499,8 +497,8 @@ class SparkQuery:
             missing = 0 if more is None or reported >= WHOLE * announced else announced - reported
             if missing > (self.dropped.announced - self.dropped.reported if self.dropped else 0):
                 self.dropped = DroppedTasks(number, reported, announced)
-        self.is_torn |= self.dropped is not None
-        if self.is_torn and any(
+        self.is_incomplete |= self.dropped is not None
+        if self.is_incomplete and any(
             not each.has_ended and (not each.has_begun or each.succeeded < WHOLE * each.announced)
             for each in self.attempts.values()
         ):
@@ -531,7 +529,7 @@ class SparkQuery:
     @property
     def has_failed(self) -> bool:
         """Return whether it ended with an error, by the rule of Spark's own user interface."""
-        return self.has_failed_jobs if self.ended_badly is None else self.ended_badly
+        return self.has_failed_jobs if self.has_error is None else self.has_error
 
     @property
     def is_accelerated(self) -> bool:

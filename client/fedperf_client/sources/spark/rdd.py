@@ -34,43 +34,38 @@ INTERNAL = "internal.metrics."  # how the names of Spark's own counters begin
 _LONGEST_SCOPE, _LONGEST_ID = 1000, 40
 
 _CALLS: Mapping[str, OperatorKind] = {
-    **dict.fromkeys(
-        ("textFile", "wholeTextFiles", "binaryFiles", "binaryRecords", "hadoopFile",
-         "newAPIHadoopFile", "sequenceFile", "objectFile", "hadoopRDD", "newAPIHadoopRDD"),
-        OperatorKind.FILE_SOURCE,
-    ),
-    **dict.fromkeys(("parallelize", "makeRDD", "range", "emptyRDD"), OperatorKind.TABLE_SOURCE),
-    **dict.fromkeys(
-        ("map", "mapValues", "keyBy", "zipWithIndex", "zipWithUniqueId", "glom", "values", "keys"),
-        OperatorKind.MAP,
-    ),
-    "filter": OperatorKind.FILTER,
-    **dict.fromkeys(
-        ("flatMap", "flatMapValues", "mapPartitions", "mapPartitionsWithIndex", "pipe",
-         "mapPartitionsInternal", "mapPartitionsWithIndexInternal"),
-        OperatorKind.FLATMAP,
-    ),
-    **dict.fromkeys(
-        ("reduceByKey", "groupByKey", "aggregateByKey", "combineByKey", "foldByKey", "groupBy",
-         "countByKey", "combineByKeyWithClassTag"),
-        OperatorKind.AGGREGATE,
-    ),
-    **dict.fromkeys(("treeAggregate", "treeReduce"), OperatorKind.GLOBAL_AGGREGATE),
-    "distinct": OperatorKind.DISTINCT,
-    **dict.fromkeys(
-        ("sortByKey", "sortBy", "repartitionAndSortWithinPartitions"), OperatorKind.SORT
-    ),
-    **dict.fromkeys(("top", "takeOrdered"), OperatorKind.TOPK),
-    **dict.fromkeys(
-        ("join", "leftOuterJoin", "rightOuterJoin", "fullOuterJoin", "cogroup", "groupWith",
-         "intersection", "subtract", "subtractByKey", "zip", "zipPartitions"),
-        OperatorKind.JOIN,
-    ),
-    "cartesian": OperatorKind.CROSS,
-    **dict.fromkeys(("union", "$plus$plus"), OperatorKind.UNION),
-    **dict.fromkeys(("sample", "sampleByKey", "randomSplit"), OperatorKind.SAMPLE),
-    **dict.fromkeys(("repartition", "coalesce", "partitionBy"), OperatorKind.EXCHANGE),
-}  # fmt: skip
+    name: kind
+    for kind, names in {
+        OperatorKind.FILE_SOURCE: (
+            "textFile wholeTextFiles binaryFiles binaryRecords hadoopFile newAPIHadoopFile "
+            "sequenceFile objectFile hadoopRDD newAPIHadoopRDD"
+        ),
+        OperatorKind.TABLE_SOURCE: "parallelize makeRDD range emptyRDD",
+        OperatorKind.MAP: "map mapValues keyBy zipWithIndex zipWithUniqueId glom values keys",
+        OperatorKind.FILTER: "filter",
+        OperatorKind.FLATMAP: (
+            "flatMap flatMapValues mapPartitions mapPartitionsWithIndex pipe "
+            "mapPartitionsInternal mapPartitionsWithIndexInternal"
+        ),
+        OperatorKind.AGGREGATE: (
+            "reduceByKey groupByKey aggregateByKey combineByKey foldByKey groupBy countByKey "
+            "combineByKeyWithClassTag"
+        ),
+        OperatorKind.GLOBAL_AGGREGATE: "treeAggregate treeReduce",
+        OperatorKind.DISTINCT: "distinct",
+        OperatorKind.SORT: "sortByKey sortBy repartitionAndSortWithinPartitions",
+        OperatorKind.TOPK: "top takeOrdered",
+        OperatorKind.JOIN: (
+            "join leftOuterJoin rightOuterJoin fullOuterJoin cogroup groupWith intersection "
+            "subtract subtractByKey zip zipPartitions"
+        ),
+        OperatorKind.CROSS: "cartesian",
+        OperatorKind.UNION: "union $plus$plus",
+        OperatorKind.SAMPLE: "sample sampleByKey randomSplit",
+        OperatorKind.EXCHANGE: "repartition coalesce partitionBy",
+    }.items()
+    for name in names.split()
+}
 """Kinds of Spark's API calls; other calls are named as SQL operators, or are `OTHER`."""
 
 _CLASSES: Mapping[str, OperatorKind | None] = {
@@ -114,8 +109,8 @@ class StageRun:
     rdds: tuple[Rdd, ...]  # of its tasks
     read: Volume  # from files, tables and memory
     fetched: Volume  # from exchanges
-    moved: Volume  # into an exchange
-    written: Volume  # to files and tables
+    shuffled: Volume  # into an exchange
+    output: Volume  # to files and tables
     run_milliseconds: int  # of its tasks
 
     @property
@@ -147,8 +142,8 @@ def read_stage(info: Event) -> StageRun:
         rdds=tuple(map(_rdd, fields.objects(info, "RDD Info"))),
         read=Volume(total("input.recordsRead"), total("input.bytesRead")),
         fetched=Volume(total("shuffle.read.recordsRead"), fetched),
-        moved=Volume(total("shuffle.write.recordsWritten"), total("shuffle.write.bytesWritten")),
-        written=Volume(total("output.recordsWritten"), total("output.bytesWritten")),
+        shuffled=Volume(total("shuffle.write.recordsWritten"), total("shuffle.write.bytesWritten")),
+        output=Volume(total("output.recordsWritten"), total("output.bytesWritten")),
         run_milliseconds=total("executorRunTime"),
     )
 
@@ -273,8 +268,8 @@ def _steps(stages: Sequence[StageRun]) -> dict[_Place, _Step]:
         took = stage.run_milliseconds
         if (_MOVED, stage.number) in steps:
             continue
-        if any(stage.written):
-            steps[_SINK, stage.number] = _Step(OperatorKind.SINK, ends, (*stage.written, 0, took))
+        if any(stage.output):
+            steps[_SINK, stage.number] = _Step(OperatorKind.SINK, ends, (*stage.output, 0, took))
         elif ends:
             rows, size, parts, _ = steps[ends[0]].figures
             steps[ends[0]] = replace(steps[ends[0]], figures=(rows, size, parts, took))
@@ -294,12 +289,12 @@ def _fetched(stage: StageRun, writers: Mapping[int, StageRun]) -> dict[int, tupl
     here = {rdd.number for rdd in stage.rdds}
     outside = [p for rdd in stage.rdds for p in rdd.parents if p not in here]
     ran = {parent: writers[parent] for parent in outside if parent in writers}
-    rows = stage.fetched.rows - sum(each.moved.rows for each in ran.values())
-    size = stage.fetched.bytes - sum(each.moved.bytes for each in ran.values())
+    rows = stage.fetched.rows - sum(each.shuffled.rows for each in ran.values())
+    size = stage.fetched.bytes - sum(each.shuffled.bytes for each in ran.values())
     table = _Step(OperatorKind.TABLE_SOURCE, (), (max(rows, 0), max(size, 0), 0, 0))
     steps: dict[int, tuple[_Place, _Step]] = dict.fromkeys(outside, ((_TABLE, stage.number), table))
     for parent, each in ran.items():
-        figures = (*each.moved, stage.tasks, each.run_milliseconds)
-        moved = _Step(OperatorKind.EXCHANGE, ((_RDD, parent),), figures)
-        steps[parent] = ((_MOVED, each.number), moved)
+        figures = (*each.shuffled, stage.tasks, each.run_milliseconds)
+        exchange = _Step(OperatorKind.EXCHANGE, ((_RDD, parent),), figures)
+        steps[parent] = ((_MOVED, each.number), exchange)
     return steps

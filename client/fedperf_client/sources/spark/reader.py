@@ -136,10 +136,10 @@ class Application:
         if not (query.jobs or with_slots) and query.plan.is_command:
             return  # no execution
         if query.first_stage_at is not None:
-            query.started_at = query.asked_at = query.first_stage_at
+            query.started_at = query.submitted_at = query.first_stage_at
         end, first = query.end, query.first_task_at
         begin = first if first is not None and query.started_at < first < end else query.started_at
-        submitted = query.asked_at
+        submitted = query.submitted_at
         if submitted is not None:
             arrival = self.executors.arrival(submitted, end, needed=begin)
             arrival = begin if arrival is not None and begin > submitted else arrival
@@ -190,7 +190,7 @@ class Application:
         remarks = {
             ExecutionWarning.ACCELERATED: query.is_accelerated,
             ExecutionWarning.FAILED_TASKS: query.has_failed_tasks,
-            ExecutionWarning.INCOMPLETE: self.is_partial or query.is_torn,
+            ExecutionWarning.INCOMPLETE: self.is_partial or query.is_incomplete,
         }
         status, failure = ExecutionStatus.OK, last_text(query.failures)
         if query.has_failed:
@@ -217,7 +217,7 @@ class Application:
                 source=f"{vendor} {self.settings.version}".strip(),
                 node_type=self._node_type,
                 architecture=self._architecture,
-                rows_known=counted.known / len(counted.workflow.operators),
+                rows_known=counted.known_operators / len(counted.workflow.operators),
                 remarks=tuple(sorted(remark for remark, holds in remarks.items() if holds)),
                 application=self._display_name,
                 application_id=self._display_id,
@@ -394,10 +394,10 @@ class Reader:
                 self._forget(self._open[True, number])
             query = SparkQuery.of_job(number, at, event)
             self._begin(query)
-            query.is_start_told = has_start
+            query.has_start = has_start
         query.description = query.description or fields.line(properties, _DESCRIPTION)
         query.settings |= used_settings(properties) if self.wants_tasks else {}
-        query.asked_at = at if query.asked_at is None else min(at, query.asked_at)
+        query.submitted_at = at if query.submitted_at is None else min(at, query.submitted_at)
         stages = [each for each in fields.sequence(event, "Stage IDs") if isinstance(each, int)]
         self._next_job = max(self._next_job, number + 1)
         self._jobs[number] = query
@@ -499,7 +499,7 @@ class Reader:
         elif number >= self._next_job:  # its start was dropped: nobody knows whose tasks it had
             self._next_job, alone = number + 1, self._running.alone
             if alone is not None:
-                alone.jobs, alone.was_alone, alone.is_torn = alone.jobs + 1, False, True
+                alone.jobs, alone.was_alone, alone.is_incomplete = alone.jobs + 1, False, True
             elif not self._running.count:
                 self._running.worked += 1
                 self._free_since = self.application.latest
@@ -517,7 +517,6 @@ class Reader:
             self.application.reach(end)
 
     def _retire(self) -> None:
-        """Hand out the complete queries."""
         for query in self._complete:
             if self._open.get((query.is_job, query.number)) is query:
                 self._forget(query)

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from fedperf_client.learning.residuals import LabelledGraph
+from fedperf_client.contributions.local_sums import LabelledGraph
 from fedperf_client.release.policy import Policy
 from fedperf_client.release.schedule import PlannedSchedule, plan_schedule
 from fedperf_shared.model.checkpoint import load_model, save_model

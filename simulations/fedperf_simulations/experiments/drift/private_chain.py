@@ -8,7 +8,7 @@ Sensitivity. In a step each record of the segment is drawn by itself with the sa
 probability, and its gradient is multiplied by at most clip / norm: adding or removing it
 changes the sum by at most the clip in L2 norm over all parameters. The noise is Gaussian
 with noise multiplier times that clip, also where nothing was drawn, so a step is a
-Poisson-sampled Gaussian and the steps compose (`fedperf_client.privacy.accountant`). The
+Poisson-sampled Gaussian and the steps compose (`fedperf_client.release.accountant`). The
 rehearsed rows come from what was released; their gradient, the division by the released
 noisy count, and Adam are post-processing. A record is in one segment only, so what a
 segment's inputs and its training cost together is what a record's privacy costs.
@@ -25,7 +25,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedperf_client.privacy.accountant import PrivacyBudget, calibrate, event_of
+from fedperf_client.release.accountant import PrivacyBudget, calibrate, event_of
 from fedperf_shared.releases.release import TrainingParameters
 from fedperf_simulations.baselines.batched_mlp import SeedModels, fit
 from fedperf_simulations.data.public_table import Floats

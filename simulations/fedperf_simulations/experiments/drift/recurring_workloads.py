@@ -11,9 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedperf_client.privacy.report_mechanism import (
-    WorkloadResiduals,
-)
+from fedperf_client.contributions.mechanisms import WorkloadResiduals
 from fedperf_server.inference.corrections import DEFAULT_KERNEL
 from fedperf_shared.releases.basis import ALL_CELLS, CELLS, PLATFORM_GROUPS
 from fedperf_shared.workflow.vocabulary import Platform

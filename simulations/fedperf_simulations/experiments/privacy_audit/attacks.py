@@ -8,7 +8,7 @@ nor the noise. Fake noise is here for controls and stands behind no release.
 import numpy as np
 from numpy.typing import NDArray
 
-from fedperf_client.privacy.randomness import NoiseSource
+from fedperf_client.contributions.mechanisms import NoiseSource
 from fedperf_memory.seeded_noise import SeededNoise
 from fedperf_simulations.experiments.privacy_audit.bounds import Floats
 

@@ -21,21 +21,27 @@ import torch
 from rich.console import Console
 from rich.progress import track
 
-from fedperf_client.privacy.accountant import PrivacyBudget, calibrate, epsilon, event_of
-from fedperf_client.privacy.directed_report import PointResiduals, directed_report
-from fedperf_client.privacy.linearized_update import (
+from fedperf_client.contributions.mechanisms import (
+    NoiseSource,
+    PointResiduals,
     WorkloadFeatures,
-    noiseless_sum,
+    WorkloadResiduals,
+    noisy,
+    sum_features,
+    sum_residuals,
 )
-from fedperf_client.privacy.mechanisms import noisy
-from fedperf_client.privacy.randomness import NoiseSource
-from fedperf_client.privacy.report_mechanism import WorkloadResiduals, residual_report
+from fedperf_client.release.accountant import PrivacyBudget, calibrate, epsilon, event_of
 from fedperf_client.release.noise import SystemNoise
-from fedperf_server.inference.corrections import ReceivedReport, correct
+from fedperf_server.inference.corrections import (
+    ReceivedReport,
+    correct_sums,
+    pool_by_organization,
+)
 from fedperf_server.rehearsal.synthetic_batch import SyntheticBatch, by_cell
 from fedperf_shared.execution import PlanOnCluster
 from fedperf_shared.model.public_plans import load_public_plans
 from fedperf_shared.releases.basis import cell_of
+from fedperf_shared.releases.kinds import RESIDUAL_REPORT
 from fedperf_shared.releases.linear_queries import DIRECTIONS
 from fedperf_shared.releases.release import (
     LinearizedParameters,
@@ -55,6 +61,7 @@ from fedperf_simulations.experiments.privacy_audit.bounds import (
     best_direction,
     best_threshold,
 )
+from fedperf_simulations.federation.channel import directed_report
 from fedperf_simulations.federation.latent_points import feature_design
 from fedperf_simulations.harness.experiment import ExperimentOutcome, Row, Settings, Target
 
@@ -251,7 +258,7 @@ def _tangent_step(noise_multiplier: float) -> Release:
     background = [WorkloadFeatures(features, np.array([0.0]))] * BACKGROUND_WORKLOADS
     attacked = WorkloadFeatures(features, np.array([CLIP]))
     sums = {
-        present: noiseless_sum([*background, attacked] if present else background, CLIP)
+        present: sum_features([*background, attacked] if present else background, CLIP)
         for present in (False, True)
     }
     added = (sums[True] - sums[False]).astype(np.float64)
@@ -274,7 +281,10 @@ def _synthetic_batch(noise_multiplier: float) -> Release:
         report = ReceivedReport("audited", _made_report(parameters, present, noise), parameters)
         batch = SyntheticBatch.from_reports(
             [report],
-            correct([report], reference_version=_REFERENCE),
+            correct_sums(
+                pool_by_organization([report], reference_version=_REFERENCE),
+                reference_version=_REFERENCE,
+            ),
             catalogue,
             rows=SYNTHETIC_ROWS,
             predict=lambda asked: np.zeros(len(asked)),  # public, so the attacker subtracts it
@@ -296,13 +306,9 @@ def _made_report(parameters: ReportParameters, present: bool, noise: NoiseSource
     place = np.array([_attacked_cell()])
     workloads = [WorkloadResiduals(place, np.array([0.0]))] * BACKGROUND_WORKLOADS
     attacked = [WorkloadResiduals(place, np.array([CLIP]))] if present else []
-    return residual_report(
-        workloads + attacked,
-        noise,
-        slot=_SLOT,
-        parameters=parameters,
-        reference_version=_REFERENCE,
-    )
+    total = sum_residuals(workloads + attacked, parameters.residual_clip)
+    report = noisy(total, noise, Slot(_SLOT, parameters), version=_REFERENCE)
+    return RESIDUAL_REPORT.as_release(report)
 
 
 MECHANISMS = (

@@ -22,13 +22,13 @@ from fedperf_client.commands.checks import (
     examine,
     process_environment,
 )
-from fedperf_client.federation.enrollment import KEY_FILE, Membership, load_or_create_key
-from fedperf_client.federation.exchange import ExchangeError, NoMemberError
 from fedperf_client.home.config import Home
 from fedperf_client.home.store import ExecutionStore
-from fedperf_client.release.ledger.ledger import PrivacyLedger
-from fedperf_client.release.ledger.lifetime import lifetime_path
-from fedperf_client.release.ledger.tamper import counter_path
+from fedperf_client.node.enrollment import KEY_FILE, Membership, load_or_create_key
+from fedperf_client.node.exchange import ExchangeError, NoMemberError
+from fedperf_client.release.ledger import PrivacyLedger
+from fedperf_client.release.ledger_files import counter_path
+from fedperf_client.release.lifetime import lifetime_path
 from fedperf_client.release.policy import load_policy
 from fedperf_client.release.schedule import plan_schedule
 from fedperf_client.sources import BrokenKindError

@@ -11,18 +11,18 @@ from pathlib import Path
 import pytest
 
 from fedperf_client import cli
-from fedperf_client.federation import exchange
-from fedperf_client.federation.enrollment import load_or_create_key
 from fedperf_client.formatting import progress
 from fedperf_client.home.config import Home, write_private
-from fedperf_client.learning import example_history
-from fedperf_client.learning.example_history import example_release
-from fedperf_client.release.effective_modes import keep_modes
+from fedperf_client.node import exchange
+from fedperf_client.node.enrollment import load_or_create_key
+from fedperf_client.release import preview as example_history
+from fedperf_client.release.effective_policy import store_modes
 from fedperf_client.release.gate import ReleaseGate, WithheldError
 from fedperf_client.release.history import receipt_path
-from fedperf_client.release.ledger.ledger import PrivacyLedger
+from fedperf_client.release.ledger import PrivacyLedger
+from fedperf_client.release.ledger_files import ConfirmedRelease
 from fedperf_client.release.policy import ReleaseMode, load_policy
-from fedperf_client.release.receipts import store_receipt
+from fedperf_client.release.preview import example_release
 from fedperf_client.release.schedule import plan_schedule
 from fedperf_shared.exchange import Receipt, SignedReceipt
 from fedperf_shared.identity import new_private_key, sign
@@ -41,8 +41,8 @@ from tests.fakes.coordinator import membership_with
 from tests.fakes.empty_reports import empty_report
 from tests.fakes.questions import DIRECTED
 from tests.fakes.tangents import install_plans
+from tests.unit.client.contributions.seeded_noise import seeded
 from tests.unit.client.homes import made_home
-from tests.unit.client.privacy.seeded_noise import seeded
 from tests.unit.client.public import install_start
 from tests.unit.client.release.periods import (
     BUDGET,
@@ -94,7 +94,7 @@ class Scene:
     def daemon(self) -> Iterator[None]:
         """A daemon runs that has read the policy as it is now."""
         with process_lock(self.home.lock, "the home"):
-            keep_modes(self.home, load_policy(self.home.policy))
+            store_modes(self.home, load_policy(self.home.policy))
             yield
 
     def gate(self, ledger: PrivacyLedger) -> ReleaseGate:
@@ -114,7 +114,8 @@ class Scene:
         signed = encode_signed_receipt(SignedReceipt(content, sign(COORDINATOR, content)))
         write_private(receipt_path(self.home.receipts, ledger, key), signed)
         if not changes:
-            store_receipt(ledger, exchange.read_receipt(signed, MEMBERSHIP))
+            receipt = exchange.read_receipt(signed, MEMBERSHIP)
+            ledger.confirm(ConfirmedRelease.from_receipt(receipt, receipt.signed))
 
 
 @pytest.fixture

@@ -9,11 +9,11 @@ import pytest
 
 from fedperf_client import cli
 from fedperf_client.commands.planned_releases import ExpectedCalendar, store_calendar
-from fedperf_client.daemon.period_start import open_ledger
 from fedperf_client.home.config import Contact, Home
-from fedperf_client.release.decisions import Decisions, Verdict
-from fedperf_client.release.effective_modes import keep_modes
-from fedperf_client.release.ledger.ledger import PrivacyLedger
+from fedperf_client.node.participant import open_ledger
+from fedperf_client.release.decisions import Decisions, Outcome
+from fedperf_client.release.effective_policy import store_modes
+from fedperf_client.release.ledger import PrivacyLedger
 from fedperf_client.release.policy import load_policy
 from fedperf_shared.releases.period import default_calendar
 from fedperf_shared.runtime.process import process_lock
@@ -53,7 +53,7 @@ class Organization:
     def daemon(self) -> Iterator[None]:
         """A daemon runs that has read the policy as it is now."""
         with process_lock(self.home.lock, "the home"):
-            keep_modes(self.home, load_policy(self.home.policy))
+            store_modes(self.home, load_policy(self.home.policy))
             yield
 
     def status(self) -> dict[str, object]:
@@ -255,7 +255,7 @@ def test_what_stays_here_does_not_leave_next(organization: Organization) -> None
     organization("init")
     ledger = organization.begin()
     first, second, _ = (slot.key for slot in ledger.schedule.slots)
-    Decisions(ledger).decide(first, Verdict.WITHHELD, at=NOW)
+    Decisions(ledger).decide(first, Outcome.WITHHELD, at=NOW)
     with organization.daemon():
         assert f"Next: report-1-{second.index}, sampled" in organization("status").out
     organization.declare('residual_report = "auto"', 'residual_report = "never"')

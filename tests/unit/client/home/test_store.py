@@ -66,7 +66,7 @@ def test_filters_narrow_what_is_read(path: Path) -> None:
             "execution-3",
             "execution-5",
         ]
-        assert list(store.executions(status=ExecutionStatus.FAILED)) == [failed]
+        assert store.newest(9, Selection(status=ExecutionStatus.FAILED)) == (failed,)
         late = list(store.executions(since=START + timedelta(seconds=5)))
         assert [e.execution_id for e in late] == ["execution-5", "execution-7"]
         early = list(store.executions(until=START + timedelta(seconds=1)))

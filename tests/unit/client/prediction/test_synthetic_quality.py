@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from fedperf_client import cli
-from fedperf_client.federation import enrollment
-from fedperf_client.federation import exchange as exchange_module
 from fedperf_client.home.config import Home
 from fedperf_client.home.store import ExecutionStore
+from fedperf_client.node import enrollment
+from fedperf_client.node import exchange as exchange_module
 from fedperf_client.prediction import synthetic_quality as quality
 from fedperf_client.prediction.synthetic_quality import CAVEAT, quality_of
 from fedperf_shared.errors import InvalidInputError

@@ -3,8 +3,8 @@
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from fedperf_client.privacy.accountant import PrivacyBudget
-from fedperf_client.release.ledger.ledger import PrivacyLedger
+from fedperf_client.release.accountant import PrivacyBudget
+from fedperf_client.release.ledger import PrivacyLedger
 from fedperf_shared.releases.period import ModelMethod, Period, ReleaseCalendar, SlotTimes
 from fedperf_shared.releases.release import (
     LinearizedParameters,

@@ -9,18 +9,17 @@ import pytest
 from fedperf_client.release.decisions import (
     Decisions,
     DecisionTooLateError,
-    Verdict,
+    Outcome,
     WithholdReason,
 )
 from fedperf_client.release.gate import ReleaseGate, WithheldError
-from fedperf_client.release.ledger.entries import ReleaseState
-from fedperf_client.release.ledger.errors import SlotNotPlannedError
-from fedperf_client.release.ledger.ledger import PrivacyLedger
+from fedperf_client.release.ledger import PrivacyLedger, ReleaseState, SlotNotPlannedError
 from fedperf_client.release.policy import ReleaseMode
 from fedperf_shared.errors import StorageError
 from fedperf_shared.identity import new_private_key
+from fedperf_shared.releases.release import SlotKey
 from tests.fakes.empty_reports import empty_report
-from tests.unit.client.privacy.seeded_noise import seeded
+from tests.unit.client.contributions.seeded_noise import seeded
 from tests.unit.client.release.periods import START, new_ledger, open_at, report_key
 
 KEY = report_key(0)
@@ -28,7 +27,7 @@ OPEN = open_at(0)
 LEAVES = START + timedelta(days=21)
 MOMENT = timedelta(milliseconds=1)
 AUTO, ASK, NEVER = ReleaseMode.AUTO, ReleaseMode.ASK, ReleaseMode.NEVER
-APPROVED, WITHHELD = Verdict.APPROVED, Verdict.WITHHELD
+APPROVED, WITHHELD = Outcome.APPROVED, Outcome.WITHHELD
 
 
 @pytest.fixture
@@ -46,8 +45,27 @@ def gate(ledger: PrivacyLedger) -> ReleaseGate:
     return ReleaseGate(ledger, seeded(), new_private_key())
 
 
+def outcome_of(
+    decisions: Decisions, mode: ReleaseMode, at: datetime, key: SlotKey = KEY
+) -> Outcome | None:
+    decision = decisions.status(key, mode, at=at)
+    return None if decision is None else decision.outcome
+
+
+def reason_of(
+    decisions: Decisions, mode: ReleaseMode, at: datetime, key: SlotKey = KEY
+) -> WithholdReason | None:
+    decision = decisions.status(key, mode, at=at)
+    return None if decision is None else decision.reason
+
+
+def settled_outcome(decisions: Decisions, mode: ReleaseMode) -> Outcome | None:
+    decision = decisions.settle(KEY, mode, at=LEAVES)
+    return None if decision is None else decision.outcome
+
+
 @pytest.mark.parametrize(
-    ("mode", "verdict", "at", "stands"),
+    ("mode", "outcome", "at", "expected"),
     [
         (AUTO, None, OPEN, APPROVED),
         (AUTO, WITHHELD, OPEN, WITHHELD),
@@ -60,26 +78,26 @@ def gate(ledger: PrivacyLedger) -> ReleaseGate:
         (NEVER, APPROVED, OPEN, WITHHELD),
     ],
 )
-def test_what_stands_for_a_slot(
-    decisions: Decisions, mode: ReleaseMode, verdict: Verdict | None, at: datetime, stands: object
+def test_status_follows_policy_decision_and_time(
+    decisions: Decisions, mode: ReleaseMode, outcome: Outcome | None, at: datetime, expected: object
 ) -> None:
-    if verdict is not None:
-        decisions.decide(KEY, verdict, at=START)
-    assert decisions.standing(KEY, mode, at=at) is stands
+    if outcome is not None:
+        decisions.decide(KEY, outcome, at=START)
+    assert outcome_of(decisions, mode, at) is expected
 
 
 def test_decisions_outlive_the_process_and_the_last_one_counts(
     ledger: PrivacyLedger, decisions: Decisions
 ) -> None:
-    assert decisions.every() == {}
+    assert decisions.latest() == {}
     assert not decisions.path.exists()
-    for verdict in (WITHHELD, APPROVED):
-        decisions.decide(KEY, verdict, at=START)
-    last = Decisions(PrivacyLedger.open(ledger.path)).last(KEY)
+    for outcome in (WITHHELD, APPROVED):
+        decisions.decide(KEY, outcome, at=START)
+    last = Decisions(PrivacyLedger.open(ledger.path)).latest().get(KEY)
     assert last is not None
-    assert (last.verdict, last.at, last.settled) == (APPROVED, START, False)
+    assert (last.outcome, last.at, last.settled) == (APPROVED, START, False)
     assert decisions.path.stat().st_mode & 0o077 == 0
-    assert decisions.last(report_key(1)) is None
+    assert report_key(1) not in decisions.latest()
 
 
 def test_approving_ends_when_the_slot_leaves(decisions: Decisions) -> None:
@@ -92,7 +110,7 @@ def test_what_was_withheld_stays_so_once_its_slot_is_open(decisions: Decisions) 
     decisions.decide(KEY, WITHHELD, at=START)
     with pytest.raises(DecisionTooLateError, match="final once the slot has opened"):
         decisions.decide(KEY, APPROVED, at=OPEN)
-    assert decisions.standing(KEY, ASK, at=OPEN) is WITHHELD
+    assert outcome_of(decisions, ASK, OPEN) is WITHHELD
 
 
 def test_nothing_is_decided_about_what_has_left_or_is_over(
@@ -112,21 +130,21 @@ def test_nothing_is_decided_about_what_has_left_or_is_over(
 
 def test_a_settled_slot_is_never_decided_otherwise(decisions: Decisions) -> None:
     assert decisions.settle(KEY, ASK, at=OPEN) is None
-    assert decisions.every() == {}
-    assert decisions.settle(KEY, ASK, at=LEAVES) is WITHHELD
+    assert decisions.latest() == {}
+    assert settled_outcome(decisions, ASK) is WITHHELD
     with pytest.raises(DecisionTooLateError, match="was withheld"):
         decisions.decide(KEY, WITHHELD, at=LEAVES)
-    assert decisions.settle(KEY, AUTO, at=LEAVES) is WITHHELD
+    assert settled_outcome(decisions, AUTO) is WITHHELD
 
 
 def test_what_is_withheld_says_why(decisions: Decisions) -> None:
-    assert decisions.because(KEY, AUTO, at=OPEN) is None
-    assert decisions.because(KEY, NEVER, at=OPEN) is WithholdReason.POLICY
-    assert decisions.because(KEY, ASK, at=OPEN) is None
+    assert reason_of(decisions, AUTO, OPEN) is None
+    assert reason_of(decisions, NEVER, OPEN) is WithholdReason.POLICY
+    assert reason_of(decisions, ASK, OPEN) is None
     decisions.settle(KEY, ASK, at=LEAVES)
     decisions.decide(report_key(1), WITHHELD, at=START)
     decisions.withhold(report_key(2), at=START)
-    found = [decision.because for decision in decisions.every().values()]
+    found = [decision.reason for decision in decisions.latest().values()]
     assert found == [WithholdReason.UNDECIDED, WithholdReason.OPERATOR, WithholdReason.TOO_LATE]
 
 
@@ -135,10 +153,10 @@ def test_a_release_that_was_approved_and_is_too_late_stays_here_and_one_that_lef
 ) -> None:
     decisions.decide(KEY, APPROVED, at=START)
     decisions.withhold(KEY, at=LEAVES)
-    assert decisions.standing(KEY, ASK, at=LEAVES) is WITHHELD
+    assert outcome_of(decisions, ASK, LEAVES) is WITHHELD
     decisions.settle(report_key(1), AUTO, at=START)
     decisions.withhold(report_key(1), at=LEAVES)
-    assert decisions.standing(report_key(1), AUTO, at=LEAVES) is APPROVED
+    assert outcome_of(decisions, AUTO, LEAVES, report_key(1)) is APPROVED
 
 
 def test_decisions_of_an_older_version_count_and_do_not_say_why(decisions: Decisions) -> None:
@@ -152,10 +170,10 @@ def test_decisions_of_an_older_version_count_and_do_not_say_why(decisions: Decis
             "INSERT INTO decision VALUES (NULL, ?, 0, 0, 'withheld', 0, 1)", (KEY.kind,)
         )
     connection.close()
-    assert decisions.standing(KEY, AUTO, at=START) is WITHHELD
-    assert decisions.because(KEY, AUTO, at=START) is None
+    assert outcome_of(decisions, AUTO, START) is WITHHELD
+    assert reason_of(decisions, AUTO, START) is None
     decisions.withhold(report_key(1), at=START)
-    assert decisions.because(report_key(1), AUTO, at=START) is WithholdReason.TOO_LATE
+    assert reason_of(decisions, AUTO, START, report_key(1)) is WithholdReason.TOO_LATE
 
 
 def test_withholding_in_advance_charges_nothing(ledger: PrivacyLedger, gate: ReleaseGate) -> None:
@@ -215,4 +233,4 @@ def test_a_crash_while_deciding_leaves_the_decision_before(
     monkeypatch.setattr("fedperf_client.release.decisions._insert", dying)
     with pytest.raises(StorageError, match="disk full"):
         decisions.decide(KEY, WITHHELD, at=START)
-    assert decisions.standing(KEY, ASK, at=OPEN) is APPROVED
+    assert outcome_of(decisions, ASK, OPEN) is APPROVED

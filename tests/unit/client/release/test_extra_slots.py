@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from fedperf_client.privacy.accountant import epsilon, event_of, events_of
-from fedperf_client.release.ledger.errors import ExtraSlotsSpentError
-from fedperf_client.release.ledger.ledger import PrivacyLedger
-from fedperf_client.release.ledger.spent_budget import spending_of
+from fedperf_client.release.accountant import epsilon, event_of, events_of
+from fedperf_client.release.history import spending_of
+from fedperf_client.release.ledger import ExtraSlotsSpentError, PrivacyLedger
 from fedperf_client.release.policy import Policy
 from fedperf_client.release.preview import next_slots
 from fedperf_client.release.schedule import plan_schedule

@@ -6,23 +6,20 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from fedperf_client.federation.exchange import read_receipt
-from fedperf_client.privacy.mechanisms import noise_alone
-from fedperf_client.privacy.randomness import NoiseSource
-from fedperf_client.privacy.report_mechanism import residual_report
+from fedperf_client.contributions.mechanisms import NoiseSource, noise_alone
+from fedperf_client.node.exchange import read_receipt
 from fedperf_client.release.gate import MalformedReleaseError, Mechanism, ReleaseGate
-from fedperf_client.release.ledger.entries import ReleaseState
-from fedperf_client.release.ledger.errors import (
+from fedperf_client.release.ledger import (
     LedgerDisagreesError,
+    PrivacyLedger,
+    ReleaseState,
     SlotNotDueError,
     SlotNotPlannedError,
     SlotSpentError,
 )
-from fedperf_client.release.ledger.ledger import PrivacyLedger
-from fedperf_client.release.ledger.tamper import ConfirmedRelease, read_confirmed
+from fedperf_client.release.ledger_files import ConfirmedRelease, read_confirmed
 from fedperf_client.release.policy import ReleaseMode
 from fedperf_client.release.preview import Preview, next_slots, preview
-from fedperf_client.release.receipts import store_receipt
 from fedperf_shared.errors import InvalidInputError, PrivacyRefusedError
 from fedperf_shared.exchange import Receipt, SignedReceipt
 from fedperf_shared.identity import InvalidSignatureError, new_private_key, sign, verify
@@ -44,7 +41,8 @@ from fedperf_shared.wire.codec import decode_release, encode_receipt, encode_sig
 from tests.fakes.coordinator import membership_with
 from tests.fakes.empty_reports import empty_report
 from tests.fakes.questions import DIRECTED
-from tests.unit.client.privacy.seeded_noise import SeededNoise, seeded
+from tests.fakes.residual_reports import residual_report
+from tests.unit.client.contributions.seeded_noise import SeededNoise, seeded
 from tests.unit.client.release.periods import (
     BUDGET,
     START,
@@ -330,7 +328,10 @@ def receipt_of(
 def stored_receipt(
     ledger: PrivacyLedger, signed: bytes, *, key: SlotKey | None = None
 ) -> ConfirmedRelease:
-    return store_receipt(ledger, read_receipt(signed, MEMBERSHIP), key=key)
+    receipt = read_receipt(signed, MEMBERSHIP)
+    confirmed = ConfirmedRelease.from_receipt(receipt, receipt.signed)
+    ledger.confirm(confirmed, key=key)
+    return confirmed
 
 
 def test_a_receipt_is_kept_only_with_the_coordinators_signature(

@@ -12,9 +12,9 @@ import pytest
 
 from fedperf_client import cli
 from fedperf_client.home.config import Home
-from fedperf_client.privacy.accountant import epsilon, events_of, replace_one_epsilon
-from fedperf_client.release.active_policy import changes_since
-from fedperf_client.release.ledger.ledger import PrivacyLedger
+from fedperf_client.release.accountant import epsilon, events_of, replace_one_epsilon
+from fedperf_client.release.effective_policy import pending_changes
+from fedperf_client.release.ledger import PrivacyLedger
 from fedperf_client.release.policy import Policy, load_policy, parse_policy
 from fedperf_client.release.schedule import plan_schedule
 from fedperf_shared.errors import ConfigurationError
@@ -102,7 +102,8 @@ def test_a_stored_update_is_read(ledger: PrivacyLedger) -> None:
 
 
 def test_its_policy_is_unchanged_and_may_name_what_training_took(home: Home) -> None:
-    assert changes_since(home.begun_policy(START), load_policy(home.policy)) == ()
+    policy, [path] = load_policy(home.policy), home.ledgers
+    assert pending_changes(home, policy, PrivacyLedger.open(path).schedule) == ()
     named = parse_policy(
         {
             "size_class": "large",

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedperf_client.privacy.accountant import PrivacyBudget
+from fedperf_client.release.accountant import PrivacyBudget
 from fedperf_client.release.policy import (
     ConfigurationSecrecy,
     Policy,

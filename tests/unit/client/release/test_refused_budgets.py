@@ -8,15 +8,15 @@ import pytest
 
 from fedperf_client import cli
 from fedperf_client.home.config import Home
-from fedperf_client.privacy.accountant import PrivacyBudget, calibrate, event_of
-from fedperf_client.release.ledger.ledger import PrivacyLedger
-from fedperf_client.release.ledger.ledger_file import (
+from fedperf_client.release.accountant import PrivacyBudget, calibrate, event_of
+from fedperf_client.release.ledger import PrivacyLedger
+from fedperf_client.release.ledger_files import (
     LIFETIME_RECORD,
     PERIOD_LEDGER,
     create_tables,
     transaction,
 )
-from fedperf_client.release.ledger.lifetime import LifetimeRecord, lifetime_of
+from fedperf_client.release.lifetime import LifetimeRecord
 from fedperf_client.release.policy import Policy, load_policy, parse_policy, policy_template
 from fedperf_shared.errors import ConfigurationError, FedperfError, StorageError
 from fedperf_shared.releases.release import ReportParameters, SizeClass
@@ -99,7 +99,7 @@ def of_noise(name: str, directory: Path) -> object:
 
 
 def of_lifetime(name: str, directory: Path) -> object:
-    return lifetime_of(PrivacyBudget(BAD[name], 1e-5))  # type: ignore[arg-type]
+    return PrivacyBudget(BAD[name], 1e-5).default_lifetime  # type: ignore[arg-type]
 
 
 def of_new_ledger(name: str, directory: Path) -> object:

@@ -7,8 +7,7 @@ from itertools import pairwise
 import pytest
 
 from fedperf_client.release.policy import Policy
-from fedperf_client.release.report_slots import Span, span_covered
-from fedperf_client.release.schedule import PlannedSchedule, plan_schedule
+from fedperf_client.release.schedule import PlannedSchedule, Span, plan_schedule, span_covered
 from fedperf_shared.errors import ConfigurationError
 from fedperf_shared.releases.period import ReleaseCalendar, default_calendar
 from fedperf_shared.releases.release import (

@@ -3,10 +3,9 @@ from datetime import timedelta
 
 import pytest
 
-from fedperf_client.privacy.accountant import epsilon, events_of
+from fedperf_client.release.accountant import epsilon, events_of
 from fedperf_client.release.policy import ConfigurationSecrecy, Policy, ReleaseMode
-from fedperf_client.release.report_slots import Span, span_covered
-from fedperf_client.release.schedule import PlannedSchedule, plan_schedule
+from fedperf_client.release.schedule import PlannedSchedule, Span, plan_schedule, span_covered
 from fedperf_shared.errors import ConfigurationError
 from fedperf_shared.releases.release import (
     DirectedParameters,

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedperf_client.release.slot_names import UnknownSlotError, named_slot, slot_name
+from fedperf_client.release.schedule import UnknownSlotError, parse_slot_name, slot_name
 from fedperf_shared.releases.release import ReleaseKind, SlotKey
 from tests.unit.client.release.periods import START, calendar
 
@@ -15,8 +15,8 @@ NEWER = replace(OLDER, start=START + timedelta(days=365))
 
 @given(st.builds(SlotKey, st.sampled_from(ReleaseKind), st.integers(0, 399), st.integers(0, 99)))
 def test_every_slot_has_a_name_that_finds_it(key: SlotKey) -> None:
-    assert named_slot(slot_name(key), [OLDER, NEWER]) == (1, key)
-    assert named_slot(slot_name(key, period=OLDER), [OLDER, NEWER]) == (0, key)
+    assert parse_slot_name(slot_name(key), [OLDER, NEWER]) == (1, key)
+    assert parse_slot_name(slot_name(key, period=OLDER), [OLDER, NEWER]) == (0, key)
 
 
 @pytest.mark.parametrize(
@@ -24,9 +24,9 @@ def test_every_slot_has_a_name_that_finds_it(key: SlotKey) -> None:
 )
 def test_what_is_no_name_is_refused(text: str) -> None:
     with pytest.raises(UnknownSlotError, match="a name looks like report-3-0"):
-        named_slot(text, [OLDER])
+        parse_slot_name(text, [OLDER])
 
 
 def test_a_period_that_never_began_is_refused() -> None:
     with pytest.raises(UnknownSlotError, match="no period began then"):
-        named_slot(slot_name(SlotKey(ReleaseKind.MODEL_UPDATE, 0, 0), period=NEWER), [OLDER])
+        parse_slot_name(slot_name(SlotKey(ReleaseKind.MODEL_UPDATE, 0, 0), period=NEWER), [OLDER])

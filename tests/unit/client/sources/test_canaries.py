@@ -19,9 +19,9 @@ import numpy as np
 import orjson
 import pytest
 
+from fedperf_client.contributions.local_sums import ReportTask
+from fedperf_client.contributions.mechanisms import sum_residuals
 from fedperf_client.home.store import ExecutionStore
-from fedperf_client.learning.tasks import ReportTask
-from fedperf_client.privacy.report_mechanism import noiseless_sum
 from fedperf_client.sources import SkippedRecord, open_source
 from fedperf_shared.execution import Execution, ExecutionMetadata
 from fedperf_shared.model.pretrained import load_pretrained_model
@@ -103,7 +103,7 @@ def sums(executions: Sequence[Execution], directory: Path) -> np.ndarray[tuple[i
         load_pretrained_model(),
         None,
         max(each.finished_at for each in executions) + timedelta(seconds=1),
-        partial(noiseless_sum, clip=1.0),
+        partial(sum_residuals, clip=1.0),
     )
     return task()
 

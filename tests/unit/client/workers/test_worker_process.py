@@ -14,14 +14,14 @@ import numpy as np
 import psutil
 import pytest
 
-from fedperf_client.home.store import ExecutionStore
-from fedperf_client.learning.tasks import (
+from fedperf_client.contributions.local_sums import (
+    NEEDED_FOR_LINEARIZED,
     NEEDED_FOR_REPORTS,
-    NEEDED_FOR_TANGENTS,
     LinearizedTask,
     ReportTask,
 )
-from fedperf_client.privacy.report_mechanism import noiseless_sum
+from fedperf_client.contributions.mechanisms import sum_residuals
+from fedperf_client.home.store import ExecutionStore
 from fedperf_client.release.noise import SystemNoise
 from fedperf_client.workers import worker_process
 from fedperf_client.workers.child_process import ChildProcess
@@ -42,7 +42,7 @@ from tests.fakes.tasks import (
 from tests.unit.client.executions import START, make_execution
 from tests.unit.client.public import seeded_checkpoint
 
-SUM = partial(noiseless_sum, clip=1.5)
+SUM = partial(sum_residuals, clip=1.5)
 END = START + timedelta(hours=1)
 
 
@@ -67,7 +67,7 @@ def child(importable: None) -> Iterator[WorkerProcess]:
 def computing(importable: None) -> Iterator[WorkerProcess]:
     """One child for every kind of slot, as the daemon has one: it imports torch once."""
     del importable
-    needs = (*NEEDED_FOR_REPORTS, *NEEDED_FOR_TANGENTS)
+    needs = (*NEEDED_FOR_REPORTS, *NEEDED_FOR_LINEARIZED)
     with WorkerProcess(needs) as process:
         process.warm()
         yield process

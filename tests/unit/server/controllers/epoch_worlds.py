@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from sqlalchemy import event
 from sqlalchemy.orm import Session
 
-from fedperf_client.privacy.report_mechanism import WorkloadResiduals, residual_report
+from fedperf_client.contributions.mechanisms import WorkloadResiduals
 from fedperf_server.app.composition import Task, build_coordinator
 from fedperf_server.config import ServerConfig
 from fedperf_server.endpoints.grpc_ports import ExchangeService
@@ -44,10 +44,11 @@ from fedperf_shared.releases.release import (
 )
 from fedperf_shared.wire import codec
 from fedperf_shared.workflow.vocabulary import Platform
+from tests.fakes.residual_reports import residual_report
 from tests.fakes.rounds import SumsOfWeights, mean_of
 from tests.fakes.tangents import few_plans
+from tests.unit.client.contributions.seeded_noise import SeededNoise
 from tests.unit.client.prediction.synthetic import draw_questions
-from tests.unit.client.privacy.seeded_noise import SeededNoise
 from tests.unit.server.rounds.test_model_rounds import FakeFleet, TinyFormat, update
 
 START = datetime(2027, 1, 1, tzinfo=UTC)

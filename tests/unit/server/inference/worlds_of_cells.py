@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedperf_client.privacy.report_mechanism import WorkloadResiduals, residual_report
+from fedperf_client.contributions.mechanisms import WorkloadResiduals
 from fedperf_server.inference.cell_directions import (
     CellPosterior,
     QueryResponse,
@@ -24,7 +24,8 @@ from fedperf_shared.releases.release import (
     SlotKey,
 )
 from tests.fakes.cell_reports import cell_report
-from tests.unit.client.privacy.seeded_noise import SeededNoise
+from tests.fakes.residual_reports import residual_report
+from tests.unit.client.contributions.seeded_noise import SeededNoise
 
 Floats = NDArray[np.float64]
 

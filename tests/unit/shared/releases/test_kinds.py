@@ -5,8 +5,8 @@ from dataclasses import fields
 
 import pytest
 
-from fedperf_client.privacy.accountant import EVENTS
-from fedperf_client.privacy.mechanisms import MADE
+from fedperf_client.contributions.mechanisms import CONSTRUCTORS
+from fedperf_client.release.accountant import EVENTS
 from fedperf_server.state.validation import CHECKS
 from fedperf_shared.releases.kinds import (
     KINDS,
@@ -40,7 +40,7 @@ UPDATE = ModelUpdate(KEY, 1, 1, ())
         (PARAMETERS, KINDS),
         (EVENTS, KINDS),
         (CHECKS, SUMMED),
-        (MADE, SUMMED),
+        (CONSTRUCTORS, SUMMED),
     ],
     ids=["parameters", "events", "checks", "noisy sums"],
 )

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from fedperf_client.learning.residuals import LabelledGraph
+from fedperf_client.contributions.local_sums import LabelledGraph
 from fedperf_shared.errors import ConfigurationError
 from fedperf_shared.execution import ClusterConfig
 from fedperf_shared.releases.period import Period

@@ -7,7 +7,7 @@ from datetime import timedelta
 import numpy as np
 import pytest
 
-from fedperf_client.privacy.accountant import epsilon, events_of
+from fedperf_client.release.accountant import epsilon, events_of
 from fedperf_simulations.experiments import first_release
 from fedperf_simulations.experiments.first_release import (
     CONDITIONS,

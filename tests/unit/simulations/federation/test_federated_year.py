@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 import pytest
 
-from fedperf_client.learning.residuals import LabelledGraph
+from fedperf_client.contributions.local_sums import LabelledGraph
 from fedperf_client.release.policy import Policy
 from fedperf_client.release.schedule import PlannedSchedule, plan_schedule
 from fedperf_memory.memory_federation import least_budget

@@ -6,8 +6,12 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from fedperf_client.privacy.directed_report import PointResiduals, grid_vector, noiseless_sum
-from fedperf_client.privacy.report_mechanism import GRID_EXPONENT
+from fedperf_client.contributions.mechanisms import (
+    GRID_EXPONENT,
+    PointResiduals,
+    point_vector,
+    sum_points,
+)
 from fedperf_server.inference.gaussian_process import GaussianPosterior
 from fedperf_shared.errors import ConfigurationError
 from fedperf_shared.releases.linear_queries import Design
@@ -47,7 +51,7 @@ def _asked(belief: GaussianPosterior, declared: float, noise: float) -> Design:
 def _report(design: Design, truth: np.ndarray, rows: np.ndarray) -> DirectedReport:
     """The answer without noise."""
     workloads = [PointResiduals(np.array([row]), truth[row : row + 1]) for row in rows.tolist()]
-    return DirectedReport(SLOT, 1, GRID_EXPONENT, noiseless_sum(workloads, design))
+    return DirectedReport(SLOT, 1, GRID_EXPONENT, sum_points(workloads, design))
 
 
 def _learned(
@@ -64,7 +68,7 @@ def _learned(
 def test_a_workload_anywhere_moves_the_sums_by_at_most_1(residual: float) -> None:
     design = _asked(_belief(), 3, 1.0)
     for point in range(design.points):
-        sent = grid_vector(PointResiduals(np.array([point]), np.array([residual])), design)
+        sent = point_vector(PointResiduals(np.array([point]), np.array([residual])), design)
         assert int(sent @ sent) <= 4**-GRID_EXPONENT
 
 

@@ -61,7 +61,7 @@ def test_between_two_stages_stands_an_exchange_with_its_rows_bytes_and_partition
     assert [each.partitions for each in operators] == [0, 0, 5, 0]
     assert (operators[0].row_bytes, operators[2].row_bytes) == (10, 8)
     assert found.seconds == (None, None, 3.0, 0.5)
-    assert found.known == 3
+    assert found.known_operators == 3
 
 
 def test_the_exchange_of_an_earlier_job_is_a_table_that_is_there() -> None:
@@ -129,7 +129,7 @@ def test_rows_that_several_sources_of_a_stage_share_are_of_none() -> None:
     found = workflow(
         stage(3, rdd(0, "textFile"), rdd(1, "textFile"), rdd(2, "union", 0, 1), read_rows=9)
     )
-    assert found.known == 0
+    assert found.known_operators == 0
 
 
 def test_a_job_that_failed_in_its_first_stage_ends_there() -> None:

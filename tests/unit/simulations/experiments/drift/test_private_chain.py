@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedperf_client.privacy.accountant import epsilon, event_of
+from fedperf_client.release.accountant import epsilon, event_of
 from fedperf_shared.releases.release import TrainingParameters
 from fedperf_simulations.baselines.batched_mlp import SeedModels
 from fedperf_simulations.experiments.drift import private_chain

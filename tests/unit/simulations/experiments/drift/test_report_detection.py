@@ -6,8 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedperf_client.privacy.directed_report import cell_sum
-from fedperf_client.privacy.report_mechanism import noiseless_sum
+from fedperf_client.contributions.mechanisms import sum_cell_query, sum_residuals
 from fedperf_server.inference.drift_evidence import SHIFT, PlatformDrift
 from fedperf_shared.releases.release import ReportParameters, SlotKey
 from fedperf_shared.workflow.vocabulary import Platform
@@ -44,8 +43,8 @@ def test_sums_for_all_workloads_at_once_are_those_of_the_clients_mechanism() -> 
     own = lived.residuals_by_workload()
     question = make_question(center=0.3, clip=0.7)
     one_step_each = len(organization.cells)  # rounding of a mean may cross a step
-    plain = np.abs(plain_sum(lived, 1.5) - noiseless_sum(own, 1.5))
-    asked = np.abs(fast_cell_sum(lived, question) - cell_sum(own, question))
+    plain = np.abs(plain_sum(lived, 1.5) - sum_residuals(own, 1.5))
+    asked = np.abs(fast_cell_sum(lived, question) - sum_cell_query(own, question))
     assert max(plain.max(), asked.max()) <= one_step_each
     assert 80 < len(own) < 120  # some do not run in a window
 
@@ -88,7 +87,7 @@ def test_a_drift_counts_from_its_moment_until_its_reports_have_left() -> None:
     assert (seen.false_alarms, seen.log_factor, seen.shared) == (0, 0.35, False)
     shared = replace(FOUND, shared=True)
     assert judged([shared], SLOWER, schedule_of(200)).shared
-    assert not judged([replace(shared, found=10)], SLOWER, schedule_of(200)).shared
+    assert not judged([replace(shared, detected_in=10)], SLOWER, schedule_of(200)).shared
 
 
 @pytest.mark.parametrize(
@@ -96,7 +95,7 @@ def test_a_drift_counts_from_its_moment_until_its_reports_have_left() -> None:
     [
         replace(FOUND, platform=Platform.DUCKDB),
         replace(FOUND, log_factor=-0.35),
-        replace(FOUND, found=5),
+        replace(FOUND, detected_in=5),
     ],
 )
 def test_what_is_not_the_shift_is_a_false_alarm(wrong: PlatformDrift) -> None:

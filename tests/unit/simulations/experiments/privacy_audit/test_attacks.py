@@ -7,7 +7,7 @@ from fedperf_simulations.experiments.privacy_audit.attacks import (
     FakeNoise,
     PairedNoise,
 )
-from tests.unit.client.privacy.seeded_noise import SeededNoise
+from tests.unit.client.contributions.seeded_noise import SeededNoise
 
 
 @pytest.mark.parametrize("factor", [0.0, 0.25])

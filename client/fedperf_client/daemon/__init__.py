@@ -1,1 +1,0 @@
-"""The daemon runs an organization's slots unattended."""

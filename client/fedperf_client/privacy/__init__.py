@@ -1,1 +1,0 @@
-"""Mechanisms and their accounting: pure, given their randomness."""

@@ -1,0 +1,140 @@
+"""What own executions say at a tangent, before any noise."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from fedperf_client.contributions.local_sums import (
+    LabelledGraph,
+    label_executions,
+    linearized_sum,
+    workload_features,
+)
+from fedperf_client.contributions.mechanisms import GRID_EXPONENT
+from fedperf_shared.execution import Measurement
+from fedperf_shared.model.checkpoint import model_from_arrays
+from fedperf_shared.model.fit import predict
+from fedperf_shared.model.ggfn import GGFN, standardise
+from fedperf_shared.model.linearization import (
+    anchor_gradients,
+    combine_gradients,
+    principal_coefficients,
+)
+from fedperf_shared.releases.linear_queries import (
+    DIRECTIONS,
+    MAX_COEFFICIENT,
+    LinearizedQuery,
+    unit_feature_design,
+)
+from fedperf_shared.workflow.features import featurize
+from tests.fakes.crafted_models import MODELS
+from tests.fakes.tangents import few_anchors, make_tangent_question, tangent_at
+from tests.integration.organizations.worlds import make_executions
+from tests.unit.client.executions import chain_plan, make_execution
+from tests.unit.client.public import seeded_checkpoint
+
+ONE = 2.0**-GRID_EXPONENT
+ANCHORS = few_anchors()
+GRAPHS = [featurize(each.plan, each.cluster) for each in ANCHORS]
+
+
+@pytest.fixture(scope="module")
+def model() -> GGFN:
+    return model_from_arrays(seeded_checkpoint().arrays)
+
+
+@pytest.fixture(scope="module")
+def labelled() -> list[LabelledGraph]:
+    return label_executions(make_executions(9, seed=4))
+
+
+def summed(
+    model: GGFN, labelled: Sequence[LabelledGraph], question: LinearizedQuery | None = None
+) -> NDArray[np.int64]:
+    return linearized_sum(model, labelled, question or make_tangent_question(), ANCHORS)
+
+
+def test_the_answer_is_the_sum_of_unit_features_and_clipped_residuals_at_the_tangent(
+    model: GGFN, labelled: list[LabelledGraph]
+) -> None:
+    """As `tangent_at` and `predict` have them, for one execution per workload."""
+    tangent = tangent_at(model, GRAPHS)
+    features = tangent.features(model, [each.graph for each in labelled])
+    measured = standardise(torch.tensor([each.log_seconds for each in labelled]))
+    predicted = standardise(torch.from_numpy(predict(model, [each.graph for each in labelled])))
+    residuals = (measured - predicted).double().numpy()
+    expected = unit_feature_design(features, 0.3).directions @ np.clip(residuals, -0.3, 0.3)
+    question = make_tangent_question(clip=0.3)
+    coefficients = np.zeros_like(question.coefficients)
+    used = features.shape[1]
+    coefficients[:, :used] = principal_coefficients(anchor_gradients(model, GRAPHS))
+    found = summed(model, labelled, replace(question, coefficients=coefficients)) / ONE
+    np.testing.assert_allclose(found[:used], expected, atol=1e-2)
+    assert not found[used:].any()
+    assert np.abs(expected).max() > 0.1
+
+
+FEW = ("public start", "cancelling 300 30")
+"""Models that the fast tests look at, one of each kind."""
+
+
+@pytest.mark.parametrize(
+    ("name", "copies"),
+    [
+        *((name, 2) for name in FEW),
+        *(pytest.param(name, 2, marks=pytest.mark.slow) for name in MODELS if name not in FEW),
+        *(pytest.param(name, 22, marks=pytest.mark.slow) for name in FEW),
+    ],
+)
+def test_every_workload_adds_the_same_whoever_else_there_is(
+    name: str, copies: int, labelled: list[LabelledGraph]
+) -> None:
+    """To the last grid step: also beyond the plans whose gradients are in memory at once, 64."""
+    model, few = MODELS[name](), labelled[:3]
+    many = [replace(each, workload=f"{each.workload} {n}") for n in range(copies) for each in few]
+    together = summed(model, few)
+    np.testing.assert_array_equal(summed(model, many[::-1]), copies * together)
+    np.testing.assert_array_equal(sum(summed(model, [each]) for each in few), together)
+
+
+def test_a_workload_counts_once_however_often_it_ran(model: GGFN) -> None:
+    extreme = Measurement(1e6, 0.0, 1, 0, 0)
+    many = [replace(make_execution(n, workload="one"), measurement=extreme) for n in range(20)]
+    many.append(make_execution(30, workload="one", plan=chain_plan(7)))
+    total = summed(model, label_executions(many))
+    assert 0 < np.linalg.norm(total / ONE) <= 1.0
+
+
+def test_nothing_ran_gives_zeros_of_the_same_size(model: GGFN) -> None:
+    assert summed(model, []).tolist() == [0] * DIRECTIONS
+
+
+@pytest.mark.parametrize("scale", [0.0, 1e-30, 1e7])
+def test_hostile_directions_let_no_workload_send_more(
+    model: GGFN, labelled: list[LabelledGraph], scale: float
+) -> None:
+    for each in labelled[:2]:
+        sent = summed(model, [each], make_tangent_question(scale=scale))
+        assert np.linalg.norm(sent / ONE) <= 1.0
+    assert scale * 10 < MAX_COEFFICIENT
+
+
+def test_a_model_that_overflows_sends_zeros(labelled: list[LabelledGraph]) -> None:
+    arrays = {name: array * 1e25 for name, array in seeded_checkpoint().arrays.items()}
+    total = summed(model_from_arrays(arrays), labelled)
+    assert np.linalg.norm(total / ONE) <= len(labelled)
+
+
+def test_a_plan_that_spoils_its_features_spoils_nobody_elses(
+    model: GGFN, labelled: list[LabelledGraph]
+) -> None:
+    broken = replace(labelled[0].graph)
+    object.__setattr__(broken, "operators", np.full_like(broken.operators, np.inf))
+    bad = replace(labelled[0], workload="bad", graph=broken)
+    directions = combine_gradients(model, GRAPHS, make_tangent_question().coefficients)
+    assert not np.isfinite(workload_features(model, [bad], directions)[0].features).all()
+    np.testing.assert_array_equal(summed(model, [bad, *labelled]), summed(model, labelled))

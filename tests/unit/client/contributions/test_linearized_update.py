@@ -1,0 +1,134 @@
+"""What one workload can do to a step at a tangent, and what leaves of it."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+from numpy.typing import NDArray
+
+from fedperf_client.contributions.mechanisms import (
+    GRID_EXPONENT,
+    WorkloadFeatures,
+    feature_vector,
+    noisy,
+    sum_features,
+)
+from fedperf_shared.errors import ConfigurationError
+from fedperf_shared.releases.linear_queries import DIRECTIONS
+from fedperf_shared.releases.release import (
+    LinearizedParameters,
+    LinearizedUpdate,
+    ReleaseKind,
+    Slot,
+    SlotKey,
+)
+from tests.unit.client.contributions.seeded_noise import NoNoise, SeededNoise
+
+ONE = 2.0**-GRID_EXPONENT
+SLOT = SlotKey(ReleaseKind.MODEL_UPDATE, 0, 0)
+
+anything = st.floats(width=64, allow_nan=True, allow_infinity=True)
+few_numbers = st.sampled_from([0.0, 1.0, -1.0, 1e-300, -1e300, np.nan, np.inf, -np.inf, 0.1])
+
+
+@st.composite
+def workloads(draw: st.DrawFn) -> WorkloadFeatures:
+    """Whatever features and residuals: a hostile model, question or history."""
+    executions = draw(st.integers(0, 4))
+    numbers = draw(st.sampled_from([anything, few_numbers]))
+    features = draw(arrays.arrays(np.float64, (executions, DIRECTIONS), elements=numbers))
+    residuals = draw(arrays.arrays(np.float64, executions, elements=anything))
+    shares = arrays.arrays(np.float64, executions, elements=anything)
+    return WorkloadFeatures(features, residuals, draw(st.none() | shares))
+
+
+def norm(steps: NDArray[np.int64]) -> float:
+    return float(np.sqrt(sum(int(each) ** 2 for each in steps)))
+
+
+@given(workloads(), st.floats(1e-3, 1e2))
+def test_whatever_a_workload_holds_it_adds_at_most_one(
+    workload: WorkloadFeatures, clip: float
+) -> None:
+    assert norm(feature_vector(workload, clip)) <= ONE
+
+
+@given(st.lists(workloads(), max_size=3), workloads())
+def test_a_workload_more_moves_the_sum_by_its_own_vector_alone(
+    others: list[WorkloadFeatures], one: WorkloadFeatures
+) -> None:
+    moved = sum_features([*others, one], 0.5) - sum_features(others, 0.5)
+    np.testing.assert_array_equal(moved, feature_vector(one, 0.5))
+
+
+def test_a_mutant_that_does_not_look_at_the_length_of_features_would_be_caught() -> None:
+    """The bound is reached, so anything longer breaks it."""
+    features = np.random.default_rng(1).standard_normal((1, DIRECTIONS))
+    full = feature_vector(WorkloadFeatures(features, np.array([9.0])), 0.5)
+    assert (1 - 1e-5) * ONE < norm(full) <= ONE
+    assert np.linalg.norm(features) > 2
+
+
+def test_a_workload_sends_the_mean_over_its_executions_of_unit_features_and_clipped_residuals() -> (
+    None
+):
+    features = np.random.default_rng(2).standard_normal((3, DIRECTIONS))
+    residuals = np.array([0.2, -0.1, 7.0])
+    unit = features / np.linalg.norm(features, axis=1, keepdims=True)
+    expected = (unit * np.array([0.4, -0.2, 1.0])[:, None]).mean(0)
+    found = feature_vector(WorkloadFeatures(features, residuals), 0.5)
+    np.testing.assert_allclose(found / ONE, expected, atol=2e-6)
+
+
+def test_shares_weigh_the_executions_and_sum_to_one_at_most() -> None:
+    features = np.random.default_rng(2).standard_normal((2, DIRECTIONS))
+    unit = features / np.linalg.norm(features, axis=1, keepdims=True)
+    shares = np.array([0.75, 0.25])
+    found = feature_vector(WorkloadFeatures(features, np.full(2, 9.0), shares), 0.5)
+    np.testing.assert_allclose(found / ONE, shares @ unit, atol=2e-6)
+    for wrong in (2 * shares, -shares, np.array([1.5, -0.5]), shares[:1], np.full(2, np.nan)):
+        assert not feature_vector(WorkloadFeatures(features, np.full(2, 9.0), wrong), 0.5).any()
+
+
+def test_what_is_not_finite_sends_nothing_and_the_rest_of_the_workload_counts() -> None:
+    features = np.ones((3, DIRECTIONS))
+    features[0, 5] = np.nan
+    workload = WorkloadFeatures(features, np.array([1.0, np.nan, 1.0]))
+    expected = feature_vector(WorkloadFeatures(np.ones((1, DIRECTIONS)), np.array([1.0])), 3.0)
+    np.testing.assert_allclose(feature_vector(workload, 1.0), expected, atol=1)
+
+
+@pytest.mark.parametrize(
+    "features",
+    [np.ones((2, DIRECTIONS)), np.ones((1, DIRECTIONS + 1)), np.ones(DIRECTIONS), np.ones((1, 0))],
+)
+def test_a_workload_of_the_wrong_shape_counts_zero(features: NDArray[np.float64]) -> None:
+    assert not feature_vector(WorkloadFeatures(features, np.ones(1)), 0.5).any()
+
+
+def update(noise: Any, total: NDArray[np.int64]) -> NDArray[np.int64]:
+    parameters = LinearizedParameters(20.0, 2000)
+    made = noisy(total, noise, Slot(SLOT, parameters), version=3)
+    assert isinstance(made, LinearizedUpdate)
+    assert (made.slot, made.base_version, made.grid_exponent) == (SLOT, 3, GRID_EXPONENT)
+    return made.values
+
+
+def test_an_update_is_the_sum_and_one_noise_of_the_slots_scale() -> None:
+    total = np.arange(DIRECTIONS, dtype=np.int64)
+    np.testing.assert_array_equal(update(NoNoise(), total), total)
+    drawn = SeededNoise(3).discrete_gaussian(DIRECTIONS, 20.0 * ONE)
+    np.testing.assert_array_equal(update(SeededNoise(3), total), total + drawn)
+
+
+def test_noise_that_does_not_fit_the_grid_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="grid"):
+        noisy(
+            sum_features((), 0.5),
+            NoNoise(),
+            Slot(SLOT, LinearizedParameters(1e-9, 1.0)),
+            version=1,
+        )

@@ -1,0 +1,205 @@
+"""Releases that ask, or are withheld: what is sent, what is charged, what the coordinator sees."""
+
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+from fedperf_client.home.config import Home
+from fedperf_client.home.store import ExecutionStore
+from fedperf_client.node.exchange import ExchangeError, RefusedByCoordinatorError
+from fedperf_client.node.updates import RequestRefusedError
+from fedperf_client.release.decisions import Decisions, DecisionTooLateError, Outcome
+from fedperf_client.release.gate import WithheldError
+from fedperf_client.release.ledger import ReleaseState
+from fedperf_client.release.policy import Policy, ReleaseMode
+from fedperf_shared.releases.release import SlotKey
+from tests.unit.client.executions import START, make_execution
+from tests.unit.client.node.test_daemon import HOUR, POLICY, REPORT, UPDATE, Scene
+from tests.unit.client.public import install_start
+
+ASKING = replace(POLICY, residual_report=ReleaseMode.ASK, model_update=ReleaseMode.ASK)
+NEVER = replace(POLICY, residual_report=ReleaseMode.NEVER, model_update=ReleaseMode.NEVER)
+APPROVED, WITHHELD = Outcome.APPROVED, Outcome.WITHHELD
+
+
+@pytest.fixture
+def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
+    return make_scene(tmp_path, monkeypatch)
+
+
+def make_scene(directory: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
+    directory.mkdir(exist_ok=True)
+    install_start(directory, monkeypatch)
+    home = Home(directory / "home")
+    home.create("")
+    with ExecutionStore.open(home.store) as store:
+        store.add([make_execution(number) for number in range(5)])
+    scene = Scene(home, ASKING)
+
+    return scene
+
+
+def decide(scene: Scene, verdict: Outcome, hours: float, key: SlotKey = REPORT) -> None:
+    Decisions(scene.ledger).decide(key, verdict, at=START + hours * HOUR)
+
+
+def states(scene: Scene) -> list[ReleaseState]:
+    return [entry.state for entry in scene.ledger.entries()]
+
+
+def test_a_report_approved_in_advance_leaves_at_its_time(scene: Scene) -> None:
+    decide(scene, APPROVED, 0.5)
+    for hours in (1.0, 2.9, 3.0):
+        scene.look_at(hours)
+    ((at, _),) = scene.exchange.submitted
+    assert at == START + 3 * HOUR
+    assert states(scene) == [ReleaseState.HANDED_OUT]
+
+
+def test_a_report_is_sealed_to_be_seen_and_what_was_seen_leaves_if_approved(scene: Scene) -> None:
+    scene.look_at(1.0)
+    assert states(scene) == [ReleaseState.DRAWN]
+    seen = scene.ledger.stored(REPORT)
+    decide(scene, APPROVED, 2.0)
+    scene.restart()
+    scene.look_at(2.9)
+    assert scene.exchange.submitted == []
+    scene.look_at(3.0)
+    ((at, sent),) = scene.exchange.submitted
+    assert seen is not None
+    assert (at, sent) == (START + 3 * HOUR, seen)
+
+
+def test_what_nobody_decided_stays_here_for_ever(scene: Scene) -> None:
+    for hours in (1.0, 3.0, 3.1):
+        scene.look_at(hours)
+    with pytest.raises(DecisionTooLateError):
+        decide(scene, APPROVED, 3.2)
+    scene.restart()
+    scene.look_at(4.0)
+    assert scene.exchange.submitted == []
+    assert states(scene) == [ReleaseState.DRAWN]
+    assert scene.ledger.spent(scene.now) > 0
+
+
+def test_what_nobody_decided_before_its_time_is_not_even_drawn_after_it(scene: Scene) -> None:
+    for hours in (3.5, 6.0):
+        scene.look_at(hours)
+    assert states(scene) == []
+
+
+@pytest.mark.parametrize("policy", [POLICY, ASKING])
+def test_a_report_withheld_in_advance_costs_nothing(scene: Scene, policy: Policy) -> None:
+    scene.policy = policy
+    scene.restart()
+    decide(scene, WITHHELD, 0.5)
+    for hours in (1.0, 3.0, 3.1):
+        scene.look_at(hours)
+    assert (states(scene), scene.exchange.submitted) == ([], [])
+
+
+def test_a_report_withheld_after_it_was_seen_stays_charged(scene: Scene) -> None:
+    scene.look_at(1.0)
+    spent = scene.ledger.spent(scene.now)
+    decide(scene, WITHHELD, 2.0)
+    for hours in (3.0, 3.1, 23.0):
+        scene.look_at(hours)
+    assert scene.exchange.submitted == []
+    assert scene.ledger.spent(scene.now) == spent > 0
+
+
+def test_a_policy_that_now_says_never_is_obeyed_in_a_period_that_began_otherwise(
+    scene: Scene,
+) -> None:
+    scene.policy = NEVER
+    scene.restart()
+    scene.look_at(1.0)
+    scene.look_at(3.0)
+    with pytest.raises(WithheldError):
+        scene.ask_at(4.5)
+    assert (states(scene), scene.exchange.submitted) == ([], [])
+
+
+def traffic(scene: Scene) -> list[tuple[datetime, str]]:
+    """What the coordinator hears in a day of looks at the daemon's pace, but releases."""
+    scene.now = START
+    while scene.now < START + 23 * HOUR:
+        scene.participant.tick(scene.now)
+        scene.now += scene.participant.pause(0.7 * HOUR, now=scene.now)
+    return [call for call in scene.exchange.calls if call[1] != "submit"]
+
+
+@pytest.mark.parametrize("withheld_at", [None, 0.5, 2.0])
+def test_of_what_is_withheld_only_the_release_is_missing(
+    withheld_at: float | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    open_scene, kept_scene = (make_scene(tmp_path / name, monkeypatch) for name in ("a", "b"))
+    open_scene.policy = POLICY
+    open_scene.restart()
+    if withheld_at is not None:
+        decide(kept_scene, WITHHELD, withheld_at)
+    assert traffic(open_scene) == traffic(kept_scene)
+    assert len(open_scene.exchange.submitted) == 1
+    assert kept_scene.exchange.submitted == []
+
+
+@pytest.mark.parametrize("withheld_at", [None, 3.5, 5.0])
+def test_an_update_that_stays_here_is_not_answered_at_all(
+    scene: Scene, withheld_at: float | None
+) -> None:
+    if withheld_at == 3.5:
+        decide(scene, WITHHELD, 3.5, UPDATE)
+    answer = scene.asked_at(4.5)
+    if withheld_at == 5.0:
+        decide(scene, WITHHELD, 5.0, UPDATE)
+    scene.participant.dispatch(START + 6 * HOUR)
+    with pytest.raises(WithheldError):
+        answer.result(timeout=0)
+    assert states(scene) == ([] if withheld_at == 3.5 else [ReleaseState.DRAWN])
+    with pytest.raises(RequestRefusedError, match="no such slot is due"):
+        scene.ask_at(6.5)  # as of a node that was offline then and is back
+    scene.look_at(9.0)
+    assert not issubclass(WithheldError, RequestRefusedError)  # which the node would answer
+    assert "submit" not in [what for _, what in scene.exchange.calls]
+
+
+def test_an_update_that_was_approved_leaves_at_its_time(scene: Scene) -> None:
+    decide(scene, APPROVED, 3.5, UPDATE)
+    sent = scene.ask_at(4.5)
+    assert scene.now == START + 6 * HOUR
+    assert scene.ask_at(6.5) == sent
+    assert states(scene) == [ReleaseState.HANDED_OUT]
+
+
+def test_the_receipt_of_an_update_is_fetched_when_its_round_is_over(scene: Scene) -> None:
+    decide(scene, APPROVED, 3.5, UPDATE)
+    sent = scene.ask_at(4.5)
+    scene.look_at(7.9)
+    assert scene.exchange.tried == 0
+    scene.look_at(8.0)
+    scene.look_at(8.1)
+    assert [sent] == [each for _, each in scene.exchange.submitted]
+    assert len(list(scene.home.receipts.iterdir())) == 1
+    assert scene.ledger.disagreement() is None
+
+
+@pytest.mark.parametrize(
+    ("fault", "tries"),
+    [
+        (RefusedByCoordinatorError("no_receipt_yet"), [8.0, 10.0, 14.0, 22.0]),
+        (ExchangeError("away"), [8.0, 10.0, 14.0, 22.0]),
+        (RefusedByCoordinatorError("different_bytes"), [8.0]),
+    ],
+)
+def test_a_receipt_that_is_not_there_yet_is_asked_for_less_and_less(
+    scene: Scene, fault: Exception, tries: list[float]
+) -> None:
+    decide(scene, APPROVED, 3.5, UPDATE)
+    scene.ask_at(4.5)
+    scene.exchange.fault = fault
+    for half_hours in range(14, 47):
+        scene.look_at(half_hours / 2)
+    asked = [at for at, what in scene.exchange.calls if what == "submit"]
+    assert asked == [START + hours * HOUR for hours in tries]

@@ -1,0 +1,84 @@
+"""Questions are fetched once, kept, and refused where they may not be answered."""
+
+from pathlib import Path
+
+import pytest
+
+from fedperf_client.node.reports import QueryRejectedError, QueryStore
+from fedperf_shared.errors import InvalidInputError
+from fedperf_shared.releases.linear_queries import CellQuery
+from fedperf_shared.releases.release import SlotKey
+from fedperf_shared.wire.codec import encode_question
+from tests.fakes.questions import DIRECTED, make_question
+from tests.unit.client.release.periods import calendar
+
+PERIOD = calendar(2, reports=2).period
+
+
+class Coordinator:
+    """Gives `answer`, or raises it; counts how often it is asked."""
+
+    def __init__(self, answer: CellQuery | Exception | None) -> None:
+        self.answer = answer
+        self.asked: list[SlotKey] = []
+
+    def __call__(self, key: SlotKey) -> CellQuery | None:
+        self.asked.append(key)
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+
+def test_a_question_is_fetched_once_and_kept_over_a_restart(tmp_path: Path) -> None:
+    coordinator = Coordinator(None)
+    questions = QueryStore(tmp_path, PERIOD, coordinator)
+    questions.fetch(DIRECTED)
+    assert questions.stored(DIRECTED) is None
+    coordinator.answer = make_question()
+    questions.fetch(DIRECTED)
+    questions.fetch(DIRECTED)
+    again = QueryStore(tmp_path, PERIOD, coordinator)
+    again.fetch(DIRECTED)
+    kept = again.answerable(DIRECTED, reference_version=1)
+    assert kept is not None
+    assert encode_question(kept) == encode_question(make_question())
+    assert coordinator.asked == [DIRECTED] * 2
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        InvalidInputError("not a valid question: norm 2 > 1"),
+        make_question(SlotKey(DIRECTED.kind, 1, 1)),
+    ],
+)
+def test_a_question_that_may_not_be_answered_is_refused_once(
+    tmp_path: Path, answer: CellQuery | Exception
+) -> None:
+    coordinator = Coordinator(answer)
+    questions = QueryStore(tmp_path, PERIOD, coordinator)
+    with pytest.raises(QueryRejectedError, match="report-0-1 is not answered"):
+        questions.fetch(DIRECTED)
+    questions.fetch(DIRECTED)
+    assert coordinator.asked == [DIRECTED]
+    assert questions.stored(DIRECTED) is None
+
+
+def test_a_question_about_another_model_waits_for_it_and_says_so_once(tmp_path: Path) -> None:
+    questions = QueryStore(tmp_path, PERIOD, Coordinator(make_question(reference_version=4)))
+    questions.fetch(DIRECTED)
+    with pytest.raises(QueryRejectedError, match="model version 4, here is 1"):
+        questions.answerable(DIRECTED, reference_version=1)
+    assert questions.answerable(DIRECTED, reference_version=1) is None
+    assert questions.answerable(DIRECTED, reference_version=4) is not None
+
+
+def test_a_damaged_file_is_fetched_again(tmp_path: Path) -> None:
+    coordinator = Coordinator(make_question())
+    questions = QueryStore(tmp_path, PERIOD, coordinator)
+    questions.fetch(DIRECTED)
+    (file,) = tmp_path.iterdir()
+    file.write_bytes(b"\xff")
+    questions.fetch(DIRECTED)
+    assert questions.stored(DIRECTED) is not None
+    assert len(coordinator.asked) == 2

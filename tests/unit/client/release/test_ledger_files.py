@@ -1,0 +1,60 @@
+"""What stands beside the ledger survives a loss of power."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from fedperf_client.release.ledger_files import (
+    ConfirmedRelease,
+    confirmed_path,
+    counter_path,
+    write_confirmed,
+    write_counter,
+)
+
+
+def steps_to_disk(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Path, int]]:
+    """Every sync and replacement from now on: which, of what, and the bytes of a file then."""
+    steps: list[tuple[str, Path, int]] = []
+    fsync, replace = os.fsync, os.replace
+
+    def recorded_fsync(descriptor: int) -> None:
+        path = Path(f"/proc/self/fd/{descriptor}").readlink()
+        steps.append(("sync", path, path.stat().st_size if path.is_file() else 0))
+        fsync(descriptor)
+
+    def recorded_replace(source: Path, target: Path) -> None:
+        steps.append(("replace", target, source.stat().st_size))
+        replace(source, target)
+
+    monkeypatch.setattr(os, "fsync", recorded_fsync)
+    monkeypatch.setattr(os, "replace", recorded_replace)
+    return steps
+
+
+@pytest.mark.parametrize(
+    ("path_of", "write"),
+    [
+        (counter_path, lambda ledger: write_counter(ledger, "identity", 3)),
+        (
+            confirmed_path,
+            lambda ledger: write_confirmed(
+                ledger, ConfirmedRelease(b"i" * 32, b"s" * 32, 1, b"signed")
+            ),
+        ),
+    ],
+)
+def test_a_new_file_is_on_disk_before_it_replaces_the_old_one_and_its_directory_after(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    path_of: Callable[[Path], Path],
+    write: Callable[[Path], None],
+) -> None:
+    steps = steps_to_disk(monkeypatch)
+    write(tmp_path / "ledger")
+    path = path_of(tmp_path / "ledger")
+    size = path.stat().st_size
+    new = path.with_name(path.name + ".new")
+    assert steps == [("sync", new, size), ("replace", path, size), ("sync", tmp_path, 0)]

@@ -1,0 +1,63 @@
+"""What a coordinator learns tick by tick is what it would learn from everything at once."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fedperf_server.controllers.snapshot import CellLearner, RegimeReleases
+from fedperf_server.inference.cell_directions import CellPosterior, QueryResponses, infer_cells
+from fedperf_shared.releases.basis import CELLS
+from tests.unit.server.inference.worlds_of_cells import REFERENCE, learned_in_stages, members
+
+
+@pytest.fixture(scope="module")
+def year() -> RegimeReleases:
+    """Plain reports and two answered questions."""
+    truth = np.random.default_rng(3).normal(0.0, 0.3, CELLS)
+    reports, answered, _ = learned_in_stages(members(truth, seed=3), plain=5.0, directed=(5.0, 5.0))
+    return RegimeReleases(tuple(reports), tuple(answered), REFERENCE)
+
+
+def assert_same(found: CellPosterior, expected: CellPosterior) -> None:
+    """To the last bit."""
+    assert found.windows == expected.windows
+    np.testing.assert_array_equal(found.correction.mean, expected.correction.mean)
+    np.testing.assert_array_equal(found.correction.covariance, expected.correction.covariance)
+    for name, own in expected.organizations.items():
+        np.testing.assert_array_equal(found.organizations[name].covariance, own.covariance)
+
+
+def test_answers_that_come_later_give_what_all_give_at_once(year: RegimeReleases) -> None:
+    first, second = year.answered
+    nobody = replace(second, responses=())
+    late = replace(first, responses=first.responses[:-1])
+    learner = CellLearner()
+    for known in (
+        replace(year, answered=()),
+        replace(year, answered=(late,)),
+        replace(year, answered=(first, nobody)),
+        year,
+        replace(year, plain=year.plain[:-1]),
+        replace(year, answered=(first,)),
+        year,
+    ):
+        assert_same(learner.infer(known), CellLearner().infer(known))
+
+
+def test_an_answered_question_is_not_learned_again(
+    year: RegimeReleases, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = []
+
+    def counted(
+        plain: object, answered: tuple[QueryResponses, ...], **others: object
+    ) -> CellPosterior:
+        read.append(len(answered))
+        return infer_cells(plain, answered, **others)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("fedperf_server.controllers.snapshot.infer_cells", counted)
+    learner = CellLearner()
+    for count in (0, 1, 2, 2):
+        learner.infer(replace(year, answered=year.answered[:count]))
+    assert read == [0, 1, 1, 0]
