@@ -134,8 +134,8 @@ def no_difference(advice: Advice) -> str | None:
     return (
         f"not distinguishable: {name} takes {duration_text(rivalry.plan.seconds)}, "
         f"{rivalry.plan.prediction.confidence_level:.0%} interval {_interval(rivalry.plan)}, "
-        f"against {duration_text(choice.seconds)}, {_interval(choice)}; the latter is faster with a "
-        f"probability of {format_probability(rivalry.chance)}, so take {take}"
+        f"against {duration_text(choice.seconds)}, {_interval(choice)}; the latter is faster with "
+        f"a probability of {format_probability(rivalry.chance)}, so take {take}"
     )
 
 
@@ -396,7 +396,8 @@ def _unlike(plan: Plan, support: TrainingSupport) -> Iterator[str]:
         asked = plan.workflow.source_rows
         yield (
             f"careful: {platform_label(platform)} ran jobs of up to "
-            f"{support.most_rows(platform):,.0f} source rows here, this one has {asked:,.0f}; try it before you rely on it"
+            f"{support.most_rows(platform):,.0f} source rows here, this one has {asked:,.0f}; try it "
+            "before you rely on it"
         )
 
 
