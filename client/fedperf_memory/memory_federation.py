@@ -48,12 +48,11 @@ from fedperf_client.release.gate import NoiseOf
 from fedperf_client.release.ledger import PrivacyLedger
 from fedperf_client.release.policy import Policy
 from fedperf_client.workers.worker_process import TaskRunner
-from fedperf_server.app.composition import Task, build_coordinator
+from fedperf_server.app.composition import Coordinator, Task, build_coordinator
 from fedperf_server.config import ServerConfig
 from fedperf_server.endpoints.grpc_ports import ExchangeService
 from fedperf_server.membership.authority import CA, SIGNING, KeyRing, init, issue
 from fedperf_server.membership.enrollment import Enrollment
-from fedperf_server.rounds.coordinator import Coordinator
 from fedperf_server.rounds.open_round import Fleet, Reply
 from fedperf_server.state import registry
 from fedperf_server.state.database import Database, Member
@@ -178,7 +177,7 @@ class MemoryRound:
     _asked: dict[bytes, Future[SignedRelease]] = field(default_factory=dict)
     _replied: set[bytes] = field(default_factory=set)
 
-    def ask(self, organization_id: bytes, body: bytes) -> bool:
+    def send(self, organization_id: bytes, body: bytes) -> bool:
         """Implement `FleetRound`."""
         answer = self.fleet.answers.get(organization_id)
         is_there = answer is not None and organization_id in self.fleet.admitted

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from fedperf_server.commands import calendar, models, organizations, regimes, service
+from fedperf_server.commands import learning, organizations, server
 from fedperf_shared.runtime import command_line
 
 app = typer.Typer(
@@ -22,17 +22,17 @@ app = typer.Typer(
     epilog="Exit codes: "
     + "; ".join(f"{code} {text}" for code, text in command_line.EXIT_CODES.items()),
 )
-app.command()(service.init)
-app.command()(calendar.calendar)
+app.command()(server.init)
+app.command()(server.calendar)
 app.add_typer(organizations.app, name="org")
-app.command()(models.rounds)
-app.command()(models.models)
-app.command()(models.rollback)
-app.command()(regimes.regimes)
-app.command()(regimes.drifts)
-app.command("declare-change")(regimes.declare_change)
-app.command()(models.synthesize)
-app.command()(service.run)
+app.command()(learning.rounds)
+app.command()(learning.models)
+app.command()(learning.rollback)
+app.command()(learning.regimes)
+app.command()(learning.drifts)
+app.command("declare-change")(learning.declare_change)
+app.command()(learning.synthesize)
+app.command()(server.run)
 
 
 def main() -> None:

@@ -330,18 +330,18 @@ grace_seconds = {config.grace.total_seconds()!r}
 def _calendar_to_toml(calendar: ReleaseCalendar) -> str:
     period = calendar.period
     return f"""\
-# The public calendar; `fedperf-server calendar` shows it in dates. Moments are seconds after the
-# start of a window; a day has 86400.
+# The public calendar. `fedperf-server calendar` shows it in dates. Times are seconds after the
+# start of a window. A day has 86400.
 [calendar]
 period_start = {period.start.isoformat()}
 window_seconds = {period.window.total_seconds()!r}
 windows = {period.windows}
 report_slots = [{_slots(calendar.report_slots)}]
 model_slots = [{_slots(calendar.model_slots)}]
-# More model rounds of windows in which an epoch begins, in so many windows at most.
+# Extra model rounds of windows in which a drift regime begins, in at most so many windows.
 extra_slots = [{_slots(calendar.extra_slots)}]
 extra_round_windows = {calendar.extra_windows}
-# Days on which the first report of whoever joined may leave.
+# Days on which a new organization may send its first report.
 first_slots = [{_slots(calendar.first_slots)}]
 # How model rounds train: steps at the model's "tangent".
 model_method = "{_METHODS[calendar.model_method]}"

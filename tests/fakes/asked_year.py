@@ -42,7 +42,7 @@ def main(path: str) -> None:
         centers=[each.center for each in questions],
         correction=correction.mean,
         verdicts=[
-            f"{each.platform.name} {each.since} {each.found} {' '.join(each.organizations)}"
+            f"{each.platform.name} {each.since} {each.detected_in} {' '.join(each.organizations)}"
             for each in read_drifts(year.plain, year.answered)
         ],
     )

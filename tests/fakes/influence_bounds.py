@@ -11,8 +11,8 @@ from fedperf_server.inference.gaussian_process import (
     GaussianPosterior,
     Observation,
     _covariance,
-    _gain,
     max_norm,
+    posterior_gain,
 )
 from fedperf_server.rounds.linearized_avg import (
     WEIGHT_SDS,
@@ -56,7 +56,7 @@ def influence_bounds(
     values sent at a given scale. If false values change the scale too, the sum over all
     senders at either scale bounds the mean.
     """
-    gain, _ = _gain(prior, observations, scale)
+    gain, _ = posterior_gain(prior, observations, scale)
     first = sum(len(each.values) for each in observations[:sender])
     own = observations[sender]
     root = np.linalg.cholesky(_covariance(prior, own, scale))

@@ -44,7 +44,7 @@ class SumsOfWeights(RoundStrategy):
     aggregate: Aggregate
     rows: list[int] = field(default_factory=list)
 
-    def question(self, current: Weights, *, steps_made: int) -> None:
+    def design_query(self, current: Weights, *, steps_made: int) -> None:
         del current, steps_made
 
     def check(self, update: Update, slot: Slot) -> None:
@@ -126,8 +126,8 @@ class Keeping(RoundStrategy):
     strategy: RoundStrategy
     answers: list[AcceptedUpdate] = field(default_factory=list)
 
-    def question(self, current: Weights, *, steps_made: int) -> LinearizedQuery | None:
-        return self.strategy.question(current, steps_made=steps_made)
+    def design_query(self, current: Weights, *, steps_made: int) -> LinearizedQuery | None:
+        return self.strategy.design_query(current, steps_made=steps_made)
 
     def check(self, update: Update, slot: Slot) -> None:
         self.strategy.check(update, slot)

@@ -69,7 +69,11 @@ def test_an_epoch_changes_as_the_design_says(untouched: World) -> None:
         results = closed_rounds(session, TABLE)
         looked_at = {each.version for each in registry.decisions(session)}
         kept = buffer.rows(session)
-    assert (seen.drift.platform, seen.drift.shared, seen.drift.found) == (Platform.POLARS, True, 2)
+    assert (seen.drift.platform, seen.drift.shared, seen.drift.detected_in) == (
+        Platform.POLARS,
+        True,
+        2,
+    )
     assert second.begins_at == TABLE.period.window_start(3)
     assert second.cause is RegimeTrigger.SHARED_DRIFT
     held = [(each.slot.window, each.slot.index) for each in results]

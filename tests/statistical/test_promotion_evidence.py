@@ -14,18 +14,19 @@ from numpy.typing import NDArray
 from scipy.stats import binom
 
 from fedperf_client.contributions.mechanisms import WorkloadResiduals
-from fedperf_server.inference.corrections import DEFAULT_KERNEL, ReceivedReport, correct
-from fedperf_server.inference.promotion_rules import (
+from fedperf_server.controllers.promotion import (
     BestErrors,
     PromotionMetrics,
-    PromotionOutcome,
     ReportedOffset,
     compute_gain,
     decide_promotion,
 )
+from fedperf_server.inference.corrections import DEFAULT_KERNEL, ReceivedReport
 from fedperf_server.rehearsal.synthetic_batch import cell_shares
+from fedperf_server.state.database import VersionStatus
 from fedperf_shared.releases.basis import CELLS
 from fedperf_shared.releases.release import ReleaseKind, ReportParameters, SlotKey
+from tests.fakes.corrections import correct
 from tests.fakes.residual_reports import residual_report
 from tests.unit.client.contributions.seeded_noise import SeededNoise
 
@@ -62,7 +63,7 @@ class Federation:
     def promotes(self, step: Floats) -> bool:
         """Whether a version that differs by `step` is promoted."""
         found = decide_promotion(candidate(step), IN_FORCE, best=BEST, reported=self.reported)
-        return found.outcome is PromotionOutcome.PROMOTE
+        return found.status is VersionStatus.PROMOTED
 
     def noise(self, size: float) -> Floats:
         """A step that knows nothing of anybody's workloads, smooth over cells as a model's are."""

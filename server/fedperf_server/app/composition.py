@@ -1,6 +1,11 @@
-"""The server's composition root builds a coordinator for any message transport.
+"""The coordinator and its composition root, for any message transport.
 
-A process runs it behind sockets (`process`), a simulation behind function calls.
+A coordinator runs its controllers and the model round in ticks, in one thread. A tick reads the
+stored evidence once. Then it runs every controller on it, each after those whose results it needs.
+At the end it advances the model round that is due. A tick may compute but never waits. A controller
+stores its results in one transaction, so that a killed coordinator loses nothing: the next tick
+computes them again. If a controller or the round fails, the others continue. A process runs the
+coordinator behind sockets (`process`), a simulation behind function calls.
 
 A task holds the model's format, the training strategy, and public data: the plans for evaluating
 versions and for synthetic rows. GGFN starts from the pretrained model. Rounds make linearized steps
@@ -9,9 +14,11 @@ rounds (`controllers.promotion`). Organizations weight the fetched models by the
 so the error on public plans only has to detect a degenerate model.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
+from typing import TypeVar
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -19,19 +26,20 @@ from numpy.typing import NDArray
 
 from fedperf_server.config import ServerConfig
 from fedperf_server.controllers.drift import DriftController
-from fedperf_server.controllers.missing_reports import MissingReportController
 from fedperf_server.controllers.promotion import PromotionController
-from fedperf_server.controllers.queries import QueryController
-from fedperf_server.controllers.regime_releases import SnapshotReader
-from fedperf_server.controllers.reports import PublicationController
+from fedperf_server.controllers.reports import (
+    MissingReportController,
+    PublicationController,
+    design_queries,
+)
+from fedperf_server.controllers.snapshot import Snapshot, SnapshotReader
 from fedperf_server.membership.enrollment import Enrollment
 from fedperf_server.rehearsal.synthetic_batch import PredictLog
-from fedperf_server.rounds.coordinator import Controller, Coordinator
 from fedperf_server.rounds.linearized_avg import LinearizedAvg
 from fedperf_server.rounds.model_rounds import Evaluate, ModelRounds
 from fedperf_server.rounds.open_round import Fleet, RoundRules, RoundStrategy
 from fedperf_server.state import registry
-from fedperf_server.state.database import Database
+from fedperf_server.state.database import DATABASE, Database, DatabaseError
 from fedperf_server.state.registry import GgfnFormat, ModelFormat
 from fedperf_shared.execution import MeasuredPlan, PlanOnCluster
 from fedperf_shared.model.architecture import Weights, named_arrays, weights_of
@@ -42,6 +50,64 @@ from fedperf_shared.model.pretrained import load_pretrained_model
 from fedperf_shared.model.public_plans import anchors_of, load_public_plans
 from fedperf_shared.runtime.failure_tracker import FailureTracker
 from fedperf_shared.workflow.features import featurize
+
+T = TypeVar("T")
+
+Controller = Callable[[Snapshot], Sequence[object]]
+"""A periodic step: does what is due at the snapshot's time, and returns events for the operator."""
+
+
+class Coordinator:
+    """Runs the controllers and the rounds, tick by tick."""
+
+    def __init__(
+        self,
+        snapshots: SnapshotReader,
+        controllers: Mapping[str, Controller],
+        rounds: ModelRounds,
+        *,
+        failures: FailureTracker | None = None,
+    ) -> None:
+        """Make a coordinator of `controllers`, run in their order. Failures are tracked by key."""
+        self._snapshots = snapshots
+        self._controllers = controllers
+        self._rounds = rounds
+        self._failures = failures or FailureTracker()
+
+    def tick(self, now: datetime) -> Sequence[object]:
+        """Do what is due at `now`, and return events for the operator in order."""
+        if self._failures.in_backoff(DATABASE):
+            return ()
+        events: list[object] = []
+        try:
+            snapshots = self._try("reading releases", lambda: [self._snapshots.read(at=now)])
+            for snapshot in snapshots:
+                for name, controller in self._controllers.items():
+                    events += self._try(name, partial(controller, snapshot))
+            events += self._try("holding rounds", partial(self._rounds.run_once, at=now))
+        except DatabaseError as error:
+            self._failures.failed(DATABASE, error)
+        else:
+            self._failures.worked(DATABASE)
+        return events
+
+    def stop(self) -> None:
+        """Interrupt the open round, which is run again after the next start."""
+        self._rounds.interrupt()
+
+    def _try(self, name: str, step: Callable[[], Sequence[T]]) -> Sequence[T]:
+        """Return the result of `step`, nothing if it failed now or is in backoff."""
+        if self._failures.in_backoff(name):
+            return ()
+        try:
+            result = step()
+        except DatabaseError:
+            raise
+        except Exception as error:
+            self._failures.failed(name, error)
+            return ()
+        self._failures.worked(name)
+        return result
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,17 +208,13 @@ def build_coordinator(
     )
     evaluation = task.plans, task.predict_with
     controllers: dict[str, Controller] = {
-        "designing linear queries": QueryController(database, calendar),
-        "publishing corrections": PublicationController(
-            database, calendar, *evaluation, grace=grace
-        ),
-        "deciding promotions": PromotionController(database, calendar, *evaluation, grace=grace),
-        "detecting drift": DriftController(database, calendar, grace=grace),
-        "listing missing reports": MissingReportController(
-            database, calendar, grace=grace, since=since
-        ),
+        "designing linear queries": design_queries,
+        "publishing corrections": PublicationController(*evaluation).run_once,
+        "deciding promotions": PromotionController(*evaluation).run_once,
+        "detecting drift": DriftController().run_once,
+        "listing missing reports": MissingReportController(since=since).run_once,
     }
-    snapshots = SnapshotReader(database, calendar.period)
+    snapshots = SnapshotReader(database, calendar, grace=grace)
     return Coordinator(snapshots, controllers, rounds, failures=failures)
 
 

@@ -17,15 +17,13 @@ from datetime import UTC, datetime
 import structlog
 from cryptography import x509
 
-from fedperf_server.app.composition import Task, build_coordinator, ggfn_task
+from fedperf_server.app.composition import Coordinator, Task, build_coordinator, ggfn_task
 from fedperf_server.config import FILE_NAME, ServerConfig
-from fedperf_server.controllers.missing_reports import MissingReport
-from fedperf_server.controllers.reports import PublicationCounts
+from fedperf_server.controllers.reports import MissingReport, PublicationCounts
 from fedperf_server.endpoints.grpc_ports import enrollment_server, exchange_server
 from fedperf_server.inference.drift_evidence import PlatformDrift
 from fedperf_server.membership.authority import ENROLLMENT, SERVER, SIGNING, KeyRing
 from fedperf_server.membership.enrollment import Enrollment
-from fedperf_server.rounds.coordinator import Coordinator
 from fedperf_server.rounds.open_round import RoundRules
 from fedperf_server.state.database import Database, ModelRound, PromotionRecord, VersionStatus
 from fedperf_server.state.releases import declared_calendar
@@ -40,77 +38,45 @@ _log = structlog.get_logger()
 
 
 def log_event(event: object) -> None:
-    """Log an event of a tick (`rounds.coordinator`) in one line."""
-    _LOGGERS[type(event)](event)
-
-
-def _log_query(query: CellQuery) -> None:
-    _log.info("linear query sent", window=query.slot.window, slot=query.slot.index)
-
-
-def _log_publication(published: PublicationCounts) -> None:
-    _log.info("correction published", reports=published.reports, rows=published.rows)
-
-
-def _log_decision(decision: PromotionRecord) -> None:
-    message = {
-        VersionStatus.PROMOTED: "model promoted",
-        VersionStatus.REJECTED: "model rejected",
-        VersionStatus.CANDIDATE: "model inconclusive",
-    }[decision.status]
-    _log.info(message, version=decision.version, reason=decision.reason)
-
-
-def _log_drift(drift: PlatformDrift) -> None:
-    _log.info(
-        "drift detected",
-        platform=drift.platform.name.lower(),
-        shared=drift.shared,
-        organizations=len(drift.organizations),
-        since=drift.since,
-        log_factor=round(drift.log_factor, 3),
-    )
-
-
-def _log_missing_report(missing: MissingReport) -> None:
-    _log.warning("report missing", organization=missing.organization, slot=missing.slot_name)
-
-
-def _log_round(result: ModelRound) -> None:
-    _log.info(
-        "round closed",
-        round=result.number,
-        outcome=str(result.outcome),
-        replies=f"{result.replies} of {result.asked}",
-        refused=result.failures,
-        public_error=result.public_error,
-    )
-
-
-_LOGGERS: dict[type, Callable[..., None]] = {
-    CellQuery: _log_query,
-    PublicationCounts: _log_publication,
-    PromotionRecord: _log_decision,
-    PlatformDrift: _log_drift,
-    MissingReport: _log_missing_report,
-    ModelRound: _log_round,
-}
-
-
-class OtherHostError(ConfigurationError):
-    """Raised when the configured host is not in the certificates."""
-
-
-class OtherCalendarError(ConfigurationError):
-    """Raised when the configured calendar differs from the one that members declared."""
+    """Log an event of a tick (`composition.Coordinator`) in one line."""
+    match event:
+        case CellQuery(slot=slot):
+            _log.info("linear query sent", window=slot.window, slot=slot.index)
+        case PublicationCounts():
+            _log.info("correction published", reports=event.reports, rows=event.rows)
+        case PromotionRecord():
+            outcome = {VersionStatus.CANDIDATE: "inconclusive"}.get(event.status, event.status)
+            _log.info(f"model {outcome}", version=event.version, reason=event.reason)
+        case PlatformDrift():
+            _log.info(
+                "drift detected",
+                platform=event.platform.name.lower(),
+                shared=event.shared,
+                organizations=len(event.organizations),
+                since=event.since,
+                log_factor=round(event.log_factor, 3),
+            )
+        case MissingReport():
+            _log.warning("report missing", organization=event.organization, slot=event.slot_name)
+        case ModelRound():
+            _log.info(
+                "round closed",
+                round=event.number,
+                outcome=str(event.outcome),
+                replies=f"{event.replies} of {event.expected}",
+                refused=event.failures,
+                public_error=event.public_error,
+            )
+        case _:
+            raise TypeError(f"no log line for a {type(event).__name__}")
 
 
 def require_ready(config: ServerConfig) -> None:
     """Check that host and calendar are the ones that members joined with.
 
     Raises:
-        OtherHostError: the certificates are for another host.
-        OtherCalendarError: members declared schedules for another calendar that has not ended.
+        ConfigurationError: the certificates are for another host, or members declared schedules
+            for another calendar that has not ended.
         StorageError: database or certificates cannot be read.
     """
     ring = KeyRing(config.directory)
@@ -134,7 +100,7 @@ def _require_host(config: ServerConfig, ring: KeyRing, name: str) -> None:
         raise StorageError(f"{path} is not a certificate; restore it from a backup") from error
     if config.host not in hosts:
         certified = " and ".join(map(repr, hosts)) or "no host"
-        raise OtherHostError(
+        raise ConfigurationError(
             f"{config.directory / FILE_NAME} has host {config.host!r}, but {path}, which members "
             f"trust, is for {certified}. Set host to {certified} again, or make a new server with "
             "`fedperf-server --directory NEW init` and invite the members again"
@@ -145,7 +111,7 @@ def _require_declared(config: ServerConfig, declared: ReleaseCalendar) -> None:
     configured, past = config.calendar, declared.period
     if configured == declared or not configured.period.start < past.end:
         return
-    raise OtherCalendarError(
+    raise ConfigurationError(
         f"the calendar in {config.directory / FILE_NAME} differs from the one that members "
         f"declared their schedules for, from {past.start.isoformat()} to {past.end.isoformat()} "
         f"({_difference(configured, declared)}). Restore it; a new calendar may begin at its end"
@@ -168,8 +134,6 @@ def _difference(configured: ReleaseCalendar, declared: ReleaseCalendar) -> str:
 TICK_SECONDS = 0.25
 """Time between two ticks, for which a node that connects waits at most."""
 
-log = structlog.get_logger()
-
 
 def system_clock() -> datetime:
     """Return the current time in UTC."""
@@ -188,24 +152,24 @@ def run_server(
     with serving(config, ggfn_task(), clock=clock) as coordinator:
         _log_start(config, at=clock())
         run(coordinator, stop, clock=clock)
-    log.info("stopped; start again with `fedperf-server run`")
+    _log.info("stopped; start again with `fedperf-server run`")
 
 
 def _log_start(config: ServerConfig, *, at: datetime) -> None:
-    log.info(
+    _log.info(
         "serving",
         exchange=config.exchange_address,
         enrollment=f"{config.host}:{config.enrollment_port}",
         fleet=config.fleet_address,
     )
     if config.calendar.model_slots and config.calendar.model_method is ModelMethod.UNSPECIFIED:
-        log.warning(
+        _log.warning(
             "model rounds are skipped: this calendar trains by DP-SGD, which is not supported any "
             'more. Set model_method = "tangent" in the next period'
         )
     period = config.calendar.period
     if not at < period.end:
-        log.warning(
+        _log.warning(
             "the calendar has ended; set the next period_start to continue",
             ended=period.end.isoformat(),
             show="fedperf-server calendar",

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from fedperf_server.commands.directory_option import Json, current_time, open_enrollment
+from fedperf_server.commands.server import Json, current_time, open_enrollment, open_state
 from fedperf_shared.runtime.command_line import ProgramCommands, show, show_rows
 from fedperf_shared.runtime.quantities import table_minute
 
@@ -24,7 +24,7 @@ def add_organization(
     json: Json = False,
 ) -> None:
     """Invite an organization: print a join URL for one use, to hand over privately."""
-    invitation = open_enrollment(context)[1].add_organization(name)
+    invitation = open_enrollment(context).add_organization(name)
     show(
         {
             "name": invitation.name,
@@ -42,10 +42,9 @@ def list_organizations(context: typer.Context, json: Json = False) -> None:
     Compare each fingerprint by telephone with the one that the organization's `fedperf` shows.
     """
     from fedperf_server.controllers.reports import count_releases
-    from fedperf_server.state.database import Database
 
-    config, enrollment = open_enrollment(context)
-    with Database.existing(config.database_url).transaction() as session:
+    enrollment = open_enrollment(context)
+    with open_state(context) as (_, session):
         counts = count_releases(session)
     last_calls = enrollment.last_seen()
     rows: list[dict[str, object]] = [
@@ -86,7 +85,7 @@ def revoke_organization(
     """
     from fedperf_server.state.database import InvitationRow
 
-    ended = open_enrollment(context)[1].revoke(name)
+    ended = open_enrollment(context).revoke(name)
     if isinstance(ended, InvitationRow):
         show({"withdrawn": ended.name, "expires_at": ended.expires_at.isoformat()}, json=json)
         return

@@ -14,16 +14,16 @@ is listed for the operator. The organization adjusts its predictions locally
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from fedperf_server.controllers.regime_releases import Snapshot
+from fedperf_server.controllers.snapshot import Snapshot
 from fedperf_server.inference.drift_evidence import DriftReader, PlatformDrift
-from fedperf_server.state.database import Database, DriftRow, RegimeTrigger, record_event
+from fedperf_server.state.database import DriftRow, RegimeTrigger, record_event
 from fedperf_server.state.drift_regimes import DriftRegime, declare, regime_at
-from fedperf_shared.releases.period import Period, ReleaseCalendar
+from fedperf_shared.releases.period import Period
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,22 +55,17 @@ def stored_drifts(session: Session, period: Period) -> tuple[DetectedDrift, ...]
 
 
 class DriftController:
-    """Detects and stores the drifts of a calendar."""
+    """Detects and stores the drifts of a period."""
 
-    def __init__(self, database: Database, calendar: ReleaseCalendar, *, grace: timedelta) -> None:
-        """Make a controller for reports that may be `grace` late."""
-        self._database = database
-        self._calendar = calendar
-        self._grace = grace
+    def __init__(self) -> None:
         self._processed: tuple[int, int] | None = None
         self._detector: tuple[int, DriftReader] = (0, DriftReader())
 
     def run_once(self, snapshot: Snapshot) -> tuple[PlatformDrift, ...]:
         """Detect drifts if reports have arrived since the last call, and return the new ones."""
-        at = snapshot.at
-        if not at < self._calendar.period.end:
+        at, period, window = snapshot.at, snapshot.period, snapshot.reported_window
+        if not at < period.end:
             return ()
-        window = self._calendar.reported_window(at - self._grace)
         arrived = (window, snapshot.count(until=window))
         if arrived == self._processed:
             return ()
@@ -78,59 +73,53 @@ class DriftController:
         if self._detector[0] != regime.number:
             self._detector = regime.number, DriftReader()
         drifts = self._detector[1].read(evidence.plain, evidence.answered)
-        with self._database.transaction() as session:
-            new = self._store(session, regime, drifts, at=at)
-            shared = [each for each in new if each.shared]
+        with snapshot.database.transaction() as session:
+            new = _store(session, period, regime, drifts, at=at)
+            shared = sorted({each.platform for each in new if each.shared})
             if shared and regime_at(session, at) == regime:
-                self._declare(session, shared, at=at)
+                declare(session, period, RegimeTrigger.SHARED_DRIFT, platforms=shared, at=at)
         self._processed = arrived
         return new
 
-    def _store(
-        self,
-        session: Session,
-        regime: DriftRegime,
-        drifts: Sequence[PlatformDrift],
-        *,
-        at: datetime,
-    ) -> tuple[PlatformDrift, ...]:
-        """Store the drifts that are new, and return them."""
-        period = self._calendar.period
-        stored = [
-            each.drift
-            for each in stored_drifts(session, period)
-            if each.regime_begins_at == regime.begins_at
-        ]
-        new = tuple(each for each in drifts if not any(_same(each, other) for other in stored))
-        for drift in new:
-            session.add(
-                DriftRow(
-                    number=(session.scalar(select(func.max(DriftRow.number))) or 0) + 1,
-                    period_start=period.start,
-                    epoch_begins_at=regime.begins_at,
-                    seen_at=at,
-                    **asdict(drift),
-                )
-            )
-            session.flush()
-            record_event(
-                session,
-                "drift_seen",
-                at=at,
-                platform=drift.platform.name,
-                since=drift.since,
-                found=drift.found,
-                log_factor=drift.log_factor,
-                organizations=len(drift.organizations),
-                shared=drift.shared,
-            )
-        return new
 
-    def _declare(self, session: Session, shared: Sequence[PlatformDrift], *, at: datetime) -> None:
-        platforms = sorted({each.platform for each in shared})
-        declare(
-            session, self._calendar.period, RegimeTrigger.SHARED_DRIFT, platforms=platforms, at=at
+def _store(
+    session: Session,
+    period: Period,
+    regime: DriftRegime,
+    drifts: Sequence[PlatformDrift],
+    *,
+    at: datetime,
+) -> tuple[PlatformDrift, ...]:
+    """Store the drifts that are new, and return them."""
+    stored = [
+        each.drift
+        for each in stored_drifts(session, period)
+        if each.regime_begins_at == regime.begins_at
+    ]
+    new = tuple(each for each in drifts if not any(_same(each, other) for other in stored))
+    for drift in new:
+        session.add(
+            DriftRow(
+                number=(session.scalar(select(func.max(DriftRow.number))) or 0) + 1,
+                period_start=period.start,
+                epoch_begins_at=regime.begins_at,
+                seen_at=at,
+                **asdict(drift),
+            )
         )
+        session.flush()
+        record_event(
+            session,
+            "drift_seen",
+            at=at,
+            platform=drift.platform.name,
+            since=drift.since,
+            found=drift.detected_in,
+            log_factor=drift.log_factor,
+            organizations=len(drift.organizations),
+            shared=drift.shared,
+        )
+    return new
 
 
 def _same(one: PlatformDrift, other: PlatformDrift) -> bool:

@@ -8,30 +8,55 @@ the same result. Older candidates are steps towards the newest one and are settl
 promoted, they keep their status. If it is rejected, they are rejected too, because repeating the
 test on each of them would promote one by chance. If the decision is inconclusive, rounds continue
 from the candidate and the next window decides about their result.
+
+Three criteria count. Reports must show a gain. Public plans and the buffer must not show a loss.
+Without a loss and without a significant gain the decision is inconclusive. The gain of one window's
+rounds is often too small to be significant.
+
+- Reports: the posterior of mu, the error of the reference in each cell, is N(m, S). A version that
+  differs from the reference by d has the error mu - d. So version c is better than version p by
+  sum_c w_c [(mu - d_p)^2 - (mu - d_c)^2], which is linear in mu: mean and standard error follow.
+  w_c is the estimated share of workloads. d is computed on public plans, on the machine that they
+  ran on and in a small container (`public_plans.anchors_of`). A candidate is promoted only if the
+  lower bound of its gain, `CONFIDENCE_SDS` standard errors below the mean, is above 0. So a
+  candidate made of noise alone is promoted in at most 1 of 100 decisions, unless it is better. A
+  round cannot detect such a candidate, because noise looks like any reply.
+- Public measured plans: the median q-error is at most `PUBLIC_SLACK` times the best one's.
+- Buffer: on the synthetic rows of each segment of earlier regimes, the mean log error is at most
+  `MAX_FORGETTING` above the best one's. Otherwise the candidate has forgotten.
+
+The best is taken over the versions promoted in the regime, including its reference, so that small
+losses do not add up from window to window.
+
+Without reports of the regime the decision is inconclusive, because public plans are no
+organization's workloads.
+
+The reports are not a fresh sample. They cover the window in which the candidate was made. As far as
+that window was over, the candidate was trained on the same executions, and workloads recur. But
+training is private. The budget's epsilon bounds the influence of any single workload on a model. So
+it also bounds how much lower the error on these workloads can be than on unseen ones (Dwork et al.
+2015, "Preserving statistical validity in adaptive data analysis"). No model is trained on the run
+times of the public plans.
+
+Everything here is public or was released, so it costs no privacy. One organization's influence is
+that of its reports (`corrections`) and of its update.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime
 
 import numpy as np
+from numpy.typing import NDArray
 from sqlalchemy.orm import Session
 
-from fedperf_server.controllers.regime_releases import RegimeReleases, Snapshot
-from fedperf_server.inference.promotion_rules import (
-    BestErrors,
-    Floats,
-    PromotionMetrics,
-    PromotionOutcome,
-    ReportedOffset,
-    decide_promotion,
-    errors_by_segment,
-)
+from fedperf_server.controllers.snapshot import RegimeReleases, Snapshot
 from fedperf_server.rehearsal import buffer
 from fedperf_server.rehearsal.synthetic_batch import PredictLog, cell_shares
 from fedperf_server.state import registry, round_calendar
 from fedperf_server.state.database import (
-    Database,
     PromotionRecord,
     VersionStatus,
     record_event,
@@ -42,14 +67,94 @@ from fedperf_shared.exchange import SyntheticRow
 from fedperf_shared.execution import MeasuredPlan, PlanOnCluster
 from fedperf_shared.model.public_plans import anchors_of
 from fedperf_shared.releases.basis import CELLS, cell_of
-from fedperf_shared.releases.period import ReleaseCalendar
 from fedperf_shared.workflow.vocabulary import Platform
 
-_STATUSES = {
-    PromotionOutcome.PROMOTE: VersionStatus.PROMOTED,
-    PromotionOutcome.INCONCLUSIVE: VersionStatus.CANDIDATE,
-    PromotionOutcome.REJECT: VersionStatus.REJECTED,
-}
+Floats = NDArray[np.float64]
+
+PUBLIC_SLACK = 1.05
+"""Maximum factor on the best version's error on public plans, which differ from private ones."""
+
+MAX_FORGETTING = math.log(1.1)
+"""Maximum increase of the mean absolute error on a segment's rows over the best, log seconds."""
+
+CONFIDENCE_SDS = 2.326
+"""Standard errors between the gain and its lower bound: 99 % one-sided, for a normal distribution.
+A year has 13 decisions, so that with noise alone one of eight years has a false promotion. At 95 %
+it would be every second year. A better candidate without significance has another chance later."""
+
+
+@dataclass(frozen=True, slots=True)
+class PromotionMetrics:
+    """The metrics of one version.
+
+    Attributes:
+        public_error: median q-error on public measured plans; None if it was not measured.
+        offsets: its log prediction minus the reference's, mean per cell over the public
+            catalogue, float64 [CELLS].
+        by_segment: mean absolute log error on the rows of each segment of the buffer.
+    """
+
+    public_error: float | None
+    offsets: Floats
+    by_segment: Mapping[Platform, float]
+
+
+@dataclass(frozen=True, slots=True)
+class BestErrors:
+    """The smallest errors over the versions that were promoted in a regime.
+
+    Attributes:
+        public_error: minimum of `PromotionMetrics.public_error`.
+        by_segment: minimum of `PromotionMetrics.by_segment`, by segment.
+    """
+
+    public_error: float | None
+    by_segment: Mapping[Platform, float]
+
+    @classmethod
+    def over(
+        cls, public_errors: Iterable[float | None], by_segment: Iterable[Mapping[Platform, float]]
+    ) -> "BestErrors":
+        """Return the smallest errors of any version on the same plans and rows."""
+        smallest: dict[Platform, float] = {}
+        for segments in by_segment:
+            for segment, error in segments.items():
+                smallest[segment] = min(error, smallest.get(segment, math.inf))
+        measured = (each for each in public_errors if each is not None)
+        return cls(min(measured, default=None), smallest)
+
+
+@dataclass(frozen=True, slots=True)
+class ReportedOffset:
+    """The error of the reference in each cell, estimated from the regime's reports.
+
+    Attributes:
+        mean: error, log seconds, float64 [CELLS].
+        covariance: covariance of the error, float64 [CELLS, CELLS].
+        shares: share of the workloads in each cell, float64 [CELLS], sum 1.
+    """
+
+    mean: Floats
+    covariance: Floats
+    shares: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class PromotionDecision:
+    """The decision about a candidate, and its reason.
+
+    Attributes:
+        status: its status from now on. An inconclusive candidate stays a candidate.
+        reason: text for the operator.
+        gain: reduction in mean squared log error against the promoted version, estimated from
+            reports; None without reports.
+        gain_error: standard error of the gain.
+    """
+
+    status: VersionStatus
+    reason: str
+    gain: float | None = None
+    gain_error: float | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -75,15 +180,6 @@ class _Case:
     rows: Sequence[SyntheticRow]
 
 
-class NothingToRollBackError(InvalidInputError):
-    """Raised when the first version is to be rolled back."""
-
-    def __init__(self, version: int) -> None:
-        super().__init__(
-            f"version {version} cannot be rolled back: no other version was promoted before it"
-        )
-
-
 def roll_back(session: Session, reason: str, *, at: datetime) -> tuple[int, int]:
     """Reject the promoted version for an operator; return its number and the current one.
 
@@ -91,11 +187,14 @@ def roll_back(session: Session, reason: str, *, at: datetime) -> tuple[int, int]
     rejected version, and everything that was trained from it.
 
     Raises:
-        NothingToRollBackError: no other version was promoted.
+        InvalidInputError: no other version was promoted.
     """
     versions = [each.version for each in registry.versions(session) if each.promoted]
     if len(versions) < 2:  # noqa: PLR2004
-        raise NothingToRollBackError(registry.current_version(session))
+        raise InvalidInputError(
+            f"version {registry.current_version(session)} cannot be rolled back: no other version "
+            "was promoted before it"
+        )
     current, rejected = versions[-2:]
     registry.reject(session, rejected, f"taken back: {reason}", at=at)
     for each in round_calendar.candidates_after(session, current):
@@ -106,89 +205,38 @@ def roll_back(session: Session, reason: str, *, at: datetime) -> tuple[int, int]
 
 
 class PromotionController:
-    """Decides about the candidates of a calendar."""
+    """Decides about the candidates of a period."""
 
     def __init__(
-        self,
-        database: Database,
-        calendar: ReleaseCalendar,
-        catalogue: Sequence[MeasuredPlan],
-        predict_with: Callable[[bytes], PredictLog],
-        *,
-        grace: timedelta,
+        self, catalogue: Sequence[MeasuredPlan], predict_with: Callable[[bytes], PredictLog]
     ) -> None:
         """Make a controller that compares versions on the anchors of `catalogue`.
 
         Anchors include several machines, so that learning about other machines than the one that
         the catalogue was measured on is visible. `predict_with` maps the bytes of a checkpoint to
-        its predictions on them. Reports may be `grace` late.
+        its predictions on them.
         """
         self._predict_with = predict_with
-        self._database = database
-        self._calendar = calendar
         self._entries = anchors_of(catalogue)
         self._cells = np.array([cell_of(each.plan).index for each in self._entries], dtype=np.int64)
-        self._grace = grace
 
     def run_once(self, snapshot: Snapshot) -> tuple[PromotionRecord, ...]:
         """Decide about the waiting candidate, if there is one and the reports have arrived."""
-        window = self._calendar.reported_window(snapshot.at - self._grace)
-        if window < 0:
+        if snapshot.reported_window < 0:
             return ()
-        with self._database.transaction() as session:
-            case = self._case(session, snapshot, window)
+        with snapshot.database.transaction() as session:
+            case = _find_case(session, snapshot)
         if case is None:
             return ()
         decision = self._decide(case, at=snapshot.at)
-        with self._database.transaction() as session:
-            if not self._is_unchanged(session, window, case):
+        with snapshot.database.transaction() as session:
+            # An operator may have rolled back a version during the decision.
+            if (*case.steps, case.candidate.version) != _waiting(session, snapshot):
                 return ()
-            self._settle(session, case, decision)
+            if case.promoted.version != registry.current_version(session):
+                return ()
+            _settle(session, case, decision)
         return (decision,)
-
-    def _case(self, session: Session, snapshot: Snapshot, window: int) -> _Case | None:
-        """Return the newest candidate from before `window`, with the evidence."""
-        waiting = self._waiting(session, window)
-        if not waiting:
-            return None
-        evidence = snapshot.evidence(window)
-        *earlier, promoted = registry.promoted_since(session, evidence.reference_version)
-        return _Case(
-            waiting[:-1],
-            registry.get_version(session, waiting[-1]),
-            promoted,
-            tuple(earlier),
-            registry.get_version(session, evidence.reference_version),
-            _reported(evidence),
-            buffer.rows(session),
-        )
-
-    def _waiting(self, session: Session, window: int) -> tuple[int, ...]:
-        return round_calendar.undecided(session, self._calendar, window=window, grace=self._grace)
-
-    def _is_unchanged(self, session: Session, window: int, case: _Case) -> bool:
-        """Return whether no operator rolled back a version during the decision."""
-        waiting = self._waiting(session, window)
-        current = registry.current_version(session)
-        return (*case.steps, case.candidate.version) == waiting and (
-            case.promoted.version == current
-        )
-
-    def _settle(self, session: Session, case: _Case, decision: PromotionRecord) -> None:
-        at = decision.decided_at
-        registry.decide(session, decision)
-        is_rejected = decision.status is VersionStatus.REJECTED
-        for step in case.steps if is_rejected else ():
-            reason = f"goes with version {decision.version}, which was rejected"
-            registry.reject(session, step, reason, at=at)
-        record_event(
-            session,
-            "version_judged",
-            at=at,
-            version=decision.version,
-            standing=str(decision.status),
-            reason=decision.reason,
-        )
 
     def _decide(self, case: _Case, *, at: datetime) -> PromotionRecord:
         predict_with = self._predict_with
@@ -205,12 +253,9 @@ class PromotionController:
         decision = decide_promotion(candidate, promoted, best=best, reported=case.reported)
         return PromotionRecord(
             version=case.candidate.version,
-            status=_STATUSES[decision.outcome],
-            reason=decision.reason,
-            gain=decision.gain,
-            gain_error=decision.gain_error,
             by_segment=candidate.by_segment,
             decided_at=at,
+            **asdict(decision),
         )
 
     def _metrics(
@@ -229,13 +274,57 @@ class PromotionController:
         return np.asarray(sums / np.maximum(np.bincount(self._cells, minlength=CELLS), 1))
 
 
+def _find_case(session: Session, snapshot: Snapshot) -> _Case | None:
+    """Return the newest candidate that waits for the reports, with the evidence."""
+    waiting = _waiting(session, snapshot)
+    if not waiting:
+        return None
+    evidence = snapshot.evidence(snapshot.reported_window)
+    *earlier, promoted = registry.promoted_since(session, evidence.reference_version)
+    return _Case(
+        waiting[:-1],
+        registry.get_version(session, waiting[-1]),
+        promoted,
+        tuple(earlier),
+        registry.get_version(session, evidence.reference_version),
+        _reported(evidence),
+        buffer.rows(session),
+    )
+
+
+def _waiting(session: Session, snapshot: Snapshot) -> tuple[int, ...]:
+    return round_calendar.undecided(
+        session, snapshot.calendar, window=snapshot.reported_window, grace=snapshot.grace
+    )
+
+
+def _settle(session: Session, case: _Case, decision: PromotionRecord) -> None:
+    at = decision.decided_at
+    registry.decide(session, decision)
+    is_rejected = decision.status is VersionStatus.REJECTED
+    for step in case.steps if is_rejected else ():
+        reason = f"goes with version {decision.version}, which was rejected"
+        registry.reject(session, step, reason, at=at)
+    record_event(
+        session,
+        "version_judged",
+        at=at,
+        version=decision.version,
+        standing=str(decision.status),
+        reason=decision.reason,
+    )
+
+
 def _by_segment(predict_log: PredictLog, rows: Sequence[SyntheticRow]) -> dict[Platform, float]:
     """Return a version's mean absolute log error on the rows of each segment of the buffer."""
     if not rows:
         return {}
     plans = [PlanOnCluster(row.plan, row.cluster) for row in rows]
-    errors = predict_log(plans) - np.array([row.log_seconds for row in rows])
-    return errors_by_segment([row.segment for row in rows], errors)
+    errors = np.abs(predict_log(plans) - np.array([row.log_seconds for row in rows])).tolist()
+    by_segment: dict[Platform, list[float]] = defaultdict(list)
+    for row, error in zip(rows, errors, strict=True):
+        by_segment[row.segment].append(error)
+    return {segment: float(np.mean(by_segment[segment])) for segment in sorted(by_segment)}
 
 
 def _reported(evidence: RegimeReleases) -> ReportedOffset | None:
@@ -245,3 +334,76 @@ def _reported(evidence: RegimeReleases) -> ReportedOffset | None:
     correction = evidence.posterior.correction
     shares = cell_shares(evidence.plain, reference_version=evidence.reference_version)
     return ReportedOffset(correction.mean, correction.covariance, shares)
+
+
+def decide_promotion(
+    candidate: PromotionMetrics,
+    promoted: PromotionMetrics,
+    *,
+    best: BestErrors,
+    reported: ReportedOffset | None,
+) -> PromotionDecision:
+    """Decide whether a candidate replaces the promoted version.
+
+    The criteria are public plans, forgetting, and reports. The first that fails gives the reason.
+    Without reports nothing is promoted.
+
+    Args:
+        candidate: metrics of the candidate.
+        promoted: metrics of the current version.
+        best: smallest errors of the regime's promoted versions.
+        reported: offsets estimated from the regime's reports; None without any.
+    """
+    gain, error = (None, None) if reported is None else compute_gain(candidate, promoted, reported)
+    forgotten = _most_forgotten(candidate, best)
+    if not _is_at_most(candidate.public_error, best.public_error, PUBLIC_SLACK):
+        return PromotionDecision(VersionStatus.REJECTED, "worse on public plans", gain, error)
+    if forgotten is not None:
+        return PromotionDecision(
+            VersionStatus.REJECTED, f"forgets {forgotten.name.lower()}", gain, error
+        )
+    if gain is None or error is None:
+        return PromotionDecision(VersionStatus.CANDIDATE, "no report speaks for it yet")
+    if not gain + CONFIDENCE_SDS * error >= 0:
+        return PromotionDecision(
+            VersionStatus.REJECTED, "worse by the reports of the next window", gain, error
+        )
+    if not gain - CONFIDENCE_SDS * error > 0:
+        return PromotionDecision(
+            VersionStatus.CANDIDATE, "no sure gain by reports yet", gain, error
+        )
+    reason = "better by reports, no worse on public plans and on the buffer"
+    return PromotionDecision(VersionStatus.PROMOTED, reason, gain, error)
+
+
+def compute_gain(
+    candidate: PromotionMetrics, promoted: PromotionMetrics, reported: ReportedOffset
+) -> tuple[float, float]:
+    """Return the candidate's gain in mean squared log error, and its standard error.
+
+    Args:
+        candidate: with its offsets from the reference, log seconds [CELLS].
+        promoted: likewise.
+        reported: shares of workloads, and errors of the reference.
+    """
+    step = candidate.offsets - promoted.offsets
+    weights = 2 * reported.shares * step
+    gain = float(
+        weights @ reported.mean - reported.shares @ (candidate.offsets**2 - promoted.offsets**2)
+    )
+    return gain, math.sqrt(max(float(weights @ reported.covariance @ weights), 0.0))
+
+
+def _most_forgotten(candidate: PromotionMetrics, best: BestErrors) -> Platform | None:
+    """Return the segment with the largest excessive loss against the best, or None."""
+    losses = {
+        segment: error - best.by_segment.get(segment, math.inf)
+        for segment, error in candidate.by_segment.items()
+    }
+    excessive = [segment for segment, each in losses.items() if not each <= MAX_FORGETTING]
+    return max(excessive, key=lambda segment: losses[segment], default=None)
+
+
+def _is_at_most(error: float | None, other: float | None, slack: float) -> bool:
+    """Return whether both errors are measured and `error <= slack * other`, False for NaN."""
+    return error is not None and other is not None and error <= slack * other

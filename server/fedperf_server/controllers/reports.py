@@ -1,31 +1,112 @@
-"""The publication controller publishes the correction and the synthetic rows.
+"""The controllers of report slots: linear queries, publications, missing reports.
 
-Both are post-processing of accepted reports of the period and cost no privacy. They are computed
-again whenever a report has arrived, from all reports of the regime in this period. So repeating the
-work after a crash changes nothing. The last publication of a regime goes into the buffer
-(`rehearsal.buffer`) when the regime's last reports have arrived, and in any case before the next
-regime publishes. The module also counts the accepted and refused releases of every organization.
+`design_queries` designs the linear query of a directed slot, once, when the slot opens. A query
+depends on the reports that were accepted until then. It is stored before it is sent and never
+changed, so that a coordinator that was killed sends the same query again. The first report slot of
+a window is plain. A later slot has a query if an organization declared a directed report.
+
+`PublicationController` publishes the correction and the synthetic rows. Both are post-processing of
+accepted reports of the period and cost no privacy. They are computed again whenever a report has
+arrived, from all reports of the regime in this period. So repeating the work after a crash changes
+nothing. The last publication of a regime goes into the buffer (`rehearsal.buffer`) when the
+regime's last reports have arrived, and in any case before the next regime publishes.
+
+`MissingReportController` lists missing reports once a slot and its grace period are over. A report
+is missing if a member declared the slot before it was due and has no receipt for it. Every slot is
+checked once, after its end. Slots that ended before the coordinator started are skipped, because
+members could not submit while it was down and may still send late reports. Directed slots without a
+linear query are skipped too.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from fedperf_server.controllers.regime_releases import RegimeReleases, Snapshot
+from fedperf_server.controllers.snapshot import RegimeReleases, Snapshot
+from fedperf_server.inference.cell_directions import CHANGE, design_cell_query
 from fedperf_server.rehearsal import buffer
 from fedperf_server.rehearsal.synthetic_batch import PredictLog, SyntheticBatch, cross_clusters
 from fedperf_server.state import registry, releases
-from fedperf_server.state.database import Database, ReceiptRow
+from fedperf_server.state.database import Member, ReceiptRow, ScheduleRow, record_event
 from fedperf_shared.execution import MeasuredPlan, PlanOnCluster
 from fedperf_shared.releases.basis import BASIS_VERSION
-from fedperf_shared.releases.period import ReleaseCalendar
+from fedperf_shared.releases.kinds import DIRECTED_REPORT, kind_of
+from fedperf_shared.releases.linear_queries import CellQuery
+from fedperf_shared.releases.period import Period
+from fedperf_shared.releases.release import DirectedParameters, ReleaseKind, SlotKey
 
 SYNTHETIC_ROWS = 512
 """Number of rows of the published batch, a public constant."""
+
+
+def design_queries(snapshot: Snapshot) -> tuple[CellQuery, ...]:
+    """Design the missing queries of the current window, and return them."""
+    queries = [_design(slot, snapshot) for slot in _open_slots(snapshot)]
+    return tuple(each for each in queries if each is not None)
+
+
+def _open_slots(snapshot: Snapshot) -> list[SlotKey]:
+    """Return the later report slots of the current window that have opened."""
+    period, times = snapshot.period, snapshot.calendar.report_slots
+    window = period.window_at(snapshot.at)
+    if window is None:
+        return []
+    start = period.window_start(window)
+    return [
+        SlotKey(ReleaseKind.RESIDUAL_REPORT, window, index)
+        for index in range(1, len(times))
+        if start + times[index].opens_after <= snapshot.at
+    ]
+
+
+def _design(slot: SlotKey, snapshot: Snapshot) -> CellQuery | None:
+    """Design and store the query, if it is missing and an organization declared the slot."""
+    period = snapshot.period
+    with snapshot.database.transaction() as session:
+        if releases.has_query(session, period, slot):
+            return None
+        senders = _find_senders(session, period, slot)
+        version = releases.newest_query_version(session) + 1
+    if not senders:
+        return None
+    evidence = snapshot.evidence(slot.window)
+    posterior = evidence.posterior
+    query = design_cell_query(
+        posterior.correction,
+        [(posterior.organization_posterior(name, each), each) for name, each in senders],
+        slot=slot,
+        version=version,
+        change=CHANGE if evidence.has_releases_before(slot.window) else 0.0,
+    )
+    with snapshot.database.transaction() as session:
+        releases.store_query(session, period, query, at=snapshot.at)
+        record_event(
+            session,
+            "question_asked",
+            at=snapshot.at,
+            window=slot.window,
+            slot=slot.index,
+            version=version,
+            reports=evidence.reports,
+        )
+    return query
+
+
+def _find_senders(
+    session: Session, period: Period, slot: SlotKey
+) -> list[tuple[str, DirectedParameters]]:
+    senders = []
+    for organization_id, schedule in releases.declared_schedules(session, period):
+        planned = schedule.slot(slot)
+        if planned is not None and kind_of(planned.parameters) is DIRECTED_REPORT:
+            senders.append(
+                (organization_id.hex(), DIRECTED_REPORT.as_parameters(planned.parameters))
+            )
+    return senders
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,23 +122,13 @@ class PublicationController:
     """Publishes correction and synthetic rows when reports of a period arrive."""
 
     def __init__(
-        self,
-        database: Database,
-        calendar: ReleaseCalendar,
-        catalogue: Sequence[MeasuredPlan],
-        predict_with: Callable[[bytes], PredictLog],
-        *,
-        grace: timedelta,
+        self, catalogue: Sequence[MeasuredPlan], predict_with: Callable[[bytes], PredictLog]
     ) -> None:
         """Make a controller for rows on plans and clusters of `catalogue`.
 
-        Reports may be `grace` late. `predict_with` maps the bytes of a checkpoint to its
-        predictions on catalogue entries.
+        `predict_with` maps the bytes of a checkpoint to its predictions on catalogue entries.
         """
         self._predict_with = predict_with
-        self._database = database
-        self._calendar = calendar
-        self._grace = grace
         self._catalogue = cross_clusters(
             [PlanOnCluster(each.plan, each.cluster) for each in catalogue]
         )
@@ -65,11 +136,11 @@ class PublicationController:
 
     def run_once(self, snapshot: Snapshot) -> tuple[PublicationCounts, ...]:
         """Publish again if reports have arrived since the last call."""
-        at, stored = snapshot.at, len(snapshot.reports)
-        self._fill_buffer(at)
+        stored = len(snapshot.reports)
+        self._fill_buffer(snapshot)
         if stored == self._processed:
             return ()
-        window = self._calendar.period.nearest_window(at)
+        window = snapshot.period.nearest_window(snapshot.at)
         evidence = snapshot.evidence(window)
         published = (self._publish(snapshot, window, evidence),) if evidence.reports else ()
         self._processed = stored
@@ -79,7 +150,7 @@ class PublicationController:
         self, snapshot: Snapshot, window: int, evidence: RegimeReleases
     ) -> PublicationCounts:
         at, correction = snapshot.at, evidence.posterior.correction
-        with self._database.transaction() as session:
+        with snapshot.database.transaction() as session:
             checkpoint = registry.get_version(session, evidence.reference_version).checkpoint
         batch = SyntheticBatch.from_reports(
             evidence.plain,
@@ -89,7 +160,7 @@ class PublicationController:
             predict=self._predict_with(checkpoint),
             seed=len(snapshot.reports),
         )
-        with self._database.transaction() as session:
+        with snapshot.database.transaction() as session:
             registry.publish_correction(
                 session,
                 basis_version=BASIS_VERSION,
@@ -102,19 +173,78 @@ class PublicationController:
             buffer.publish(session, batch.rows, about=about, at=at)
         return PublicationCounts(evidence.reports, correction.organizations, len(batch.rows))
 
-    def _fill_buffer(self, at: datetime) -> None:
+    def _fill_buffer(self, snapshot: Snapshot) -> None:
         """Store the rows of ended regimes, whose reports have arrived or are not used any more."""
-        period = self._calendar.period
-        reported_window = self._calendar.reported_window(at - self._grace)
-        window = max(reported_window, period.nearest_window(at) - 1)
-        while (ended := self._find_unstored(window)) is not None:
+        at, period = snapshot.at, snapshot.period
+        window = max(snapshot.reported_window, period.nearest_window(at) - 1)
+        while True:
+            with snapshot.database.transaction() as session:
+                ended = buffer.find_unstored(session, period, window=window)
+            if ended is None:
+                return
             labelled = ended.labelled(self._predict_with)
-            with self._database.transaction() as session:
+            with snapshot.database.transaction() as session:
                 buffer.store(session, labelled, at=at)
 
-    def _find_unstored(self, window: int) -> buffer.PreviousRegimeRows | None:
-        with self._database.transaction() as session:
-            return buffer.find_unstored(session, self._calendar.period, window=window)
+
+@dataclass(frozen=True, slots=True)
+class MissingReport:
+    """A declared report that did not arrive in time, and the name of its organization."""
+
+    organization: str
+    slot: SlotKey
+
+    @property
+    def slot_name(self) -> str:
+        """Return the slot's name in the organization's own programs."""
+        return f"report-{self.slot.window}-{self.slot.index}"
+
+
+class MissingReportController:
+    """Lists missing reports of a calendar as its slots end."""
+
+    def __init__(self, *, since: datetime) -> None:
+        """Make a controller that skips slots which were over by `since`."""
+        self._checked_until = since
+
+    def run_once(self, snapshot: Snapshot) -> tuple[MissingReport, ...]:
+        """Return the missing reports of slots that ended since the last call, slot by slot."""
+        ended = sorted(self._ended(snapshot))
+        missing: tuple[MissingReport, ...] = ()
+        if ended:
+            with snapshot.database.transaction() as session:
+                missing = tuple(
+                    each
+                    for due, slot in ended
+                    for each in _missing(session, snapshot.period, slot, due)
+                )
+        self._checked_until = max(snapshot.at, self._checked_until)
+        return missing
+
+    def _ended(self, snapshot: Snapshot) -> Iterator[tuple[datetime, SlotKey]]:
+        """Yield report slots that ended since the last call, with the time when they were due."""
+        period, grace = snapshot.period, snapshot.grace
+        first = period.nearest_window(self._checked_until - grace) - 1
+        last = period.nearest_window(snapshot.at - grace)
+        for window in range(max(first, 0), min(last + 1, period.windows)):
+            for index, times in enumerate(snapshot.calendar.report_times):
+                due = period.window_start(window) + times.replies_after
+                if self._checked_until < due + grace <= snapshot.at:
+                    yield due, SlotKey(ReleaseKind.RESIDUAL_REPORT, window, index)
+
+
+def _missing(
+    session: Session, period: Period, key: SlotKey, due: datetime
+) -> Iterator[MissingReport]:
+    release_id, has_query = key.release_id(period), releases.has_query(session, period, key)
+    for organization_id, schedule in releases.declared_schedules(session, period):
+        slot = schedule.slot(key)
+        if slot is None or (kind_of(slot.parameters).has_question and not has_query):
+            continue
+        row = session.get_one(ScheduleRow, (organization_id, period.start))
+        receipt = releases.find_receipt(session, organization_id, release_id)
+        if row.declared_at < due and receipt is None:
+            yield MissingReport(session.get_one(Member, organization_id).name, key)
 
 
 @dataclass(slots=True)

@@ -223,7 +223,7 @@ class GatewayRound:
         self._arriving: dict[bytes, tuple[str, ObjectTree]] = {}
         self._refused: dict[bytes, Refusal | None] = {}
 
-    def ask(self, organization_id: bytes, body: bytes) -> bool:
+    def send(self, organization_id: bytes, body: bytes) -> bool:
         """Send `body`, unless the organization is offline or has an open request."""
         node_id = self._nodes.get(organization_id)
         if node_id is None or organization_id in self._open():

@@ -17,7 +17,6 @@ from datetime import datetime
 import grpc
 import structlog
 from cryptography import x509
-from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from sqlalchemy.orm import Session
 
@@ -123,36 +122,22 @@ class GrpcPort:
 
 _MAX_MESSAGE = 64 << 10
 
-log = structlog.get_logger()
+_log = structlog.get_logger()
 
 
 class EnrollmentService:
     """The service of the enrollment port."""
 
-    def __init__(self, enrollment: Enrollment, ring: KeyRing, config: ServerConfig) -> None:
+    def __init__(self, enrollment: Enrollment) -> None:
         self._enrollment = enrollment
-        self._config = config
-        self._coordinator_key = ring.key(SIGNING).public_key()
 
     def join(self, token: bytes, certificate_request: bytes) -> JoinReply:
         """Make the caller a member, if its token is valid."""
         try:
-            joined = self._enrollment.join(token, certificate_request)
+            return self._enrollment.join(token, certificate_request)
         except EnrollmentRefusedError as error:
-            log.warning("joining refused", reason=str(error))
+            _log.warning("joining refused", reason=str(error))
             raise CallRefusedError(grpc.StatusCode.PERMISSION_DENIED, str(error)) from None
-        member = joined.member
-        log.info("organization joined", name=member.name, fingerprint=member.fingerprint)
-        return JoinReply(
-            organization_id=member.organization_id,
-            certificate=joined.certificate,
-            ca_certificate=joined.ca_certificate,
-            coordinator_public_key=self._coordinator_key.public_bytes(
-                serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
-            ),
-            exchange_address=self._config.exchange_address,
-            fleet_address=self._config.fleet_address,
-        )
 
 
 def enrollment_server(enrollment: Enrollment, ring: KeyRing, config: ServerConfig) -> GrpcPort:
@@ -161,7 +146,7 @@ def enrollment_server(enrollment: Enrollment, ring: KeyRing, config: ServerConfi
         ThreadPoolExecutor(4, thread_name_prefix="enrollment"),
         options=[("grpc.max_receive_message_length", _MAX_MESSAGE)],
     )
-    serve_enrollment(server, EnrollmentService(enrollment, ring, config))
+    serve_enrollment(server, EnrollmentService(enrollment))
     credentials = grpc.ssl_server_credentials(
         [(ring.key_pem(ENROLLMENT), ring.certificate(ENROLLMENT))]
     )
@@ -351,12 +336,14 @@ class ExchangeService:
     ) -> SignedReceipt | None:
         """Return the receipt of a release accepted for the slot before, of any bytes."""
         release_id = release.slot.release_id(self._config.calendar.period)
-        try:
-            return releases.receipt_for(session, member.organization_id, release_id, signed)
-        except RejectedReleaseError as error:
+        receipt = releases.find_receipt(session, member.organization_id, release_id)
+        if receipt is None:
+            return None
+        if not receipt.confirms(signed):
             kind = "report" if is_report(release) else "model_update"
-            releases.count_rejection(session, member.organization_id, kind, error.reason)
-            return releases.first_receipt(session, member.organization_id, release_id)
+            reason = Reason.DIFFERENT_BYTES
+            releases.count_rejection(session, member.organization_id, kind, reason)
+        return receipt.signed
 
 
 def exchange_server(

@@ -38,7 +38,6 @@ are rounded to a public grid, so that they do not depend on rounding errors of l
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,7 +55,7 @@ from fedperf_server.inference.corrections import (
     correct_sums,
     pool_by_organization,
 )
-from fedperf_server.inference.gaussian_process import GaussianPosterior, Observation, Update, update
+from fedperf_server.inference.gaussian_process import GaussianPosterior, Observation, update
 from fedperf_shared.errors import ConfigurationError
 from fedperf_shared.releases.basis import BASIS_VERSION, CELLS
 from fedperf_shared.releases.linear_queries import (
@@ -66,7 +65,6 @@ from fedperf_shared.releases.linear_queries import (
     MIN_CELL_CLIP,
     QUESTION_DIRECTIONS,
     CellQuery,
-    Design,
     public_design,
 )
 from fedperf_shared.releases.release import (
@@ -77,9 +75,7 @@ from fedperf_shared.releases.release import (
 )
 
 Floats = NDArray[np.float64]
-Positions = NDArray[np.int64]
 
-DIRECTIONS = 16
 DESIGN_STEPS = 60
 
 SPREAD = 1e-3
@@ -111,72 +107,9 @@ class Stage:
         if not 0 < self.kappa < math.inf:
             raise ConfigurationError(f"a stage's kappa must be positive, got {self.kappa!r}")
 
-    def noise_multiplier(self, total: float) -> float:
-        """Return this stage's noise if all stages together cost as one with noise `total`."""
-        return total / math.sqrt(self.share)
-
 
 STAGES = (Stage(0.2, 3.0), Stage(0.3, 1.5), Stage(0.5, 1.0))
 """The stages: first wide and cheap, then tight."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class QueryDesign:
-    """The query of a stage: points and a design for every sender.
-
-    Attributes:
-        points: positions in the posterior of each sender's points, [sender][points].
-        designs: one per sender.
-    """
-
-    points: tuple[Positions, ...]
-    designs: tuple[Design, ...]
-
-
-def design_query(
-    current: GaussianPosterior,
-    senders: Sequence[Positions],
-    targets: Positions,
-    *,
-    kappa: float,
-    noise_multiplier: float,
-    record_variance: float,
-    directions: int = DIRECTIONS,
-) -> QueryDesign:
-    """Design the query of one stage.
-
-    Args:
-        current: posterior of all points, the senders' and the targets.
-        senders: position of each workload of a sender, a point as often as it has workloads. Use
-            one sender for all with secure aggregation under one noise.
-        targets: positions of the target points.
-        kappa: clip in standard deviations of the predictive distribution of a record.
-        noise_multiplier: noise multiplier of each sender.
-        record_variance: variance of a record around its point, (log seconds)^2.
-        directions: number of directions per sender.
-    """
-    merged = [np.unique(each, return_inverse=True, return_counts=True) for each in senders]
-    positions = np.concatenate([points for points, _, _ in merged])
-    counts = np.concatenate([count for _, _, count in merged])
-    clips = np.maximum(
-        round_to_grid(kappa * np.sqrt(current.variances()[positions] + record_variance)), GRID
-    )
-    crossed = current.covariance[np.ix_(positions, targets)]
-    # For the mean of a point's records. Columns for their sum are scaled by the counts below.
-    columns = optimize_directions(
-        current.covariance[np.ix_(positions, positions)] + np.diag(record_variance / counts),
-        crossed @ crossed.T / len(targets),
-        clips / counts,
-        noise_variance=noise_multiplier**2,
-        directions=directions,
-        sizes=[len(points) for points, _, _ in merged],
-    )
-    edges = np.cumsum([0, *(len(points) for points, _, _ in merged)])
-    designs = tuple(
-        public_design((columns / counts)[:, a:b][:, inverse], clips[a:b][inverse])
-        for (a, b), (_, inverse, _) in zip(pairwise(edges), merged, strict=True)
-    )
-    return QueryDesign(tuple(senders), designs)
 
 
 def optimize_directions(
@@ -209,59 +142,6 @@ def optimize_directions(
 def round_to_grid(values: Floats) -> Floats:
     """Return the nearest multiples of `GRID`."""
     return np.asarray(np.round(values / GRID) * GRID)
-
-
-def infer(
-    current: GaussianPosterior,
-    query: QueryDesign,
-    reports: Sequence[DirectedReport | None],
-    *,
-    noise_multiplier: float,
-    record_variance: float,
-) -> Update:
-    """Return the posterior after the responses of a stage.
-
-    Args:
-        current: posterior before the stage.
-        query: query of the stage, with one design per sender.
-        reports: one per sender, in the order of the designs; None if missing.
-        noise_multiplier: standard deviation of the noise in each value of a report.
-        record_variance: variance of a record around its point, (log seconds)^2.
-
-    Raises:
-        InvalidReleaseError: the number of responses differs from the number of senders, or a
-            response has another length than its design.
-    """
-    if len(reports) != len(query.designs):
-        raise InvalidReleaseError(
-            f"{len(reports)} responses to a query for {len(query.designs)} senders"
-        )
-    observations = [
-        _observation(current, points, design, report, noise_multiplier, record_variance)
-        for points, design, report in zip(query.points, query.designs, reports, strict=True)
-        if report is not None
-    ]
-    return update(current, observations)
-
-
-def _observation(
-    current: GaussianPosterior,
-    points: Positions,
-    design: Design,
-    report: DirectedReport,
-    noise_multiplier: float,
-    record_variance: float,
-) -> Observation:
-    if report.values.shape != (design.values,):
-        raise InvalidReleaseError(
-            f"a response has the shape {report.values.shape}, its design {design.values} values"
-        )
-    matrix = np.zeros((design.values, len(current.mean)))
-    np.add.at(matrix.T, points, design.directions.T)
-    noise = record_variance * design.directions @ design.directions.T
-    return Observation(
-        matrix, report.natural(), noise + noise_multiplier**2 * np.eye(design.values)
-    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -428,9 +308,9 @@ class OrganizationPosterior:
             covariance=np.diag(spread * (1 - share)),
         )
 
-    def in_next_window(self, *, kernel: Kernel = DEFAULT_KERNEL) -> "OrganizationPosterior":
+    def in_next_window(self) -> "OrganizationPosterior":
         """Return the posterior with the renewed part of the variance."""
-        renewed = np.diag(self.counts * kernel.execution_sd**2 * RENEWED)
+        renewed = np.diag(self.counts * DEFAULT_KERNEL.execution_sd**2 * RENEWED)
         return replace(self, covariance=self.covariance + renewed)
 
     @classmethod
@@ -448,27 +328,23 @@ class CellPosterior:
     Attributes:
         correction: posterior of the cells.
         plain: noisy sums of every organization with plain reports.
-        own: posterior of every organization with responses.
+        organizations: posterior of every organization with responses.
         windows: windows of the answered queries, oldest first.
     """
 
     correction: CellCorrectionPosterior
     plain: Mapping[str, NoisySums]
-    own: Mapping[str, OrganizationPosterior]
+    organizations: Mapping[str, OrganizationPosterior]
     windows: tuple[int, ...] = ()
 
     def organization_posterior(
-        self,
-        organization: str,
-        parameters: DirectedParameters,
-        *,
-        kernel: Kernel = DEFAULT_KERNEL,
+        self, organization: str, parameters: DirectedParameters
     ) -> OrganizationPosterior:
         """Return the posterior of an organization's sums, also before its first response."""
-        if organization in self.own:
-            return self.own[organization]
+        if organization in self.organizations:
+            return self.organizations[organization]
         return OrganizationPosterior.before_responses(
-            parameters.nominal_workloads, self.plain.get(organization), kernel=kernel
+            parameters.nominal_workloads, self.plain.get(organization)
         )
 
 
@@ -477,7 +353,6 @@ def infer_cells(
     answered: Sequence[QueryResponses],
     *,
     reference_version: int,
-    kernel: Kernel = DEFAULT_KERNEL,
     scales: Sequence[float] = SCALES,
     previous: CellPosterior | None = None,
 ) -> CellPosterior:
@@ -487,7 +362,6 @@ def infer_cells(
         plain: reports about `reference_version`.
         answered: linear queries with responses about it, oldest first.
         reference_version: model version that residuals refer to.
-        kernel: public prior.
         scales: factors on the variance for answered queries of the first window.
         previous: posterior of the same plain reports and the queries before `answered`.
 
@@ -497,7 +371,7 @@ def infer_cells(
     posterior = previous
     if posterior is None:
         sums = pool_by_organization(plain, reference_version=reference_version)
-        correction = correct_sums(sums, reference_version=reference_version, kernel=kernel)
+        correction = correct_sums(sums, reference_version=reference_version)
         posterior = CellPosterior(correction, sums, {})
     for each in answered:
         if each.query.reference_version != reference_version:
@@ -509,9 +383,10 @@ def infer_cells(
             continue
         windows = (*posterior.windows, each.query.slot.window)
         if windows[-1] != windows[-2:][0]:
-            posterior = _in_next_window(posterior, kernel)
+            own = {name: each.in_next_window() for name, each in posterior.organizations.items()}
+            posterior = replace(posterior, organizations=own)
         factors = scales if windows[-1] == windows[0] else (1.0,)
-        posterior = replace(_after(posterior, each, kernel, factors), windows=windows)
+        posterior = replace(_after(posterior, each, factors), windows=windows)
     return posterior
 
 
@@ -522,7 +397,6 @@ def design_cell_query(
     slot: SlotKey,
     version: int,
     change: float = 0.0,
-    kernel: Kernel = DEFAULT_KERNEL,
 ) -> CellQuery:
     """Design the linear query of `slot`, which is the best on average over all senders.
 
@@ -536,7 +410,6 @@ def design_cell_query(
         version: number of the query.
         change: variance of each platform's change since the reports, (log seconds)^2; `CHANGE`
             if they are from an earlier window.
-        kernel: public prior.
 
     Raises:
         ConfigurationError: there are no senders.
@@ -545,7 +418,7 @@ def design_cell_query(
         raise ConfigurationError("a linear query needs at least one sender")
     center = round_to_grid(np.clip(correction.mean, -MAX_CENTER, MAX_CENTER))
     current = GaussianPosterior(correction.mean, correction.covariance)
-    clips = round_to_grid(_stage(slot).kappa * _record_sd(current, kernel))
+    clips = round_to_grid(_stage(slot).kappa * _record_sd(current))
     clips = np.clip(clips, MIN_CELL_CLIP, MAX_CELL_CLIP)
     own = [each for each, _ in senders]
     counts, slopes = _mean([each.counts for each in own]), _mean([each.slopes for each in own])
@@ -572,17 +445,6 @@ def design_cell_query(
     )
 
 
-def to_observations(
-    posterior: CellPosterior, answered: QueryResponses, *, kernel: Kernel = DEFAULT_KERNEL
-) -> list[Observation]:
-    """Return the new information in each response, as observations for `gaussian_process`.
-
-    Raises:
-        InvalidReleaseError: a response belongs to another query, or has a wrong length.
-    """
-    return [observation for observation, _ in _observe(posterior, answered, kernel)]
-
-
 def directions_through_clips(query: CellQuery) -> Floats:
     """Return the weight of each cell's sum in a response, [values, CELLS].
 
@@ -593,28 +455,26 @@ def directions_through_clips(query: CellQuery) -> Floats:
     return query.design.directions * passed
 
 
-def _in_next_window(posterior: CellPosterior, kernel: Kernel) -> CellPosterior:
-    own = {name: sums.in_next_window(kernel=kernel) for name, sums in posterior.own.items()}
-    return replace(posterior, own=own)
-
-
 def _stage(slot: SlotKey) -> Stage:
     return STAGES[min(slot.index, len(STAGES) - 1)]
 
 
 def _after(
-    posterior: CellPosterior, answered: QueryResponses, kernel: Kernel, scales: Sequence[float]
+    posterior: CellPosterior, answered: QueryResponses, scales: Sequence[float]
 ) -> CellPosterior:
     """Return the posterior after one more answered query."""
     correction = posterior.correction
-    observations = _observe(posterior, answered, kernel)
+    observations = observe(posterior, answered)
     updated = update(
         GaussianPosterior(correction.mean, correction.covariance),
         [each for each, _ in observations],
         scales=scales,
     )
     names = [each.organization for each in answered.responses]
-    own = {**posterior.own, **dict(zip(names, (after for _, after in observations), strict=True))}
+    own = {
+        **posterior.organizations,
+        **dict(zip(names, (after for _, after in observations), strict=True)),
+    }
     center, clips = answered.query.center, answered.query.design.clips
     limit = np.maximum(np.abs(center) + clips, np.abs(correction.mean))
     after = replace(
@@ -624,12 +484,17 @@ def _after(
         scale=correction.scale * updated.scale,
         organizations=len(posterior.plain.keys() | own.keys()),
     )
-    return replace(posterior, correction=after, own=own)
+    return replace(posterior, correction=after, organizations=own)
 
 
-def _observe(
-    posterior: CellPosterior, answered: QueryResponses, kernel: Kernel
+def observe(
+    posterior: CellPosterior, answered: QueryResponses
 ) -> list[tuple[Observation, OrganizationPosterior]]:
+    """Return the new information in each response, and its organization's posterior after it.
+
+    Raises:
+        InvalidReleaseError: a response belongs to another query, or has a wrong length.
+    """
     current = GaussianPosterior(posterior.correction.mean, posterior.correction.covariance)
     query = answered.query
     directions = directions_through_clips(query)
@@ -637,9 +502,7 @@ def _observe(
     observations = []
     for response in answered.responses:
         _require_match(response.report, query)
-        sums = posterior.organization_posterior(
-            response.organization, response.parameters, kernel=kernel
-        )
+        sums = posterior.organization_posterior(response.organization, response.parameters)
         noise = (directions * sums.count_variance * squares) @ directions.T
         noise += response.parameters.noise_multiplier**2 * np.eye(len(directions))
         values = response.report.natural() + directions @ (sums.counts * query.center)
@@ -677,9 +540,9 @@ def _require_match(report: DirectedReport, query: CellQuery) -> None:
         raise InvalidReleaseError(f"a response {actual} does not match query {query.version}")
 
 
-def _record_sd(current: GaussianPosterior, kernel: Kernel) -> Floats:
+def _record_sd(current: GaussianPosterior) -> Floats:
     """Return the standard deviation of a workload's residual, log seconds, [CELLS]."""
-    own = kernel.execution_sd**2 + kernel.organization_sd**2
+    own = DEFAULT_KERNEL.execution_sd**2 + DEFAULT_KERNEL.organization_sd**2
     return np.asarray(np.sqrt(current.variances() + own))
 
 

@@ -164,31 +164,17 @@ class NoisySums:
     clip: float
 
 
-def correct(
-    reports: Sequence[ReceivedReport], *, reference_version: int, kernel: Kernel = DEFAULT_KERNEL
-) -> CellCorrectionPosterior:
-    """Return the correction from reports; without any it is the prior with mean 0.
-
-    Args:
-        reports: any number per organization, all about `reference_version`.
-        reference_version: model version that is corrected.
-        kernel: public prior.
-
-    Raises:
-        InvalidReleaseError: a report has another basis, length or reference version.
-    """
-    sums = pool_by_organization(reports, reference_version=reference_version)
-    return correct_sums(sums, reference_version=reference_version, kernel=kernel)
-
-
 def correct_sums(
-    sums: Mapping[str, NoisySums], *, reference_version: int, kernel: Kernel = DEFAULT_KERNEL
+    sums: Mapping[str, NoisySums], *, reference_version: int
 ) -> CellCorrectionPosterior:
-    """Return the posterior given every organization's pooled reports, by its name."""
-    prior = kernel.matrix()
+    """Return the posterior given every organization's pooled reports, by its name.
+
+    Without any it is the prior with mean 0.
+    """
+    prior = DEFAULT_KERNEL.matrix()
     precision, information = np.zeros(CELLS), np.zeros(CELLS)
     for each in sums.values():
-        means, weights = cell_means(each, np.diag(prior), kernel)
+        means, weights = cell_means(each, np.diag(prior))
         precision += weights
         information += weights * means
     scale = _likeliest_scale(prior, precision, information) if sums else 1.0
@@ -229,15 +215,12 @@ def pool_reports(reports: Sequence[ReceivedReport], *, reference_version: int) -
     )
 
 
-def cell_means(
-    sums: NoisySums, prior_variance: Floats, kernel: Kernel = DEFAULT_KERNEL
-) -> tuple[Floats, Floats]:
+def cell_means(sums: NoisySums, prior_variance: Floats) -> tuple[Floats, Floats]:
     """Estimate the mean residual of each cell from one organization's sums.
 
     Args:
         sums: sums of the organization, pooled over its slots.
         prior_variance: prior variance of each cell's correction, (log seconds)^2, float64 [CELLS].
-        kernel: public prior.
 
     Returns:
         The mean residual of each cell, log seconds, and its weight, 1 / variance; float64 [CELLS]
@@ -246,8 +229,8 @@ def cell_means(
     """
     count, uncertainty = estimate_counts(sums.counts, sums.count_sd)
     divisor = np.maximum(count, 1e-9)
-    noise = count * kernel.execution_sd**2 + sums.sum_sd**2 + uncertainty * prior_variance
-    weights = 1 / (kernel.organization_sd**2 + noise / divisor**2)
+    noise = count * DEFAULT_KERNEL.execution_sd**2 + sums.sum_sd**2 + uncertainty * prior_variance
+    weights = 1 / (DEFAULT_KERNEL.organization_sd**2 + noise / divisor**2)
     limit = sums.clip + NOISE_ALLOWANCE / np.sqrt(weights)
     return np.clip(sums.sums / divisor, -limit, limit), weights
 

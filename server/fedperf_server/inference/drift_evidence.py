@@ -317,7 +317,7 @@ class PlatformDrift:
     Attributes:
         platform: platform of the basis.
         since: first window whose reports show it; it happened in the windows that they cover.
-        found: window whose reports triggered the detection.
+        detected_in: window whose reports triggered the detection.
         log_factor: log seconds by which executions take longer, negative if shorter.
         standard_error: standard error of `log_factor`.
         organizations: organizations with the drift, sorted.
@@ -326,7 +326,7 @@ class PlatformDrift:
 
     platform: Platform
     since: int
-    found: int
+    detected_in: int
     log_factor: float
     standard_error: float
     organizations: tuple[str, ...]
@@ -339,7 +339,7 @@ class PlatformDrift:
 
     def near(self, other: "PlatformDrift") -> bool:
         """Return whether both began, or were detected, within `NEAR` windows."""
-        distance = min(abs(self.since - other.since), abs(self.found - other.found))
+        distance = min(abs(self.since - other.since), abs(self.detected_in - other.detected_in))
         return distance <= NEAR
 
 
@@ -407,7 +407,13 @@ class DriftReader:
         evaluated = {name: own[1:] for name, own in releases.items()}
         drifts: tuple[PlatformDrift, ...] = ()
         for window in sorted({each.window for windows in evaluated.values() for each in windows}):
-            arrived = (_count_releases(releases, until=window), drifts)
+            counts = [
+                (name, each.window, len(each.plain), len(each.responses))
+                for name, windows in releases.items()
+                for each in windows
+                if each.window <= window
+            ]
+            arrived = (counts, drifts)
             if window not in self._cache or self._cache[window][0] != arrived:
                 until = {
                     name: [each for each in windows if each.window <= window]
@@ -417,18 +423,6 @@ class DriftReader:
                 self._cache[window] = arrived, drifts + new
             drifts = self._cache[window][1]
         return drifts
-
-
-def _count_releases(
-    releases: Mapping[str, Sequence[WindowReleases]], *, until: int
-) -> tuple[object, ...]:
-    """Return the number of releases of each organization and window."""
-    return tuple(
-        (name, each.window, len(each.plain), len(each.responses))
-        for name, windows in releases.items()
-        for each in windows
-        if each.window <= until
-    )
 
 
 def compute_evidence(
@@ -449,12 +443,12 @@ def compute_evidence(
     crossed = np.zeros((len(estimated), *shape))
     score, information = np.zeros(shape), np.zeros(shape)
     for each in steady.windows:
-        known = shifts[:, positions] * [each.window >= since for since, _ in explained]
+        effects = shifts[:, positions] * [each.window >= since for since, _ in explained]
         after = np.array([[float(each.window >= since)] for since in beginnings])
-        shifted, learned = each.precision @ shifts, each.precision @ known
-        precision += np.block([[each.precision, learned], [learned.T, known.T @ learned]])
-        estimated += np.concatenate([each.information, each.information @ known])
-        crossed += np.concatenate([shifted, known.T @ shifted])[:, None, :] * after
+        shifted, learned = each.precision @ shifts, each.precision @ effects
+        precision += np.block([[each.precision, learned], [learned.T, effects.T @ learned]])
+        estimated += np.concatenate([each.information, each.information @ effects])
+        crossed += np.concatenate([shifted, effects.T @ shifted])[:, None, :] * after
         score += after * (each.information @ shifts)
         information += after * np.sum(shifts * shifted, axis=0)
     flat = crossed.reshape(len(estimated), -1)
@@ -476,11 +470,11 @@ def _new_drifts(
     new_drifts: tuple[PlatformDrift, ...] = ()
     evidence: dict[tuple[str, tuple[tuple[int, int], ...]], DriftEvidence] = {}
     while beginnings:
-        known = before + new_drifts
+        drifts = before + new_drifts
         by_name: dict[str, DriftEvidence] = {}
         for name, own in releases.items():
-            if own and _is_considered(name, known):
-                explained = _explained(name, known)
+            if own and _is_considered(name, drifts):
+                explained = _explained(name, drifts)
                 # Computed once if the last drift does not concern the organization.
                 if (name, explained) not in evidence:
                     steady = SteadyStateFilter.fit(own, kernel=kernel, process_noise=process_noise)
@@ -491,15 +485,15 @@ def _new_drifts(
         new = _shared(by_name, beginnings, window) or _alone(by_name, beginnings, window)
         if new is None:
             break
-        new_drifts += (new,) if new.shared else (new, *_joined(new, known, by_name, beginnings))
+        new_drifts += (new,) if new.shared else (new, *_joined(new, drifts, by_name, beginnings))
     return new_drifts
 
 
-def _explained(name: str, known: Sequence[PlatformDrift]) -> tuple[tuple[int, int], ...]:
+def _explained(name: str, drifts: Sequence[PlatformDrift]) -> tuple[tuple[int, int], ...]:
     """Return window and platform position of the known drifts of an organization."""
     return tuple(
         (each.since, PLATFORM_GROUPS.index(each.platform))
-        for each in known
+        for each in drifts
         if each.shared or name in each.organizations
     )
 
@@ -554,7 +548,7 @@ def _alone(
 
 def _joined(
     new: PlatformDrift,
-    known: Sequence[PlatformDrift],
+    drifts: Sequence[PlatformDrift],
     by_name: Mapping[str, DriftEvidence],
     beginnings: Sequence[int],
 ) -> tuple[PlatformDrift, ...]:
@@ -569,12 +563,12 @@ def _joined(
     since = {each for each, value in zip(beginnings, nats, strict=True) if value > THRESHOLD / 2}
     near = [
         each
-        for each in (*known, new)
+        for each in (*drifts, new)
         if each.same_direction(new) and (each.near(new) or each.since in since)
     ]
     if any(each.shared for each in near):
         return ()
-    own = [each for each in near if _is_considered(each.organizations[0], known)]
+    own = [each for each in near if _is_considered(each.organizations[0], drifts)]
     names = {each.organizations[0] for each in own}
     able = {name for name, each in by_name.items() if _can_show(each.information[:, place])}
     if len(names) < max(2, math.ceil(SHARED_SHARE * len(able | names))):
@@ -584,13 +578,17 @@ def _joined(
     began = sorted(each.since for each in own)[middle]
     return (
         replace(
-            median, since=began, found=new.found, organizations=tuple(sorted(names)), shared=True
+            median,
+            since=began,
+            detected_in=new.detected_in,
+            organizations=tuple(sorted(names)),
+            shared=True,
         ),
     )
 
 
-def _is_considered(name: str, known: Sequence[PlatformDrift]) -> bool:
-    own = [each for each in known if not each.shared and each.organizations == (name,)]
+def _is_considered(name: str, drifts: Sequence[PlatformDrift]) -> bool:
+    own = [each for each in drifts if not each.shared and each.organizations == (name,)]
     return len(own) < MAX_OWN_DRIFTS
 
 
@@ -625,7 +623,7 @@ def _drift(
     return PlatformDrift(
         platform=PLATFORM_GROUPS[candidate.platform],
         since=beginnings[candidate.beginning],
-        found=window,
+        detected_in=window,
         log_factor=sum(scores) / information,
         standard_error=1 / math.sqrt(information),
         organizations=organizations,

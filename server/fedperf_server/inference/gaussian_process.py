@@ -25,7 +25,6 @@ from scipy.linalg import block_diag, cho_factor, cho_solve, solve_triangular
 from fedperf_shared.errors import InvalidInputError
 
 Floats = NDArray[np.float64]
-Positions = NDArray[np.int64]
 
 SCALES = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
 """Factors on the variance, from which the marginal likelihood selects. Noise or false values can
@@ -68,12 +67,6 @@ class GaussianPosterior:
             raise InvalidPosteriorError("a posterior contains a value that is not finite")
         if not np.all(np.diag(self.covariance) >= -ROUNDING):
             raise InvalidPosteriorError("a posterior has a negative variance")
-
-    def at(self, positions: Positions) -> "GaussianPosterior":
-        """Return the posterior of some of the points."""
-        return GaussianPosterior(
-            self.mean[positions], self.covariance[np.ix_(positions, positions)]
-        )
 
     def variances(self) -> Floats:
         """Return the variance at each point, [points], never negative."""
@@ -132,7 +125,11 @@ def update(
     Raises:
         InvalidPosteriorError: an observation has another number of points.
     """
-    _require_points(prior, observations)
+    for each in observations:
+        if each.matrix.shape[1] != len(prior.mean):
+            raise InvalidPosteriorError(
+                f"an observation has {each.matrix.shape[1]} points, expected {len(prior.mean)}"
+            )
     if not observations:
         return Update(prior, 1.0)
     bounded = _condense(_shorten(prior, observations, max(scales)))
@@ -140,30 +137,11 @@ def update(
     if scale < max(scales):
         bounded = _condense(_shorten(prior, observations, scale))
     values = np.concatenate([each.values for each in bounded])
-    gain, removed = _gain(prior, bounded, scale)
+    gain, removed = posterior_gain(prior, bounded, scale)
     covariance = scale * prior.covariance - removed
     return Update(
         GaussianPosterior(prior.mean + gain @ values, (covariance + covariance.T) / 2), scale
     )
-
-
-def condition(
-    prior: GaussianPosterior, positions: Positions, values: Floats, noise: float
-) -> GaussianPosterior:
-    """Return the posterior after public measurements at some points, without scaling.
-
-    Args:
-        prior: posterior before the measurements.
-        positions: positions of the measured points, [measured].
-        values: measured log seconds, [measured].
-        noise: variance of a measurement.
-    """
-    matrix = np.zeros((len(positions), len(prior.mean)))
-    matrix[np.arange(len(positions)), positions] = 1.0
-    measured = Observation(matrix, values - prior.mean[positions], noise * np.eye(len(positions)))
-    gain, removed = _gain(prior, [measured], 1.0)
-    covariance = prior.covariance - removed
-    return GaussianPosterior(prior.mean + gain @ measured.values, (covariance + covariance.T) / 2)
 
 
 def likeliest_scale(
@@ -201,10 +179,13 @@ def _shorten(
     prior: GaussianPosterior, observations: Sequence[Observation], scale: float
 ) -> list[Observation]:
     """Shorten observations to `max_norm` under the prior."""
-    return [
-        Observation(each.matrix, each.values * _shortening_factor(prior, each, scale), each.noise)
-        for each in observations
-    ]
+    bounded = []
+    for each in observations:
+        root = np.linalg.cholesky(_covariance(prior, each, scale))
+        length = float(np.linalg.norm(solve_triangular(root, each.values, lower=True)))
+        factor = min(1.0, max_norm(len(each.values)) / length) if length > 0 else 1.0
+        bounded.append(Observation(each.matrix, each.values * factor, each.noise))
+    return bounded
 
 
 def _condense(observations: Sequence[Observation]) -> Sequence[Observation]:
@@ -232,18 +213,12 @@ def _condense(observations: Sequence[Observation]) -> Sequence[Observation]:
     ]
 
 
-def _shortening_factor(prior: GaussianPosterior, observation: Observation, scale: float) -> float:
-    root = np.linalg.cholesky(_covariance(prior, observation, scale))
-    length = float(np.linalg.norm(solve_triangular(root, observation.values, lower=True)))
-    return min(1.0, max_norm(len(observation.values)) / length) if length > 0 else 1.0
-
-
 def _covariance(prior: GaussianPosterior, observation: Observation, scale: float) -> Floats:
     matrix = observation.matrix
     return np.asarray(scale * matrix @ prior.covariance @ matrix.T + observation.noise)
 
 
-def _gain(
+def posterior_gain(
     prior: GaussianPosterior, observations: Sequence[Observation], scale: float
 ) -> tuple[Floats, Floats]:
     """Return W with mean += W values, [points, values], and the removed covariance W A S."""
@@ -257,11 +232,3 @@ def _gain(
 def _stacked(observations: Sequence[Observation]) -> tuple[Floats, Floats]:
     matrix = np.concatenate([each.matrix for each in observations])
     return matrix, np.asarray(block_diag(*(each.noise for each in observations)))
-
-
-def _require_points(prior: GaussianPosterior, observations: Sequence[Observation]) -> None:
-    for each in observations:
-        if each.matrix.shape[1] != len(prior.mean):
-            raise InvalidPosteriorError(
-                f"an observation has {each.matrix.shape[1]} points, expected {len(prior.mean)}"
-            )

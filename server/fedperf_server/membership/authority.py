@@ -13,6 +13,7 @@ invalidate it and is reported as such later.
 
 import ipaddress
 import os
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -28,103 +29,19 @@ CERTIFICATE_LIFETIME = timedelta(days=825)
 AUTHORITY_LIFETIME = timedelta(days=3650)
 
 
-def authority_certificate(key: ec.EllipticCurvePrivateKey, *, now: datetime) -> x509.Certificate:
-    """Return the self-signed certificate of the authority, which signs all others."""
-    name = _name("fedperf coordinator")
-    builder = _builder(name, name, key.public_key(), now, AUTHORITY_LIFETIME)
-    builder = builder.add_extension(x509.BasicConstraints(True, 0), critical=True)
-    usage = x509.KeyUsage(
-        digital_signature=False,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        key_cert_sign=True,
-        crl_sign=True,
-        encipher_only=False,
-        decipher_only=False,
-    )
-    return builder.add_extension(usage, critical=True).sign(key, hashes.SHA384())
-
-
-def server_certificate(
-    host: str,
-    public_key: ec.EllipticCurvePublicKey,
-    *,
-    issuer: x509.Certificate,
-    key: ec.EllipticCurvePrivateKey,
-    now: datetime,
-) -> x509.Certificate:
-    """Return the certificate of the server on `host`, signed with the issuer's `key`."""
-    builder = _builder(_name(host), issuer.subject, public_key, now, AUTHORITY_LIFETIME)
-    builder = builder.add_extension(x509.BasicConstraints(False, None), critical=True)
-    return _for_host(builder, host).sign(key, hashes.SHA384())
-
-
-def self_signed_certificate(
-    host: str, key: ec.EllipticCurvePrivateKey, *, now: datetime
-) -> x509.Certificate:
-    """Return the self-signed certificate of enrollment on `host`, which clients pin."""
-    builder = _builder(_name(host), _name(host), key.public_key(), now, AUTHORITY_LIFETIME)
-    builder = builder.add_extension(x509.BasicConstraints(True, 0), critical=True)
-    return _for_host(builder, host).sign(key, hashes.SHA384())
-
-
-def member_certificate(
-    organization_id: bytes,
-    public_key: ec.EllipticCurvePublicKey,
-    *,
-    issuer: x509.Certificate,
-    key: ec.EllipticCurvePrivateKey,
-    now: datetime,
-) -> x509.Certificate:
-    """Return a member's client certificate, signed with the issuer's `key`."""
-    name = _name(organization_id.hex())
-    builder = _builder(name, issuer.subject, public_key, now, CERTIFICATE_LIFETIME)
-    builder = builder.add_extension(x509.BasicConstraints(False, None), critical=True)
-    builder = builder.add_extension(
-        x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH]), critical=False
-    )
-    return builder.sign(key, hashes.SHA384())
-
-
-def to_pem(certificate: x509.Certificate) -> bytes:
-    """Return the certificate as PEM, in which it is stored and sent."""
-    return certificate.public_bytes(serialization.Encoding.PEM)
-
-
-def _for_host(builder: x509.CertificateBuilder, host: str) -> x509.CertificateBuilder:
-    try:
-        name: x509.GeneralName = x509.IPAddress(ipaddress.ip_address(host))
-    except ValueError:
-        name = x509.DNSName(host)
-    builder = builder.add_extension(x509.SubjectAlternativeName([name]), critical=False)
-    return builder.add_extension(
-        x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False
-    )
-
-
-def _builder(
-    subject: x509.Name,
-    issuer: x509.Name,
-    key: ec.EllipticCurvePublicKey,
-    now: datetime,
-    lifetime: timedelta,
-) -> x509.CertificateBuilder:
-    start = now.astimezone(UTC) - timedelta(days=2)  # a wrong clock is reported later
-    return (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
-        .public_key(key)
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(start)
-        .not_valid_after(start + lifetime)
-    )
-
-
-def _name(common_name: str) -> x509.Name:
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
+_NO_USAGE = dict.fromkeys(
+    (
+        "digital_signature",
+        "content_commitment",
+        "key_encipherment",
+        "data_encipherment",
+        "key_agreement",
+        "encipher_only",
+        "decipher_only",
+    ),
+    False,
+)
+_SIGNS_CERTIFICATES = x509.KeyUsage(**_NO_USAGE, key_cert_sign=True, crl_sign=True)
 
 
 CA = "authority"
@@ -206,16 +123,27 @@ def init(directory: Path, host: str, *, now: datetime) -> KeyRing:
     """
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     ring = KeyRing(directory)
-    ca_key = identity.new_private_key()
-    ca = authority_certificate(ca_key, now=now)
-    ring.write(CA, ca_key, to_pem(ca))
-    server_key = identity.new_private_key()
-    server = server_certificate(host, server_key.public_key(), issuer=ca, key=ca_key, now=now)
-    ring.write(SERVER, server_key, to_pem(server))
-    enrollment_key = identity.new_private_key()
-    ring.write(
-        ENROLLMENT, enrollment_key, to_pem(self_signed_certificate(host, enrollment_key, now=now))
+    ca_key, server_key, enrollment_key = (identity.new_private_key() for _ in range(3))
+    is_authority, is_leaf = x509.BasicConstraints(True, 0), x509.BasicConstraints(False, None)
+    try:
+        address: x509.GeneralName = x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        address = x509.DNSName(host)
+    at_host = (
+        x509.SubjectAlternativeName([address]),
+        x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]),
     )
+    name = "fedperf coordinator"
+    ca = _certify(name, ca_key.public_key(), (is_authority, _SIGNS_CERTIFICATES), ca_key, now=now)
+    ring.write(CA, ca_key, _to_pem(ca))
+    server = _certify(
+        host, server_key.public_key(), (is_leaf, *at_host), ca_key, issuer=ca, now=now
+    )
+    ring.write(SERVER, server_key, _to_pem(server))
+    enrollment = _certify(
+        host, enrollment_key.public_key(), (is_authority, *at_host), enrollment_key, now=now
+    )
+    ring.write(ENROLLMENT, enrollment_key, _to_pem(enrollment))
     ring.write(SIGNING, identity.new_private_key())
     return ring
 
@@ -223,7 +151,50 @@ def init(directory: Path, host: str, *, now: datetime) -> KeyRing:
 def issue(
     ring: KeyRing, organization_id: bytes, public_key: ec.EllipticCurvePublicKey, *, now: datetime
 ) -> bytes:
-    """Return a member's certificate, PEM, signed by the authority of `ring`."""
-    issuer = x509.load_pem_x509_certificate(ring.certificate(CA))
-    key = ring.key(CA)
-    return to_pem(member_certificate(organization_id, public_key, issuer=issuer, key=key, now=now))
+    """Return a member's client certificate, PEM, signed by the authority of `ring`."""
+    extensions = (
+        x509.BasicConstraints(False, None),
+        x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH]),
+    )
+    certificate = _certify(
+        organization_id.hex(),
+        public_key,
+        extensions,
+        ring.key(CA),
+        issuer=x509.load_pem_x509_certificate(ring.certificate(CA)),
+        lifetime=CERTIFICATE_LIFETIME,
+        now=now,
+    )
+    return _to_pem(certificate)
+
+
+def _certify(
+    subject: str,
+    public_key: ec.EllipticCurvePublicKey,
+    extensions: Sequence[x509.ExtensionType],
+    key: ec.EllipticCurvePrivateKey,
+    *,
+    issuer: x509.Certificate | None = None,
+    lifetime: timedelta = AUTHORITY_LIFETIME,
+    now: datetime,
+) -> x509.Certificate:
+    """Return a certificate signed with the issuer's `key`, self-signed without an issuer."""
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, subject)])
+    start = now.astimezone(UTC) - timedelta(days=2)  # a wrong clock is reported later
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(issuer.subject if issuer else name)
+        .public_key(public_key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(start)
+        .not_valid_after(start + lifetime)
+    )
+    for each in extensions:
+        is_critical = isinstance(each, x509.BasicConstraints | x509.KeyUsage)
+        builder = builder.add_extension(each, critical=is_critical)
+    return builder.sign(key, hashes.SHA384())
+
+
+def _to_pem(certificate: x509.Certificate) -> bytes:
+    return certificate.public_bytes(serialization.Encoding.PEM)

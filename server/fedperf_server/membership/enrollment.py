@@ -13,15 +13,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+import structlog
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from fedperf_server.config import ServerConfig
-from fedperf_server.membership.authority import CA, ENROLLMENT, KeyRing, issue
+from fedperf_server.membership.authority import CA, ENROLLMENT, SIGNING, KeyRing, issue
 from fedperf_server.state.database import (
     Database,
     InvitationRow,
@@ -31,6 +32,7 @@ from fedperf_server.state.database import (
 )
 from fedperf_shared import identity
 from fedperf_shared.errors import InvalidInputError
+from fedperf_shared.exchange import JoinReply
 
 INVITATION_LIFETIME = timedelta(days=7)
 SEEN_EVERY = timedelta(minutes=1)
@@ -38,39 +40,11 @@ MAX_NAME_LENGTH = 100
 _ID_BYTES = 16
 _TOKEN_BYTES = 24
 
+_log = structlog.get_logger()
+
 
 class EnrollmentRefusedError(InvalidInputError):
     """Raised when joining is refused. The message is a constant code for the caller."""
-
-
-class UnknownOrganizationError(InvalidInputError):
-    """Raised for a name without a member or an invitation."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(
-            f"no organization is called {name!r}; list them with `fedperf-server org list`"
-        )
-        self.name = name
-
-
-class WrongOrganizationNameError(InvalidInputError):
-    """Raised for an invalid name of an organization."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(
-            f"a name must have 1 to {MAX_NAME_LENGTH} printable characters, with single blanks "
-            f"between words, got {name!r}"
-        )
-
-
-class OrganizationExistsError(InvalidInputError):
-    """Raised when a member already has that name."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(
-            f"an organization called {name!r} is a member already; choose another name or revoke it"
-        )
-        self.name = name
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,15 +54,6 @@ class Invitation:
     name: str
     url: str
     expires_at: datetime
-
-
-@dataclass(frozen=True, slots=True)
-class NewMembership:
-    """A new member with its certificate and the authority's."""
-
-    member: Member
-    certificate: bytes
-    ca_certificate: bytes
 
 
 def organization_names(session: Session) -> dict[str, str]:
@@ -120,20 +85,25 @@ class Enrollment:
         """Invite an organization under the operator's own name for it.
 
         Raises:
-            WrongOrganizationNameError: the name is invalid.
-            OrganizationExistsError: a member has that name.
+            InvalidInputError: the name is invalid, or a member has it.
         """
         if (
             not name.isprintable()
             or name != " ".join(name.split())
             or not 0 < len(name) <= MAX_NAME_LENGTH
         ):
-            raise WrongOrganizationNameError(name)
+            raise InvalidInputError(
+                f"a name must have 1 to {MAX_NAME_LENGTH} printable characters, with single blanks "
+                f"between words, got {name!r}"
+            )
         now = self._clock()
         token = secrets.token_bytes(_TOKEN_BYTES)
         with self._database.transaction() as session:
             if _by_name(session, name) is not None:
-                raise OrganizationExistsError(name)
+                raise InvalidInputError(
+                    f"an organization called {name!r} is a member already; choose another name or "
+                    "revoke it"
+                )
             _drop_invitation(session, name)
             session.add(
                 InvitationRow(
@@ -145,7 +115,7 @@ class Enrollment:
             record_event(session, "invited", at=now, name=name)
         return Invitation(name, self._url(token), now + lifetime)
 
-    def join(self, token: bytes, certificate_request: bytes) -> NewMembership:
+    def join(self, token: bytes, certificate_request: bytes) -> JoinReply:
         """Make the holder of `token` a member.
 
         Raises:
@@ -176,13 +146,25 @@ class Enrollment:
                 session, "joined", at=now, name=member.name, fingerprint=member.fingerprint
             )
         certificate = issue(self._ring, member.organization_id, member.public_key, now=now)
-        return NewMembership(member, certificate, self._ring.certificate(CA))
+        _log.info("organization joined", name=member.name, fingerprint=member.fingerprint)
+        return JoinReply(
+            organization_id=member.organization_id,
+            certificate=certificate,
+            ca_certificate=self._ring.certificate(CA),
+            coordinator_public_key=self._ring.key(SIGNING)
+            .public_key()
+            .public_bytes(
+                serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+            ),
+            exchange_address=self._config.exchange_address,
+            fleet_address=self._config.fleet_address,
+        )
 
     def revoke(self, name: str) -> Member | InvitationRow:
         """End a membership or withdraw an unused invitation, and return it.
 
         Raises:
-            UnknownOrganizationError: no member and no invitation has that name.
+            InvalidInputError: no member and no invitation has that name.
         """
         now = self._clock()
         with self._database.transaction() as session:
@@ -193,7 +175,9 @@ class Enrollment:
                 return member
             withdrawn = _drop_invitation(session, name)
             if withdrawn is None:
-                raise UnknownOrganizationError(name)
+                raise InvalidInputError(
+                    f"no organization is called {name!r}; list them with `fedperf-server org list`"
+                )
             record_event(session, "invitation_withdrawn", at=now, name=name)
             return withdrawn
 

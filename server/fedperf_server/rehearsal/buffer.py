@@ -15,6 +15,7 @@ are labelled again when their teacher changes, because their inputs are still va
 forgetting. Everything follows from released reports, so storing and rehearsing costs no privacy.
 """
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -22,7 +23,7 @@ from datetime import datetime
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from fedperf_server.rehearsal.synthetic_batch import PredictLog, RehearsalBuffer
+from fedperf_server.rehearsal.synthetic_batch import PredictLog
 from fedperf_server.state import registry
 from fedperf_server.state.database import (
     BufferRow,
@@ -35,6 +36,7 @@ from fedperf_shared.exchange import SyntheticRow
 from fedperf_shared.execution import PlanOnCluster
 from fedperf_shared.releases.period import Period
 from fedperf_shared.wire.codec import decode_synthetic_rows, encode_synthetic_rows
+from fedperf_shared.workflow.vocabulary import Platform
 
 ROWS_PER_SEGMENT = 200
 """Maximum number of rows per platform, the newest ones. A public constant."""
@@ -113,10 +115,23 @@ def store(session: Session, labelled: PreviousRegimeRows, *, at: datetime) -> No
 
 def rows(session: Session) -> tuple[SyntheticRow, ...]:
     """Return the rehearsal rows of earlier regimes, bounded and balanced over the segments."""
-    buffer = RehearsalBuffer(ROWS_PER_SEGMENT)
-    for row in session.scalars(select(BufferRow).order_by(BufferRow.epoch_begins_at)):
-        buffer = buffer.with_rows(decode_synthetic_rows(row.payload))
-    return buffer.rows
+    payloads = session.scalars(select(BufferRow.payload).order_by(BufferRow.epoch_begins_at))
+    stored = [row for payload in payloads for row in decode_synthetic_rows(payload)]
+    return newest_rows(stored, capacity=ROWS_PER_SEGMENT)
+
+
+def newest_rows(stored: Sequence[SyntheticRow], *, capacity: int) -> tuple[SyntheticRow, ...]:
+    """Return the newest rows, at most `capacity` of every segment, oldest first.
+
+    A platform with many reports does not displace one with few.
+    """
+    newest: list[SyntheticRow] = []
+    counts = Counter[Platform]()
+    for row in reversed(stored):
+        if counts[row.segment] < capacity:
+            counts[row.segment] += 1
+            newest.append(row)
+    return tuple(reversed(newest))
 
 
 def _with_teacher(

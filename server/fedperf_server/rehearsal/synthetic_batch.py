@@ -27,7 +27,7 @@ import os
 import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, TypeVar
 
@@ -44,7 +44,6 @@ from fedperf_server.inference.corrections import (
 )
 from fedperf_server.state import registry
 from fedperf_shared.errors import (
-    ConfigurationError,
     FedperfError,
     InvalidInputError,
     PrivacyRefusedError,
@@ -81,10 +80,6 @@ One of 4,300 empty platforms exceeds it."""
 
 PredictLog = Callable[[Sequence[PlanOnCluster]], Floats]
 """Maps catalogue entries to the shared model's predictions, natural log of wall seconds."""
-
-
-class InvalidLabelsError(FedperfError):
-    """Raised when the shared model's labels have a wrong number or are not finite."""
 
 
 def by_cell(entries: Iterable[PlanOnCluster]) -> dict[int, tuple[PlanOnCluster, ...]]:
@@ -176,37 +171,10 @@ def draw_rows(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class RehearsalBuffer:
-    """A buffer of the newest rows, at most `capacity_per_segment` of every segment.
-
-    It is balanced, so that a platform with many reports does not displace one with few.
-    """
-
-    capacity_per_segment: int
-    rows: tuple[SyntheticRow, ...] = field(default=())
-
-    def __post_init__(self) -> None:
-        if not self.capacity_per_segment >= 1:
-            raise ConfigurationError(
-                f"capacity_per_segment must be at least 1, got {self.capacity_per_segment!r}"
-            )
-
-    def with_rows(self, rows: Sequence[SyntheticRow]) -> "RehearsalBuffer":
-        """Return the buffer with `rows` added, without the oldest rows beyond the capacity."""
-        newest: list[SyntheticRow] = []
-        counts: dict[Platform, int] = defaultdict(int)
-        for row in reversed((*self.rows, *rows)):
-            if counts[row.segment] < self.capacity_per_segment:
-                counts[row.segment] += 1
-                newest.append(row)
-        return RehearsalBuffer(self.capacity_per_segment, tuple(reversed(newest)))
-
-
 def _labels(entries: Sequence[PlanOnCluster], predict: PredictLog) -> Floats:
     labels = np.asarray(predict(entries), dtype=np.float64)
     if labels.shape != (len(entries),) or not np.isfinite(labels).all():
-        raise InvalidLabelsError(
+        raise FedperfError(
             f"the shared model gave labels of shape {labels.shape} for {len(entries)} rows, "
             f"{int(np.count_nonzero(~np.isfinite(labels)))} of them not finite"
         )
@@ -231,20 +199,6 @@ SAMPLED_AT_ONCE = 500
 
 _NOTHING_FOUND = "Unable to sample any rows"
 """Message of SDV if no row matches the condition."""
-
-
-class NoSuchRowsError(InvalidInputError):
-    """Raised when the batch has no rows that match the condition."""
-
-
-class NotReleasedError(PrivacyRefusedError):
-    """Raised when the input for fitting is not a synthetic batch."""
-
-    def __init__(self, value: object) -> None:
-        super().__init__(
-            f"only a synthetic batch, computed from released reports, may be fitted; "
-            f"got {type(value).__name__}"
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -360,23 +314,25 @@ def sample_rows(
     cell. The same batch, condition and seed give the same rows.
 
     Raises:
-        NotReleasedError: `batch` is not a synthetic batch.
-        NoSuchRowsError: the batch has no matching rows, or too few.
-        InvalidInputError: `rows` is not in [1, `MAX_ROWS`].
+        PrivacyRefusedError: `batch` is not a synthetic batch.
+        InvalidInputError: `rows` is not in [1, `MAX_ROWS`], or the batch has too few matching rows.
     """
     if not isinstance(batch, SyntheticBatch):
-        raise NotReleasedError(batch)
+        raise PrivacyRefusedError(
+            "only a synthetic batch, computed from released reports, may be fitted; "
+            f"got {type(batch).__name__}"
+        )
     if not 1 <= rows <= MAX_ROWS:
         raise InvalidInputError(f"rows must be in [1, {MAX_ROWS}], got {rows}")
     table = batch.table()
     if not table:
-        raise NoSuchRowsError(
+        raise InvalidInputError(
             "no synthetic batch is published yet; the first is published after the first reports. "
             "Show their dates with `fedperf-server calendar`"
         )
     matching = sum(condition.matches(row.cell) for row in table)
     if not matching or len(table) < MIN_ROWS:
-        raise NoSuchRowsError(
+        raise InvalidInputError(
             f"the batch has {len(table)} rows, {matching} of them match {condition}; "
             "use a wider condition, or wait for more reports"
         )
@@ -436,8 +392,8 @@ def _sample(
     return frame
 
 
-def _too_rare_error(condition: CellCondition, sampled: int, rows: int) -> NoSuchRowsError:
-    return NoSuchRowsError(
+def _too_rare_error(condition: CellCondition, sampled: int, rows: int) -> InvalidInputError:
+    return InvalidInputError(
         f"{condition} is so rare in the batch that only {sampled} of {rows} rows were sampled; "
         "use fewer --rows, or wait for more reports"
     )

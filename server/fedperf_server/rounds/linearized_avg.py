@@ -230,7 +230,7 @@ class LinearizedAvg(RoundStrategy):
     misfit: float = MISFIT
     gradients: Gradients = anchor_gradients
 
-    def question(self, current: Weights, *, steps_made: int) -> LinearizedQuery:
+    def design_query(self, current: Weights, *, steps_made: int) -> LinearizedQuery:
         """Return directions at the model's tangent, with a tighter clip after every step."""
         model = model_from_arrays(named_arrays(current))
         coefficients = principal_coefficients(self.gradients(model, self.anchors))

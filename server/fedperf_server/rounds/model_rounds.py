@@ -43,12 +43,13 @@ from fedperf_server.state.database import (
     RoundOutcome,
     RoundQueryRow,
     UpdateRow,
+    VersionStatus,
     record_event,
     slot_key,
 )
 from fedperf_server.state.registry import ModelFormat
-from fedperf_server.state.validation import Reason, RejectedReleaseError
-from fedperf_shared.errors import ConfigurationError, FedperfError, InvalidInputError
+from fedperf_server.state.validation import Reason
+from fedperf_shared.errors import ConfigurationError, InvalidInputError
 from fedperf_shared.exchange import TrainRequest
 from fedperf_shared.model.architecture import Weights
 from fedperf_shared.releases.period import ModelMethod, ReleaseCalendar
@@ -74,13 +75,6 @@ every repetition raises again. After any other failure, such as of the database,
 open and is run again."""
 
 _log = structlog.get_logger()
-
-
-class AggregationError(FedperfError):
-    """Raised when the accepted updates give no usable model."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(f"the accepted updates give no usable model: {reason}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +196,7 @@ class ModelRounds:
             start = round_calendar.find_round_start(session, self._calendar, window=slot.window)
         base = start.version
         current = self._format.decode(base.checkpoint)
-        query = self._strategy.question(current, steps_made=start.steps_made)
+        query = self._strategy.design_query(current, steps_made=start.steps_made)
         with self._database.transaction() as session:
             row = round_calendar.new_round(session, self._calendar, slot, base.version, at=at)
             if query is not None:
@@ -219,7 +213,7 @@ class ModelRounds:
         self._admit_to_round(opened, members)
         opened.reject_revoked(members.keys())
         for organization_id in opened.missing:
-            running.channel.ask(organization_id, running.request)
+            running.channel.send(organization_id, running.request)
         for reply in running.channel.replies():
             if reply.organization_id in members:
                 key = members[reply.organization_id].public_key
@@ -266,11 +260,11 @@ class ModelRounds:
                     public_error=error,
                     promoted=self._rules.promote,
                 )
-                round_calendar.reject_with_base(
-                    session, row.new_version, base=opened.base_version, at=at
-                )
+                if registry.statuses(session)[opened.base_version] is VersionStatus.REJECTED:
+                    reason = f"trained from version {opened.base_version}, which was rejected"
+                    registry.reject(session, row.new_version, reason, at=at)
             row.close(outcome, at=at)
-            row.asked, row.replies = len(opened.schedules), len(opened.accepted)
+            row.expected, row.replies = len(opened.schedules), len(opened.accepted)
             row.public_error = error
             self._store_replies(session, row, opened, at=at)
             record_event(
@@ -287,28 +281,15 @@ class ModelRounds:
         """Refuse replies that contradict an earlier receipt."""
         release_id = opened.slot.release_id(self._calendar.period)
         for organization_id, (signed, _) in list(opened.accepted.items()):
-            try:
-                releases.receipt_for(session, organization_id, release_id, signed)
-            except RejectedReleaseError as error:
+            receipt = releases.find_receipt(session, organization_id, release_id)
+            if receipt is not None and not receipt.confirms(signed):
                 del opened.accepted[organization_id]
-                opened.refused[organization_id] = error.reason
+                opened.refused[organization_id] = Reason.DIFFERENT_BYTES
 
     def _aggregate(self, opened: OpenRound) -> tuple[RoundOutcome, Weights | None, float | None]:
         """Return the outcome of the round, and the next model with its error if there is one."""
         if len(opened.accepted) < self._rules.quorum:
             return RoundOutcome.NO_QUORUM, None, None
-        try:
-            return RoundOutcome.NEW_VERSION, *self._next_model(opened)
-        except AggregationError as error:
-            _log.warning("a round failed, the model is not changed", exc_info=error)
-            return RoundOutcome.FAILED, None, None
-
-    def _next_model(self, opened: OpenRound) -> tuple[Weights, float]:
-        """Return the model after the round, and its error.
-
-        Raises:
-            AggregationError: there is no usable model.
-        """
         with self._database.transaction() as session:
             rehearsed = buffer.rows(session)
         updates = [update for _, (_, update) in sorted(opened.accepted.items())]
@@ -320,10 +301,11 @@ class ModelRounds:
             shapes = [tuple(each) for each in self._format.shapes]
             is_finite = all(bool(np.isfinite(array).all()) for array in arrays)
             if [array.shape for array in arrays] != shapes or not is_finite:
-                raise AggregationError("it is not finite or has a wrong shape")
-            return arrays, float(self._evaluate(arrays))
+                raise ValueError("the next model is not finite or has a wrong shape")
+            return RoundOutcome.NEW_VERSION, arrays, float(self._evaluate(arrays))
         except _ARITHMETIC_ERRORS as error:
-            raise AggregationError(f"{type(error).__name__}: {error}") from error
+            _log.warning("a round failed, the model is not changed", exc_info=error)
+            return RoundOutcome.FAILED, None, None
 
     def _store_replies(
         self, session: Session, row: ModelRound, opened: OpenRound, *, at: datetime

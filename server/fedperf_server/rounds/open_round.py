@@ -48,7 +48,7 @@ class Reply:
 class FleetRound(Protocol):
     """The message channel of one round."""
 
-    def ask(self, organization_id: bytes, body: bytes) -> bool:
+    def send(self, organization_id: bytes, body: bytes) -> bool:
         """Send `body`, unless the organization is offline or has a request already."""
 
     def replies(self) -> Sequence[Reply]:
@@ -83,7 +83,7 @@ class RoundStrategy(Protocol):
     and `next`.
     """
 
-    def question(self, current: Weights, *, steps_made: int) -> LinearizedQuery | None:
+    def design_query(self, current: Weights, *, steps_made: int) -> LinearizedQuery | None:
         """Design the linear query of a round. It is stored before it is sent.
 
         Args:

@@ -52,8 +52,9 @@ from sqlalchemy.types import TypeEngine
 
 from fedperf_shared import identity
 from fedperf_shared.errors import StorageError
+from fedperf_shared.exchange import SignedReceipt
 from fedperf_shared.releases.period import Period, from_unix_ms, to_unix_ms
-from fedperf_shared.releases.release import ReleaseKind, SlotKey
+from fedperf_shared.releases.release import ReleaseKind, SignedRelease, SlotKey
 from fedperf_shared.runtime.process import close_to_others, create_private
 from fedperf_shared.workflow.vocabulary import Platform
 
@@ -246,7 +247,7 @@ class ModelRound(_SlotKeyed, DatabaseTable):
         base_version: version of the model that it started from.
         closed_at: empty while it is open.
         outcome: how it ended.
-        asked: number of organizations whose schedule contains the slot.
+        expected: number of organizations whose schedule contains the slot.
         replies: number of accepted updates.
         seconds: from its opening to its end.
         new_version: the model version that it made.
@@ -259,7 +260,7 @@ class ModelRound(_SlotKeyed, DatabaseTable):
     opened_at: Mapped[datetime]
     closed_at: Mapped[datetime | None]
     outcome: Mapped[RoundOutcome | None]
-    asked: Mapped[int] = mapped_column(default=0)
+    expected: Mapped[int] = mapped_column("asked", default=0)
     replies: Mapped[int] = mapped_column(default=0)
     seconds: Mapped[float | None]
     new_version: Mapped[int | None]
@@ -354,7 +355,7 @@ class DriftRow(DatabaseTable):
     epoch_begins_at: Mapped[datetime]
     platform: Mapped[Platform]
     since: Mapped[int]
-    found: Mapped[int]
+    detected_in: Mapped[int] = mapped_column("found")
     log_factor: Mapped[float]
     standard_error: Mapped[float]
     organizations: Mapped[tuple[str, ...]]
@@ -382,6 +383,15 @@ class ReceiptRow(DatabaseTable):
     payload_sha256: Mapped[bytes]
     payload: Mapped[bytes]
     signature: Mapped[bytes]
+
+    @property
+    def signed(self) -> SignedReceipt:
+        """Return the receipt as the organization gets it."""
+        return SignedReceipt(self.payload, self.signature)
+
+    def confirms(self, signed: SignedRelease) -> bool:
+        """Return whether these bytes were accepted."""
+        return self.payload_sha256 == hashlib.sha256(signed.payload).digest()
 
 
 class RejectionRow(DatabaseTable):

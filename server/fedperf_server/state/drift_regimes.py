@@ -52,29 +52,6 @@ _DECISION_COUNTS = select(
 )
 
 
-class NoNextWindowError(InvalidInputError):
-    """Raised when a regime is declared after the end of the calendar."""
-
-    def __init__(self, period: Period) -> None:
-        super().__init__(
-            f"the calendar ended at {period.end.isoformat()}; set the next "
-            "period_start in [timetable] first"
-        )
-
-
-class RegimeAlreadyDeclaredError(InvalidInputError):
-    """Raised when an operator declares a change where another regime begins already."""
-
-    def __init__(self, regime: "DriftRegime") -> None:
-        platforms = ", ".join(each.name.lower() for each in regime.platforms) or "not known"
-        note = f", note: {regime.note!r}" if regime.note else ""
-        super().__init__(
-            f"a drift regime begins at {regime.begins_at.isoformat()} already ({regime.cause}, "
-            f"platforms: {platforms}{note}) and covers your change as well; nothing was changed"
-        )
-        self.regime = regime
-
-
 @dataclass(frozen=True, slots=True)
 class DriftRegime:
     """A drift regime.
@@ -172,11 +149,14 @@ def declare(
         at: current time.
 
     Raises:
-        NoNextWindowError: the calendar has ended.
+        InvalidInputError: the calendar has ended.
         UnknownVersionError: no model was promoted yet.
     """
     if not at < period.end:
-        raise NoNextWindowError(period)
+        raise InvalidInputError(
+            f"the calendar ended at {period.end.isoformat()}; set the next "
+            "period_start in [calendar] first"
+        )
     window = period.window_at(at)
     begins_at = period.start if window is None else period.window_start(window + 1)
     if session.get(RegimeRow, begins_at) is None:
@@ -209,15 +189,16 @@ def declare_change(
     """Declare a regime for an operator; the same declaration again returns the same regime.
 
     Raises:
-        RegimeAlreadyDeclaredError: another one begins with that window already.
-        NoNextWindowError: the calendar has ended.
+        InvalidInputError: another one begins with that window already, or the calendar has ended.
         UnknownVersionError: no model was promoted yet.
     """
     regime = declare(session, period, RegimeTrigger.DECLARED, platforms=platforms, note=note, at=at)
-    if (regime.cause, regime.platforms, regime.note) != (
-        RegimeTrigger.DECLARED,
-        tuple(platforms),
-        note,
-    ):
-        raise RegimeAlreadyDeclaredError(regime)
+    declared = (RegimeTrigger.DECLARED, tuple(platforms), note)
+    if (regime.cause, regime.platforms, regime.note) != declared:
+        names = ", ".join(each.name.lower() for each in regime.platforms) or "not known"
+        stated = f", note: {regime.note!r}" if regime.note else ""
+        raise InvalidInputError(
+            f"a drift regime begins at {regime.begins_at.isoformat()} already ({regime.cause}, "
+            f"platforms: {names}{stated}) and covers your change as well; nothing was changed"
+        )
     return regime

@@ -163,28 +163,9 @@ def declared_calendar(session: Session) -> ReleaseCalendar | None:
     return next((each.calendar for each in schedules if each is not None), None)
 
 
-def receipt_for(
-    session: Session, organization_id: bytes, release_id: bytes, signed: SignedRelease
-) -> SignedReceipt | None:
-    """Return the earlier receipt of these bytes, or None if the release is new.
-
-    Raises:
-        RejectedReleaseError: other bytes were accepted under this id.
-    """
-    row = session.get(ReceiptRow, (organization_id, release_id))
-    if row is None:
-        return None
-    if row.payload_sha256 != hashlib.sha256(signed.payload).digest():
-        raise RejectedReleaseError(Reason.DIFFERENT_BYTES)
-    return SignedReceipt(row.payload, row.signature)
-
-
-def first_receipt(
-    session: Session, organization_id: bytes, release_id: bytes
-) -> SignedReceipt | None:
-    """Return the receipt of any bytes accepted under the id, or None."""
-    row = session.get(ReceiptRow, (organization_id, release_id))
-    return None if row is None else SignedReceipt(row.payload, row.signature)
+def find_receipt(session: Session, organization_id: bytes, release_id: bytes) -> ReceiptRow | None:
+    """Return the receipt of the bytes that were accepted under the id, or None."""
+    return session.get(ReceiptRow, (organization_id, release_id))
 
 
 def receipts_in(session: Session, organization_id: bytes, period: Period) -> list[SignedReceipt]:
@@ -197,7 +178,7 @@ def receipts_in(session: Session, organization_id: bytes, period: Period) -> lis
         .where(ReceiptRow.release_id.in_([slot.key.release_id(period) for slot in slots]))
         .order_by(ReceiptRow.sequence.desc())
     )
-    return [SignedReceipt(row.payload, row.signature) for row in session.scalars(query)]
+    return [row.signed for row in session.scalars(query)]
 
 
 def give_receipt(
@@ -214,9 +195,11 @@ def give_receipt(
     Raises:
         RejectedReleaseError: other bytes were accepted under this id.
     """
-    earlier = receipt_for(session, organization_id, release_id, signed)
+    earlier = find_receipt(session, organization_id, release_id)
     if earlier is not None:
-        return earlier
+        if not earlier.confirms(signed):
+            raise RejectedReleaseError(Reason.DIFFERENT_BYTES)
+        return earlier.signed
     query = select(func.max(ReceiptRow.sequence)).where(
         ReceiptRow.organization_id == organization_id
     )
@@ -233,7 +216,7 @@ def give_receipt(
     )
     session.add(row)
     session.flush()
-    return SignedReceipt(row.payload, row.signature)
+    return row.signed
 
 
 def store_report(

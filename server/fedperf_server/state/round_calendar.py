@@ -66,8 +66,7 @@ def new_round(
         number=(session.scalar(select(func.max(ModelRound.number))) or 0) + 1,
         base_version=base_version,
         opened_at=at,
-        asked=0,
-        replies=0,
+        reply_rows=[],
     )
     session.add(row)
     return row
@@ -154,13 +153,6 @@ def candidates_after(session: Session, version: int) -> tuple[int, ...]:
     return tuple(
         each for each in statuses if each > version and statuses[each] is VersionStatus.CANDIDATE
     )
-
-
-def reject_with_base(session: Session, version: int, *, base: int, at: datetime) -> None:
-    """Reject a version whose base was rejected or rolled back during its round."""
-    if registry.statuses(session)[base] is VersionStatus.REJECTED:
-        reason = f"trained from version {base}, which was rejected"
-        registry.reject(session, version, reason, at=at)
 
 
 def _made_before(session: Session, calendar: ReleaseCalendar, window: int) -> set[int]:

@@ -198,11 +198,13 @@ def noticed_in(
     seen: Sequence[DetectedDrift], known: Sequence[DriftRegime], period: Period, *, cap_window: int
 ) -> DriftAlarm | None:
     """The first shared drift that reports since the cap showed, with what was seen with it."""
-    shared = [each.drift for each in seen if each.drift.shared and each.drift.found >= cap_window]
+    shared = [
+        each.drift for each in seen if each.drift.shared and each.drift.detected_in >= cap_window
+    ]
     if not shared:
         return None
-    window = min(each.found for each in shared)
-    together = [each for each in shared if each.found == window]
+    window = min(each.detected_in for each in shared)
+    together = [each for each in shared if each.detected_in == window]
     begun = (period.window_at(e.begins_at) for e in known if e.cause is RegimeTrigger.SHARED_DRIFT)
     organizations = {name for each in together for name in each.organizations}
     return DriftAlarm(
@@ -236,7 +238,7 @@ def _of_coordinator(federation: Federation, size: YearSize) -> dict[str, Any]:
         return {
             "noticed": noticed_in(seen, regimes(session), period, cap_window=size.cap_window),
             "false_alarms": sum(
-                each.drift.shared and each.drift.found < size.cap_window for each in seen
+                each.drift.shared and each.drift.detected_in < size.cap_window for each in seen
             ),
             "rehearsed": len(buffer.rows(session)),
             "promoted": sum(each.promoted for each in versions[1:]),

@@ -30,7 +30,7 @@ from rich.progress import track
 from fedperf_memory.paired import PairedComparison
 from fedperf_memory.seeded_noise import SeededNoise
 from fedperf_server.inference.cell_directions import STAGES, Stage
-from fedperf_server.inference.gaussian_process import GaussianPosterior, condition
+from fedperf_server.inference.gaussian_process import GaussianPosterior
 from fedperf_shared.model.metrics import mape, median_q_error
 from fedperf_simulations.data.c3o import data_files, load
 from fedperf_simulations.federation.c3o_federation import (
@@ -47,6 +47,7 @@ from fedperf_simulations.federation.channel import (
 )
 from fedperf_simulations.federation.job_kernel import RECORD_VARIANCE
 from fedperf_simulations.federation.latent_points import PublicBox
+from fedperf_simulations.federation.point_queries import condition
 from fedperf_simulations.harness.cells import number
 from fedperf_simulations.harness.experiment import ExperimentOutcome, Row, Settings, Target
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedperf_server.inference.gaussian_process import GaussianPosterior, condition
+from fedperf_server.inference.gaussian_process import GaussianPosterior
 from fedperf_simulations.data.c3o import C3O, JOBS, JobConfigurations
 from fedperf_simulations.federation.channel import Sender
 from fedperf_simulations.federation.job_kernel import (
@@ -20,6 +20,7 @@ from fedperf_simulations.federation.job_kernel import (
     JobPoints,
     fit_kernel,
 )
+from fedperf_simulations.federation.point_queries import condition, marginal
 
 Floats = NDArray[np.float64]
 Positions = NDArray[np.int64]
@@ -67,7 +68,7 @@ class JobFederation:
 
     def asked(self, belief: GaussianPosterior) -> GaussianPosterior:
         """The part of `belief` about the newcomer's configurations."""
-        return belief.at(np.arange(len(self.newcomer)) + len(self.others))
+        return marginal(belief, np.arange(len(self.newcomer)) + len(self.others))
 
 
 def published_kernel(data: C3O) -> JobKernel:
@@ -101,7 +102,7 @@ def job_federation(data: C3O, kernel: JobKernel, number: int, *, seed: int) -> J
 
     return JobFederation(
         number,
-        start.at(np.arange(len(data.published), len(prior.mean))),
+        marginal(start, np.arange(len(data.published), len(prior.mean))),
         others,
         newcomer,
         scaled(box),

@@ -32,7 +32,7 @@ from fedperf_client.release.accountant import (
     replace_one_epsilon,
 )
 from fedperf_memory.seeded_noise import SeededNoise
-from fedperf_server.inference.cell_directions import DIRECTIONS, STAGES, Stage, design_query, infer
+from fedperf_server.inference.cell_directions import STAGES, Stage
 from fedperf_server.inference.gaussian_process import GaussianPosterior
 from fedperf_shared.releases.linear_queries import Design
 from fedperf_shared.releases.release import DirectedReport, ReleaseKind, ReportParameters, SlotKey
@@ -43,6 +43,12 @@ from fedperf_simulations.federation.latent_points import (
     clip_over,
     feature_design,
     learn_hidden,
+)
+from fedperf_simulations.federation.point_queries import (
+    DIRECTIONS,
+    design_query,
+    infer,
+    stage_noise,
 )
 
 Floats = NDArray[np.float64]
@@ -86,7 +92,7 @@ class Channel:
     def spent(self) -> tuple[float, float]:
         """Epsilon of all stages at DELTA: add or remove a workload, and replace one."""
         events = [
-            event_of(ReportParameters(stage.noise_multiplier(self.noise_multiplier), 1.0))
+            event_of(ReportParameters(stage_noise(stage, self.noise_multiplier), 1.0))
             for stage in self.stages
         ]
         return epsilon(events, DELTA), replace_one_epsilon(events, DELTA)
@@ -121,7 +127,7 @@ def public_configurations(
         noise: of everybody; independent in every draw.
     """
     for number, stage in enumerate(channel.stages):
-        noise_multiplier = stage.noise_multiplier(channel.noise_multiplier)
+        noise_multiplier = stage_noise(stage, channel.noise_multiplier)
         question = design_query(
             belief,
             [each.positions for each in senders],
@@ -178,7 +184,7 @@ def private_configurations(
     """
     answers: list[list[tuple[HiddenStage, DirectedReport]]] = [[] for _ in senders]
     for number, stage in enumerate(channel.stages):
-        noise_multiplier = stage.noise_multiplier(channel.noise_multiplier)
+        noise_multiplier = stage_noise(stage, channel.noise_multiplier)
         clip = clip_over(belief, box, kappa=stage.kappa, record_variance=channel.record_variance)
         hidden = HiddenStage(clip, offset_share, noise_multiplier)
         for sender, places, said in zip(senders, features, answers, strict=True):

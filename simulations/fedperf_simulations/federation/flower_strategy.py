@@ -49,7 +49,7 @@ class FlowerStrategy(Strategy):
         """Return one message to each node of the grid, with the same request."""
         del config
         current, steps_made = arrays.to_numpy_ndarrays(), server_round - 1
-        query = self.algorithm.question(current, steps_made=steps_made)
+        query = self.algorithm.design_query(current, steps_made=steps_made)
         slot = SlotKey(ReleaseKind.MODEL_UPDATE, 0, steps_made)
         self._request = TrainRequest(slot, self.architecture, server_round, tuple(current), query)
         content = body_content(encode_train_request(self._request))

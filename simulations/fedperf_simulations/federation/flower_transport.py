@@ -54,7 +54,7 @@ class EngineRound:
     _asked: dict[bytes, Message] = field(default_factory=dict)
     _sent: bool = False
 
-    def ask(self, organization_id: bytes, body: bytes) -> bool:
+    def send(self, organization_id: bytes, body: bytes) -> bool:
         """As `FleetRound`; sent together with all others, when replies are awaited."""
         node = self.fleet.nodes.get(organization_id)
         if node is None or organization_id in self._asked:

@@ -15,11 +15,11 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from fedperf_server.inference.cell_directions import design_query
 from fedperf_server.inference.gaussian_process import GaussianPosterior, Observation, Update, update
 from fedperf_shared.errors import ConfigurationError
 from fedperf_shared.releases.linear_queries import Design
 from fedperf_shared.releases.release import DirectedReport, InvalidReleaseError
+from fedperf_simulations.federation.point_queries import design_query
 
 Floats = NDArray[np.float64]
 

@@ -160,7 +160,7 @@ def _observation(
     stage, report = stages[-1]
     weight = stage.clip / math.sqrt(1 - stage.offset_share)
     slopes = np.linalg.pinv(phi.T)
-    covariance = belief.at(box.positions).covariance
+    covariance = belief.covariance[np.ix_(box.positions, box.positions)]
     beyond = np.eye(len(phi.T)) - phi.T @ slopes
     rest = float(np.mean(np.sum((beyond @ covariance) * beyond, axis=1)))
     of_slopes = np.sum((slopes @ covariance) * slopes, axis=1)

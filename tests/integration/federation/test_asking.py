@@ -11,7 +11,7 @@ import pytest
 from fedperf_client.contributions.mechanisms import WorkloadResiduals
 from fedperf_client.node.exchange import ExchangeClient, RefusedByCoordinatorError
 from fedperf_server.app.process import system_clock
-from fedperf_server.controllers.queries import QueryController
+from fedperf_server.controllers.reports import design_queries
 from fedperf_server.state import releases
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.releases.linear_queries import CellQuery
@@ -51,8 +51,7 @@ class Scene:
     table: ReleaseCalendar
 
     def ask(self) -> None:
-        desk = QueryController(self.server.database, self.table)
-        desk.run_once(snapshot(self.server.database, self.table.period, system_clock()))
+        design_queries(snapshot(self.server.database, self.table, system_clock()))
 
     def counted(self) -> dict[str, int]:
         with self.server.database.transaction() as session:
@@ -99,7 +98,7 @@ def test_a_question_is_fetched_and_its_answer_gets_a_receipt_and_counts(
     assert (question.slot, question.reference_version) == (DIRECTED, 1)
     signed = scene.acme.sign(codec.encode_release(answer(question)))
     assert exchange.submit(signed) == exchange.submit(signed)
-    assert evidence(scene.server.database, scene.table.period, window=0).reports == 1
+    assert evidence(scene.server.database, scene.table, window=0).reports == 1
     assert scene.counted() == {}
 
 

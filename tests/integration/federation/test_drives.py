@@ -273,13 +273,23 @@ def state(database: Database, *, answered: bool = True) -> dict[str, object]:
             "covariance": correction and correction.covariance.tolist(),
             "rows": registry.published_rows(session),
             "versions": [(e.version, e.status, e.public_error, e.checkpoint) for e in versions],
-            "verdicts": registry.decisions(session),
+            "verdicts": [
+                (
+                    each.version,
+                    each.status,
+                    each.reason,
+                    each.gain,
+                    each.gain_error,
+                    each.decided_at,
+                )
+                for each in registry.decisions(session)
+            ],
             "epochs": regimes(session),
             "drifts": stored_drifts(session, TABLE.period),
             "questions": [each.payload for each in session.query(QueryRow)],
             "rounds": [
                 (each.slot, each.outcome, each.replies, each.new_version)
-                + ((each.asked, each.failures) if answered else ())
+                + ((each.expected, each.failures) if answered else ())
                 for each in closed_rounds(session, TABLE)
             ],
         }

@@ -135,7 +135,7 @@ def ask(
     channel: GatewayRound, organization: Organization, body: bytes, seconds: float = 5.0
 ) -> None:
     give_up = time.monotonic() + seconds
-    while not channel.ask(organization.membership.organization_id, body):
+    while not channel.send(organization.membership.organization_id, body):
         assert time.monotonic() < give_up, "the node does not come online"
         time.sleep(0.02)
 

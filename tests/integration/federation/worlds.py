@@ -18,12 +18,11 @@ from fedperf_client.node.exchange import ExchangeClient
 from fedperf_client.node.flower_node import Node, PollingPolicy
 from fedperf_client.node.updates import Handler
 from fedperf_client.workers.worker_process import in_thread
-from fedperf_server.app.composition import store_first_version
+from fedperf_server.app.composition import Coordinator, store_first_version
 from fedperf_server.app.process import run, serving, system_clock
 from fedperf_server.config import ServerConfig, write_config
 from fedperf_server.membership.authority import KeyRing, init
 from fedperf_server.membership.enrollment import Enrollment
-from fedperf_server.rounds.coordinator import Coordinator
 from fedperf_server.rounds.open_round import RoundRules
 from fedperf_server.state.database import Database, ModelRound
 from fedperf_server.state.registry import ModelFormat

@@ -57,7 +57,7 @@ def learnt() -> Weights:
     for number in range(ROUNDS):
         key = SlotKey(ReleaseKind.MODEL_UPDATE, number, 0)
         slot = Slot(key, PARAMETERS)
-        question = rounds.question(current, steps_made=number)
+        question = rounds.design_query(current, steps_made=number)
         model = model_from_arrays(named_arrays(current)).eval()
         answers = []
         for each in members:

@@ -30,7 +30,7 @@ from fedperf_client.release.schedule import plan_schedule
 from fedperf_server.app.composition import store_first_version
 from fedperf_server.app.process import run, serving
 from fedperf_server.config import ServerConfig
-from fedperf_server.controllers.queries import QueryController
+from fedperf_server.controllers.reports import design_queries
 from fedperf_server.rounds.open_round import AcceptedUpdate, RoundRules, RoundStrategy
 from fedperf_server.state.database import Database
 from fedperf_server.state.registry import GgfnFormat
@@ -174,7 +174,7 @@ def received_reports(
             schedule = schedule_of(planned.schedule)
             ledger = PrivacyLedger.create(home.ledger(period.start), planned.budget, schedule)
             exchange.declare_schedule(schedule)
-            QueryController(database, table).run_once(snapshot(database, period, now()))
+            design_queries(snapshot(database, table, now()))
             participant = participant_of(home, exchange, ledger)
             wait_until(
                 lambda: looked(participant) and received(database, table) == REPORTS,

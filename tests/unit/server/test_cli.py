@@ -12,7 +12,7 @@ from sqlalchemy import select
 
 from fedperf_client.node.enrollment import _request
 from fedperf_server import cli
-from fedperf_server.app.process import OtherCalendarError, require_ready
+from fedperf_server.app.process import require_ready
 from fedperf_server.config import FILE_NAME, ServerConfig, load_calendar, load_config
 from fedperf_server.membership.authority import KeyRing
 from fedperf_server.membership.enrollment import Enrollment, EnrollmentRefusedError
@@ -203,7 +203,7 @@ def test_a_calendar_that_members_declared_themselves_for_is_kept_until_it_ends(
     require_ready(load_config(directory))
     declare(config)
     require_ready(config)
-    with pytest.raises(OtherCalendarError, match=says):
+    with pytest.raises(ConfigurationError, match=says):
         require_ready(load_config(directory))
     assert server(directory, "run").code == 3
     end = config.calendar.period.end
@@ -433,7 +433,7 @@ def test_drifts_are_listed_with_their_sizes_and_whose_they_are(directory: Path) 
                 epoch_begins_at=AT,
                 platform=Platform.SPARK,
                 since=4,
-                found=5,
+                detected_in=5,
                 log_factor=0.5,
                 standard_error=0.1,
                 organizations=(str(member["organization_id"]), "gone"),

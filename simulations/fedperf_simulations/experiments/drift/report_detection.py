@@ -304,7 +304,9 @@ def judged(
 ) -> DetectedYear:
     """The judgement of `drifts` in a year in which there was `shift`."""
     right = [each for each in drifts if shift is not None and _is(each, shift)]
-    delays = [(_left(each.found, schedule) - shift.at, each) for each in right if shift is not None]
+    delays = [
+        (_left(each.detected_in, schedule) - shift.at, each) for each in right if shift is not None
+    ]
     first = min(delays, key=lambda each: each[0], default=None)
     wrong = [each for each in drifts if each not in right]
     return DetectedYear(
@@ -332,7 +334,7 @@ def _line(found: Sequence[Row], counts: Sequence[int], organizations: int, shift
 
 def _is(drift: PlatformDrift, shift: PlatformShift) -> bool:
     right_way = drift.log_factor * shift.log_factor > 0
-    return drift.platform is shift.platform and right_way and drift.found > shift.at
+    return drift.platform is shift.platform and right_way and drift.detected_in > shift.at
 
 
 def _left(window: int, schedule: Schedule) -> float:

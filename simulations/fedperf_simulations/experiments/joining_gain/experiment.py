@@ -33,7 +33,7 @@ from fedperf_client.prediction.fetched_models import predictor
 from fedperf_client.prediction.query_encoding import History
 from fedperf_client.release.accountant import PrivacyBudget, calibrate, event_of
 from fedperf_memory.seeded_noise import SeededNoise
-from fedperf_server.inference.gaussian_process import GaussianPosterior, condition
+from fedperf_server.inference.gaussian_process import GaussianPosterior
 from fedperf_shared.execution import Execution
 from fedperf_shared.model.checkpoint import Checkpoint, model_from_arrays, state_to_arrays
 from fedperf_shared.model.public_plans import anchors_of, load_public_plans
@@ -76,6 +76,7 @@ from fedperf_simulations.federation.channel import (
 )
 from fedperf_simulations.federation.job_kernel import RECORD_VARIANCE, JobKernel
 from fedperf_simulations.federation.linearized_training import private_steps
+from fedperf_simulations.federation.point_queries import condition
 from fedperf_simulations.federation.tokio_federation import sender
 from fedperf_simulations.harness.experiment import ExperimentOutcome, Row, Settings, Target
 from fedperf_simulations.harness.side_by_side import computed

@@ -32,7 +32,11 @@ from fedperf_client.contributions.mechanisms import (
 )
 from fedperf_client.release.accountant import PrivacyBudget, calibrate, epsilon, event_of
 from fedperf_client.release.noise import SystemNoise
-from fedperf_server.inference.corrections import ReceivedReport, correct
+from fedperf_server.inference.corrections import (
+    ReceivedReport,
+    correct_sums,
+    pool_by_organization,
+)
 from fedperf_server.rehearsal.synthetic_batch import SyntheticBatch, by_cell
 from fedperf_shared.execution import PlanOnCluster
 from fedperf_shared.model.public_plans import load_public_plans
@@ -277,7 +281,10 @@ def _synthetic_batch(noise_multiplier: float) -> Release:
         report = ReceivedReport("audited", _made_report(parameters, present, noise), parameters)
         batch = SyntheticBatch.from_reports(
             [report],
-            correct([report], reference_version=_REFERENCE),
+            correct_sums(
+                pool_by_organization([report], reference_version=_REFERENCE),
+                reference_version=_REFERENCE,
+            ),
             catalogue,
             rows=SYNTHETIC_ROWS,
             predict=lambda asked: np.zeros(len(asked)),  # public, so the attacker subtracts it

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fedperf_server.inference.gaussian_process import GaussianPosterior, condition
+from fedperf_server.inference.gaussian_process import GaussianPosterior
 from fedperf_simulations.data.shared_runs import (
     Floats,
     Integers,
@@ -32,6 +32,7 @@ from fedperf_simulations.federation.job_kernel import (
     JobPoints,
     fit_kernel,
 )
+from fedperf_simulations.federation.point_queries import condition, marginal
 
 FEATURES = 4
 """Log machines, and up to three arguments; 0 where a job has fewer."""
@@ -103,7 +104,7 @@ def _prior(
     points = _points(target).joined(seen)
     asked, known = np.arange(len(target)), np.arange(len(target), len(points))
     start = GaussianPosterior(_regressors(points.features) @ line, kernel.covariance(points))
-    return condition(start, known, values, RECORD_VARIANCE).at(asked)
+    return marginal(condition(start, known, values, RECORD_VARIANCE), asked)
 
 
 def _common_line(jobs: Sequence[JobRuns]) -> Floats:

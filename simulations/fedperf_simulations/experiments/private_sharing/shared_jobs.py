@@ -29,6 +29,7 @@ from fedperf_simulations.data.shared_runs import Floats, Integers
 from fedperf_simulations.federation.channel import directed_report
 from fedperf_simulations.federation.grid_points import design_grid_query, learn_on_grid
 from fedperf_simulations.federation.job_kernel import RECORD_VARIANCE
+from fedperf_simulations.federation.point_queries import stage_noise
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
@@ -92,7 +93,7 @@ def shared_belief(
     whole = noise_multiplier(stages, epsilon)
     belief = start
     for index, stage in enumerate(stages):
-        multiplier = stage.noise_multiplier(whole)
+        multiplier = stage_noise(stage, whole)
         design = design_grid_query(
             belief,
             declared,
@@ -137,6 +138,5 @@ def _workloads(rows: Integers, residuals: Floats) -> list[PointResiduals]:
 def _events(stages: Sequence[Stage], whole: float) -> "list[DpEvent]":
     """A clip does not matter for the cost."""
     return [
-        accountant.event_of(ReportParameters(stage.noise_multiplier(whole), 1.0))
-        for stage in stages
+        accountant.event_of(ReportParameters(stage_noise(stage, whole), 1.0)) for stage in stages
     ]

@@ -56,7 +56,7 @@ def test_a_closed_round_is_said_with_what_was_refused(capsys: pytest.CaptureFixt
     outcomes = ("accepted", "missing", "not_due", "missing")
     replies = [ReplyRow(outcome=each) for each in outcomes]
     no_quorum = RoundOutcome.NO_QUORUM
-    log_event(ModelRound(number=7, outcome=no_quorum, asked=4, replies=1, reply_rows=replies))
+    log_event(ModelRound(number=7, outcome=no_quorum, expected=4, replies=1, reply_rows=replies))
     (line,) = capsys.readouterr().out.splitlines()
     said = ("round closed", "round=7", "outcome=no_quorum", "replies='1 of 4'")
     for part in (*said, "refused={'missing': 2, 'not_due': 1}"):

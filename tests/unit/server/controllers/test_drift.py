@@ -109,14 +109,14 @@ def store(database: Database, organization: str, report: ResidualReport | Direct
 
 
 def desk(database: Database) -> DriftController:
-    return DriftController(database, TABLE, grace=GRACE)
+    return DriftController()
 
 
 def look(
     database: Database, at: datetime, watching: DriftController | None = None
 ) -> tuple[PlatformDrift, ...]:
     """What a coordinator finds at that moment; one that was just started, unless one is given."""
-    return (watching or desk(database)).run_once(snapshot(database, PERIOD, at))
+    return (watching or DriftController()).run_once(snapshot(database, TABLE, at, grace=GRACE))
 
 
 def live(
@@ -145,9 +145,9 @@ def test_a_drift_that_several_show_begins_an_epoch_with_the_next_window(
     database: Database,
 ) -> None:
     """What the epoch's first reports show is of the epoch before, and known already."""
-    news = live(database, year(SLOWER), range(shared_drift().found + 3))
+    news = live(database, year(SLOWER), range(shared_drift().detected_in + 3))
     ((window, drift),) = [each for each in news if each[1].shared]
-    assert window == shared_drift().found
+    assert window == shared_drift().detected_in
     assert drift == replace(shared_drift(), organizations=drift.organizations)
     (epoch,) = declared(database)
     assert epoch.begins_at == PERIOD.window_start(window + 1)
@@ -159,8 +159,8 @@ def test_a_drift_that_several_show_begins_an_epoch_with_the_next_window(
 
 
 def test_before_its_reports_are_in_a_window_says_nothing(database: Database) -> None:
-    hand_in(database, year(SLOWER), range(shared_drift().found + 1))
-    early = reports_are_in(shared_drift().found) - timedelta(seconds=1)
+    hand_in(database, year(SLOWER), range(shared_drift().detected_in + 1))
+    early = reports_are_in(shared_drift().detected_in) - timedelta(seconds=1)
     watching = desk(database)
     assert not any(each.shared for each in look(database, early, watching))
     assert declared(database) == ()
@@ -180,7 +180,7 @@ def test_what_one_organization_shows_is_shown_and_begins_nothing(database: Datab
 
 def test_found_by_the_first_reports_of_an_epoch_it_needs_no_other(database: Database) -> None:
     """These are about the windows before, so that the drift is older than the epoch."""
-    window = shared_drift().found
+    window = shared_drift().detected_in
     with database.transaction() as session:
         declare(session, PERIOD, RegimeTrigger.DECLARED, at=PERIOD.window_start(window - 1))
     news = live(database, year(SLOWER), range(window + 1), quiet=window)

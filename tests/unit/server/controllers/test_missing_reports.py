@@ -9,8 +9,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from fedperf_server.app.process import log_event
-from fedperf_server.controllers.missing_reports import MissingReportController
-from fedperf_server.controllers.regime_releases import Snapshot
+from fedperf_server.controllers.reports import MissingReportController
+from fedperf_server.controllers.snapshot import Snapshot
 from fedperf_server.state import releases
 from fedperf_server.state.database import Database, Member, QueryRow
 from fedperf_shared.identity import new_private_key
@@ -77,10 +77,10 @@ def said(
     database: Database, *moments: datetime, since: datetime = START, table: ReleaseCalendar = TABLE
 ) -> Said:
     """Organizations and slots of the lines in the log, after looks at these moments."""
-    desk = MissingReportController(database, table, grace=GRACE, since=since)
+    desk = MissingReportController(since=since)
     with capture_logs() as logs:
         for at in moments:
-            for absence in desk.run_once(Snapshot(at, TABLE.period, (), (), ())):
+            for absence in desk.run_once(Snapshot(database, table, GRACE, at, (), (), ())):
                 log_event(absence)
     assert all((each["log_level"], each["event"]) == ("warning", "report missing") for each in logs)
     return [(each["organization"], each["slot"]) for each in logs]

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedperf_server.controllers.queries import QueryController
-from fedperf_server.controllers.reports import PublicationController
+from fedperf_server.controllers.reports import PublicationController, design_queries
 from fedperf_server.inference.cell_directions import CHANGE, GRID, design_cell_query
 from fedperf_server.rehearsal.synthetic_batch import PredictLog
 from fedperf_server.state import database as tables
@@ -114,7 +113,7 @@ def hand_in(database: Database, member: Member, report: ResidualReport | Directe
 
 
 def asked(database: Database, at: datetime) -> tuple[CellQuery, ...]:
-    return QueryController(database, TABLE).run_once(snapshot(database, TABLE.period, at))
+    return design_queries(snapshot(database, TABLE, at))
 
 
 def stored(database: Database, slot: SlotKey) -> bytes:
@@ -167,7 +166,7 @@ def test_a_question_is_asked_around_what_the_reports_told(
     for member in group:
         hand_in(database, member, member.plain(SIGMA).report)
     (question,) = asked(database, OPENS[1])
-    told = evidence(database, TABLE.period, window=0).posterior.correction
+    told = evidence(database, TABLE, window=0).posterior.correction
     np.testing.assert_allclose(question.center, told.mean, rtol=0, atol=GRID / 2)
     assert np.abs(question.center).max() > 0.1
 
@@ -190,7 +189,7 @@ def test_once_reports_of_an_earlier_window_are_known_questions_ask_for_changes(
         heard.append(named["change"])
         return design_cell_query(*arguments, **named)
 
-    monkeypatch.setattr("fedperf_server.controllers.queries.design_cell_query", ask)
+    monkeypatch.setattr("fedperf_server.controllers.reports.design_cell_query", ask)
     asked(database, OPENS[1] + window * TABLE.period.window)
     assert heard == [change]
 
@@ -223,11 +222,11 @@ def test_questions_and_answers_about_another_model_are_left_out(
     join(database, group)
     (question,) = asked(database, OPENS[1])
     hand_in(database, group[0], group[0].answer(question, SIGMA).report)
-    assert evidence(database, TABLE.period, window=0).reports == 1
+    assert evidence(database, TABLE, window=0).reports == 1
     with database.transaction() as session:
         for row in session.query(ModelVersionRow).all():
             row.version = 2
-    assert evidence(database, TABLE.period, window=0).reports == 0
+    assert evidence(database, TABLE, window=0).reports == 0
 
 
 def test_a_question_can_be_read_by_its_slot(database: Database, group: list[Member]) -> None:
@@ -242,7 +241,7 @@ def test_a_question_can_be_read_by_its_slot(database: Database, group: list[Memb
 
 
 def report_desk(database: Database) -> PublicationController:
-    return PublicationController(database, TABLE, CATALOGUE, nought, grace=timedelta(0))
+    return PublicationController(CATALOGUE, nought)
 
 
 def nought(checkpoint: bytes) -> PredictLog:
@@ -251,7 +250,7 @@ def nought(checkpoint: bytes) -> PredictLog:
 
 
 def look(database: Database, desk: PublicationController) -> int | None:
-    found = desk.run_once(snapshot(database, TABLE.period, OPENS[1]))
+    found = desk.run_once(snapshot(database, TABLE, OPENS[1]))
     return found[0].reports if found else None
 
 

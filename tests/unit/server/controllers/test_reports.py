@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
@@ -60,11 +60,11 @@ def database(tmp_path: Path) -> Iterator[Database]:
 
 
 def desk(database: Database) -> PublicationController:
-    return PublicationController(database, TABLE, CATALOGUE, predict_nought, grace=timedelta(0))
+    return PublicationController(CATALOGUE, predict_nought)
 
 
 def look(database: Database, watching: PublicationController) -> PublicationCounts | None:
-    found = watching.run_once(snapshot(database, TABLE.period, AT))
+    found = watching.run_once(snapshot(database, TABLE, AT))
     return found[0] if found else None
 
 

@@ -15,13 +15,14 @@ from fedperf_server.inference.cell_directions import (
     design_cell_query,
     directions_through_clips,
     infer_cells,
-    to_observations,
+    observe,
 )
-from fedperf_server.inference.corrections import SAME_PLATFORM, correct
+from fedperf_server.inference.corrections import SAME_PLATFORM
 from fedperf_server.inference.gaussian_process import GaussianPosterior
 from fedperf_shared.errors import ConfigurationError
 from fedperf_shared.releases.basis import CELLS
 from fedperf_shared.releases.release import InvalidReleaseError
+from tests.fakes.corrections import correct
 from tests.fakes.influence_bounds import influence_bounds
 from tests.fakes.questions import make_question
 from tests.unit.server.inference.worlds_of_cells import (
@@ -178,7 +179,7 @@ def test_counts_that_are_declared_public_are_believed_as_they_are_and_help() -> 
         )[2]
         errors[public] += error(learned, truth, group) / len(SEEDS)
         true = np.bincount([int(each.cells[0]) for each in group[0].workloads], minlength=CELLS)
-        believed = learned.own[group[0].name].counts
+        believed = learned.organizations[group[0].name].counts
         assert np.allclose(believed, true, atol=0.01) is public
     assert errors[True] < 0.9 * errors[False]
 
@@ -201,7 +202,7 @@ def test_a_sender_that_lies_in_every_way_moves_the_correction_by_the_stated_boun
     question = asked(before, group, THIRD)
     honest = QueryResponses(question, tuple(each.answer(question, THIRD) for each in group))
     belief = GaussianPosterior(before.correction.mean, before.correction.covariance)
-    bound = influence_bounds(belief, to_observations(before, honest), 0, scale=1.0)
+    bound = influence_bounds(belief, [each for each, _ in observe(before, honest)], 0, scale=1.0)
 
     def mean_with(values: np.ndarray) -> Floats:
         lie = replace(
@@ -300,7 +301,7 @@ def test_what_workloads_told_in_an_earlier_window_holds_a_little_less() -> None:
     for window in (0, 1):
         own = infer_cells(
             reports, [answered[0], in_window(answered[1], window)], reference_version=REFERENCE
-        ).own[group[0].name]
+        ).organizations[group[0].name]
         spread[window] = float(np.trace(own.covariance))
     assert 1.02 * spread[0] < spread[1] < 3 * spread[0]
 

@@ -11,7 +11,6 @@ from fedperf_server.inference.corrections import (
     NoisySums,
     ReceivedReport,
     cell_means,
-    correct,
     correct_sums,
     estimate_counts,
     pool_reports,
@@ -24,6 +23,7 @@ from fedperf_shared.releases.release import (
     InvalidReleaseError,
     ReportParameters,
 )
+from tests.fakes.corrections import correct
 from tests.fakes.influence_bounds import influence_bound
 from tests.unit.server.controllers.report_worlds import CLIP, received, simulated_report
 

@@ -90,7 +90,9 @@ def test_a_slower_platform_is_found_with_its_moment_and_its_size() -> None:
     assert drift.platform is Platform.POLARS
     assert drift.organizations == ("0",)
     assert not drift.shared
-    assert 6 <= drift.since <= drift.found <= 9  # the report of window 6 is the first about it
+    assert (
+        6 <= drift.since <= drift.detected_in <= 9
+    )  # the report of window 6 is the first about it
     assert abs(drift.log_factor - SHIFT) < 3 * drift.standard_error < SHIFT
 
 
@@ -158,7 +160,7 @@ def test_what_several_organizations_show_is_shared() -> None:
     assert first.shared
     assert first.platform is Platform.POLARS
     assert len(first.organizations) >= 2
-    assert first.found <= 8
+    assert first.detected_in <= 8
 
 
 @pytest.mark.slow
@@ -205,7 +207,7 @@ def test_later_reports_change_nothing_that_was_found() -> None:
     whole = found(year(SLOWER))
     for window in (6, 9):
         early = found(until(year(SLOWER), window))
-        assert early == tuple(each for each in whole if each.found <= window)
+        assert early == tuple(each for each in whole if each.detected_in <= window)
 
 
 def lies(window: int, size: float) -> Callable[[QueryResponse], QueryResponse]:

@@ -9,11 +9,11 @@ from fedperf_server.inference.gaussian_process import (
     GaussianPosterior,
     InvalidPosteriorError,
     Observation,
-    condition,
     likeliest_scale,
     max_norm,
     update,
 )
+from fedperf_simulations.federation.point_queries import condition
 from tests.fakes.influence_bounds import influence_bounds
 
 Floats = NDArray[np.float64]

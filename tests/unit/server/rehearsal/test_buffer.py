@@ -71,8 +71,8 @@ def predict_with(checkpoint: bytes) -> PredictLog:
 
 def look(database: Database, at: datetime, *, grace: timedelta = GRACE) -> int:
     """A coordinator that was just started; how many rows it rehearses."""
-    desk = PublicationController(database, TABLE, CATALOGUE, predict_with, grace=grace)
-    desk.run_once(snapshot(database, PERIOD, at))
+    desk = PublicationController(CATALOGUE, predict_with)
+    desk.run_once(snapshot(database, TABLE, at, grace=grace))
     with database.transaction() as session:
         return len(buffer.rows(session))
 
@@ -92,7 +92,7 @@ def rehearsed(database: Database) -> list[tuple[Plan, ClusterConfig]]:
 
 
 def reports_about(database: Database, window: int) -> int:
-    return evidence(database, PERIOD, window=window).reports
+    return evidence(database, TABLE, window=window).reports
 
 
 def test_reports_of_an_epochs_first_window_are_evidence_of_the_epoch_before(
@@ -104,7 +104,7 @@ def test_reports_of_an_epochs_first_window_are_evidence_of_the_epoch_before(
     hand_in(database, b"1", window=2, reference_version=2)
     hand_in(database, b"2", window=2)  # it did not know of the epoch
     assert [reports_about(database, window) for window in range(SLOTS_WINDOWS)] == [2, 2, 1, 1]
-    found = evidence(database, PERIOD, window=1)
+    found = evidence(database, TABLE, window=1)
     assert [found.until(window).reports for window in range(-1, 2)] == [0, 1, 2]
 
 

@@ -19,20 +19,18 @@ from fedperf_client.contributions.local_sums import label_executions, workload_r
 from fedperf_client.contributions.mechanisms import WorkloadResiduals
 from fedperf_server import cli
 from fedperf_server.config import load_config
-from fedperf_server.inference.corrections import ReceivedReport, correct
+from fedperf_server.inference.corrections import ReceivedReport
 from fedperf_server.rehearsal import synthetic_batch
 from fedperf_server.rehearsal.synthetic_batch import (
     MAX_ROWS,
     CellCondition,
-    NoSuchRowsError,
-    NotReleasedError,
     SyntheticBatch,
     cross_clusters,
     sample_rows,
 )
 from fedperf_server.state import registry
 from fedperf_server.state.database import Database
-from fedperf_shared.errors import InvalidInputError
+from fedperf_shared.errors import InvalidInputError, PrivacyRefusedError
 from fedperf_shared.exchange import SyntheticRow
 from fedperf_shared.execution import PlanOnCluster
 from fedperf_shared.model.inference import GgfnArrays
@@ -43,6 +41,7 @@ from fedperf_shared.releases.release import ReleaseKind, ReportParameters, SlotK
 from fedperf_shared.wire.codec import encode_synthetic_rows
 from fedperf_shared.workflow.graph import Operator, Plan, Workflow
 from fedperf_shared.workflow.vocabulary import OperatorClass, OperatorKind, Platform
+from tests.fakes.corrections import correct
 from tests.fakes.residual_reports import residual_report
 from tests.unit.client.contributions.seeded_noise import SeededNoise
 from tests.unit.client.prediction.worlds import executions_of_world
@@ -213,15 +212,15 @@ def test_the_same_seed_draws_the_same_rows_and_another_others(
 @pytest.mark.parametrize("kind", ["table", "rows", "nothing"])
 def test_nothing_is_fitted_on_what_is_no_synthetic_batch(batch: SyntheticBatch, kind: str) -> None:
     raw: Any = {"table": batch.table(), "rows": batch.rows, "nothing": None}[kind]
-    with pytest.raises(NotReleasedError, match="released reports") as refused:
+    with pytest.raises(PrivacyRefusedError, match="released reports") as refused:
         sample_rows(raw, CellCondition(), rows=5, seed=0)
     assert refused.value.exit_code == 5
 
 
 def test_rows_that_the_batch_does_not_have_are_not_made_up(batch: SyntheticBatch) -> None:
-    with pytest.raises(NoSuchRowsError, match="0 of them match platform spark"):
+    with pytest.raises(InvalidInputError, match="0 of them match platform spark"):
         sample_rows(batch, CellCondition(Platform.SPARK), rows=5, seed=0)
-    with pytest.raises(NoSuchRowsError, match="no synthetic batch is published yet"):
+    with pytest.raises(InvalidInputError, match="no synthetic batch is published yet"):
         sample_rows(SyntheticBatch(()), CellCondition(), rows=5, seed=0)
 
 
@@ -239,7 +238,7 @@ def test_a_kind_too_rare_to_draw_is_one_clear_line(
         staticmethod(lambda sampled, conditions, tolerance: sampled.head(found)),
     )
     monkeypatch.setattr(synthetic_batch, "SAMPLED_AT_ONCE", 5)
-    with pytest.raises(NoSuchRowsError, match=f"only {found} of"):
+    with pytest.raises(InvalidInputError, match=f"only {found} of"):
         sample_rows(batch, POLARS_ML, rows=5, seed=0)
 
 

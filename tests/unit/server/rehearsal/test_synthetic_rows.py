@@ -5,15 +5,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from fedperf_server.rehearsal.buffer import newest_rows
 from fedperf_server.rehearsal.synthetic_batch import (
     Catalogue,
-    InvalidLabelsError,
-    RehearsalBuffer,
     by_cell,
     cell_shares,
     draw_rows,
 )
-from fedperf_shared.errors import ConfigurationError
+from fedperf_shared.errors import FedperfError
 from fedperf_shared.exchange import SyntheticRow
 from fedperf_shared.execution import ClusterConfig, PlanOnCluster
 from fedperf_shared.releases.basis import CELLS, cell_of
@@ -139,7 +138,7 @@ def test_organizations_count_the_same_whatever_they_claim() -> None:
 def test_labels_that_cannot_be_used_are_refused(
     bad: "np.ndarray[tuple[int], np.dtype[np.float64]]",
 ) -> None:
-    with pytest.raises(InvalidLabelsError, match="10 rows"):
+    with pytest.raises(FedperfError, match="10 rows"):
         draw_rows(
             np.ones(CELLS),
             catalogue(),
@@ -151,17 +150,11 @@ def test_labels_that_cannot_be_used_are_refused(
 
 
 def test_the_buffer_holds_the_newest_rows_of_every_segment_up_to_its_capacity() -> None:
-    buffer = RehearsalBuffer(capacity_per_segment=20)
     old, new = draw(seed=1), draw(seed=2, rows=60)
-    filled = buffer.with_rows(old).with_rows(new)
-    counts = Counter(row.segment for row in filled.rows)
+    rows = newest_rows((*old, *new), capacity=20)
+    counts = Counter(row.segment for row in rows)
     assert set(counts.values()) == {20}
     for segment in counts:
-        kept = [row for row in filled.rows if row.segment is segment]
+        kept = [row for row in rows if row.segment is segment]
         came = [row for row in (*old, *new) if row.segment is segment]
         assert kept == came[-20:]
-
-
-def test_a_buffer_of_nothing_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="capacity"):
-        RehearsalBuffer(0)

@@ -72,7 +72,7 @@ def answer(values: NDArray[np.floating] | float, *, workloads: float = WORKLOADS
 
 @pytest.fixture(scope="module")
 def question() -> LinearizedQuery:
-    return STRATEGY.question(ARRAYS, steps_made=0)
+    return STRATEGY.design_query(ARRAYS, steps_made=0)
 
 
 def change(before: Weights, after: Weights) -> float:
@@ -81,7 +81,7 @@ def change(before: Weights, after: Weights) -> float:
 
 
 def test_a_question_is_a_function_of_the_model_and_has_one_size(question: LinearizedQuery) -> None:
-    again = STRATEGY.question(ARRAYS, steps_made=0)
+    again = STRATEGY.design_query(ARRAYS, steps_made=0)
     assert codec.encode_tangent_question(again) == codec.encode_tangent_question(question)
     assert question.coefficients.shape == (len(ANCHORS), DIRECTIONS)
     used = question.coefficients.any(axis=0)
@@ -97,7 +97,7 @@ def test_the_stored_question_has_the_tangent_of_its_model(question: LinearizedQu
 
 
 def test_clips_get_tighter_with_every_step_that_was_made() -> None:
-    clips = [STRATEGY.question(ARRAYS, steps_made=n).clip for n in range(len(STEP_CLIPS) + 2)]
+    clips = [STRATEGY.design_query(ARRAYS, steps_made=n).clip for n in range(len(STEP_CLIPS) + 2)]
     assert clips == [*STEP_CLIPS, STEP_CLIPS[-1], STEP_CLIPS[-1]]
 
 
@@ -248,7 +248,7 @@ def test_a_round_asks_at_the_tangent_and_makes_a_step_with_what_it_gets(scene: R
         for each in asked:
             assert each[-1].question is not None
             assert each[-1].question.clip == clip
-            expected = STRATEGY.question(before, steps_made=0).coefficients
+            expected = STRATEGY.design_query(before, steps_made=0).coefficients
             np.testing.assert_array_equal(each[-1].question.coefficients, expected)
         assert change(before, scene.newest()) > 0
     with scene.database.transaction() as session:
@@ -285,7 +285,7 @@ def test_a_coordinator_that_was_stopped_asks_exactly_the_same_again(
     def made_again(self: LinearizedAvg, current: Weights, *, steps_made: int) -> LinearizedQuery:
         raise AssertionError("a question is made once")
 
-    monkeypatch.setattr(LinearizedAvg, "question", made_again)
+    monkeypatch.setattr(LinearizedAvg, "design_query", made_again)
     scene.step()
     first, second = asked
     assert codec.encode_train_request(first) == codec.encode_train_request(second)

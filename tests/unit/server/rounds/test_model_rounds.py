@@ -104,7 +104,7 @@ class FakeFleet:
     def close(self) -> None:
         self.is_open = False
 
-    def ask(self, organization_id: bytes, body: bytes) -> bool:
+    def send(self, organization_id: bytes, body: bytes) -> bool:
         if organization_id in self.asked or organization_id not in self.answers:
             return False
         self.asked.append(organization_id)
@@ -142,10 +142,10 @@ class Scene:
         token = bytes.fromhex(self.enrollment.add_organization(name).url.rsplit(".", 1)[1])
         csr = x509.CertificateSigningRequestBuilder().subject_name(x509.Name([]))
         request = csr.sign(key, hashes.SHA384()).public_bytes(serialization.Encoding.DER)
-        member = self.enrollment.join(token, request).member
+        organization_id = self.enrollment.join(token, request).organization_id
         with self.database.transaction() as session:
-            releases.declare_schedule(session, member.organization_id, schedule, at=START)
-        return key, member.organization_id
+            releases.declare_schedule(session, organization_id, schedule, at=START)
+        return key, organization_id
 
     def step(self) -> ModelRound | None:
         """Look until the round that is due is closed, if one is."""
@@ -214,7 +214,7 @@ def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
     method = SumsOfWeights(TinyFormat().shapes, aggregate)
     steps: list[int] = []
     monkeypatch.setattr(
-        type(method), "question", lambda self, current, *, steps_made: steps.append(steps_made)
+        type(method), "design_query", lambda self, current, *, steps_made: steps.append(steps_made)
     )
     fleet = FakeFleet(tick)
     rounds = ModelRounds(
@@ -461,7 +461,7 @@ def test_who_joins_while_the_round_is_open_takes_part(scene: Scene) -> None:
     scene.step()
     with scene.database.transaction() as session:
         (result,) = closed_rounds(session, TABLE)
-    assert (result.asked, result.replies) == (2, 2)
+    assert (result.expected, result.replies) == (2, 2)
 
 
 def test_a_schedule_from_before_there_were_bounds_counts_as_none(scene: Scene) -> None:
@@ -478,7 +478,7 @@ def test_a_schedule_from_before_there_were_bounds_counts_as_none(scene: Scene) -
     scene.step()
     with scene.database.transaction() as session:
         (result,) = closed_rounds(session, TABLE)
-    assert (result.asked, result.replies) == (2, 2)
+    assert (result.expected, result.replies) == (2, 2)
 
 
 @pytest.mark.parametrize("stage", ["aggregate", "evaluate"])

@@ -11,7 +11,6 @@ from fedperf_server.state import registry
 from fedperf_server.state.database import Database, RegimeTrigger, verify_events
 from fedperf_server.state.drift_regimes import (
     DriftRegime,
-    NoNextWindowError,
     declare,
     find_reported_regime,
     regime_at,
@@ -19,6 +18,7 @@ from fedperf_server.state.drift_regimes import (
     regimes,
 )
 from fedperf_server.state.registry import UnknownVersionError
+from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.releases.period import Period
 from fedperf_shared.workflow.vocabulary import Platform
 from tests.unit.server.rounds.test_model_rounds import TinyFormat
@@ -103,7 +103,7 @@ def test_the_next_window_may_be_the_first_one_of_this_period_or_the_next(
 def test_after_the_calendar_or_without_a_model_nothing_is_declared(
     database: Database, tmp_path: Path
 ) -> None:
-    with database.transaction() as session, pytest.raises(NoNextWindowError, match="next period"):
+    with database.transaction() as session, pytest.raises(InvalidInputError, match="next period"):
         declare(session, PERIOD, RegimeTrigger.DECLARED, at=PERIOD.end)
     empty = Database(f"sqlite:///{tmp_path / 'empty.sqlite'}")
     with empty.transaction() as session, pytest.raises(UnknownVersionError):

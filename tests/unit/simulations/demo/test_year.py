@@ -44,7 +44,7 @@ def test_what_several_platforms_show_together_is_one_finding() -> None:
 
 
 def test_what_came_before_the_cap_or_one_member_alone_shows_is_not_noticed() -> None:
-    early, alone = replace(DRIFT, found=2), replace(DRIFT, shared=False)
+    early, alone = replace(DRIFT, detected_in=2), replace(DRIFT, shared=False)
     assert noticed_in(seen(early, alone), [FIRST, SECOND], PERIOD, cap_window=3) is None
 
 

@@ -43,8 +43,8 @@ def test_a_round_in_one_process_takes_gradients_once_and_has_the_same_bits(
     alone, together = (
         LinearizedAvg(graphs(), gradients=each) for each in (anchor_gradients, shared)
     )
-    question = together.question(weights, steps_made=0)
-    assert (question.coefficients == alone.question(weights, steps_made=0).coefficients).all()
+    question = together.design_query(weights, steps_made=0)
+    assert (question.coefficients == alone.design_query(weights, steps_made=0).coefficients).all()
     at_home = graphs()  # the same plans, in a member's hands
     directions = combine_gradients(
         model, at_home, question.coefficients, gradients=shared(model, at_home)

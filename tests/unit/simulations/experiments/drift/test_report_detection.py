@@ -87,7 +87,7 @@ def test_a_drift_counts_from_its_moment_until_its_reports_have_left() -> None:
     assert (seen.false_alarms, seen.log_factor, seen.shared) == (0, 0.35, False)
     shared = replace(FOUND, shared=True)
     assert judged([shared], SLOWER, schedule_of(200)).shared
-    assert not judged([replace(shared, found=10)], SLOWER, schedule_of(200)).shared
+    assert not judged([replace(shared, detected_in=10)], SLOWER, schedule_of(200)).shared
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_a_drift_counts_from_its_moment_until_its_reports_have_left() -> None:
     [
         replace(FOUND, platform=Platform.DUCKDB),
         replace(FOUND, log_factor=-0.35),
-        replace(FOUND, found=5),
+        replace(FOUND, detected_in=5),
     ],
 )
 def test_what_is_not_the_shift_is_a_false_alarm(wrong: PlatformDrift) -> None:

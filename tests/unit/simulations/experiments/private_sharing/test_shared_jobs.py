@@ -22,6 +22,7 @@ from fedperf_simulations.experiments.private_sharing.shared_jobs import (
     shared_belief,
     synthetic_seconds,
 )
+from fedperf_simulations.federation.point_queries import stage_noise
 from tests.unit.simulations.made_up_jobs import elsewhere, made_up, others
 
 
@@ -66,8 +67,7 @@ def test_all_stages_together_keep_the_promise_and_use_it_up(declared: int) -> No
     stages = planned_stages(declared, 1.0)
     whole = noise_multiplier(stages, 1.0)
     events = [
-        accountant.event_of(ReportParameters(stage.noise_multiplier(whole), 1.0))
-        for stage in stages
+        accountant.event_of(ReportParameters(stage_noise(stage, whole), 1.0)) for stage in stages
     ]
     assert 0.99 < accountant.epsilon(events, DELTA) <= 1.0
     replaced = accountant.replace_one_epsilon(events, DELTA)

@@ -2,14 +2,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from fedperf_server.inference.cell_directions import (
-    GRID,
-    STAGES,
-    QueryDesign,
-    Stage,
-    design_query,
-    infer,
-)
+from fedperf_server.inference.cell_directions import GRID, STAGES, Stage
 from fedperf_server.inference.gaussian_process import GaussianPosterior
 from fedperf_shared.errors import ConfigurationError
 from fedperf_shared.releases.release import (
@@ -17,6 +10,12 @@ from fedperf_shared.releases.release import (
     InvalidReleaseError,
     ReleaseKind,
     SlotKey,
+)
+from fedperf_simulations.federation.point_queries import (
+    QueryDesign,
+    design_query,
+    infer,
+    stage_noise,
 )
 
 Floats = NDArray[np.float64]
@@ -181,7 +180,7 @@ def test_answers_to_another_question_are_refused() -> None:
 
 def test_stages_together_cost_one_gaussian_of_the_whole() -> None:
     whole = 3.73
-    precision = sum(1 / stage.noise_multiplier(whole) ** 2 for stage in STAGES)
+    precision = sum(1 / stage_noise(stage, whole) ** 2 for stage in STAGES)
     assert precision == pytest.approx(1 / whole**2)
     assert [stage.kappa for stage in STAGES] == sorted((s.kappa for s in STAGES), reverse=True)
 

@@ -1,13 +1,14 @@
 """The coordinator's evidence at one tick: the releases and linear queries of its period.
 
-A `Snapshot` is read once per tick, in one transaction, and shared by all controllers. Stored
-releases and queries never change, so decoded ones are cached. If nothing new was stored, the
-previous snapshot is used again, with everything that was computed from it.
+A `Snapshot` is read once per tick, in one transaction, and is the only argument of a controller. It
+also holds the database, the calendar and the grace period. Stored releases and queries never
+change, so decoded ones are cached. If nothing new was stored, the previous snapshot is used again,
+with everything that was computed from it.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import cached_property
 
 from fedperf_server.inference.cell_directions import (
@@ -28,7 +29,7 @@ from fedperf_server.state.releases import (
 )
 from fedperf_shared.releases.kinds import DIRECTED_REPORT, RESIDUAL_REPORT, kind_of
 from fedperf_shared.releases.linear_queries import CellQuery
-from fedperf_shared.releases.period import Period
+from fedperf_shared.releases.period import Period, ReleaseCalendar
 from fedperf_shared.releases.release import SlotKey
 
 
@@ -102,24 +103,38 @@ class RegimeReleases:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Snapshot:
-    """The stored releases and queries of a period at one time.
+    """The stored releases and queries of a calendar's period at one time.
 
     Attributes:
+        database: the database that they were read from.
+        calendar: the public calendar.
+        grace: how late reports may be.
         at: the time.
-        period: the period of the releases.
         regimes: all drift regimes, oldest first.
         reports: accepted reports, oldest window first.
         queries: linear queries, oldest slot first.
         learner: shared by all snapshots of the period.
     """
 
+    database: Database
+    calendar: ReleaseCalendar
+    grace: timedelta
     at: datetime
-    period: Period
     regimes: tuple[DriftRegime, ...]
     reports: tuple[StoredReport, ...]
     queries: tuple[CellQuery, ...]
     learner: CellLearner = field(default_factory=CellLearner)
     _by_regime: dict[int, RegimeReleases] = field(default_factory=dict)
+
+    @property
+    def period(self) -> Period:
+        """Return the period of the releases."""
+        return self.calendar.period
+
+    @property
+    def reported_window(self) -> int:
+        """Return the newest window whose reports are due, including the grace period."""
+        return self.calendar.reported_window(self.at - self.grace)
 
     def regime(self, window: int) -> DriftRegime:
         """Return the regime that reports of `window` cover."""
@@ -164,11 +179,12 @@ class Snapshot:
 
 
 class SnapshotReader:
-    """Reads the snapshots of a period, one per tick."""
+    """Reads the snapshots of a calendar, one per tick."""
 
-    def __init__(self, database: Database, period: Period) -> None:
+    def __init__(self, database: Database, calendar: ReleaseCalendar, *, grace: timedelta) -> None:
         self._database = database
-        self._period = period
+        self._calendar = calendar
+        self._grace = grace
         self._reports: dict[ReportKey, StoredReport] = {}
         self._learner = CellLearner()
         self._last: tuple[object, Snapshot] | None = None
@@ -180,7 +196,7 @@ class SnapshotReader:
             DatabaseError: the database cannot be read.
             UnknownVersionError: no model was promoted yet.
         """
-        period = self._period
+        period = self._calendar.period
         with self._database.transaction() as session:
             declared = regimes(session)
             stored = (
@@ -193,7 +209,16 @@ class SnapshotReader:
             self._reports |= releases.stored_reports(session, period, but=self._reports.keys())
             queries = tuple(stored_queries(session, period))
         reports = tuple(self._reports[key] for key in sorted(self._reports))
-        snapshot = Snapshot(at, period, declared, reports, queries, self._learner)
+        snapshot = Snapshot(
+            self._database,
+            self._calendar,
+            self._grace,
+            at,
+            declared,
+            reports,
+            queries,
+            self._learner,
+        )
         self._last = stored, snapshot
         return snapshot
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedperf_server.controllers.regime_releases import CellLearner, RegimeReleases
+from fedperf_server.controllers.snapshot import CellLearner, RegimeReleases
 from fedperf_server.inference.cell_directions import CellPosterior, QueryResponses, infer_cells
 from fedperf_shared.releases.basis import CELLS
 from tests.unit.server.inference.worlds_of_cells import REFERENCE, learned_in_stages, members
@@ -24,8 +24,8 @@ def assert_same(found: CellPosterior, expected: CellPosterior) -> None:
     assert found.windows == expected.windows
     np.testing.assert_array_equal(found.correction.mean, expected.correction.mean)
     np.testing.assert_array_equal(found.correction.covariance, expected.correction.covariance)
-    for name, own in expected.own.items():
-        np.testing.assert_array_equal(found.own[name].covariance, own.covariance)
+    for name, own in expected.organizations.items():
+        np.testing.assert_array_equal(found.organizations[name].covariance, own.covariance)
 
 
 def test_answers_that_come_later_give_what_all_give_at_once(year: RegimeReleases) -> None:
@@ -56,7 +56,7 @@ def test_an_answered_question_is_not_learned_again(
         read.append(len(answered))
         return infer_cells(plain, answered, **others)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("fedperf_server.controllers.regime_releases.infer_cells", counted)
+    monkeypatch.setattr("fedperf_server.controllers.snapshot.infer_cells", counted)
     learner = CellLearner()
     for count in (0, 1, 2, 2):
         learner.infer(replace(year, answered=year.answered[:count]))

@@ -6,21 +6,23 @@ from statistics import NormalDist
 import numpy as np
 import pytest
 
-from fedperf_server.inference.promotion_rules import (
+from fedperf_server.controllers.promotion import (
     CONFIDENCE_SDS,
     MAX_FORGETTING,
     PUBLIC_SLACK,
     BestErrors,
     PromotionDecision,
     PromotionMetrics,
-    PromotionOutcome,
     ReportedOffset,
+    _by_segment,
     compute_gain,
     decide_promotion,
-    errors_by_segment,
 )
+from fedperf_server.state.database import VersionStatus
+from fedperf_shared.exchange import SyntheticRow
 from fedperf_shared.releases.basis import CELLS
 from fedperf_shared.workflow.vocabulary import Platform
+from tests.fakes.tangents import few_plans
 
 DUCKDB, POLARS = Platform.DUCKDB, Platform.POLARS
 NOTHING = np.zeros(CELLS)
@@ -66,10 +68,10 @@ def test_the_gain_is_that_of_a_draw_from_the_belief() -> None:
 
 
 def test_what_reports_speak_for_is_promoted_and_what_they_speak_against_is_not() -> None:
-    assert judged(stepped(0.3), reported(0.4)).outcome is PromotionOutcome.PROMOTE
+    assert judged(stepped(0.3), reported(0.4)).status is VersionStatus.PROMOTED
     refused = judged(stepped(-0.3), reported(0.4))
-    assert (refused.outcome, refused.reason) == (
-        PromotionOutcome.REJECT,
+    assert (refused.status, refused.reason) == (
+        VersionStatus.REJECTED,
         "worse by the reports of the next window",
     )
     assert refused.gain is not None
@@ -95,8 +97,8 @@ def test_a_candidate_is_promoted_only_if_the_lower_end_of_its_gain_is_above_zero
     found = judged(stepped(0.1), reported(mean, sd=sd))
     assert found.gain == pytest.approx(standard_errors * error)
     assert found.gain_error == pytest.approx(error)
-    rulings = {PASSED: PromotionOutcome.PROMOTE, UNSURE: PromotionOutcome.INCONCLUSIVE}
-    assert (found.outcome, found.reason) == (rulings.get(reason, PromotionOutcome.REJECT), reason)
+    rulings = {PASSED: VersionStatus.PROMOTED, UNSURE: VersionStatus.CANDIDATE}
+    assert (found.status, found.reason) == (rulings.get(reason, VersionStatus.REJECTED), reason)
 
 
 def test_the_confidence_is_99_percent_one_sided() -> None:
@@ -104,9 +106,9 @@ def test_the_confidence_is_99_percent_one_sided() -> None:
 
 
 def test_what_changes_nothing_is_not_promoted_however_sure_reports_are() -> None:
-    assert judged(PROMOTED, reported(0.4, sd=1e-6)).outcome is PromotionOutcome.INCONCLUSIVE
+    assert judged(PROMOTED, reported(0.4, sd=1e-6)).status is VersionStatus.CANDIDATE
     undefined = judged(stepped(float("nan")), reported(0.4))
-    assert undefined.outcome is PromotionOutcome.REJECT
+    assert undefined.status is VersionStatus.REJECTED
 
 
 @pytest.mark.parametrize(
@@ -117,24 +119,26 @@ def test_a_version_that_went_astray_on_public_plans_is_rejected(
     error: float | None, *, promoted: bool
 ) -> None:
     found = judged(replace(stepped(0.1), public_error=error), reported(0.1))
-    assert (found.outcome is PromotionOutcome.PROMOTE) is promoted
+    assert (found.status is VersionStatus.PROMOTED) is promoted
     if not promoted:
-        assert (found.reason, found.outcome) == ("worse on public plans", PromotionOutcome.REJECT)
+        assert (found.reason, found.status) == ("worse on public plans", VersionStatus.REJECTED)
 
 
 @pytest.mark.parametrize(("lost", "promoted"), [(0.9, True), (1.1, False), (np.nan, False)])
 def test_a_version_that_forgets_a_segment_is_rejected(lost: float, *, promoted: bool) -> None:
     by_segment = {DUCKDB: 0.1, POLARS: 0.3 + lost * MAX_FORGETTING}
     found = judged(replace(stepped(0.3), by_segment=by_segment), reported(0.4))
-    assert (found.outcome is PromotionOutcome.PROMOTE) is promoted
+    assert (found.status is VersionStatus.PROMOTED) is promoted
     if not promoted:
-        assert (found.reason, found.outcome) == ("forgets polars", PromotionOutcome.REJECT)
+        assert (found.reason, found.status) == ("forgets polars", VersionStatus.REJECTED)
 
 
 def test_errors_are_told_apart_by_segment() -> None:
-    found = errors_by_segment([POLARS, DUCKDB, POLARS], np.array([0.1, -0.4, -0.3]))
+    (one,) = few_plans(1)
+    rows = [SyntheticRow(one.plan, one.cluster, 1.0, each) for each in (POLARS, DUCKDB, POLARS)]
+    found = _by_segment(lambda _: np.array([1.1, 0.6, 0.7]), rows)
     assert found == {DUCKDB: pytest.approx(0.4), POLARS: pytest.approx(0.2)}
-    assert errors_by_segment([], np.zeros(0)) == {}
+    assert _by_segment(lambda _: np.zeros(0), []) == {}
 
 
 def test_small_losses_do_not_add_up_over_the_windows_of_an_epoch() -> None:
@@ -151,8 +155,8 @@ def test_small_losses_do_not_add_up_over_the_windows_of_an_epoch() -> None:
         for candidate in (worse, forgetful):
             further = replace(candidate, offsets=last.offsets + 0.01)
             if (
-                decide_promotion(further, last, best=best, reported=reported(1.0)).outcome
-                is PromotionOutcome.PROMOTE
+                decide_promotion(further, last, best=best, reported=reported(1.0)).status
+                is VersionStatus.PROMOTED
             ):
                 reached.append(further)
     assert len(reached) > 2
@@ -162,9 +166,9 @@ def test_small_losses_do_not_add_up_over_the_windows_of_an_epoch() -> None:
 
 def test_without_reports_nothing_is_promoted() -> None:
     found = judged(replace(PROMOTED, public_error=1.0), None)
-    assert found == PromotionDecision(PromotionOutcome.INCONCLUSIVE, "no report speaks for it yet")
+    assert found == PromotionDecision(VersionStatus.CANDIDATE, "no report speaks for it yet")
     astray = judged(replace(PROMOTED, public_error=9.0), None)
-    assert astray.outcome is PromotionOutcome.REJECT
+    assert astray.status is VersionStatus.REJECTED
 
 
 def test_the_best_is_the_least_error_on_each_segment_for_itself() -> None:

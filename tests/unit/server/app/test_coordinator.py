@@ -2,23 +2,25 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import pytest
 
-from fedperf_server.controllers.regime_releases import Snapshot, SnapshotReader
-from fedperf_server.rounds.coordinator import Coordinator
+from fedperf_server.app.composition import Coordinator
+from fedperf_server.controllers.snapshot import Snapshot, SnapshotReader
 from fedperf_server.state.database import DatabaseError
 from fedperf_shared.errors import StorageError
-from fedperf_shared.releases.period import Period
+from fedperf_shared.releases.period import default_calendar
 from fedperf_shared.runtime.failure_tracker import FailureTracker
 
 if TYPE_CHECKING:
     from fedperf_server.rounds.model_rounds import ModelRounds
+    from fedperf_server.state.database import Database
 
 AT = datetime(2027, 1, 1, tzinfo=UTC)
+CALENDAR = default_calendar(AT)
 
 
 @dataclass
@@ -33,14 +35,14 @@ class Life:
     def __post_init__(self) -> None:
         self.coordinator = Coordinator(
             cast("SnapshotReader", self),
-            {"first": Looking(self, "first"), "second": Looking(self, "second")},
+            {each: Looking(self, each).run_once for each in ("first", "second")},
             cast("ModelRounds", Looking(self, "rounds")),
             failures=FailureTracker(timer=lambda: self.seconds),
         )
 
     def read(self, *, at: datetime) -> Snapshot:
         self.does("reader")
-        return Snapshot(at, Period(AT), (), (), ())
+        return Snapshot(cast("Database", self), CALENDAR, timedelta(0), at, (), (), ())
 
     def does(self, what: str) -> tuple[str]:
         if what in self.broken:

@@ -1,0 +1,18 @@
+"""Corrections from reports, as the first step of the cells' posterior."""
+
+from collections.abc import Sequence
+
+from fedperf_server.inference.corrections import (
+    CellCorrectionPosterior,
+    ReceivedReport,
+    correct_sums,
+    pool_by_organization,
+)
+
+
+def correct(
+    reports: Sequence[ReceivedReport], *, reference_version: int
+) -> CellCorrectionPosterior:
+    """Return the correction from reports, all about `reference_version`."""
+    sums = pool_by_organization(reports, reference_version=reference_version)
+    return correct_sums(sums, reference_version=reference_version)
