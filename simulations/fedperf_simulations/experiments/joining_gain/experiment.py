@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 
 from fedperf_client.prediction.fetched_models import predictor
 from fedperf_client.prediction.query_encoding import History
-from fedperf_client.release.accountant import PrivacyBudget, calibrate, event_of
+from fedperf_client.release.accountant import PrivacyBudget, calibrate, to_event
 from fedperf_memory.seeded_noise import SeededNoise
 from fedperf_server.inference.gaussian_process import GaussianPosterior
 from fedperf_shared.execution import Execution
@@ -322,7 +322,7 @@ def _joined_model(seed: int, newcomer: int, name: str, quick: bool) -> Checkpoin
     size = float(min(len(each) for each in members))
 
     def events(sigma: float) -> list[DpEvent]:
-        return [event_of(LinearizedParameters(sigma, size))] * STEPS
+        return [to_event(LinearizedParameters(sigma, size))] * STEPS
 
     # Without privacy the noise is one that nobody would notice.
     sigma = 0.01 if name == NO_NOISE else calibrate(events, PrivacyBudget(EPSILONS[name], DELTA))
