@@ -180,7 +180,7 @@ def advise(
             job, profiler = _job(stack, store, kept, source, execution=execution, data=data)
             if execute:
                 _require_runnable(job, asked)
-            shown = _searched(job, asked, kept, _surrogate(home, store, json=json))
+            shown = _search(job, asked, kept, _surrogate(home, store, json=json))
             kept.save(write_private)
         note_without_executions(kept)
         if not json:
@@ -188,10 +188,7 @@ def advise(
         if plot is not None:
             _draw(plot, shown, json=json)
         runs = _runs(shown, profiler, store, repeats, asked) if execute else None
-    if json:
-        _show_json(shown, runs)
-    elif runs is not None:
-        _show_runs(shown, runs)
+    _show_results(shown, runs, json=json)
     if shown.advice.keeps_deadline is False:
         raise typer.Exit(NO_ANSWER)
 
@@ -272,7 +269,7 @@ def _require_runnable(job: "Job", asked: _AdviceOptions) -> None:
         )
 
 
-def _wishes(job: "Job", kept: "CachedPredictor", asked: _AdviceOptions) -> "PlanConstraints":
+def _constraints(job: "Job", kept: "CachedPredictor", asked: _AdviceOptions) -> "PlanConstraints":
     from fedperf_engines.advice import constraints
 
     pins = constraints.parse_pins(asked.pins, job.workflow)
@@ -300,7 +297,7 @@ def _surrogate(home: "Home", store: "ExecutionStore", *, json: bool) -> "Additiv
         return load_or_distill_surrogate(FetchedModels(home.models), newest, on_progress=advance)
 
 
-def _searched(
+def _search(
     job: "Job", asked: _AdviceOptions, kept: "CachedPredictor", surrogate: "AdditiveSurrogate"
 ) -> _TimedAdvice:
     """Search for the advice. Predictors are weighed before the search is timed."""
@@ -311,7 +308,7 @@ def _searched(
 
     seen = () if job.program is not None else kept.clusters_of(job.today)
     sizes = sizes_of(job.cluster, asked.cores, asked.nodes, seen)
-    constraints = _wishes(job, kept, asked)
+    constraints = _constraints(job, kept, asked)
     kept.predictor.predict([job.asked(PlanOnCluster(job.on(each).today, each)) for each in sizes])
     estimates = kept.predictor.predict_across_platforms
     begun = time.perf_counter()
@@ -347,7 +344,7 @@ def _runs(
         return trial
 
     rivals = runnable_alternatives(found, all_of_them=asked.platforms is not None)
-    with progress_bar("running plans in turns") as advance:
+    with progress_bar("running plans interleaved") as advance:
         return measure_plans(run, [found.choice, *rivals], repeats=repeats, on_progress=advance)
 
 
@@ -377,22 +374,21 @@ def _show(shown: _TimedAdvice) -> None:
     typer.echo(presentation.search_text(found, shown.milliseconds))
 
 
-def _show_runs(shown: _TimedAdvice, runs: "Sequence[MeasuredChoice]") -> None:
+def _show_results(
+    shown: _TimedAdvice, runs: "Sequence[MeasuredChoice] | None", *, json: bool
+) -> None:
     from fedperf_engines.advice import presentation
 
-    show_table(without_empty(presentation.measured_rows(runs, shown.advice)), json=False)
-    typer.echo(presentation.outcome(runs, shown.advice))
-
-
-def _show_json(shown: _TimedAdvice, runs: "Sequence[MeasuredChoice] | None") -> None:
-    from fedperf_engines.advice import presentation
-
-    facts = presentation.advice_facts(shown.advice, shown.reasons)
-    facts["search_milliseconds"] = shown.milliseconds
-    if runs is not None:
-        rows = presentation.measured_rows(runs, shown.advice)
-        facts["measured"] = [values_of(each) for each in rows]
-    show(facts, json=True)
+    rows = [] if runs is None else presentation.measured_rows(runs, shown.advice)
+    if json:
+        facts = presentation.advice_facts(shown.advice, shown.reasons)
+        facts["search_milliseconds"] = shown.milliseconds
+        if runs is not None:
+            facts["measured"] = [values_of(each) for each in rows]
+        show(facts, json=True)
+    elif runs is not None:
+        show_table(without_empty(rows), json=False)
+        typer.echo(presentation.outcome(runs, shown.advice))
 
 
 def _draw(path: Path, shown: _TimedAdvice, *, json: bool) -> None:

@@ -167,11 +167,11 @@ def test_columns_with_one_value_need_not_be_named(empty: Home) -> None:
     [
         ("rows=400,worker=2", "there is no column 'worker'; there are rows, workers, platform"),
         ("rows=400", "column workers has several values, name one or more: --at workers=1,2"),
-        ("rows=4,rows=5", "'rows' stands twice"),
+        ("rows=4,rows=5", "'rows' is given twice"),
         ("rows=many,workers=1", "column rows holds numbers; got 'many'"),
         ("rows=nan,workers=1", "column rows holds numbers; got 'nan'"),
         ("rows=4,workers=1.5,platform=spark,cached=true", "workers counts whole units; got 1.5"),
-        ("400", "--at is like rows=1000,workers=1,2,4; got '400'"),
+        ("400", "'400' has no name; write values as rows=1000,workers=1,2,4"),
         ("rows=4,workers=1,platform=flink", "column platform holds duckdb,spark; got 'flink'"),
         ("rows=4,workers=1,platform=spark,cached=yes", "column cached holds false,true; got 'yes'"),
         ("rows=-4,workers=1,platform=spark,cached=true", "holds positive numbers, got -4"),

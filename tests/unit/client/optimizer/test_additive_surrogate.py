@@ -177,5 +177,5 @@ def test_workflows_that_no_platform_can_run_teach_nothing() -> None:
         del kind, platform
         return False
 
-    with pytest.raises(InvalidInputError, match="that the platforms can run"):
+    with pytest.raises(InvalidInputError, match="the platforms can run no workflow"):
         distil(teacher, [(sized(1), CLUSTER)], PLATFORMS, nowhere)
