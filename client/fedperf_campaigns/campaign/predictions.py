@@ -32,10 +32,10 @@ from fedperf_client.prediction.prediction import Prediction, QueryRegime
 from fedperf_client.prediction.serving.explanation import Disturbance
 from fedperf_client.prediction.serving.reconfiguration import BYTES
 from fedperf_client.prediction.serving.what_if import (
-    HOLDS,
     MOST_ASKED,
     MOST_TIMES_CORES,
     MOST_TIMES_ROWS,
+    ON_TIME,
     deadline_facts,
     format_probability,
     time_facts,
@@ -160,7 +160,7 @@ class ConfigurationPrediction:
         if self.chance is None:
             return None
         runs = self.memory_problem is None and self.no_promise is None
-        return runs and self.chance >= HOLDS
+        return runs and self.chance >= ON_TIME
 
     @property
     def facts(self) -> list[Fact]:

@@ -23,7 +23,7 @@ from fedperf_client.advice.spark_application import (
     SparkApplication,
     newest_of_each,
 )
-from fedperf_client.commands.predict import opened_kept
+from fedperf_client.commands.predict import open_predictor
 from fedperf_client.diagnosis.job_facts import JobFacts, event_logs_in, jobs_of
 from fedperf_client.formatting.facts import Fact, for_people, show_facts, show_table, values_of
 from fedperf_client.formatting.progress import progress_bar
@@ -80,7 +80,7 @@ def advise_on_logs(
     price_list = None if prices is None else load_prices(prices)
     with ExecutionStore.open(home.store) as store:
         applications = newest_of_each(_read_applications(source, store, json=json))
-        with opened_kept(home, store, json=json) as predictor:
+        with open_predictor(home, store, json=json) as predictor:
             advice = [
                 executor_advice(
                     each,
@@ -94,7 +94,7 @@ def advise_on_logs(
                 )
                 for each in applications[:top]
             ]
-            predictor.keep(write_private)
+            predictor.save(write_private)
     if json:
         rows = [values_of(advice_facts(each, price_list)) for each in advice]
         show({"applications": rows}, json=True)

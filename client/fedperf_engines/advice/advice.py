@@ -25,8 +25,8 @@ import numpy as np
 
 from fedperf_client.advice.executor_sizes import WORTH
 from fedperf_client.prediction.prediction import SURE, Prediction, probability_faster
-from fedperf_client.prediction.serving.reconfiguration import moved, node_of, uses_one_node
-from fedperf_client.prediction.serving.what_if import HOLDS
+from fedperf_client.prediction.serving.reconfiguration import node_of, reconfigure, uses_one_node
+from fedperf_client.prediction.serving.what_if import ON_TIME
 from fedperf_engines.advice.constraints import PlanConstraints
 from fedperf_engines.advice.job import Job
 from fedperf_engines.optimizer.additive_surrogate import STARTUP_SECONDS, AdditiveSurrogate
@@ -82,7 +82,7 @@ class ClusterChoice:
     @property
     def holds(self) -> bool | None:
         """Return whether the deadline is met with a probability of 90 %; None without one."""
-        return None if self.chance is None else self.chance >= HOLDS
+        return None if self.chance is None else self.chance >= ON_TIME
 
 
 def choose_size(sizes: Sequence[ClusterChoice]) -> ClusterChoice | None:
@@ -419,7 +419,7 @@ def _where_it_runs(question: PlanOnCluster) -> PlanOnCluster:
     cluster = question.cluster
     if cluster.nodes == 1 or not uses_one_node(question.plan):
         return question
-    return moved(question.plan, cluster, node_of(cluster), question.job).question
+    return reconfigure(question.plan, cluster, node_of(cluster), question.job).query
 
 
 def _by_seconds(each: Alternative | ClusterChoice) -> float:

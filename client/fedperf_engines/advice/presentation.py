@@ -396,8 +396,8 @@ def _unlike(plan: Plan, support: TrainingSupport) -> Iterator[str]:
         asked = plan.workflow.source_rows
         yield (
             f"careful: {platform_label(platform)} ran jobs of up to "
-            f"{support.most_rows(platform):,.0f} source rows here, this one has {asked:,.0f}; "
-            "try it before you rely on it"
+            f"{support.most_rows(platform):,.0f} source rows here, this one has {asked:,.0f}; try "
+            "it before you rely on it"
         )
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from click import UsageError
 
-from fedperf_client.commands.predict import opened_kept, say_if_nothing_is_known
+from fedperf_client.commands.predict import note_without_executions, open_predictor
 from fedperf_client.commands.program import Json, LocalPath, home_of, now
 from fedperf_client.formatting.facts import show_table, values_of, without_empty
 from fedperf_client.formatting.progress import progress_bar
@@ -176,13 +176,13 @@ def advise(
     with ExitStack() as stack:
         opened = ExecutionStore.open if execute else ExecutionStore.open_to_read
         store = stack.enter_context(opened(home.store))
-        with opened_kept(home, store, json=json) as kept:
+        with open_predictor(home, store, json=json) as kept:
             job, profiler = _job(stack, store, kept, source, execution=execution, data=data)
             if execute:
                 _require_runnable(job, asked)
             shown = _searched(job, asked, kept, _surrogate(home, store, json=json))
-            kept.keep(write_private)
-        say_if_nothing_is_known(kept)
+            kept.save(write_private)
+        note_without_executions(kept)
         if not json:
             _show(shown)
         if plot is not None:

@@ -326,7 +326,7 @@ class PredictionNotes:
         said = [self.scope_sentence]
         if self.plan.workflow.rows_are_estimates:
             said.append("rows between operators are estimates; intervals are wider for it")
-        if any(each.grown is not None and each.grown.factor != 1 for each in found):
+        if any(each.scaled is not None and each.scaled.factor != 1 for each in found):
             said.append(f"assumed: {ASSUMPTION}")
         if self.drift is not None:
             drift = f"{self.drift.stream_name} is {self.drift.sentence}"
@@ -339,7 +339,7 @@ class PredictionNotes:
             said.append(note)
         parts = by_input(found)
         for part in parts:
-            before = f"{part[0].grown.words}: " if len(parts) > 1 and part[0].grown else ""
+            before = f"{part[0].scaled.words}: " if len(parts) > 1 and part[0].scaled else ""
             if sentence := equivalence_sentence(part):
                 said.append(before + sentence)
             if deadline_seconds is not None:
@@ -362,7 +362,7 @@ class PredictionNotes:
             "startup_seconds": self.startup_seconds,
             "rows_are_estimates": self.plan.workflow.rows_are_estimates,
         }
-        if any(each.grown is not None for each in found):
+        if any(each.scaled is not None for each in found):
             values["assumed"] = ASSUMPTION
         if deadline_seconds is not None:
             values["deadline_seconds"] = deadline_seconds

@@ -25,7 +25,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save
+from safetensors.numpy import save as encode_arrays
 
 from fedperf_client.home.store import ExecutionStore
 from fedperf_client.prediction.ensemble.changes import WorkloadChange
@@ -180,7 +180,7 @@ class CachedPredictor:
         found = (each for platform in platforms for each in clusters.get(platform, ()))
         return list(dict.fromkeys(found))
 
-    def keep(self, replace_file: ReplaceFile) -> None:
+    def save(self, replace_file: ReplaceFile) -> None:
         """Write the file if there are more weights or fits than it has.
 
         In a home that is read-only it stays unchanged, and the next command computes them again.
@@ -194,7 +194,7 @@ class CachedPredictor:
             arrays: dict[str, NDArray[Any]] = {}
             text = json.dumps(_packed(content, arrays))
             try:
-                replace_file(self._path, save(arrays, {**self._digests, "content": text}))
+                replace_file(self._path, encode_arrays(arrays, {**self._digests, "content": text}))
             except OSError as error:
                 raise StorageError(
                     f"cannot write {self._path}: {error.strerror}; make room or let it be written"
@@ -212,7 +212,7 @@ def load_or_fit(
     """Return the predictor of all stored executions and fetched models, from the file if current.
 
     Args:
-        path: of the file; nothing is written before `CachedPredictor.keep`.
+        path: of the file; nothing is written before `CachedPredictor.save`.
         store: own executions.
         models: pretrained models and the correction.
         on_progress: called after every fold of cross-validation.

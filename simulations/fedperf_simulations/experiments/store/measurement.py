@@ -198,7 +198,7 @@ def _warm(home: Home, seed: int, stored: int) -> dict[str, float]:
     unseen = made_up(seed, stored, stored + WARM_QUESTIONS)
     new = [_question(each, each.cluster.cores) for each in unseen]
     _asked(kept.predictor, new[:1])
-    kept.keep(write_private)
+    kept.save(write_private)
     return {
         "warm_ms": _asked(kept.predictor, new[1:]),
         "warm_known_ms": _asked(kept.predictor, known),

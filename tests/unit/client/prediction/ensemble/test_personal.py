@@ -306,7 +306,7 @@ def test_a_home_that_cannot_be_written_is_a_clear_error() -> None:
     own = asked_before()
     own.weights_for()
     with pytest.raises(StorageError, match="No space left"):
-        CachedPredictor(own, Path("predictor"), {}, 0).keep(full)
+        CachedPredictor(own, Path("predictor"), {}, 0).save(full)
 
 
 def repeated(times: int, *, level: float = 5.0, spread: float = 0.03, seed: int = 0) -> History:

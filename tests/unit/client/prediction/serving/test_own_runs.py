@@ -12,7 +12,11 @@ from fedperf_client.home.store import ExecutionStore
 from fedperf_client.prediction.fetched_models import FetchedModels
 from fedperf_client.prediction.prediction import EvidenceSource
 from fedperf_client.prediction.serving.predictor_cache import CachedPredictor, load_or_fit
-from fedperf_client.prediction.serving.what_if import HOLDS, ClusterPrediction, predict_plan
+from fedperf_client.prediction.serving.what_if import (
+    ON_TIME,
+    ClusterPrediction,
+    predict_plan,
+)
 from fedperf_shared.execution import (
     ClusterConfig,
     Execution,
@@ -62,7 +66,7 @@ def home(tmp_path: Path) -> Home:
         with ExecutionStore.open(tmp_path / "store") as store:
             store.add(executions)
             kept = load_or_fit(tmp_path / "kept", store, FetchedModels(tmp_path / "models"))
-            kept.keep(write_private)
+            kept.save(write_private)
             return load_or_fit(tmp_path / "kept", store, FetchedModels(tmp_path / "models"))
 
     return opened
@@ -153,7 +157,7 @@ def test_bytes_within_a_tenth_are_of_one_size(factor: float, is_same: bool, home
     found = about(kept, asked)
     rests_on = EvidenceSource.OWN_RUNS if is_same else EvidenceSource.OTHER_SIZE
     assert found.estimate.evidence.source is rests_on
-    assert found.holds is is_same
+    assert found.meets_deadline is is_same
 
 
 @pytest.mark.parametrize("other", [{"tasks": 17}, {"description": "reduce at job.py:8"}])
@@ -166,7 +170,7 @@ def test_without_bytes_tasks_and_description_tell_a_job(
     assert same.estimate.evidence.source is EvidenceSource.OWN_RUNS
     assert unlike.estimate.evidence.source is EvidenceSource.OTHER_SIZE
     assert unlike.estimate.upper_seconds > same.estimate.upper_seconds
-    assert unlike.holds is False
+    assert unlike.meets_deadline is False
 
 
 @pytest.mark.parametrize("others", [0, 20])
@@ -178,9 +182,9 @@ def test_unknown_rows_without_an_own_run_promise_nothing(others: int, home: Home
         assert found.estimate.evidence.source is EvidenceSource.UNKNOWN_ROWS
         prediction = found.estimate
         assert prediction.upper_seconds / prediction.lower_seconds > 1e5
-        assert found.holds is False
-        assert found.chance is not None
-        assert found.chance < HOLDS
+        assert found.meets_deadline is False
+        assert found.probability is not None
+        assert found.probability < ON_TIME
 
 
 def test_what_teaches_nothing_changes_no_answer_about_other_jobs(

@@ -46,7 +46,7 @@ class Place:
     def answered(self) -> tuple[list[float], CachedPredictor]:
         kept = self.opened()
         found = [each.median_seconds for each in kept.predictor.predict(ASKED)]
-        kept.keep(write_private)
+        kept.save(write_private)
         return found, kept
 
 

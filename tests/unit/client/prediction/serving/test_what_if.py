@@ -175,7 +175,7 @@ def test_a_size_is_enough_from_where_on_more_make_no_difference_that_can_be_told
 
 def test_a_size_that_is_enough_yet_too_few_for_the_deadline_says_why_it_is_not_taken() -> None:
     found = sized(100.0, 60.0, 59.0, 58.0, deadline=68.2)
-    assert [each.holds for each in found] == [False, False, True, True]
+    assert [each.meets_deadline for each in found] == [False, False, True, True]
     told = str(equivalence_sentence(found))
     assert told.startswith("median time stops improving at 2 cores")
     assert "; a deadline depends on slow runs too: 2 cores meet it with a probability of 8" in told
