@@ -17,9 +17,9 @@ size (rows of all sources). For each of these regimes there is an ensemble with 
 
 Members agree where they were weighted, and may not on a query that is different. Their disagreement
 is a lower bound of the width. Outside the training support the width of local errors is doubled.
-The published error of the pretrained model already is that of unseen jobs, and stays. A query of
-any regime is never predicted with a narrower interval than one of the same workloads' regime, whose
-folds hold out whole workloads.
+The published error of the pretrained model already is that of unseen jobs, and stays. The
+errors of folds that hold out whole workloads count for a query of any regime, so its interval is
+never narrower than theirs.
 
 Weights are computed when a regime is first queried. No fold splits the repeats of a configuration,
 and the folds for repeats split no workload.
@@ -99,11 +99,11 @@ from fedperf_shared.model.pretrained import (
     pretrained_half_width,
 )
 
-MIMICKED_FROM = 20
+MIN_HELD_OUT_WORKLOADS = 20
 """Workloads that the folds of a split must hold out. With fewer, a model that has learnt nothing is
 right by chance too often; then folds hold out whole workloads."""
 
-KEPT_SHARE = 2 / 3
+MIN_TRAINING_SHARE = 2 / 3
 """Minimum share of workloads left for training in a fold. With fewer, fold errors overstate the
 true error."""
 
@@ -239,8 +239,8 @@ class LearnerPool:
         groups = self.training.groups
         held_out = np.unique(groups[np.concatenate([fold.held_out for fold in split.folds])])
         kept = min(len(np.unique(groups[fold.training])) for fold in split.folds)
-        is_enough = kept >= KEPT_SHARE * len(np.unique(groups))
-        return len(held_out) >= MIMICKED_FROM and is_enough
+        is_enough = kept >= MIN_TRAINING_SHARE * len(np.unique(groups))
+        return len(held_out) >= MIN_HELD_OUT_WORKLOADS and is_enough
 
     def is_inside(self, query: PlanOnCluster, regime: QueryRegime, split: HoldoutSplit) -> bool:
         """Return whether a query is supported, and no farther away than queries of the folds."""
@@ -545,7 +545,7 @@ class PersonalizedEnsemble:
 
         Args:
             context: of the query.
-            support: share of operators that local errors speak for; at 1 they are enough.
+            support: share of operators that local errors cover; at 1 they are enough.
             factor: on the width of local errors.
         """
         query, similar = context.query, context.similar
@@ -648,7 +648,7 @@ class PersonalizedEnsemble:
             return Reliability.of_pretrained()
         chosen = is_similar[weights.rows]
         workloads = len(np.unique(weights.groups[chosen]))
-        if split is not self.pool.workload_split and workloads < MIMICKED_FROM:
+        if split is not self.pool.workload_split and workloads < MIN_HELD_OUT_WORKLOADS:
             return self._reliability(similar, self.pool.workload_split)
         pretrained = self._zero_shot_errors(start)[weights.rows[chosen]]
         return Reliability.of_both(pretrained, weights.errors[chosen], weights.groups[chosen])

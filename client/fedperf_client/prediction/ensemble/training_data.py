@@ -93,7 +93,7 @@ class TrainingSupport:
     """The sizes at which each kind of operator ran on each platform.
 
     A kind on one platform and a platform with another kind say nothing of both together, so pairs
-    are kept.
+    are stored.
 
     Attributes:
         ranges: of the queries in which each pair ran.
@@ -155,8 +155,8 @@ class TrainingSupport:
             low, high = self.ranges.get((operator.kind, platform), _NOWHERE)
             known.append(
                 min(
-                    _nearness(sizes[at], (low[at], high[at]), near, strange)
-                    for at, near, strange in (
+                    _nearness(sizes[at], (low[at], high[at]), near, far)
+                    for at, near, far in (
                         (ROWS, KNOWN_ROWS, STRANGE_ROWS),
                         (CORES, KNOWN_CORES, STRANGE_CORES),
                     )
@@ -503,10 +503,10 @@ def _clusters(table: ExecutionTable, used: NDArray[np.bool_]) -> Clusters:
     return found
 
 
-def _nearness(value: float, ends: tuple[float, float], known: float, strange: float) -> float:
-    """Return 1 up to `known` beyond the range, 0 from `strange` on."""
+def _nearness(value: float, ends: tuple[float, float], near: float, far: float) -> float:
+    """Return 1 up to `near` beyond the range, 0 from `far` on."""
     apart = max(ends[0] - value, value - ends[1], 0.0)
-    return min(1.0, max(0.0, (strange - apart) / (strange - known)))
+    return min(1.0, max(0.0, (far - apart) / (far - near)))
 
 
 def _sizes(query: PlanOnCluster) -> Sizes:

@@ -44,7 +44,7 @@ def test_a_history_that_does_not_go_together_is_refused() -> None:
         History(question, (), np.zeros(1))
     with pytest.raises(InvalidHistoryError, match="finite"):
         History(question, ("w",), np.array([np.nan]))
-    with pytest.raises(InvalidHistoryError, match="moments"):
+    with pytest.raises(InvalidHistoryError, match="timestamps"):
         History(question, ("w",), np.zeros(1), ())
 
 
@@ -66,7 +66,7 @@ def test_questions_are_encoded_once_for_all() -> None:
 
 def test_a_start_model_that_answers_too_little_is_refused() -> None:
     questions = draw_questions(np.random.default_rng(1), 3)
-    with pytest.raises(PredictorFailedError, match="3 questions"):
+    with pytest.raises(PredictorFailedError, match="3 queries"):
         encode(questions, {"shared": lambda asked: np.zeros(2)})
 
 

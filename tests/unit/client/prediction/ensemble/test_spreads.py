@@ -51,7 +51,7 @@ STUDENTS = st.builds(StudentT, st.floats(0.01, 3), st.floats(0.5, 50))
 @given(
     base=st.one_of(SPREADS, STUDENTS),
     factor=st.floats(0.5, 4),
-    added=st.floats(0, 3),
+    added=st.one_of(st.just(0.0), st.floats(0.01, 3)),
     bound=st.one_of(st.none(), st.floats(0.01, 3)),
     ended=st.integers(0, 20),
 )
