@@ -155,7 +155,7 @@ class TablePredictor:
         """
         layout = measured.layout
         if len(measured.seconds) == 0:
-            raise InvalidTableError("nothing was measured; a predictor needs at least one execution")
+            raise InvalidTableError("nothing was measured; a predictor needs one execution")
         samples, log_seconds = layout.samples(measured.table), np.log(measured.seconds)
         slopes = prior_slopes(layout, elsewhere)
         believed = slopes.fit(samples, log_seconds)
