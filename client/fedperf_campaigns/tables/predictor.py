@@ -1,16 +1,16 @@
-"""Predicted times of a job at columns that it has not run at, from those that it has.
+"""Predicted times of a job at new column values, from those that were measured.
 
-The candidates of `catalogue` are mixed for each question by their errors on folds that mimic it.
-Below `MIXED_FROM` configurations there is nothing to compare by, and the prior on slopes predicts
-alone. One Student distribution of log seconds gives everything that is said of a question: median,
-interval, P90 and the chance of a deadline. Its middle is the mix. Its scale is what the prior on
-slopes believes of its own error there, noise of one execution included. It is multiplied by how
-large the errors of the mix in those folds were in that scale. That is a scaled inverse chi-squared
-posterior (Gelman et al., Bayesian Data Analysis, section 2.6). A configuration that ran is answered
-by what was measured there, as far as its noise allows.
+The base learners for tables are combined for each query by their errors in query-matched
+cross-validation. Below `MIXED_FROM` configurations there is nothing to compare by, and the prior on
+slopes predicts alone. One Student distribution of log seconds gives median, interval, P90 and the
+probability of a deadline. Its centre is that of the ensemble. Its scale is the posterior error of
+the prior on slopes there, noise of one execution included, times the size of the errors of the
+ensemble in those folds in units of that scale. That is a scaled inverse chi-squared posterior
+(Gelman et al., Bayesian Data Analysis, section 2.6). A configuration that ran is predicted from its
+measurements, as far as its noise allows.
 
-An execution that was stopped before its end is a lower bound. Where the answer would be below it,
-the bound stands for a run time, and its configuration is never said to take less.
+An execution that was stopped before its end is a lower bound. Where the prediction would be below
+it, the bound counts as a run time, and its configuration is never predicted to take less.
 """
 
 import math
@@ -103,7 +103,7 @@ class MeasuredTable:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _WeighedMixture:
-    """What is mixed for questions of a kind, and how far off it was in the believed scale."""
+    """The ensemble of a query regime, and its errors in units of the posterior scale."""
 
     mixture: FittedEnsemble
     square: float
@@ -112,14 +112,14 @@ class _WeighedMixture:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TablePredictor:
-    """The predictor of one job; candidates are weighed once for each kind of question.
+    """The predictor of one job. Learners are weighted once for each query regime.
 
     Attributes:
         layout: of its columns.
-        known: its executions, lower bounds that count as run times included.
-        configurations: how many distinct ones were measured.
-        learners: who may be mixed, the prior on slopes first.
-        on_progress: told of every weighing.
+        known: its executions, with lower bounds that count as run times.
+        configurations: number of distinct measured ones.
+        learners: of the ensemble, the prior on slopes first.
+        on_progress: called after every fold.
     """
 
     layout: TableLayout
@@ -143,19 +143,19 @@ class TablePredictor:
         elsewhere: Scatter = NO_REPEATS,
         on_progress: OnProgress | None = None,
     ) -> Self:
-        """The predictor of a job.
+        """Return the predictor of a job.
 
         Args:
             measured: its executions, at least one.
             elsewhere: repeats of other jobs.
-            on_progress: told of every weighing.
+            on_progress: called after every fold.
 
         Raises:
             InvalidTableError: nothing was measured, or the columns do not fit the layout.
         """
         layout = measured.layout
         if len(measured.seconds) == 0:
-            raise InvalidTableError("a job of which nothing was measured has no predictor")
+            raise InvalidTableError("nothing was measured; a predictor needs one execution")
         samples, log_seconds = layout.samples(measured.table), np.log(measured.seconds)
         slopes = prior_slopes(layout, elsewhere)
         believed = slopes.fit(samples, log_seconds)
@@ -179,66 +179,66 @@ class TablePredictor:
 
     @property
     def members(self) -> dict[str, float]:
-        """Share of every learner in the answers so far, by name, of sum 1."""
+        """Share of every learner in the predictions so far, by name, of sum 1."""
         if not self._shares:
             return {self._slopes.name: 1.0}
         total = sum(self._shares.values())
         return {name: share / total for name, share in self._shares.items() if share > 0}
 
     def predict(self, table: Table) -> list[Prediction]:
-        """How long each row of `table` takes.
+        """Predict the run time of each row of `table`.
 
         Raises:
-            InvalidTableError: a column is missing, or holds what it must not.
+            InvalidTableError: a column is missing, or holds a value that it must not.
         """
-        written = self.layout.samples(table)
-        kinds = query_regimes(self.known.places, _places(self.layout, written))
-        outside = self._outside(table, written.features)
-        asked, unknown = self._without_fixed(written)
-        ways = query_regimes(self.known.places, _places(self.layout, asked))
-        belief = self._believed.posterior(asked)
-        spread = np.sqrt(belief.variance + belief.noise)
-        ran = self._ran(asked.features)
-        found = []
+        encoded = self.layout.samples(table)
+        kinds = query_regimes(self.known.places, _places(self.layout, encoded))
+        outside = self._outside(table, encoded.features)
+        queries, unknown = self._without_fixed(encoded)
+        regimes = query_regimes(self.known.places, _places(self.layout, queries))
+        posterior = self._believed.posterior(queries)
+        spread = np.sqrt(posterior.variance + posterior.noise)
+        ran = self._ran(queries.features)
+        predictions = []
         for row, kind in enumerate(kinds):
-            middle, scale, freedom = float(belief.mean[row]), float(spread[row]), FREEDOM
+            middle, scale, freedom = float(posterior.mean[row]), float(spread[row]), FREEDOM
             shares = {self._slopes.name: 1.0}
             if self.configurations >= MIXED_FROM and not ran[row]:
-                one = asked.take(np.array([row]))
-                weighed = self._weighed_for(ways[row], _places(self.layout, one))
+                one = queries.take(np.array([row]))
+                weighed = self._weighed_for(regimes[row], _places(self.layout, one))
                 middle, shares = float(weighed.mixture(one)[0]), weighed.mixture.weights.by_name
                 freedom = FREEDOM + weighed.pieces
                 square = (FREEDOM + weighed.square) / freedom
-                scale = max(scale * math.sqrt(square), math.sqrt(belief.noise))
-            floor = self._floors.get(asked.features[row].tobytes(), -LOG_SECONDS_LIMIT)
+                scale = max(scale * math.sqrt(square), math.sqrt(posterior.noise))
+            floor = self._floors.get(queries.features[row].tobytes(), -LOG_SECONDS_LIMIT)
             middle = min(max(middle, floor), LOG_SECONDS_LIMIT)
             self._shares.update(shares)
             law = StudentT(math.hypot(scale, unknown[row]), freedom)
             inside = not outside[row]
-            found.append(Prediction(middle, law, LEVEL, kind, extrapolating=not inside))
-        return found
+            predictions.append(Prediction(middle, law, LEVEL, kind, extrapolating=not inside))
+        return predictions
 
-    def _without_fixed(self, asked: EncodedQueries) -> tuple[EncodedQueries, Floats]:
-        """Questions at what the fixed columns were, and by how much that may be off, log seconds.
+    def _without_fixed(self, queries: EncodedQueries) -> tuple[EncodedQueries, Floats]:
+        """Return queries at the values of the fixed columns, and the error of that, log seconds.
 
-        In what never varied no slope is known, not even its sign: as much as is believed of its
-        size is an error.
+        A column that never varied shows no slope, not even its sign, so the whole prior slope
+        counts as an error.
         """
-        features, variance, place = asked.features.copy(), np.zeros(len(asked)), 0
+        features, variance, place = queries.features.copy(), np.zeros(len(queries)), 0
         for column in self.layout.columns:
             if column.name in self._fixed and not column.words:
                 first = slice(place, place + column.width)
-                known = self.known.samples.features[0, first]
+                measured = self.known.samples.features[0, first]
                 slope = priors_of(self.layout, column)[0]
-                apart = features[:, place] - known[0]
+                apart = features[:, place] - measured[0]
                 variance += (slope.mean**2 + slope.sd**2) * apart**2
-                features[:, first] = known
+                features[:, first] = measured
             place += column.width
-        return replace(asked, features=features), np.sqrt(variance)
+        return replace(queries, features=features), np.sqrt(variance)
 
-    def _weighed_for(self, kind: QueryRegime, asked: ScaleAndSize) -> _WeighedMixture:
-        ways = holdout_splits(self.known.places, kind, self.known.samples.features)
-        split = closest_split(ways, self.known.places, asked) or grouped_split(self.known.groups)
+    def _weighed_for(self, kind: QueryRegime, places: ScaleAndSize) -> _WeighedMixture:
+        splits = holdout_splits(self.known.places, kind, self.known.samples.features)
+        split = closest_split(splits, self.known.places, places) or grouped_split(self.known.groups)
         if split.key not in self._weighed:
             weighing = cross_validate(
                 self.known, self.learners, split, on_progress=self.on_progress
@@ -252,14 +252,14 @@ class TablePredictor:
         return self._weighed[split.key]
 
     def _fold_variances(self, split: HoldoutSplit) -> Floats:
-        """Of the error of one execution held out, as the prior on slopes believes without it."""
+        """Return the prior-slopes variance of each held-out execution, without it in training."""
         known = self.known
         parts = []
         for fold in split.folds:
             rows = fold.training
             fitted = self._slopes.fit(known.samples.take(rows), known.log_seconds[rows])
-            belief = fitted.posterior(known.samples.take(fold.held_out))
-            parts.append(belief.variance + belief.noise)
+            posterior = fitted.posterior(known.samples.take(fold.held_out))
+            parts.append(posterior.variance + posterior.noise)
         return np.concatenate(parts)
 
     def _fit(self, name: str) -> Fitted:
@@ -268,24 +268,24 @@ class TablePredictor:
             self._fits[name] = learner.fit(self.known.samples, self.known.log_seconds)
         return self._fits[name]
 
-    def _outside(self, table: Table, asked: Floats) -> NDArray[np.bool_]:
-        """Rows with a column outside of what was measured, or a word that nothing ran with."""
+    def _outside(self, table: Table, features: Floats) -> NDArray[np.bool_]:
+        """Return rows with a column outside of the measured range, or with a new word."""
         unknown = [
             [str(word) not in column.words for word in table[column.name]]
             for column in self.layout.columns
             if column.words
         ]
-        known = self.known.samples.features
-        margin = ROUNDING * np.abs(known).max(axis=0)
-        low, high = known.min(axis=0) - margin, known.max(axis=0) + margin
-        beyond = ((asked < low) | (asked > high)).any(axis=1)
+        measured = self.known.samples.features
+        margin = ROUNDING * np.abs(measured).max(axis=0)
+        low, high = measured.min(axis=0) - margin, measured.max(axis=0) + margin
+        beyond = ((features < low) | (features > high)).any(axis=1)
         return np.asarray(beyond | np.array(unknown, np.bool_).any(axis=0))
 
-    def _ran(self, asked: Floats) -> NDArray[np.bool_]:
-        """Rows whose configuration was measured."""
-        known = self.known.samples.features
-        margin = ROUNDING * np.abs(known).max(axis=0)
-        near = np.abs(asked[:, None, :] - known[None, :, :]) <= margin
+    def _ran(self, features: Floats) -> NDArray[np.bool_]:
+        """Return rows whose configuration was measured."""
+        measured = self.known.samples.features
+        margin = ROUNDING * np.abs(measured).max(axis=0)
+        near = np.abs(features[:, None, :] - measured[None, :, :]) <= margin
         return np.asarray(near.all(axis=2).any(axis=1))
 
 

@@ -107,12 +107,12 @@ def predict(
         load = Disturbance.of(same_size_runs)
         with open_predictor(home, store, json=json) as cached:
             cluster = query.cluster_or(cached.typical_cluster(query.plan))
-            known = cached.clusters_of(query.plan)
-            found = what_if.predict_plan(
+            clusters = cached.clusters_of(query.plan)
+            predictions = what_if.predict_plan(
                 cached.predictor,
                 query.plan,
                 cluster,
-                query.sizes(cluster, core_counts, node_counts, known),
+                query.sizes(cluster, core_counts, node_counts, clusters),
                 inputs=inputs,
                 job=query.job,
                 runs=[PlanOnCluster(e.plan, e.cluster, KnownJob.of(e)) for e in query.runs],
@@ -127,18 +127,18 @@ def predict(
                 for each in same_size_runs
                 if each.measurement is not None
             ]
-            draw_prediction(plot, found, points, deadline_seconds=seconds)
+            draw_prediction(plot, predictions, points, deadline_seconds=seconds)
         notes = PredictionNotes.of(query, cached, store, load=load, now=now())
     if json:
-        show(notes.values(found, seconds), json=True)
+        show(notes.values(predictions, seconds), json=True)
     else:
         of_nodes = node_counts is not None and (core_counts is None or len(core_counts) == 1)
-        show_table([each.facts for each in found], json=False)
-        for line in notes.lines(found, seconds, of_nodes=of_nodes):
+        show_table([each.facts for each in predictions], json=False)
+        for line in notes.lines(predictions, seconds, of_nodes=of_nodes):
             typer.echo(visible(line))
         if plot is not None:
             typer.echo(f"picture: {plot}")
-    if seconds is not None and not any(each.meets_deadline for each in found):
+    if seconds is not None and not any(each.meets_deadline for each in predictions):
         raise typer.Exit(NO_ANSWER)
 
 

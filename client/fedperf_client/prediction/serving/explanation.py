@@ -52,12 +52,12 @@ from fedperf_shared.workflow.vocabulary import NAMED_PLATFORMS, OperatorKind, Pl
 
 def member_facts(outcomes: Iterable[EnsembleWeights]) -> list[list[Fact]]:
     """Return the facts of each member of each ensemble, of most weight first."""
-    found = []
+    rows = []
     for outcome in outcomes:
         regime = "inside" if outcome.regime is QueryRegime.SEEN else outcome.regime.value
         for member in sorted(outcome.members, key=lambda each: (-each.weight, each.error)):
             error = math.exp(member.error) if math.isfinite(member.error) else None
-            found.append(
+            rows.append(
                 [
                     Fact("regime", regime, "regime"),
                     Fact("levels_held_out", outcome.levels_held_out or None, "levels_held_out"),
@@ -69,7 +69,7 @@ def member_facts(outcomes: Iterable[EnsembleWeights]) -> list[list[Fact]]:
                     Fact("why", _reason(member, outcome), "why"),
                 ]
             )
-    return found
+    return rows
 
 
 def accuracy_sentence(outcomes: Iterable[EnsembleWeights]) -> str | None:
@@ -90,19 +90,19 @@ def accuracy_sentence(outcomes: Iterable[EnsembleWeights]) -> str | None:
 
 def weighting_rules(outcomes: Iterable[EnsembleWeights]) -> list[str]:
     """Explain how weights follow from errors, a sentence for each rule that was used."""
-    known = [each for each in outcomes if len(each.errors)]
+    evaluated = [each for each in outcomes if len(each.errors)]
     sentences = []
-    if any(not _is_stacked(each) for each in known):
+    if any(not _is_stacked(each) for each in evaluated):
         sentences.append(
             "weights fall with the error, more steeply the more workloads ran here; weights below "
             f"{SMALLEST_WEIGHT:.0%} are set to zero"
         )
-    if any(_is_stacked(each) for each in known):
+    if any(_is_stacked(each) for each in evaluated):
         sentences.append(
             f"from {STACKED_FROM} workloads on, weights minimize the error of the ensemble: a "
             "member with a larger error has weight where its errors differ from those of others"
         )
-    if known:
+    if evaluated:
         sentences.append(
             "error: factor by which a member is typically off on held-out own executions; within "
             "a regime, the largest weight comes first"
@@ -207,10 +207,10 @@ class Disturbance:
         busy = "the machine"
         if self.busy_cores is not None and self.cores is not None:
             busy = f"{self.busy_cores:.1f} of {counted(self.cores, 'core')}"
-        said = f"{runs} made while others kept {busy} busy"
+        sentence = f"{runs} made while others kept {busy} busy"
         if self.cpu_seconds is not None:
-            said += f"; CPU time is {duration_text(self.cpu_seconds)}"
-        return said + ("; intervals are wider for it" if self.half_width else "")
+            sentence += f"; CPU time is {duration_text(self.cpu_seconds)}"
+        return sentence + ("; intervals are wider for it" if self.half_width else "")
 
     def as_row(self) -> dict[str, object]:
         """Return the figures by name."""
@@ -311,49 +311,49 @@ class PredictionNotes:
     @property
     def scope_sentence(self) -> str:
         """The scope in a sentence."""
-        said = f"times are of {self.timing_scope}; waiting and start-up come on top"
+        sentence = f"times are of {self.timing_scope}; waiting and start-up come on top"
         startup = self.startup_seconds
-        return said if startup is None else f"{said}, {duration_text(startup)} when it ran"
+        return sentence if startup is None else f"{sentence}, {duration_text(startup)} when it ran"
 
     def lines(
         self,
-        found: Sequence[ClusterPrediction],
+        predictions: Sequence[ClusterPrediction],
         deadline_seconds: float | None,
         *,
         of_nodes: bool,
     ) -> list[str]:
         """Return the lines below the table; `of_nodes` where nodes were listed, and no cores."""
-        said = [self.scope_sentence]
+        lines = [self.scope_sentence]
         if self.plan.workflow.rows_are_estimates:
-            said.append("rows between operators are estimates; intervals are wider for it")
-        if any(each.scaled is not None and each.scaled.factor != 1 for each in found):
-            said.append(f"assumed: {ASSUMPTION}")
+            lines.append("rows between operators are estimates; intervals are wider for it")
+        if any(each.scaled is not None and each.scaled.factor != 1 for each in predictions):
+            lines.append(f"assumed: {ASSUMPTION}")
         if self.drift is not None:
             drift = f"{self.drift.stream_name} is {self.drift.sentence}"
-            said.append(f"note: {drift}, which predictions include")
+            lines.append(f"note: {drift}, which predictions include")
         if self.change is not None:
-            said.append(f"note: {change_sentence(self.change, self.change_source)}")
+            lines.append(f"note: {change_sentence(self.change, self.change_source)}")
         if self.load.sentence:
-            said.append(f"note: {self.load.sentence}")
-        if note := p90_discontinuity_note(found):
-            said.append(note)
-        parts = by_input(found)
+            lines.append(f"note: {self.load.sentence}")
+        if note := p90_discontinuity_note(predictions):
+            lines.append(note)
+        parts = by_input(predictions)
         for part in parts:
             before = f"{part[0].scaled.words}: " if len(parts) > 1 and part[0].scaled else ""
             if sentence := equivalence_sentence(part):
-                said.append(before + sentence)
+                lines.append(before + sentence)
             if deadline_seconds is not None:
-                said.append(before + deadline_sentence(part, deadline_seconds, of_nodes=of_nodes))
-        reasons = dict.fromkeys(each.no_promise for each in found if each.no_promise)
-        return said + [f"no promise: {reason}" for reason in reasons]
+                lines.append(before + deadline_sentence(part, deadline_seconds, of_nodes=of_nodes))
+        reasons = dict.fromkeys(each.no_promise for each in predictions if each.no_promise)
+        return lines + [f"no promise: {reason}" for reason in reasons]
 
     def values(
-        self, found: Sequence[ClusterPrediction], deadline_seconds: float | None
+        self, predictions: Sequence[ClusterPrediction], deadline_seconds: float | None
     ) -> dict[str, object]:
         """Return predictions and notes for programs."""
-        least = smallest_equivalent(by_input(found)[0])
+        least = smallest_equivalent(by_input(predictions)[0])
         values: dict[str, object] = {
-            "predictions": [values_of(each.facts) for each in found],
+            "predictions": [values_of(each.facts) for each in predictions],
             "smallest_equivalent_cores": None if least is None else least[0].cores,
             "drift": None if self.drift is None else self.drift.as_row(),
             "change": None if self.change is None else self._change_values(self.change),
@@ -362,11 +362,11 @@ class PredictionNotes:
             "startup_seconds": self.startup_seconds,
             "rows_are_estimates": self.plan.workflow.rows_are_estimates,
         }
-        if any(each.scaled is not None for each in found):
+        if any(each.scaled is not None for each in predictions):
             values["assumed"] = ASSUMPTION
         if deadline_seconds is not None:
             values["deadline_seconds"] = deadline_seconds
-            values["smallest_cores"] = smallest_meeting_deadline(found)
+            values["smallest_cores"] = smallest_meeting_deadline(predictions)
         return values
 
     def _change_values(self, change: WorkloadChange) -> dict[str, object]:

@@ -169,7 +169,7 @@ class PlanQuery:
         cluster: ClusterConfig,
         cores: Sequence[int] | None,
         nodes: Sequence[int] | None,
-        known: Sequence[ClusterConfig],
+        clusters: Sequence[ClusterConfig],
     ) -> list[ClusterConfig]:
         """Return the clusters to predict.
 
@@ -182,10 +182,10 @@ class PlanQuery:
         if uses_one_node(self.plan) and not self.is_as_it_ran:
             if nodes is not None and max(nodes) > 1:
                 raise OneNodeError(self.plan)
-            cluster, known = node_of(cluster), ()
+            cluster, clusters = node_of(cluster), ()
         if cores is None and nodes is None:
             return [cluster]
-        return sizes_of(cluster, cores, nodes, known)
+        return sizes_of(cluster, cores, nodes, clusters)
 
 
 def _stored_run(
@@ -255,7 +255,7 @@ class ClusterPrediction:
         words = ["inside" if is_seen and not is_extrapolating else regime]
         words += [WITH_ITS_PARTITIONS] if self.keeps_partitions else []
         words += ["extrapolating"] if is_extrapolating else []
-        found = [
+        facts = [
             *([] if scaled is None else [for_people("input", scaled.words)]),
             Fact("nodes", self.cluster.nodes, "nodes"),
             Fact("cores", self.cores, "cores"),
@@ -268,15 +268,15 @@ class ClusterPrediction:
             Fact("no_promise", self.no_promise),
         ]
         if scaled is not None:
-            found += [
+            facts += [
                 Fact("input_times", scaled.factor),
                 Fact("input_rows", scaled.rows),
                 Fact("input_bytes", scaled.source_bytes),
             ]
         if self.probability is not None:
             text = "-" if self.no_promise else format_probability(self.probability)
-            found += deadline_facts(self.probability, text, self.meets_deadline, self.no_promise)
-        return found
+            facts += deadline_facts(self.probability, text, self.meets_deadline, self.no_promise)
+        return facts
 
 
 def time_facts(prediction: Prediction) -> list[Fact]:
@@ -338,10 +338,10 @@ def predict_plan(
         estimates = predictor.predict([each.query for each in plans])
     else:
         rows = plan.workflow.source_rows
-        known = [(1.0, PlanOnCluster(plan, cluster, job))]
+        measured_sizes = [(1.0, PlanOnCluster(plan, cluster, job))]
         for run in runs:
             if rows > 0 and run.plan.workflow.source_rows > 0:
-                known.append((run.plan.workflow.source_rows / rows, run))
+                measured_sizes.append((run.plan.workflow.source_rows / rows, run))
         alone = job if job is not None and job.answers_alone else None
         scaled_plans, plans, estimates = [], [], []
         for scaled in [scale_input(plan, each) for each in inputs]:
@@ -351,10 +351,10 @@ def predict_plan(
                 plans.append(there)
                 measured = [
                     (factor, reconfigure(one.plan, one.cluster, size, one.job).query)
-                    for factor, one in known
+                    for factor, one in measured_sizes
                 ]
                 estimates.append(estimate_at_size(predictor, there.query, scaled.factor, measured))
-    hull, found = predictor.pool.support, []
+    support, predictions = predictor.pool.support, []
     has_partitions = any(each.partitions > 1 for each in plan.workflow.operators)
     for place, (there, direct) in enumerate(zip(plans, estimates, strict=True)):
         scaled_plan, count, estimate = (
@@ -366,27 +366,27 @@ def predict_plan(
         is_exact = direct.evidence.source is EvidenceSource.OWN_RUNS and is_inside
         if load > 0 and count > 0:
             estimate = direct.shifted(added=load)
-        if count == 0 and is_inside and is_beyond_its_platforms(there.query, hull):
+        if count == 0 and is_inside and is_beyond_its_platforms(there.query, support):
             estimate = direct.as_extrapolation().shifted(regime=QueryRegime.BEYOND_SCALES)
         is_resized = scaled_plan is not None and scaled_plan.factor != 1
         ran_on = cluster.cores if count else 0
-        found.append(
+        predictions.append(
             ClusterPrediction(
                 there.query.cluster,
                 estimate,
                 None if deadline_seconds is None else estimate.probability_within(deadline_seconds),
                 there.keeps_partitions or (is_resized and has_partitions),
-                None if is_exact else no_promise(there.query, hull, ran_on=ran_on),
+                None if is_exact else no_promise(there.query, support, ran_on=ran_on),
                 scaled_plan,
             )
         )
-    return found
+    return predictions
 
 
-def by_input(found: Sequence[ClusterPrediction]) -> list[list[ClusterPrediction]]:
+def by_input(predictions: Sequence[ClusterPrediction]) -> list[list[ClusterPrediction]]:
     """Group predictions by input size."""
     parts: dict[float, list[ClusterPrediction]] = {}
-    for each in found:
+    for each in predictions:
         parts.setdefault(1.0 if each.scaled is None else each.scaled.factor, []).append(each)
     return list(parts.values())
 
@@ -394,14 +394,14 @@ def by_input(found: Sequence[ClusterPrediction]) -> list[list[ClusterPrediction]
 # --- decisions and sentences ------------------------------------------------------------------
 
 
-def smallest_meeting_deadline(found: Sequence[ClusterPrediction]) -> int | None:
+def smallest_meeting_deadline(predictions: Sequence[ClusterPrediction]) -> int | None:
     """Return the fewest cores that meet the deadline at every input size, None where none do."""
-    late = {each.cores for each in found if not each.meets_deadline}
-    return min((each.cores for each in found if each.cores not in late), default=None)
+    late = {each.cores for each in predictions if not each.meets_deadline}
+    return min((each.cores for each in predictions if each.cores not in late), default=None)
 
 
 def smallest_equivalent(
-    found: Sequence[ClusterPrediction],
+    predictions: Sequence[ClusterPrediction],
 ) -> tuple[ClusterPrediction, float] | None:
     """Return the smallest size from which no larger one is distinguishably faster.
 
@@ -409,39 +409,39 @@ def smallest_equivalent(
         Its prediction and the highest probability that one of more cores is faster. None where
         every larger one is faster than those below, or none is larger.
     """
-    for each in sorted(found, key=lambda each: each.cores):
-        more = [other for other in found if other.cores > each.cores]
+    for each in sorted(predictions, key=lambda each: each.cores):
+        more = [other for other in predictions if other.cores > each.cores]
         chances = [probability_faster(other.estimate, each.estimate) for other in more]
         if chances and max(chances) < SURE:
             return each, max(chances)
     return None
 
 
-def equivalence_sentence(found: Sequence[ClusterPrediction]) -> str | None:
+def equivalence_sentence(predictions: Sequence[ClusterPrediction]) -> str | None:
     """Say from where on more cores make no distinguishable difference, None where all do."""
-    least = smallest_equivalent(found)
+    least = smallest_equivalent(predictions)
     if least is None:
         return None
     smallest, chance = least
     cores = counted(smallest.cores, "core")
-    said = (
+    sentence = (
         f"median time stops improving at {cores} (more cores are faster with a probability of "
         f"{format_probability(chance)})"
     )
-    if smallest.meets_deadline is False and any(each.meets_deadline for each in found):
-        said += (
+    if smallest.meets_deadline is False and any(each.meets_deadline for each in predictions):
+        sentence += (
             f"; a deadline depends on slow runs too: {cores} meet it with a probability of "
             f"{format_probability(smallest.probability or 0.0)}"
         )
-    return said
+    return sentence
 
 
-def p90_discontinuity_note(found: Sequence[ClusterPrediction]) -> str | None:
+def p90_discontinuity_note(predictions: Sequence[ClusterPrediction]) -> str | None:
     """Explain a jump of P90 between sizes that ran and others; None unless there are both."""
-    kinds = {each.estimate.evidence.source for each in found}
+    kinds = {each.estimate.evidence.source for each in predictions}
     if not kinds >= {EvidenceSource.OWN_RUNS, EvidenceSource.OTHER_RESOURCES}:
         return None
-    ran = [each for each in found if each.estimate.evidence.source is EvidenceSource.OWN_RUNS]
+    ran = [each for each in predictions if each.estimate.evidence.source is EvidenceSource.OWN_RUNS]
     cores = ", ".join(str(each) for each in sorted({each.cores for each in ran}))
     return (
         f"P90 of {cores} cores is from own runs there, that of other sizes is derived from them; "
@@ -450,12 +450,12 @@ def p90_discontinuity_note(found: Sequence[ClusterPrediction]) -> str | None:
 
 
 def deadline_sentence(
-    found: Sequence[ClusterPrediction], deadline_seconds: float, *, of_nodes: bool
+    predictions: Sequence[ClusterPrediction], deadline_seconds: float, *, of_nodes: bool
 ) -> str:
     """Say whether a deadline is met.
 
     Args:
-        found: at least one prediction, small sizes first.
+        predictions: at least one, small sizes first.
         deadline_seconds: of the query.
         of_nodes: whether nodes were listed, and no cores.
     """
@@ -464,14 +464,14 @@ def deadline_sentence(
         return each.cluster.nodes if of_nodes else each.cores
 
     unit, words = "node" if of_nodes else "core", duration_text(deadline_seconds)
-    on_time = [each for each in found if each.meets_deadline]
+    on_time = [each for each in predictions if each.meets_deadline]
     if on_time:
         best = min(on_time, key=count_of)
         probability = format_probability(best.probability or 0.0)
         return f"fewest {unit}s that meet {words}: {count_of(best)}, with {probability} probability"
-    promised = [each for each in found if each.no_promise is None]
+    promised = [each for each in predictions if each.no_promise is None]
     if not promised:
-        return f"no deadline is promised: {found[0].no_promise}"
+        return f"no deadline is promised: {predictions[0].no_promise}"
     best = max(promised, key=lambda each: each.probability or 0.0)
     return (
         f"none of these {unit} counts meets {words} with 90% probability; the best: "
@@ -493,12 +493,12 @@ def parse_cores(text: str, option: str = "--cores") -> list[int]:
         raise InvalidInputError(
             f"{option} must be whole numbers from 1 on like 8,16,32, got {text!r}"
         )
-    found = sorted({int(word) for word in words})
-    if not (found[0] >= 1 and found[-1] <= MAX_CORES and len(found) <= MOST_ASKED):
+    counts = sorted({int(word) for word in words})
+    if not (counts[0] >= 1 and counts[-1] <= MAX_CORES and len(counts) <= MOST_ASKED):
         raise InvalidInputError(
             f"{option} must be up to {MOST_ASKED} numbers from 1 to {MAX_CORES}, got {text!r}"
         )
-    return found
+    return counts
 
 
 def parse_duration(text: str) -> float:
@@ -546,12 +546,12 @@ MOST_TIMES_ROWS = 100.0
 """Multiple of the most rows, beyond which own executions are no evidence (`STRANGE_ROWS`)."""
 
 
-def no_promise(question: PlanOnCluster, hull: TrainingSupport, *, ran_on: int = 0) -> str | None:
+def no_promise(question: PlanOnCluster, support: TrainingSupport, *, ran_on: int = 0) -> str | None:
     """Return why no deadline is promised, for people; None where one may be.
 
     Args:
         question: to predict.
-        hull: training support of own executions.
+        support: training support of own executions.
         ran_on: cores of own runs of the very job; 0 where there are none.
     """
     platforms = sorted(set(question.plan.platforms))
@@ -561,7 +561,7 @@ def no_promise(question: PlanOnCluster, hull: TrainingSupport, *, ran_on: int = 
     )
     for value, unit, times, at, own in limits:
         for platform in platforms:
-            most = max(own, _most(platform, hull, at))
+            most = max(own, _most(platform, support, at))
             if most == 0:
                 if ran_on > 0:
                     continue
@@ -575,16 +575,16 @@ def no_promise(question: PlanOnCluster, hull: TrainingSupport, *, ran_on: int = 
     return None
 
 
-def is_beyond_its_platforms(question: PlanOnCluster, hull: TrainingSupport) -> bool:
+def is_beyond_its_platforms(question: PlanOnCluster, support: TrainingSupport) -> bool:
     """Return whether a platform of the plan never ran on so many, or so few, cores here.
 
     The training support of all executions has a small engine at the cores of a large one.
     """
     cores = math.log(question.cluster.cores)
     for platform in set(question.plan.platforms):
-        seen = _seen(platform, hull)
-        least = min((low[CORES] for low, _ in seen), default=cores)
-        most = max((high[CORES] for _, high in seen), default=cores)
+        ends = _seen(platform, support)
+        least = min((low[CORES] for low, _ in ends), default=cores)
+        most = max((high[CORES] for _, high in ends), default=cores)
         if not least - LEVEL_STEP <= cores <= most + LEVEL_STEP:
             return True
     return False
@@ -593,9 +593,9 @@ def is_beyond_its_platforms(question: PlanOnCluster, hull: TrainingSupport) -> b
 _ROUNDING = 1e-9
 
 
-def _most(platform: Platform, hull: TrainingSupport, at: int) -> float:
+def _most(platform: Platform, support: TrainingSupport, at: int) -> float:
     """Return the most `CORES` or `ROWS` measured on a platform, here or for the base model."""
-    width, highest = shipped_widths()[platform], [high[at] for _, high in _seen(platform, hull)]
+    width, highest = shipped_widths()[platform], [high[at] for _, high in _seen(platform, support)]
     if at == CORES:
         most, own = width.most_cores, map(math.exp, highest)
     else:
@@ -603,6 +603,6 @@ def _most(platform: Platform, hull: TrainingSupport, at: int) -> float:
     return max(0.0, most if most < math.inf else 0.0, *own)
 
 
-def _seen(platform: Platform, hull: TrainingSupport) -> list[Range]:
+def _seen(platform: Platform, support: TrainingSupport) -> list[Range]:
     """Return the ends of every kind of operator that ran on a platform."""
-    return [ends for (_, where), ends in hull.ranges.items() if where is platform]
+    return [ends for (_, where), ends in support.ranges.items() if where is platform]
