@@ -29,18 +29,18 @@ def simulate(
     ] = None,
     calendar: Annotated[
         Path | None,
-        typer.Option(
-            help="Of the coordinator, as its operator wrote it: fedperf-server calendar --out FILE."
-        ),
+        typer.Option(help="Coordinator's calendar, a file of: fedperf-server calendar --out FILE."),
     ] = None,
-    members: Annotated[int, typer.Option(min=0, max=20, help="Stand-ins that take part.")] = 3,
-    seed: Annotated[int, typer.Option(min=0, help="Of everything that is drawn.")] = 0,
+    members: Annotated[
+        int, typer.Option(min=0, max=20, help="Simulated peers that take part.")
+    ] = 3,
+    seed: Annotated[int, typer.Option(min=0, help="Random seed.")] = 0,
     plot: Annotated[Path | None, typer.Option(help="Write a page about it: a .html file.")] = None,
     json: Json = False,
 ) -> None:
     """Simulate your own year before you join: dates, what leaves, and what it would bring.
 
-    Your executions and your policy live a period in memory, with stand-ins for other members.
+    Your executions and your policy run through a period in memory, with simulated peers.
     Nothing leaves this machine and the home stays as it is. Dates and charges are those that the
     daemon will have. Without --calendar it is the joined coordinator's, else the default one.
     """
@@ -90,29 +90,29 @@ def _simulated(
             " this is what the policy would plan anew",
             file=sys.stderr,
         )
-    # What members and coordinator log is about nobody's life but theirs.
+    # Logs of simulated members and coordinator are not shown.
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
-    with progress_bar("rehearsing the year", json=json) as advance:
+    with progress_bar("simulating the year", json=json) as advance:
         from fedperf_client.sources.history_file import executions_of
         from fedperf_memory.year_simulation.presentation import YearView
         from fedperf_memory.year_simulation.year import (
             MEASURED_RUNS,
-            YearAhead,
-            read_jobs,
-            rehearsed_year,
-            stand_ins,
+            YearSettings,
+            draw_peers,
+            read_history,
+            simulate_year,
         )
 
-        jobs = read_jobs(home, seed=seed)
-        others = stand_ins(
+        jobs = read_history(home, seed=seed)
+        others = draw_peers(
             executions_of(MEASURED_RUNS),
             members=members,
             workloads=round(policy.nominal_workloads),
             others=jobs.names,
             seed=seed,
         )
-        ahead = YearAhead(policy, release_calendar, joins, others, seed)
-        return YearView(ahead, origin, jobs, rehearsed_year(ahead, jobs, on_progress=advance))
+        ahead = YearSettings(policy, release_calendar, joins, others, seed)
+        return YearView(ahead, origin, jobs, simulate_year(ahead, jobs, on_progress=advance))
 
 
 def _calendar(home: "Home", file: Path | None, *, at: datetime) -> "tuple[ReleaseCalendar, str]":

@@ -89,7 +89,7 @@ class Answers:
 class SharedGradients:
     """As `anchor_gradients`, taken once where coordinator and members are one process.
 
-    A round asks about one public model at the same public plans: for its question, for each
+    A round uses one public model at the same public plans: for its query, for each
     member's answer and for the step. In production each side takes the gradients itself. The
     last ones are held: a third of a gigabyte for all plans that ship.
     """

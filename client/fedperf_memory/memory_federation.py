@@ -121,12 +121,12 @@ class CpuMeter:
 T = TypeVar("T")
 
 
-def at_once(work: Callable[[], T], /) -> Future[T]:
+def run_at_once(work: Callable[[], T], /) -> Future[T]:
     """As `workers.background.BackgroundRunner`, done when it returns."""
     future: Future[T] = Future()
     try:
         future.set_result(work())
-    except Exception as error:  # judged by whoever reads the future
+    except Exception as error:  # the reader of the future handles it
         future.set_exception(error)
     return future
 
@@ -239,11 +239,11 @@ class NewMember:
         budget: of the period.
         schedule: what it releases.
         noise: of each of its slots.
-        compute: runs what a slot asks about its executions (`histories`).
+        compute: runs a slot's task over its executions (`histories`).
         policy: what of its schedule leaves; all of it by default.
         anchors: public plans that model rounds are about; by default those that ship.
         models: where what it fetches lies; in its home by default. It is public and the same for
-            all, so that many members who never sleep may share a directory.
+            all, so members that never sleep may share a directory.
         sleeps: moments at which it does not tick.
     """
 
@@ -266,7 +266,7 @@ class MemberHome(Home):
 
     @property
     def models(self) -> Path:
-        """As `Home.models`, or where the member was told."""
+        """Return `Home.models`, or the directory of the member's settings."""
         return self.elsewhere or self.directory / "models"
 
 
@@ -300,11 +300,11 @@ class Federation:
         config: of the coordinator.
         database: of it.
         coordinator: moves on by ticks.
-        clock: what everybody's moment is.
+        clock: of coordinator and members.
         members: the roster, in the order of their ids.
         news: what the coordinator's ticks brought.
         start: checkpoint of its first version, where members have another one for it.
-        meter: whose processor time it took.
+        meter: processor time by side.
     """
 
     config: ServerConfig
@@ -321,13 +321,13 @@ class Federation:
         """Through all moments of the calendar that were not lived yet, until then."""
         table, grace = self.config.calendar, self.config.grace
         declared = {slot.key for each in self.members for slot in each.ledger.schedule.slots}
-        for moment in moments(table, grace=grace, declared=declared):
+        for moment in calendar_times(table, grace=grace, declared=declared):
             if self._lived_to < moment <= until:
                 self.step(moment)
                 self._lived_to = moment
 
     def step(self, moment: datetime) -> None:
-        """Everything that happens at one moment."""
+        """Run everything that happens at one time."""
         self.clock.now = moment
         self.coordinate()
         for each in self.members:
@@ -349,12 +349,12 @@ class Federation:
                 self.news += news
 
 
-def moments(
+def calendar_times(
     calendar: ReleaseCalendar, *, grace: timedelta, declared: Collection[SlotKey] | None = None
 ) -> Sequence[datetime]:
     """Return the times of the calendar at which slots open, reply, and end with their grace.
 
-    Of first slots these are the ones that somebody `declared`, by default all.
+    First slots count only where a member `declared` them; None counts all.
     """
     period, found = calendar.period, set[datetime]()
     for window in range(period.windows):
@@ -386,20 +386,20 @@ def memory_federation(
     `clock` is moved on as the federation lives; where it is given others can read it.
     """
     fleet = MemoryFleet()
-    with founded(config, task, fleet, clock=clock) as (federation, service):
+    with open_federation(config, task, fleet, clock=clock) as (federation, service):
         for new in newcomers:
-            joined(federation, service, fleet, new)
+            join_member(federation, service, fleet, new)
         yield federation
 
 
-def joined(
+def join_member(
     federation: Federation, service: ExchangeService, fleet: MemoryFleet, new: NewMember
 ) -> FederationMember:
     """Add a member at the clock's time. Function calls reach it."""
-    member, home = admitted(federation, new)
+    member, home = admit_member(federation, new)
     calls = memory_calls(service, member, federation.meter)
     exchange = Exchange(calls, Membership.load(home.identity))
-    found = settled(federation, new, member, home, exchange)
+    found = settle_member(federation, new, member, home, exchange)
     fleet.connect(member.organization_id, partial(_answer, found, federation))
     return found
 
@@ -412,7 +412,7 @@ def _answer(
 
 
 @contextmanager
-def founded(
+def open_federation(
     config: ServerConfig, task: Task, fleet: Fleet, *, clock: Clock | None = None
 ) -> Iterator[tuple[Federation, ExchangeService]]:
     """Open a coordinator without members, and its Exchange service, at the period's start."""
@@ -443,15 +443,15 @@ def founded(
         yield Federation(config, database, coordinator, clock, start=start), service
 
 
-def admitted(federation: Federation, new: NewMember) -> tuple[Member, MemberHome]:
+def admit_member(federation: Federation, new: NewMember) -> tuple[Member, MemberHome]:
     """Admit a member with the next id of the roster; its home holds key and membership."""
     config, now = federation.config, federation.clock.now
-    home = home_of(config, new)
+    home = member_home(config, new)
     home.create("")
     key, ring = load_or_create_key(home.identity), KeyRing(config.directory)
     with federation.database.transaction() as session:
         count = session.scalar(select(func.count()).select_from(Member)) or 0
-        organization_id = organization_of(count)
+        organization_id = roster_id(count)
         member = Member(
             organization_id=organization_id,
             name=new.name,
@@ -473,23 +473,23 @@ def admitted(federation: Federation, new: NewMember) -> tuple[Member, MemberHome
     return member, home
 
 
-def organization_of(number: int) -> bytes:
+def roster_id(number: int) -> bytes:
     """Return the id of the member with that number in the roster, from 0."""
     return number.to_bytes(16, "big")
 
 
-def settled(
+def settle_member(
     federation: Federation, new: NewMember, member: Member, home: MemberHome, exchange: Exchange
 ) -> FederationMember:
     """Give an admitted member its ledger and participant, and add it to the roster."""
-    ledger = declared(federation, new, home, exchange)
-    participant = participant_of(new, home, exchange, ledger)
-    joined = FederationMember(member, home, ledger, participant, new.sleeps)
-    federation.members.append(joined)
-    return joined
+    ledger = create_ledger(federation, new, home, exchange)
+    participant = build_participant(new, home, exchange, ledger)
+    settled = FederationMember(member, home, ledger, participant, new.sleeps)
+    federation.members.append(settled)
+    return settled
 
 
-def declared(
+def create_ledger(
     federation: Federation, new: NewMember, home: MemberHome, exchange: Exchange
 ) -> PrivacyLedger:
     """Create the member's ledger of the period and declare its schedule."""
@@ -501,12 +501,12 @@ def declared(
     return ledger
 
 
-def home_of(config: ServerConfig, new: NewMember) -> MemberHome:
+def member_home(config: ServerConfig, new: NewMember) -> MemberHome:
     """Return the member's home, beside its coordinator."""
     return MemberHome(config.directory.parent / new.name, new.models)
 
 
-def participant_of(
+def build_participant(
     new: NewMember, home: MemberHome, exchange: Exchange, ledger: PrivacyLedger
 ) -> Participant:
     """Return the member's participant, over a home that holds its key."""
@@ -519,7 +519,7 @@ def participant_of(
         policy=new.policy,
         reporting=new.compute,
         training=new.compute,
-        start=at_once,
+        start=run_at_once,
         anchors=new.anchors,
     )
 
@@ -527,7 +527,7 @@ def participant_of(
 def _other_start(task: Task) -> bytes | None:
     """Return the task's start, where it is a GGFN but not the one that ships.
 
-    A member takes the start that ships for version 1, and fetches what has another number.
+    A member uses the shipped pretrained model as version 1, and fetches other versions.
     """
     shipped = weights_of(load_pretrained_model().arrays)
     if [each.shape for each in task.pretrained] != [each.shape for each in shipped]:

@@ -161,7 +161,7 @@ def _groups(strata: Sequence[object]) -> list[ScaleAndSize]:
 
 
 def _resampled(groups: Sequence[ScaleAndSize]) -> ScaleAndSize:
-    """Cases drawn with replacement, the same for everyone who has as many, [resamples, cases]."""
+    """Draw cases with replacement, the same for equally many, [resamples, cases]."""
     rng = np.random.default_rng(0)
     drawn = [each[rng.integers(len(each), size=(RESAMPLES, len(each)))] for each in groups]
     return np.concatenate(drawn, axis=1)

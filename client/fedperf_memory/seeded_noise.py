@@ -30,7 +30,7 @@ class SeededNoise:
 
 
 def noise_of(seed: Sequence[int], member: int) -> NoiseOf:
-    """Noise of a member that depends on seed, member and slot alone, whoever else draws when."""
+    """Return the noise of a member, a function of seed, member and slot alone."""
 
     def of_slot(key: SlotKey) -> SeededNoise:
         return SeededNoise([*seed, member, int(key.kind), key.window, key.index])

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TypeVar
 
-from fedperf_memory.memory_federation import at_once
+from fedperf_memory.memory_federation import run_at_once as at_once
 
 __all__ = ["Held", "at_once", "in_this_process"]
 

@@ -56,7 +56,7 @@ def _directory(function: Callable[..., object], directory: str) -> dict[str, str
     """Return the argument `trial_directory` where the function has such a parameter."""
     try:
         wanted = "trial_directory" in inspect.signature(function).parameters
-    except (TypeError, ValueError):  # written in C: nobody knows its parameters
+    except (TypeError, ValueError):  # written in C: its parameters are unknown
         wanted = False
     return {"trial_directory": directory} if wanted else {}
 

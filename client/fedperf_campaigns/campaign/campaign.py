@@ -37,8 +37,8 @@ from fedperf_campaigns.campaign.definition import (
     Campaign,
     Component,
     Strategy,
+    component_message,
     journal_path,
-    message_of,
 )
 from fedperf_campaigns.campaign.grid import TRIAL_DIRECTORY, Value
 from fedperf_campaigns.campaign.journal import (
@@ -53,12 +53,12 @@ from fedperf_campaigns.campaign.journal import (
 from fedperf_campaigns.campaign.summary import CampaignEnd, Summary, summarize
 from fedperf_campaigns.campaign.trial_process import CALLABLE_COMMAND
 from fedperf_campaigns.campaign.trial_runner import (
-    Host,
+    HostMonitor,
     InterferenceSample,
     TrialRunner,
     TrialStoppedError,
     kill_leftovers,
-    noise_of,
+    noise_reason,
 )
 from fedperf_client.home.store import ExecutionStore
 from fedperf_client.workers import machine
@@ -96,7 +96,7 @@ def is_execution(trial: JournalTrial) -> bool:
     return trial.key.component == WHOLE and trial.is_data
 
 
-def execution_of(campaign: Campaign, trial: JournalTrial, machine: Machine) -> Execution:
+def to_execution(campaign: Campaign, trial: JournalTrial, machine: Machine) -> Execution:
     """Return a trial of the whole job as an execution. An unknown resource is 0."""
     grid, key, outcome = campaign.grid, trial.key, trial.outcome
     configuration = grid.configurations[key.configuration]
@@ -117,7 +117,7 @@ def execution_of(campaign: Campaign, trial: JournalTrial, machine: Machine) -> E
     return Execution(
         execution_id=hashlib.sha256(name.encode()).hexdigest()[:32],
         workload=campaign.name,
-        plan=plan_of(campaign, configuration),
+        plan=to_plan(campaign, configuration),
         cluster=ClusterConfig(
             nodes=1,
             cores=cores,
@@ -137,7 +137,7 @@ def execution_of(campaign: Campaign, trial: JournalTrial, machine: Machine) -> E
     )
 
 
-def plan_of(campaign: Campaign, configuration: Mapping[str, Value]) -> Plan:
+def to_plan(campaign: Campaign, configuration: Mapping[str, Value]) -> Plan:
     """Return the components as operators with the configuration's platforms and sizes."""
     grid, components = campaign.grid, campaign.settings.component
     rows, partitions = 0.0, 0.0
@@ -236,7 +236,7 @@ class AllAtOnce:
         return self._sampler.reason
 
 
-def sampler_of(campaign: Campaign) -> Sampler:
+def make_sampler(campaign: Campaign) -> Sampler:
     """Return a new sampler of the campaign's strategy."""
     run, sampling, grid = campaign.settings.run, campaign.settings.sampling, campaign.grid
     if sampling.strategy is Strategy.FULL:
@@ -267,7 +267,7 @@ def missing_parts(campaign: Campaign, environment: Mapping[str, str]) -> list[st
     programs that an earlier component may build, are not checked.
 
     Args:
-        campaign: whose components are looked for.
+        campaign: whose components are checked.
         environment: that its trials will have.
 
     Returns:
@@ -295,7 +295,7 @@ def _command_problem(
     varies = "{" in template + component.environment.get("PATH", "")
     programs: dict[tuple[str, str], None] = {}
     for configuration in campaign.grid.configurations[: None if varies else 1]:
-        message = message_of(component, configuration, directory)
+        message = component_message(component, configuration, directory)
         words, own = message["command"], message["environment"]
         if isinstance(words, list) and isinstance(own, dict):
             folders = os.get_exec_path({**environment, **own})
@@ -312,7 +312,7 @@ def _command_problem(
 
 def _function_problem(campaign: Campaign, component: Component) -> str:
     """Return why a function cannot be imported; empty if it can."""
-    message = message_of(component, campaign.grid.configurations[0], campaign.directory)
+    message = component_message(component, campaign.grid.configurations[0], campaign.directory)
     request = orjson.dumps({**message, "directory": str(campaign.directory)})
     with (
         tempfile.TemporaryFile() as log,
@@ -347,7 +347,7 @@ class CampaignDependencies:
     """
 
     trials: TrialRunner
-    host: Host
+    host: HostMonitor
     machine: Machine
     boot: str
     clock: Callable[[], datetime]
@@ -393,7 +393,11 @@ class _Run:
                 if not self._turn(row, turns[row] - 1):
                     unavailable |= {row}
                     measured.pop(row, None)
-                elif (seconds := self._median(row)) is not None:
+                elif (
+                    seconds := self._history.median_seconds(
+                        row, self._campaign.targets, self._settings.repetitions
+                    )
+                ) is not None:
                     measured[row] = seconds
             reason = sampler.reason
         except _SpentError as spent:
@@ -467,11 +471,8 @@ class _Run:
             key.configuration, key.component, self._settings.repetitions
         )
         others = [each.wall_seconds for each in repeats if each.wall_seconds and each.key != key]
-        noise = noise_of(reading, outcome.wall_seconds or 0.0, others)
+        noise = noise_reason(reading, outcome.wall_seconds or 0.0, others)
         return replace(outcome, status=TrialStatus.NOISY, reason=noise) if noise else outcome
-
-    def _median(self, row: int) -> float | None:
-        return self._history.median_seconds(row, self._campaign.targets, self._settings.repetitions)
 
     def _require_going_on(self) -> None:
         if self._around.stop.is_set():
@@ -546,22 +547,22 @@ def profile_campaign(
         StorageError: the journal or the store cannot be written.
     """
     _require_tokens(campaign, environment)
-    sampler = sampler_of(campaign)
+    sampler = make_sampler(campaign)
     path = journal_path(home, campaign)
     with Journal.open(path, campaign.campaign_id) as journal, journal.locked():
         _recover(campaign, journal, store)
         runner = TrialRunner(campaign.directory, path.with_suffix(".trials"), stop=stop)
         runner.clear()
-        here = this_machine(campaign.settings.machine.node_type)
+        here = describe_machine(campaign.settings.machine.node_type)
 
         def ended(trial: JournalTrial, is_settled: bool) -> None:
             if is_execution(trial):
-                store.add([execution_of(campaign, trial, here)])
+                store.add([to_execution(campaign, trial, here)])
             on_trial(trial, is_settled)
 
         surroundings = CampaignDependencies(
             trials=runner,
-            host=Host(),
+            host=HostMonitor(),
             machine=here,
             boot=machine.boot_id(),
             clock=clock,
@@ -573,7 +574,7 @@ def profile_campaign(
         return summarize(campaign, journal.trials(), journal.sessions(), stopped)
 
 
-def this_machine(node_type: str = "") -> Machine:
+def describe_machine(node_type: str = "") -> Machine:
     """Describe this machine; `node_type` overrides its product name."""
     config = machine.cluster_config(psutil.cpu_count() or 1)
     return Machine(
@@ -594,7 +595,7 @@ def _recover(campaign: Campaign, journal: Journal, store: ExecutionStore) -> Non
         kill_leftovers(lost)
     machines = {each.session: each.machine for each in journal.sessions()}
     store.add(
-        execution_of(campaign, each, machines[each.session])
+        to_execution(campaign, each, machines[each.session])
         for each in trials
         if is_execution(each)
     )

@@ -35,7 +35,7 @@ from pydantic import (
     field_validator,
 )
 
-from fedperf_campaigns.campaign.grid import TRIAL_DIRECTORY, Grid, GridSettings, Value, grid_of
+from fedperf_campaigns.campaign.grid import TRIAL_DIRECTORY, Grid, GridSettings, Value, build_grid
 from fedperf_client.home.config import write_private
 from fedperf_shared.errors import ConfigurationError, FedperfError, StorageError
 from fedperf_shared.runtime.settings_file import WrongSettingsError, problems_of, read_settings
@@ -162,11 +162,14 @@ def unused_columns(components: Sequence[Component], columns: Sequence[str]) -> l
     return [name for name in columns if name not in used]
 
 
-def message_of(
+def component_message(
     component: Component, configuration: Mapping[str, Value], trial_directory: Path
 ) -> dict[str, object]:
     """Return the message about the component to a trial's process."""
-    values = {name: _word(value) for name, value in configuration.items()}
+    values = {
+        name: str(value).lower() if isinstance(value, bool) else str(value)
+        for name, value in configuration.items()
+    }
     values[TRIAL_DIRECTORY] = str(trial_directory)
     message: dict[str, object] = {"name": component.name, "after": component.after}
     if component.command is not None:
@@ -211,11 +214,11 @@ def _own_problems(component: Component, columns: Collection[str]) -> list[str]:
         texts += [("http.body_file", component.http.body_file or "")]
         problems += _http_problems(component.http)
     for key, text in texts:
-        unknown = _unknown(text, columns)
         problems += [
             f"{key}: there is no column {name!r} in the grid; braces that are meant as such "
             "are doubled"
-            for name in unknown
+            for name in _placeholders(text)
+            if name not in columns and name != TRIAL_DIRECTORY
         ]
         problems += [f"{key}: holds a NUL character"] if "\0" in text else []
     problems += [
@@ -241,10 +244,6 @@ def _http_problems(http: Http) -> list[str]:
     return problems
 
 
-def _unknown(text: str, columns: Collection[str]) -> list[str]:
-    return [name for name in _placeholders(text) if name not in columns and name != TRIAL_DIRECTORY]
-
-
 def _placeholders(text: str) -> list[str]:
     return [match[1] for match in _PLACEHOLDER.finditer(text) if match[1] is not None]
 
@@ -254,10 +253,6 @@ def _filled(text: str, values: Mapping[str, str]) -> str:
         return match[0][0] if match[1] is None else values[match[1]]
 
     return _PLACEHOLDER.sub(replace, text)
-
-
-def _word(value: Value) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 MAX_FILE_BYTES = 1 << 20
@@ -418,19 +413,16 @@ def load_campaign(path: Path) -> Campaign:
         titles = {"component": component_title}
         raise _wrong(path, problems_of(error, CampaignSettings, content, titles)) from error
     problems: list[str] = []
-    grid = grid_of(settings.grid, problems)
+    grid = build_grid(settings.grid, problems)
     problems += component_problems(settings.component, set(settings.grid.columns))
-    problems += _sampling_problems(settings.sampling)
+    if settings.sampling.strategy is Strategy.FULL and settings.sampling.max_configurations:
+        ways = ", ".join(f'"{each.value}"' for each in CHOOSING)
+        problems.append(
+            f'sampling.max_configurations: "full" measures all; strategies that choose: {ways}'
+        )
     if grid is None or problems:
         raise _wrong(path, problems)
     return Campaign(settings, grid, path.resolve().parent, _meaning(settings))
-
-
-def _sampling_problems(sampling: SamplingSettings) -> list[str]:
-    if sampling.strategy is Strategy.FULL and sampling.max_configurations is not None:
-        ways = ", ".join(f'"{each.value}"' for each in CHOOSING)
-        return [f'sampling.max_configurations: "full" measures all; strategies that choose: {ways}']
-    return []
 
 
 def _require_short(path: Path) -> None:
@@ -465,7 +457,7 @@ def journal_path(home: Path, campaign: Campaign) -> Path:
     return home / "campaigns" / f"{campaign.name}-{campaign.campaign_id[:_DIGITS]}.sqlite"
 
 
-def keep_definition(home: Path, campaign: Campaign, file: Path) -> None:
+def store_definition(home: Path, campaign: Campaign, file: Path) -> None:
     """Keep the campaign's file beside its journal.
 
     Raises:
@@ -477,11 +469,13 @@ def keep_definition(home: Path, campaign: Campaign, file: Path) -> None:
         raise StorageError(f"cannot keep {file} in the home: {error.strerror}") from error
 
 
-def journals_of(home: Path, name: str) -> list[Path]:
+def find_journals(home: Path, name: str) -> list[Path]:
     """Return the journals of campaigns of that name, the one written last at the end."""
     digits = "[0-9a-f]" * _DIGITS
     inside = home / "campaigns"
-    found = [each for each in inside.glob(f"*-{digits}.sqlite") if _name_of(each) == name]
+    found = [
+        each for each in inside.glob(f"*-{digits}.sqlite") if each.stem[: -_DIGITS - 1] == name
+    ]
     return sorted(found, key=lambda path: path.stat().st_mtime)
 
 
@@ -492,7 +486,7 @@ def load_campaign_by_name_or_path(home: Path, words: str) -> Campaign:
         ConfigurationError: there is neither, the file is wrong, or nothing ran by it.
     """
     path = Path(words)
-    ran = journals_of(home, words)
+    ran = find_journals(home, words)
     if not path.is_file() and ran:
         kept = ran[-1].with_suffix(".toml")
         if not kept.is_file():
@@ -508,7 +502,7 @@ def load_campaign_by_name_or_path(home: Path, words: str) -> Campaign:
     campaign = load_campaign(path)
     if journal_path(home, campaign).exists():
         return campaign
-    others = len(journals_of(home, campaign.name))
+    others = len(find_journals(home, campaign.name))
     hint = f"; --campaign {campaign.name} asks about what ran under that name" if others else ""
     raise ConfigurationError(
         f"campaign {campaign.name} has not run as {path} says; measure it with: "
@@ -527,7 +521,3 @@ def other_campaigns(home: Path, campaign: Campaign) -> Iterator[Campaign]:
                 continue
             if journal_path(home, found) == kept.with_suffix(".sqlite"):
                 yield found
-
-
-def _name_of(journal: Path) -> str:
-    return journal.stem[: -_DIGITS - 1]

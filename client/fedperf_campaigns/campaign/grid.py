@@ -80,10 +80,10 @@ class Constraint:
 
     @classmethod
     def parse(cls, text: str, names: Collection[str]) -> "Constraint":
-        """Return the condition that `text` says about the columns `names`.
+        """Parse a condition on the columns `names`.
 
         Raises:
-            InvalidConstraintError: not such a condition; says what is not allowed.
+            InvalidGridConstraintError: the text is not such a condition.
         """
         if len(text) > MAX_LENGTH:
             raise InvalidGridConstraintError(
@@ -105,7 +105,7 @@ class Constraint:
         """Return whether a configuration meets it.
 
         Raises:
-            InvalidConstraintError: it divides by zero, compares words with numbers, or is
+            InvalidGridConstraintError: it divides by zero, compares words with numbers, or is
                 no condition for this configuration.
         """
         try:
@@ -210,7 +210,7 @@ NO_SIZE, NO_PARALLELISM = "(no size)", "(no parallelism)"
 """Columns of ones that stand in a table for what a campaign does not have; no name of a column."""
 
 TRIAL_DIRECTORY = "trial_directory"
-"""Stands beside the columns' names where a component is told a configuration."""
+"""The name of the trial's directory, beside the columns, in templates of components."""
 
 RESERVED_NAMES = frozenset(
     {
@@ -223,7 +223,7 @@ RESERVED_NAMES = frozenset(
         *("fastest_seconds", "slowest_seconds", "noise"),
     }
 )
-"""No column has such a name: they stand beside the columns in a campaign's results."""
+"""Names that no column may have, as results have such columns."""
 
 Configuration = Mapping[str, Value]
 Number = StrictInt | StrictFloat
@@ -270,7 +270,10 @@ class Range(BaseModel):
             doubled = itertools.accumulate(itertools.repeat(2), operator.mul, initial=self.start)
             return tuple(itertools.takewhile(lambda each: each <= self.stop, doubled))
         count = math.floor((self.stop - self.start) / self.step * (1 + 1e-12)) + 1
-        return tuple(_to_15_digits(self.start + n * self.step) for n in range(count))
+        return tuple(
+            value if isinstance(value, int) else float(f"{value:.15g}")
+            for value in (self.start + n * self.step for n in range(count))
+        )
 
 
 Column = (
@@ -295,7 +298,7 @@ class GridSettings(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """The allowed configurations of a campaign; made by `grid_of`.
+    """The allowed configurations of a campaign; made by `build_grid`.
 
     Attributes:
         columns: values of every column, before constraints.
@@ -331,7 +334,14 @@ class Grid:
         rows = self.configurations if configurations is None else configurations
         ones: list[float | str] = [1.0] * len(rows)
         found = {name: [_cell(each[name]) for each in rows] for name in self.columns}
-        return {**found, **{name: ones for name in self._roles if name not in found}}
+        return {
+            **found,
+            **{
+                name: ones
+                for name in (self.size_column, self.parallelism_column)
+                if name not in found
+            },
+        }
 
     @property
     def size_column(self) -> str:
@@ -342,10 +352,6 @@ class Grid:
     def parallelism_column(self) -> str:
         """Return the column of parallel units in `table`."""
         return self.parallelism or NO_PARALLELISM
-
-    @property
-    def _roles(self) -> tuple[str, str]:
-        return self.size_column, self.parallelism_column
 
     @property
     def drawn(self) -> tuple[str | None, str | None]:
@@ -362,11 +368,11 @@ class Grid:
 
     @property
     def further(self) -> tuple[str, ...]:
-        """Return columns beside size and parallelism."""
+        """Return the columns other than size and parallelism."""
         return tuple(name for name in self.columns if name not in (self.size, self.parallelism))
 
 
-def grid_of(settings: GridSettings, problems: list[str]) -> Grid | None:
+def build_grid(settings: GridSettings, problems: list[str]) -> Grid | None:
     """Build the grid of the settings, or return None and add to `problems`."""
     before = len(problems)
     columns = {name: _values(name, each, problems) for name, each in settings.columns.items()}
@@ -419,12 +425,8 @@ def _check_role(
 ) -> None:
     if name not in columns:
         problems.append(f"grid.{role}: no column {name!r} in grid.columns")
-    elif not all(_is_positive(value) for value in columns[name]):
+    elif not all(not isinstance(value, bool | str) and value > 0 for value in columns[name]):
         problems.append(f"grid.columns.{name}: the column of {role} holds numbers above 0")
-
-
-def _is_positive(value: Value) -> bool:
-    return not isinstance(value, bool | str) and value > 0
 
 
 def _constraints(
@@ -451,10 +453,6 @@ def _allowed(
         problems.append("grid.constraints: no configuration meets all of them")
         return None
     return allowed
-
-
-def _to_15_digits(value: float) -> int | float:
-    return value if isinstance(value, int) else float(f"{value:.15g}")
 
 
 def _cell(value: Value) -> float | str:

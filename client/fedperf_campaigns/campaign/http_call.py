@@ -88,7 +88,7 @@ class HttpCall:
         queue, compute = split_of(response.headers, time.perf_counter() - start)
         if response.status_code != self.expected_status:
             said = " ".join(self._shown(beginning.decode(errors="replace")).split())
-            reason = f"answered {response.status_code} instead of {self.expected_status}. {said}"
+            reason = f"status {response.status_code} instead of {self.expected_status}. {said}"
             return HttpResponse(reason.strip(), queue, compute)
         return HttpResponse("", queue, compute)
 
@@ -99,7 +99,7 @@ class HttpCall:
 
 
 def split_of(headers: Mapping[str, str], seconds: float) -> tuple[float | None, float | None]:
-    """Return seconds in the queue and computing, as far as an answer after `seconds` says."""
+    """Return queue and compute seconds, as far as a response after `seconds` states them."""
     told = _server_timing(headers.get("Server-Timing", ""))
     compute = next((told[name] for name in told if name in _COMPUTE_METRICS), None)
     queue = next((told[name] for name in told if name in _QUEUE_METRICS), None)

@@ -64,7 +64,7 @@ class ResourceUse:
         cpu_seconds: of all its processes.
         peak_bytes: resident memory at its peak; of a trial the sum over its process tree,
             as sampled, of a component its largest process.
-        read_bytes: asked for, also where the page cache answered.
+        read_bytes: requested, page cache included.
         written_bytes: handed to the system.
         context_switches: of all its processes.
     """
@@ -86,7 +86,7 @@ class ComponentSpan:
         end_seconds: after the trial's start.
         resources: what it used.
         queue_seconds: how long a remote function's answer was under way or waited for.
-        compute_seconds: how long the function says that it computed.
+        compute_seconds: the compute time that the function reports.
     """
 
     component: str
@@ -400,10 +400,10 @@ def _timestamp(micros: int) -> datetime:
 
 
 _NOISY_IS_ENOUGH = 2
-"""A noisy trial is redone once; a second one says that it is like this here."""
+"""A noisy trial is repeated once; a second noisy one is accepted."""
 
 _NOISY_IN_A_ROW = 3
-"""From so many noisy trials one after the other on, redoing them finds no quiet moment."""
+"""After so many noisy trials in a row, they are no longer repeated."""
 
 
 class TrialHistory:

@@ -142,10 +142,10 @@ class ConfigurationPrediction:
     Attributes:
         columns: their values.
         estimate: how long.
-        chance: to be done within the deadline; None where none was asked about.
+        chance: of meeting the deadline; None without one.
         memory_problem: why it may not run at all; None where nothing is known.
         broken_constraint: of the campaign, which rules this configuration out; None if none does.
-        no_promise: why no deadline is said to hold; None where one may.
+        no_promise: why no deadline is promised; None where one may be.
     """
 
     columns: Configuration
@@ -171,7 +171,7 @@ class ConfigurationPrediction:
             Fact("columns", dict(self.columns)),
             *(for_people(name, value_text(value)) for name, value in self.columns.items()),
             *time_facts(prediction, self.estimate.p90_seconds),
-            Fact("regime", self.estimate.kind.value, "regime", self._question()),
+            Fact("regime", self.estimate.kind.value, "regime", self._regime()),
             Fact("extrapolating", prediction.extrapolating),
             Fact("memory_problem", self.memory_problem),
             Fact("broken_constraint", self.broken_constraint),
@@ -183,20 +183,16 @@ class ConfigurationPrediction:
             found += deadline_facts(self.chance, chance, self.holds, self.no_promise)
         return found
 
-    def _question(self) -> str:
-        kind = self.estimate.kind
+    def _regime(self) -> str:
+        kind, broken = self.estimate.kind, self.broken_constraint
         words = ["inside" if kind is QueryRegime.SEEN else kind.value]
         if self.estimate.prediction.extrapolating:
             words = ["extrapolating"] if kind is QueryRegime.SEEN else [*words, "extrapolating"]
-        return ", ".join([*words, *filter(None, (self.memory_problem, self._ruled_out))])
-
-    @property
-    def _ruled_out(self) -> str | None:
-        broken = self.broken_constraint
-        return None if broken is None else f"ruled out by the campaign ({broken})"
+        ruled_out = None if broken is None else f"ruled out by the campaign ({broken})"
+        return ", ".join([*words, *filter(None, (self.memory_problem, ruled_out))])
 
 
-def measured_by(home: Path, campaign: Campaign) -> CampaignMeasurements:
+def load_measurements(home: Path, campaign: Campaign) -> CampaignMeasurements:
     """Return the measurements in the journal of a campaign.
 
     Raises:
@@ -219,7 +215,7 @@ def measured_by(home: Path, campaign: Campaign) -> CampaignMeasurements:
     return found
 
 
-def scatter_elsewhere(home: Path, campaign: Campaign) -> Scatter:
+def scatter_of_others(home: Path, campaign: Campaign) -> Scatter:
     """Repeats of the other campaigns of a home, counted as `MOST_FREEDOM` at most."""
     squares, freedom = 0.0, 0.0
     for other in other_campaigns(home, campaign):
@@ -232,7 +228,7 @@ def scatter_elsewhere(home: Path, campaign: Campaign) -> Scatter:
     return Scatter(squares * share, freedom * share)
 
 
-def column_answers(
+def predict_configurations(
     predictor: TablePredictor,
     measured: CampaignMeasurements,
     asked: Sequence[Configuration],
@@ -257,58 +253,79 @@ def column_answers(
     ]
 
 
-def fewest_that_hold(grid: Grid, found: Sequence[ConfigurationPrediction]) -> list[Configuration]:
-    """For every input asked about the configuration of fewest parallel units that holds."""
-    best: dict[tuple[Value, ...], ConfigurationPrediction] = {}
-    for each in sorted(found, key=lambda each: _units(grid, each.columns)):
-        if each.holds:
-            best.setdefault(_rest(grid, each.columns), each)
-    return [each.columns for each in best.values()]
+def smallest_meeting_deadline(
+    grid: Grid, predictions: Sequence[ConfigurationPrediction]
+) -> list[Configuration]:
+    """Return, per input, the configuration of fewest units that meets it; fewest units first."""
+    best = [_smallest(grid, each) for each in _by_input(grid, predictions)]
+    meeting = [each.columns for each in best if each is not None]
+    return sorted(meeting, key=lambda columns: _units(grid, columns))
 
 
-def verdicts(
-    grid: Grid, found: Sequence[ConfigurationPrediction], deadline_seconds: float
+def deadline_sentences(
+    grid: Grid, predictions: Sequence[ConfigurationPrediction], deadline_seconds: float
 ) -> list[str]:
-    """Return whether the deadline holds, in a sentence for every input that was asked about."""
-    groups: dict[tuple[Value, ...], list[ConfigurationPrediction]] = {}
-    for each in found:
-        groups.setdefault(_rest(grid, each.columns), []).append(each)
-    return [_verdict(grid, each, deadline_seconds, len(groups) > 1) for each in groups.values()]
+    """Return whether the deadline is met, in a sentence for every input of the query."""
+    groups = _by_input(grid, predictions)
+    deadline, unit = duration_text(deadline_seconds), grid.parallelism
+    sentences = []
+    for group in groups:
+        inputs = (f"{n}={value_text(v)}" for n, v in group[0].columns.items() if n != unit)
+        place = f"{', '.join(inputs)}: " if len(groups) > 1 else ""
+        sentences.append(place + _deadline_sentence(grid, group, deadline))
+    return sentences
 
 
-def _verdict(
-    grid: Grid,
-    found: Sequence[ConfigurationPrediction],
-    deadline_seconds: float,
-    is_one_of_many: bool,
+def _deadline_sentence(
+    grid: Grid, predictions: Sequence[ConfigurationPrediction], deadline: str
 ) -> str:
-    words = duration_text(deadline_seconds)
-    unit = grid.parallelism
-    held = fewest_that_hold(grid, found)
-    rest = {name: value for name, value in found[0].columns.items() if name != unit}
-    place = ", ".join(f"{name}={value_text(value)}" for name, value in rest.items())
-    before = f"{place}: " if is_one_of_many else ""
-    if held:
-        [best] = [each for each in found if each.columns == held[0]]
-        chance = format_probability(best.chance or 0.0)
+    def chance(of: ConfigurationPrediction) -> str:
+        return format_probability(of.chance or 0.0)
+
+    unit, smallest = grid.parallelism, _smallest(grid, predictions)
+    if smallest is not None:
         if unit is None:
-            return f"{before}{words} is kept with a chance of {chance}"
-        count = value_text(best.columns[unit])
-        return f"{before}fewest {unit} that keep {words}: {count}, with a chance of {chance}"
-    runs = [each for each in found if each.memory_problem is None]
-    if not runs:
-        return f"{before}nothing that was asked about has the memory to run"
-    promised = [each for each in runs if each.no_promise is None]
+            return f"{deadline} is met with a probability of {chance(smallest)}"
+        count = value_text(smallest.columns[unit])
+        return (
+            f"fewest {unit} that meet {deadline}: {count}, with a probability of {chance(smallest)}"
+        )
+    running = [each for each in predictions if each.memory_problem is None]
+    if not running:
+        return "no configuration of the query has the memory to run"
+    promised = [each for each in running if each.no_promise is None]
     if not promised:
-        return f"{before}no deadline is promised: {runs[0].no_promise}"
+        return f"no deadline is promised: {running[0].no_promise}"
     best = max(promised, key=lambda each: each.chance or 0.0)
     if unit is None:
-        chance = format_probability(best.chance or 0.0)
-        return f"{before}{words} is met with a probability of {chance} only"
+        return f"{deadline} is met with a probability of {chance(best)} only"
     return (
-        f"{before}no {unit} asked about keep {words} with a chance of 90 %; the best: "
-        f"{value_text(best.columns[unit])}, {format_probability(best.chance or 0.0)}"
+        f"no {unit} of the query meet {deadline} with a probability of 90 %; the best: "
+        f"{value_text(best.columns[unit])}, {chance(best)}"
     )
+
+
+def _by_input(
+    grid: Grid, predictions: Sequence[ConfigurationPrediction]
+) -> list[list[ConfigurationPrediction]]:
+    """Group predictions that differ in the parallelism only."""
+    groups: dict[tuple[Value, ...], list[ConfigurationPrediction]] = {}
+    for each in predictions:
+        rest = tuple(v for name, v in each.columns.items() if name != grid.parallelism)
+        groups.setdefault(rest, []).append(each)
+    return list(groups.values())
+
+
+def _smallest(
+    grid: Grid, predictions: Sequence[ConfigurationPrediction]
+) -> ConfigurationPrediction | None:
+    """Return the prediction of fewest parallel units that meets the deadline."""
+    meeting = [each for each in predictions if each.holds]
+    return min(meeting, key=lambda each: _units(grid, each.columns), default=None)
+
+
+def _units(grid: Grid, columns: Configuration) -> float:
+    return 1.0 if grid.parallelism is None else float(columns[grid.parallelism])
 
 
 def _measured(home: Path, campaign: Campaign) -> CampaignMeasurements:
@@ -329,6 +346,12 @@ def _measured(home: Path, campaign: Campaign) -> CampaignMeasurements:
     ended = [(each.key.configuration, each.outcome) for each in trials if each.outcome is not None]
     late = [(row, end) for row, end in ended if end.status is TrialStatus.TIMEOUT]
     memory = {row for row, end in ended if end.status is TrialStatus.OOM}
+    noisy = [each for each in counted if each.status is TrialStatus.NOISY]
+
+    def median(values: Iterable[float | None]) -> float | None:
+        known = [each for each in values if each is not None]
+        return statistics.median(known) if known else None
+
     return CampaignMeasurements(
         campaign,
         tuple(rows),
@@ -337,34 +360,15 @@ def _measured(home: Path, campaign: Campaign) -> CampaignMeasurements:
         tuple(end.wall_seconds or run.timeout_seconds for _, end in late),
         tuple(sorted(memory - set(rows))),
         sum(end.status.is_failure for _, end in ended),
-        _load_of(counted, cores),
+        Disturbance(
+            len(counted),
+            len(noisy),
+            median(each.resources.cpu_seconds or None for each in noisy),
+            median(each.wall_seconds for each in noisy),
+            median(each.foreign_cores for each in noisy),
+            cores,
+        ),
     )
-
-
-def _load_of(outcomes: Sequence[TrialOutcome], cores: int | None) -> Disturbance:
-    noisy = [each for each in outcomes if each.status is TrialStatus.NOISY]
-
-    def median(values: Iterable[float | None]) -> float | None:
-        seen = [each for each in values if each is not None]
-        return statistics.median(seen) if seen else None
-
-    return Disturbance(
-        len(outcomes),
-        len(noisy),
-        median(each.resources.cpu_seconds or None for each in noisy),
-        median(each.wall_seconds for each in noisy),
-        median(each.foreign_cores for each in noisy),
-        cores,
-    )
-
-
-def _units(grid: Grid, columns: Configuration) -> float:
-    """Parallel units of a configuration; all alike without a parallelism."""
-    return 1.0 if grid.parallelism is None else float(columns[grid.parallelism])
-
-
-def _rest(grid: Grid, columns: Configuration) -> tuple[Value, ...]:
-    return tuple(value for name, value in columns.items() if name != grid.parallelism)
 
 
 def parse_query_configurations(grid: Grid, settings: Sequence[str]) -> list[Configuration]:
@@ -385,8 +389,12 @@ def parse_query_configurations(grid: Grid, settings: Sequence[str]) -> list[Conf
     for name, known in grid.columns.items():
         if name in words:
             values = tuple(_value(name, word, known) for word in dict.fromkeys(words[name]))
-            if name == grid.parallelism:
-                _require_whole(name, values, known)
+            if name == grid.parallelism and all(float(each).is_integer() for each in known):
+                for each in values:
+                    if not float(each).is_integer():
+                        raise InvalidInputError(
+                            f"column {name} counts whole units; got {value_text(each)}"
+                        )
             columns[name] = values
         elif len(known) == 1:
             columns[name] = known
@@ -395,7 +403,9 @@ def parse_query_configurations(grid: Grid, settings: Sequence[str]) -> list[Conf
                 f"column {name} has several values, name one or more: --at {name}={_choices(known)}"
             )
     if (count := math.prod(map(len, columns.values()))) > MOST_ASKED:
-        raise InvalidInputError(f"{count} combinations are asked about, at most {MOST_ASKED} are")
+        raise InvalidInputError(
+            f"the query has {count} combinations, at most {MOST_ASKED} are allowed"
+        )
     rows = itertools.product(*columns.values())
     return [dict(zip(columns, row, strict=True)) for row in rows]
 
@@ -410,14 +420,6 @@ def _value(name: str, word: str, known: Sequence[Value]) -> Value:
     if value is None:
         raise InvalidInputError(f"column {name} holds numbers; got {word[:80]!r}")
     return int(value) if value.is_integer() else value
-
-
-def _require_whole(name: str, values: Sequence[Value], known: Sequence[Value]) -> None:
-    """Refuse parts of a parallel unit, where the grid has whole ones."""
-    if all(float(each).is_integer() for each in known):
-        for each in values:
-            if not float(each).is_integer():
-                raise InvalidInputError(f"column {name} counts whole units; got {value_text(each)}")
 
 
 def _choices(values: Sequence[Value]) -> str:

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 import orjson
 
 from fedperf_campaigns.campaign.definition import WHOLE
-from fedperf_campaigns.campaign.grid import Value
 from fedperf_campaigns.campaign.journal import JournalTrial, TrialStatus
 from fedperf_campaigns.campaign.summary import (
     ConfigurationRepeats,
@@ -110,7 +109,8 @@ def trial_gantt(summary: Summary) -> tuple[str, str] | None:
         axes.set_xlabel("seconds after the trial's start")
         axes.margins(x=0.12)
         axes.set_xlim(left=0)
-        return _values_text(summary.values(trial.key.configuration)), svg(figure)
+        values = summary.values(trial.key.configuration)
+        return ", ".join(f"{name} {value}" for name, value in values.items()), svg(figure)
 
 
 def campaign_gantt(summary: Summary) -> str | None:
@@ -214,10 +214,6 @@ def _title(summary: Summary, case: tuple[object, ...]) -> str:
     named = dict(zip(summary.campaign.grid.further, further, strict=True))
     parts = [f"{name} {value}" for name, value in named.items()]
     return ", ".join([str(component), *parts])
-
-
-def _values_text(values: Mapping[str, Value]) -> str:
-    return ", ".join(f"{name} {value}" for name, value in values.items())
 
 
 def _spread(values: Sequence[float], most: int = MOST_LINES) -> list[float]:

@@ -73,7 +73,8 @@ class Spacing:
             for each in layout.columns
             if each.words
         ]
-        ends = [_unit(_logged(each, table)[:, None]) for each in _axes(layout)]
+        axes = [each for each in layout.columns if each.name in {layout.scale, layout.size}]
+        ends = [_unit(_logged(each, table)[:, None]) for each in axes]
         return cls(
             scaled,
             np.array([len(np.unique(column)) for column in scaled.T], dtype=np.float64),
@@ -131,10 +132,6 @@ class Spacing:
         for column in self.words.T:
             logs += np.log((column[free][:, None] != column[taken]) + 1 / (column.max() + 1))
         return np.asarray(np.exp(-2 * logs).sum(axis=1))
-
-
-def _axes(layout: TableLayout) -> list[TableColumn]:
-    return [each for each in layout.columns if each.name in {layout.scale, layout.size}]
 
 
 def _logged(column: TableColumn, table: Table) -> Floats:

@@ -33,7 +33,7 @@ class CampaignEnd:
 
     Attributes:
         reason: for people.
-        interrupted: whether somebody stopped it, so that something is left to do.
+        interrupted: whether a user stopped it, so that something is left to do.
         rows: configurations that the sampler named, in the order of their first turn.
         is_spent: whether a budget ended it, so that something is left for a larger one.
     """

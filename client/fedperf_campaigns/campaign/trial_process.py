@@ -85,7 +85,7 @@ def run_command(message: Json, directory: Path, log: Path) -> ComponentEnd:
     code, usage = reap(process.pid)
     moment = time.perf_counter_ns()
     process.returncode = code
-    return judged(code, said_in(log), usage, moment=moment)
+    return end_of_command(code, last_output(log), usage, moment=moment)
 
 
 class Function:
@@ -102,7 +102,7 @@ class Function:
         """Until its module is imported; ValueError where that fails."""
         reply = self._receive()
         if "ready" not in reply:
-            reason = str(reply.get("reason", "")) or said_in(self._log)
+            reason = str(reply.get("reason", "")) or last_output(self._log)
             raise ValueError(f"its function cannot be imported: {reason}")
 
     def run(self) -> ComponentEnd:
@@ -114,7 +114,7 @@ class Function:
         self._process.returncode = code
         self._channel.close()
         if not reply:
-            return judged(code or 1, said_in(self._log), usage, moment=moment)
+            return end_of_command(code or 1, last_output(self._log), usage, moment=moment)
         status, reason = str(reply["status"]), str(reply["reason"])
         return ComponentEnd(status, reason, reply["usage"], moment=moment)
 
@@ -133,7 +133,7 @@ class Function:
             return {}
 
 
-def prepared_request(message: Json, directory: Path, seconds: float) -> Run:
+def prepare_request(message: Json, directory: Path, seconds: float) -> Run:
     """Make a request ready to leave; ValueError where its body or its token is missing."""
     from fedperf_campaigns.campaign.http_call import HttpCall
 
@@ -237,7 +237,7 @@ def has_ended(pid: int) -> bool:
     return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is not None
 
 
-def judged(code: int, words: str, usage: Json, *, moment: int) -> ComponentEnd:
+def end_of_command(code: int, words: str, usage: Json, *, moment: int) -> ComponentEnd:
     """Return the end of a command at the time `moment`, from its exit code."""
     if code == 0:
         return ComponentEnd(usage=usage, moment=moment)
@@ -245,7 +245,7 @@ def judged(code: int, words: str, usage: Json, *, moment: int) -> ComponentEnd:
     return ComponentEnd(status, f"{how_ended(code)}. {words}".strip(), usage, moment=moment)
 
 
-def said_in(log: Path) -> str:
+def last_output(log: Path) -> str:
     """Return the end of what a component printed."""
     try:
         with log.open("rb") as stream:
@@ -287,7 +287,7 @@ def _prepared(components: Sequence[Json], request: Json) -> dict[str, Run]:
                 importing[name] = Function(each, directory, log)
                 ready[name] = importing[name].run
             else:
-                ready[name] = prepared_request(each, directory, request["timeout_seconds"])
+                ready[name] = prepare_request(each, directory, request["timeout_seconds"])
     for name, function in importing.items():  # after all of them began to import
         with _named(name):
             function.wait()

@@ -30,7 +30,7 @@ from pathlib import Path
 import orjson
 import psutil
 
-from fedperf_campaigns.campaign.definition import Component, RunSettings, message_of
+from fedperf_campaigns.campaign.definition import Component, RunSettings, component_message
 from fedperf_campaigns.campaign.grid import Value
 from fedperf_campaigns.campaign.journal import (
     ComponentSpan,
@@ -70,7 +70,7 @@ class InterferenceSample:
     cores: int
 
 
-class Host:
+class HostMonitor:
     """Measures interference during trials. Their processes are reaped before `end`."""
 
     def __init__(self) -> None:
@@ -95,7 +95,7 @@ class Host:
         )
 
 
-def noise_of(reading: InterferenceSample, seconds: float, repeats: Sequence[float]) -> str:
+def noise_reason(reading: InterferenceSample, seconds: float, repeats: Sequence[float]) -> str:
     """Return why a trial of `seconds` is flagged; empty where it is not.
 
     Args:
@@ -167,7 +167,7 @@ class TrialRunner:
         Args:
             directory: where commands run and modules of callables lie.
             scratch: for the trials' own directories; made, and removed by `clear`. Commands
-                are told it in full, as they run elsewhere.
+                get its absolute path, as they run elsewhere.
             stop: once set, the trial in flight is ended.
         """
         self._directory = directory
@@ -177,7 +177,7 @@ class TrialRunner:
     def clear(self) -> None:
         """Remove what trials left in the scratch directory, those of earlier runs too."""
         shutil.rmtree(self._scratch, ignore_errors=True)
-        if self._scratch.is_dir():  # a trial may leave directories in which nobody may write
+        if self._scratch.is_dir():  # a trial may leave read-only directories
             _make_writable(self._scratch)
             shutil.rmtree(self._scratch, ignore_errors=True)
 
@@ -192,7 +192,7 @@ class TrialRunner:
         """Run one trial and return its outcome. A failed trial is an outcome, not an exception.
 
         Args:
-            components: that run, in the order that they ask for.
+            components: that run, in the order of their dependencies.
             configuration: values by column.
             limits: the timeout and the memory cap at which it is stopped.
             token: marks its processes, so that they are found if this process is killed.
@@ -209,7 +209,9 @@ class TrialRunner:
         except OSError as error:
             raise StorageError(f"cannot write {self._scratch}: {error.strerror}") from error
         request = {
-            "components": [message_of(each, configuration, trial_directory) for each in components],
+            "components": [
+                component_message(each, configuration, trial_directory) for each in components
+            ],
             "directory": str(self._directory),
             "logs": str(logs),
             "timeout_seconds": limits.timeout_seconds,
@@ -306,7 +308,7 @@ def _make_writable(directory: Path) -> None:
 
 
 def _shorten(logs: Path) -> None:
-    """Empty the files that are too long; whoever writes there appends."""
+    """Empty the files that are too long. Their writers append."""
     for log in logs.iterdir():
         with contextlib.suppress(OSError):
             if log.stat().st_size > MOST_LOG_BYTES:

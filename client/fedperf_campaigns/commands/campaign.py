@@ -35,14 +35,18 @@ def profile(
     """Measure your own job over a grid of sizes, parallelism, platforms and parameters.
 
     Every trial runs in a process of its own and is written down before the next one starts; one
-    that was noisy or failed runs again, as run.retries says. After a crash, a kill or Ctrl-C the
+    that was noisy or failed runs again, by run.retries. After a crash, a kill or Ctrl-C the
     same command goes on where it was. Results are report.html, trials.csv and summary.json;
     trials of the whole job become executions of the local store, and fedperf predict --campaign
-    tells how long the job takes elsewhere. Where nothing was measured, results of an earlier
+    predicts other configurations. Where nothing was measured, results of an earlier
     campaign stay, and the command ends with 8 if every trial failed. Nothing is sent anywhere.
     """
     from fedperf_campaigns.campaign.campaign import missing_parts, plan, profile_campaign
-    from fedperf_campaigns.campaign.definition import keep_definition, load_campaign, unused_columns
+    from fedperf_campaigns.campaign.definition import (
+        load_campaign,
+        store_definition,
+        unused_columns,
+    )
     from fedperf_client.home.store import ExecutionStore
     from fedperf_shared.runtime.process import stop_on_signals
     from fedperf_shared.runtime.settings_file import WrongSettingsError
@@ -67,11 +71,11 @@ def profile(
         if not json and wanted.settings.run.retries:
             facts["trials"] = f"{planned.trials}, more where one is noisy or fails: it runs again"
         if not json:
-            told = f"{', '.join(unused)}: no component is told, so nothing varies with it"
+            told = f"{', '.join(unused)}: no component uses it, so nothing varies with it"
             facts["unused_columns"] = told if unused else "none"
         show(facts, json=json)
         return
-    keep_definition(home.directory, wanted, campaign)
+    store_definition(home.directory, wanted, campaign)
     with (
         ExecutionStore.open(home.store) as store,
         counting_bar("trials", planned.trials, done=planned.settled) as advance,
@@ -98,7 +102,7 @@ def profile(
 
 
 def _show_results(summary: "Summary", directory: Path, *, json: bool) -> None:
-    """Write the results, unless they are nothing in the place of something, and say what came."""
+    """Write the results, unless earlier ones with measurements would be lost, and show them."""
     from fedperf_campaigns.campaign.report import holds_measurements, write_results
     from fedperf_campaigns.campaign.summary import as_json
 

@@ -54,7 +54,7 @@ class ClusterChoice:
         cluster: the size.
         choice: what runs where there.
         estimate: how long, on platforms that are warm.
-        deadline_seconds: that is to be kept; None without one.
+        deadline_seconds: to be met; None without one.
     """
 
     cluster: ClusterConfig
@@ -86,7 +86,7 @@ class ClusterChoice:
         return None if self.chance is None else self.chance >= HOLDS
 
 
-def best_size(sizes: Sequence[ClusterChoice]) -> ClusterChoice | None:
+def choose_size(sizes: Sequence[ClusterChoice]) -> ClusterChoice | None:
     """Return the right size (see the module), or None where none keeps the deadline."""
     if all(each.holds is None for each in sizes):
         fastest = min(each.seconds for each in sizes)
@@ -99,7 +99,7 @@ def best_size(sizes: Sequence[ClusterChoice]) -> ClusterChoice | None:
 def beats(right: ClusterChoice, had: ClusterChoice) -> bool:
     """Return whether the right size is distinguishably better than the current one.
 
-    It costs less; or it takes less time, where a deadline does not say how much is enough; or
+    It costs less; or it takes less time, where there is no deadline; or
     the other one does not keep the deadline.
     """
     if had.holds is False:
@@ -159,15 +159,15 @@ class Advice:
     Attributes:
         job: what is to run.
         wishes: what the plan keeps to.
-        best: the right size and its plan; where no size keeps the deadline, the surest to; the
+        best: the right size and its plan; where no size meets the deadline, the most probable; the
             size that it has where no other is better for sure.
-        keeps_deadline: whether it does; None without a deadline.
+        keeps_deadline: whether it meets the deadline; None without one.
         sizes: every size with its best plan, small ones first.
         too_small: sizes on which an operator fits nowhere, and why.
         rivals: other plans on the size of `best`, the fastest first.
         moves: what the groups of the choice would do elsewhere, on that size.
         costs: additive costs on that size.
-        rivalry: the choice beside a rival; None where it runs today, or nothing can be compared.
+        rivalry: the comparison of the choice; None where it is the current plan.
         rival_size: the right size by medians where `best` is the one that it has, as no
             difference can be told; else None.
     """
@@ -204,7 +204,7 @@ def advise(
     sizes: Sequence[ClusterConfig],
     wishes: PlanConstraints,
     estimates: Estimates,
-    head: AdditiveSurrogate,
+    surrogate: AdditiveSurrogate,
     *,
     deadline_seconds: float | None = None,
 ) -> Advice:
@@ -214,9 +214,9 @@ def advise(
         job: what is to run.
         sizes: of the cluster, at least one.
         wishes: what every plan keeps to.
-        estimates: who decides.
-        head: whose additive costs the search goes by.
-        deadline_seconds: that is to be kept.
+        estimates: predicts plans.
+        surrogate: gives the additive costs of the search.
+        deadline_seconds: to be met.
 
     Raises:
         NoPlatformError: on no size every operator has somewhere to run.
@@ -226,7 +226,7 @@ def advise(
     refused: dict[ClusterConfig, NoPlatformError] = {}
     for cluster in sizes:
         try:
-            found[cluster] = _Search(job.on(cluster), wishes, estimates, head).choice()
+            found[cluster] = _Search(job.on(cluster), wishes, estimates, surrogate).choice()
         except NoPlatformError as error:
             refused[cluster] = error
     if not found:
@@ -238,13 +238,13 @@ def advise(
             found.items(), _estimates(job, estimates, asked), strict=True
         )
     )
-    right = best_size(answers)
-    best = right or min(answers, key=_by_chance)
+    right = choose_size(answers)
+    best = right or min(answers, key=lambda each: (-(each.chance or 0.0), each.seconds))
     had = next((each for each in answers if each.cluster == job.cluster), best)
     rival_size = None
     if right is not None and not (had is right or beats(right, had)):
         best, rival_size = had, right
-    search = _Search(job.on(best.cluster), wishes, estimates, head)
+    search = _Search(job.on(best.cluster), wishes, estimates, surrogate)
     rivals, costs = search.rivals(best), search.costs()
     return Advice(
         job,
@@ -268,13 +268,13 @@ class _Search:
     job: Job
     wishes: PlanConstraints
     asked: Estimates
-    head: AdditiveSurrogate
+    surrogate: AdditiveSurrogate
 
     def predict(self, questions: Sequence[PlanOnCluster]) -> list[Prediction]:
         return [each.prediction for each in _estimates(self.job, self.asked, questions)]
 
     def costs(self) -> AdditiveCosts:
-        return self.head.costs(
+        return self.surrogate.costs(
             self.job.workflow,
             self.job.cluster,
             self.wishes.platforms,
@@ -375,7 +375,7 @@ def _improved(choice: Choice, better: Alternative, *, scored: int) -> Choice:
     )
 
 
-def groups_of(plan: Plan) -> tuple[tuple[int, ...], ...]:
+def platform_groups(plan: Plan) -> tuple[tuple[int, ...], ...]:
     """Return operators that are connected on one platform, by the first of them."""
     group = list(range(len(plan.platforms)))
 
@@ -397,7 +397,7 @@ def groups_of(plan: Plan) -> tuple[tuple[int, ...], ...]:
 def _moves(
     plan: Plan, platforms: Sequence[Platform], allowed: Mask
 ) -> Iterator[tuple[tuple[int, ...], Platform, Assignment]]:
-    for group in sorted(groups_of(plan), key=len, reverse=True):
+    for group in sorted(platform_groups(plan), key=len, reverse=True):
         for column in np.flatnonzero(allowed[list(group)].all(axis=0)).tolist():
             there = list(plan.platforms)
             for position in group:
@@ -423,11 +423,6 @@ def _where_it_runs(question: PlanOnCluster) -> PlanOnCluster:
 
 def _by_seconds(each: Alternative | ClusterChoice) -> float:
     return each.seconds
-
-
-def _by_chance(each: ClusterChoice) -> tuple[float, float]:
-    """Return the surest to keep the deadline first, of equally sure ones the fastest."""
-    return -(each.chance or 0.0), each.seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -459,20 +454,20 @@ class MeasuredChoice(PlanRuns):
 
 
 NEXT_BEST = 2
-"""Mixed plans that run beside the choice and the single platforms."""
+"""Mixed plans that run in addition to the choice and the single platforms."""
 
 RunTrial = Callable[[Assignment], Trial]
 """Runs one plan once."""
 
 
-def runnable_rivals(advice: Advice, *, all_of_them: bool) -> list[Alternative]:
+def runnable_alternatives(advice: Advice, *, all_of_them: bool) -> list[Alternative]:
     """Single platforms, the next best plans, and the one that is advised.
 
     Args:
-        advice: whose choice they are to be compared with.
+        advice: whose choice they are compared with.
         all_of_them: also on platforms outside of this process that neither the choice nor what
             is advised uses;
-            without, nobody waits for a JVM that he did not ask for.
+            without, no JVM starts unless the advice needs one.
     """
     wanted = {*EMBEDDED_PLATFORMS, *advice.choice.plan.platforms, *advice.advised.plan.platforms}
     able = [each for each in advice.rivals if all_of_them or wanted.issuperset(each.plan.platforms)]
@@ -481,7 +476,7 @@ def runnable_rivals(advice: Advice, *, all_of_them: bool) -> list[Alternative]:
     return sorted([*single, *mixed[:NEXT_BEST]], key=lambda each: each.seconds)
 
 
-def in_turns(
+def run_interleaved(
     run: RunTrial,
     plans: Sequence[Assignment],
     *,
@@ -508,16 +503,16 @@ def in_turns(
     ]
 
 
-def measured(
+def measure_plans(
     run: RunTrial,
     plans: Sequence[Alternative],
     *,
     repeats: int,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> list[MeasuredChoice]:
-    """As `in_turns`, beside what was predicted."""
+    """Run plans with `run_interleaved`, and return them with their predictions."""
     assignments = [each.plan.platforms for each in plans]
-    found = in_turns(run, assignments, repeats=repeats, on_progress=on_progress)
+    found = run_interleaved(run, assignments, repeats=repeats, on_progress=on_progress)
     return [
         MeasuredChoice(runs.runtime_seconds, runs.reason, plan=plan)
         for plan, runs in zip(plans, found, strict=True)

@@ -67,7 +67,7 @@ class PlanConstraints:
         return caps | dict(self.memory)
 
 
-def candidates(
+def candidate_platforms(
     named: Sequence[Platform] | None, pinned: Collection[Platform], at_home: Collection[Platform]
 ) -> tuple[Platform, ...]:
     """Return the platforms to choose from.
@@ -87,12 +87,12 @@ def candidates(
             name = platform.name.lower()
             why = f": {_HOW_TO_INSTALL.get(platform, f'pip install {name}')}"
             if platform not in ENGINES:
-                why = ", and no own execution ran on it"
+                why = ", and no local execution ran on it"
             raise InvalidInputError(f"{name} is not installed{why}")
     return tuple(here if named is None else dict.fromkeys(named))
 
 
-def known_alone(
+def platforms_without_rows(
     job: KnownJob | None, today: Plan, pinned: Collection[Platform]
 ) -> tuple[Platform, ...] | None:
     """Return the platforms to choose from where rows are unknown; None where they are known."""

@@ -47,7 +47,7 @@ class Job:
         cluster: what it runs on now, or would by default.
         program: what can be run here; None where only the workflow is known.
         peak_bytes: the most memory that it took as it ran; 0 where that is not known.
-        known: what else is known of it, where it is an own execution.
+        known: the local execution of the job; None where there is none.
     """
 
     today: Plan
@@ -85,7 +85,7 @@ class Job:
         return stays or could_run(self.workflow.operators[position].kind, platform)
 
 
-def program_in(path: Path) -> Program | None:
+def read_program(path: Path) -> Program | None:
     """Return the program of a file; None where it is something else, such as a workflow file.
 
     Raises:
@@ -98,7 +98,7 @@ def program_in(path: Path) -> Program | None:
     except FileNotFoundError:
         raise InvalidInputError(f"{path} does not exist") from None
     except OSError:
-        return None  # whoever reads it as a workflow says what is wrong
+        return None  # the reader of workflow files reports the problem
     if not text.lstrip().startswith(b"{"):
         raise InvalidInputError(
             f"{path} is no Spark log, and neither a workflow nor a program, which are JSON objects"
@@ -115,7 +115,7 @@ def program_in(path: Path) -> Program | None:
 
 
 def require_data(program: Program, directory: Path) -> None:
-    """Refuse a program whose data sets are not there.
+    """Refuse a program whose data sets are missing.
 
     Raises:
         DatasetMissingError: one of them is not.
@@ -127,7 +127,7 @@ def require_data(program: Program, directory: Path) -> None:
 
 
 @contextmanager
-def profiler_here(
+def open_profiler(
     data_directory: Path,
     *,
     timeout_seconds: float = COUNTING_SECONDS,

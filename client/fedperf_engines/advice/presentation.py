@@ -20,9 +20,8 @@ from fedperf_engines.advice.advice import (
     Advice,
     ClusterChoice,
     MeasuredChoice,
-    Move,
     fastest,
-    groups_of,
+    platform_groups,
 )
 from fedperf_engines.optimizer.costs import memory_needed
 from fedperf_engines.optimizer.enumeration import Alternative, Choice
@@ -55,7 +54,7 @@ TERMINAL_COLOURS: Mapping[Platform, str] = MappingProxyType(
 """Of platforms in the terminal."""
 
 
-def facts_of(advice: Advice, reasons: Sequence[str]) -> dict[str, object]:
+def advice_facts(advice: Advice, reasons: Sequence[str]) -> dict[str, object]:
     """Return all facts of the advice, by name."""
     choice, rival_size = advice.choice, advice.rival_size
     return {
@@ -86,70 +85,70 @@ def facts_of(advice: Advice, reasons: Sequence[str]) -> dict[str, object]:
 
 def headline(advice: Advice) -> str:
     """Return the advice in one sentence."""
-    choice = advice.choice
+    choice, advised = advice.choice, advice.advised
+    recommended = ""
+    if advised is not choice:
+        recommended = f"{platforms_text(advised.plan)}, which is simpler; fastest by prediction: "
+        if _runs_today(advised, advice):
+            recommended = "keep the current platforms; fastest by prediction: "
     start = choice.startup_seconds
-    of_it = f"; {duration_text(start)} of it to start" if start else ""
-    what_to_do = "run it on"
-    if advice.advised is not choice:
-        name = platforms_text(advice.advised.plan)
-        what_to_do = f"run it on {name}, which is simpler; the fastest by prediction:"
-        if _runs_today(advice.advised, advice):
-            what_to_do = "keep it where it runs; the fastest by prediction:"
     return (
-        f"{what_to_do} {platforms_text(choice.plan)} with {size_of(advice.best.cluster)}: "
-        f"{duration_text(choice.seconds)}, {choice.prediction.level:.0%} interval "
-        f"{_interval(choice)}{of_it}"
+        f"recommended: {recommended}{platforms_text(choice.plan)} with "
+        f"{size_label(advice.best.cluster)}: {duration_text(choice.seconds)}, "
+        f"{choice.prediction.level:.0%} interval {_interval(choice)}"
+        + (f"; {duration_text(start)} of it to start" if start else "")
     )
 
 
-def verdict(advice: Advice) -> str | None:
+def deadline_sentence(advice: Advice) -> str | None:
     """Return whether the deadline is met, in a sentence; None without one."""
     best = advice.best
     if best.deadline_seconds is None:
         return None
-    words, chance = duration_text(best.deadline_seconds), format_probability(best.chance or 0.0)
+    deadline = duration_text(best.deadline_seconds)
+    probability = format_probability(best.chance or 0.0)
     if advice.keeps_deadline:
         cheapest = "" if advice.rival_size else " at the fewest core-seconds,"
-        return f"keeps {words}{cheapest} with a chance of {chance}"
+        return f"meets {deadline}{cheapest} with a probability of {probability}"
     return (
-        f"no size asked about keeps {words} with a chance of 90%; the surest is shown: "
-        f"{size_of(best.cluster)}, {chance}"
+        f"no size of the query meets {deadline} with a probability of 90%; the most probable is "
+        f"shown: {size_label(best.cluster)}, {probability}"
     )
 
 
-def basis(advice: Advice) -> str:
+def evidence_sentence(advice: Advice) -> str:
     """Return the evidence for the time of the choice."""
-    return f"that rests on {advice.best.estimate.basis.words}"
+    return f"evidence: {advice.best.estimate.basis.words}"
 
 
 def no_difference(advice: Advice) -> str | None:
-    """That there is no reason to change anything; None where there is, or nothing to compare."""
+    """Return why nothing needs to change; None where something does, or nothing is comparable."""
     rivalry, choice = advice.rivalry, advice.choice
     if rivalry is None or not rivalry.is_open:
         return None
-    name, what = f"{platforms_text(rivalry.plan.plan)} for everything", "the simpler one"
+    name, take = f"{platforms_text(rivalry.plan.plan)} for everything", "the simpler one"
     if advice.advised is choice:
-        what = "either"
+        take = "either"
     elif _runs_today(rivalry.plan, advice):
-        name, what = "what runs today", "what you have"
+        name, take = "the current plan", "the current one"
     return (
-        f"no difference that can be told: {name} takes {duration_text(rivalry.plan.seconds)}, "
+        f"not distinguishable: {name} takes {duration_text(rivalry.plan.seconds)}, "
         f"{rivalry.plan.prediction.level:.0%} interval {_interval(rivalry.plan)}, against "
         f"{duration_text(choice.seconds)}, {_interval(choice)}; the latter is faster with a "
-        f"chance of {format_probability(rivalry.chance)}, so take {what}"
+        f"probability of {format_probability(rivalry.chance)}, so take {take}"
     )
 
 
 def no_better_size(advice: Advice) -> str | None:
-    """That there is no reason for another size; None where there is, or it has the right one."""
+    """Return why the size need not change; None where it should, or is the right one."""
     rival, best = advice.rival_size, advice.best
     if rival is None:
         return None
     return (
-        f"no size that can be told to be better: {size_of(rival.cluster)} would take "
-        f"{duration_text(rival.seconds)} and {_number(rival.core_seconds)} core-seconds, what it "
-        f"has takes {duration_text(best.seconds)} and {_number(best.core_seconds)}, so keep "
-        f"{size_of(best.cluster)}"
+        f"no size is distinguishably better: {size_label(rival.cluster)} would take "
+        f"{duration_text(rival.seconds)} and {_number(rival.core_seconds)} core-seconds, the "
+        f"current size takes {duration_text(best.seconds)} and {_number(best.core_seconds)}, so "
+        f"keep {size_label(best.cluster)}"
     )
 
 
@@ -246,13 +245,13 @@ def legend(advice: Advice) -> str | None:
     shown = (advice.choice, *advice.rivals, *(each.choice for each in advice.sizes))
     if not any(each.prediction.extrapolating for each in shown):
         return None
-    return f"{EXTRAPOLATING} extrapolating: unlike own executions, so the level is no promise"
+    return f"{EXTRAPOLATING} extrapolating: unlike local executions, so the level is not guaranteed"
 
 
 def _plan_facts(each: Alternative, advice: Advice) -> list[Fact]:
     prediction, start = each.prediction, each.startup_seconds
     times, is_today = each.seconds / advice.choice.seconds, _runs_today(each, advice)
-    platforms = [name_of(platform) for platform in each.plan.platforms]
+    platforms = [platform_label(platform) for platform in each.plan.platforms]
     return [
         Fact("platforms", platforms, "plan", _label(each, advice)),
         Fact("seconds", each.seconds, "time"),
@@ -326,7 +325,7 @@ def _number(value: float) -> str:
 _MOST_NAMED = 3
 
 
-def reasons_of(advice: Advice, reach: PlatformSizeLimits, *, all_platforms: bool) -> list[str]:
+def explain(advice: Advice, reach: PlatformSizeLimits, *, all_platforms: bool) -> list[str]:
     """Return reasons for the choice and cautions, one sentence each.
 
     Args:
@@ -343,8 +342,10 @@ def reasons_of(advice: Advice, reach: PlatformSizeLimits, *, all_platforms: bool
         *_memory(advice),
         *_starts(advice),
     ]
-    if all_platforms:
-        found += _not_installed(advice)
+    here = {*installed_platforms(), *advice.wishes.platforms}
+    missing = [platform_label(each) for each in ENGINES if each not in here]
+    if all_platforms and missing:
+        found.append(f"{', '.join(missing)} left out: not installed")
     return found
 
 
@@ -352,11 +353,14 @@ def platforms_text(plan: Plan, chosen: Plan | None = None) -> str:
     """Return the platforms of a plan for people; of a mixed one what differs from `chosen`."""
     used = sorted(set(plan.platforms))
     if len(used) == 1:
-        return name_of(used[0])
+        return platform_label(used[0])
     before = [None] * len(plan.platforms) if chosen is None else chosen.platforms
     differs = [place for place, each in enumerate(plan.platforms) if each is not before[place]]
     parts = [
-        (name_of(each), numbers_text([place for place in differs if plan.platforms[place] is each]))
+        (
+            platform_label(each),
+            numbers_text([place for place in differs if plan.platforms[place] is each]),
+        )
         for each in used
     ]
     if chosen is None:
@@ -364,12 +368,12 @@ def platforms_text(plan: Plan, chosen: Plan | None = None) -> str:
     return "but " + ", ".join(f"{numbers} on {name}" for name, numbers in parts if numbers)
 
 
-def name_of(platform: Platform) -> str:
+def platform_label(platform: Platform) -> str:
     """Return a platform for people."""
     return platform.name.lower()
 
 
-def size_of(cluster: ClusterConfig) -> str:
+def size_label(cluster: ClusterConfig) -> str:
     """Return a size of cluster for people."""
     cores = counted(cluster.cores, "core")
     return cores if cluster.nodes == 1 else f"{cores} on {cluster.nodes} nodes"
@@ -391,8 +395,8 @@ def _unlike(plan: Plan, reach: PlatformSizeLimits) -> Iterator[str]:
     for platform in reach.beyond(plan):
         asked = plan.workflow.source_rows
         yield (
-            f"careful: {name_of(platform)} ran jobs of up to {reach.rows[platform]:,.0f} source "
-            f"rows here, this one has {asked:,.0f}; try it before you rely on it"
+            f"careful: {platform_label(platform)} ran jobs of up to {reach.rows[platform]:,.0f} "
+            f"source rows here, this one has {asked:,.0f}; try it before you rely on it"
         )
 
 
@@ -402,7 +406,7 @@ def _size(advice: Advice) -> Iterator[str]:
     fastest = min(advice.sizes, key=lambda each: each.seconds)
     if fastest.seconds < best.seconds:
         yield (
-            f"{size_of(fastest.cluster)} would take {duration_text(fastest.seconds)}, "
+            f"{size_label(fastest.cluster)} would take {duration_text(fastest.seconds)}, "
             f"{1 - fastest.seconds / best.seconds:.0%} less, for "
             f"{fastest.core_seconds / best.core_seconds:.1f} times the core-seconds"
         )
@@ -411,21 +415,17 @@ def _size(advice: Advice) -> Iterator[str]:
 def _groups(advice: Advice) -> Iterator[str]:
     """Yield the time that each group of the choice saves on its platform."""
     choice = advice.choice
-    for group in groups_of(choice.plan):
-        best = _best_move(advice, group)
+    for group in platform_groups(choice.plan):
+        moves = [each for each in advice.moves if each.operators == group]
+        best = min(moves, key=lambda each: each.plan.seconds, default=None)
         if best is None or not best.plan.seconds > choice.seconds:
             continue
-        here = name_of(choice.plan.platforms[group[0]])
+        here = platform_label(choice.plan.platforms[group[0]])
         yield (
             f"{_operators_text(choice.plan.workflow, group)} on {here}: "
             f"{duration_text(choice.seconds)} in all instead of "
-            f"{duration_text(best.plan.seconds)} with {name_of(best.to)} there"
+            f"{duration_text(best.plan.seconds)} with {platform_label(best.to)} there"
         )
-
-
-def _best_move(advice: Advice, group: tuple[int, ...]) -> Move | None:
-    moves = [each for each in advice.moves if each.operators == group]
-    return min(moves, key=lambda each: each.plan.seconds, default=None)
 
 
 def _transfers(advice: Advice) -> Iterator[str]:
@@ -443,8 +443,8 @@ def _transfers(advice: Advice) -> Iterator[str]:
         flows = {parent: plan.workflow.operators[parent].output_bytes for parent, _ in ends_of}
         saved = _saved(advice, {child for _, child in ends_of}, source)
         yield (
-            f"moving {size_text(sum(flows.values()))} from {name_of(source)} to "
-            f"{name_of(target)} costs about {duration_text(seconds)} by the additive costs"
+            f"moving {size_text(sum(flows.values()))} from {platform_label(source)} to "
+            f"{platform_label(target)} costs about {duration_text(seconds)} by the additive costs"
             + (f", and saves {duration_text(saved)} in all" if saved > 0 else "")
         )
 
@@ -475,11 +475,11 @@ def _memory(advice: Advice) -> Iterator[str]:
         able = [each for each in too_large if advice.job.can_run(each, platform)]
         if able:
             most = max(able, key=lambda each: float(needed[each, column]))
+            name = platform_label(platform)
             yield (
-                f"memory: {name_of(platform)} would need about "
-                f"{size_text(needed[most, column])} of {size_text(cap)} for "
-                f"{_operators_text(workflow, (most,))} (--memory {name_of(platform)}=... if it "
-                "has more)"
+                f"memory: {name} would need about {size_text(needed[most, column])} of "
+                f"{size_text(cap)} for {_operators_text(workflow, (most,))} "
+                f"(--memory {name}=... if it has more)"
             )
 
 
@@ -487,7 +487,7 @@ def _starts(advice: Advice) -> Iterator[str]:
     """Yield platforms whose start alone would take as long as the choice, or longer."""
     choice, costs = advice.choice, advice.costs
     slow = {
-        name_of(platform): duration_text(seconds)
+        platform_label(platform): duration_text(seconds)
         for platform, seconds in zip(costs.platforms, costs.startup_seconds.tolist(), strict=True)
         if platform not in choice.plan.platforms and seconds >= choice.seconds
     }
@@ -497,13 +497,6 @@ def _starts(advice: Advice) -> Iterator[str]:
             f"starting would take longer than the choice in all: {times} "
             f"(--warm {','.join(slow)} where running already)"
         )
-
-
-def _not_installed(advice: Advice) -> Iterator[str]:
-    here = {*installed_platforms(), *advice.wishes.platforms}
-    missing = [name_of(each) for each in ENGINES if each not in here]
-    if missing:
-        yield f"{', '.join(missing)} left out: not installed"
 
 
 def _operators_text(workflow: Workflow, positions: Sequence[int]) -> str:
@@ -545,10 +538,10 @@ def draw_advice(path: Path, advice: Advice) -> None:
         by_plan: list[tuple[str, Alternative]] = [("chosen", advice.choice)]
         by_plan += [(platforms_text(each.plan, advice.choice.plan), each) for each in advice.rivals]
         above = figure.add_subplot(grid[0, 1])
-        _draw_bars(above, by_plan, f"plans, {size_of(advice.best.cluster)}", advice)
+        _draw_bars(above, by_plan, f"plans, {size_label(advice.best.cluster)}", advice)
         chosen = {advice.best.cluster: ", chosen"}
         by_size = [
-            (size_of(each.cluster) + chosen.get(each.cluster, ""), each.choice)
+            (size_label(each.cluster) + chosen.get(each.cluster, ""), each.choice)
             for each in advice.sizes
         ]
         below = figure.add_subplot(grid[1, 1])
@@ -599,7 +592,7 @@ def _draw_plan(axes: "Axes", advice: Advice, places: list[tuple[float, float]]) 
         words: dict[str, Any] = {"color": "white", "ha": "center", "va": "center", "fontsize": 7}
         axes.text(x, y, f"#{position} {kind}", bbox=box, **words)
     for platform in sorted(set(plan.platforms)):
-        axes.scatter([], [], color=colour_of(platform), marker="s", label=name_of(platform))
+        axes.scatter([], [], color=colour_of(platform), marker="s", label=platform_label(platform))
     axes.plot([x for x, _ in places], [y for _, y in places], linestyle="none")
     axes.margins(0.2, 0.08)
     axes.invert_yaxis()
@@ -617,7 +610,8 @@ def _draw_bars(
         [each.median_seconds - each.lower_seconds for each in predictions],
         [each.upper_seconds - each.median_seconds for each in predictions],
     ]
-    colours = [_colour_of_plan(each) for _, each in bars]
+    used = [each.plan.platforms for _, each in bars]  # a mixed plan has its main platform's colour
+    colours = [colour_of(max(sorted(set(each)), key=each.count)) for each in used]
     axes.barh(across, middle, xerr=ends, color=colours, ecolor=INK, height=0.6, capsize=2)
     deadline = advice.best.deadline_seconds
     if deadline is not None:
@@ -630,9 +624,3 @@ def _draw_bars(
     axes.grid(axis="x", color=GRID)
     axes.set_axisbelow(True)
     axes.set_title(title, fontsize=9, color=FAINT, loc="left")
-
-
-def _colour_of_plan(each: Alternative) -> str:
-    """Return the colour of the platform that runs most operators."""
-    used = each.plan.platforms
-    return colour_of(max(sorted(set(used)), key=used.count))

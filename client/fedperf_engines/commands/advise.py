@@ -48,9 +48,9 @@ class _AdviceOptions:
 
 
 def _refuse_method(method: str | None) -> None:
-    """Tell who still names a method of search what to do."""
+    """Refuse the removed option --method."""
     if method is not None:
-        raise UsageError("--method is gone: leave it out, plans are always searched exactly")
+        raise UsageError("--method was removed: leave it out, plans are always searched exactly")
 
 
 def advise(
@@ -63,7 +63,7 @@ def advise(
         ),
     ] = None,
     execution: Annotated[
-        str | None, typer.Option(help="Id of an own execution, or its beginning.")
+        str | None, typer.Option(help="Id of a stored execution, or its beginning.")
     ] = None,
     data: Annotated[
         Path | None, typer.Option(help="Directory of the data sets that a program reads.")
@@ -111,12 +111,12 @@ def advise(
 ) -> None:
     """Advise where a job should run: a platform for every operator, and the size of the cluster.
 
-    With --deadline the size is the one that keeps it with a chance of 90 % at the fewest
-    core-seconds (cores x time); ends with 7 where none does, and shows the surest. Without,
+    With --deadline the size meets it with a probability of 90 % at the fewest
+    core-seconds (cores x time). Exit 7: no size does, and the most probable is shown. Without,
     it is the fastest, or of those at most 10 % slower the one with the fewest core-seconds.
     Times include starting platforms that are not --warm.
 
-    Of Spark logs (a file or a directory, taken into the store) it says how many executors the
+    For Spark logs (a file or a directory, which are ingested) it advises how many executors the
     costliest applications should have, each alone, as --conf lines: those that keep the deadline
     at the lowest cost by --prices or in core-seconds, and whether an engine on this machine
     would do. --memory is then that of an executor, refused where what was measured does not fit.
@@ -130,7 +130,7 @@ def advise(
     if (source is None) == (execution is None):
         raise typer.BadParameter("name a file or --execution, one of them")
     if deadline is not None and by is not None:
-        raise typer.BadParameter("--deadline and --by say the same, name one of them")
+        raise typer.BadParameter("--deadline and --by are alternatives, name one of them")
     home = home_of(context)
     seconds = None if deadline is None else parse_duration(deadline)
     if by is not None:
@@ -181,7 +181,7 @@ def advise(
             job, profiler = _job(stack, store, kept, source, execution=execution, data=data)
             if execute:
                 _require_runnable(job, asked)
-            shown = _searched(job, asked, kept, _head(home, store, json=json))
+            shown = _searched(job, asked, kept, _surrogate(home, store, json=json))
             kept.keep(write_private)
         say_if_nothing_is_known(kept)
         if not json:
@@ -227,10 +227,10 @@ def _job(
 ) -> "tuple[Job, Profiler | None]":
     """Return the job, and for a program its profiler."""
     from fedperf_client.formatting.workflow_file import read_workflow_file
-    from fedperf_engines.advice.job import Job, NoDataError, program_in
+    from fedperf_engines.advice.job import Job, NoDataError, read_program
     from fedperf_shared.execution import KnownJob
 
-    program = None if source is None else program_in(source)
+    program = None if source is None else read_program(source)
     if program is not None:
         if data is None:
             raise NoDataError(f"{source} is a program: name its data sets' directory with --data")
@@ -247,12 +247,12 @@ def _job(
 
 def _program_job(stack: ExitStack, program: "Program", data: Path) -> "tuple[Job, Profiler]":
     from fedperf_client.workers.machine import cluster_config, usable_cores
-    from fedperf_engines.advice.job import Job, profiler_here, require_data
+    from fedperf_engines.advice.job import Job, open_profiler, require_data
     from fedperf_shared.workflow.graph import Plan
     from fedperf_shared.workflow.vocabulary import Platform
 
     require_data(program, data)
-    profiler = stack.enter_context(profiler_here(data, clock=now, new_id=lambda: uuid.uuid4().hex))
+    profiler = stack.enter_context(open_profiler(data, clock=now, new_id=lambda: uuid.uuid4().hex))
     workflow = profiler.workflow(program)
     today = Plan.on_one_platform(workflow, Platform.UNASSIGNED)
     return Job(today, cluster_config(usable_cores()), program), profiler
@@ -280,11 +280,11 @@ def _wishes(job: "Job", kept: "CachedPredictor", asked: _AdviceOptions) -> "Plan
     named = None if asked.platforms is None else constraints.parse_platforms(asked.platforms)
     elsewhere = job.program is None
     known = {*job.today.platforms, *kept.predictor.candidates.hull.platforms}
-    named = named or constraints.known_alone(job.known, job.today, pins.values())
+    named = named or constraints.platforms_without_rows(job.known, job.today, pins.values())
     caps, others = constraints.parse_memory(asked.memory)
     constraints.require_measured(caps, others, job.today, job.peak_bytes)
     return constraints.PlanConstraints(
-        constraints.candidates(named, pins.values(), known if elsewhere else ()),
+        constraints.candidate_platforms(named, pins.values(), known if elsewhere else ()),
         pins,
         caps,
         others,
@@ -292,7 +292,7 @@ def _wishes(job: "Job", kept: "CachedPredictor", asked: _AdviceOptions) -> "Plan
     )
 
 
-def _head(home: "Home", store: "ExecutionStore", *, json: bool) -> "AdditiveSurrogate":
+def _surrogate(home: "Home", store: "ExecutionStore", *, json: bool) -> "AdditiveSurrogate":
     from fedperf_client.prediction.fetched_models import FetchedModels
     from fedperf_engines.optimizer.surrogate_store import OWN_WORKFLOWS, load_or_distill_surrogate
 
@@ -302,13 +302,13 @@ def _head(home: "Home", store: "ExecutionStore", *, json: bool) -> "AdditiveSurr
 
 
 def _searched(
-    job: "Job", asked: _AdviceOptions, kept: "CachedPredictor", head: "AdditiveSurrogate"
+    job: "Job", asked: _AdviceOptions, kept: "CachedPredictor", surrogate: "AdditiveSurrogate"
 ) -> _TimedAdvice:
     """Search for the advice. Predictors are weighed before the search is timed."""
     from fedperf_client.prediction.ensemble.platform_size_limits import PlatformSizeLimits
     from fedperf_client.prediction.serving.reconfiguration import sizes_of
     from fedperf_engines.advice.advice import advise as advise_on
-    from fedperf_engines.advice.presentation import reasons_of
+    from fedperf_engines.advice.presentation import explain
     from fedperf_shared.execution import PlanOnCluster
 
     seen = () if job.program is not None else kept.clusters_of(job.today)
@@ -319,10 +319,10 @@ def _searched(
     estimates = partial(reach.estimate, kept.predictor.estimate)
     begun = time.perf_counter()
     found = advise_on(
-        job, sizes, constraints, estimates, head, deadline_seconds=asked.deadline_seconds
+        job, sizes, constraints, estimates, surrogate, deadline_seconds=asked.deadline_seconds
     )
     seconds = time.perf_counter() - begun
-    reasons = reasons_of(found, reach, all_platforms=asked.platforms is None)
+    reasons = explain(found, reach, all_platforms=asked.platforms is None)
     return _TimedAdvice(found, reasons, 1000 * seconds)
 
 
@@ -334,7 +334,7 @@ def _runs(
     asked: _AdviceOptions,
 ) -> "list[MeasuredChoice]":
     """Run the choice and its alternatives, interleaved, and store the executions."""
-    from fedperf_engines.advice.advice import measured, runnable_rivals
+    from fedperf_engines.advice.advice import measure_plans, runnable_alternatives
     from fedperf_engines.workloads.families import workload_name
 
     found, program = shown.advice, shown.advice.job.program
@@ -348,9 +348,9 @@ def _runs(
         store.add([ended])
         return trial
 
-    rivals = runnable_rivals(found, all_of_them=asked.platforms is not None)
+    rivals = runnable_alternatives(found, all_of_them=asked.platforms is not None)
     with progress_bar("running plans in turns") as advance:
-        return measured(run, [found.choice, *rivals], repeats=repeats, on_progress=advance)
+        return measure_plans(run, [found.choice, *rivals], repeats=repeats, on_progress=advance)
 
 
 def _show(shown: _TimedAdvice) -> None:
@@ -358,12 +358,11 @@ def _show(shown: _TimedAdvice) -> None:
 
     from fedperf_client.formatting.operator_tree import operator_tree
     from fedperf_engines.advice import presentation
-    from fedperf_engines.advice.presentation import size_of
 
     found = shown.advice
     typer.echo(presentation.headline(found))
-    typer.echo(presentation.basis(found))
-    says = presentation.verdict, presentation.no_difference, presentation.no_better_size
+    typer.echo(presentation.evidence_sentence(found))
+    says = presentation.deadline_sentence, presentation.no_difference, presentation.no_better_size
     for sentence in (say(found) for say in says):
         if sentence is not None:
             typer.echo(sentence)
@@ -376,7 +375,7 @@ def _show(shown: _TimedAdvice) -> None:
     if legend := presentation.legend(found):
         typer.echo(legend)
     for cluster, why in found.too_small:
-        typer.echo(f"{size_of(cluster)} left out: {why}")
+        typer.echo(f"{presentation.size_label(cluster)} left out: {why}")
     typer.echo(presentation.search_text(found, shown.milliseconds))
 
 
@@ -390,11 +389,11 @@ def _show_runs(shown: _TimedAdvice, runs: "Sequence[MeasuredChoice]") -> None:
 def _show_json(shown: _TimedAdvice, runs: "Sequence[MeasuredChoice] | None") -> None:
     from fedperf_engines.advice import presentation
 
-    facts = presentation.facts_of(shown.advice, shown.reasons)
+    facts = presentation.advice_facts(shown.advice, shown.reasons)
     facts["search_milliseconds"] = shown.milliseconds
     if runs is not None:
-        measured = presentation.measured_rows(runs, shown.advice)
-        facts["measured"] = [values_of(each) for each in measured]
+        rows = presentation.measured_rows(runs, shown.advice)
+        facts["measured"] = [values_of(each) for each in rows]
     show(facts, json=True)
 
 

@@ -10,13 +10,13 @@ from fedperf_shared.runtime.command_line import show
 
 def calibrate(
     context: typer.Context,
-    executions: Annotated[int, typer.Option(min=1, help="How many to run.")] = 100,
+    executions: Annotated[int, typer.Option(min=1, help="Number of executions.")] = 100,
     family: Annotated[
         list[str] | None, typer.Option(help="Families to draw from; all by default.")
     ] = None,
     max_rows: Annotated[int, typer.Option(help="Largest input.")] = 100_000,
     threads: Annotated[int, typer.Option(min=1, help="Threads of every run.")] = 1,
-    seed: Annotated[int, typer.Option(help="Of what is drawn.")] = 0,
+    seed: Annotated[int, typer.Option(help="Random seed for drawing workloads.")] = 0,
     json: Json = False,
 ) -> None:
     """Run workloads that ship with fedperf on this machine and store what was measured."""

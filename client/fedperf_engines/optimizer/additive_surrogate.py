@@ -49,7 +49,7 @@ STARTUP_SECONDS: Mapping[Platform, float] = MappingProxyType(
 
 _OF_PLATFORMS = (*range(28, 38), 57, 58, 59)
 OPERATOR_COLUMNS = tuple(c for c in range(OPERATOR_FEATURES) if c not in _OF_PLATFORMS)
-"""Of the operator features, those that do not tell the platform."""
+"""The operator features without those of the platform."""
 
 RESOURCE_COLUMNS = (35, 36, 37, 38)
 """Of the plan features: cores, memory, nodes, machine speed."""
@@ -76,7 +76,7 @@ SHAPES: Mapping[str, tuple[int, ...]] = MappingProxyType(
         "edge.1.bias": (PLATFORMS * PLATFORMS,),
     }
 )
-"""Names and shapes of the head's arrays, float32."""
+"""Names and shapes of the surrogate's arrays, float32."""
 
 _LOG_LIMIT = float(np.log(MAX_RUNTIME_SECONDS))
 
@@ -96,11 +96,11 @@ class AdditiveSurrogate:
     def __post_init__(self) -> None:
         if {name: each.shape for name, each in self.arrays.items()} != dict(SHAPES):
             raise InvalidSurrogateError(
-                "the additive head has other arrays than this version needs"
+                "the additive surrogate has other arrays than this version needs"
             )
         for name, each in self.arrays.items():
             if not np.isfinite(each).all():
-                raise InvalidSurrogateError(f"array {name} of the additive head is not finite")
+                raise InvalidSurrogateError(f"array {name} of the additive surrogate is not finite")
 
     def costs(
         self,
@@ -156,26 +156,26 @@ def inputs_of(features: Features) -> tuple[Floats, Floats]:
     return _beside(operators, resources), _beside(edges, resources)
 
 
-def save_head(head: AdditiveSurrogate, path: Path) -> None:
-    """Write the head as safetensors; a reader sees the old file or the whole new one."""
-    arrays = {name: np.ascontiguousarray(each) for name, each in head.arrays.items()}
+def save_surrogate(surrogate: AdditiveSurrogate, path: Path) -> None:
+    """Write the surrogate as safetensors; a reader sees the old file or the whole new one."""
+    arrays = {name: np.ascontiguousarray(each) for name, each in surrogate.arrays.items()}
     scratch = path.with_suffix(".tmp")
     scratch.write_bytes(save(arrays, metadata={"feature_schema": str(FEATURE_SCHEMA_VERSION)}))
     scratch.replace(path)
 
 
-def load_head(path: Path) -> AdditiveSurrogate:
-    """Read and check a head.
+def load_surrogate(path: Path) -> AdditiveSurrogate:
+    """Read and check a surrogate.
 
     Raises:
-        InvalidHeadError: see the class.
+        InvalidSurrogateError: the file is damaged, or of another version.
     """
     try:
         with safe_open(path, framework="numpy") as file:
             metadata = file.metadata() or {}
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (OSError, SafetensorError, json.JSONDecodeError) as error:
-        raise InvalidSurrogateError(f"{path} is no additive head: {error}") from error
+        raise InvalidSurrogateError(f"{path} is not an additive surrogate: {error}") from error
     if metadata.get("feature_schema") != str(FEATURE_SCHEMA_VERSION):
         raise InvalidSurrogateError(f"{path} was made for another version of the features")
     return AdditiveSurrogate({name: each.astype(np.float32) for name, each in arrays.items()})

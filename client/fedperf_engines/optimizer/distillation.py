@@ -117,13 +117,13 @@ def distil(
     """Distil the additive surrogate whose sums come closest to `teacher`.
 
     Args:
-        teacher: answers with log seconds; asked once per workflow.
+        teacher: predicts log seconds; called once per workflow.
         workflows: to make plans of, with the resources that they run on.
-        platforms: to make plans with; what the head says of others means nothing.
+        platforms: of the training plans; predictions for others mean nothing.
         supports: see `Supports`.
         seed: of plans, initial weights and order.
         epochs: passes over the plans.
-        on_progress: told after every epoch.
+        on_progress: called after every epoch.
 
     Raises:
         InvalidInputError: none of the platforms can run any of the workflows.
@@ -132,11 +132,16 @@ def distil(
     training_plans = [
         _training_plan(teacher, workflow, cluster, able, rng)
         for workflow, cluster in workflows
-        if all(able := [_able(each.kind, platforms, supports) for each in workflow.operators])
+        if all(
+            able := [
+                [platform for platform in platforms if supports(each.kind, platform)]
+                for each in workflow.operators
+            ]
+        )
     ]
     if not training_plans:
         raise InvalidInputError(
-            "no workflow to distil an additive head from that the platforms can run"
+            "the platforms can run no workflow to distil an additive surrogate from"
         )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -164,10 +169,6 @@ def _through(layers: nn.ModuleList, values: Tensor) -> Tensor:
         values = layer(values).relu()
     logs: Tensor = layers[-1](values)
     return logs
-
-
-def _able(kind: OperatorKind, platforms: Sequence[Platform], supports: Supports) -> list[Platform]:
-    return [platform for platform in platforms if supports(kind, platform)]
 
 
 def _training_plan(

@@ -28,7 +28,7 @@ False as soon as it has dropped a partial plan that could have mattered.
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -81,7 +81,7 @@ class PlacementStep:
     transfers: dict[int, Floats]
 
 
-def steps_of(costs: AdditiveCosts, order: Sequence[int]) -> tuple[PlacementStep, ...]:
+def placement_steps(costs: AdditiveCosts, order: Sequence[int]) -> tuple[PlacementStep, ...]:
     """Return the placement steps in that topological order."""
     transfers: list[dict[int, Floats]] = [{} for _ in order]
     for (parent, child), seconds in zip(costs.workflow.edges, costs.transfer_seconds, strict=True):
@@ -108,11 +108,11 @@ def narrow_order(workflow: Workflow, platforms: int) -> tuple[int, ...]:
     """
     levels = topological_order(workflow)
     candidates = (_branch_by_branch(workflow, levels), _closing(workflow), levels)
-    return min(candidates, key=lambda order: _work(workflow, order, max(platforms, 2)))
-
-
-def _work(workflow: Workflow, order: Sequence[int], platforms: int) -> int:
-    return sum(platforms ** len(each) for each in _frontiers(workflow, order))
+    base = max(platforms, 2)
+    return min(
+        candidates,
+        key=lambda order: sum(base ** len(each) for each in _frontiers(workflow, order)),
+    )
 
 
 def _frontiers(workflow: Workflow, order: Sequence[int]) -> list[tuple[int, ...]]:
@@ -339,7 +339,7 @@ def beam(costs: AdditiveCosts, count: int, *, plans: int = BEAM_PLANS) -> Search
 
 def narrow_steps(costs: AdditiveCosts) -> tuple[PlacementStep, ...]:
     """Return the placement steps in a narrow order."""
-    return steps_of(costs, narrow_order(costs.workflow, len(costs.platforms)))
+    return placement_steps(costs, narrow_order(costs.workflow, len(costs.platforms)))
 
 
 def found(
@@ -475,14 +475,14 @@ def choose(
         workflow: what is to run.
         cluster: where.
         candidates: platforms to choose from.
-        predict: who decides; asked once, about up to `count` plans and
-            one per platform (more than `BATCH` are asked about in several calls).
+        predict: predicts plans; called once, with up to `count` plans and
+            one per platform (more than `BATCH` take several calls).
         costs: of this workflow and at least these platforms, for the search.
         supports: whether a platform can run an operator.
         pinned: operators, by position, that stay on a platform.
         memory_caps: bytes that an operator may use at once on a platform.
         count: plans that the search by additive costs hands on.
-        also: plans that the predictor sees beside these; one that is forbidden is not.
+        also: further plans to predict; a forbidden one is left out.
         search: finds the cheapest plans; another one than the default is a baseline.
 
     Raises:
@@ -497,23 +497,28 @@ def choose(
     within = costs.within(platforms, allowed)
     found = search(within, count)
     cheapest = (within.assignment(plan) for plan in found.plans)
-    beside = (each for each in also if within.allows(each))
+    single = (
+        (platforms[column],) * len(workflow.operators)
+        for column in np.flatnonzero(within.allowed.all(axis=0)).tolist()
+    )
+    others = (each for each in also if within.allows(each))
+    startup = dict(zip(platforms, within.startup_seconds.tolist(), strict=True))
     scored = ranked(
         workflow,
         cluster,
         predict,
-        (*cheapest, *_on_one_platform(within), *beside),
-        startup_seconds=_startups(within),
+        (*cheapest, *single, *others),
+        startup_seconds=lambda plan: math.fsum(startup[each] for each in set(plan)),
     )
-    best, *others = [
-        Alternative(Plan(workflow, assignment), prediction, startup)
-        for assignment, prediction, startup in scored[: 1 + ALTERNATIVES]
+    best, *alternatives = [
+        Alternative(Plan(workflow, assignment), prediction, seconds)
+        for assignment, prediction, seconds in scored[: 1 + ALTERNATIVES]
     ]
     return Choice(
         best.plan,
         best.prediction,
         best.startup_seconds,
-        tuple(others),
+        tuple(alternatives),
         plans_scored=len(scored),
         is_exact=found.is_exact,
     )
@@ -534,9 +539,9 @@ def ranked(
     Args:
         workflow: whose plans.
         cluster: what they are to run on.
-        predict: asked in batches of up to `BATCH`.
+        predict: called with batches of up to `BATCH`.
         assignments: the plans.
-        startup_seconds: of a plan, beside what is predicted.
+        startup_seconds: of a plan, added to its prediction.
     """
     distinct, scored = iter(dict.fromkeys(assignments)), []
     for batch in iter(lambda: list(islice(distinct, BATCH)), []):
@@ -546,14 +551,3 @@ def ranked(
             for each, prediction in zip(batch, predictions, strict=True)
         ]
     return sorted(scored, key=lambda each: each[1].median_seconds + each[2])
-
-
-def _on_one_platform(costs: AdditiveCosts) -> Iterator[Assignment]:
-    """Yield every single-platform plan that is allowed."""
-    for column in np.flatnonzero(costs.allowed.all(axis=0)).tolist():
-        yield (costs.platforms[column],) * len(costs.workflow.operators)
-
-
-def _startups(costs: AdditiveCosts) -> Callable[[Assignment], float]:
-    seconds = dict(zip(costs.platforms, costs.startup_seconds.tolist(), strict=True))
-    return lambda assignment: math.fsum(seconds[each] for each in set(assignment))

@@ -16,8 +16,8 @@ from fedperf_client.prediction.prediction import PredictLog
 from fedperf_engines.optimizer.additive_surrogate import (
     AdditiveSurrogate,
     InvalidSurrogateError,
-    load_head,
-    save_head,
+    load_surrogate,
+    save_surrogate,
 )
 from fedperf_engines.platforms.engine import ENGINES, could_run
 from fedperf_shared.errors import StorageError
@@ -26,11 +26,11 @@ from fedperf_shared.model.checkpoint import load_checkpoint
 from fedperf_shared.model.public_plans import load_public_plans
 from fedperf_shared.workflow.graph import Workflow
 
-SHIPPED_HEAD = Path(__file__).with_name("shipped_head.safetensors")
-"""Distilled from the public start that ships, by `fedperf-sim train-base`."""
+SHIPPED_SURROGATE = Path(__file__).with_name("shipped_head.safetensors")
+"""Distilled from the shipped pretrained model, by `fedperf-sim train-base`."""
 
 OWN_WORKFLOWS = 200
-"""Most workflows of the organization that a head is distilled with: the newest."""
+"""Most local workflows that a surrogate is distilled with: the newest."""
 
 Progress = Callable[[int, int], None]
 """Called with epochs that are done, and epochs in all."""
@@ -38,9 +38,9 @@ Progress = Callable[[int, int], None]
 _KEPT = "head-*.safetensors"
 
 
-def shipped_head() -> AdditiveSurrogate:
-    """Load the surrogate of the pretrained model; errors as `load_head`."""
-    return load_head(SHIPPED_HEAD)
+def shipped_surrogate() -> AdditiveSurrogate:
+    """Load the surrogate of the pretrained model; errors as `load_surrogate`."""
+    return load_surrogate(SHIPPED_SURROGATE)
 
 
 def load_or_distill_surrogate(
@@ -49,33 +49,33 @@ def load_or_distill_surrogate(
     """Load the surrogate of the newest fetched model; distil it if there is none yet.
 
     Args:
-        models: what was fetched; the head is kept beside.
-        own: executions, the newest first, read only where there is no head yet.
-        on_progress: told of every epoch; distilling takes less than a minute.
+        models: fetched models; the surrogate is stored beside them.
+        own: local executions, the newest first, read only where there is no surrogate yet.
+        on_progress: called after every epoch; distilling takes less than a minute.
 
     Raises:
-        StorageError: the model cannot be read, or the head not be written.
-        InvalidHeadError: the head that ships is damaged.
+        StorageError: the model cannot be read, or the surrogate not be written.
+        InvalidSurrogateError: the shipped surrogate is damaged.
     """
     newest = models.newest
     if newest is None:
-        return shipped_head()
+        return shipped_surrogate()
     encoder = f"encoder {ENCODER_VERSION}".encode()
     digest = hashlib.sha256(newest.read_bytes() + encoder).hexdigest()
     path = models.directory / _KEPT.replace("*", digest[:16])
     try:
-        return load_head(path)
+        return load_surrogate(path)
     except InvalidSurrogateError:  # none yet, or of an older version
         public = [(each.plan.workflow, each.cluster) for each in load_public_plans()]
         known = _one_per_workload(own, OWN_WORKFLOWS)
         workflows = [*public, *((each.plan.workflow, each.cluster) for each in known)]
         teacher = predictor(load_checkpoint(newest))
-        head = distilled(teacher, workflows, on_progress=on_progress)
-        _keep_alone(head, path)
-        return head
+        surrogate = distill_surrogate(teacher, workflows, on_progress=on_progress)
+        _keep_alone(surrogate, path)
+        return surrogate
 
 
-def distilled(
+def distill_surrogate(
     teacher: PredictLog,
     workflows: Sequence[tuple[Workflow, ClusterConfig]],
     *,
@@ -100,10 +100,10 @@ def _one_per_workload(executions: Iterable[Execution], most: int) -> Iterator[Ex
             yield each
 
 
-def _keep_alone(head: AdditiveSurrogate, path: Path) -> None:
-    """Write the head, and drop those of models before."""
+def _keep_alone(surrogate: AdditiveSurrogate, path: Path) -> None:
+    """Write the surrogate, and delete those of earlier models."""
     try:
-        save_head(head, path)
+        save_surrogate(surrogate, path)
         for other in path.parent.glob(_KEPT):
             if other != path:
                 other.unlink(missing_ok=True)

@@ -25,7 +25,7 @@ from fedperf_engines.platforms.operations import (
     ReadParquet,
     Schema,
     Sink,
-    names_of,
+    column_names,
 )
 from fedperf_engines.platforms.program import Program
 from fedperf_shared.errors import InvalidInputError
@@ -48,7 +48,7 @@ class SegmentTiming:
     """Wall time of the steps that one engine ran together, up to a materialization.
 
     Attributes:
-        platform: who ran them.
+        platform: of these steps.
         steps: their positions, ascending; the last one's rows were materialized.
         seconds: monotonic wall time; a hand-over counts for the segment that reads it.
     """
@@ -84,7 +84,7 @@ def dataset_path(data_directory: Path, dataset: str) -> Path:
     return data_directory / f"{dataset}.parquet"
 
 
-def segments_of(program: Program, platforms: Sequence[Platform]) -> Mapping[int, tuple[int, ...]]:
+def plan_segments(program: Program, platforms: Sequence[Platform]) -> Mapping[int, tuple[int, ...]]:
     """Return the steps that run together, by the step whose rows are materialized."""
     segments: dict[int, tuple[int, ...]] = {}
     lazy: dict[int, tuple[int, ...]] = {}
@@ -140,7 +140,7 @@ def run_plan(
         }
         for engine in engines.values():
             stack.callback(engine.close)
-        segments = segments_of(program, platforms)
+        segments = plan_segments(program, platforms)
         run = _Run(program, tuple(platforms), segments, engines, data_directory)
         started = time.perf_counter()
         for position in range(len(program.steps)):
@@ -183,7 +183,7 @@ class _Run:
         engine = self.engines[platform]
         if isinstance(step.operation, ReadParquet):
             path = dataset_path(self.data_directory, step.operation.dataset)
-            return engine.read(path, names_of(step.operation.columns))
+            return engine.read(path, column_names(step.operation.columns))
         inputs = [self._frame(parent, platform) for parent in step.inputs]
         return (
             inputs[0] if isinstance(step.operation, Sink) else engine.apply(step.operation, inputs)
@@ -203,12 +203,9 @@ class _Run:
         if len(consumers) > 1 and at_home:
             frame = engine.keep(frame)
         if len(at_home) < max(len(consumers), 1):
-            self.tables[position] = self._collected(position, frame)
+            schema = self.program.schemas()[position]
+            self.tables[position] = conform(engine.collect(frame), schema)
         self.frames[position, platform] = frame
-
-    def _collected(self, position: int, frame: Any) -> "pa.Table":  # noqa: ANN401 - as above
-        table = self.engines[self.platforms[position]].collect(frame)
-        return conform(table, self.program.schemas()[position])
 
     def _forget(self, position: int) -> None:
         """Drop what no later step reads, so that a long plan does not hold every table."""
@@ -236,4 +233,4 @@ def conform(table: "pa.Table", schema: Schema) -> "pa.Table":
 
     Engines have types of their own: text views, unsigned counts, huge integers.
     """
-    return table.select(list(names_of(schema))).cast(arrow_schema(schema))
+    return table.select(list(column_names(schema))).cast(arrow_schema(schema))

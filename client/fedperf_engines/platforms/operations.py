@@ -1,12 +1,12 @@
 """The operations that a program is made of, one frozen dataclass each.
 
 An operation is an operator together with the parameters that never leave the organization:
-data set, columns, literals. It says its place in the public vocabulary and derives the schema
+data set, columns, literals. It has a kind in the public vocabulary, and derives the schema
 of its output from those of its inputs, so what does not fit is refused with
 `InvalidProgramError` before any engine starts.
 
 The meaning is the same on every engine, and no engine is imported here. There are no
-missing values. Rows have no order unless an operation says so, and where an order decides
+missing values. Rows have no order unless an operation defines one, and where an order decides
 which rows survive (`TopK`, `Window`) ties are broken by the other columns, ascending.
 Computed columns are float64, sums of integers are int64. Operations on graphs, points and
 texts have a fixed number of rounds or one pass and a start that is public, so that engines
@@ -71,22 +71,24 @@ class Column(ProgramPart):
 Schema = tuple[Column, ...]
 
 
-def names_of(schema: Schema) -> tuple[str, ...]:
+def column_names(schema: Schema) -> tuple[str, ...]:
     """Column names in order."""
     return tuple(column.name for column in schema)
 
 
-def column_of(schema: Schema, name: str) -> Column:
+def find_column(schema: Schema, name: str) -> Column:
     """Return the column of that name, or InvalidProgramError."""
     for column in schema:
         if column.name == name:
             return column
-    raise InvalidProgramError(f"no column {name!r} among {', '.join(names_of(schema)) or 'none'}")
+    raise InvalidProgramError(
+        f"no column {name!r} among {', '.join(column_names(schema)) or 'none'}"
+    )
 
 
 def numeric_column(schema: Schema, name: str) -> Column:
     """Return the integer or float column of that name, or InvalidProgramError."""
-    column = column_of(schema, name)
+    column = find_column(schema, name)
     if not column.numeric:
         raise InvalidProgramError(f"column {name!r} is text, a number is needed")
     return column
@@ -100,7 +102,7 @@ def require_numeric(schema: Schema, names: Iterable[str]) -> None:
 
 def text_column(schema: Schema, name: str, reader: str) -> Column:
     """Return the text column of that name for the operation `reader`, or InvalidProgramError."""
-    column = column_of(schema, name)
+    column = find_column(schema, name)
     if column.numeric:
         raise InvalidProgramError(f"{reader} reads text, {name!r} is {column.type}")
     return column
@@ -109,13 +111,13 @@ def text_column(schema: Schema, name: str, reader: str) -> Column:
 def with_columns(schema: Schema, names: tuple[str, ...]) -> Schema:
     """Return the schema itself when it has all these columns, else InvalidProgramError."""
     for name in names:
-        column_of(schema, name)
+        find_column(schema, name)
     return schema
 
 
 def unique_names(schema: Schema) -> Schema:
     """Return the schema itself when it has columns and no name twice, else InvalidProgramError."""
-    names = names_of(schema)
+    names = column_names(schema)
     if not names:
         raise InvalidProgramError("a result needs at least one column")
     if len(set(names)) != len(names):
@@ -227,7 +229,7 @@ class Aggregation(ProgramPart):
         """Return the column that it adds; InvalidProgramError for sums and means of a text."""
         if self.function is AggregateFunction.COUNT:
             return Column(self.name, ColumnType.INTEGER)
-        column = column_of(schema, self.column)
+        column = find_column(schema, self.column)
         if self.function in {AggregateFunction.MIN, AggregateFunction.MAX}:
             return Column(self.name, column.type)
         numeric_column(schema, self.column)
@@ -654,33 +656,33 @@ def output_schema(operation: AnyOperation, inputs: tuple[Schema, ...]) -> Schema
                 operands = (step.operand for step in each.steps)
                 named = (operand for operand in operands if isinstance(operand, str))
                 require_numeric(first, (each.column, *named))
-            kept = tuple(column_of(first, name) for name in keep)
+            kept = tuple(find_column(first, name) for name in keep)
             return unique_names(
                 kept + tuple(Column(each.name, ColumnType.FLOAT) for each in computed)
             )
         case Filter(column=name, literal=literal):
-            column = column_of(first, name)
+            column = find_column(first, name)
             if column.numeric == isinstance(literal, str):
                 raise InvalidProgramError(
                     f"filter compares the {column.type} column {name!r} with {literal!r}"
                 )
         case Join(left_key=left_key, right_key=right_key):
-            left, right = column_of(first, left_key), column_of(inputs[1], right_key)
+            left, right = find_column(first, left_key), find_column(inputs[1], right_key)
             if ColumnType.FLOAT in (left.type, right.type) or left.type is not right.type:
                 raise InvalidProgramError(
                     f"join on {left.type} {left_key!r} and {right.type} {right_key!r}: "
                     "both keys must be integer or both text"
                 )
-            added = operation.added(names_of(inputs[1]))
+            added = operation.added(column_names(inputs[1]))
             types = (column.type for column in inputs[1] if column.name in added)
             return unique_names(first + tuple(map(Column, added.values(), types)))
         case Aggregate(keys=keys, aggregations=aggregations):
-            columns = tuple(column_of(first, key) for key in keys)
+            columns = tuple(find_column(first, key) for key in keys)
             return unique_names(columns + tuple(each.output(first) for each in aggregations))
         case GlobalAggregate(aggregations=aggregations):
             return unique_names(tuple(each.output(first) for each in aggregations))
         case Distinct(columns=names):
-            return unique_names(tuple(column_of(first, name) for name in names))
+            return unique_names(tuple(find_column(first, name) for name in names))
         case Sort(by=by) | TopK(by=by):
             return with_columns(first, tuple(order.column for order in by))
         case Union():
@@ -699,7 +701,7 @@ def output_schema(operation: AnyOperation, inputs: tuple[Schema, ...]) -> Schema
             return (Column(name, ColumnType.TEXT),)
         case PageRank(source=source, target=target):
             for name in (source, target):
-                if column_of(first, name).type is not ColumnType.INTEGER:
+                if find_column(first, name).type is not ColumnType.INTEGER:
                     raise InvalidProgramError(f"page rank needs integer nodes, {name!r} is not")
             return (Column("node", ColumnType.INTEGER), Column("rank", ColumnType.FLOAT))
         case KMeans(columns=names):
@@ -708,7 +710,7 @@ def output_schema(operation: AnyOperation, inputs: tuple[Schema, ...]) -> Schema
         case KMeansAssign(columns=names, name=name):
             require_numeric(first, names)
             require_numeric(inputs[1], names)
-            column_of(inputs[1], "cluster")
+            find_column(inputs[1], "cluster")
             return unique_names((*first, Column(name, ColumnType.INTEGER)))
         case LinearRegression(features=features, target=target):
             require_numeric(first, (*features, target))

@@ -97,7 +97,7 @@ class SklearnEngine(Engine[pa.Table]):
         return rows.append_column(operation.name, pa.array(total))
 
     def _embed(self, operation: ops.Embed, texts: pa.Table) -> pa.Table:
-        """Occurrences of words beside each other as a sparse matrix, times the index vectors."""
+        """Multiply the sparse co-occurrence matrix of words with their index vectors."""
         split = pc.split_pattern(texts.column(operation.column).combine_chunks(), " ")
         text, words = pc.list_parent_indices(split), pc.list_flatten(split)
         kept = pc.not_equal(words, "")

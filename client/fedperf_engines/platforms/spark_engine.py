@@ -144,16 +144,12 @@ class SparkEngine(SqlEngine[DataFrame]):
             )
             both = nodes.join(received, sql.col("node") == sql.col("target"), "left")
             total = both.selectExpr("node", f"{base} + coalesce(received, 0D) AS rank")
-            self._rounds.append(self._without_history(total))
+            with self._spark.memory_errors():  # the rows, without the plan that led to them
+                self._rounds.append(total.localCheckpoint())
             if number:
                 _free(self._rounds.pop(-2))
             rank = self._rounds[-1]
         return rank
-
-    def _without_history(self, frame: DataFrame) -> DataFrame:
-        """Compute the rows now and drop their plan; `_free` releases them."""
-        with self._spark.memory_errors():
-            return frame.localCheckpoint()
 
     def _embed(self, operation: ops.Embed, texts: DataFrame) -> DataFrame:
         words = f"filter(split({self._name(operation.column)}, ' '), word -> word <> '') AS words"

@@ -48,10 +48,10 @@ _ENVIRONMENT = {
 
 
 class SparkNotStartedError(FedperfError):
-    """Spark's JVM did not start; the message ends with what it said last."""
+    """Spark's JVM did not start; the message ends with its last output."""
 
     def __init__(self, said: str) -> None:
-        super().__init__(f"Spark did not start: {said or 'it said nothing'}")
+        super().__init__(f"Spark did not start: {said or 'no output'}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,7 @@ class RunningSpark:
     def _answers(self) -> bool:
         try:
             self.session.sparkContext.defaultParallelism  # noqa: B018 - asks the JVM
-        except Exception:  # whatever Py4J raises where nobody listens
+        except Exception:  # Py4J raises various errors for a closed connection
             return False
         return self.process.poll() is None
 
@@ -195,7 +195,7 @@ def _settings(resources: SessionResources, directory: Path) -> dict[str, str]:
 
 
 def _gateway(settings: SparkConf) -> Any:  # noqa: ANN401 - Py4J has no types
-    # The JVM writes to a file without a name: what it says is worth reading only if it fails.
+    # The JVM writes to an unnamed file, which is read only if the start fails.
     with tempfile.TemporaryFile() as said, _environment_of_the_start():
         try:
             return cast("Any", launch_gateway)(settings, {"stdout": said, "stderr": said})

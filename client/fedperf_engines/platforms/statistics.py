@@ -56,7 +56,9 @@ def _count(
         inputs = [measured[parent] for parent in step.inputs]
         if isinstance(step.operation, ops.ReadParquet):
             path = dataset_path(data_directory, step.operation.dataset)
-            result = _measure(engine, engine.keep(engine.read(path, ops.names_of(schema))), schema)
+            result = _measure(
+                engine, engine.keep(engine.read(path, ops.column_names(schema))), schema
+            )
         elif isinstance(step.operation, ops.Sink):
             result = inputs[0]
         else:
@@ -127,7 +129,7 @@ def source_statistics(program: Program, data_directory: Path) -> SourceStatistic
     for step in program.steps:
         if not isinstance(step.operation, ops.ReadParquet):
             continue
-        names = ops.names_of(step.operation.columns)
+        names = ops.column_names(step.operation.columns)
         key = next((name for name in names if name in keys), names[0])
         path = dataset_path(data_directory, step.operation.dataset)
         found = _measure_source(path, key, names)

@@ -57,7 +57,7 @@ class TrialRequest:
         platforms: one platform per step.
         data_directory: where the data sets of the program lie.
         threads: threads that the engines may use.
-        memory_bytes: memory cap of the run: engines that can be told arrange themselves
+        memory_bytes: memory cap of the run: engines with such a setting arrange themselves
             with it, all are stopped beyond it. None: the engines' own defaults.
     """
 
@@ -164,7 +164,7 @@ class WorkerKey(NamedTuple):
     Attributes:
         platforms: the engines that it may import, none to count rows.
         threads: of each engine.
-        memory_bytes: memory cap that the engines are told, None for their own defaults.
+        memory_bytes: memory cap of the engines, None for their own defaults.
     """
 
     platforms: frozenset[Platform]
@@ -211,7 +211,7 @@ class WorkerPool(Closing):
         """Start the children for `keys` side by side, as far as there is room for them.
 
         Starting is mostly importing, so many starts take half as long on two cores. A child
-        that does not start now is started again when it is needed, and then it says why.
+        that fails to start is started again when it is needed, and the error is reported then.
         """
         room = self._max_workers - len(self._workers)
         missing = [key for key in dict.fromkeys(keys) if key not in self._workers][:room]

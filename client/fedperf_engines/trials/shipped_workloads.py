@@ -51,7 +51,9 @@ def profile_shipped(
         InvalidInputError: a family does not exist, or `max_rows` is below the smallest data set.
     """
     drawn = list(draw(count, families=families, max_rows=max_rows, seed=seed))
-    drawn.sort(key=_engines)  # children start rarely when runs of the same engines follow
+    drawn.sort(
+        key=lambda run: tuple(sorted(set(run[1])))
+    )  # children start rarely when runs of the same engines follow
     prepare(sorted({name for program, _ in drawn for name in program.datasets}), data_directory)
     cluster = cluster_config(threads)
     limits = TrialLimits(TIMEOUT_SECONDS, int(available_memory_bytes() * _MEMORY_SHARE))
@@ -94,10 +96,6 @@ def draw(
         family = chosen[int(rng.integers(len(chosen)))]
         program = draw_program(family, rng=rng, rows=scales[int(rng.integers(len(scales)))])
         yield program, draw_platforms(program, rng=rng)
-
-
-def _engines(run: tuple[Program, tuple[Platform, ...]]) -> tuple[Platform, ...]:
-    return tuple(sorted(set(run[1])))
 
 
 def _family(name: str) -> Family:

@@ -114,7 +114,7 @@ class EngineTimes:
 
     Attributes:
         seconds: wall time of the plan itself on a monotonic clock; opening the engines'
-            sessions, which says nothing about the plan, is left out.
+            sessions, which is no property of the plan, is left out.
         segments: platform and wall seconds of every segment.
     """
 
@@ -137,7 +137,7 @@ class _Settings:
 
 
 def serve(engines: "EnginesOfPlatforms") -> None:
-    """Get ready as the first message says, then answer requests until the parent is gone."""
+    """Warm up by the settings of the first message, then serve requests of the parent."""
     channel = channel_to_parent()
     settings = _Settings(**orjson.loads(channel.receive()))
     if settings.cores:

@@ -379,7 +379,7 @@ class _Stream(Draft):
 
     def among(self, names: Collection[str]) -> list[str]:
         """Return the names that the stream has, sorted."""
-        return sorted(set(ops.names_of(self.columns)).intersection(names))
+        return sorted(set(ops.column_names(self.columns)).intersection(names))
 
     def numbers(self, *without: str) -> list[str]:
         """Return the numeric columns, except for those named."""
@@ -426,7 +426,7 @@ def _moves(stream: _Stream, room: int) -> list[tuple[_Move, float]]:
         (_sort, 0.3),
         (_top, 0.4 if near_end else 0.05),
         (_summary, 0.3 if near_end else 0),
-        (_filter, 2.0 if filterable else 0),
+        (lambda stream: stream.then(_condition(stream)), 2.0 if filterable else 0),
         (_project, 1.2 if numbers else 0),
         (_aggregate, (1.0 if near_end else 0.3) if keys else 0),
         (_distinct, (0.5 if near_end else 0.1) if keys else 0),
@@ -442,10 +442,6 @@ def _moves(stream: _Stream, room: int) -> list[tuple[_Move, float]]:
     return [(move, weight) for move, weight in weights if weight]
 
 
-def _filter(stream: _Stream) -> None:
-    stream.then(_condition(stream))
-
-
 def _condition(stream: _Stream) -> ops.Filter:
     """Return a condition that keeps between a tenth and nearly all of the rows."""
     rng = stream.rng
@@ -459,7 +455,7 @@ def _condition(stream: _Stream) -> ops.Filter:
 
 
 def _project(stream: _Stream) -> None:
-    rng, numbers, keep = stream.rng, stream.among(_NUMBERS), ops.names_of(stream.columns)
+    rng, numbers, keep = stream.rng, stream.among(_NUMBERS), ops.column_names(stream.columns)
     start = pick(rng, numbers)
     steps = []
     for _ in range(between(rng, 1, 4)):
@@ -497,7 +493,7 @@ def _distinct(stream: _Stream) -> None:
 def _window(stream: _Stream) -> None:
     rng, numbers = stream.rng, stream.among(_NUMBERS)
     partition = pick(rng, stream.among(_GROUPING))
-    others = [name for name in ops.names_of(stream.columns) if name != partition]
+    others = [name for name in ops.column_names(stream.columns) if name != partition]
     by = (ops.Order(pick(rng, others or [partition]), descending=chance(rng, 0.5)),)
     function, column = ops.WindowFunction.ROW_NUMBER, ""
     if numbers and chance(rng, 0.5):
@@ -506,12 +502,12 @@ def _window(stream: _Stream) -> None:
 
 
 def _sort(stream: _Stream) -> None:
-    column = pick(stream.rng, ops.names_of(stream.columns))
+    column = pick(stream.rng, ops.column_names(stream.columns))
     stream.then(ops.Sort((ops.Order(column, descending=chance(stream.rng, 0.5)),)))
 
 
 def _top(stream: _Stream) -> None:
-    by = descending(pick(stream.rng, ops.names_of(stream.columns)))
+    by = descending(pick(stream.rng, ops.column_names(stream.columns)))
     stream.then(ops.TopK(by, between(stream.rng, 10, 1000)))
 
 
@@ -641,8 +637,12 @@ def draw_platforms(program: Program, *, rng: np.random.Generator) -> tuple[Platf
     favourite = _any_of(supporting(program.steps[0].operation), rng)
     for step in program.steps:
         able = supporting(step.operation)
-        wanted = chosen[_closest_input(step)] if step.inputs else favourite
-        if rng.random() < _switch_chance(step):
+        trains = step.operation.kind in {OperatorKind.GRAPH_ITERATE, OperatorKind.ML_TRAIN}
+        wanted = favourite
+        if step.inputs:  # a prediction stays with its model, other steps with their rows
+            closest = -1 if step.operation.kind is OperatorKind.ML_PREDICT else 0
+            wanted = chosen[step.inputs[closest]]
+        if rng.random() < (TRAINING_SWITCH_CHANCE if trains else SWITCH_CHANCE):
             wanted = _any_of(able, rng)
         elif wanted not in able:
             wanted = favourite
@@ -656,16 +656,6 @@ def _family_name(program: Program) -> str:
     tables = [dataset.rpartition("_")[0] for dataset in program.datasets]
     families = [_FAMILY_OF_TABLE[table].value for table in tables if table in _FAMILY_OF_TABLE]
     return families[0] if families else "own"
-
-
-def _closest_input(step: Step) -> int:
-    """Whose platform a step keeps: a prediction stays with its model, others with their rows."""
-    return step.inputs[-1 if step.operation.kind is OperatorKind.ML_PREDICT else 0]
-
-
-def _switch_chance(step: Step) -> float:
-    kinds = {OperatorKind.GRAPH_ITERATE, OperatorKind.ML_TRAIN}
-    return TRAINING_SWITCH_CHANCE if step.operation.kind in kinds else SWITCH_CHANCE
 
 
 def _any_of(platforms: tuple[Platform, ...], rng: np.random.Generator) -> Platform:

@@ -1,1 +1,1 @@
-"""An organization's own year before it joins, lived in memory with stand-in members."""
+"""An organization's year before it joins, simulated in memory with peers."""

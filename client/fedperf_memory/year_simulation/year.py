@@ -53,8 +53,8 @@ from fedperf_memory.memory_federation import (
     MemoryFleet,
     NewMember,
     directory_in_memory,
-    founded,
-    joined,
+    join_member,
+    open_federation,
 )
 from fedperf_memory.paired import Interval, PairedComparison
 from fedperf_memory.seeded_noise import noise_of
@@ -76,7 +76,7 @@ ASKED_SHARE, MOST_ASKED = 0.25, 50
 
 @dataclass(frozen=True, slots=True)
 class LocalHistory:
-    """An organization's own executions.
+    """An organization's local executions.
 
     Attributes:
         stored: workloads in the home.
@@ -94,7 +94,7 @@ class LocalHistory:
         return frozenset(each.workload for each in (*self.known, *self.asked))
 
 
-def read_jobs(home: Home, *, seed: int) -> LocalHistory:
+def read_history(home: Home, *, seed: int) -> LocalHistory:
     """Read the executions in the home; `seed` decides which workloads are held out.
 
     Raises:
@@ -165,7 +165,7 @@ class ErrorChange:
 
 
 @dataclass(frozen=True, slots=True)
-class OwnGain:
+class LocalGain:
     """Errors of each way to predict, and their change by joining.
 
     Attributes:
@@ -190,7 +190,7 @@ class OwnGain:
     ) -> Self:
         """Return the gain from absolute log errors by method, [held-out executions].
 
-        A way without an answer to everything is left out: own executions alone where there are
+        A way without a prediction of everything is left out: local executions alone where there are
         none.
         """
         answered = {way: each for way, each in errors.items() if np.isfinite(each).all()}
@@ -209,14 +209,14 @@ class OwnGain:
         )
 
 
-def own_gain(jobs: LocalHistory, models: FetchedModels) -> OwnGain | None:
+def measure_gain(jobs: LocalHistory, models: FetchedModels) -> LocalGain | None:
     """Measure the gain of `models`; None where no local execution is held out."""
     known, asked = History.from_executions(jobs.known), History.from_executions(jobs.asked)
     if not len(asked):
         return None
     found = errors_by_way(known, asked, models.starts(), models)
     errors = {way: found[name] for way, name in _WAYS.items()}
-    return OwnGain.of(errors, asked.workloads, known=len(known))
+    return LocalGain.of(errors, asked.workloads, known=len(known))
 
 
 def _percent(log_change: float) -> float:
@@ -259,7 +259,7 @@ MEASURED_RUNS = Path(__file__).with_name("measured.parquet")
 """Thousands of drawn workloads that ran on one machine: `fedperf-sim measure --install`."""
 
 
-def stand_ins(
+def draw_peers(
     measured: Iterable[Execution],
     *,
     members: int,
@@ -274,7 +274,7 @@ def stand_ins(
         members: how many there are.
         workloads: of each, where there are enough.
         others: names of workloads that none of them has.
-        seed: of who has what.
+        seed: of the draw.
     """
     found: dict[str, list[Execution]] = {}
     for each in measured:
@@ -294,7 +294,7 @@ OnProgress = Callable[[int, int], None]
 JUST_BEFORE = timedelta(milliseconds=1)
 
 OWN = 0
-"""Number of the organization where noise is seeded; stand-ins follow."""
+"""Number of the organization in the seed of noise; simulated peers follow."""
 
 
 class PeriodPassedError(InvalidInputError):
@@ -309,14 +309,14 @@ class PeriodPassedError(InvalidInputError):
 
 
 @dataclass(frozen=True, slots=True)
-class YearAhead:
+class YearSettings:
     """The settings of a simulation: calendar, policy, simulated peers.
 
     Attributes:
-        policy: of the organization, which its stand-ins declare as well.
+        policy: of the organization, which its simulated peers declare as well.
         calendar: of the coordinator.
-        joins: when the organization does; stand-ins are there from the period's start.
-        others: executions of each stand-in.
+        joins: when the organization does; simulated peers join at the period's start.
+        others: executions of each simulated peer.
         seed: of the noise.
     """
 
@@ -332,7 +332,7 @@ class YearAhead:
 
 
 @dataclass(frozen=True, slots=True)
-class RehearsedRelease:
+class SimulatedRelease:
     """A release of the simulated year, from the ledger and receipt of its member.
 
     Attributes:
@@ -359,44 +359,44 @@ class RehearsedRelease:
 
 
 @dataclass(frozen=True, slots=True)
-class RehearsedYear:
+class SimulatedYear:
     """The organization's results in the simulated year.
 
     Attributes:
         planned: its schedule, with what it leaves out.
         releases: in the order in which they left.
         spending: of the period.
-        needs_approval: some of it leaves only where somebody approves it.
-        gain: what joining brought; None where it has too few workloads to tell.
+        needs_approval: some releases need an approval.
+        gain: by joining; None where there are too few workloads.
     """
 
     planned: PlannedSchedule
-    releases: Sequence[RehearsedRelease]
+    releases: Sequence[SimulatedRelease]
     spending: Spending
     needs_approval: bool
-    gain: OwnGain | None
+    gain: LocalGain | None
 
 
-def rehearsed_year(
-    ahead: YearAhead, jobs: LocalHistory, *, on_progress: OnProgress
-) -> RehearsedYear:
+def simulate_year(
+    ahead: YearSettings, jobs: LocalHistory, *, on_progress: OnProgress
+) -> SimulatedYear:
     """Live the year, from the start of the period to its end.
 
     Args:
-        ahead: calendar, policy, stand-ins.
-        jobs: own executions.
-        on_progress: told after every window, and after what was learned was judged.
+        ahead: calendar, policy, simulated peers.
+        jobs: local executions.
+        on_progress: called after every window, and after the gain was measured.
 
     Raises:
         ConfigurationError: no schedule meets the policy's budget.
     """
     planned = plan_schedule(ahead.policy, ahead.calendar, at=ahead.joins)
     theirs = plan_schedule(ahead.policy, ahead.calendar)
-    table = lived_calendar(ahead.calendar, [planned.schedule, theirs.schedule])
+    table = simulated_calendar(ahead.calendar, [planned.schedule, theirs.schedule])
     period, steps = table.period, ahead.calendar.period.windows + 1
     gradients = SharedGradients()
     shared, clock, fleet = SharedAnswers(gradients=gradients), Clock(period.start), MemoryFleet()
-    allowed = approved(ahead.policy)
+    allowed = approve_all(ahead.policy)
 
     def newcomer(
         number: int, plan: PlannedSchedule, executions: Sequence[Execution], at: datetime
@@ -416,13 +416,15 @@ def rehearsed_year(
         task = ggfn_task()
         if isinstance(task.strategy, LinearizedAvg):
             task.strategy.gradients = gradients
-        with founded(config, task, fleet, clock=clock) as (federation, service):
+        with open_federation(config, task, fleet, clock=clock) as (federation, service):
             for number, executions in enumerate(ahead.others, OWN + 1):
                 new = newcomer(number, theirs, executions, period.start)
-                joined(federation, service, fleet, new)
+                join_member(federation, service, fleet, new)
             federation.live(ahead.joins - JUST_BEFORE)
             clock.now = begins = max(ahead.joins, period.start)
-            own = joined(federation, service, fleet, newcomer(OWN, planned, jobs.known, begins))
+            own = join_member(
+                federation, service, fleet, newcomer(OWN, planned, jobs.known, begins)
+            )
             federation.step(begins)
             for window in range(period.nearest_window(begins), period.windows):
                 on_progress(window, steps)
@@ -430,12 +432,12 @@ def rehearsed_year(
             on_progress(period.windows, steps)
             _, spending = spending_of([own.ledger.path], at=period.end)
             releases = _releases(own)
-            gain = own_gain(jobs, FetchedModels(own.home.models))
+            gain = measure_gain(jobs, FetchedModels(own.home.models))
             on_progress(steps, steps)
-    return RehearsedYear(planned, releases, spending, allowed != ahead.policy, gain)
+    return SimulatedYear(planned, releases, spending, allowed != ahead.policy, gain)
 
 
-def lived_calendar(calendar: ReleaseCalendar, schedules: Sequence[Schedule]) -> ReleaseCalendar:
+def simulated_calendar(calendar: ReleaseCalendar, schedules: Sequence[Schedule]) -> ReleaseCalendar:
     """Return the calendar, without model rounds where no member planned one."""
     kinds = {slot.key.kind for each in schedules for slot in each.slots}
     if ReleaseKind.MODEL_UPDATE in kinds:
@@ -443,7 +445,7 @@ def lived_calendar(calendar: ReleaseCalendar, schedules: Sequence[Schedule]) -> 
     return replace(calendar, model_slots=(), extra_slots=(), extra_windows=0)
 
 
-def approved(policy: Policy) -> Policy:
+def approve_all(policy: Policy) -> Policy:
     """Return the policy with every "ask" answered."""
     answers = {ReleaseMode.ASK: ReleaseMode.AUTO}
     return replace(
@@ -453,14 +455,14 @@ def approved(policy: Policy) -> Policy:
     )
 
 
-def _releases(own: FederationMember) -> list[RehearsedRelease]:
+def _releases(own: FederationMember) -> list[SimulatedRelease]:
     ledger, schedule = own.ledger, own.ledger.schedule
     membership = Membership.load(own.home.identity)
     past = past_releases(
         [ledger], own.home.receipts, read=lambda signed: read_receipt(signed, membership)
     )
     found = [
-        RehearsedRelease(
+        SimulatedRelease(
             slot=each.name,
             kind=each.kind,
             charged_at=each.entry.reserved_at,

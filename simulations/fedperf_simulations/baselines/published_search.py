@@ -13,8 +13,8 @@ from fedperf_engines.optimizer.enumeration import (
     PartialPlans,
     PlacementStep,
     best_per_key,
+    placement_steps,
     search,
-    steps_of,
 )
 from fedperf_shared.execution import ClusterConfig, PlanOnCluster
 from fedperf_shared.workflow.graph import Plan
@@ -34,7 +34,7 @@ def published_search(
         cluster: what the plans are to run on.
         predict_log: the model.
     """
-    steps = steps_of(costs, topological_order(costs.workflow))
+    steps = placement_steps(costs, topological_order(costs.workflow))
     placed: list[int] = []
 
     def scores(extended: PartialPlans) -> Floats:

@@ -1,9 +1,9 @@
 """Run times of prefixes of measured plans, as labels, from the timings of their segments.
 
-A run materializes rows at the end of every segment (`executor.segments_of`). So the first segments
-of a plan are a plan of their own whose run time is the sum of theirs. A search that scores plans
-while they grow asks about such prefixes. A model that has seen complete plans alone would be asked
-about what it has never seen.
+A run materializes rows at the end of every segment (`executor.plan_segments`). So the first
+segments of a plan are a plan of their own whose run time is the sum of theirs. A search that scores
+plans while they grow asks about such prefixes. A model that has seen complete plans alone would be
+asked about what it has never seen.
 """
 
 import math
@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from fedperf_client.sources.history_file import executions_of
-from fedperf_engines.platforms.executor import segments_of
+from fedperf_engines.platforms.executor import plan_segments
 from fedperf_engines.platforms.program import Program, from_json
 from fedperf_shared.execution import Execution, MeasuredPlan
 from fedperf_shared.workflow.vocabulary import MIN_RUNTIME_SECONDS
@@ -37,7 +37,7 @@ def prefixes(
     execution: Execution, program: Program, segment_seconds: Sequence[float]
 ) -> Iterator[MeasuredPlan]:
     """The first segments of one execution, the first two, ... and so on; never all of them."""
-    segments = list(segments_of(program, execution.plan.platforms).values())
+    segments = list(plan_segments(program, execution.plan.platforms).values())
     steps: list[int] = []
     total = 0.0
     for segment, seconds in zip(segments[:-1], segment_seconds[:-1], strict=True):

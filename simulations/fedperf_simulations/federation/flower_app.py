@@ -41,12 +41,12 @@ from fedperf_memory.memory_federation import (
     Clock,
     CpuMeter,
     NewMember,
-    admitted,
-    declared,
-    founded,
-    home_of,
+    admit_member,
+    build_participant,
+    create_ledger,
+    member_home,
     memory_calls,
-    participant_of,
+    open_federation,
 )
 from fedperf_server.endpoints.gateway import body_in
 from fedperf_server.endpoints.grpc_ports import ExchangeService
@@ -156,12 +156,12 @@ def main(grid: Grid, context: Context) -> None:
     run.place.mkdir(mode=0o700, parents=True, exist_ok=True)
     training, clock = _training(run.what), Clock(START)
     config = training.config(run.place, organizations=len(fleet.nodes))
-    with founded(config, training.task, fleet, clock=clock) as (federation, service):
+    with open_federation(config, training.task, fleet, clock=clock) as (federation, service):
         for number in range(len(fleet.nodes)):
             new = _newcomer(training, number, MeasuredHistory(()))
-            member, home = admitted(federation, new)
+            member, home = admit_member(federation, new)
             calls = memory_calls(service, member, federation.meter)
-            declared(federation, new, home, Exchange(calls, Membership.load(home.identity)))
+            create_ledger(federation, new, home, Exchange(calls, Membership.load(home.identity)))
         federation.live(config.calendar.period.end)
     _log.info("the rounds are over", coordinator=str(config.directory))
 
@@ -199,7 +199,7 @@ def _member(context: Context) -> Iterator[tuple[Participant, PrivacyLedger]]:
     training, clock = _training(run.what), Clock(START)
     config = training.config(run.place, organizations=int(context.node_config[NUM_PARTITIONS_KEY]))
     new = _newcomer(training, number, run.what.history(number))
-    home = home_of(config, new)
+    home = member_home(config, new)
     membership = Membership.load(home.identity)
     with closing(Database(config.database_url)) as database, threadpool_limits(1), one_thread():
         ring = KeyRing(config.directory)
@@ -214,7 +214,7 @@ def _member(context: Context) -> Iterator[tuple[Participant, PrivacyLedger]]:
         )
         exchange = Exchange(memory_calls(service, member, CpuMeter()), membership)
         ledger = PrivacyLedger.open(home.ledger(config.calendar.period.start))
-        yield participant_of(new, home, exchange, ledger), ledger
+        yield build_participant(new, home, exchange, ledger), ledger
 
 
 member_app = client_app(_release_for)

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 
-from fedperf_memory.memory_federation import organization_of
+from fedperf_memory.memory_federation import roster_id
 from fedperf_server.endpoints.gateway import TRAIN, body_content, body_in
 from fedperf_server.rounds.open_round import Reply
 from fedperf_shared.errors import FedperfError
@@ -92,7 +92,7 @@ def engine_fleet(grid: Grid) -> EngineFleet:
         if each.has_error():
             raise EngineError(f"a node does not say its partition: {each.error.reason}")
         number = each.content.config_records[PARTITION][PARTITION]
-        found[organization_of(int(str(number)))] = each.metadata.src_node_id
+        found[roster_id(int(str(number)))] = each.metadata.src_node_id
     if len(found) != len(asked):
         raise EngineError(f"{len(found)} of {len(asked)} nodes said which partition they hold")
     return EngineFleet(grid, found)

@@ -20,7 +20,12 @@ from functools import partial
 from sqlalchemy import select
 from sqlalchemy.orm import make_transient
 
-from fedperf_memory.memory_federation import Federation, MemoryFleet, founded, moments
+from fedperf_memory.memory_federation import (
+    Federation,
+    MemoryFleet,
+    calendar_times,
+    open_federation,
+)
 from fedperf_server.app.composition import Task
 from fedperf_server.config import ServerConfig
 from fedperf_server.controllers.drift import stored_drifts
@@ -117,8 +122,8 @@ def replayed(source: Database, config: ServerConfig, task: Task) -> Iterator[Fed
     updates = _Updates(history.updates)
     for organization_id in {each for each, _, _ in history.updates}:
         fleet.connect(organization_id, partial(updates.answer, organization_id))
-    with founded(config, task, fleet) as (federation, service):
-        calendar = moments(config.calendar, grace=config.grace)
+    with open_federation(config, task, fleet) as (federation, service):
+        calendar = calendar_times(config.calendar, grace=config.grace)
         events = (at for at, _ in (*history.rows, *history.reports))
         for moment in sorted({*calendar, *events}):
             federation.clock.now = moment

@@ -31,10 +31,10 @@ from fedperf_client.release.policy import Policy
 from fedperf_memory.memory_federation import (
     Federation,
     NewMember,
-    admitted,
-    founded,
+    admit_member,
     memory_federation,
-    settled,
+    open_federation,
+    settle_member,
 )
 from fedperf_memory.seeded_noise import noise_of
 from fedperf_server.app.composition import Task, ggfn_task
@@ -193,7 +193,7 @@ class LiveFederation(Federation):
 def live_federation(config: ServerConfig, task: Task) -> Iterator[Federation]:
     with ExitStack() as stack:
         gateway = LateGateway()
-        plain, _ = stack.enter_context(founded(config, task, gateway))
+        plain, _ = stack.enter_context(open_federation(config, task, gateway))
         federation = LiveFederation(plain.config, plain.database, plain.coordinator, plain.clock)
         ring = KeyRing(config.directory)
         gateway.real = Gateway(
@@ -211,10 +211,10 @@ def live_federation(config: ServerConfig, task: Task) -> Iterator[Federation]:
             stack.callback(server.stop)
         stop = threading.Event()
         for new in newcomers():
-            member, home = admitted(federation, new)
+            member, home = admit_member(federation, new)
             membership, key = Membership.load(home.identity), load_or_create_key(home.identity)
             client = stack.enter_context(ExchangeClient(membership, key))
-            joined = settled(federation, new, member, home, client)
+            joined = settle_member(federation, new, member, home, client)
 
             def answer(request: TrainRequest, who: object = joined) -> object:
                 return who.participant.answer(request, now=federation.clock.now)  # type: ignore[attr-defined]

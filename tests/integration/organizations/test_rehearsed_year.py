@@ -20,7 +20,7 @@ from fedperf_client.release.history import receipt_path, spending_of
 from fedperf_client.release.ledger import PrivacyLedger
 from fedperf_client.release.policy import load_policy, policy_template
 from fedperf_client.release.schedule import plan_schedule
-from fedperf_memory.memory_federation import moments
+from fedperf_memory.memory_federation import calendar_times
 from fedperf_server.app.composition import store_first_version
 from fedperf_server.app.process import serving
 from fedperf_server.config import write_calendar
@@ -173,7 +173,7 @@ def lived_by_the_daemon(
     with serving(config, task, clock=clock) as coordinator, operator(config) as tools:
         join(home, tools.add_organization("one").url)
         with daemon(home, clock=clock):
-            for moment in moments(table, grace=config.grace, declared=keys):
+            for moment in calendar_times(table, grace=config.grace, declared=keys):
                 if joins < moment < table.period.end:
                     clock.now = moment
                     wait_until(is_settled, seconds=PATIENCE, what=f"what is due at {moment}")

@@ -23,7 +23,7 @@ from fedperf_client.prediction.fetched_models import predictor
 from fedperf_client.prediction.prediction import Prediction, PredictLog
 from fedperf_engines.optimizer.additive_surrogate import AdditiveSurrogate
 from fedperf_engines.optimizer.enumeration import Search, beam, cheapest_plans, choose
-from fedperf_engines.optimizer.surrogate_store import shipped_head
+from fedperf_engines.optimizer.surrogate_store import shipped_surrogate
 from fedperf_shared.execution import ClusterConfig, PlanOnCluster
 from fedperf_shared.model.pretrained import load_pretrained_model
 from fedperf_shared.workflow.graph import Workflow
@@ -86,7 +86,7 @@ class TimingTask:
 def measure(task: TimingTask) -> Mapping[str, Sequence[WayCost]]:
     """Every way's times, over all workflows and repeats, in one order for all."""
     rng = np.random.default_rng([task.seed, task.operators, task.platforms])
-    ways = _ways(task, shipped_head())
+    ways = _ways(task, shipped_surrogate())
     taken: dict[str, list[WayCost]] = {name: [] for name in ways}
     for _ in range(task.workflows):
         workflow = _drawn(task, rng)

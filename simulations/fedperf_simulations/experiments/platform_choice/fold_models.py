@@ -12,7 +12,11 @@ from typing import Self
 
 from fedperf_client.prediction.fetched_models import predictor
 from fedperf_client.prediction.prediction import PredictLog
-from fedperf_engines.optimizer.additive_surrogate import AdditiveSurrogate, load_head, save_head
+from fedperf_engines.optimizer.additive_surrogate import (
+    AdditiveSurrogate,
+    load_surrogate,
+    save_surrogate,
+)
 from fedperf_engines.optimizer.distillation import distil
 from fedperf_engines.platforms.engine import EMBEDDED_PLATFORMS, supports
 from fedperf_shared.model.checkpoint import load_checkpoint, save_model
@@ -85,8 +89,8 @@ class FoldModels:
             head = distil(
                 self.answer(fold), workflows, EMBEDDED_PLATFORMS, supports, seed=self.seed
             )
-            save_head(head, path)
-        return load_head(path)
+            save_surrogate(head, path)
+        return load_surrogate(path)
 
 
 def answers(folds: Folds, learn: Callable[[int], PredictLog], fold: int) -> Iterator[Row]:

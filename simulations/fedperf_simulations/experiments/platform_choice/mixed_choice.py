@@ -21,7 +21,7 @@ from fedperf_client.prediction.learners.base_learners import PUBLIC
 from fedperf_client.prediction.prediction import Floats, Prediction, PredictLog
 from fedperf_client.prediction.query_encoding import History
 from fedperf_client.workers.machine import available_memory_bytes
-from fedperf_engines.advice.advice import in_turns
+from fedperf_engines.advice.advice import run_interleaved
 from fedperf_engines.optimizer.additive_surrogate import AdditiveSurrogate
 from fedperf_engines.optimizer.enumeration import Assignment, choose
 from fedperf_engines.platforms.engine import EMBEDDED_PLATFORMS, supports
@@ -87,7 +87,7 @@ class Rerun:
             new_id=lambda: "not stored",
         )
         run = partial(profiler.trial, case.program, threads=1)
-        found = in_turns(run, plans, repeats=self.repeats)
+        found = run_interleaved(run, plans, repeats=self.repeats)
         return {
             plan: math.inf if runs.runtime_seconds is None else runs.runtime_seconds
             for plan, runs in zip(plans, found, strict=True)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedperf_engines.advice.advice import Advice, groups_of
+from fedperf_engines.advice.advice import Advice, platform_groups
 from fedperf_engines.advice.constraints import PlanConstraints
 from fedperf_engines.advice.job import Job
 from fedperf_engines.optimizer.additive_surrogate import STARTUP_SECONDS
@@ -229,5 +229,5 @@ def test_partitions_of_another_reason_stay_in_advice_and_that_is_known() -> None
 
 def test_groups_are_neighbours_on_one_platform() -> None:
     plan = Plan(learning(), (DUCKDB, DUCKDB, PANDAS, DUCKDB, DUCKDB, PANDAS))
-    assert groups_of(plan) == ((0,), (1, 3, 4), (2,), (5,))
-    assert groups_of(Plan.on_one_platform(learning(), DUCKDB)) == ((0, 1, 2, 3, 4, 5),)
+    assert platform_groups(plan) == ((0,), (1, 3, 4), (2,), (5,))
+    assert platform_groups(Plan.on_one_platform(learning(), DUCKDB)) == ((0, 1, 2, 3, 4, 5),)

@@ -5,11 +5,11 @@ import pytest
 from fedperf_engines.advice import constraints
 from fedperf_engines.advice.constraints import (
     PlanConstraints,
-    candidates,
-    known_alone,
+    candidate_platforms,
     parse_memory,
     parse_pins,
     parse_platforms,
+    platforms_without_rows,
     require_measured,
 )
 from fedperf_shared.errors import InvalidInputError
@@ -74,9 +74,12 @@ def only_duckdb(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("only_duckdb")
 def test_candidates_are_what_is_installed_or_known_from_home() -> None:
-    assert candidates(None, (), ()) == (DUCKDB,)
-    assert candidates(None, (), {SPARK, Platform.UNASSIGNED, Platform.OTHER}) == (DUCKDB, SPARK)
-    assert candidates([DUCKDB, DUCKDB], (), ()) == (DUCKDB,)
+    assert candidate_platforms(None, (), ()) == (DUCKDB,)
+    assert candidate_platforms(None, (), {SPARK, Platform.UNASSIGNED, Platform.OTHER}) == (
+        DUCKDB,
+        SPARK,
+    )
+    assert candidate_platforms([DUCKDB, DUCKDB], (), ()) == (DUCKDB,)
 
 
 @pytest.mark.usefixtures("only_duckdb")
@@ -85,7 +88,7 @@ def test_candidates_are_what_is_installed_or_known_from_home() -> None:
     [
         (SPARK, "spark is not installed: pip install 'fedperf[spark]' and Java 17"),
         (POLARS, "polars is not installed: pip install polars"),
-        (Platform.FLINK, "flink is not installed, and no own execution ran on it"),
+        (Platform.FLINK, "flink is not installed, and no local execution ran on it"),
     ],
 )
 def test_a_platform_that_is_not_here_is_named_with_what_to_do(
@@ -93,7 +96,7 @@ def test_a_platform_that_is_not_here_is_named_with_what_to_do(
 ) -> None:
     for named, pinned in (([platform], []), (None, [platform])):
         with pytest.raises(InvalidInputError) as caught:
-            candidates(named, pinned, ())
+            candidate_platforms(named, pinned, ())
         assert str(caught.value) == says
 
 
@@ -118,8 +121,11 @@ def test_less_memory_than_a_job_was_measured_to_take_is_refused() -> None:
 def test_where_rows_are_unknown_only_what_it_runs_on_is_chosen_from() -> None:
     today = Plan.on_one_platform(learning(), SPARK)
     unknown = KnownJob("nightly", has_rows=False)
-    assert known_alone(unknown, today, ()) == (SPARK,)
-    assert known_alone(unknown, today, [DUCKDB]) == (SPARK, DUCKDB)
-    assert known_alone(unknown, Plan.on_one_platform(learning(), Platform.OTHER), ()) is None
-    assert known_alone(KnownJob("nightly"), today, ()) is None
-    assert known_alone(None, today, ()) is None
+    assert platforms_without_rows(unknown, today, ()) == (SPARK,)
+    assert platforms_without_rows(unknown, today, [DUCKDB]) == (SPARK, DUCKDB)
+    assert (
+        platforms_without_rows(unknown, Plan.on_one_platform(learning(), Platform.OTHER), ())
+        is None
+    )
+    assert platforms_without_rows(KnownJob("nightly"), today, ()) is None
+    assert platforms_without_rows(None, today, ()) is None

@@ -7,7 +7,7 @@ import pytest
 from fedperf_client.prediction.ensemble.platform_size_limits import PlatformSizeLimits
 from fedperf_engines.advice import presentation
 from fedperf_engines.advice.constraints import PlanConstraints
-from fedperf_engines.advice.presentation import numbers_text, platforms_text, reasons_of
+from fedperf_engines.advice.presentation import explain, numbers_text, platforms_text
 from fedperf_engines.platforms.engine import ENGINES
 from fedperf_shared.execution import PlanOnCluster
 from fedperf_shared.runtime.quantities import duration_text
@@ -43,7 +43,7 @@ def test_every_group_is_compared_with_its_best_other_place() -> None:
         what=replace(job(), today=Plan(learning(), MIXED)),
     )
     assert found.choice.plan.platforms == MIXED
-    told = reasons_of(found, ANY_SIZE, all_platforms=False)
+    told = explain(found, ANY_SIZE, all_platforms=False)
     assert told[0].startswith("4 operators (#0-3) on duckdb: 500 ms in all instead of 4.5 s with ")
     assert told[1].startswith("#4 ml train, #5 sink on sklearn: 500 ms in all instead of 2.5 s ")
     [row] = [at for at, edge in enumerate(found.job.workflow.edges) if edge == (3, 4)]
@@ -58,7 +58,7 @@ def test_every_group_is_compared_with_its_best_other_place() -> None:
 
 def test_nothing_is_said_where_another_place_is_as_fast() -> None:
     found = advised(lambda _: 1.0, PlanConstraints(ALL[:3], warm=WARM))
-    assert reasons_of(found, ANY_SIZE, all_platforms=False) == []
+    assert explain(found, ANY_SIZE, all_platforms=False) == []
 
 
 def test_memory_that_keeps_a_platform_away_is_told_in_bytes() -> None:
@@ -66,7 +66,7 @@ def test_memory_that_keeps_a_platform_away_is_told_in_bytes() -> None:
     found = advised(
         lambda _: 1.0, PlanConstraints((DUCKDB, POLARS, PANDAS), warm=WARM), sizes=[small]
     )
-    [told] = reasons_of(found, ANY_SIZE, all_platforms=False)
+    [told] = explain(found, ANY_SIZE, all_platforms=False)
     assert told == (  # of 40 MB that are read, ten bytes for one; polars takes 120 MB
         "memory: pandas would need about 400.0 MB of 200.0 MB for #0 file source "
         "(--memory pandas=... if it has more)"
@@ -78,7 +78,7 @@ def test_starts_that_take_longer_than_the_choice_are_told() -> None:
         lambda _: 1.0, PlanConstraints((DUCKDB, PANDAS, SPARK), warm=frozenset({DUCKDB}))
     )
     assert found.choice.plan.platforms == (DUCKDB,) * 6
-    told = reasons_of(found, ANY_SIZE, all_platforms=False)
+    told = explain(found, ANY_SIZE, all_platforms=False)
     assert told[-1] == (
         "starting would take longer than the choice in all: spark 14 s "
         "(--warm spark where running already)"
@@ -92,10 +92,10 @@ def test_what_is_not_installed_is_told_where_all_were_wished_for(
     monkeypatch.setattr(presentation, "installed_platforms", lambda: (DUCKDB, PANDAS))
     found = advised(lambda _: 1.0, PlanConstraints((DUCKDB, PANDAS, SPARK), warm=WARM))
     left_out = (each.name.lower() for each in ENGINES if each not in (DUCKDB, PANDAS, SPARK))
-    assert reasons_of(found, ANY_SIZE, all_platforms=True) == [
+    assert explain(found, ANY_SIZE, all_platforms=True) == [
         f"{', '.join(left_out)} left out: not installed"
     ]
-    assert reasons_of(found, ANY_SIZE, all_platforms=False) == []
+    assert explain(found, ANY_SIZE, all_platforms=False) == []
 
 
 def test_plans_are_named_by_what_differs() -> None:
@@ -109,15 +109,13 @@ def test_plans_are_named_by_what_differs() -> None:
 
 def test_a_platform_that_only_ran_small_jobs_is_told() -> None:
     found = advised(lambda _: 1.0, PlanConstraints((DUCKDB,), warm=WARM))
-    [told] = reasons_of(
-        found, PlatformSizeLimits({DUCKDB: 1000.0, PANDAS: 1e9}), all_platforms=False
-    )
+    [told] = explain(found, PlatformSizeLimits({DUCKDB: 1000.0, PANDAS: 1e9}), all_platforms=False)
     assert told == (
         "careful: duckdb ran jobs of up to 1,000 source rows here, this one has 1,100,000; "
         "try it before you rely on it"
     )
     for near in (PlatformSizeLimits({DUCKDB: 1e6}), PlatformSizeLimits({PANDAS: 1.0})):
-        assert reasons_of(found, near, all_platforms=False) == []
+        assert explain(found, near, all_platforms=False) == []
 
 
 def test_what_the_fastest_size_would_cost_is_told() -> None:
@@ -128,9 +126,9 @@ def test_what_the_fastest_size_would_cost_is_told() -> None:
 
     found = advised(seconds, PlanConstraints((DUCKDB,), warm=WARM), sizes=sizes)
     assert found.best.cluster.cores == 2
-    told = reasons_of(found, ANY_SIZE, all_platforms=False)
+    told = explain(found, ANY_SIZE, all_platforms=False)
     assert told == ["4 cores would take 1 s, 5% less, for 1.9 times the core-seconds"]
-    assert reasons_of(replace(found, best=found.sizes[2]), ANY_SIZE, all_platforms=False) == []
+    assert explain(replace(found, best=found.sizes[2]), ANY_SIZE, all_platforms=False) == []
 
 
 def test_no_saving_is_claimed_where_several_groups_read_what_moves() -> None:
@@ -146,6 +144,6 @@ def test_no_saving_is_claimed_where_several_groups_read_what_moves() -> None:
     here = replace(job(split), today=Plan(split, best))
     found = advised(seconds, PlanConstraints((DUCKDB, POLARS), warm=WARM), what=here)
     assert found.choice.plan.platforms == best
-    [moving] = [told for told in reasons_of(found, ANY_SIZE, all_platforms=False) if "mov" in told]
+    [moving] = [told for told in explain(found, ANY_SIZE, all_platforms=False) if "mov" in told]
     assert moving.startswith("moving 40.0 kB from duckdb to polars costs about ")
     assert "saves" not in moving

@@ -4,8 +4,8 @@ from fedperf_client.prediction.prediction import Prediction
 from fedperf_engines.advice.advice import (
     MeasuredChoice,
     fastest,
-    measured,
-    runnable_rivals,
+    measure_plans,
+    runnable_alternatives,
 )
 from fedperf_engines.advice.constraints import PlanConstraints
 from fedperf_engines.optimizer.enumeration import Alternative, Assignment
@@ -40,7 +40,7 @@ class Machine:
 def test_plans_take_turns_and_medians_count() -> None:
     machine = Machine({DUCKDB: [3.0, 9.0, 4.0], POLARS: [1.0, 1.5, 8.0]})
     told: list[tuple[int, int]] = []
-    found = measured(
+    found = measure_plans(
         machine, [plan(DUCKDB), plan(POLARS)], repeats=3, on_progress=lambda *at: told.append(at)
     )
     assert machine.ran == [DUCKDB, POLARS, POLARS, DUCKDB, DUCKDB, POLARS]
@@ -50,7 +50,7 @@ def test_plans_take_turns_and_medians_count() -> None:
 
 def test_what_failed_is_not_run_again_and_says_why() -> None:
     machine = Machine({DUCKDB: [3.0, 3.0, 3.0], PANDAS: [1.0, None]})
-    found = measured(machine, [plan(PANDAS), plan(DUCKDB)], repeats=3)
+    found = measure_plans(machine, [plan(PANDAS), plan(DUCKDB)], repeats=3)
     assert machine.ran.count(PANDAS) == 2
     assert (found[0].seconds, found[0].reason) == (None, "out of memory")
     assert fastest(found) is found[1]
@@ -66,9 +66,9 @@ def test_starts_count_as_they_do_in_the_choice() -> None:
 
 def test_nobody_waits_for_a_jvm_that_he_did_not_ask_for() -> None:
     found = advised(lambda _: 1.0, PlanConstraints((DUCKDB, POLARS, SPARK)))
-    run = [each.plan.platforms for each in runnable_rivals(found, all_of_them=False)]
+    run = [each.plan.platforms for each in runnable_alternatives(found, all_of_them=False)]
     assert (POLARS,) * 6 in run
     assert not any(SPARK in each for each in run)
-    all_of_them = [each.plan.platforms for each in runnable_rivals(found, all_of_them=True)]
+    all_of_them = [each.plan.platforms for each in runnable_alternatives(found, all_of_them=True)]
     assert (SPARK,) * 6 in all_of_them
     assert sum(len(set(each)) > 1 for each in all_of_them) <= 2

@@ -6,12 +6,13 @@ from dataclasses import replace
 import pytest
 
 from fedperf_client.formatting.facts import texts_of, without_empty
-from fedperf_engines.advice.advice import Advice, MeasuredChoice, runnable_rivals
+from fedperf_engines.advice.advice import Advice, MeasuredChoice, runnable_alternatives
 from fedperf_engines.advice.constraints import PlanConstraints
 from fedperf_engines.advice.job import Job
 from fedperf_engines.advice.presentation import (
-    basis,
-    facts_of,
+    advice_facts,
+    deadline_sentence,
+    evidence_sentence,
     headline,
     legend,
     measured_rows,
@@ -19,7 +20,6 @@ from fedperf_engines.advice.presentation import (
     outcome,
     plan_rows,
     size_rows,
-    verdict,
 )
 from fedperf_shared.execution import PlanOnCluster
 from fedperf_shared.workflow.graph import Plan, Workflow
@@ -49,10 +49,10 @@ def seconds(question: PlanOnCluster) -> float:
 
 def test_one_sentence_says_where_how_long_and_what_of_it_is_a_start() -> None:
     told = headline(advised(seconds, COLD))
-    assert told.startswith("run it on duckdb with 4 cores: 1.1 s, 90% interval ")
+    assert told.startswith("recommended: duckdb with 4 cores: 1.1 s, 90% interval ")
     assert told.endswith("; 100 ms of it to start")
     warm = headline(advised(seconds, replace(COLD, warm=frozenset({DUCKDB}))))
-    assert warm.startswith("run it on duckdb with 4 cores: 1 s, ")
+    assert warm.startswith("recommended: duckdb with 4 cores: 1 s, ")
     assert "to start" not in warm
 
 
@@ -72,17 +72,19 @@ def test_below_what_can_be_told_one_takes_what_one_has(share: float, is_open: bo
     wishes = replace(COLD, warm=frozenset({DUCKDB, POLARS}))
     found = advised(mixed_by(share), wishes, what=job(today=POLARS))
     assert set(found.choice.plan.platforms) == {DUCKDB}
-    told, facts = no_difference(found), facts_of(found, [])["compared"]
+    told, facts = no_difference(found), advice_facts(found, [])["compared"]
     assert isinstance(facts, dict)
     assert facts["platforms"] == ["polars"] * 6
     assert facts["no_difference"] is is_open
     assert (facts["chance_choice_is_faster"] < 0.75) is is_open
     if is_open:
         assert str(told).startswith(
-            "no difference that can be told: what runs today takes 1 s, 90% interval 827 ms to 1"
+            "not distinguishable: the current plan takes 1 s, 90% interval 827 ms to 1"
         )
-        assert str(told).endswith("so take what you have")
-        assert headline(found).startswith("keep it where it runs; the fastest by prediction: duck")
+        assert str(told).endswith("so take the current one")
+        assert headline(found).startswith(
+            "recommended: keep the current platforms; fastest by prediction: duck"
+        )
     else:
         assert told is None
 
@@ -99,10 +101,10 @@ def test_one_of_two_plans_that_cannot_be_told_apart_is_advised_and_it_is_the_sim
     assert len(set(found.choice.plan.platforms)) == 2
     told = str(no_difference(found))
     assert told.endswith("so take the simpler one") is is_open
-    begins = "run it on polars, which is simpler; the fastest by prediction: duckdb ("
-    assert headline(found).startswith(begins if is_open else "run it on duckdb (")
+    begins = "recommended: polars, which is simpler; fastest by prediction: duckdb ("
+    assert headline(found).startswith(begins if is_open else "recommended: duckdb (")
     assert (found.advised is not found.choice) is is_open
-    assert found.advised in runnable_rivals(found, all_of_them=False) or not is_open
+    assert found.advised in runnable_alternatives(found, all_of_them=False) or not is_open
     both = [MeasuredChoice(2.0, plan=found.choice), MeasuredChoice(1.0, plan=found.advised)]
     lines = [texts_of(each) for each in (*plan_rows(found), *measured_rows(both, found))]
     chosen = {str(each["plan"]) for each in lines if "chosen" in str(each["plan"])}
@@ -134,25 +136,30 @@ def test_what_runs_already_is_compared_with_nothing() -> None:
     found = advised(seconds, COLD, what=job(today=DUCKDB))
     assert found.rivalry is None
     assert no_difference(found) is None
-    assert facts_of(found, [])["compared"] is None
+    assert advice_facts(found, [])["compared"] is None
 
 
 def test_advice_says_what_its_time_rests_on() -> None:
     found = advised(seconds, COLD)
-    assert basis(found) == "that rests on own jobs of its kind"
-    assert facts_of(found, [])["evidence"] == "own jobs of its kind"
+    assert evidence_sentence(found) == "evidence: own jobs of its kind"
+    assert advice_facts(found, [])["evidence"] == "own jobs of its kind"
 
 
 @pytest.mark.parametrize(
     ("deadline", "says"),
     [
-        (60.0, "keeps 60 s at the fewest core-seconds, with a chance of 9"),
-        (0.5, "no size asked about keeps 500 ms with a chance of 90%; the surest is shown: 4 co"),
+        (60.0, "meets 60 s at the fewest core-seconds, with a probability of 9"),
+        (
+            0.5,
+            "no size of the query meets 500 ms with a probability of 90%; the most ",
+        ),
     ],
 )
 def test_the_verdict_on_a_deadline(deadline: float, says: str) -> None:
-    assert str(verdict(advised(seconds, COLD, deadline_seconds=deadline))).startswith(says)
-    assert verdict(advised(seconds, COLD)) is None
+    assert str(deadline_sentence(advised(seconds, COLD, deadline_seconds=deadline))).startswith(
+        says
+    )
+    assert deadline_sentence(advised(seconds, COLD)) is None
 
 
 def test_rivals_are_told_by_how_much_slower_they_are() -> None:
@@ -185,7 +192,7 @@ def test_sizes_say_where_a_plan_keeps_its_partitions() -> None:
     found = advised(seconds, COLD, sizes=[replace(FOUR_CORES, cores=2), FOUR_CORES], what=what)
     lines = size_lines(found)
     assert [line["remarks"] for line in lines] == ["with its partitions", ""]
-    assert [line["fixed_partitions"] for line in facts_of(found, [])["sizes"]] == [True, False]  # type: ignore[attr-defined]
+    assert [line["fixed_partitions"] for line in advice_facts(found, [])["sizes"]] == [True, False]  # type: ignore[attr-defined]
     assert "remarks" not in size_lines(advised(seconds, COLD))[0]
 
 
@@ -194,7 +201,7 @@ def test_what_extrapolates_is_marked_and_explained() -> None:
     assert legend(sure) is None
     assert str(legend(unsure)).startswith("* extrapolating")
     assert headline(unsure).endswith(" *; 100 ms of it to start")
-    assert facts_of(unsure, [])["choice"]["extrapolating"]  # type: ignore[index]
+    assert advice_facts(unsure, [])["choice"]["extrapolating"]  # type: ignore[index]
 
 
 def runs(*measured: float | None) -> tuple[str, list[dict[str, object]]]:

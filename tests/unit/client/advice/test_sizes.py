@@ -13,8 +13,8 @@ from fedperf_client.prediction.serving.reconfiguration import (
     sizes_of,
 )
 from fedperf_client.prediction.serving.what_if import HOLDS
-from fedperf_engines.advice.advice import ClusterChoice, best_size
-from fedperf_engines.advice.presentation import facts_of, no_better_size, verdict
+from fedperf_engines.advice.advice import ClusterChoice, choose_size
+from fedperf_engines.advice.presentation import advice_facts, deadline_sentence, no_better_size
 from fedperf_shared.execution import ClusterConfig, PlanOnCluster
 from tests.unit.client.advice.jobs import FOUR_CORES, Seconds, advised, made_up
 
@@ -66,7 +66,7 @@ def test_the_right_size_is_what_brute_force_says(
         left = deadline - each.choice.startup_seconds
         if left > 0 and each.estimate.chance_within(left) >= HOLDS:
             keeping.append(each.cluster.cores * each.choice.seconds)
-    right = best_size(found)
+    right = choose_size(found)
     if right is None:
         assert not keeping
     else:
@@ -79,7 +79,7 @@ def test_without_a_deadline_little_time_is_not_worth_many_cores(
     seed: int, cores: list[int]
 ) -> None:
     found = sized(seed, cores, None)
-    right = best_size(found)
+    right = choose_size(found)
     assert right is not None
     fastest = min(each.seconds for each in found)
     able = [each.core_seconds for each in found if each.seconds <= fastest * (1 + WORTH)]
@@ -111,18 +111,18 @@ def test_what_cannot_be_told_to_be_better_is_no_reason_for_another_size(
 ) -> None:
     of_eight = 0.88 if deadline is None else 0.4  # faster by a little, cheaper by a little
     advice = advised(by_cores(of_eight), sizes=(FOUR_CORES, EIGHT_CORES), deadline_seconds=deadline)
-    assert best_size(advice.sizes) is advice.rival_size
+    assert choose_size(advice.sizes) is advice.rival_size
     assert advice.best.cluster == FOUR_CORES
     assert advice.choice is advice.best.choice
     told = no_better_size(advice)
     assert told is not None
-    assert told.startswith("no size that can be told to be better: 8 cores would take ")
+    assert told.startswith("no size is distinguishably better: 8 cores would take ")
     assert told.endswith(", so keep 4 cores")
-    rival = facts_of(advice, [])["no_difference_to_size"]
+    rival = advice_facts(advice, [])["no_difference_to_size"]
     assert isinstance(rival, dict)
     assert rival["cores"] == 8
     if deadline is not None:
-        assert "fewest" not in (verdict(advice) or "")
+        assert "fewest" not in (deadline_sentence(advice) or "")
 
 
 def test_a_size_that_is_surely_faster_or_cheaper_or_keeps_the_deadline_is_taken() -> None:
@@ -132,4 +132,4 @@ def test_a_size_that_is_surely_faster_or_cheaper_or_keeps_the_deadline_is_taken(
         assert advice.best.cluster == EIGHT_CORES, (of_eight, deadline)
         assert advice.rival_size is None
         assert no_better_size(advice) is None
-        assert facts_of(advice, [])["no_difference_to_size"] is None
+        assert advice_facts(advice, [])["no_difference_to_size"] is None

@@ -92,9 +92,9 @@ def test_a_workflow_gets_a_platform_for_every_operator_and_a_size(
 def test_people_get_one_screen(home: Home, workflow: Path) -> None:
     ended = fedperf(home, "advise", workflow, *EMBEDDED, "--deadline", "100h")
     assert ended.code == 0
-    assert ended.out.startswith("run it on ")
+    assert ended.out.startswith("recommended: ")
     for words in (
-        "keeps 4.2 d at the fewest core-seconds, with a chance of ",
+        "meets 4.2 d at the fewest core-seconds, with a probability of ",
         "#2 aggregate, on ",
         " in all instead of ",
         "chosen",
@@ -113,7 +113,10 @@ def test_no_size_in_time_is_one_line_the_fastest_and_the_documented_code(
     ended = fedperf(home, *asked)
     assert ended.code == NO_ANSWER
     assert NO_ANSWER in EXIT_CODES
-    assert "no size asked about keeps 1 ms with a chance of 90%; the surest is shown" in ended.out
+    assert (
+        "no size of the query meets 1 ms with a probability of 90%; the most probable is shown"
+        in ended.out
+    )
     found = advice(home, *asked[1:], code=NO_ANSWER)
     sizes, choice = found["sizes"], found["choice"]
     assert isinstance(sizes, list)
@@ -151,7 +154,7 @@ def test_a_method_of_search_is_no_option_and_the_error_says_what_to_do(
 ) -> None:
     ended = fedperf(home, "advise", workflow, "--method", "greedy")
     assert (ended.code, ended.out) == (2, "")
-    assert "--method is gone: leave it out" in ended.err
+    assert "--method was removed: leave it out" in ended.err
 
 
 @pytest.mark.parametrize(("suffix", "start"), [(".png", b"\x89PNG"), (".html", b"<!doctype html>")])

@@ -70,7 +70,7 @@ def test_people_read_what_was_found_and_where_it_lies(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     readings = iter([BUSY, QUIET, *[QUIET] * 20])
-    monkeypatch.setattr(trial_runner.Host, "end", lambda _: next(readings))
+    monkeypatch.setattr(trial_runner.HostMonitor, "end", lambda _: next(readings))
     seconds = command("sh", "-c", "sleep 0.$(({rows} / {workers} / 25))")
     ended = profile(home, seconds, settings="repetitions = 1")
     assert ended.code == 0

@@ -109,8 +109,8 @@ def test_people_read_a_table_a_verdict_and_what_it_rests_on(
         "90% interval",
         "3,200,000",
         "beyond sizes, extrapolating",
-        "fewest workers that keep 4 s: 4, with a chance of",
-        "rests on 24 own runs of 12 configurations, by",
+        "fewest workers that meet 4 s: 4, with a probability of",
+        "evidence: 24 runs of 12 configurations; ensemble:",
         "imports and connections before the first component's start are not in the time",
     ):
         assert words in ended.out
@@ -133,15 +133,16 @@ def test_a_deadline_that_nothing_keeps_ends_with_its_code(
         assert json.loads(ended.out)["cheapest_feasible"] == []
     else:
         assert (
-            "no workers asked about keep 1 s with a chance of 90 %; the best: 2, < 1%" in ended.out
+            "no workers of the query meet 1 s with a probability of 90 %; the best: 2, < 1%"
+            in ended.out
         )
 
 
 def test_every_input_has_its_own_fewest_workers(home: Home) -> None:
     ask_for = ("rows=400000,3200000", "workers=1,2,4,8")
     ended = ask(home, *ask_for, more=("--deadline", "4s"))
-    assert "rows=400,000: fewest workers that keep 4 s: 1," in ended.out
-    assert "rows=3,200,000: fewest workers that keep 4 s: 4," in ended.out
+    assert "rows=400,000: fewest workers that meet 4 s: 1," in ended.out
+    assert "rows=3,200,000: fewest workers that meet 4 s: 4," in ended.out
     facts = ask(home, *ask_for, more=("--deadline", "4s", "--json")).json()
     assert isinstance(facts, dict)
     assert {"rows": 3_200_000, "workers": 4} in facts["cheapest_feasible"]
@@ -151,7 +152,7 @@ def test_one_trial_is_enough_for_an_answer(empty: Home) -> None:
     with_nightly(empty, most=1)
     ended = ask(empty, "rows=200000,workers=1,2")
     assert ended.code == 0
-    assert "rests on 1 own run of 1 configuration, by prior slopes 100%" in ended.out
+    assert "evidence: 1 run of 1 configuration; ensemble: prior slopes 100%" in ended.out
 
 
 def test_columns_with_one_value_need_not_be_named(empty: Home) -> None:
@@ -260,10 +261,10 @@ def test_what_ran_out_of_memory_is_never_said_to_keep_a_deadline(
     assert all(each["meets_deadline"] == (each["memory_problem"] is None) for each in found)
     ended = ask(empty, "rows=800,workers=1,2", more=("--deadline", "1h"))
     assert "ran out of memory at rows=200" in ended.out
-    assert "fewest workers that keep 60.0 min: 2," in ended.out
+    assert "fewest workers that meet 60.0 min: 2," in ended.out
     alone = ask(empty, "rows=800,workers=1", more=("--deadline", "1h"))
     assert alone.code == NO_ANSWER
-    assert "nothing that was asked about has the memory to run" in alone.out
+    assert "no configuration of the query has the memory to run" in alone.out
 
 
 def test_what_was_stopped_by_its_timeout_takes_longer_than_that(empty: Home) -> None:

@@ -1,4 +1,4 @@
-"""The additive head: its sums come close to what it was distilled from, whatever the labelling."""
+"""The additive surrogate: its sums come close to the teacher, whatever the labelling."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,8 +14,8 @@ from fedperf_engines.optimizer.additive_surrogate import (
     STARTUP_SECONDS,
     AdditiveSurrogate,
     InvalidSurrogateError,
-    load_head,
-    save_head,
+    load_surrogate,
+    save_surrogate,
 )
 from fedperf_engines.optimizer.distillation import distil
 from fedperf_shared.errors import InvalidInputError
@@ -147,8 +147,8 @@ def test_the_same_seed_gives_the_same_head() -> None:
 
 def test_a_head_comes_back_as_it_was_written(tmp_path: Path) -> None:
     head = drawn_head(4)
-    save_head(head, tmp_path / "head.safetensors")
-    again = load_head(tmp_path / "head.safetensors")
+    save_surrogate(head, tmp_path / "head.safetensors")
+    again = load_surrogate(tmp_path / "head.safetensors")
     assert all((head.arrays[name] == again.arrays[name]).all() for name in SHAPES)
     assert [each.name for each in tmp_path.iterdir()] == ["head.safetensors"]
 
@@ -156,18 +156,18 @@ def test_a_head_comes_back_as_it_was_written(tmp_path: Path) -> None:
 def test_what_is_no_head_is_refused_in_one_line(tmp_path: Path) -> None:
     path = tmp_path / "head.safetensors"
     arrays = dict(drawn_head(5).arrays)
-    with pytest.raises(InvalidSurrogateError, match="is no additive head"):
-        load_head(path)
+    with pytest.raises(InvalidSurrogateError, match="is not an additive surrogate"):
+        load_surrogate(path)
     path.write_bytes(b"no safetensors")
-    with pytest.raises(InvalidSurrogateError, match="is no additive head"):
-        load_head(path)
+    with pytest.raises(InvalidSurrogateError, match="is not an additive surrogate"):
+        load_surrogate(path)
     save_file(arrays, path, metadata={"feature_schema": "999"})
     with pytest.raises(InvalidSurrogateError, match="another version of the features"):
-        load_head(path)
+        load_surrogate(path)
     with pytest.raises(InvalidSurrogateError, match="other arrays"):
         AdditiveSurrogate({name: each for name, each in arrays.items() if name != "edge.1.bias"})
     with pytest.raises(
-        InvalidSurrogateError, match=r"operator\.2\.bias of the additive head is not"
+        InvalidSurrogateError, match=r"operator\.2\.bias of the additive surrogate is not"
     ):
         AdditiveSurrogate(arrays | {"operator.2.bias": np.full(8, np.nan, np.float32)})
 

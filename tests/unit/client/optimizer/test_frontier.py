@@ -12,7 +12,7 @@ from fedperf_engines.optimizer.enumeration import (
     beam,
     cheapest_plans,
     narrow_order,
-    steps_of,
+    placement_steps,
     width,
 )
 from fedperf_shared.errors import InvalidInputError
@@ -196,11 +196,11 @@ def test_a_sink_is_never_open() -> None:
     order = narrow_order(fan, 3)
     assert width(fan, order) == 1
     costs = random_costs(np.random.default_rng(0), fan, 3)
-    assert {step.open_after for step in steps_of(costs, order)} == {(0,), ()}
+    assert {step.open_after for step in placement_steps(costs, order)} == {(0,), ()}
     assert width(workflow(()), (0,)) == 0
 
 
 def test_edges_that_are_repeated_are_summed() -> None:
     costs = random_costs(np.random.default_rng(2), workflow((), (0, 0, 0)), 3)
-    [_, step] = steps_of(costs, (0, 1))
+    [_, step] = placement_steps(costs, (0, 1))
     assert step.transfers[0] == pytest.approx(costs.transfer_seconds.sum(axis=0))

@@ -10,9 +10,9 @@ from fedperf_client.prediction.fetched_models import FetchedModels
 from fedperf_engines.optimizer import surrogate_store
 from fedperf_engines.optimizer.additive_surrogate import SHAPES
 from fedperf_engines.optimizer.surrogate_store import (
-    SHIPPED_HEAD,
+    SHIPPED_SURROGATE,
     load_or_distill_surrogate,
-    shipped_head,
+    shipped_surrogate,
 )
 from fedperf_engines.platforms.engine import ENGINES
 from fedperf_shared.errors import StorageError
@@ -41,8 +41,8 @@ def kept(models: FetchedModels) -> list[Path]:
 
 
 def test_the_head_that_ships_is_small_and_knows_every_engine() -> None:
-    assert SHIPPED_HEAD.stat().st_size < 200_000
-    costs = shipped_head().costs(chain(3), ClusterConfig(1, 2, 2**33), tuple(ENGINES))
+    assert SHIPPED_SURROGATE.stat().st_size < 200_000
+    costs = shipped_surrogate().costs(chain(3), ClusterConfig(1, 2, 2**33), tuple(ENGINES))
     assert np.isfinite(costs.operator_seconds).all()
 
 
@@ -51,7 +51,7 @@ def test_without_a_fetched_model_the_shipped_head_is_taken_and_nothing_is_read(
 ) -> None:
     read: list[str] = []
     found = load_or_distill_surrogate(models, own(read))
-    assert all((found.arrays[name] == shipped_head().arrays[name]).all() for name in SHAPES)
+    assert all((found.arrays[name] == shipped_surrogate().arrays[name]).all() for name in SHAPES)
     assert read == []
     assert not models.directory.exists()
 
@@ -104,6 +104,6 @@ def test_a_head_that_cannot_be_written_is_one_clear_line(
     def full(head: object, path: Path) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(surrogate_store, "save_head", full)
+    monkeypatch.setattr(surrogate_store, "save_surrogate", full)
     with pytest.raises(StorageError, match="No space left on device; make room"):
         load_or_distill_surrogate(models, own([]))

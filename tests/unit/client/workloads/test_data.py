@@ -5,7 +5,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from fedperf_engines.platforms.executor import conform, dataset_path
-from fedperf_engines.platforms.operations import names_of
+from fedperf_engines.platforms.operations import column_names
 from fedperf_engines.workloads.data import SCALES, TABLES, prepare, read
 from fedperf_shared.errors import InvalidInputError
 
@@ -50,7 +50,7 @@ def test_a_data_set_has_the_columns_that_programs_read_and_no_missing_value(
 ) -> None:
     found = pq.read_table(dataset_path(directory, f"{table}_3000"))
     schema = read(table, 3_000).columns
-    assert found.column_names == list(names_of(schema))
+    assert found.column_names == list(column_names(schema))
     assert conform(found, schema).num_rows > 0
     assert all(each.null_count == 0 for each in found.columns)
 

@@ -23,8 +23,8 @@ from fedperf_memory.memory_federation import (
     Clock,
     Federation,
     NewMember,
+    calendar_times,
     memory_federation,
-    moments,
 )
 from fedperf_memory.seeded_noise import noise_of
 from fedperf_server.app.composition import Task, predict_with
@@ -83,17 +83,17 @@ def left(federation: Federation) -> dict[str, list[int]]:
 
 
 def test_it_moves_when_slots_open_reply_and_are_over() -> None:
-    found = moments(TABLE, grace=HOUR / 2)
+    found = calendar_times(TABLE, grace=HOUR / 2)
     hours = [(each - START) / HOUR for each in found]
     assert hours == [0, 1, 3, 3.5, 24, 25, 27, 27.5]
 
 
 def test_of_first_slots_only_those_that_somebody_declared_are_moments() -> None:
     table = replace(TABLE, first_slots=(SlotTimes(5 * HOUR, 6 * HOUR),))
-    every = moments(table, grace=HOUR / 2)
+    every = calendar_times(table, grace=HOUR / 2)
     first = SlotKey(ReleaseKind.RESIDUAL_REPORT, 1, 1)
-    found = moments(table, grace=HOUR / 2, declared={first})
-    new = {(each - START) / HOUR for each in {*found} - {*moments(TABLE, grace=HOUR / 2)}}
+    found = calendar_times(table, grace=HOUR / 2, declared={first})
+    new = {(each - START) / HOUR for each in {*found} - {*calendar_times(TABLE, grace=HOUR / 2)}}
     assert new == {29, 30, 30.5}
     assert {*found} < {*every}
 

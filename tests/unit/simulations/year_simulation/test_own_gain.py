@@ -11,9 +11,9 @@ from fedperf_memory.year_simulation.year import (
     JOINED,
     WITH_START,
     ErrorChange,
+    LocalGain,
     LocalHistory,
-    OwnGain,
-    own_gain,
+    measure_gain,
 )
 
 WORKLOADS = [f"job-{number // 2}" for number in range(40)]
@@ -45,7 +45,7 @@ def test_one_workload_tells_nothing() -> None:
 def test_joined_is_compared_with_every_way_that_answers() -> None:
     none = np.full(40, np.nan)
     errors = {ALONE: none, WITH_START: ERRORS, JOINED: ERRORS - 0.05}
-    gain = OwnGain.of(errors, WORKLOADS, known=0)
+    gain = LocalGain.of(errors, WORKLOADS, known=0)
     assert list(gain.errors) == [WITH_START, JOINED]
     assert list(gain.changes) == [WITH_START]
     assert gain.errors[WITH_START] == pytest.approx(np.exp(np.median(ERRORS)))
@@ -53,4 +53,4 @@ def test_joined_is_compared_with_every_way_that_answers() -> None:
 
 
 def test_without_own_executions_nothing_is_judged(tmp_path: Path) -> None:
-    assert own_gain(LocalHistory(0, (), ()), FetchedModels(tmp_path)) is None
+    assert measure_gain(LocalHistory(0, (), ()), FetchedModels(tmp_path)) is None

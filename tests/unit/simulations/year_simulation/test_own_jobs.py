@@ -7,7 +7,7 @@ import pytest
 from fedperf_client.home.config import Home
 from fedperf_client.home.store import ExecutionStore
 from fedperf_memory.year_simulation import year
-from fedperf_memory.year_simulation.year import read_jobs
+from fedperf_memory.year_simulation.year import read_history
 from fedperf_shared.execution import ExecutionStatus
 from tests.unit.client.executions import make_execution
 from tests.unit.shared.console_programs import contents
@@ -24,18 +24,18 @@ def home(tmp_path: Path) -> Home:
 
 
 def test_a_quarter_of_the_workloads_is_kept_away_from_what_is_known(home: Home) -> None:
-    jobs = read_jobs(home, seed=1)
+    jobs = read_history(home, seed=1)
     asked = {each.workload for each in jobs.asked}
     known = {each.workload for each in jobs.known}
     assert (len(asked), len(known), jobs.stored) == (10, 30, 40)
     assert not asked & known
     assert jobs.names == asked | known
-    assert read_jobs(home, seed=1) == jobs
-    assert {each.workload for each in read_jobs(home, seed=2).asked} != asked
+    assert read_history(home, seed=1) == jobs
+    assert {each.workload for each in read_history(home, seed=2).asked} != asked
 
 
 def test_of_a_workload_the_last_executions_count(home: Home) -> None:
-    jobs = read_jobs(home, seed=1)
+    jobs = read_history(home, seed=1)
     ids = {each.execution_id for each in jobs.known if each.workload == jobs.known[0].workload}
     number = int(jobs.known[0].workload.removeprefix("job-"))
     assert ids == {f"execution-{number + 40 * turn}" for turn in (2, 3, 4)}
@@ -43,7 +43,7 @@ def test_of_a_workload_the_last_executions_count(home: Home) -> None:
 
 def test_of_many_workloads_some_are_drawn(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(year, "MOST_WORKLOADS", 8)
-    jobs = read_jobs(home, seed=1)
+    jobs = read_history(home, seed=1)
     assert (len(jobs.names), jobs.stored) == (8, 40)
     assert len({each.workload for each in jobs.asked}) == 2
 
@@ -57,7 +57,7 @@ def test_what_never_ended_well_is_not_asked_about(tmp_path: Path) -> None:
             for number in range(6)
         )
         store.add(make_execution(number) for number in range(6, 14))
-    jobs = read_jobs(home, seed=1)
+    jobs = read_history(home, seed=1)
     assert len(jobs.asked) == 2
     assert all(each.is_ok for each in jobs.asked)
     assert len(jobs.known) == 12
@@ -67,17 +67,17 @@ def test_a_home_without_executions_has_none(tmp_path: Path) -> None:
     home = Home(tmp_path / "home")
     home.create("")
     before = contents(home.directory)
-    assert read_jobs(home, seed=1).names == frozenset()
+    assert read_history(home, seed=1).names == frozenset()
     assert contents(home.directory) == before
 
 
 def test_the_home_stays_as_it_is(home: Home) -> None:
     before = contents(home.directory)
-    assert read_jobs(home, seed=1).known
+    assert read_history(home, seed=1).known
     assert contents(home.directory) == before
 
 
 def test_what_another_program_just_wrote_is_read(home: Home) -> None:
     with ExecutionStore.open(home.store) as store:
         store.add([make_execution(500, workload="new")])
-        assert "new" in read_jobs(home, seed=1).names
+        assert "new" in read_history(home, seed=1).names

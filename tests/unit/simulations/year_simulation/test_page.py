@@ -12,8 +12,8 @@ from tests.unit.simulations.year_simulation.test_presentation import VIEW
 def test_it_says_what_leaves_and_what_it_would_bring() -> None:
     text = page(VIEW)
     for words in (
-        "Nothing left this machine",
-        "leave on 6 December 2026",
+        "nothing left this machine",
+        "release: 6 December 2026",
         "<td>report-0-3</td>",
         "<td>0.9000</td>",
         "<td>no difference</td>",

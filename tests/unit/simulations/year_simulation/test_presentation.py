@@ -15,11 +15,11 @@ from fedperf_memory.year_simulation.year import (
     JOINED,
     WITH_START,
     ErrorChange,
+    LocalGain,
     LocalHistory,
-    OwnGain,
-    RehearsedRelease,
-    RehearsedYear,
-    YearAhead,
+    SimulatedRelease,
+    SimulatedYear,
+    YearSettings,
 )
 from fedperf_shared.releases.period import default_calendar
 from fedperf_shared.releases.release import ReleaseKind, Schedule, SizeClass
@@ -28,14 +28,14 @@ from tests.unit.client.executions import make_execution
 JOINS = datetime(2026, 12, 1, tzinfo=UTC)
 TABLE = default_calendar(JOINS)
 DAY = timedelta(days=1)
-AHEAD = YearAhead(
+AHEAD = YearSettings(
     Policy(size_class=SizeClass.SMALL, nominal_workloads=200),
     TABLE,
     JOINS,
     ([make_execution(1), make_execution(2)], [make_execution(3), make_execution(4)]),
     0,
 )
-RELEASE = RehearsedRelease(
+RELEASE = SimulatedRelease(
     "report-0-3",
     "residual_report",
     charged_at=JOINS + 4 * DAY,
@@ -46,7 +46,7 @@ RELEASE = RehearsedRelease(
     spent=0.9,
     has_left=True,
 )
-GAIN = OwnGain(
+GAIN = LocalGain(
     known=150,
     asked=60,
     workloads=50,
@@ -57,7 +57,7 @@ GAIN = OwnGain(
         WITH_START: ErrorChange(-1.0, (-3.0, 1.0)),
     },
 )
-YEAR = RehearsedYear(
+YEAR = SimulatedYear(
     planned=PlannedSchedule(
         Schedule(TABLE, ()),
         PrivacyBudget(1.0, 1e-5),
@@ -76,9 +76,9 @@ VIEW = YearView(AHEAD, "the default calendar", LocalHistory(200, (), ()), YEAR)
 def test_the_first_release_is_told_in_words_and_that_nothing_left() -> None:
     said = [*VIEW.beginning()]
     assert "nothing left this machine" in said[0]
-    assert said[1] == "you would join on 1 December 2026, 00:00 UTC, by the default calendar"
-    assert said[2].startswith("2 stand-ins with 2 workloads each")
-    assert said[3].startswith("your first release would leave on 6 December 2026, about what is")
+    assert said[1] == "you join on 1 December 2026, 00:00 UTC, by the default calendar"
+    assert said[2].startswith("2 simulated peers with 2 workloads each")
+    assert said[3].startswith("first release: 6 December 2026; it covers runs stored before")
 
 
 def test_costs_are_told_with_the_other_unit_beside_and_what_is_left_out() -> None:
@@ -89,7 +89,7 @@ def test_costs_are_told_with_the_other_unit_beside_and_what_is_left_out() -> Non
         "not planned: model update: too small",
     ]
     (row,) = VIEW.release_rows()
-    assert [row[name] for name in ("slot", "leaves", "bytes", "sum")] == [
+    assert [row[name] for name in ("slot", "sent", "bytes", "sum")] == [
         *("report-0-3", "2026-12-06 00:00", 1554, "0.9000")
     ]
 
@@ -98,18 +98,18 @@ def test_extra_slots_and_approvals_are_mentioned_where_there_are_some() -> None:
     spending = replace(YEAR.spending, slots=4)
     other = replace(YEAR, spending=spending, needs_approval=True)
     said = "\n".join(replace(VIEW, year=other).costs())
-    assert "3 more slots are paid for" in said
-    assert "what was not approved is charged and stays here" in said
+    assert "3 more slots are charged" in said
+    assert "a release without approval is charged and not sent" in said
 
 
 def test_what_it_brings_is_told_by_way_with_a_verdict() -> None:
     verdicts = {row["predicts from"]: row["verdict"] for row in VIEW.gain_rows()}
     assert verdicts == {
-        "own executions alone": "better",
-        "and the start that ships": "no difference",
+        "local executions alone": "better",
+        "with the pretrained model": "no difference",
         "joined": "",
     }
-    changed = [row["its change by joining"] for row in VIEW.gain_rows()]
+    changed = [row["change by joining"] for row in VIEW.gain_rows()]
     assert changed == ["-10.0 % (-15.0 to -5.0)", "-1.0 % (-3.0 to +1.0)", ""]
     assert "50 of your workloads" in VIEW.brought()
 
@@ -123,13 +123,13 @@ def test_beside_a_change_stands_the_measure_that_it_is_of() -> None:
 
 def test_who_joins_alone_is_not_told_of_others() -> None:
     alone = replace(VIEW, ahead=replace(AHEAD, others=()))
-    assert alone.gain_rows()[-1]["predicts from"] == "joined, with nobody else"
+    assert alone.gain_rows()[-1]["predicts from"] == "joined, without others"
 
 
 def test_where_nothing_would_leave_the_reason_is_told() -> None:
     nothing = replace(VIEW, year=replace(YEAR, releases=()))
     *_, last = nothing.beginning()
-    assert last == "nothing would leave until 30 November 2027: too small"
+    assert last == "no release until 30 November 2027: too small"
 
 
 def test_a_home_with_too_few_jobs_is_told_what_to_do() -> None:

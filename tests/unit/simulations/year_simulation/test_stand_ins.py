@@ -1,6 +1,6 @@
 """Stand-ins have jobs of their own: nobody else's, and none of the organization's."""
 
-from fedperf_memory.year_simulation.year import stand_ins
+from fedperf_memory.year_simulation.year import draw_peers
 from tests.unit.client.executions import make_execution
 
 MEASURED = [make_execution(number, workload=f"job-{number % 50}") for number in range(80)]
@@ -8,26 +8,26 @@ MEASURED = [make_execution(number, workload=f"job-{number % 50}") for number in 
 
 def test_no_workload_is_in_two_hands_and_none_is_the_organizations() -> None:
     own = {"job-1", "job-2"}
-    found = stand_ins(MEASURED, members=3, workloads=10, others=own, seed=1)
+    found = draw_peers(MEASURED, members=3, workloads=10, others=own, seed=1)
     names = [{each.workload for each in every} for every in found]
     assert [len(each) for each in names] == [10, 10, 10]
     assert len(set.union(*names)) == 30
     assert not set.union(*names) & own
-    assert found == stand_ins(MEASURED, members=3, workloads=10, others=own, seed=1)
-    assert found != stand_ins(MEASURED, members=3, workloads=10, others=own, seed=2)
+    assert found == draw_peers(MEASURED, members=3, workloads=10, others=own, seed=1)
+    assert found != draw_peers(MEASURED, members=3, workloads=10, others=own, seed=2)
 
 
 def test_they_have_all_executions_of_a_workload() -> None:
-    (found,) = stand_ins(MEASURED, members=1, workloads=50, others=(), seed=1)
+    (found,) = draw_peers(MEASURED, members=1, workloads=50, others=(), seed=1)
     assert sorted(each.execution_id for each in found) == sorted(
         each.execution_id for each in MEASURED
     )
 
 
 def test_where_there_are_too_few_workloads_each_has_the_same_number() -> None:
-    found = stand_ins(MEASURED, members=4, workloads=1000, others={"job-0"}, seed=1)
+    found = draw_peers(MEASURED, members=4, workloads=1000, others={"job-0"}, seed=1)
     assert [len({each.workload for each in every}) for every in found] == [12] * 4
 
 
 def test_nobody_may_take_part() -> None:
-    assert stand_ins(MEASURED, members=0, workloads=10, others=(), seed=1) == ()
+    assert draw_peers(MEASURED, members=0, workloads=10, others=(), seed=1) == ()

@@ -8,9 +8,9 @@ import pytest
 from fedperf_client.release.policy import Policy, ReleaseMode
 from fedperf_memory.year_simulation.year import (
     PeriodPassedError,
-    YearAhead,
-    approved,
-    lived_calendar,
+    YearSettings,
+    approve_all,
+    simulated_calendar,
 )
 from fedperf_shared.releases.period import default_calendar
 from fedperf_shared.releases.release import (
@@ -29,23 +29,23 @@ SMALL = Policy(size_class=SizeClass.SMALL, nominal_workloads=200)
 
 
 def test_who_joins_after_the_calendars_end_is_told_so() -> None:
-    YearAhead(SMALL, TABLE, TABLE.period.end - timedelta(days=1), (), 0)
+    YearSettings(SMALL, TABLE, TABLE.period.end - timedelta(days=1), (), 0)
     with pytest.raises(PeriodPassedError, match="2027-11-30 00:00 UTC"):
-        YearAhead(SMALL, TABLE, TABLE.period.end, (), 0)
+        YearSettings(SMALL, TABLE, TABLE.period.end, (), 0)
 
 
 def test_what_is_asked_about_is_approved_and_what_never_leaves_stays_so() -> None:
     asks = replace(SMALL, residual_report=ReleaseMode.ASK, model_update=ReleaseMode.NEVER)
-    found = approved(asks)
+    found = approve_all(asks)
     assert found.residual_report is ReleaseMode.AUTO
     assert found.model_update is ReleaseMode.NEVER
-    assert approved(SMALL) == SMALL
+    assert approve_all(SMALL) == SMALL
 
 
 def test_model_rounds_that_nobody_planned_are_not_lived() -> None:
     report = Slot(SlotKey(ReleaseKind.RESIDUAL_REPORT, 0, 3), ReportParameters(6.0, 1.5))
     update = Slot(SlotKey(ReleaseKind.MODEL_UPDATE, 0, 0), LinearizedParameters(6.0, 3000.0))
     without, together = Schedule(TABLE, (report,)), Schedule(TABLE, (report, update))
-    found = lived_calendar(TABLE, [without, without])
+    found = simulated_calendar(TABLE, [without, without])
     assert (found.model_times, found.report_times) == ((), TABLE.report_times)
-    assert lived_calendar(TABLE, [without, together]) == TABLE
+    assert simulated_calendar(TABLE, [without, together]) == TABLE

@@ -7,8 +7,8 @@ from fedperf_campaigns.campaign.definition import (
     WHOLE,
     Campaign,
     journal_path,
-    keep_definition,
     load_campaign,
+    store_definition,
 )
 from fedperf_campaigns.campaign.journal import Journal, TrialKey, TrialOutcome, TrialStatus
 from fedperf_client.home.config import Home
@@ -47,7 +47,7 @@ def trials_of_the_case(campaign: Campaign) -> list[tuple[TrialKey, TrialOutcome]
 def with_trials(home: Home, file: Path, trials: list[tuple[TrialKey, TrialOutcome]]) -> None:
     """Write a journal of those trials, and keep the campaign's file, as `profile` does."""
     campaign = load_campaign(file)
-    keep_definition(home.directory, campaign, file)
+    store_definition(home.directory, campaign, file)
     first = next(iter(executions_of(CASE / "executions.parquet"))).finished_at
     path = journal_path(home.directory, campaign)
     with Journal.open(path, campaign.campaign_id) as journal:

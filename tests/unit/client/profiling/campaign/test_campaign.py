@@ -13,15 +13,15 @@ from fedperf_campaigns.campaign.campaign import (
     AllAtOnce,
     CampaignDependencies,
     Sampler,
+    make_sampler,
     run_campaign,
-    sampler_of,
 )
 from fedperf_campaigns.campaign.definition import Campaign, Component, RunSettings
 from fedperf_campaigns.campaign.grid import Value
 from fedperf_campaigns.campaign.journal import Journal, TrialKey, TrialOutcome, TrialStatus
 from fedperf_campaigns.campaign.summary import CampaignEnd, summarize
 from fedperf_campaigns.campaign.trial_runner import (
-    Host,
+    HostMonitor,
     InterferenceSample,
     TrialRunner,
     TrialStoppedError,
@@ -34,7 +34,7 @@ FAILED = TrialOutcome(TrialStatus.FAILED, "it broke", wall_seconds=0.5)
 
 
 @dataclass
-class World(TrialRunner, Host):
+class World(TrialRunner, HostMonitor):
     """Trials by a function of (components, configuration, how many ran before)."""
 
     outcome: Callable[[dict[str, Value], int], TrialOutcome] = lambda row, number: OK
@@ -92,7 +92,7 @@ class Place:
 
     def run(self, world: World, sampler: Sampler | None = None) -> CampaignEnd:
         with Journal.open(self.path, self.campaign.campaign_id) as journal:
-            chosen = sampler or sampler_of(self.campaign)
+            chosen = sampler or make_sampler(self.campaign)
             return run_campaign(self.campaign, journal, chosen, world.surroundings())
 
     def statuses(self) -> list[str]:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedperf_campaigns.campaign.definition import Component, message_of
+from fedperf_campaigns.campaign.definition import Component, component_message
 from fedperf_campaigns.campaign.http_call import split_of
 
 
@@ -41,7 +41,7 @@ def test_any_header_gives_seconds_or_nothing(text: str) -> None:
 def test_placeholders_are_filled_and_other_braces_stay() -> None:
     row: dict[str, float | str | bool] = {"rows": 5, "mode": "a b/{rows}", "cached": True}
     command = Component(name="c", command=("x", "{rows}-{mode}", "{{rows}} {cached}"))
-    told = message_of(command, row, Path("/t"))
+    told = component_message(command, row, Path("/t"))
     assert told["command"] == ["x", "5-a b/{rows}", "{rows} true"]
     request = Component.model_validate(
         {
@@ -53,7 +53,7 @@ def test_placeholders_are_filled_and_other_braces_stay() -> None:
             },
         }
     )
-    sent = message_of(request, row, Path("/t"))["http"]
+    sent = component_message(request, row, Path("/t"))["http"]
     assert isinstance(sent, dict)
     assert sent["url"] == "http://h/a%20b%2F%7Brows%7D?d=%2Ft"
     assert sent["headers"] == {"X-Rows": "5"}

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from fedperf_campaigns.campaign.campaign import AllAtOnce, Blocks, Sampler, sampler_of
+from fedperf_campaigns.campaign.campaign import AllAtOnce, Blocks, Sampler, make_sampler
 from fedperf_campaigns.campaign.definition import Strategy
 from fedperf_campaigns.campaign.sampling import GridSampler, SamplingGrid
-from fedperf_campaigns.campaign.trial_runner import Host, is_far, noise_of
+from fedperf_campaigns.campaign.trial_runner import HostMonitor, is_far, noise_reason
 from tests.unit.client.profiling.campaign.campaigns import BUSY, QUIET, make_campaign
 
 
@@ -60,11 +60,11 @@ def test_a_choosing_sampler_gets_all_repetitions_at_once() -> None:
 
 
 def test_foreign_load_and_stolen_time_flag_a_trial() -> None:
-    assert noise_of(QUIET, 1.0, []) == ""
-    assert "1.50 of 4 cores" in noise_of(BUSY, 1.0, [])
-    assert "host took" in noise_of(replace(QUIET, stolen_cores=0.2), 1.0, [])
-    assert noise_of(replace(BUSY, cores=64), 1.0, []) == ""
-    assert noise_of(replace(QUIET, foreign_cores=float("nan")), 1.0, [])
+    assert noise_reason(QUIET, 1.0, []) == ""
+    assert "1.50 of 4 cores" in noise_reason(BUSY, 1.0, [])
+    assert "host took" in noise_reason(replace(QUIET, stolen_cores=0.2), 1.0, [])
+    assert noise_reason(replace(BUSY, cores=64), 1.0, []) == ""
+    assert noise_reason(replace(QUIET, foreign_cores=float("nan")), 1.0, [])
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_a_time_far_from_its_repeats(seconds: float, repeats: list[float], expec
 
 
 def test_the_host_is_read() -> None:
-    host = Host()
+    host = HostMonitor()
     host.begin()
     reading = host.end()
     assert reading.foreign_cores >= 0
@@ -96,7 +96,7 @@ def test_a_choosing_sampler_is_given_the_table_and_names_a_row_for_all_repetitio
     tmp_path: Path,
 ) -> None:
     more = '[sampling]\nstrategy = "space_filling"\nmax_configurations = 3\npatience = 9'
-    chosen = sampler_of(make_campaign(tmp_path, run="seed = 4\nrepetitions = 2", more=more))
+    chosen = make_sampler(make_campaign(tmp_path, run="seed = 4\nrepetitions = 2", more=more))
     table = {"rows": [100.0, 100.0, 200.0, 200.0], "workers": [1.0, 2.0, 1.0, 2.0]}
     direct = GridSampler(
         SamplingGrid.of(table, scale="workers", size="rows"),

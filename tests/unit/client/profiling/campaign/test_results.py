@@ -12,7 +12,7 @@ import orjson
 import pytest
 
 from fedperf_campaigns.campaign import report
-from fedperf_campaigns.campaign.campaign import execution_of, is_execution, plan_of
+from fedperf_campaigns.campaign.campaign import is_execution, to_execution, to_plan
 from fedperf_campaigns.campaign.grid import RESERVED_NAMES
 from fedperf_campaigns.campaign.journal import (
     ComponentSpan,
@@ -72,7 +72,7 @@ def test_a_trial_of_the_whole_becomes_an_execution_once(tmp_path: Path) -> None:
     campaign = make_campaign(
         tmp_path, components=COMPONENTS, grid=GRID + 'platform = ["duckdb", "ours"]\n'
     )
-    first = execution_of(campaign, trial(0, row=2), MACHINE)
+    first = to_execution(campaign, trial(0, row=2), MACHINE)
     assert first.workload == "nightly"
     assert (first.cluster.cores, first.cluster.memory_bytes) == (2, MACHINE.memory_bytes)
     assert [each.kind for each in first.plan.workflow.operators] == [
@@ -85,7 +85,7 @@ def test_a_trial_of_the_whole_becomes_an_execution_once(tmp_path: Path) -> None:
     assert first.plan.platforms == (Platform.DUCKDB, Platform.SKLEARN)
     assert first.measurement is not None
     assert first.measurement.runtime_seconds == 1.0
-    assert plan_of(campaign, {"rows": 1, "workers": 1, "platform": "ours"}).platforms == (
+    assert to_plan(campaign, {"rows": 1, "workers": 1, "platform": "ours"}).platforms == (
         Platform.OTHER,
         Platform.SKLEARN,
     )
@@ -96,18 +96,18 @@ def test_a_trial_of_the_whole_becomes_an_execution_once(tmp_path: Path) -> None:
         noisy,
         outcome=replace(noisy.outcome or TrialOutcome(TrialStatus.OK), status=TrialStatus.NOISY),
     )
-    remarks = execution_of(campaign, flagged, MACHINE).origin.remarks
+    remarks = to_execution(campaign, flagged, MACHINE).origin.remarks
     assert remarks == (ExecutionWarning.NOISY,)
     with ExecutionStore.open(tmp_path / "store.sqlite") as store:
         assert store.add([first]) == 1
-        assert store.add([execution_of(campaign, trial(0, row=2), MACHINE)]) == 0
-        assert store.add([execution_of(campaign, trial(1, row=2), MACHINE)]) == 1
+        assert store.add([to_execution(campaign, trial(0, row=2), MACHINE)]) == 0
+        assert store.add([to_execution(campaign, trial(1, row=2), MACHINE)]) == 1
 
 
 @pytest.mark.parametrize("word", ["reserved_1", "unassigned", "", "DuckDB "])
 def test_words_that_are_no_platform_of_ours_are_other(tmp_path: Path, word: str) -> None:
     campaign = make_campaign(tmp_path)
-    found = plan_of(campaign, {"rows": 1e15, "workers": 1e9, "platform": word})
+    found = to_plan(campaign, {"rows": 1e15, "workers": 1e9, "platform": word})
     assert found.platforms == (Platform.OTHER,)
     assert found.workflow.operators[0].output_rows == 1e12
 

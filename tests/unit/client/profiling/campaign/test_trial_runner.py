@@ -373,7 +373,7 @@ def test_a_token_is_taken_from_the_environment(
     call = http(f"{functions}/run/echo", token_env="OSCAR_TOKEN", body='{"rows": {rows}}')
     assert "holds no token" in run(runner, call).reason
     monkeypatch.setenv("OSCAR_TOKEN", "wrong")
-    assert "answered 401 instead of 200" in run(runner, call).reason
+    assert "status 401 instead of 200" in run(runner, call).reason
     monkeypatch.setenv("OSCAR_TOKEN", TOKEN)
     assert run(runner, call).status is TrialStatus.OK
 
@@ -396,7 +396,7 @@ def test_a_token_that_is_answered_is_not_written_down(
     monkeypatch.setenv("OSCAR_TOKEN", TOKEN)
     said = {"token_env": "OSCAR_TOKEN", "expected_status": 404, "body": before * "-" + TOKEN}
     outcome = run(runner, http(f"{functions}/run/echo", **said))
-    assert outcome.reason.startswith("job: answered 200 instead of 404")
+    assert outcome.reason.startswith("job: status 200 instead of 404")
     assert TOKEN[:3] not in outcome.reason
 
 
@@ -404,7 +404,7 @@ def test_a_token_that_is_answered_is_not_written_down(
 def test_what_a_function_answers_wrongly_is_a_failure(runner: TrialRunner, functions: str) -> None:
     broken = run(runner, http(f"{functions}/function/broken"))
     assert broken.status is TrialStatus.FAILED
-    assert "answered 500 instead of 200. <b>it broke</b>" in broken.reason
+    assert "status 500 instead of 200. <b>it broke</b>" in broken.reason
     assert run(runner, http(f"{functions}/x", expected_status=404)).status is TrialStatus.OK
     assert "ConnectError" in run(runner, http("http://127.0.0.1:9/")).reason
     missing = run(runner, http(functions, body_file="no-such-file")).reason

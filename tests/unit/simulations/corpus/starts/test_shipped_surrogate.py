@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from fedperf_engines.optimizer.additive_surrogate import SHAPES, load_head
+from fedperf_engines.optimizer.additive_surrogate import SHAPES, load_surrogate
 from fedperf_shared.model.checkpoint import save_checkpoint
 from fedperf_simulations.corpus.starts.shipped_surrogate import distil_shipped_head
 from fedperf_simulations.corpus.training_set import Measurements
@@ -19,6 +19,6 @@ def test_cases_teach_it_and_a_seed_gives_the_same_again(tmp_path: Path) -> None:
         measurements = Measurements(cases, (), {}, seed)
         report = distil_shipped_head(measurements, start_path=start, path=path)
         assert (report.workflows, report.bytes) == (2, path.stat().st_size)
-    one, again, other = (load_head(path).arrays for path in paths)
+    one, again, other = (load_surrogate(path).arrays for path in paths)
     assert all((one[name] == again[name]).all() for name in SHAPES)
     assert any((one[name] != other[name]).any() for name in SHAPES)

@@ -8,7 +8,7 @@ import pytest
 
 from fedperf_client.prediction.prediction import Floats
 from fedperf_engines.optimizer.enumeration import Assignment
-from fedperf_engines.optimizer.surrogate_store import shipped_head
+from fedperf_engines.optimizer.surrogate_store import shipped_surrogate
 from fedperf_shared.execution import PlanOnCluster
 from fedperf_simulations.corpus.cardinality_mode import BOTH, KNOWN_BEFORE, TRUE_ROWS
 from fedperf_simulations.corpus.comparisons import Case
@@ -133,7 +133,7 @@ def test_the_optimizer_chooses_what_is_predicted_to_be_fastest() -> None:
         return np.array([float(each.plan.platforms[0] is not PANDAS) for each in questions])
 
     for information in BOTH:
-        found = chosen_plan(exhaustive(), answer, shipped_head(), information=information)
+        found = chosen_plan(exhaustive(), answer, shipped_surrogate(), information=information)
         assert found[0] is PANDAS
         assert sinks_at_home(PROGRAM, found) == found
 
@@ -145,5 +145,5 @@ def test_known_before_the_optimizer_sees_no_row_that_a_run_counted() -> None:
         rows.update(each.plan.workflow.operators[1].output_rows for each in questions)
         return np.zeros(len(questions))
 
-    chosen_plan(exhaustive(), answer, shipped_head(), information=KNOWN_BEFORE)
+    chosen_plan(exhaustive(), answer, shipped_surrogate(), information=KNOWN_BEFORE)
     assert list(rows) == [pytest.approx(1000 / 3)]
