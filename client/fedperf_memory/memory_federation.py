@@ -43,7 +43,7 @@ from fedperf_client.node.exchange import Exchange
 from fedperf_client.node.participant import Participant
 from fedperf_client.node.updates import RequestRefusedError, open_request
 from fedperf_client.prediction.fetched_models import FetchedModels
-from fedperf_client.release.accountant import PrivacyBudget, epsilon, events_of
+from fedperf_client.release.accountant import PrivacyBudget, epsilon, to_events
 from fedperf_client.release.gate import NoiseOf
 from fedperf_client.release.ledger import PrivacyLedger
 from fedperf_client.release.policy import Policy
@@ -542,7 +542,7 @@ def _other_start(task: Task) -> bytes | None:
 @cache
 def least_budget(schedule: Schedule, *, delta: float = DEFAULT_POLICY.delta) -> PrivacyBudget:
     """Return the budget that the schedule spends, and no more."""
-    return PrivacyBudget(epsilon(events_of(schedule.at_most()), delta), delta)
+    return PrivacyBudget(epsilon(to_events(schedule.at_most()), delta), delta)
 
 
 @contextmanager

@@ -61,14 +61,14 @@ class LabelledGraph:
         graph: its plan's features.
         cell: index of its plan's cell in the public basis.
         log_seconds: natural log of its wall run time.
-        epoch: the drift regime in which it finished; 0 is the first.
+        regime: the drift regime in which it finished; 0 is the first.
     """
 
     workload: str
     graph: Features
     cell: int
     log_seconds: float
-    epoch: int = 0
+    regime: int = 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -107,14 +107,14 @@ class LinearizedTask:
         arrays: of the model that is linearized, in the order of the architecture.
         question: the coordinator's linear query.
         anchors: the public plans that the query is about, with their variants.
-        epoch_starts: when each drift regime after the first one began.
+        regime_starts: when each drift regime after the first one began.
     """
 
     store: Path
     arrays: Sequence[NDArray[np.float32]]
     question: LinearizedQuery
     anchors: Sequence[PlanOnCluster]
-    epoch_starts: Sequence[datetime] = ()
+    regime_starts: Sequence[datetime] = ()
 
     def __call__(self) -> NDArray[np.int64]:
         """Return the private sum over all own workloads.
@@ -126,7 +126,7 @@ class LinearizedTask:
         from fedperf_client.home.store import ExecutionStore
 
         with ExecutionStore.open(self.store) as store:
-            labelled = label_executions(store.executions(), self.epoch_starts)
+            labelled = label_executions(store.executions(), self.regime_starts)
         return linearized_sum(self.arrays, labelled, self.question, self.anchors)
 
 
@@ -173,7 +173,7 @@ def label_executions(
             graph=featurize(each.plan, each.cluster),
             cell=cell_of(each.plan).index,
             log_seconds=float(np.log(each.measurement.runtime_seconds)),
-            epoch=bisect_right(regime_starts, each.finished_at),
+            regime=bisect_right(regime_starts, each.finished_at),
         )
         for each in executions
         if each.is_ok and each.measurement is not None
@@ -251,8 +251,8 @@ def regime_shares(executions: Sequence[LabelledGraph]) -> NDArray[np.float64]:
     So a workload's behavior before a drift is rehearsed beside its present one, however many
     executions there are of either.
     """
-    counts = Counter(each.epoch for each in executions)
-    return np.array([1 / (len(counts) * counts[each.epoch]) for each in executions])
+    counts = Counter(each.regime for each in executions)
+    return np.array([1 / (len(counts) * counts[each.regime]) for each in executions])
 
 
 def _rows_by_workload(labelled: Sequence[LabelledGraph]) -> Iterable[list[int]]:

@@ -19,12 +19,7 @@ from fedperf_client.contributions.local_sums import (
     workload_residuals,
 )
 from fedperf_client.contributions.mechanisms import NoiseSource, noisy, report_sum
-from fedperf_client.release.accountant import (
-    PrivacyBudget,
-    epsilon,
-    events_of,
-    replace_one_epsilon,
-)
+from fedperf_client.release.accountant import PrivacyBudget, epsilon, replace_one_epsilon, to_events
 from fedperf_client.release.gate import Mechanism
 from fedperf_client.release.ledger import SlotNotPlannedError
 from fedperf_shared.execution import ClusterConfig
@@ -135,10 +130,10 @@ def preview(
         schema=_schema(slot, sample),
         payload_bytes=len(encode_release(sample)),
         noise_stddev=slot.parameters.noise_multiplier,
-        epsilon=epsilon(events_of([slot]), budget.delta),
-        replace_one_epsilon=replace_one_epsilon(events_of([slot]), budget.delta),
-        spent=epsilon(events_of(before), budget.delta),
-        spent_after=epsilon(events_of(after), budget.delta),
+        epsilon=epsilon(to_events([slot]), budget.delta),
+        replace_one_epsilon=replace_one_epsilon(to_events([slot]), budget.delta),
+        spent=epsilon(to_events(before), budget.delta),
+        spent_after=epsilon(to_events(after), budget.delta),
         budget_epsilon=budget.epsilon,
         sample=sample,
     )

@@ -285,7 +285,7 @@ class DriftingYear:
         """Return the workloads that ran from `since` (None: ever) until before `until`."""
         last = bisect_left(self.begins, until) - 1
         first = 0 if since is None else max(bisect_right(self.begins, since) - 1, 0)
-        return [each for each in self.labelled if first <= each.epoch <= last]
+        return [each for each in self.labelled if first <= each.regime <= last]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

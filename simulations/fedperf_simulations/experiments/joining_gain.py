@@ -54,7 +54,7 @@ from fedperf_client.prediction.learners.base_learners import (
 )
 from fedperf_client.prediction.prediction import PredictLog
 from fedperf_client.prediction.query_encoding import EncodedQueries, History
-from fedperf_client.release.accountant import PrivacyBudget, calibrate, event_of
+from fedperf_client.release.accountant import PrivacyBudget, calibrate, to_event
 from fedperf_memory.paired import PairedComparison
 from fedperf_memory.seeded_noise import SeededNoise
 from fedperf_server.inference.gaussian_process import GaussianPosterior
@@ -634,7 +634,7 @@ def _joined_model(seed: int, newcomer: int, name: str, quick: bool) -> Checkpoin
     size = float(min(len(each) for each in members))
 
     def events(sigma: float) -> list[DpEvent]:
-        return [event_of(LinearizedParameters(sigma, size))] * STEPS
+        return [to_event(LinearizedParameters(sigma, size))] * STEPS
 
     # Without privacy the noise is one that nobody would notice.
     sigma = 0.01 if name == NO_NOISE else calibrate(events, PrivacyBudget(EPSILONS[name], DELTA))

@@ -44,7 +44,7 @@ from fedperf_client.contributions.mechanisms import (
     sum_features,
     sum_residuals,
 )
-from fedperf_client.release.accountant import PrivacyBudget, calibrate, epsilon, event_of
+from fedperf_client.release.accountant import PrivacyBudget, calibrate, epsilon, to_event
 from fedperf_client.release.noise import SystemNoise
 from fedperf_memory.seeded_noise import SeededNoise
 from fedperf_server.inference.corrections import (
@@ -323,13 +323,13 @@ def _target(row: Row) -> Target:
 
 def claimed(mechanism: Mechanism) -> float:
     """Return the epsilon of the mechanism's parameters, as the accountant of the ledger has it."""
-    return epsilon([event_of(_parameters(mechanism))], mechanism.delta)
+    return epsilon([to_event(_parameters(mechanism))], mechanism.delta)
 
 
 @lru_cache(maxsize=16)
 def _parameters(mechanism: Mechanism) -> Parameters:
     budget = PrivacyBudget(mechanism.epsilon, mechanism.delta)
-    return mechanism.make(calibrate(lambda noise: [event_of(mechanism.make(noise))], budget))
+    return mechanism.make(calibrate(lambda noise: [to_event(mechanism.make(noise))], budget))
 
 
 def _noise(factor: float, seed: int) -> NoiseSource:

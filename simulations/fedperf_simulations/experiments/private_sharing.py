@@ -192,7 +192,7 @@ def _workloads(rows: Integers, residuals: Floats) -> list[PointResiduals]:
 def _events(stages: Sequence[Stage], whole: float) -> "list[DpEvent]":
     """A clip does not matter for the cost."""
     return [
-        accountant.event_of(ReportParameters(stage_noise(stage, whole), 1.0)) for stage in stages
+        accountant.to_event(ReportParameters(stage_noise(stage, whole), 1.0)) for stage in stages
     ]
 
 

@@ -29,8 +29,8 @@ from fedperf_client.release.accountant import (
     PrivacyBudget,
     calibrate,
     epsilon,
-    event_of,
     replace_one_epsilon,
+    to_event,
 )
 from fedperf_memory.paired import PairedComparison
 from fedperf_server.rounds.linearized_avg import STEP_CLIPS
@@ -215,7 +215,7 @@ class _Bench:
         size, stages = len(dealt.organizations[0]), len(STEP_CLIPS)
 
         def events(sigma: float) -> list[DpEvent]:
-            return [event_of(LinearizedParameters(sigma, size))] * stages
+            return [to_event(LinearizedParameters(sigma, size))] * stages
 
         sigma = calibrate(events, PrivacyBudget(promised, DELTA))
         model = private_steps(

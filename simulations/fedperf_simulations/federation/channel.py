@@ -28,8 +28,8 @@ from fedperf_client.release.accountant import (
     PrivacyBudget,
     calibrate,
     epsilon,
-    event_of,
     replace_one_epsilon,
+    to_event,
 )
 from fedperf_memory.seeded_noise import SeededNoise
 from fedperf_server.inference.cell_directions import STAGES, Stage
@@ -92,7 +92,7 @@ class Channel:
     def spent(self) -> tuple[float, float]:
         """Epsilon of all stages at DELTA: add or remove a workload, and replace one."""
         events = [
-            event_of(ReportParameters(stage_noise(stage, self.noise_multiplier), 1.0))
+            to_event(ReportParameters(stage_noise(stage, self.noise_multiplier), 1.0))
             for stage in self.stages
         ]
         return epsilon(events, DELTA), replace_one_epsilon(events, DELTA)
@@ -105,7 +105,7 @@ def noise_for(promised: float, *, replace_one: bool = False, delta: float = DELT
     the same promise takes exactly twice the noise.
     """
     budget = PrivacyBudget(promised, delta)
-    found = calibrate(lambda noise: [event_of(ReportParameters(noise, 1.0))], budget)
+    found = calibrate(lambda noise: [to_event(ReportParameters(noise, 1.0))], budget)
     return 2 * found if replace_one else found
 
 

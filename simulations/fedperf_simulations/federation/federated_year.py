@@ -108,8 +108,8 @@ class CurrentRegimeHistory:
     def between(self, since: datetime | None, until: datetime) -> Sequence[LabelledGraph]:
         """Return the workloads that finished then, of the newest epoch."""
         found = self.lived.between(since, until)
-        newest = max((each.epoch for each in found), default=0)
-        return [each for each in found if each.epoch == newest]
+        newest = max((each.regime for each in found), default=0)
+        return [each for each in found if each.regime == newest]
 
 
 class WithoutRehearsal(LinearizedAvg):

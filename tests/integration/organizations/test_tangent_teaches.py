@@ -8,7 +8,7 @@ import pytest
 
 from fedperf_client.contributions.local_sums import LabelledGraph, label_executions, linearized_sum
 from fedperf_client.contributions.mechanisms import noisy
-from fedperf_client.release.accountant import epsilon, event_of
+from fedperf_client.release.accountant import epsilon, to_event
 from fedperf_memory.seeded_noise import SeededNoise
 from fedperf_server.rounds.linearized_avg import LinearizedAvg
 from fedperf_server.rounds.open_round import AcceptedUpdate
@@ -49,7 +49,7 @@ def test_three_rounds_cut_the_error_on_public_plans_by_a_twentieth() -> None:
 
 
 def test_all_rounds_together_cost_less_than_epsilon_one() -> None:
-    assert epsilon([event_of(PARAMETERS)] * ROUNDS, 1e-5) < 1
+    assert epsilon([to_event(PARAMETERS)] * ROUNDS, 1e-5) < 1
 
 
 def learnt() -> Weights:

@@ -25,7 +25,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedperf_client.release.accountant import PrivacyBudget, calibrate, event_of
+from fedperf_client.release.accountant import PrivacyBudget, calibrate, to_event
 from fedperf_shared.releases.release import TrainingParameters
 from fedperf_simulations.baselines.batched_mlp import SeedModels, fit
 from fedperf_simulations.data.public_table import Floats
@@ -69,7 +69,7 @@ class Promise:
     def noise_multiplier(self, steps: int) -> float:
         """Return the noise multiplier of DP-SGD with so many steps."""
         return calibrate(
-            lambda sigma: [event_of(TrainingParameters(sigma, SAMPLING, steps, CLIP, 1.0))],
+            lambda sigma: [to_event(TrainingParameters(sigma, SAMPLING, steps, CLIP, 1.0))],
             PrivacyBudget(self.training, DELTA),
         )
 

@@ -156,7 +156,7 @@ def measured(size: int, new: int, seed: int = 0) -> dict[str, float]:
 def _fill(home: Home, executions: Iterator[Execution]) -> float:
     """Take them in; CPU seconds."""
     taken, encoder = 0.0, home_encoder()
-    encoder([])  # reads the start once
+    encoder.encode([])  # reads the start once
     with ExecutionStore.open(home.store) as store:
         while batch := list(islice(executions, _BATCH)):
             before = time.process_time()

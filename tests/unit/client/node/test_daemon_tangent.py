@@ -13,7 +13,7 @@ from fedperf_client.contributions.mechanisms import noisy
 from fedperf_client.home.config import Home
 from fedperf_client.home.store import ExecutionStore
 from fedperf_client.node.updates import RequestRefusedError
-from fedperf_client.release.accountant import epsilon, events_of
+from fedperf_client.release.accountant import epsilon, to_events
 from fedperf_client.release.decisions import Decisions, Outcome, WithholdReason
 from fedperf_client.release.gate import WithheldError
 from fedperf_client.release.ledger import ReleaseState
@@ -175,7 +175,7 @@ def test_a_slot_of_dp_sgd_is_charged_and_withheld_for_good(old: Scene) -> None:
     (entry,) = old.ledger.entries()
     assert (entry.key, entry.state) == (UPDATE, ReleaseState.RESERVED)
     assert old.ledger.stored(UPDATE) is None
-    assert old.ledger.spent(old.now) == epsilon(events_of(OLD.slots), old.ledger.budget.delta)
+    assert old.ledger.spent(old.now) == epsilon(to_events(OLD.slots), old.ledger.budget.delta)
     decision = Decisions(old.ledger).latest().get(UPDATE)
     assert decision is not None
     assert (decision.outcome, decision.settled) == (Outcome.WITHHELD, True)
